@@ -1,0 +1,36 @@
+"""Every external repository of the build. Nothing is downloaded: all of them wrap what the system has.
+
+README.md in this folder says what each is used for, and from which version on.
+"""
+
+load("//third_party:pkg_config.bzl", "pkg_config")
+load("//third_party/absl:absl.bzl", "absl")
+load("//third_party/protobuf:protobuf_source.bzl", "protobuf_source")
+
+def _bazel_rules():
+    # Repositories that Bazel itself refers to and would otherwise download. Named before the implicit ones, which
+    # give way.
+    for name in ["rules_cc", "rules_java", "rules_proto", "remote_coverage_tools"]:
+        native.local_repository(name = name, path = "third_party/bazel/" + name)
+
+def repositories():
+    """Declares the repositories; WORKSPACE calls this once."""
+    _bazel_rules()
+
+    absl(name = "com_google_absl")
+    pkg_config(
+        name = "com_google_googletest",
+        apt = "libgtest-dev libgmock-dev",
+        targets = {"gtest": ["gmock", "gtest"], "gtest_main": ["gmock_main", "gmock", "gtest"]},
+    )
+    pkg_config(
+        name = "com_google_protobuf",
+        apt = "libprotobuf-dev",
+        targets = {"protobuf": ["protobuf"]},
+    )
+    pkg_config(name = "glog", apt = "libgoogle-glog-dev", targets = {"glog": ["libglog"]})
+    pkg_config(name = "libfabric", apt = "libfabric-dev", targets = {"libfabric": ["libfabric"]})
+    pkg_config(name = "libsodium", apt = "libsodium-dev", targets = {"libsodium": ["libsodium"]})
+    pkg_config(name = "highway", apt = "libhwy-dev", targets = {"highway": ["libhwy"]})
+    pkg_config(name = "pybind11", apt = "pybind11-dev python3-dev", targets = {"pybind11": ["pybind11", "python3"]})
+    protobuf_source(name = "protobuf_source")
