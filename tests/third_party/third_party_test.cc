@@ -62,9 +62,7 @@ TEST(ThirdPartyTest, SodiumComputesTheHmacOfRfc4231Case2) {
   EXPECT_STREQ(hex.data(), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-TEST(ThirdPartyTest, LibfabricHasTheInterfaceWeCompiledFor) {
-  EXPECT_GE(fi_version(), FI_VERSION(1, 17));
-}
+TEST(ThirdPartyTest, LibfabricHasTheInterfaceWeCompiledFor) { EXPECT_GE(fi_version(), FI_VERSION(1, 17)); }
 
 TEST(ThirdPartyTest, HighwayKnowsThisMachine) { EXPECT_NE(hwy::SupportedTargets(), 0); }
 
