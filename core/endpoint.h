@@ -84,22 +84,22 @@ class EndpointHandler {
 };
 
 struct EndpointOptions {
-  uint64_t session = 0;      // data of other sessions is refused per peer: see PeerSpec
-  Time hello_interval = 0;   // between repeated HELLOs
+  uint64_t session = 0;     // data of other sessions is refused per peer: see PeerSpec
+  Time hello_interval = 0;  // between repeated HELLOs
   Time hello_timeout = 0;
-  Time ping_interval = 0;    // to a peer we have heard nothing from
-  Time peer_timeout = 0;     // silence that means death
-  std::string token;         // empty: none
+  Time ping_interval = 0;  // to a peer we have heard nothing from
+  Time peer_timeout = 0;   // silence that means death
+  std::string token;       // empty: none
 };
 
 struct PeerSpec {
   uint64_t session = 0;
   uint32_t epoch = 0;
-  std::string session_nonce;    // of Epoch, part of the proof
+  std::string session_nonce;  // of Epoch, part of the proof
   uint32_t own_member = 0, own_lane = 0;
   uint32_t member = 0, lane = 0;
-  std::string address;          // transport address bytes
-  std::string description;      // for errors: "server 1 (host b, 10.0.0.2, pid 42)"
+  std::string address;      // transport address bytes
+  std::string description;  // for errors: "server 1 (host b, 10.0.0.2, pid 42)"
   // How the peer calls us when it connects: both sides number an endpoint pair alike.
   uint32_t local_id = 0;
   PeerId id = 0;

@@ -109,14 +109,14 @@ struct DataHeader {
   uint32_t timeout_ms;     // PUSH: how long the sender will wait from now for the round to end
   PayloadWay way;
   Operation operation;
-  uint8_t reduction;       // BPS_SUM, ...
-  uint8_t codec;           // 0: none
-  uint32_t immediate;      // landed: the immediate under which the payload arrives
+  uint8_t reduction;   // BPS_SUM, ...
+  uint8_t codec;       // 0: none
+  uint32_t immediate;  // landed: the immediate under which the payload arrives
   uint32_t flags;
-  uint32_t checksum;       // of the payload, if kFlagChecksum; else 0
-  MemoryRef memory;        // PUSH: where the result may be written, key_size 0: into a leased slot or inline
-                           // (in place: of the payload, followed in a later version by the result's)
-  uint64_t reserved[2];    // 0
+  uint32_t checksum;     // of the payload, if kFlagChecksum; else 0
+  MemoryRef memory;      // PUSH: where the result may be written, key_size 0: into a leased slot or inline
+                         // (in place: of the payload, followed in a later version by the result's)
+  uint64_t reserved[2];  // 0
 };
 static_assert(sizeof(DataHeader) == 200);
 
@@ -128,9 +128,9 @@ struct RoundBody {
   uint64_t round;
   uint32_t part;
   uint32_t process_set;
-  uint32_t rank;   // of the worker it concerns
-  int32_t code;    // BPS_* code; CANCEL: why
-  uint32_t text;   // bytes of UTF-8 that follow
+  uint32_t rank;  // of the worker it concerns
+  int32_t code;   // BPS_* code; CANCEL: why
+  uint32_t text;  // bytes of UTF-8 that follow
   uint32_t reserved;
 };
 static_assert(sizeof(RoundBody) == 48);
@@ -159,10 +159,10 @@ struct HelloBody {
   uint32_t lane;       // of the sender's endpoint within its member
   uint32_t to_member;  // of the receiver
   uint32_t to_lane;
-  uint32_t answered;   // 1: the sender has accepted the receiver's HELLO
+  uint32_t answered;      // 1: the sender has accepted the receiver's HELLO
   uint32_t receive_pool;  // messages the receiver of this HELLO may have unreleased at the sender
-  uint64_t nonce;      // of the sender, random
-  uint8_t proof[32];   // HMAC-SHA256 by the job's token (see core/auth.h); zero without a token
+  uint64_t nonce;         // of the sender, random
+  uint8_t proof[32];      // HMAC-SHA256 by the job's token (see core/auth.h); zero without a token
 };
 static_assert(sizeof(HelloBody) == 64);
 
