@@ -1,0 +1,138 @@
+"""One process of a job: what to start, its output, how it ended.
+
+Each child leads a session of its own, so that a signal can reach it together with what it started, and a Ctrl-C at the
+terminal reaches the launcher alone. The kernel kills it when its parent, the supervisor, dies.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+from typing import BinaryIO
+
+from . import process_tree
+from .failure import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, LaunchError
+from .output import LineSplitter, OutputFiles
+
+_KEPT_LINES = 20
+CHUNK_BYTES = 64 * 1024  # of one read
+
+
+@dataclasses.dataclass(frozen=True)
+class ChildSpec:
+    """What to start. `is_worker` tells the trainers from the processes that serve them."""
+
+    name: str  # "worker 0", "server 1", "coordinator"
+    is_worker: bool
+    command: list[str]
+    variables: dict[str, str]
+    cpus: frozenset[int] | None = None  # None: wherever the launcher may run
+    reads_stdin: bool = False
+    descriptors: tuple[int, ...] = ()  # inherited under the same numbers
+
+
+class Stream:
+    """One of the two output pipes of a child."""
+
+    def __init__(self, pipe: BinaryIO, descriptor: int, file: BinaryIO | None) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self.pipe = pipe
+        self.descriptor = descriptor  # where its lines go: 1 or 2
+        self._file = file
+        self._lines = LineSplitter()
+
+    def read(self, now: float) -> list[bytes] | None:
+        """The lines that have come in; None at the end of the stream; BlockingIOError if nothing is there now."""
+        data = os.read(self.pipe.fileno(), CHUNK_BYTES)
+        if self._file is not None:
+            self._file.write(data)
+        return self._lines.feed(data, now) if data else None
+
+    def close(self) -> list[bytes]:
+        """Closes pipe and file; the unfinished last line."""
+        self.pipe.close()
+        if self._file is not None:
+            self._file.close()
+        return self._lines.flush()
+
+
+class Child:
+    """A started process. Owned by the supervisor, used on its only thread."""
+
+    def __init__(self, spec: ChildSpec, now: float, files: OutputFiles | None) -> None:
+        """Starts it; LaunchError if its program cannot be run."""
+        self.spec = spec
+        self.started = now
+        self.tail: collections.deque[bytes] = collections.deque(maxlen=_KEPT_LINES)
+        self.status: int | None = None  # as of subprocess: an exit code, or minus a signal's number
+        supervisor = os.getpid()
+
+        def in_child() -> None:
+            process_tree.die_with_parent(supervisor)
+            if spec.cpus is not None:
+                os.sched_setaffinity(0, spec.cpus)
+
+        try:
+            self._process = subprocess.Popen(
+                spec.command,
+                env=spec.variables,
+                stdin=None if spec.reads_stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=spec.descriptors,
+                start_new_session=True,
+                preexec_fn=in_child,
+            )
+        except FileNotFoundError:
+            raise LaunchError(f"{spec.name}: no such program: {spec.command[0]}", EXIT_NOT_FOUND) from None
+        except OSError as error:
+            raise LaunchError(
+                f"{spec.name}: cannot run {spec.command[0]}: {error.strerror}", EXIT_NOT_EXECUTABLE
+            ) from None
+        except subprocess.SubprocessError as error:
+            raise LaunchError(f"{spec.name}: cannot set up its process: {error}", 1) from None
+        self.streams = [
+            Stream(pipe, descriptor, None if files is None else files.open(spec.name, stream))
+            for pipe, descriptor, stream in ((self._process.stdout, 1, "stdout"), (self._process.stderr, 2, "stderr"))
+        ]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.status is None
+
+    def ended(self, status: int) -> None:
+        """It was reaped with this status."""
+        self.status = status
+        self._process.returncode = status
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it and to what it started in its session."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def exit_code(self) -> int:
+        """What a shell would report."""
+        assert self.status is not None
+        return self.status if self.status >= 0 else 128 - self.status
+
+    def ending(self) -> str:
+        """How it ended, for people."""
+        assert self.status is not None
+        if self.status >= 0:
+            return f"exited with code {self.status}"
+        if self.status == -signal.SIGKILL:
+            return "was killed by SIGKILL (a kill -9, or the kernel short of memory: see dmesg)"
+        try:
+            return f"was killed by {signal.Signals(-self.status).name}"
+        except ValueError:
+            return f"was killed by signal {-self.status}"

@@ -1,0 +1,35 @@
+"""The command of a worker, and what is put in front of it."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+from .environment import Environment
+from .failure import EXIT_NOT_FOUND, LaunchError
+
+
+def worker_command(words: Sequence[str], environment: Environment) -> list[str]:
+    """The argument list to run for `words`; LaunchError if there is no such program.
+
+    Words are passed on as they are, without a shell. One single word with blanks in it is a shell's line:
+    `bpslaunch "python train.py --lr 0.1"`.
+    """
+    if not words:
+        raise LaunchError("no command to run; usage: bpslaunch [options] command [argument ...]")
+    command = list(words)
+    if len(command) == 1 and len(command[0].split()) > 1 and not pathlib.Path(command[0]).is_file():
+        command = ["/bin/sh", "-c", command[0]]
+    elif shutil.which(command[0]) is None:
+        raise LaunchError(f"no such program: {command[0]}", EXIT_NOT_FOUND)
+    return in_debugger(command, environment)
+
+
+def in_debugger(command: list[str], environment: Environment) -> list[str]:
+    """With BYTEPS_ENABLE_GDB=1: run under gdb, which prints a backtrace if the program crashes."""
+    if not environment.flag("BYTEPS_ENABLE_GDB"):
+        return command
+    if shutil.which("gdb") is None:
+        raise LaunchError("BYTEPS_ENABLE_GDB is set, but gdb is not installed", EXIT_NOT_FOUND)
+    return ["gdb", "-q", "-batch", "-return-child-result", "-ex", "run", "-ex", "bt", "--args", *command]

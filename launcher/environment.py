@@ -1,0 +1,88 @@
+"""The DMLC_* and BYTEPS_* variables, read strictly.
+
+    environment = Environment(os.environ)
+    workers = environment.integer("DMLC_NUM_WORKER", minimum=1)
+
+An empty variable counts as unset (templates of container systems produce them). A value that does not parse is a
+LaunchError that names the variable and the value, never a zero.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from .failure import LaunchError
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+ROLES = ("scheduler", "server", "worker")
+
+
+class Environment:
+    """A read-only view of a set of variables."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = dict(variables)
+
+    def variables(self) -> dict[str, str]:
+        """A copy of all variables, to be changed and given to a process."""
+        return dict(self._variables)
+
+    def text(self, name: str) -> str | None:
+        value = self._variables.get(name, "").strip()
+        return value or None
+
+    def integer(self, name: str, minimum: int | None = None, maximum: int | None = None) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value, 10)
+        except ValueError:
+            raise LaunchError(f"{name}={value}: not a whole number") from None
+        if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
+            bounds = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
+            raise LaunchError(f"{name}={value}: out of range, expected {bounds}")
+        return number
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() in _TRUE:
+            return True
+        if value.lower() in _FALSE:
+            return False
+        raise LaunchError(f"{name}={value}: expected 0 or 1")
+
+    def role(self) -> str | None:
+        value = self.text("DMLC_ROLE")
+        if value is None:
+            return None
+        if value.lower() not in ROLES:
+            raise LaunchError(f"DMLC_ROLE={value}: expected one of {', '.join(ROLES)}")
+        return value.lower()
+
+    def require(self, names: Iterable[str], purpose: str) -> None:
+        """Raises LaunchError naming all of `names` that are unset."""
+        missing = [name for name in names if self.text(name) is None]
+        if missing:
+            raise LaunchError(f"{purpose}: not set: {', '.join(missing)}")
+
+    def local_workers(self) -> int:
+        """How many workers run on this host: BYTEPS_LOCAL_SIZE, else the devices of NVIDIA_VISIBLE_DEVICES, else 1."""
+        size = self.integer("BYTEPS_LOCAL_SIZE", minimum=1)
+        if size is not None:
+            return size
+        devices = self.text("NVIDIA_VISIBLE_DEVICES")
+        if devices is None or devices.lower() in ("none", "void"):
+            return 1
+        if devices.lower() == "all":
+            return max(1, _count_nvidia_devices())
+        return sum(1 for device in devices.split(",") if device.strip()) or 1
+
+
+def _count_nvidia_devices() -> int:
+    return sum(1 for path in pathlib.Path("/dev").glob("nvidia*") if path.name[len("nvidia") :].isdigit())

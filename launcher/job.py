@@ -1,0 +1,139 @@
+"""A whole job on this host: coordinator, servers and workers, and the variables that bring them together.
+
+    bpslaunch --workers 2 --servers 1 -- python train.py
+
+One worker without servers is alone: it gets its place and nothing else is started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+
+from .child import ChildSpec
+from .command import in_debugger, worker_command
+from .environment import Environment
+from .failure import LaunchError
+from .installation import server_binary
+from .job_folder import JobFolder
+from .workers import local_workers
+
+LOOPBACK = "127.0.0.1"
+
+# What places a single process in a job: of no use to several, and left over from somewhere else.
+_PLACES = (
+    "BYTEPS_COORDINATOR_FD",
+    "BYTEPS_FORCE_DISTRIBUTED",
+    "BYTEPS_GLOBAL_RANK",
+    "BYTEPS_JOB_ID",
+    "BYTEPS_LOCAL_RANK",
+    "BYTEPS_LOCAL_SIZE",
+    "BYTEPS_ORDERED_HOSTS",
+    "DMLC_NUM_SERVER",
+    "DMLC_NUM_WORKER",
+    "DMLC_PORT",
+    "DMLC_PS_ROOT_PORT",
+    "DMLC_PS_ROOT_URI",
+    "DMLC_RANK",
+    "DMLC_ROLE",
+    "DMLC_WORKER_ID",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobSize:
+    """How many processes of each kind."""
+
+    workers: int
+    servers: int
+
+    @property
+    def alone(self) -> bool:
+        """One worker for itself: neither server nor coordinator."""
+        return self.servers == 0
+
+
+def job_size(workers: int | None, servers: int | None, environment: Environment) -> JobSize:
+    """Fills in what was not asked for. LaunchError if the numbers cannot work."""
+    workers = 1 if workers is None else workers
+    forced = environment.flag("BYTEPS_FORCE_DISTRIBUTED")
+    if servers is None:
+        servers = 1 if workers > 1 or forced else 0
+    if servers == 0 and workers > 1:
+        raise LaunchError(f"--workers {workers} --servers 0: several workers need at least one server")
+    if servers == 0 and forced:
+        raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
+    return JobSize(workers, servers)
+
+
+def listen(port: int) -> socket.socket:
+    """The coordinator's listening socket; port 0: a free one.
+
+    The launcher binds it and the coordinator inherits it, so nobody can take the port in between, and whoever
+    connects before the coordinator runs is not refused.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, port))
+        listener.listen(socket.SOMAXCONN)
+    except OSError as error:
+        listener.close()
+        raise LaunchError(
+            f"cannot listen at {LOOPBACK}:{port}: {error.strerror}; another --port, or none for a free one", 1
+        ) from None
+    return listener
+
+
+def plan_job(
+    size: JobSize, command: Sequence[str], environment: Environment, folder: JobFolder, port: int
+) -> list[ChildSpec]:
+    """What to start, in this order. Opens the coordinator's socket, which then belongs to its ChildSpec."""
+    command = worker_command(command, environment)
+    variables = environment.variables()
+    for name in _PLACES:
+        variables.pop(name, None)
+    variables["DMLC_NUM_WORKER"] = "1"
+    variables["DMLC_NUM_SERVER"] = str(size.servers)
+    if size.alone:
+        return _workers(size, command, environment, variables)
+
+    binary = in_debugger([server_binary(environment)], environment)
+    listener = listen(port)
+    variables["DMLC_PS_ROOT_URI"] = LOOPBACK
+    variables["DMLC_PS_ROOT_PORT"] = str(listener.getsockname()[1])
+    variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
+    variables["BYTEPS_JOB_ID"] = f"local-{secrets.token_hex(6)}"
+    # The coordinator shall not end by itself: we end it when the last worker has ended.
+    variables["BYTEPS_JOB_LINGER"] = "-1"
+    if environment.text("BYTEPS_JOB_TOKEN") is None and environment.text("BYTEPS_JOB_TOKEN_FILE") is None:
+        variables.pop("BYTEPS_JOB_TOKEN", None)
+        variables["BYTEPS_JOB_TOKEN_FILE"] = str(folder.write_token())
+    descriptor = os.dup(listener.fileno())
+    listener.close()
+    services = [
+        ChildSpec(
+            name="coordinator",
+            is_worker=False,
+            command=binary,
+            variables={**variables, "DMLC_ROLE": "scheduler", "BYTEPS_COORDINATOR_FD": str(descriptor)},
+            descriptors=(descriptor,),
+        )
+    ]
+    for rank in range(size.servers):
+        services.append(
+            ChildSpec(
+                name=f"server {rank}",
+                is_worker=False,
+                command=binary,
+                variables={**variables, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)},
+            )
+        )
+    return services + _workers(size, command, environment, variables)
+
+
+def _workers(size: JobSize, command: list[str], environment: Environment, variables: dict[str, str]) -> list[ChildSpec]:
+    return local_workers(command, environment, {**variables, "DMLC_WORKER_ID": "0"}, size.workers)

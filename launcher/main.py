@@ -1,0 +1,112 @@
+"""`bpslaunch`: what the command line and the variables ask for, done."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Sequence
+from typing import Callable
+
+from .arguments import Arguments, parse_arguments
+from .child import ChildSpec
+from .environment import Environment
+from .failure import EXIT_NOT_EXECUTABLE, LaunchError
+from .guardian import Guardian
+from .job import job_size, plan_job
+from .job_folder import JobFolder
+from .output import OutputFiles, Printer
+from .roles import plan_workers, read_place, service_command
+from .supervisor import Supervisor
+
+# From the end of the workers to that of everything else; see supervisor.py.
+_ENDING_SECONDS = 8
+
+# They say that a single role was meant when DMLC_ROLE is missing.
+_ROLE_VARIABLES = ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs bpslaunch with `words` (default: the process's own) and returns its exit code."""
+    printer = Printer()
+    try:
+        return _launch(parse_arguments(words), Environment(os.environ), printer)
+    except LaunchError as error:
+        printer.say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:  # Before there was anything to end.
+        return 128 + signal.SIGINT
+
+
+def _launch(arguments: Arguments, environment: Environment, printer: Printer) -> int:
+    role = environment.role()
+    if role is None:
+        _refuse_half_a_role(arguments, environment)
+        return _run_job(arguments, environment, printer)
+    if arguments.whole_job:
+        raise LaunchError(
+            f"DMLC_ROLE={role} asks for one role, --workers, --servers and --port for a whole job on this host: "
+            "unset DMLC_ROLE or leave the options out"
+        )
+    return _run_role(role, arguments, environment, printer)
+
+
+def _refuse_half_a_role(arguments: Arguments, environment: Environment) -> None:
+    found = [name for name in _ROLE_VARIABLES if environment.text(name) is not None]
+    if found and not arguments.whole_job:
+        raise LaunchError(
+            f"DMLC_ROLE is not set, but {', '.join(found)} is: set DMLC_ROLE to scheduler, server or worker, "
+            "or ask for a whole job on this host with --workers N"
+        )
+
+
+def _run_job(arguments: Arguments, environment: Environment, printer: Printer) -> int:
+    size = job_size(arguments.workers, arguments.servers, environment)
+    with JobFolder() as folder:
+        return _supervise(
+            lambda: plan_job(size, arguments.command, environment, folder, arguments.port or 0),
+            arguments,
+            printer,
+            folder,
+        )
+
+
+def _run_role(role: str, arguments: Arguments, environment: Environment, printer: Printer) -> int:
+    place = read_place(environment, role)
+    if role == "worker":
+        return _supervise(lambda: plan_workers(place, arguments.command, environment), arguments, printer)
+    if not place.distributed:
+        printer.say(
+            f"DMLC_ROLE={role}: nothing to do: one worker host (DMLC_NUM_WORKER=1) without BYTEPS_FORCE_DISTRIBUTED=1 "
+            "needs no server"
+        )
+        return 0
+    command = service_command(environment)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited.
+    try:
+        os.execvp(command[0], command)  # Nothing to supervise: signals reach it directly.
+    except OSError as error:
+        raise LaunchError(f"cannot run {command[0]}: {error.strerror}", EXIT_NOT_EXECUTABLE) from None
+
+
+def _supervise(
+    plan: Callable[[], list[ChildSpec]],
+    arguments: Arguments,
+    printer: Printer,
+    folder: JobFolder | None = None,
+) -> int:
+    """Plans in the supervisor's process: what it opens must not stay open in the guardian."""
+
+    def body(lifeline: int) -> int:
+        try:
+            files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
+            supervisor = Supervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose)
+            return supervisor.run(plan())
+        except LaunchError as error:
+            printer.say(str(error))
+            return error.exit_code
+        finally:
+            if folder is not None:
+                folder.remove()
+
+    return Guardian(body, math.ceil(arguments.kill_after) + _ENDING_SECONDS, printer).run()

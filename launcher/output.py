@@ -1,0 +1,123 @@
+"""The output of many processes on one terminal: whole lines, each with the name of who wrote it.
+
+    lines = LineSplitter()
+    printer.write("worker 0", sys.stdout.fileno(), lines.feed(data, now))
+
+Bytes stay bytes: nothing is decoded, so nothing can fail to decode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import select
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from .failure import LaunchError
+
+_LONGEST_LINE = 64 * 1024
+_PROGRESS_SECONDS = 1.0
+
+# Colours of the prefixes: bright enough on dark and light backgrounds; red is left to errors.
+_COLOURS = (36, 33, 32, 35, 34)
+
+
+class LineSplitter:
+    """Cuts a stream into lines, in bounded memory.
+
+    A progress bar, which rewrites its line with carriage returns, gives its newest state once a second, and its last
+    one when the line ends.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._next_progress = 0.0
+
+    def feed(self, data: bytes, now: float) -> list[bytes]:
+        """The lines that `data` completes, without their ends. `now` is in seconds."""
+        self._buffer += data
+        lines = []
+        end = self._buffer.find(b"\n")
+        start = 0
+        while end >= 0:
+            lines.append(_last_state(bytes(self._buffer[start:end])))
+            start = end + 1
+            end = self._buffer.find(b"\n", start)
+        del self._buffer[:start]
+        # A return at the very end may be the first half of "\r\n".
+        rewrite = self._buffer.rfind(b"\r", 0, -1)
+        if rewrite >= 0:
+            state = _last_state(bytes(self._buffer[:rewrite]))
+            del self._buffer[: rewrite + 1]
+            if state and now >= self._next_progress:
+                self._next_progress = now + _PROGRESS_SECONDS
+                lines.append(state)
+        while len(self._buffer) > _LONGEST_LINE:
+            lines.append(bytes(self._buffer[:_LONGEST_LINE]))
+            del self._buffer[:_LONGEST_LINE]
+        return lines
+
+    def flush(self) -> list[bytes]:
+        """The unfinished last line, if there is one."""
+        rest = _last_state(bytes(self._buffer))
+        self._buffer.clear()
+        return [rest] if rest else []
+
+
+def _last_state(line: bytes) -> bytes:
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+class Printer:
+    """Writes lines with their prefix. Colours only where the stream is a terminal and NO_COLOR is unset."""
+
+    def __init__(self) -> None:
+        self._colour: dict[str, int] = {}
+
+    def write(self, name: str, descriptor: int, lines: Iterable[bytes]) -> None:
+        """Raises BrokenPipeError when nobody reads any more."""
+        prefix = self._prefix(name, descriptor)
+        _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+
+    def say(self, text: str) -> None:
+        """A message of the launcher itself; a reader that has gone is ignored."""
+        with contextlib.suppress(OSError):
+            self.write("bpslaunch", 2, [line.encode(errors="replace") for line in text.splitlines()])
+
+    def _prefix(self, name: str, descriptor: int) -> bytes:
+        text = "bpslaunch: " if name == "bpslaunch" else f"[{name}] "
+        if not os.isatty(descriptor) or os.environ.get("NO_COLOR"):
+            return text.encode()
+        colour = (
+            1 if name == "bpslaunch" else self._colour.setdefault(name, _COLOURS[len(self._colour) % len(_COLOURS)])
+        )
+        return f"\033[{colour}m{text}\033[0m".encode()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # Somebody who shares the terminal made it non-blocking.
+            select.select([], [descriptor], [])
+
+
+class OutputFiles:
+    """`<folder>/<role><rank>.stdout` and `.stderr`: what a process wrote, byte for byte."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = pathlib.Path(folder)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LaunchError(f"--output-dir {folder}: {error.strerror}") from None
+
+    def open(self, name: str, stream: str) -> BinaryIO:
+        path = self._folder / f"{name.replace(' ', '')}.{stream}"
+        try:
+            return open(path, "wb", buffering=0)
+        except OSError as error:
+            raise LaunchError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,104 @@
+"""Everything that descends from a process, and its end.
+
+A process that called become_subreaper() inherits the orphans among its descendants, so descendants() finds what a
+worker started in the background, in a session of its own or with its parent long gone.
+
+    become_subreaper()
+    ...
+    end_descendants(deadline=time.monotonic() + 5)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+# Loaded here, not after fork: the dynamic loader takes locks.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), f"prctl({option})")
+
+
+def become_subreaper() -> None:
+    """From now on orphans among our descendants become our children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """In a new child: have the kernel kill us with SIGKILL when `parent`, which started us, ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # It ended before the call above.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _parents() -> dict[int, int]:
+    """Parent of each process that is alive; zombies are left out."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as stat:
+                # The command, second field, is in parentheses and may contain anything.
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if fields[0] not in (b"Z", b"X"):
+            parents[int(entry)] = int(fields[1])
+    return parents
+
+
+def descendants(ancestor: int) -> set[int]:
+    """The processes that descend from `ancestor` and are alive."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    todo = [ancestor]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            if child not in found:
+                found.add(child)
+                todo.append(child)
+    return found
+
+
+def kill_descendants(spare: Collection[int] = ()) -> bool:
+    """Sends SIGKILL to everything below this process but `spare`; True if there was anything.
+
+    What a victim forks while we look is caught by calling again until the answer is False.
+    """
+    victims = descendants(os.getpid()).difference(spare)
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(victims)
+
+
+def end_descendants(deadline: float, spare: Collection[int] = ()) -> bool:
+    """Kills everything below this process but `spare`, and reaps it; False if something is left at the deadline.
+
+    Reaps any child of the caller: for one that has no other children to wait for.
+    """
+    while kill_descendants(spare):
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0] != 0:
+                pass
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)  # There is no event for the end of a grandchild.
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0] != 0:
+            pass
+    return True

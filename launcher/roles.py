@@ -1,0 +1,74 @@
+"""One role, by hand: `DMLC_ROLE=scheduler|server|worker bpslaunch [command]`, once per host and role.
+
+The variables are those of BytePS, with the same meanings. What differs: a missing or senseless variable is an error
+with a non-zero exit code that names all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from .child import ChildSpec
+from .command import in_debugger, worker_command
+from .environment import Environment
+from .failure import LaunchError
+from .installation import server_binary
+from .workers import local_workers
+
+_MEETING_POINT = ("DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
+_MAX_PORT = 65535
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What the variables say about this host's part in the job."""
+
+    role: str  # "scheduler", "server", "worker"
+    hosts: int  # DMLC_NUM_WORKER counts hosts
+    host: int | None  # workers: index of this host
+    distributed: bool  # False: one host without servers
+    servers: int
+    root: tuple[str, int] | None  # where the coordinator listens; None if not distributed
+
+
+def read_place(environment: Environment, role: str) -> Place:
+    """Reads and checks the variables of `role`; LaunchError names what is missing or does not fit."""
+    purpose = f"DMLC_ROLE={role}"
+    needed = ["DMLC_NUM_WORKER"]
+    if role == "worker":
+        needed.append("DMLC_WORKER_ID")
+    forced = environment.flag("BYTEPS_FORCE_DISTRIBUTED")
+    hosts = environment.integer("DMLC_NUM_WORKER", minimum=1)
+    distributed = forced or (hosts is not None and hosts > 1)
+    if distributed:
+        needed.extend(_MEETING_POINT)
+    environment.require(needed, purpose)
+    assert hosts is not None
+    host = environment.integer("DMLC_WORKER_ID", 0, hosts - 1) if role == "worker" else None
+    if not distributed:
+        return Place(role, hosts, host, False, 0, None)
+    servers = environment.integer("DMLC_NUM_SERVER", minimum=1)
+    uri = environment.text("DMLC_PS_ROOT_URI")
+    port = environment.integer("DMLC_PS_ROOT_PORT", 1, _MAX_PORT)
+    assert servers is not None and uri is not None and port is not None
+    return Place(role, hosts, host, True, servers, (uri, port))
+
+
+def plan_workers(place: Place, command: Sequence[str], environment: Environment) -> list[ChildSpec]:
+    """The workers of this host."""
+    count = environment.local_workers()
+    if count > 1 and not place.distributed:
+        raise LaunchError(
+            f"{count} workers on one host need a server: set BYTEPS_FORCE_DISTRIBUTED=1 (and start a scheduler "
+            f"and a server), or let bpslaunch start everything: bpslaunch --workers {count} -- command"
+        )
+    variables = environment.variables()
+    variables.pop("BYTEPS_COORDINATOR_FD", None)
+    host = place.host if place.hosts > 1 else None
+    return local_workers(worker_command(command, environment), environment, variables, count, host)
+
+
+def service_command(environment: Environment) -> list[str]:
+    """The program that plays the roles `scheduler` and `server`. It reads the variables itself."""
+    return in_debugger([server_binary(environment)], environment)

@@ -1,0 +1,306 @@
+"""Starts the processes of a job, watches over them, and ends them all.
+
+    supervisor = Supervisor(printer, files, kill_after=5.0, lifeline=descriptor)
+    exit_code = supervisor.run(specs)
+
+The job is over when every worker has ended with code 0, or at the first failure: a worker that ends otherwise, a server
+or coordinator that ends while a worker runs, a signal, the death of the guardian. Then a small state machine runs:
+
+    RUNNING -> ENDING_WORKERS -> ENDING_SERVICES -> ENDED
+
+Each of the two in the middle sends SIGTERM when entered and SIGKILL at its deadline. The servers go after the workers:
+a worker that ends in order may still need them. After ENDED, everything that descends from us is killed: what a worker
+left in the background goes too.
+
+Threads: one. It must be the only user of child processes and signals in its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+
+from . import process_tree
+from .child import CHUNK_BYTES, Child, ChildSpec, Stream
+from .failure import LaunchError
+from .guardian import SIGNALS
+from .output import OutputFiles, Printer
+
+# How long servers and coordinator have to end: after the workers have ended well (freeing much memory takes a while),
+# and after a failure.
+_SERVICE_SECONDS = 10.0
+_SERVICE_SECONDS_AFTER_FAILURE = 2.0
+# How long the kernel has to carry out SIGKILL: a process inside a hung system call does not end.
+_KILL_SECONDS = 1.0
+_LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
+
+
+class Phase(enum.Enum):
+    RUNNING = "running"
+    ENDING_WORKERS = "ending the workers"
+    ENDING_SERVICES = "ending servers and coordinator"
+    ENDED = "ended"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """Why the job ended early."""
+
+    exit_code: int
+    text: str
+    child: Child | None = None
+
+
+class Supervisor:
+    def __init__(
+        self,
+        printer: Printer,
+        files: OutputFiles | None,
+        kill_after: float,
+        lifeline: int,
+        verbose: bool = False,
+    ) -> None:
+        """`lifeline` is a pipe that ends when the guardian does. `kill_after`: seconds from SIGTERM to SIGKILL."""
+        self._printer = printer
+        self._files = files
+        self._kill_after = kill_after
+        self._lifeline = lifeline
+        self._verbose = verbose
+        self._children: list[Child] = []
+        self._phase = Phase.RUNNING
+        self._deadline: float | None = None  # of the phase; None: it has none
+        self._killed = False  # in this phase
+        self._cause: Cause | None = None
+        self._signals: list[int] = []
+        self._mute: set[int] = set()  # our output descriptors that nobody reads any more
+        self._selector = selectors.DefaultSelector()
+
+    def run(self, specs: Sequence[ChildSpec]) -> int:
+        """Returns the exit code of the job: 0, or that of the first failure."""
+        process_tree.become_subreaper()
+        self._watch_signals()
+        self._selector.register(self._lifeline, selectors.EVENT_READ, self._guardian_died)
+        try:
+            self._start(specs)
+            while self._phase is not Phase.ENDED:
+                self._wait()
+                self._reap()
+                self._advance()
+        finally:
+            self._sweep()
+        for child in self._children:
+            self._drain(child, closing=True)
+        self._report()
+        return 0 if self._cause is None else self._cause.exit_code
+
+    # ---- Events ----
+
+    def _watch_signals(self) -> None:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda number, _frame: self._signals.append(number))
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+        def empty() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while os.read(read, 1024):
+                    pass
+
+        self._selector.register(read, selectors.EVENT_READ, empty)
+
+    def _wait(self) -> None:
+        """Waits for an event or the deadline of the phase, and handles the events that are there."""
+        timeout = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            key.data()
+        while self._signals:
+            self._signalled(self._signals.pop(0))
+
+    def _signalled(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._phase is Phase.RUNNING and self._cause is None:
+            self._fail(Cause(128 + number, f"{name}: ending the job"))
+        elif self._deadline is not None:
+            self._say(f"{name} while {self._phase.value}: killing what is left")
+            self._deadline = min(self._deadline, time.monotonic())
+
+    def _guardian_died(self) -> None:
+        self._selector.unregister(self._lifeline)
+        self._fail(Cause(128 + signal.SIGKILL, "bpslaunch itself was killed: ending the job"))
+
+    def _fail(self, cause: Cause) -> None:
+        """Notes why the job must end; the first cause stays."""
+        if self._cause is None:
+            self._cause = cause
+            self._say(cause.text)
+
+    # ---- Processes ----
+
+    def _start(self, specs: Sequence[ChildSpec]) -> None:
+        for spec in specs:
+            try:
+                child = Child(spec, time.monotonic(), self._files)
+            except LaunchError as error:
+                self._fail(Cause(error.exit_code, str(error)))
+                break
+            self._children.append(child)
+            for stream in child.streams:
+                self._selector.register(
+                    stream.pipe,
+                    selectors.EVENT_READ,
+                    lambda child=child, stream=stream: self._read(child, stream),
+                )
+            if self._verbose:
+                self._say(f"{spec.name}: pid {child.pid}: {' '.join(spec.command)}")
+        for descriptor in {descriptor for spec in specs for descriptor in spec.descriptors}:
+            os.close(descriptor)  # It belongs to the child now: its death must be seen by its peers.
+        self._advance()
+
+    def _reap(self) -> None:
+        by_pid = {child.pid: child for child in self._children if child.alive}
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                child = by_pid.get(pid)
+                if child is not None:  # Else an orphan that we inherited.
+                    child.ended(os.waitstatus_to_exitcode(status))
+                    ended.append(child)
+        # Of several that ended at once, the likeliest cause first: a killed one, then one that others depend on.
+        ended.sort(key=lambda child: (child.status >= 0, child.spec.is_worker))
+        for child in ended:
+            self._drain(child, closing=False)
+            self._judge(child)
+
+    def _judge(self, child: Child) -> None:
+        """Decides whether the end of a child is a failure of the job."""
+        after = f"after {time.monotonic() - child.started:.1f} s"
+        if self._verbose:
+            self._say(f"{child.spec.name}: {child.ending()} {after}")
+        if self._cause is not None:
+            return  # It was asked to end, or its end follows from the first failure.
+        if child.spec.is_worker:
+            failed, circumstance = child.status != 0, ""
+        elif self._phase is Phase.RUNNING and self._alive(workers=True):
+            failed, circumstance = True, " while workers were running"
+        else:
+            asked = self._phase is Phase.ENDING_SERVICES
+            good = (0, -signal.SIGTERM, 128 + signal.SIGTERM) if asked else (0,)
+            failed, circumstance = child.status not in good and not self._killed, " at the end of the job"
+        if failed:
+            text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}{circumstance}"
+            self._fail(Cause(child.exit_code() or 1, f"{text}; ending the job", child))
+
+    def _alive(self, workers: bool) -> list[Child]:
+        return [child for child in self._children if child.alive and child.spec.is_worker == workers]
+
+    # ---- Phases ----
+
+    def _advance(self) -> None:
+        """Takes every step of the state machine that is due."""
+        if self._phase is Phase.RUNNING:
+            if self._cause is not None:
+                self._enter(Phase.ENDING_WORKERS, self._kill_after)
+            elif not self._alive(workers=True):
+                self._enter(Phase.ENDING_SERVICES, _SERVICE_SECONDS)
+        if self._phase is Phase.ENDING_WORKERS and self._phase_is_over():
+            self._enter(Phase.ENDING_SERVICES, min(self._kill_after, _SERVICE_SECONDS_AFTER_FAILURE))
+        if self._phase is Phase.ENDING_SERVICES and self._phase_is_over():
+            self._phase = Phase.ENDED
+
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        self._phase = phase
+        self._deadline = time.monotonic() + seconds
+        self._killed = False
+        for child in self._alive(workers=phase is Phase.ENDING_WORKERS):
+            child.signal(signal.SIGTERM)
+
+    def _phase_is_over(self) -> bool:
+        """True when those whom the phase ends have ended, or do not even end on SIGKILL."""
+        left = self._alive(workers=self._phase is Phase.ENDING_WORKERS)
+        if not left:
+            return True
+        if time.monotonic() < self._deadline:
+            return False
+        names = ", ".join(f"{child.spec.name} (pid {child.pid})" for child in left)
+        if self._killed:
+            self._say(f"not even ended by SIGKILL: {names}")
+            return True
+        self._say(f"still there after SIGTERM, killed: {names}")
+        for child in left:
+            child.signal(signal.SIGKILL)
+        self._killed = True
+        self._deadline = time.monotonic() + _KILL_SECONDS
+        return False
+
+    def _sweep(self) -> None:
+        """Kills everything that descends from us."""
+        if not process_tree.end_descendants(time.monotonic() + _KILL_SECONDS):
+            self._say(f"processes that do not end: {sorted(process_tree.descendants(os.getpid()))}")
+
+    # ---- Output ----
+
+    def _read(self, child: Child, stream: Stream) -> bool:
+        """Reads and prints once; False if there is nothing to read any more, or for now."""
+        try:
+            lines = stream.read(time.monotonic())
+        except BlockingIOError:
+            return False
+        if lines is None:
+            self._close(child, stream)
+            return False
+        self._write(child, stream, lines)
+        return True
+
+    def _drain(self, child: Child, closing: bool) -> None:
+        """Reads what a child that has ended left in its pipes. A grandchild may hold their other ends, and write for
+        ever: no waiting, and no more than a pipe can hold."""
+        for stream in child.streams:
+            for _ in range(_LARGEST_PIPE // CHUNK_BYTES):
+                if stream.pipe.closed or not self._read(child, stream):
+                    break
+            if closing and not stream.pipe.closed:
+                self._close(child, stream)
+
+    def _close(self, child: Child, stream: Stream) -> None:
+        self._selector.unregister(stream.pipe)
+        self._write(child, stream, stream.close())
+
+    def _write(self, child: Child, stream: Stream, lines: list[bytes]) -> None:
+        child.tail.extend(lines)
+        if not lines or stream.descriptor in self._mute:
+            return
+        try:
+            self._printer.write(child.spec.name, stream.descriptor, lines)
+        except OSError as error:
+            self._mute.add(stream.descriptor)
+            self._fail(
+                Cause(128 + signal.SIGPIPE, f"nobody reads our output any more ({error.strerror}): ending the job")
+            )
+
+    def _say(self, text: str) -> None:
+        self._printer.say(text)
+
+    def _report(self) -> None:
+        """The last word: the lines of the one that failed, below what all others wrote since."""
+        if self._cause is None or self._cause.child is None:
+            return
+        child = self._cause.child
+        lines = [line.decode(errors="replace") for line in child.tail]
+        if lines:
+            self._say("\n".join([f"last lines of {child.spec.name}:", *(f"  {line}" for line in lines)]))
+        else:
+            self._say(f"{child.spec.name} wrote nothing")
+        self._say(f"{child.spec.name} {child.ending()}: exit code {self._cause.exit_code}")

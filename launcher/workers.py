@@ -1,0 +1,59 @@
+"""The workers of one host: their variables, cores and folders. Used by a whole job and by the role `worker` alike."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from . import affinity
+from .child import ChildSpec
+from .environment import Environment
+from .failure import LaunchError
+
+
+def local_workers(
+    command: Sequence[str],
+    environment: Environment,
+    variables: Mapping[str, str],
+    count: int,
+    host: int | None = None,
+) -> list[ChildSpec]:
+    """The `count` workers of this host, each with `variables` and its own place.
+
+    They are called "worker <local rank>", or, with several hosts, "worker <host>.<local rank>": the rank in the job
+    depends on how many workers the hosts before this one have.
+    """
+    cpus = affinity.assign(environment, count)
+    specs = []
+    for local_rank in range(count):
+        own = dict(variables)
+        own["DMLC_ROLE"] = "worker"
+        own["BYTEPS_LOCAL_RANK"] = str(local_rank)
+        own["BYTEPS_LOCAL_SIZE"] = str(count)
+        own.setdefault("PYTHONUNBUFFERED", "1")
+        threads = affinity.threads(cpus[local_rank], count)
+        if threads is not None:
+            own.setdefault("OMP_NUM_THREADS", str(threads))
+        if environment.flag("BYTEPS_TRACE_ON"):
+            own["BYTEPS_TRACE_DIR"] = _trace_folder(environment, local_rank)
+        specs.append(
+            ChildSpec(
+                name=f"worker {local_rank}" if host is None else f"worker {host}.{local_rank}",
+                is_worker=True,
+                command=list(command),
+                variables=own,
+                cpus=cpus[local_rank],
+                reads_stdin=local_rank == 0,
+            )
+        )
+    return specs
+
+
+def _trace_folder(environment: Environment, local_rank: int) -> str:
+    """Makes the folder into which a worker writes its timeline; returns the one above, which all workers share."""
+    folder = pathlib.Path(environment.text("BYTEPS_TRACE_DIR") or "trace").resolve()
+    try:
+        (folder / str(local_rank)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"BYTEPS_TRACE_DIR={folder}: cannot make a folder there: {error.strerror}") from None
+    return str(folder)

@@ -1,0 +1,250 @@
+"""A whole job on one host: what its processes are given, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+
+SHOW = """\
+import json, os
+shown = ("DMLC_", "BYTEPS_", "PYTHONUNBUFFERED", "OMP_", "RANK", "LOCAL_")
+names = {k: v for k, v in os.environ.items() if k.startswith(shown)}
+token = names.get("BYTEPS_JOB_TOKEN_FILE")
+if token:
+    names["token"] = open(token).read().strip()
+    names["mode"] = os.stat(token).st_mode
+print("SHOW" + json.dumps(names), flush=True)
+"""
+
+
+def shown(launch) -> dict[str, dict]:
+    """What each process that ran SHOW printed, by its prefix."""
+    result = {}
+    for line in launch.stdout.splitlines():
+        prefix, found, text = line.partition(" SHOW")
+        if found:
+            result[prefix] = json.loads(text)
+    return result
+
+
+def test_variables_of_a_job(start, worker, service):
+    wait = "import signal\nsignal.sigwait([signal.SIGTERM])\n"
+    launch = start(
+        *["--workers", "3", "--servers", "2", "--", *worker(SHOW)],
+        variables={
+            "BYTEPS_SERVER_BINARY": service("#!{python}\n" + SHOW + wait),
+            # Left over from elsewhere: must not reach the job.
+            "DMLC_NUM_WORKER": "7",
+            "DMLC_WORKER_ID": "5",
+            "DMLC_PS_ROOT_URI": "10.9.8.7",
+            "BYTEPS_GLOBAL_RANK": "4",
+        },
+    )
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stderr == "", "quiet by default"
+    seen = shown(launch)
+    workers = [seen[f"[worker {rank}]"] for rank in range(3)]
+    # The workers may end before a service had the time to say anything.
+    services = [seen[name] for name in seen if "worker" not in name]
+    first = workers[0]
+    for names in workers + services:
+        assert names["DMLC_NUM_WORKER"] == "1"
+        assert names["DMLC_NUM_SERVER"] == "2"
+        assert names["DMLC_PS_ROOT_URI"] == "127.0.0.1"
+        assert names["BYTEPS_FORCE_DISTRIBUTED"] == "1"
+        assert names["BYTEPS_JOB_LINGER"] == "-1"
+        assert "BYTEPS_GLOBAL_RANK" not in names
+        for name in ("DMLC_PS_ROOT_PORT", "BYTEPS_JOB_ID", "BYTEPS_JOB_TOKEN_FILE", "token"):
+            assert names[name] == first[name]
+    assert stat.S_IMODE(first["mode"]) == 0o600
+    assert len(first["token"]) >= 32
+    assert not os.path.exists(first["BYTEPS_JOB_TOKEN_FILE"])
+    for rank, names in enumerate(workers):
+        assert names["DMLC_ROLE"] == "worker"
+        assert names["DMLC_WORKER_ID"] == "0"
+        assert names["BYTEPS_LOCAL_RANK"] == str(rank)
+        assert names["BYTEPS_LOCAL_SIZE"] == "3"
+        assert names["PYTHONUNBUFFERED"] == "1"
+        assert int(names["OMP_NUM_THREADS"]) >= 1
+        assert "RANK" not in names and "LOCAL_RANK" not in names
+        assert "BYTEPS_COORDINATOR_FD" not in names
+
+
+def test_one_worker_is_alone(start, worker):
+    launch = start(*worker(SHOW), variables={"BYTEPS_SERVER_BINARY": "/nonexistent"})
+    assert launch.wait() == 0, launch.stderr
+    names = shown(launch)["[worker 0]"]
+    assert names["DMLC_NUM_WORKER"] == "1"
+    assert names["DMLC_NUM_SERVER"] == "0"
+    assert names["BYTEPS_LOCAL_SIZE"] == "1"
+    for absent in ("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "BYTEPS_FORCE_DISTRIBUTED", "BYTEPS_JOB_TOKEN_FILE"):
+        assert absent not in names
+
+
+def test_forced_distributed_brings_a_server(start, worker):
+    launch = start(*worker(SHOW), variables={"BYTEPS_FORCE_DISTRIBUTED": "1"})
+    assert launch.wait() == 0, launch.stderr
+    assert shown(launch)["[worker 0]"]["DMLC_NUM_SERVER"] == "1"
+
+
+def test_the_users_token_is_kept(start, worker):
+    launch = start("--workers", "2", "--", *worker(SHOW), variables={"BYTEPS_JOB_TOKEN": "mine"})
+    assert launch.wait() == 0, launch.stderr
+    names = shown(launch)["[worker 1]"]
+    assert names["BYTEPS_JOB_TOKEN"] == "mine"
+    assert "BYTEPS_JOB_TOKEN_FILE" not in names
+
+
+def test_coordinator_inherits_the_listening_socket(start, worker, service):
+    """A worker that connects before the coordinator accepts is neither refused nor lost."""
+    coordinator = """\
+#!{python}
+import os, signal, socket, sys
+if os.environ["DMLC_ROLE"] == "scheduler":
+    listener = socket.socket(fileno=int(os.environ["BYTEPS_COORDINATOR_FD"]))
+    assert listener.getsockname()[1] == int(os.environ["DMLC_PS_ROOT_PORT"])
+    listener.accept()[0].sendall(b"hello from the coordinator")
+else:
+    assert "BYTEPS_COORDINATOR_FD" not in os.environ
+signal.sigwait([signal.SIGTERM])
+"""
+    connect = """\
+import os, socket
+root = (os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"]))
+with socket.create_connection(root, timeout=20) as connection:
+    print(connection.recv(100).decode())
+"""
+    launch = start(
+        *["--workers", "1", "--servers", "1", "--", *worker(connect)],
+        variables={"BYTEPS_SERVER_BINARY": service(coordinator)},
+    )
+    assert launch.wait() == 0, launch.stderr
+    assert "[worker 0] hello from the coordinator" in launch.stdout
+
+
+def test_a_dead_coordinator_refuses_connections(start, worker, service):
+    """Nobody but the coordinator holds its socket, so its death is seen at once."""
+    coordinator = """\
+#!{python}
+import os, signal
+if os.environ["DMLC_ROLE"] == "scheduler":
+    os.close(int(os.environ["BYTEPS_COORDINATOR_FD"]))
+signal.sigwait([signal.SIGTERM])
+"""
+    connect = """\
+import os, socket, time
+root = (os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"]))
+deadline = time.monotonic() + 20
+while time.monotonic() < deadline:
+    try:
+        socket.create_connection(root, timeout=5).close()
+    except ConnectionRefusedError:
+        print("refused")
+        break
+"""
+    launch = start("--servers", "1", "--", *worker(connect), variables={"BYTEPS_SERVER_BINARY": service(coordinator)})
+    assert launch.wait() == 0, launch.stderr
+    assert "[worker 0] refused" in launch.stdout
+
+
+def test_port_in_use(start, worker):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        launch = start("--workers", "2", "--port", str(port), "--", *worker("print('started')"))
+        assert launch.wait() == 1
+    assert f"127.0.0.1:{port}: Address already in use" in launch.stderr
+    assert "started" not in launch.stdout
+
+
+def test_two_jobs_at_once(start, worker):
+    source = SHOW + "import sys, signal\nsignal.sigwait([signal.SIGTERM])\n"
+    launches = [start("--workers", "2", "--", *worker(source)) for _ in range(2)]
+    for launch in launches:
+        launch.wait_for("SHOW", 2)
+    one, two = (shown(launch)["[worker 0]"] for launch in launches)
+    for name in ("DMLC_PS_ROOT_PORT", "BYTEPS_JOB_ID", "BYTEPS_JOB_TOKEN_FILE", "token"):
+        assert one[name] != two[name]
+    launches[0].process.terminate()
+    assert launches[0].wait() == 143
+    assert launches[1].process.poll() is None
+    launches[1].process.terminate()
+    assert launches[1].wait() == 143
+
+
+def test_wrong_numbers(start, worker):
+    for words, variables, text in (
+        (["--workers", "0"], {}, "must be at least 1"),
+        (["--workers", "two"], {}, "invalid whole number value: 'two'"),
+        (["--workers", "2", "--servers", "0"], {}, "several workers need at least one server"),
+        (["--servers", "0"], {"BYTEPS_FORCE_DISTRIBUTED": "1"}, "contradicts BYTEPS_FORCE_DISTRIBUTED=1"),
+        (["--workers", "1"], {"BYTEPS_FORCE_DISTRIBUTED": "maybe"}, "BYTEPS_FORCE_DISTRIBUTED=maybe: expected 0 or 1"),
+        (["--workers", "2"], {"DMLC_ROLE": "worker"}, "unset DMLC_ROLE or leave the options out"),
+        (["--workers", "2"], {"DMLC_ROLE": "boss"}, "DMLC_ROLE=boss: expected one of scheduler, server, worker"),
+    ):
+        launch = start(*words, "--", *worker("print('started')"), variables=variables)
+        assert launch.wait() == 2, launch.stderr
+        assert text in launch.stderr
+        assert "started" not in launch.stdout
+
+
+def test_no_command(start):
+    launch = start("--workers", "2")
+    assert launch.wait() == 2
+    assert "no command to run" in launch.stderr
+
+
+def test_no_such_program(start):
+    launch = start("--workers", "2", "--", "no-such-program-here")
+    assert launch.wait() == 127
+    assert "no such program: no-such-program-here" in launch.stderr
+
+
+def test_no_such_server(start, worker):
+    launch = start("--workers", "2", "--", *worker(""), variables={"BYTEPS_SERVER_BINARY": "/nonexistent/server"})
+    assert launch.wait() == 127
+    assert "BYTEPS_SERVER_BINARY=/nonexistent/server: no such program" in launch.stderr
+
+
+def test_arguments_reach_the_worker_as_they_are(start, worker):
+    show = worker("import sys, json\nprint(json.dumps(sys.argv[1:]))")
+    launch = start("--workers", "1", "--", *show, "a b", "$HOME", "--workers", "9", "--", "*")
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout == '[worker 0] ["a b", "$HOME", "--workers", "9", "--", "*"]\n'
+
+
+def test_one_string_is_a_shell_line(start):
+    launch = start("echo one; echo two >&2; exit 4")
+    assert launch.wait() == 4
+    assert launch.stdout == "[worker 0] one\n"
+    assert "[worker 0] two\n" in launch.stderr
+
+
+def test_standard_input_goes_to_the_first_worker(start, worker):
+    read, write = os.pipe()
+    os.write(write, b"from outside\n")
+    os.close(write)
+    launch = start("--workers", "2", "--", *worker("import sys\nprint(repr(sys.stdin.read()))"), stdin=read)
+    os.close(read)
+    assert launch.wait() == 0, launch.stderr
+    assert sorted(launch.stdout.splitlines()) == ["[worker 0] 'from outside\\n'", "[worker 1] ''"]
+
+
+def test_trace_folders(start, worker, tmp_path):
+    launch = start(
+        *["--workers", "2", "--", *worker(SHOW)],
+        variables={"BYTEPS_TRACE_ON": "1", "BYTEPS_TRACE_DIR": str(tmp_path / "timeline")},
+    )
+    assert launch.wait() == 0, launch.stderr
+    assert (tmp_path / "timeline" / "0").is_dir() and (tmp_path / "timeline" / "1").is_dir()
+    assert shown(launch)["[worker 1]"]["BYTEPS_TRACE_DIR"] == str(tmp_path / "timeline")
+
+
+def test_pinning_by_hand(start, worker):
+    cpus = sorted(os.sched_getaffinity(0))
+    sections = f"{cpus[0]}:{cpus[-1]}"
+    show = worker("import os\nprint(os.environ['BYTEPS_LOCAL_RANK'], sorted(os.sched_getaffinity(0)))")
+    launch = start("--workers", "2", "--", *show, variables={"BYTEPS_VISIBLE_CPU_CORES": sections})
+    assert launch.wait() == 0, launch.stderr
+    assert sorted(launch.stdout.splitlines()) == [f"[worker 0] 0 [{cpus[0]}]", f"[worker 1] 1 [{cpus[-1]}]"]

@@ -1,0 +1,66 @@
+"""Cutting streams into lines, and prefixes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import random
+
+from launcher.output import LineSplitter, Printer
+
+
+def test_any_cut_gives_the_same_lines():
+    text = b"one\ntwo\r\n\nthree\xff\xfe\nlast"
+    generator = random.Random(1)
+    for _ in range(300):
+        lines, start, splitter = [], 0, LineSplitter()
+        while start < len(text):
+            end = start + generator.randint(1, 6)
+            lines += splitter.feed(text[start:end], 0.0)
+            start = end
+        assert lines + splitter.flush() == [b"one", b"two", b"", b"three\xff\xfe", b"last"]
+
+
+def test_progress_bars_appear_once_a_second():
+    splitter = LineSplitter()
+    lines = []
+    for step in range(1001):
+        lines += splitter.feed(f"\r{step / 10:.1f}%".encode(), now=step * 0.01)
+    assert 9 <= len(lines) <= 11
+    assert splitter.feed(b"\rdone\n", now=11.0) == [b"done"]
+    assert splitter.flush() == []
+
+
+def test_the_last_state_of_a_progress_bar_is_shown():
+    splitter = LineSplitter()
+    assert splitter.feed(b"10%\r20%\r100%\n", now=0.0) == [b"100%"]
+    assert splitter.feed(b"a\rb", now=0.0) == [b"a"]
+    assert splitter.flush() == [b"b"]
+
+
+def test_endless_lines_do_not_eat_memory():
+    splitter = LineSplitter()
+    total = 0
+    for _ in range(100):
+        lines = splitter.feed(b"x" * 50_000, 0.0)
+        assert all(len(line) <= 64 * 1024 for line in lines)
+        total += sum(map(len, lines))
+    assert total + sum(map(len, splitter.flush())) == 100 * 50_000
+
+
+def written(name: str, lines: list[bytes], read: int, write: int) -> bytes:
+    Printer().write(name, write, lines)
+    return os.read(read, 4096)
+
+
+def test_no_colours_in_a_pipe():
+    read, write = os.pipe()
+    assert written("worker 0", [b"hello"], read, write) == b"[worker 0] hello\n"
+
+
+def test_colours_on_a_terminal(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    read, write = pty.openpty()
+    assert written("worker 0", [b"hello"], read, write) == b"\033[36m[worker 0] \033[0mhello\r\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert written("worker 0", [b"hello"], read, write) == b"[worker 0] hello\r\n"

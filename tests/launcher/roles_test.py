@@ -1,0 +1,93 @@
+"""One role by hand, the way of DMLC_ROLE."""
+
+from __future__ import annotations
+
+import pytest
+
+SHOW = """\
+import os
+print(*map(os.environ.get, ("DMLC_ROLE", "DMLC_WORKER_ID", "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE")))
+"""
+
+MEET = {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9000"}
+
+
+@pytest.mark.parametrize("role", ["scheduler", "server", "Server"])
+def test_a_service_runs_in_place_of_the_launcher(start, service, role):
+    source = "#!{python}\nimport os\nprint(os.environ['DMLC_ROLE'], os.getpid())\nraise SystemExit(5)\n"
+    launch = start(variables={**MEET, "DMLC_ROLE": role, "BYTEPS_SERVER_BINARY": service(source)})
+    assert launch.wait() == 5
+    assert launch.stdout == f"{role} {launch.process.pid}\n"
+
+
+def test_a_command_given_to_a_service_is_not_run(start, service):
+    source = "#!{python}\nprint('the service')\n"
+    launch = start("echo", "train", variables={**MEET, "DMLC_ROLE": "server", "BYTEPS_SERVER_BINARY": service(source)})
+    assert launch.wait() == 0
+    assert launch.stdout == "the service\n"
+
+
+@pytest.mark.parametrize("role", ["scheduler", "server"])
+def test_a_service_that_is_not_needed_says_so(start, role):
+    launch = start(variables={"DMLC_ROLE": role, "DMLC_NUM_WORKER": "1"})
+    assert launch.wait() == 0
+    assert f"DMLC_ROLE={role}: nothing to do: one worker host" in launch.stderr
+
+
+@pytest.mark.parametrize(
+    "variables, size",
+    [
+        ({"NVIDIA_VISIBLE_DEVICES": "0,3,5"}, 3),
+        ({"NVIDIA_VISIBLE_DEVICES": "0,3,5", "BYTEPS_LOCAL_SIZE": "2"}, 2),
+        ({"NVIDIA_VISIBLE_DEVICES": "none"}, 1),
+        ({"NVIDIA_VISIBLE_DEVICES": ""}, 1),
+        ({}, 1),
+    ],
+)
+def test_local_workers(start, worker, variables, size):
+    launch = start(*worker(SHOW), variables={**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", **variables})
+    assert launch.wait() == 0, launch.stderr
+    assert sorted(launch.stdout.splitlines()) == [f"[worker 1.{rank}] worker 1 {rank} {size}" for rank in range(size)]
+
+
+def test_one_host_alone(start, worker):
+    launch = start(*worker(SHOW), variables={"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0"})
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout == "[worker 0] worker 0 0 1\n"
+
+
+@pytest.mark.parametrize(
+    "variables, told",
+    [
+        ({"DMLC_ROLE": "worker"}, "DMLC_ROLE=worker: not set: DMLC_NUM_WORKER, DMLC_WORKER_ID"),
+        (
+            {"DMLC_ROLE": "server", "DMLC_NUM_WORKER": "2"},
+            "DMLC_ROLE=server: not set: DMLC_NUM_SERVER, DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT",
+        ),
+        (
+            {"DMLC_ROLE": "scheduler", "BYTEPS_FORCE_DISTRIBUTED": "1"},
+            "not set: DMLC_NUM_WORKER, DMLC_NUM_SERVER, DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT",
+        ),
+        ({**MEET}, "DMLC_ROLE is not set, but DMLC_NUM_WORKER"),
+        ({**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "2"}, "DMLC_WORKER_ID=2: out of range, expected 0 to 1"),
+        ({**MEET, "DMLC_ROLE": "server", "DMLC_NUM_SERVER": "one"}, "DMLC_NUM_SERVER=one: not a whole number"),
+        ({**MEET, "DMLC_ROLE": "server", "DMLC_PS_ROOT_PORT": "70000"}, "DMLC_PS_ROOT_PORT=70000: out of range"),
+        (
+            {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "2"},
+            "2 workers on one host need a server: set BYTEPS_FORCE_DISTRIBUTED=1",
+        ),
+    ],
+)
+def test_wrong_variables(start, worker, variables, told):
+    launch = start(*worker("print('started')"), variables=variables)
+    assert launch.wait() == 2
+    assert told in launch.stderr
+    assert "started" not in launch.stdout
+
+
+def test_one_failing_worker_ends_those_of_its_host(start, worker):
+    source = "import os, sys, time\nif os.environ['BYTEPS_LOCAL_RANK'] == '1':\n    sys.exit(3)\ntime.sleep(1000)"
+    variables = {**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "3"}
+    launch = start(*worker(source), variables=variables)
+    assert launch.wait() == 3
+    assert "worker 0.1 (pid " in launch.stderr

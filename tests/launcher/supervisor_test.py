@@ -1,0 +1,298 @@
+"""How a job ends: failures, signals, deaths, and that nothing stays behind. With real processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+# A worker that has started something in the background, in a session of its own, and never ends.
+ENDLESS = """\
+import os, signal, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+# The same, and deaf to SIGTERM, in the background too.
+STUBBORN = """\
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+# Worker 1 waits until worker 0 is ready, and then does something.
+SECOND = """\
+import os, pathlib, signal, sys, time
+mark = pathlib.Path(os.environ["MARK"])
+if os.environ["BYTEPS_LOCAL_RANK"] == "0":
+    {first}
+    mark.touch()
+    {wait}
+else:
+    while not mark.exists():
+        time.sleep(0.01)
+    {act}
+"""
+
+
+def second(tmp_path: pathlib.Path, act: str, first: str = "pass", wait: str = "time.sleep(1000)") -> tuple[str, dict]:
+    return SECOND.format(first=first, act=act, wait=wait), {"MARK": str(tmp_path / "mark")}
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_first_failure_ends_the_job(start, worker, tmp_path):
+    source, variables = second(
+        tmp_path, "print('before the end', file=sys.stderr); print('no newline', end='', file=sys.stderr); sys.exit(42)"
+    )
+    launch = start("--workers", "2", "--", *worker(source), variables=variables)
+    began = time.monotonic()
+    assert launch.wait() == 42
+    assert time.monotonic() - began < 10
+    assert "worker 1 (pid " in launch.stderr and "exited with code 42" in launch.stderr
+    told = launch.stderr[launch.stderr.index("last lines of worker 1") :]
+    assert "  before the end\n" in told and "  no newline\n" in told
+    assert "[worker 1] no newline\n" in launch.stderr
+    assert "worker 0" not in launch.stderr
+
+
+def test_death_by_signal(start, worker, tmp_path):
+    source, variables = second(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
+    launch = start("--workers", "2", "--", *worker(source), variables=variables)
+    assert launch.wait() == 128 + signal.SIGSEGV
+    assert "was killed by SIGSEGV" in launch.stderr
+    assert "worker 1 wrote nothing" in launch.stderr
+
+
+def test_a_worker_killed_from_outside(start, worker):
+    source = "import os, time\nprint('pid', os.getpid(), '.', flush=True)\ntime.sleep(1000)"
+    launch = start("--workers", "2", "--", *worker(source))
+    launch.wait_for("pid", 2)
+    line = next(line for line in launch.stdout.splitlines() if line.startswith("[worker 1]"))
+    os.kill(int(line.split()[3]), signal.SIGKILL)
+    assert launch.wait() == 137
+    assert "worker 1 (pid " in launch.stderr and "was killed by SIGKILL" in launch.stderr
+
+
+def test_stubborn_workers_are_killed_in_time(start, worker, tmp_path):
+    first = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    source, variables = second(tmp_path, "sys.exit(7)", first)
+    launch = start("--workers", "2", "--", *worker(source), variables=variables)
+    began = time.monotonic()
+    assert launch.wait() == 7
+    assert time.monotonic() - began < 10
+    assert "still there after SIGTERM, killed: worker 0" in launch.stderr
+
+
+def test_a_worker_may_end_well_before_the_others(start, worker, tmp_path):
+    source, variables = second(tmp_path, "print('the last one')", wait="pass")
+    launch = start("--workers", "2", "--", *worker(source), variables=variables)
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout.count("the last one") == 1
+    assert launch.stderr == ""
+
+
+@pytest.mark.parametrize("role, name", [("scheduler", "coordinator"), ("server", "server 0")])
+@pytest.mark.parametrize("status, code", [(0, 1), (9, 9)])
+def test_a_service_that_ends_early_is_a_failure(start, worker, service, role, name, status, code):
+    source = f"""\
+#!{{python}}
+import os, signal, sys
+if os.environ["DMLC_ROLE"] == "{role}":
+    print("last words", flush=True)
+    sys.exit({status})
+signal.sigwait([signal.SIGTERM])
+"""
+    launch = start(
+        "--workers", "2", "--", *worker("import time\ntime.sleep(1000)"),
+        variables={"BYTEPS_SERVER_BINARY": service(source)},
+    )  # fmt: skip
+    assert launch.wait() == code
+    assert f"bpslaunch: {name} (pid " in launch.stderr
+    assert f"exited with code {status} after" in launch.stderr and "while workers were running" in launch.stderr
+    assert "  last words\n" in launch.stderr
+
+
+def test_a_service_that_crashes_at_the_end_is_a_failure(start, worker, service, tmp_path):
+    source = """\
+#!{python}
+import os, pathlib, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+pathlib.Path(os.environ["MARK"] + os.environ["DMLC_ROLE"]).touch()
+signal.sigwait([signal.SIGTERM])
+os.abort()
+"""
+    wait = """\
+import os, pathlib, time
+while not all(pathlib.Path(os.environ["MARK"] + role).exists() for role in ("server", "scheduler")):
+    time.sleep(0.01)
+"""
+    variables = {"BYTEPS_SERVER_BINARY": service(source), "MARK": str(tmp_path / "mark-")}
+    launch = start("--workers", "2", "--", *worker(wait), variables=variables)
+    assert launch.wait() == 128 + signal.SIGABRT
+    assert "was killed by SIGABRT" in launch.stderr and "at the end of the job" in launch.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_nothing(start, worker, number):
+    launch = start("--workers", "2", "--servers", "2", "--", *worker(ENDLESS))
+    launch.wait_for("ready", 2)
+    assert len(launch.processes()) >= 2 + 1 + 2 + 4
+    launch.process.send_signal(number)
+    began = time.monotonic()
+    assert launch.wait() == 128 + number
+    assert time.monotonic() - began < 10
+    assert not launch.processes()
+    assert launch.stderr == f"bpslaunch: {number.name}: ending the job\n"
+
+
+def test_a_signal_ends_the_stubborn_within_10_seconds(start, worker):
+    launch = start("--workers", "2", "--", *worker(STUBBORN))
+    launch.wait_for("ready", 2)
+    launch.process.terminate()
+    began = time.monotonic()
+    assert launch.wait() == 143
+    assert time.monotonic() - began < 10
+    assert not launch.processes()
+
+
+def test_a_second_signal_kills_at_once(start, worker):
+    launch = start("--workers", "2", "--kill-after", "600", "--", *worker(STUBBORN))
+    launch.wait_for("ready", 2)
+    launch.process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 20
+    while "ending the job" not in launch.stderr and time.monotonic() < deadline:
+        time.sleep(0.01)
+    launch.process.send_signal(signal.SIGINT)
+    assert launch.wait(20) == 130
+    assert "killing what is left" in launch.stderr
+
+
+def test_ctrl_c_at_a_terminal(start, worker):
+    """The terminal signals a whole process group: workers must not see it, and one message is enough."""
+    source = """\
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    launch = start("--workers", "2", "--", *worker(source), start_new_session=True)
+    launch.wait_for("ready", 2)
+    os.killpg(launch.process.pid, signal.SIGINT)
+    assert launch.wait() == 130
+    assert "interrupted" not in launch.stdout
+    assert launch.stderr.count("SIGINT") == 1
+
+
+def test_an_ignored_signal_stays_ignored(start, worker, tmp_path):
+    """nohup bpslaunch ... survives the end of its terminal."""
+    go = tmp_path / "go"
+    source = f"""\
+import pathlib, time
+print("ready", flush=True)
+while not pathlib.Path({str(go)!r}).exists():
+    time.sleep(0.01)
+print("still here")
+"""
+    ignore = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    launch = start("--workers", "2", "--", *worker(source), preexec_fn=ignore)
+    launch.wait_for("ready", 2)
+    launch.process.send_signal(signal.SIGHUP)
+    go.touch()
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout.count("still here") == 2
+
+
+def test_the_launcher_killed(start, worker):
+    """SIGKILL of the process that the user started: the supervisor notices and ends everything."""
+    launch = start("--workers", "2", "--servers", "1", "--", *worker(ENDLESS))
+    launch.wait_for("ready", 2)
+    launch.process.kill()
+    assert launch.wait() == -signal.SIGKILL
+    launch.wait_gone(10)
+
+
+def test_the_supervisor_killed(start, worker):
+    """SIGKILL of the other half: the guardian sweeps up, what escaped into other sessions included."""
+    launch = start("--workers", "2", "--servers", "1", "--", *worker(ENDLESS))
+    launch.wait_for("ready", 2)
+    (supervisor,) = children(launch.process.pid)
+    os.kill(supervisor, signal.SIGKILL)
+    assert launch.wait(10) == 137
+    assert not launch.processes()
+    assert "everything it had started was ended" in launch.stderr
+
+
+def test_what_a_worker_leaves_in_the_background_goes_with_the_job(start, worker):
+    brief = ENDLESS.rpartition("time.sleep(1000)")[0]
+    launch = start("--workers", "2", "--", *worker(brief))
+    assert launch.wait() == 0, launch.stderr
+    assert not launch.processes()
+
+
+def test_a_reader_that_goes_away_ends_the_job(start, worker):
+    read, write = os.pipe()
+    launch = start("--workers", "2", "--", *worker("while True: print('y' * 1000)"), stdout=write)
+    os.close(write)
+    os.read(read, 1)
+    os.close(read)
+    assert launch.wait() == 141
+    assert "nobody reads our output any more" in launch.stderr
+
+
+def test_lines_stay_whole_and_complete(start, worker):
+    """Many lines written in pieces by several workers at once: none torn, none lost, none swapped."""
+    source = """\
+import os, sys
+rank = os.environ["BYTEPS_LOCAL_RANK"]
+data = "".join(f"rank {rank} line {i} " + "x" * (i % 300) + "\\n" for i in range(20000)).encode()
+for start in range(0, len(data), 777):
+    os.write(1, data[start:start + 777])
+os.write(1, b"the end without newline")
+"""
+    launch = start("--workers", "3", "--", *worker(source))
+    assert launch.wait() == 0, launch.stderr
+    by_rank: dict[str, list[str]] = {}
+    for line in launch.stdout.splitlines():
+        prefix, _, text = line.partition("] ")
+        by_rank.setdefault(prefix, []).append(text)
+    for rank in range(3):
+        expected = [f"rank {rank} line {i} " + "x" * (i % 300) for i in range(20000)] + ["the end without newline"]
+        assert by_rank[f"[worker {rank}"] == expected
+
+
+def test_output_files(start, worker, tmp_path):
+    source = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.stdout.write('rest')"
+    launch = start("--workers", "2", "--output-dir", str(tmp_path / "logs" / "today"), "--", *worker(source))
+    assert launch.wait() == 0, launch.stderr
+    for rank in range(2):
+        assert (tmp_path / "logs" / "today" / f"worker{rank}.stdout").read_text() == "out\nrest"
+        assert (tmp_path / "logs" / "today" / f"worker{rank}.stderr").read_text() == "err\n"
+    assert (tmp_path / "logs" / "today" / "server0.stdout").exists()
+
+
+def test_an_idle_launcher_uses_no_cpu(start, worker):
+    launch = start("--workers", "2", "--", *worker(ENDLESS))
+    launch.wait_for("ready", 2)
+
+    def ticks() -> int:
+        own = [launch.process.pid, *children(launch.process.pid)]
+        stats = [pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in own]
+        return sum(int(fields[11]) + int(fields[12]) for fields in stats)
+
+    before = ticks()
+    time.sleep(1)  # The time over which it is measured.
+    assert ticks() - before <= 2
+    launch.process.terminate()
+    assert launch.wait() == 143
