@@ -180,25 +180,26 @@ typedef void (*bps_log_fn)(void* user, int32_t level, const char* file, int32_t 
 typedef struct bps_open_args {
   size_t struct_size;
   const bps_ext* ext;
-  const char* coordinator;  /* "host:port"; NULL: DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT */
-  const char* job;          /* name of the job; NULL: BYTEPS_JOB_ID */
-  const char* name;         /* name of this session within the job; NULL: "" */
-  const char* token;        /* the job's secret; NULL: BYTEPS_JOB_TOKEN or the file BYTEPS_JOB_TOKEN_FILE */
-  const char* host;         /* own address or interface address to advertise; NULL: DMLC_NODE_HOST, else by route */
-  const char* transport;    /* plugin name, or a path if it contains '/'; NULL: BYTEPS_TRANSPORT */
-  const char* scheduler;    /* plugin name, or a path if it contains '/'; NULL: BYTEPS_SCHEDULER */
-  int32_t has_place;        /* 1: the next four fields are set; 0: taken from the environment */
-  int32_t host_index;       /* index of this host among the worker hosts, 0.. (DMLC_WORKER_ID) */
-  int32_t num_hosts;        /* worker hosts (DMLC_NUM_WORKER) */
-  int32_t local_rank;       /* index of this worker on its host, 0.. (BYTEPS_LOCAL_RANK) */
-  int32_t local_size;       /* workers on this host (BYTEPS_LOCAL_SIZE) */
-  int32_t num_servers;      /* with has_place = 1: servers of the job (DMLC_NUM_SERVER) */
-  int32_t log_level;        /* least level that reaches the sink, plus one; 0: BYTEPS_LOG_LEVEL */
-  int64_t timeout_ms;       /* until everybody has arrived; 0: BYTEPS_START_TIMEOUT */
-  bps_log_fn log;           /* NULL: stderr */
+  const char* coordinator; /* "host:port"; NULL: DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT */
+  const char* job;         /* name of the job; NULL: BYTEPS_JOB_ID */
+  const char* name;        /* name of this session within the job; NULL: "" */
+  const char* token;       /* the job's secret; NULL: BYTEPS_JOB_TOKEN or the file BYTEPS_JOB_TOKEN_FILE */
+  const char* host;        /* own address or interface address to advertise; NULL: DMLC_NODE_HOST, else by route */
+  const char* transport;   /* plugin name, or a path if it contains '/'; NULL: BYTEPS_TRANSPORT */
+  const char* scheduler;   /* plugin name, or a path if it contains '/'; NULL: BYTEPS_SCHEDULER */
+  int32_t has_place;       /* 1: the next four fields are set; 0: taken from the environment */
+  int32_t host_index;      /* index of this host among the worker hosts, 0.. (DMLC_WORKER_ID) */
+  int32_t num_hosts;       /* worker hosts (DMLC_NUM_WORKER) */
+  int32_t local_rank;      /* index of this worker on its host, 0.. (BYTEPS_LOCAL_RANK) */
+  int32_t local_size;      /* workers on this host (BYTEPS_LOCAL_SIZE) */
+  int32_t num_servers;     /* with has_place = 1: servers of the job (DMLC_NUM_SERVER) */
+  int32_t log_level;       /* least level that reaches the sink, plus one; 0: BYTEPS_LOG_LEVEL */
+  int64_t timeout_ms;      /* until everybody has arrived; 0: BYTEPS_START_TIMEOUT */
+  bps_log_fn log;          /* NULL: stderr */
   void* log_user;
 } bps_open_args;
-#define BPS_OPEN_ARGS_INIT {sizeof(bps_open_args)}
+#define BPS_OPEN_ARGS_INIT \
+  { sizeof(bps_open_args) }
 
 /* Opens a session: loads the plugins, registers with the coordinator and waits until all workers and servers of the
  * job are there. One worker alone (one host, local size 1, BYTEPS_FORCE_DISTRIBUTED unset) needs neither coordinator
@@ -237,7 +238,8 @@ typedef struct bps_info {
   uint64_t epoch;      /* membership epoch */
   uint64_t generation; /* how often a session of this name was opened in this job, from 1 */
 } bps_info;
-#define BPS_INFO_INIT {sizeof(bps_info)}
+#define BPS_INFO_INIT \
+  { sizeof(bps_info) }
 BPS_API bps_status* bps_session_info(const bps_session* session, bps_info* info) BPS_NOEXCEPT;
 
 /* Text for people, valid until bps_close or the next change of it, each a line or a few:
@@ -257,10 +259,11 @@ typedef struct bps_declare_args {
   const int64_t* shape; /* ndim entries, each >= 0; may be NULL if ndim is 0 (a scalar) */
   int32_t ndim;         /* 0 .. 64 */
   uint32_t dtype;
-  int32_t mode;         /* BPS_MODE_SYNCHRONOUS */
-  int32_t staleness;    /* 0; reserved for asynchronous modes */
+  int32_t mode;      /* BPS_MODE_SYNCHRONOUS */
+  int32_t staleness; /* 0; reserved for asynchronous modes */
 } bps_declare_args;
-#define BPS_DECLARE_ARGS_INIT {sizeof(bps_declare_args)}
+#define BPS_DECLARE_ARGS_INIT \
+  { sizeof(bps_declare_args) }
 
 /* Declares a tensor; does not block and does not talk to anybody before it returns. The same name, dtype and shape
  * give the same handle again; the same name with another dtype or shape gives a new one, and the old one stays valid.
@@ -307,20 +310,21 @@ typedef struct bps_push_pull_args {
   size_t struct_size;
   const bps_ext* ext;
   bps_tensor* tensor;
-  const void* input;     /* must not change until the operation has ended */
-  void* output;          /* may equal input, else must not overlap it; unspecified until the operation has ended */
-  int64_t priority;      /* larger is sooner */
-  int32_t op;            /* BPS_SUM, ... */
-  int32_t input_device;  /* 0 or BPS_CPU */
+  const void* input;    /* must not change until the operation has ended */
+  void* output;         /* may equal input, else must not overlap it; unspecified until the operation has ended */
+  int64_t priority;     /* larger is sooner */
+  int32_t op;           /* BPS_SUM, ... */
+  int32_t input_device; /* 0 or BPS_CPU */
   int32_t input_device_id;
   int32_t output_device; /* 0 or BPS_CPU */
   int32_t output_device_id;
-  int32_t reserved;      /* 0 */
-  int64_t timeout_ms;    /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
-  bps_done_fn done;      /* NULL: none */
+  int32_t reserved;   /* 0 */
+  int64_t timeout_ms; /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
+  bps_done_fn done;   /* NULL: none */
   void* user;
 } bps_push_pull_args;
-#define BPS_PUSH_PULL_ARGS_INIT {sizeof(bps_push_pull_args)}
+#define BPS_PUSH_PULL_ARGS_INIT \
+  { sizeof(bps_push_pull_args) }
 
 /* Starts the reduction of `input` over all workers into `output`; does not block. `request`, if not NULL, receives a
  * handle to wait on, which the caller frees. If this returns an error, the operation was not accepted: `done` never
@@ -338,20 +342,21 @@ typedef struct bps_broadcast_args {
   size_t struct_size;
   const bps_ext* ext;
   bps_tensor* tensor;
-  const void* input;     /* read on the root only; elsewhere ignored, may be NULL */
-  void* output;          /* written on all ranks; on the root it may equal input */
+  const void* input; /* read on the root only; elsewhere ignored, may be NULL */
+  void* output;      /* written on all ranks; on the root it may equal input */
   int64_t priority;
-  int32_t root;          /* a rank */
+  int32_t root; /* a rank */
   int32_t input_device;
   int32_t input_device_id;
   int32_t output_device;
   int32_t output_device_id;
-  int32_t reserved;      /* 0 */
+  int32_t reserved; /* 0 */
   int64_t timeout_ms;
   bps_done_fn done;
   void* user;
 } bps_broadcast_args;
-#define BPS_BROADCAST_ARGS_INIT {sizeof(bps_broadcast_args)}
+#define BPS_BROADCAST_ARGS_INIT \
+  { sizeof(bps_broadcast_args) }
 
 /* Starts the copy of the root's `input` into every rank's `output`. Otherwise as bps_push_pull. */
 BPS_API bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args,
@@ -360,10 +365,11 @@ BPS_API bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args
 typedef struct bps_barrier_args {
   size_t struct_size;
   const bps_ext* ext;
-  const char* name;      /* barriers of different names do not meet; NULL: "" */
-  int64_t timeout_ms;    /* 0: BYTEPS_OP_TIMEOUT */
+  const char* name;   /* barriers of different names do not meet; NULL: "" */
+  int64_t timeout_ms; /* 0: BYTEPS_OP_TIMEOUT */
 } bps_barrier_args;
-#define BPS_BARRIER_ARGS_INIT {sizeof(bps_barrier_args)}
+#define BPS_BARRIER_ARGS_INIT \
+  { sizeof(bps_barrier_args) }
 
 /* Blocks until all workers have called it as often as this one has (per name). It does not wait for operations in
  * flight. Errors: DEADLINE_EXCEEDED (names the missing ranks), UNAVAILABLE. */

@@ -57,7 +57,7 @@ typedef struct bps_scheduler_stats {
   uint64_t queued_bytes;
   uint64_t in_flight_tasks; /* answered by next(), not yet sent */
   uint64_t in_flight_bytes;
-  uint64_t credit_bytes;    /* the credit in force; 0: unbounded */
+  uint64_t credit_bytes; /* the credit in force; 0: unbounded */
 } bps_scheduler_stats;
 
 typedef struct bps_scheduler_create_args {

@@ -56,14 +56,14 @@ typedef uint32_t bps_peer;
 #define BPS_TRANSPORT_MAX_ADDRESS 512
 
 /* Capabilities (caps.flags). */
-#define BPS_TRANSPORT_READ 0x1u          /* post_read works */
-#define BPS_TRANSPORT_MAP_REMOTE 0x2u    /* map_remote works */
-#define BPS_TRANSPORT_COPY 0x4u          /* copy_from and copy_to work */
-#define BPS_TRANSPORT_CUDA 0x8u          /* device memory can be registered */
-#define BPS_TRANSPORT_WAIT_FD 0x10u      /* wait_fd and arm work; otherwise the owner polls at intervals */
+#define BPS_TRANSPORT_READ 0x1u       /* post_read works */
+#define BPS_TRANSPORT_MAP_REMOTE 0x2u /* map_remote works */
+#define BPS_TRANSPORT_COPY 0x4u       /* copy_from and copy_to work */
+#define BPS_TRANSPORT_CUDA 0x8u       /* device memory can be registered */
+#define BPS_TRANSPORT_WAIT_FD 0x10u   /* wait_fd and arm work; otherwise the owner polls at intervals */
 #define BPS_TRANSPORT_WRITE_ORDERED 0x20u
-#define BPS_TRANSPORT_LOCAL_ANY 0x40u    /* post_write and post_read accept local memory that is not registered */
-#define BPS_TRANSPORT_CHEAP_REG 0x80u    /* reg and unreg cost less than copying 64 KiB: may be done per operation */
+#define BPS_TRANSPORT_LOCAL_ANY 0x40u /* post_write and post_read accept local memory that is not registered */
+#define BPS_TRANSPORT_CHEAP_REG 0x80u /* reg and unreg cost less than copying 64 KiB: may be done per operation */
 
 typedef struct bps_transport_caps {
   size_t struct_size;
@@ -76,23 +76,23 @@ typedef struct bps_transport_caps {
   uint64_t max_transfer;   /* bytes of one write or read */
   uint32_t alignment;      /* of local and remote addresses; 1 if none is needed */
   uint32_t reserved;
-  const char* provider;    /* for people and for comparing both ends: "tcp;ofi_rxm"; valid while the transport is */
+  const char* provider; /* for people and for comparing both ends: "tcp;ofi_rxm"; valid while the transport is */
 } bps_transport_caps;
 
 typedef struct bps_transport_open_args {
   size_t struct_size;
-  const void* config;       /* for host->config */
-  void* log;                /* for host->log */
-  const char* local_host;   /* numeric address to bind and advertise; NULL: the plugin chooses */
-  const char* device;       /* device or domain; NULL: the plugin chooses */
-  uint64_t job_key;         /* random number of the job: a plugin may use it to tell jobs apart */
+  const void* config;     /* for host->config */
+  void* log;              /* for host->log */
+  const char* local_host; /* numeric address to bind and advertise; NULL: the plugin chooses */
+  const char* device;     /* device or domain; NULL: the plugin chooses */
+  uint64_t job_key;       /* random number of the job: a plugin may use it to tell jobs apart */
 } bps_transport_open_args;
 
 typedef struct bps_connect_args {
   size_t struct_size;
-  bps_peer peer;            /* how we call it */
-  uint32_t local_id;        /* how it calls us: the number it gave to connect() for us, sent with what we send */
-  const void* address;      /* what its address() gave */
+  bps_peer peer;       /* how we call it */
+  uint32_t local_id;   /* how it calls us: the number it gave to connect() for us, sent with what we send */
+  const void* address; /* what its address() gave */
   size_t address_size;
 } bps_connect_args;
 
@@ -107,7 +107,7 @@ typedef struct bps_connect_args {
 
 typedef struct bps_event {
   uint32_t type;
-  int32_t code;            /* BPS_OK or why it failed */
+  int32_t code; /* BPS_OK or why it failed */
   bps_peer peer;
   uint32_t immediate;
   uint64_t user;
@@ -116,7 +116,8 @@ typedef struct bps_event {
   uint64_t lease;
 } bps_event;
 
-/* Local memory of an operation: an offset in a region, or, with BPS_TRANSPORT_LOCAL_ANY, region NULL and any address. */
+/* Local memory of an operation: an offset in a region, or, with BPS_TRANSPORT_LOCAL_ANY, region NULL and any address.
+ */
 typedef struct bps_local {
   bps_region* region;
   void* base; /* region == NULL: the address; else the address within the region */
