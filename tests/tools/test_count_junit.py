@@ -1,0 +1,53 @@
+"""The sums of tools/test: what counts as passed, failed and skipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("test_runner", ROOT / "tools" / "test_runner.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["test_runner"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        ("", (0, 0, 0)),
+        ('<testcase name="a" status="run" result="completed"/>', (1, 0, 0)),
+        ('<testcase name="a"><failure message="x"/></testcase>', (0, 1, 0)),
+        ('<testcase name="a"><error message="x"/></testcase>', (0, 1, 0)),
+        ('<testcase name="a" result="skipped"><skipped message="x"/></testcase>', (0, 0, 1)),
+        ('<testcase name="a" status="notrun" result="suppressed"/>', (0, 0, 1)),
+        ('<testcase name="a"/><testcase name="b"><failure/></testcase>', (1, 1, 0)),
+    ],
+)
+def test_counts_cases(
+    runner: ModuleType, tmp_path: Path, cases: str, expected: tuple[int, int, int]
+) -> None:
+    path = tmp_path / "test.xml"
+    path.write_text(f'<testsuites><testsuite name="s">{cases}</testsuite></testsuites>')
+    count = runner.count_junit(path)
+    assert (count.passed, count.failed, count.skipped) == expected
+
+
+def test_results_that_cannot_be_read_are_a_failure(runner: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "cut.xml").write_text("<testsuites><testsuite>")
+    assert runner.count_junit(tmp_path / "cut.xml").failed == 1
+    assert runner.count_junit(tmp_path / "missing.xml").failed == 1
+
+
+def test_the_last_line_has_the_agreed_form(runner: ModuleType) -> None:
+    assert str(runner.Count(3, 0, 1)) == "3 passed, 0 failed, 1 skipped"
