@@ -1,4 +1,4 @@
-"""Installs the wheel that //frameworks/python:wheel made into this interpreter's environment, unless it is there already."""
+"""Installs the wheel that //frameworks/python:wheel made into this environment, unless it is there already."""
 
 from __future__ import annotations
 

@@ -38,9 +38,7 @@ def tracked(*patterns: str) -> list[str]:
 
 
 def run(command: list[str]) -> tuple[bool, str]:
-    done = subprocess.run(
-        command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode == 0, done.stdout
 
 

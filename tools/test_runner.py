@@ -32,9 +32,7 @@ class Count:
     skipped: int = 0
 
     def __add__(self, other: Count) -> Count:
-        return Count(
-            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
-        )
+        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -53,11 +51,7 @@ def count_junit(path: Path) -> Count:
     for case in cases:
         if case.find("failure") is not None or case.find("error") is not None:
             count.failed += 1
-        elif (
-            case.find("skipped") is not None
-            or case.get("status") == "notrun"
-            or case.get("result") == "suppressed"
-        ):
+        elif case.find("skipped") is not None or case.get("status") == "notrun" or case.get("result") == "suppressed":
             count.skipped += 1
         else:
             count.passed += 1
@@ -133,9 +127,7 @@ def install_wheel() -> bool:
 
 def step_python(pattern: str | None) -> Count:
     """Installs the package and runs the pytest files under tests/."""
-    paths = sorted(
-        {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
-    )
+    paths = sorted({str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")})
     if not paths:
         return Count()
     if not install_wheel():
@@ -144,9 +136,7 @@ def step_python(pattern: str | None) -> Count:
     RESULTS.mkdir(parents=True, exist_ok=True)
     results.unlink(missing_ok=True)
     select = ["-k", pattern] if pattern is not None else []
-    status = run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(results), *select, *paths]
-    )
+    status = run([sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(results), *select, *paths])
     if status == 5:  # nothing selected
         return Count()
     count = count_junit(results)
@@ -201,9 +191,7 @@ def main() -> int:
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     if arguments.list:
         print("\n".join(bazel_tests(arguments.pattern)))
-        print(
-            "\n".join(sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py")))
-        )
+        print("\n".join(sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py"))))
         return 0
 
     total = Count()

@@ -34,9 +34,7 @@ def runner() -> ModuleType:
         ('<testcase name="a"/><testcase name="b"><failure/></testcase>', (1, 1, 0)),
     ],
 )
-def test_counts_cases(
-    runner: ModuleType, tmp_path: Path, cases: str, expected: tuple[int, int, int]
-) -> None:
+def test_counts_cases(runner: ModuleType, tmp_path: Path, cases: str, expected: tuple[int, int, int]) -> None:
     path = tmp_path / "test.xml"
     path.write_text(f'<testsuites><testsuite name="s">{cases}</testsuite></testsuites>')
     count = runner.count_junit(path)
