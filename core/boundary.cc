@@ -1,0 +1,27 @@
+#include "core/boundary.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace byteps {
+
+bps_status* StatusOfCurrentException(const char* function) noexcept {
+  try {
+    std::string text(function);
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return OutOfMemoryStatus();
+    } catch (const std::exception& error) {
+      text.append(": unexpected exception: ").append(error.what());
+    } catch (...) {
+      text.append(": unexpected exception of an unknown type");
+    }
+    return StatusToC(absl::InternalError(text));
+  } catch (...) {
+    return OutOfMemoryStatus();
+  }
+}
+
+}  // namespace byteps
