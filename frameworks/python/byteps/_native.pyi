@@ -1,0 +1,102 @@
+"""abi/byteps.h with Python's values. What users call is in the package byteps; this is what its modules call.
+
+Addresses are integers and must stay valid until the operation has ended; `buffers` is any object that keeps them
+alive, held until then. Timeouts are in seconds; None means the library's default. Failures raise byteps.BytePSError.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+ABI_MAJOR: int
+ABI_MINOR: int
+
+INT8: int
+INT32: int
+INT64: int
+UINT8: int
+FLOAT16: int
+FLOAT32: int
+FLOAT64: int
+BFLOAT16: int
+
+SUM: int
+AVERAGE: int
+MIN: int
+MAX: int
+PRODUCT: int
+
+class Info(TypedDict):
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    num_servers: int
+    transport: str
+    scheduler: str
+    failed: bool
+    epoch: int
+    generation: int
+
+class Request:
+    @property
+    def state(self) -> str: ...
+    def wait(self, timeout: float | None = None) -> None: ...
+    def test(self) -> bool: ...
+    def cancel(self) -> None: ...
+
+class Session:
+    def info(self) -> Info: ...
+    def declare(self, name: str, dtype: int, shape: Sequence[int]) -> None: ...
+    def push_pull(
+        self,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        input: int,
+        output: int,
+        op: int,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        buffers: object,
+    ) -> Request: ...
+    def broadcast(
+        self,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        input: int,
+        output: int,
+        root: int,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        buffers: object,
+    ) -> Request: ...
+    def barrier(self, name: str | None = None, timeout: float | None = None) -> None: ...
+    def shutdown(self, timeout: float | None = None) -> None: ...
+    def close(self) -> None: ...
+
+class Library:
+    @property
+    def path(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def abi_version(self) -> tuple[int, int]: ...
+    def open(
+        self,
+        *,
+        coordinator: str | None = None,
+        job: str | None = None,
+        name: str | None = None,
+        token: str | None = None,
+        host: str | None = None,
+        transport: str | None = None,
+        scheduler: str | None = None,
+        place: Sequence[int] | None = None,
+        log_level: int = 0,
+        timeout: float | None = None,
+    ) -> Session: ...
+
+def load(path: str) -> Library: ...

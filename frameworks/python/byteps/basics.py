@@ -1,0 +1,128 @@
+"""init, shutdown, and who we are: what every framework's module of BytePS offers."""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+
+from byteps.session import CURRENT, close_at_exit, current_session
+
+
+def init(
+    lazy: bool = True,
+    *,
+    coordinator: str | None = None,
+    job: str | None = None,
+    name: str | None = None,
+    token: str | None = None,
+    host: str | None = None,
+    transport: str | None = None,
+    scheduler: str | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Joins the job: waits until all workers and servers are there. Calling it again does nothing.
+
+    What is not given comes from the environment (DMLC_* and BYTEPS_*, set by bpslaunch) and then from its default. One
+    worker alone needs neither servers nor a coordinator. shutdown() runs by itself when Python exits.
+
+    Args:
+        lazy: accepted for compatibility. Connecting happens here in any case, so that a wrong address is reported at
+            this line and not at the first tensor.
+        coordinator: "host:port" of the coordinator.
+        job: name of the job.
+        name: name of this session within the job.
+        token: the job's secret.
+        host: own address, or address of the interface, to tell the others.
+        transport: plugin that carries the data.
+        scheduler: plugin that decides what goes first.
+        timeout: seconds until everybody must have arrived.
+
+    Raises:
+        BytePSError: InvalidArgumentError (an argument or a variable), NotFoundError (a plugin), DeadlineExceededError
+            (names the members that did not come), UnauthenticatedError (the token), FailedPreconditionError (versions
+            or counts of the members differ; or a forked child of a process that uses BytePS).
+        ValueError: initialized already, and options were given.
+    """
+    del lazy
+    CURRENT.open(
+        coordinator=coordinator,
+        job=job,
+        name=name,
+        token=token,
+        host=host,
+        transport=transport,
+        scheduler=scheduler,
+        timeout=timeout,
+    )
+    atexit.unregister(close_at_exit)
+    atexit.register(close_at_exit)
+
+
+def shutdown(timeout: float | None = None) -> None:
+    """Leaves the job in order: waits until the operations in flight have ended and the others have come here too or
+    left, at most `timeout` seconds (None: 5). Without init(), or in a forked child, it does nothing. init() may follow.
+
+    Raises:
+        BytePSError: the session had failed, or the timeout passed. It is closed all the same.
+    """
+    CURRENT.close(timeout)
+
+
+def is_initialized() -> bool:
+    """Whether init() was called, and shutdown() was not, in this process."""
+    return CURRENT.is_open()
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """Who we are, and what we run on."""
+
+    rank: int  # of this worker in the job, 0 .. size-1
+    size: int  # workers in the job
+    local_rank: int  # of this worker on its host, 0 .. local_size-1
+    local_size: int  # workers on this host
+    num_servers: int  # servers that sum; 0 when this worker is alone
+    transport: str  # plugin that carries the data
+    scheduler: str  # plugin that decides what goes first
+    failed: bool  # after a fatal error
+    epoch: int  # of the membership
+    generation: int  # how often a session of this name was opened in this job, from 1
+
+
+def info() -> SessionInfo:
+    """Everything below in one answer. Raises ValueError before init(), like all of them."""
+    return SessionInfo(**current_session().native.info())
+
+
+def rank() -> int:
+    """This worker's number in the job, 0 .. size()-1. Raises ValueError before init()."""
+    return info().rank
+
+
+def size() -> int:
+    """The number of workers in the job. Raises ValueError before init()."""
+    return info().size
+
+
+def local_rank() -> int:
+    """This worker's number on its host, 0 .. local_size()-1. Raises ValueError before init()."""
+    return info().local_rank
+
+
+def local_size() -> int:
+    """The number of workers on this host. Raises ValueError before init()."""
+    return info().local_size
+
+
+def barrier(name: str | None = None, timeout: float | None = None) -> None:
+    """Waits until every worker has called it as often as this one. It does not wait for operations in flight.
+
+    Args:
+        name: barriers of different names do not meet.
+        timeout: seconds; None means BYTEPS_OP_TIMEOUT.
+
+    Raises:
+        BytePSError: DeadlineExceededError (names the missing ranks), UnavailableError (a member died).
+        ValueError: before init().
+    """
+    current_session().native.barrier(name, timeout)

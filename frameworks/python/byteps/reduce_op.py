@@ -1,0 +1,45 @@
+"""The reductions: what push_pull makes of the contributions of all workers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from byteps import _native
+
+
+class ReduceOp(IntEnum):
+    """A reduction. The result is the same on every rank, and its bits depend on the inputs alone.
+
+    Average divides the sum by the number of contributors: true division for floats, rounded towards minus infinity for
+    integers. Sums and products of integers wrap. Min and Max propagate NaN.
+    """
+
+    Sum = _native.SUM
+    Average = _native.AVERAGE
+    Min = _native.MIN
+    Max = _native.MAX
+    Product = _native.PRODUCT
+
+
+Sum = ReduceOp.Sum
+Average = ReduceOp.Average
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product
+
+
+def choose_op(op: ReduceOp | int | None, average: bool) -> ReduceOp:
+    """The reduction that the arguments `op` and `average` of push_pull ask for together.
+
+    Raises:
+        ValueError: `op` is no reduction, or contradicts average=False.
+    """
+    if op is None:
+        return Average if average else Sum
+    try:
+        chosen = ReduceOp(op)
+    except ValueError:
+        raise ValueError(f"op is {op!r}; it must be one of {', '.join(item.name for item in ReduceOp)}") from None
+    if chosen is Average and not average:
+        raise ValueError("op=Average contradicts average=False; give one of the two")
+    return chosen

@@ -1,0 +1,114 @@
+"""The session behind init(), shutdown(), rank() and the rest: one per process, held by `CURRENT`.
+
+Frameworks' bindings use it so::
+
+    session = current_session()
+    request = session.native.push_pull(name, dtype, shape, ...)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+
+from byteps import _native
+from byteps.errors import BytePSError, FailedPreconditionError, NotInitializedError, StatusCode
+from byteps.library import LIBRARY
+
+# Unnamed things are numbered in a circle: the job remembers every name, so their number must not grow for ever. More
+# than this many of one kind cannot be in flight; the library refuses the one too many, by name.
+_MAX_NUMBERS = 4096
+
+
+class Session:
+    """An open session with what belongs to its life: the numbers of its unnamed operations."""
+
+    def __init__(self, native: _native.Session) -> None:
+        self.native = native
+        self.process = os.getpid()
+        self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
+
+    def number(self, kind: str, process_set: str = "") -> int:
+        """The next number of an unnamed thing of this kind. Ranks that create unnamed things in the same order get the
+        same numbers, whatever else they do between."""
+        return next(self._numbers[process_set, kind]) % _MAX_NUMBERS
+
+
+class _Holder:
+    """At most one open session."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        if hasattr(os, "register_at_fork"):
+            # A child must not inherit a lock that another thread of the parent holds.
+            os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def open(self, **options: object) -> None:
+        """Opens a session with the options of bps_open_args, unless one is open already."""
+        with self._lock:
+            session = self._session
+            if session is not None and session.process == os.getpid():
+                if any(option is not None for option in options.values()):
+                    raise ValueError("BytePS is initialized already; call shutdown() before init() with options")
+                return
+            given = {key: value for key, value in options.items() if value is not None}
+            self._session = Session(LIBRARY.open(**given))  # type: ignore[arg-type]
+
+    def close(self, timeout: float | None) -> None:
+        """Leaves the job and closes the session, if one is open in this process."""
+        with self._lock:
+            session = self._session
+            if session is None or session.process != os.getpid():
+                return
+            self._session = None
+        try:
+            session.native.shutdown(timeout)
+        finally:
+            session.native.close()
+
+    def is_open(self) -> bool:
+        session = self._session
+        return session is not None and session.process == os.getpid()
+
+    def get(self) -> Session:
+        """The open session.
+
+        Raises:
+            NotInitializedError: there is none.
+            FailedPreconditionError: this process was forked from the one that opened it.
+        """
+        session = self._session
+        if session is None:
+            raise NotInitializedError(
+                "BytePS is not initialized: call bps.init() first", StatusCode.FAILED_PRECONDITION
+            )
+        if session.process != os.getpid():
+            raise FailedPreconditionError(
+                f"process {os.getpid()} was forked from process {session.process} after bps.init(), and a forked child "
+                'cannot use the session of its parent. Start the child with the start method "spawn" and call '
+                "bps.init() there, or leave communication to the parent.",
+                StatusCode.FAILED_PRECONDITION,
+            )
+        return session
+
+
+CURRENT = _Holder()
+
+
+def current_session() -> Session:
+    """The open session; see _Holder.get for the errors."""
+    return CURRENT.get()
+
+
+def close_at_exit() -> None:
+    """Leaves the job when the interpreter ends. What goes wrong here has nobody left to hear it."""
+    with contextlib.suppress(BytePSError):
+        CURRENT.close(timeout=None)

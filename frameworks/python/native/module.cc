@@ -1,0 +1,125 @@
+// module.cc - the Python module byteps._native: abi/byteps.h with Python's values, and nothing else.
+//
+// What a user calls is in the package byteps; the types and signatures are in byteps/_native.pyi.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "frameworks/python/native/library.h"
+#include "frameworks/python/native/request.h"
+#include "frameworks/python/native/session.h"
+#include "frameworks/python/native/status_error.h"
+
+namespace byteps::python {
+
+namespace py = pybind11;
+
+namespace {
+
+using Text = std::optional<std::string>;
+
+std::shared_ptr<Session> Open(std::shared_ptr<const Library> library, Text coordinator, Text job, Text name, Text token,
+                              Text host, Text transport, Text scheduler, std::optional<std::vector<int32_t>> place,
+                              int32_t log_level, std::optional<double> timeout) {
+  OpenOptions options;
+  options.coordinator = std::move(coordinator);
+  options.job = std::move(job);
+  options.name = std::move(name);
+  options.token = std::move(token);
+  options.host = std::move(host);
+  options.transport = std::move(transport);
+  options.scheduler = std::move(scheduler);
+  options.place = std::move(place);
+  options.log_level = log_level;
+  options.timeout = timeout;
+  return Session::Open(std::move(library), std::move(options));
+}
+
+void AddConstants(py::module_& module) {
+  module.attr("ABI_MAJOR") = BPS_ABI_MAJOR;
+  module.attr("ABI_MINOR") = BPS_ABI_MINOR;
+
+  module.attr("INT8") = BPS_INT8;
+  module.attr("INT32") = BPS_INT32;
+  module.attr("INT64") = BPS_INT64;
+  module.attr("UINT8") = BPS_UINT8;
+  module.attr("FLOAT16") = BPS_FLOAT16;
+  module.attr("FLOAT32") = BPS_FLOAT32;
+  module.attr("FLOAT64") = BPS_FLOAT64;
+  module.attr("BFLOAT16") = BPS_BFLOAT16;
+
+  module.attr("SUM") = BPS_SUM;
+  module.attr("AVERAGE") = BPS_AVERAGE;
+  module.attr("MIN") = BPS_MIN;
+  module.attr("MAX") = BPS_MAX;
+  module.attr("PRODUCT") = BPS_PRODUCT;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  RegisterStatusError();
+  AddConstants(module);
+
+  py::class_<Request, std::shared_ptr<Request>>(module, "Request")
+      .def("wait", &Request::Wait, py::arg("timeout") = py::none())
+      .def("test", &Request::Test)
+      .def("cancel", &Request::Cancel)
+      .def_property_readonly("state", &Request::State);
+
+  py::class_<Session, std::shared_ptr<Session>>(module, "Session")
+      .def("info", &Session::Info)
+      .def(
+          "declare",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape) {
+            session.Declare({std::move(name), dtype, std::move(shape)});
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"))
+      .def(
+          "push_pull",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
+             uintptr_t output, int32_t op, int64_t priority, std::optional<double> timeout, py::object buffers) {
+            return session.PushPull({std::move(name), dtype, std::move(shape)}, input, output, op, priority, timeout,
+                                    std::move(buffers));
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("op"),
+          py::kw_only(), py::arg("priority") = 0, py::arg("timeout") = py::none(), py::arg("buffers"))
+      .def(
+          "broadcast",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
+             uintptr_t output, int32_t root, int64_t priority, std::optional<double> timeout, py::object buffers) {
+            return session.Broadcast({std::move(name), dtype, std::move(shape)}, input, output, root, priority, timeout,
+                                     std::move(buffers));
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
+          py::kw_only(), py::arg("priority") = 0, py::arg("timeout") = py::none(), py::arg("buffers"))
+      .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
+      .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())
+      .def("close", &Session::Close);
+
+  py::class_<Library, std::shared_ptr<Library>>(module, "Library")
+      .def_property_readonly("path", [](const Library& library) { return library.path; })
+      .def_property_readonly("version", [](const Library& library) { return library.bps_version_string(); })
+      .def_property_readonly("abi_version",
+                             [](const Library& library) {
+                               int32_t major = 0;
+                               int32_t minor = 0;
+                               library.bps_version(&major, &minor);
+                               return std::make_pair(major, minor);
+                             })
+      .def("open", &Open, py::kw_only(), py::arg("coordinator") = py::none(), py::arg("job") = py::none(),
+           py::arg("name") = py::none(), py::arg("token") = py::none(), py::arg("host") = py::none(),
+           py::arg("transport") = py::none(), py::arg("scheduler") = py::none(), py::arg("place") = py::none(),
+           py::arg("log_level") = 0, py::arg("timeout") = py::none());
+
+  module.def("load", &Library::Load, py::arg("path"));
+}
+
+}  // namespace byteps::python

@@ -1,0 +1,86 @@
+#include "frameworks/python/native/request.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "frameworks/python/native/interruptible.h"
+#include "frameworks/python/native/status_error.h"
+
+namespace byteps::python {
+
+namespace py = pybind11;
+
+Request::Request(std::shared_ptr<Session> session, bps_request* request, py::object buffers)
+    : session_(std::move(session)), request_(request), buffers_(std::move(buffers)) {}
+
+Request::~Request() {
+  // In a forked child the request belongs to the parent, and the child's copy of it is left alone.
+  if (!session_->IsForkedChild()) session_->Adopt(request_, std::move(buffers_));
+}
+
+void Request::Wait(const std::optional<double>& timeout) const {
+  RefuseInForkedChild();
+  using Clock = std::chrono::steady_clock;
+  const int64_t timeout_ms = TimeoutMs(timeout);
+  const auto deadline =
+      timeout_ms > 0 ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point::max();
+
+  for (;;) {
+    bps_status* status = nullptr;
+    int32_t ended = 0;
+    bool expired = false;
+    {
+      py::gil_scoped_release released;
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      status = library().bps_wait(request_, std::clamp<int64_t>(left.count(), 1, kSignalInterval.count()));
+      if (status == nullptr) return;
+      if (library().bps_status_code(status) == BPS_DEADLINE_EXCEEDED) {
+        // Either this slice of the wait ended, or the operation did, with its own deadline.
+        Check(library(), library().bps_test(request_, &ended));
+        expired = Clock::now() >= deadline;
+      } else {
+        ended = 1;
+      }
+      if (ended != 0) {
+        // The operation may have ended just after the wait: ask once more for its own outcome.
+        library().bps_status_free(status);
+        status = library().bps_wait(request_, /*timeout_ms=*/0);
+      }
+    }
+    if (ended != 0 || expired) {
+      Check(library(), status);
+      return;
+    }
+    library().bps_status_free(status);
+    CheckSignals();
+  }
+}
+
+bool Request::Test() const {
+  RefuseInForkedChild();
+  int32_t done = 0;
+  Check(library(), library().bps_test(request_, &done));
+  return done != 0;
+}
+
+void Request::Cancel() const {
+  RefuseInForkedChild();
+  py::gil_scoped_release released;
+  Check(library(), library().bps_cancel(request_));
+}
+
+std::string Request::State() const {
+  RefuseInForkedChild();
+  return library().bps_request_state_name(library().bps_request_state(request_));
+}
+
+void Request::RefuseInForkedChild() const {
+  if (!session_->IsForkedChild()) return;
+  throw StatusError(BPS_FAILED_PRECONDITION,
+                    "this operation was started by the process that this one was forked from; only that process can "
+                    "wait for it",
+                    /*retryable=*/false);
+}
+
+}  // namespace byteps::python

@@ -1,0 +1,56 @@
+// request.h - one operation in flight, as Python sees it.
+//
+//     request = session.push_pull(...)
+//     if not request.test(): request.wait()
+//
+// Holds the operation's buffers. Dropping a request before it has ended is allowed: the session then keeps the buffers
+// until the library has let go of them.
+//
+// Threads: any thread that holds the GIL; several may wait for one request.
+#ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_REQUEST_H_
+#define BYTEPS_FRAMEWORKS_PYTHON_NATIVE_REQUEST_H_
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "abi/byteps.h"
+#include "frameworks/python/native/session.h"
+
+namespace byteps::python {
+
+class Request {
+ public:
+  // Takes ownership of `request`.
+  Request(std::shared_ptr<Session> session, bps_request* request, pybind11::object buffers);
+  ~Request();
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  // Waits until the operation has ended, at most `timeout` seconds (absent: the operation's own deadline). Throws its
+  // error. Python's signal handlers run meanwhile.
+  void Wait(const std::optional<double>& timeout) const;
+
+  // Whether the operation has ended. Never blocks, never throws the operation's error.
+  bool Test() const;
+
+  // Asks to give up, as bps_cancel.
+  void Cancel() const;
+
+  // The name of the request's state now, such as "queued".
+  std::string State() const;
+
+ private:
+  const Library& library() const { return session_->library(); }
+  void RefuseInForkedChild() const;
+
+  const std::shared_ptr<Session> session_;
+  bps_request* const request_;
+  pybind11::object buffers_;
+};
+
+}  // namespace byteps::python
+
+#endif  // BYTEPS_FRAMEWORKS_PYTHON_NATIVE_REQUEST_H_

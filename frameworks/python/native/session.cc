@@ -1,0 +1,217 @@
+#include "frameworks/python/native/session.h"
+
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "frameworks/python/native/interruptible.h"
+#include "frameworks/python/native/request.h"
+#include "frameworks/python/native/status_error.h"
+
+namespace byteps::python {
+
+namespace py = pybind11;
+
+namespace {
+
+const char* Pointer(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
+
+bps_tensor* DeclareIn(const Library& library, bps_session* session, const TensorSpec& spec) {
+  bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+  args.name = spec.name.c_str();
+  args.shape = spec.shape.data();
+  args.ndim = static_cast<int32_t>(spec.shape.size());
+  args.dtype = spec.dtype;
+  bps_tensor* tensor = nullptr;
+  Check(library, library.bps_declare(session, &args, &tensor));
+  return tensor;
+}
+
+bool HasEnded(const Library& library, bps_request* request) {
+  int32_t done = 0;
+  // A request that cannot be asked (the session is gone) has ended: closing ends everything.
+  bps_status* status = library.bps_test(request, &done);
+  if (status == nullptr) return done != 0;
+  library.bps_status_free(status);
+  return true;
+}
+
+}  // namespace
+
+int64_t TimeoutMs(const std::optional<double>& seconds) {
+  if (!seconds) return 0;
+  if (!(*seconds > 0) || *seconds > 1e9) {
+    throw std::invalid_argument("timeout is " + std::to_string(*seconds) +
+                                " s; it must be positive (None means the default)");
+  }
+  const int64_t milliseconds = static_cast<int64_t>(std::ceil(*seconds * 1e3));
+  return milliseconds;
+}
+
+std::shared_ptr<Session> Session::Open(std::shared_ptr<const Library> library, OpenOptions options) {
+  const int64_t timeout_ms = TimeoutMs(options.timeout);
+  if (options.place && options.place->size() != 5) {
+    throw std::invalid_argument("place has " + std::to_string(options.place->size()) +
+                                " entries; it is (host_index, num_hosts, local_rank, local_size, num_servers)");
+  }
+
+  // Owned by the call, which may outlive this function.
+  struct Opening {
+    std::shared_ptr<const Library> library;
+    OpenOptions options;
+    bps_session* session = nullptr;
+  };
+  auto opening = std::make_shared<Opening>();
+  opening->library = std::move(library);
+  opening->options = std::move(options);
+
+  RunInterruptible(
+      [opening, timeout_ms] {
+        const OpenOptions& from = opening->options;
+        bps_open_args args = BPS_OPEN_ARGS_INIT;
+        args.coordinator = Pointer(from.coordinator);
+        args.job = Pointer(from.job);
+        args.name = Pointer(from.name);
+        args.token = Pointer(from.token);
+        args.host = Pointer(from.host);
+        args.transport = Pointer(from.transport);
+        args.scheduler = Pointer(from.scheduler);
+        if (from.place) {
+          args.has_place = 1;
+          args.host_index = (*from.place)[0];
+          args.num_hosts = (*from.place)[1];
+          args.local_rank = (*from.place)[2];
+          args.local_size = (*from.place)[3];
+          args.num_servers = (*from.place)[4];
+        }
+        args.log_level = from.log_level;
+        args.timeout_ms = timeout_ms;
+        const Library& table = *opening->library;
+        Check(table, table.bps_open_versioned(BPS_ABI_MAJOR, BPS_ABI_MINOR, &args, &opening->session));
+      },
+      [opening] { opening->library->bps_close(opening->session); });
+  return std::make_shared<Session>(std::make_shared<SessionHandle>(opening->library, opening->session));
+}
+
+Session::Session(std::shared_ptr<SessionHandle> handle) : handle_(std::move(handle)) {}
+
+Session::~Session() { Close(); }
+
+py::dict Session::Info() const {
+  bps_info info = BPS_INFO_INIT;
+  std::string transport;
+  std::string scheduler;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) {
+      Check(library(), library().bps_session_info(session, &info));
+      transport = library().bps_transport_name(session);
+      scheduler = library().bps_scheduler_name(session);
+    });
+  }
+  py::dict result;
+  result["rank"] = info.rank;
+  result["size"] = info.size;
+  result["local_rank"] = info.local_rank;
+  result["local_size"] = info.local_size;
+  result["num_servers"] = info.num_servers;
+  result["transport"] = transport;
+  result["scheduler"] = scheduler;
+  result["failed"] = info.failed != 0;
+  result["epoch"] = info.epoch;
+  result["generation"] = info.generation;
+  return result;
+}
+
+void Session::Declare(const TensorSpec& spec) {
+  py::gil_scoped_release released;
+  handle_->Use([&](bps_session* session) { DeclareIn(library(), session, spec); });
+}
+
+std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
+                                           int64_t priority, const std::optional<double>& timeout, py::object buffers) {
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.input = reinterpret_cast<const void*>(input);
+  args.output = reinterpret_cast<void*>(output);
+  args.op = op;
+  args.priority = priority;
+  args.timeout_ms = TimeoutMs(timeout);
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) {
+      args.tensor = DeclareIn(library(), session, spec);
+      Check(library(), library().bps_push_pull(session, &args, &request));
+    });
+  }
+  Sweep();
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+}
+
+std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
+                                            int64_t priority, const std::optional<double>& timeout,
+                                            py::object buffers) {
+  bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+  args.input = reinterpret_cast<const void*>(input);
+  args.output = reinterpret_cast<void*>(output);
+  args.root = root;
+  args.priority = priority;
+  args.timeout_ms = TimeoutMs(timeout);
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) {
+      args.tensor = DeclareIn(library(), session, spec);
+      Check(library(), library().bps_broadcast(session, &args, &request));
+    });
+  }
+  Sweep();
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+}
+
+void Session::Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout) {
+  const int64_t timeout_ms = TimeoutMs(timeout);
+  RunInterruptible([handle = handle_, name, timeout_ms] {
+    bps_barrier_args args = BPS_BARRIER_ARGS_INIT;
+    args.name = Pointer(name);
+    args.timeout_ms = timeout_ms;
+    handle->Use([&](bps_session* session) { Check(handle->library(), handle->library().bps_barrier(session, &args)); });
+  });
+}
+
+void Session::Shutdown(const std::optional<double>& timeout) {
+  const int64_t timeout_ms = TimeoutMs(timeout);
+  bps_status* status = nullptr;
+  {
+    py::gil_scoped_release released;
+    status = handle_->Shutdown(timeout_ms);
+  }
+  Check(library(), status);
+}
+
+void Session::Close() {
+  {
+    py::gil_scoped_release released;
+    handle_->Close();
+  }
+  if (!handle_->IsForkedChild()) Sweep();
+}
+
+void Session::Adopt(bps_request* request, py::object buffers) {
+  orphans_.push_back(Orphan{request, std::move(buffers)});
+  Sweep();
+}
+
+void Session::Sweep() {
+  if (orphans_.empty()) return;
+  // Freeing buffers runs Python code, which may come back here: take the ended ones out first.
+  std::vector<Orphan> ended;
+  std::vector<Orphan> left;
+  for (Orphan& orphan : orphans_) {
+    (HasEnded(library(), orphan.request) ? ended : left).push_back(std::move(orphan));
+  }
+  orphans_ = std::move(left);
+  for (const Orphan& orphan : ended) library().bps_request_free(orphan.request);
+}
+
+}  // namespace byteps::python

@@ -1,0 +1,99 @@
+// session.h - a session as Python sees it: every call of abi/byteps.h on a session, with Python's values.
+//
+//     session = library.open()
+//     request = session.push_pull("layer1.weight", FLOAT32, (64, 32), address, address, SUM, buffers=[gradient])
+//     request.wait()
+//     session.shutdown(); session.close()
+//
+// The session keeps alive what the library still reads or writes: the `buffers` of an operation whose Request was
+// dropped before the operation had ended are held here until it has. The library never calls back into Python and never
+// waits for the GIL; every call that may block, or that takes a lock of the library, releases it.
+//
+// Threads: as Python's own objects: any thread that holds the GIL.
+#ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_SESSION_H_
+#define BYTEPS_FRAMEWORKS_PYTHON_NATIVE_SESSION_H_
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "frameworks/python/native/library.h"
+#include "frameworks/python/native/session_handle.h"
+
+namespace byteps::python {
+
+class Request;
+
+// The arguments of bps_open that Python may give; what is absent comes from the environment.
+struct OpenOptions {
+  std::optional<std::string> coordinator;
+  std::optional<std::string> job;
+  std::optional<std::string> name;
+  std::optional<std::string> token;
+  std::optional<std::string> host;
+  std::optional<std::string> transport;
+  std::optional<std::string> scheduler;
+  // (host_index, num_hosts, local_rank, local_size, num_servers)
+  std::optional<std::vector<int32_t>> place;
+  int32_t log_level = 0;
+  std::optional<double> timeout;
+};
+
+// A tensor as an operation names it.
+struct TensorSpec {
+  std::string name;
+  uint32_t dtype;
+  std::vector<int64_t> shape;
+};
+
+// Converts a timeout in seconds; absent is 0, the library's default. Throws std::invalid_argument unless positive.
+int64_t TimeoutMs(const std::optional<double>& seconds);
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  // Opens a session; Ctrl-C ends the wait for the other members.
+  static std::shared_ptr<Session> Open(std::shared_ptr<const Library> library, OpenOptions options);
+
+  explicit Session(std::shared_ptr<SessionHandle> handle);
+  ~Session();
+
+  pybind11::dict Info() const;
+  void Declare(const TensorSpec& spec);
+
+  // `input` and `output` are addresses of row-major memory of the tensor's dtype and shape, `buffers` any object that
+  // keeps them alive.
+  std::shared_ptr<Request> PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
+                                    int64_t priority, const std::optional<double>& timeout, pybind11::object buffers);
+  std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
+                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers);
+  void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);
+  void Shutdown(const std::optional<double>& timeout);
+  void Close();
+
+  // Takes over a request that nobody waits for any more, until it has ended.
+  void Adopt(bps_request* request, pybind11::object buffers);
+
+  const Library& library() const { return handle_->library(); }
+  bool IsForkedChild() const { return handle_->IsForkedChild(); }
+
+ private:
+  struct Orphan {
+    bps_request* request;
+    pybind11::object buffers;
+  };
+
+  // Frees the orphans that have ended.
+  void Sweep();
+
+  const std::shared_ptr<SessionHandle> handle_;
+  std::vector<Orphan> orphans_;
+};
+
+}  // namespace byteps::python
+
+#endif  // BYTEPS_FRAMEWORKS_PYTHON_NATIVE_SESSION_H_

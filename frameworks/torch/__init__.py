@@ -1,0 +1,52 @@
+"""BytePS for PyTorch.
+
+    import byteps.torch as bps
+
+    bps.init()
+    optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+
+Start it with `bpslaunch --workers 2 --servers 1 -- python train.py`; examples/torch/digits.py is a whole one.
+"""
+
+import byteps as _byteps
+from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
+from byteps import __version__
+from byteps.torch.compression import Compression
+from byteps.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from byteps.torch.handle import Handle, poll, synchronize
+from byteps.torch.ops import (
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    byteps_push_pull,
+    declare,
+    push_pull,
+    push_pull_async,
+    push_pull_async_inplace,
+    push_pull_inplace,
+)
+from byteps.torch.optimizer import DistributedOptimizer
+
+__all__ = [
+    *_byteps.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "Handle",
+    "__version__",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "byteps_push_pull",
+    "declare",
+    "poll",
+    "push_pull",
+    "push_pull_async",
+    "push_pull_async_inplace",
+    "push_pull_inplace",
+    "synchronize",
+]

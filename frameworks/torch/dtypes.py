@@ -1,0 +1,25 @@
+"""The data types of PyTorch that can be sent, and their numbers in the C ABI."""
+
+from byteps import _native
+
+import torch
+
+_CODES: dict[torch.dtype, int] = {
+    torch.int8: _native.INT8,
+    torch.int32: _native.INT32,
+    torch.int64: _native.INT64,
+    torch.uint8: _native.UINT8,
+    torch.float16: _native.FLOAT16,
+    torch.float32: _native.FLOAT32,
+    torch.float64: _native.FLOAT64,
+    torch.bfloat16: _native.BFLOAT16,
+}
+
+
+def dtype_code(dtype: torch.dtype) -> int:
+    """The number of a data type. Raises ValueError for one that cannot be sent."""
+    code = _CODES.get(dtype)
+    if code is None:
+        known = ", ".join(str(known).removeprefix("torch.") for known in _CODES)
+        raise ValueError(f"tensors of {dtype} cannot be sent; convert to one of {known}")
+    return code

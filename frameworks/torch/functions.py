@@ -1,0 +1,134 @@
+"""Making all workers start from the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from byteps.basics import rank
+from byteps.objects import broadcast_object
+from byteps.torch.handle import Handle
+from byteps.torch.ops import broadcast_async_
+
+import torch
+
+
+def wait_all(handles: Iterable[Handle]) -> None:
+    """Waits for all, also when one fails; then raises the first error."""
+    first: Exception | None = None
+    for handle in handles:
+        try:
+            handle.synchronize()
+        except Exception as error:  # kept, and raised below
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(params, Mapping):
+        pairs = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, (torch.Tensor, str, bytes)):
+        pairs = [item if isinstance(item, tuple) else (str(number), item) for number, item in enumerate(params)]
+    else:
+        raise ValueError(
+            f"params is a {type(params).__name__}; it must be a dict such as model.state_dict(), or a list of "
+            "(name, tensor) such as list(model.named_parameters())"
+        )
+    named = []
+    for pair in pairs:
+        if len(pair) != 2:
+            raise ValueError(f"params has an entry of {len(pair)} items; each must be a (name, tensor)")
+        name, tensor = pair
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"params has a {type(tensor).__name__} under {name!r}; only tensors are sent here, other values with "
+                "broadcast_object"
+            )
+        named.append((str(name), tensor))
+    if len({name for name, _ in named}) != len(named):
+        raise ValueError("params has a name twice")
+    return named
+
+
+def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str = "Parameter.") -> None:
+    """Overwrites every rank's tensors with the root's.
+
+    Args:
+        params: a dict of tensors such as model.state_dict(), or an iterable of (name, tensor) such as
+            model.named_parameters(). The same names, shapes and dtypes on all ranks. None is skipped.
+        root_rank: whose values are sent.
+        prefix: put before each name.
+
+    Raises:
+        ValueError: `params` is something else, or before init().
+        BytePSError: see byteps.torch.synchronize().
+    """
+    wait_all([broadcast_async_(tensor, root_rank, name=prefix + name) for name, tensor in _named_tensors(params)])
+
+
+class _Placeholder:
+    """Stands for a tensor in a pickled state."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape = tuple(tensor.shape)
+        self.dtype = tensor.dtype
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype)
+
+
+def _take_out(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value with its tensors replaced by placeholders; the tensors, in order, go to `tensors`."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _Placeholder(value)
+    if isinstance(value, dict):
+        return {key: _take_out(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_take_out(item, tensors) for item in value)
+    return value
+
+
+def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value with its placeholders replaced by new tensors, which, in the same order, go to `tensors`."""
+    if isinstance(value, _Placeholder):
+        tensors.append(value.empty())
+        return tensors[-1]
+    if isinstance(value, dict):
+        return {key: _put_in(item, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_put_in(item, tensors) for item in value)
+    return value
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0, prefix: str = "Parameter.") -> None:
+    """Overwrites every rank's optimizer state and options (learning rate, momentum, step counts) with the root's.
+
+    The others need no state yet: what the root has is created there. No step is taken, so parameters do not change.
+
+    Args:
+        optimizer: a torch.optim.Optimizer or a DistributedOptimizer, with the same parameters on all ranks.
+        root_rank: whose state is sent.
+        prefix: put before the names of the state's tensors.
+
+    Raises:
+        ValueError: the optimizer is torch.optim.LBFGS, whose state belongs to one rank's history; or before init().
+        BytePSError: see byteps.torch.synchronize().
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
+    is_root = rank() == root_rank
+    tensors: list[torch.Tensor] = []
+    skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None
+    skeleton = broadcast_object(skeleton, root_rank, name=f"{prefix}optimizer")
+    state = None
+    if not is_root:
+        state = _put_in(skeleton, tensors)
+    wait_all(
+        [broadcast_async_(tensor, root_rank, name=f"{prefix}optimizer.{index}") for index, tensor in enumerate(tensors)]
+    )
+    if state is not None:
+        optimizer.load_state_dict(state)

@@ -1,0 +1,62 @@
+"""An operation in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from byteps import _native
+
+import torch
+
+
+class Handle:
+    """What the asynchronous operations return; give it to poll() and synchronize().
+
+    It holds the tensors that the library still uses. Dropping it is allowed: the operation goes on, and its memory is
+    kept until it has ended.
+    """
+
+    def __init__(self, request: _native.Request, name: str, finish: Callable[[], torch.Tensor]) -> None:
+        self.name = name
+        self._request = request
+        self._finish: Callable[[], torch.Tensor] | None = finish
+        self._output: torch.Tensor | None = None
+
+    def poll(self) -> bool:
+        """Whether the operation has ended. Never blocks."""
+        return self._request.test()
+
+    def synchronize(self, timeout: float | None = None) -> torch.Tensor:
+        """Waits for the operation and returns its output; raises its error. May be called again."""
+        self._request.wait(timeout)
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            self._output = finish()
+        assert self._output is not None
+        return self._output
+
+    def cancel(self) -> None:
+        """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""
+        self._request.cancel()
+
+    def __repr__(self) -> str:
+        return f"<byteps.torch.Handle {self.name!r} {self._request.state}>"
+
+
+def poll(handle: Handle) -> bool:
+    """Whether the operation has ended; synchronize() will then not wait."""
+    return handle.poll()
+
+
+def synchronize(handle: Handle) -> torch.Tensor:
+    """Waits for an asynchronous operation.
+
+    Returns:
+        Its output: for the in-place operations the tensor that was given.
+
+    Raises:
+        BytePSError: FailedPreconditionError (the ranks disagree about the tensor; the session goes on),
+            DeadlineExceededError (names the ranks that did not come), UnavailableError (a member died; names it),
+            CancelledError, AbortedError.
+    """
+    return handle.synchronize()

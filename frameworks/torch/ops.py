@@ -1,0 +1,300 @@
+"""push_pull and broadcast of tensors.
+
+Names. Tensors meet by name across the workers; neither declarations nor operations need the same order. Operations
+without a name are numbered, and those alone need the same order on all ranks. A name may be used again with another
+shape or dtype, but two operations in flight cannot share one.
+
+Tensors. uint8, int8, int32, int64, float16, bfloat16, float32 and float64, of any shape, zero elements and zero
+dimensions included, contiguous or not. CPU tensors that are contiguous are sent from where they are. CUDA tensors are
+staged through pinned host memory. Shape and dtype must agree across ranks, or every rank gets an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.session import Session, current_session
+from byteps.torch.compression import Compression, Compressor
+from byteps.torch.dtypes import dtype_code
+from byteps.torch.handle import Handle, synchronize
+from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, readable_buffer
+
+import torch
+
+
+def _name(session: Session, kind: str, name: str | None) -> str:
+    if name is None:
+        return f"{kind}.noname.{session.number(kind)}"
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"name is {name!r}; it must be a string that is not empty")
+    return name
+
+
+def _mark_written(tensor: torch.Tensor) -> None:
+    # The library writes behind autograd's back; a backward pass that saved the old value must notice.
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
+def declare(name: str, tensor: torch.Tensor | None = None) -> None:
+    """Announces a tensor ahead of its first operation, so that the job places it in the meantime. Never needed, and in
+    any order.
+
+    Args:
+        name: as push_pull will get it.
+        tensor: one of the shape and dtype to come. Without it nothing can be announced yet; the name is only checked.
+    """
+    session = current_session()
+    name = _name(session, "push_pull", name)
+    if tensor is not None:
+        check_dense(tensor)
+        session.native.declare(name, dtype_code(tensor.dtype), tuple(tensor.shape))
+
+
+def _written_buffer(tensor: torch.Tensor, output: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+    """The host memory that the result goes to: the output's own where possible; in place, where the input is read."""
+    if is_wire_ready(output):
+        return output
+    return read if output is tensor else empty_buffer(output)
+
+
+def _start_push_pull(
+    tensor: torch.Tensor,
+    output: torch.Tensor,
+    op: ReduceOp,
+    name: str | None,
+    priority: int,
+) -> Handle:
+    """Reduces `tensor` into `output`, which is `tensor` itself or memory of its own."""
+    session = current_session()
+    code = dtype_code(tensor.dtype)
+    name = _name(session, "push_pull", name)
+    read = readable_buffer(tensor)
+    written = _written_buffer(tensor, output, read)
+
+    request = session.native.push_pull(
+        name,
+        code,
+        tuple(tensor.shape),
+        read.data_ptr(),
+        written.data_ptr(),
+        op,
+        priority=priority,
+        buffers=(read, written),
+    )
+
+    def finish() -> torch.Tensor:
+        if written is not output:
+            output.detach().copy_(written)
+        _mark_written(output)
+        return output
+
+    return Handle(request, name, finish)
+
+
+def push_pull_async(
+    tensor: torch.Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    op: ReduceOp | None = None,
+) -> Handle:
+    """Starts a reduction of `tensor` over all workers into a new tensor; as push_pull, without compression. The tensor
+    must not change until the operation has ended."""
+    del version
+    check_dense(tensor)
+    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return _start_push_pull(tensor, output, choose_op(op, average), name, priority)
+
+
+def push_pull_async_inplace(
+    tensor: torch.Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    op: ReduceOp | None = None,
+) -> Handle:
+    """Starts a reduction of `tensor` over all workers into itself. The tensor must be neither changed nor read until
+    the operation has ended."""
+    del version
+    check_dense(tensor)
+    check_writable(tensor)
+    return _start_push_pull(tensor, tensor, choose_op(op, average), name, priority)
+
+
+def push_pull_inplace(
+    tensor: torch.Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    op: ReduceOp | None = None,
+) -> torch.Tensor:
+    """Reduces `tensor` over all workers into itself and returns it."""
+    return synchronize(push_pull_async_inplace(tensor, average, name, version, priority, op))
+
+
+class _PushPull(torch.autograd.Function):
+    """push_pull for autograd: the gradient of a sum over workers is the sum of the workers' gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        op: ReduceOp,
+        name: str,
+        priority: int,
+        compression: type[Compressor],
+    ) -> torch.Tensor:
+        ctx.arguments = (op, name, priority, compression)
+        sent, compressed = compression.compress(tensor)
+        return compression.decompress(
+            synchronize(push_pull_async(sent, name=name, priority=priority, op=op)), compressed
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        op, name, priority, compression = ctx.arguments
+        if op not in (Sum, Average):
+            raise NotImplementedError(f"push_pull with op={op.name} has no gradient; Sum and Average have")
+        # Applied, not called: the gradient may be differentiated again.
+        return _PushPull.apply(gradients[0], op, name + ".gradient", priority, compression), None, None, None, None
+
+
+def push_pull(
+    tensor: torch.Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+) -> torch.Tensor:
+    """Reduces `tensor` over all workers into a new tensor, and waits for it.
+
+    Differentiable for Sum and Average: the gradient is the push_pull of the gradients with the same op.
+
+    Args:
+        tensor: any shape; see the module for dtypes. The same shape and dtype on all ranks.
+        average: with op=None: True for Average, False for Sum.
+        name: the same on all ranks; None: numbered.
+        version: accepted for compatibility; the library counts the rounds of a tensor itself.
+        priority: larger is sooner.
+        compression: Compression.none or Compression.fp16.
+        op: Sum, Average, Min, Max or Product.
+
+    Returns:
+        A tensor of the same shape, dtype and device; the same bits on all ranks.
+
+    Raises:
+        BytePSError: see synchronize().
+        ValueError: before init(), a dtype that cannot be sent, an unknown op, a name that is in flight already.
+        TypeError: not a tensor.
+    """
+    del version
+    check_dense(tensor)
+    chosen = choose_op(op, average)
+    name = _name(current_session(), "push_pull", name)
+    result: torch.Tensor = _PushPull.apply(tensor, chosen, name, priority, compression)
+    return result
+
+
+def _check_root(session: Session, root_rank: int) -> None:
+    size = session.native.info()["size"]
+    if not 0 <= root_rank < size:
+        raise ValueError(f"root_rank is {root_rank}; the job has ranks 0 to {size - 1}")
+
+
+def _start_broadcast(
+    tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: str | None, priority: int
+) -> Handle:
+    """Copies the root's `tensor` into every rank's `output`."""
+    session = current_session()
+    _check_root(session, root_rank)
+    code = dtype_code(tensor.dtype)
+    name = _name(session, "broadcast", name)
+    # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
+    read = readable_buffer(tensor)
+    written = _written_buffer(tensor, output, read)
+
+    request = session.native.broadcast(
+        name,
+        code,
+        tuple(tensor.shape),
+        read.data_ptr(),
+        written.data_ptr(),
+        root_rank,
+        priority=priority,
+        buffers=(read, written),
+    )
+
+    def finish() -> torch.Tensor:
+        if written is not output:
+            output.detach().copy_(written)
+        _mark_written(output)
+        return output
+
+    return Handle(request, name, finish)
+
+
+def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> Handle:
+    """Starts a copy of the root's `tensor` into a new tensor on every rank. The root's must not change meanwhile."""
+    check_dense(tensor)
+    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return _start_broadcast(tensor, output, root_rank, name, priority)
+
+
+def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> Handle:
+    """Starts a copy of the root's `tensor` into every rank's, which must be neither changed nor read meanwhile."""
+    check_dense(tensor)
+    check_writable(tensor)
+    return _start_broadcast(tensor, tensor, root_rank, name, priority)
+
+
+def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> torch.Tensor:
+    """Copies the root's `tensor` into every rank's, and returns it."""
+    return synchronize(broadcast_async_(tensor, root_rank, name, priority))
+
+
+class _Broadcast(torch.autograd.Function):
+    """broadcast for autograd: the root's input reached every output, the inputs of the others none."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str, priority: int) -> torch.Tensor:
+        ctx.arguments = (root_rank, name, priority)
+        return synchronize(broadcast_async(tensor, root_rank, name, priority))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        root_rank, name, priority = ctx.arguments
+        total = _PushPull.apply(gradients[0], Sum, name + ".gradient", priority, Compression.none)
+        if current_session().native.info()["rank"] != root_rank:
+            total = torch.zeros_like(total)
+        return total, None, None, None
+
+
+def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> torch.Tensor:
+    """Copies the root's `tensor` into a new tensor on every rank, and waits for it. Differentiable.
+
+    Args:
+        tensor: the same shape and dtype on all ranks.
+        root_rank: whose values are sent.
+        name: the same on all ranks; None: numbered.
+        priority: larger is sooner.
+
+    Raises:
+        BytePSError: see synchronize().
+        ValueError: before init(), the root is not a rank, or as push_pull().
+    """
+    check_dense(tensor)
+    session = current_session()
+    _check_root(session, root_rank)
+    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, _name(session, "broadcast", name), priority)
+    return result
+
+
+# The name that BytePS's users know.
+byteps_push_pull = push_pull_async_inplace

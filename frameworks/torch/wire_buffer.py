@@ -1,0 +1,45 @@
+"""The memory that an operation reads or writes for a tensor.
+
+The library takes row-major host memory without gaps. A CPU tensor that is such memory is used in place, without a copy.
+Any other (transposed, sliced, channels-last, or on a device) is staged through a copy in host memory, pinned where the
+tensor is on a CUDA device; copying from and to a device waits for it.
+"""
+
+import torch
+
+
+def check_dense(tensor: torch.Tensor) -> None:
+    """Refuses what has no one value per element in memory. Raises TypeError, ValueError."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(
+            f"{tensor.layout} tensors cannot be sent; convert with to_dense(), or make dense gradients (sparse=False)"
+        )
+
+
+def check_writable(tensor: torch.Tensor) -> None:
+    """Refuses a tensor in which several elements share memory (such as the result of expand()). Raises ValueError."""
+    if any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape)):
+        raise ValueError(
+            "the tensor's elements share memory (expand()?), so it cannot be written in place; use a clone()"
+        )
+
+
+def is_wire_ready(tensor: torch.Tensor) -> bool:
+    """Whether the library can use the tensor's own memory."""
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def empty_buffer(like: torch.Tensor) -> torch.Tensor:
+    """Row-major host memory for a tensor's values, not yet set."""
+    return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
+
+
+def readable_buffer(tensor: torch.Tensor) -> torch.Tensor:
+    """Row-major host memory with the tensor's values: its own where possible."""
+    if is_wire_ready(tensor):
+        return tensor.detach()
+    buffer = empty_buffer(tensor)
+    buffer.copy_(tensor.detach())
+    return buffer
