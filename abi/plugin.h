@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "abi/byteps.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1,0 +1,86 @@
+// transport.h - owns one instance of a transport plugin.
+//
+//     absl::StatusOr<Transport> transport = Transport::Open(plugin, args);
+//     Transport simulated = Transport::Adopt(table, handle);   // an endpoint that somebody else opened
+//
+// The verbs are those of abi/transport.h, which has their contract; what is set up answers with a Status, what is on
+// the hot path with the plugin's code. Closed on destruction; regions must be unregistered by then.
+//
+// Threads: as abi/transport.h says: one at a time.
+#ifndef BYTEPS_CORE_TRANSPORT_H_
+#define BYTEPS_CORE_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "abi/transport.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace byteps {
+
+class Transport {
+ public:
+  static absl::StatusOr<Transport> Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args);
+  // Takes over `handle`, which `table` drives. `table` must outlive it.
+  static Transport Adopt(const bps_transport_table* table, bps_transport* handle);
+
+  Transport(Transport&&) = default;
+  Transport& operator=(Transport&&) = default;
+
+  const bps_transport_caps& caps() const { return caps_; }
+  bool Has(uint32_t capability) const { return (caps_.flags & capability) != 0; }
+  std::string provider() const { return caps_.provider == nullptr ? "" : caps_.provider; }
+
+  absl::StatusOr<std::string> Address();
+  absl::Status Connect(const bps_connect_args& args);
+  int32_t Disconnect(bps_peer peer) { return table_->disconnect(handle(), peer); }
+
+  absl::Status Reg(void* base, size_t size, bps_region** region);
+  // Memory of the transport's own choice; UNIMPLEMENTED where it has none.
+  absl::Status Allocate(size_t size, bps_region** region, void** base);
+  void Unreg(bps_region* region) { table_->unreg(handle(), region); }
+  // `key`: caps().key_size bytes.
+  int32_t ExportKey(bps_region* region, bps_peer peer, void* key) {
+    return table_->export_key(handle(), region, peer, key);
+  }
+
+  int32_t PostSend(bps_peer peer, const void* data, size_t size, uint64_t user) {
+    return table_->post_send(handle(), peer, data, size, user);
+  }
+  int32_t PostWrite(bps_peer peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
+                    uint64_t user) {
+    return table_->post_write(handle(), peer, &from, size, &to, immediate, user);
+  }
+  // Only with BPS_TRANSPORT_READ.
+  int32_t PostRead(bps_peer peer, const bps_local& to, size_t size, const bps_remote& from, uint64_t user) {
+    return table_->post_read(handle(), peer, &to, size, &from, user);
+  }
+
+  size_t Poll(bps_event* events, size_t capacity) { return table_->poll(handle(), events, capacity); }
+  void Release(uint64_t lease) { table_->release(handle(), lease); }
+
+  // -1 without BPS_TRANSPORT_WAIT_FD.
+  int WaitFd() { return Has(BPS_TRANSPORT_WAIT_FD) ? table_->wait_fd(handle()) : -1; }
+  // True: it is safe to block on WaitFd.
+  bool Arm() { return !Has(BPS_TRANSPORT_WAIT_FD) || table_->arm(handle()) == BPS_OK; }
+
+ private:
+  struct Closer {
+    const bps_transport_table* table;
+    void operator()(bps_transport* transport) const { table->close(transport); }
+  };
+
+  Transport(const bps_transport_table* table, bps_transport* handle);
+  bps_transport* handle() const { return handle_.get(); }
+
+  const bps_transport_table* table_;
+  std::unique_ptr<bps_transport, Closer> handle_;
+  bps_transport_caps caps_{};
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_TRANSPORT_H_
