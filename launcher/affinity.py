@@ -68,7 +68,7 @@ def assign(environment: Environment, workers: int) -> list[Cpus]:
         return nowhere  # Fewer cores than workers.
     raise LaunchError(
         f"BYTEPS_NUMA_DEFAULT_QUOTA={default_quota or 'unset'}, BYTEPS_NUMA_ROOT_QUOTA={root_quota or 'unset'}: "
-        f"{workers} workers do not fit into NUMA nodes of {', '.join(str(len(node)) for node in nodes)} usable physical cores"
+        f"{workers} workers do not fit into NUMA nodes of {'+'.join(str(len(node)) for node in nodes)} physical cores"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _DESCRIPTION = """\
 Starts the processes of a BytePS job, prints their output with the name of each in front, and ends all of them when
@@ -115,7 +115,7 @@ def parse_arguments(words: Sequence[str] | None = None, version: str = "") -> Ar
     )
 
 
-def _at_least(minimum: int):
+def _at_least(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         number = int(text, 10)
         if number < minimum:

@@ -103,10 +103,12 @@ class Child:
 
     @property
     def pid(self) -> int:
+        """Its process id, which is also that of its session and process group."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
+        """True until it was reaped."""
         return self.status is None
 
     def ended(self, status: int) -> None:

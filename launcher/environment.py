@@ -31,10 +31,12 @@ class Environment:
         return dict(self._variables)
 
     def text(self, name: str) -> str | None:
+        """The value without blanks around it; None if unset or empty."""
         value = self._variables.get(name, "").strip()
         return value or None
 
     def integer(self, name: str, minimum: int | None = None, maximum: int | None = None) -> int | None:
+        """The value as a whole number within bounds."""
         value = self.text(name)
         if value is None:
             return None
@@ -48,6 +50,7 @@ class Environment:
         return number
 
     def flag(self, name: str, default: bool = False) -> bool:
+        """The value as yes or no: 0 or 1, true or false, yes or no, on or off, in any case."""
         value = self.text(name)
         if value is None:
             return default
@@ -58,6 +61,7 @@ class Environment:
         raise LaunchError(f"{name}={value}: expected 0 or 1")
 
     def role(self) -> str | None:
+        """DMLC_ROLE in lower case."""
         value = self.text("DMLC_ROLE")
         if value is None:
             return None

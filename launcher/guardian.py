@@ -41,6 +41,7 @@ class Guardian:
         self._previous: dict[int, object] = {}
 
     def run(self) -> int:
+        """Returns the exit code of `body`, or 128+n if signal n killed its process."""
         spare = process_tree.descendants(os.getpid())
         process_tree.become_subreaper()
         lifeline, ours = os.pipe()

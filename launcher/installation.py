@@ -1,20 +1,23 @@
-"""Where the parts of BytePS are: the server's program, the library, the plugins.
+"""Where the parts of BytePS are: the server's program, the library, the plugins; and which versions they have.
 
 In an installed package they lie beside this folder (byteps/launcher, byteps/bin, byteps/lib); in a checkout under
-bazel-bin. BYTEPS_SERVER_BINARY, for development, names another server.
+bazel-bin. BYTEPS_SERVER_BINARY and BYTEPS_LIBRARY, for development, name others.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
+import re
 import shutil
+import subprocess
 
 from .environment import Environment
 from .failure import EXIT_NOT_FOUND, LaunchError
 
-_HERE = pathlib.Path(__file__).resolve().parent
-_ROOT = _HERE.parent
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_VERSION_SECONDS = 10
 
 
 def server_binary(environment: Environment) -> str:
@@ -30,8 +33,81 @@ def server_binary(environment: Environment) -> str:
         if os.access(place, os.X_OK):
             return str(place)
     raise LaunchError(
-        "the server's program byteps_server was not found; sought: "
-        + ", ".join(map(str, places))
-        + ". Install the package byteps, build //server:byteps_server, or set BYTEPS_SERVER_BINARY",
+        f"the server's program byteps_server was not found; sought: {_list(places)}. Install the package byteps, "
+        "build //server:byteps_server, or set BYTEPS_SERVER_BINARY",
         EXIT_NOT_FOUND,
     )
+
+
+def library(environment: Environment) -> pathlib.Path:
+    """libbyteps.so; LaunchError names the places where it was sought."""
+    named = environment.text("BYTEPS_LIBRARY")
+    places = [_ROOT / "lib" / "libbyteps.so", _ROOT / "bazel-bin" / "core" / "libbyteps.so"]
+    if named is not None:
+        places = [pathlib.Path(named)]
+    for place in places:
+        if place.is_file():
+            return place
+    raise LaunchError(
+        f"libbyteps.so was not found; sought: {_list(places)}. Install the package byteps, or set BYTEPS_LIBRARY",
+        EXIT_NOT_FOUND,
+    )
+
+
+def plugin(environment: Environment, kind: str, name: str, beside: pathlib.Path | None) -> pathlib.Path:
+    """The file of a plugin of `kind` ("transport", "scheduler"), found as the library does that lies at `beside`."""
+    if "/" in name:
+        places = [pathlib.Path(name)]
+    else:
+        search = (environment.text("BYTEPS_PLUGIN_PATH") or "").split(":")
+        folders = [pathlib.Path(folder) for folder in search if folder]
+        if beside is not None:
+            folders.append(beside.parent / "byteps" / "plugins")
+        places = [folder / f"libbyteps_{kind}_{name}.so" for folder in folders]
+    for place in places:
+        if place.is_file():
+            return place
+    raise LaunchError(
+        f"BYTEPS_{kind.upper()}={name}: no such plugin; sought: {_list(places) or 'nowhere'}. Correct the name, "
+        "or add the plugin's folder to BYTEPS_PLUGIN_PATH",
+        EXIT_NOT_FOUND,
+    )
+
+
+def server_version(binary: str) -> str | None:
+    """The release that the program reports; None if it reports none."""
+    try:
+        done = subprocess.run(
+            [binary, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_VERSION_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(rb"\b(\d+\.\d+\.\d+\S*)", done.stdout)
+    return found.group(1).decode() if found else None
+
+
+def library_version(path: pathlib.Path) -> str:
+    """The release of libbyteps.so; OSError if it does not load or is something else."""
+    try:
+        function = ctypes.CDLL(str(path)).bps_version_string
+    except AttributeError:
+        raise OSError(f"{path}: not libbyteps.so: it has no bps_version_string") from None
+    function.restype = ctypes.c_char_p
+    return function().decode()
+
+
+def load_plugin(path: pathlib.Path, kind: str) -> None:
+    """Loads a plugin as far as the dynamic loader goes; OSError says what is missing."""
+    try:
+        getattr(ctypes.CDLL(str(path)), f"bps_{kind}_plugin_v1")
+    except AttributeError:
+        raise OSError(f"{path}: not a {kind} plugin: it has no bps_{kind}_plugin_v1") from None
+
+
+def _list(places: list[pathlib.Path]) -> str:
+    return ", ".join(map(str, places))

@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
-"""`python launcher/launch.py [options] command`: bpslaunch from a checkout, without installing anything."""
+"""`python launcher/launch.py [options] command`: bpslaunch from where this file lies, without installing anything.
 
-import importlib
+The installed `bpslaunch` runs this file too: it imports nothing of the package around it, so it starts fast, and it can
+say what is wrong (`bpslaunch --check`) even where the library does not load.
+"""
+
+import importlib.util
 import pathlib
 import sys
 
+_PACKAGE = "bpslaunch"
 
-def _main() -> int:
-    package = pathlib.Path(__file__).resolve().parent
+
+def main() -> int:
+    """Loads this folder as a package of its own and runs it."""
+    folder = pathlib.Path(__file__).resolve().parent
     # A script's own folder is first on the path: its modules would shadow others of the same name.
-    sys.path[:] = [entry for entry in sys.path if pathlib.Path(entry or ".").resolve() != package]
-    sys.path.insert(0, str(package.parent))
-    try:
-        module = importlib.import_module(f"{package.name}.main")
-    finally:
-        sys.path.pop(0)
-    return module.main()
+    sys.path[:] = [entry for entry in sys.path if pathlib.Path(entry or ".").resolve() != folder]
+    spec = importlib.util.spec_from_file_location(
+        _PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[_PACKAGE] = package
+    spec.loader.exec_module(package)
+    return importlib.import_module(f"{_PACKAGE}.main").main()
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(main())

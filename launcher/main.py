@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Callable
 
 from .arguments import Arguments, parse_arguments
+from .check import run_checks
 from .child import ChildSpec
 from .environment import Environment
 from .failure import EXIT_NOT_EXECUTABLE, LaunchError
@@ -40,14 +41,17 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _launch(arguments: Arguments, environment: Environment, printer: Printer) -> int:
     role = environment.role()
-    if role is None:
-        _refuse_half_a_role(arguments, environment)
-        return _run_job(arguments, environment, printer)
-    if arguments.whole_job:
+    if role is not None and arguments.whole_job:
         raise LaunchError(
             f"DMLC_ROLE={role} asks for one role, --workers, --servers and --port for a whole job on this host: "
             "unset DMLC_ROLE or leave the options out"
         )
+    if role is None:
+        _refuse_half_a_role(arguments, environment)
+    if arguments.check:
+        return run_checks(arguments, environment, printer)
+    if role is None:
+        return _run_job(arguments, environment, printer)
     return _run_role(role, arguments, environment, printer)
 
 

@@ -81,6 +81,10 @@ class Printer:
         prefix = self._prefix(name, descriptor)
         _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
 
+    def result(self, line: str) -> None:
+        """A line of output of the launcher itself, as it is."""
+        _write_all(1, line.encode(errors="replace") + b"\n")
+
     def say(self, text: str) -> None:
         """A message of the launcher itself; a reader that has gone is ignored."""
         with contextlib.suppress(OSError):
@@ -116,6 +120,7 @@ class OutputFiles:
             raise LaunchError(f"--output-dir {folder}: {error.strerror}") from None
 
     def open(self, name: str, stream: str) -> BinaryIO:
+        """The file of one stream of one process; LaunchError if it cannot be written."""
         path = self._folder / f"{name.replace(' ', '')}.{stream}"
         try:
             return open(path, "wb", buffering=0)

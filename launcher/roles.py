@@ -55,14 +55,19 @@ def read_place(environment: Environment, role: str) -> Place:
     return Place(role, hosts, host, True, servers, (uri, port))
 
 
-def plan_workers(place: Place, command: Sequence[str], environment: Environment) -> list[ChildSpec]:
-    """The workers of this host."""
-    count = environment.local_workers()
+def check_local_count(place: Place, count: int) -> None:
+    """LaunchError if this many workers cannot run on this host."""
     if count > 1 and not place.distributed:
         raise LaunchError(
             f"{count} workers on one host need a server: set BYTEPS_FORCE_DISTRIBUTED=1 (and start a scheduler "
             f"and a server), or let bpslaunch start everything: bpslaunch --workers {count} -- command"
         )
+
+
+def plan_workers(place: Place, command: Sequence[str], environment: Environment) -> list[ChildSpec]:
+    """The workers of this host."""
+    count = environment.local_workers()
+    check_local_count(place, count)
     variables = environment.variables()
     variables.pop("BYTEPS_COORDINATOR_FD", None)
     host = place.host if place.hosts > 1 else None

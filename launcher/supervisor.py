@@ -42,6 +42,8 @@ _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
 
 
 class Phase(enum.Enum):
+    """What the supervisor is doing."""
+
     RUNNING = "running"
     ENDING_WORKERS = "ending the workers"
     ENDING_SERVICES = "ending servers and coordinator"
@@ -58,6 +60,8 @@ class Cause:
 
 
 class Supervisor:
+    """One job, from the start of its processes to the end of the last one."""
+
     def __init__(
         self,
         printer: Printer,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import socket
 import stat
+
+from launching import Launch, Service, Start, Worker
 
 SHOW = """\
 import json, os
@@ -19,7 +22,7 @@ print("SHOW" + json.dumps(names), flush=True)
 """
 
 
-def shown(launch) -> dict[str, dict]:
+def shown(launch: Launch) -> dict[str, dict]:
     """What each process that ran SHOW printed, by its prefix."""
     result = {}
     for line in launch.stdout.splitlines():
@@ -29,7 +32,7 @@ def shown(launch) -> dict[str, dict]:
     return result
 
 
-def test_variables_of_a_job(start, worker, service):
+def test_variables_of_a_job(start: Start, worker: Worker, service: Service) -> None:
     wait = "import signal\nsignal.sigwait([signal.SIGTERM])\n"
     launch = start(
         *["--workers", "3", "--servers", "2", "--", *worker(SHOW)],
@@ -60,7 +63,7 @@ def test_variables_of_a_job(start, worker, service):
             assert names[name] == first[name]
     assert stat.S_IMODE(first["mode"]) == 0o600
     assert len(first["token"]) >= 32
-    assert not os.path.exists(first["BYTEPS_JOB_TOKEN_FILE"])
+    assert not pathlib.Path(first["BYTEPS_JOB_TOKEN_FILE"]).exists()
     for rank, names in enumerate(workers):
         assert names["DMLC_ROLE"] == "worker"
         assert names["DMLC_WORKER_ID"] == "0"
@@ -72,7 +75,7 @@ def test_variables_of_a_job(start, worker, service):
         assert "BYTEPS_COORDINATOR_FD" not in names
 
 
-def test_one_worker_is_alone(start, worker):
+def test_one_worker_is_alone(start: Start, worker: Worker) -> None:
     launch = start(*worker(SHOW), variables={"BYTEPS_SERVER_BINARY": "/nonexistent"})
     assert launch.wait() == 0, launch.stderr
     names = shown(launch)["[worker 0]"]
@@ -83,13 +86,13 @@ def test_one_worker_is_alone(start, worker):
         assert absent not in names
 
 
-def test_forced_distributed_brings_a_server(start, worker):
+def test_forced_distributed_brings_a_server(start: Start, worker: Worker) -> None:
     launch = start(*worker(SHOW), variables={"BYTEPS_FORCE_DISTRIBUTED": "1"})
     assert launch.wait() == 0, launch.stderr
     assert shown(launch)["[worker 0]"]["DMLC_NUM_SERVER"] == "1"
 
 
-def test_the_users_token_is_kept(start, worker):
+def test_the_users_token_is_kept(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--", *worker(SHOW), variables={"BYTEPS_JOB_TOKEN": "mine"})
     assert launch.wait() == 0, launch.stderr
     names = shown(launch)["[worker 1]"]
@@ -97,7 +100,7 @@ def test_the_users_token_is_kept(start, worker):
     assert "BYTEPS_JOB_TOKEN_FILE" not in names
 
 
-def test_coordinator_inherits_the_listening_socket(start, worker, service):
+def test_coordinator_inherits_the_listening_socket(start: Start, worker: Worker, service: Service) -> None:
     """A worker that connects before the coordinator accepts is neither refused nor lost."""
     coordinator = """\
 #!{python}
@@ -124,7 +127,7 @@ with socket.create_connection(root, timeout=20) as connection:
     assert "[worker 0] hello from the coordinator" in launch.stdout
 
 
-def test_a_dead_coordinator_refuses_connections(start, worker, service):
+def test_a_dead_coordinator_refuses_connections(start: Start, worker: Worker, service: Service) -> None:
     """Nobody but the coordinator holds its socket, so its death is seen at once."""
     coordinator = """\
 #!{python}
@@ -149,7 +152,7 @@ while time.monotonic() < deadline:
     assert "[worker 0] refused" in launch.stdout
 
 
-def test_port_in_use(start, worker):
+def test_port_in_use(start: Start, worker: Worker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         launch = start("--workers", "2", "--port", str(port), "--", *worker("print('started')"))
@@ -158,7 +161,7 @@ def test_port_in_use(start, worker):
     assert "started" not in launch.stdout
 
 
-def test_two_jobs_at_once(start, worker):
+def test_two_jobs_at_once(start: Start, worker: Worker) -> None:
     source = SHOW + "import sys, signal\nsignal.sigwait([signal.SIGTERM])\n"
     launches = [start("--workers", "2", "--", *worker(source)) for _ in range(2)]
     for launch in launches:
@@ -173,7 +176,7 @@ def test_two_jobs_at_once(start, worker):
     assert launches[1].wait() == 143
 
 
-def test_wrong_numbers(start, worker):
+def test_wrong_numbers(start: Start, worker: Worker) -> None:
     for words, variables, text in (
         (["--workers", "0"], {}, "must be at least 1"),
         (["--workers", "two"], {}, "invalid whole number value: 'two'"),
@@ -189,39 +192,39 @@ def test_wrong_numbers(start, worker):
         assert "started" not in launch.stdout
 
 
-def test_no_command(start):
+def test_no_command(start: Start) -> None:
     launch = start("--workers", "2")
     assert launch.wait() == 2
     assert "no command to run" in launch.stderr
 
 
-def test_no_such_program(start):
+def test_no_such_program(start: Start) -> None:
     launch = start("--workers", "2", "--", "no-such-program-here")
     assert launch.wait() == 127
     assert "no such program: no-such-program-here" in launch.stderr
 
 
-def test_no_such_server(start, worker):
+def test_no_such_server(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--", *worker(""), variables={"BYTEPS_SERVER_BINARY": "/nonexistent/server"})
     assert launch.wait() == 127
     assert "BYTEPS_SERVER_BINARY=/nonexistent/server: no such program" in launch.stderr
 
 
-def test_arguments_reach_the_worker_as_they_are(start, worker):
+def test_arguments_reach_the_worker_as_they_are(start: Start, worker: Worker) -> None:
     show = worker("import sys, json\nprint(json.dumps(sys.argv[1:]))")
     launch = start("--workers", "1", "--", *show, "a b", "$HOME", "--workers", "9", "--", "*")
     assert launch.wait() == 0, launch.stderr
     assert launch.stdout == '[worker 0] ["a b", "$HOME", "--workers", "9", "--", "*"]\n'
 
 
-def test_one_string_is_a_shell_line(start):
+def test_one_string_is_a_shell_line(start: Start) -> None:
     launch = start("echo one; echo two >&2; exit 4")
     assert launch.wait() == 4
     assert launch.stdout == "[worker 0] one\n"
     assert "[worker 0] two\n" in launch.stderr
 
 
-def test_standard_input_goes_to_the_first_worker(start, worker):
+def test_standard_input_goes_to_the_first_worker(start: Start, worker: Worker) -> None:
     read, write = os.pipe()
     os.write(write, b"from outside\n")
     os.close(write)
@@ -231,7 +234,7 @@ def test_standard_input_goes_to_the_first_worker(start, worker):
     assert sorted(launch.stdout.splitlines()) == ["[worker 0] 'from outside\\n'", "[worker 1] ''"]
 
 
-def test_trace_folders(start, worker, tmp_path):
+def test_trace_folders(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     launch = start(
         *["--workers", "2", "--", *worker(SHOW)],
         variables={"BYTEPS_TRACE_ON": "1", "BYTEPS_TRACE_DIR": str(tmp_path / "timeline")},
@@ -241,7 +244,7 @@ def test_trace_folders(start, worker, tmp_path):
     assert shown(launch)["[worker 1]"]["BYTEPS_TRACE_DIR"] == str(tmp_path / "timeline")
 
 
-def test_pinning_by_hand(start, worker):
+def test_pinning_by_hand(start: Start, worker: Worker) -> None:
     cpus = sorted(os.sched_getaffinity(0))
     sections = f"{cpus[0]}:{cpus[-1]}"
     show = worker("import os\nprint(os.environ['BYTEPS_LOCAL_RANK'], sorted(os.sched_getaffinity(0)))")

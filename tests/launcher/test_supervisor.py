@@ -9,6 +9,7 @@ import signal
 import time
 
 import pytest
+from launching import Service, Start, Worker
 
 # A worker that has started something in the background, in a session of its own, and never ends.
 ENDLESS = """\
@@ -50,7 +51,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_the_first_failure_ends_the_job(start, worker, tmp_path):
+def test_the_first_failure_ends_the_job(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     source, variables = second(
         tmp_path, "print('before the end', file=sys.stderr); print('no newline', end='', file=sys.stderr); sys.exit(42)"
     )
@@ -65,7 +66,7 @@ def test_the_first_failure_ends_the_job(start, worker, tmp_path):
     assert "worker 0" not in launch.stderr
 
 
-def test_death_by_signal(start, worker, tmp_path):
+def test_death_by_signal(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     source, variables = second(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)")
     launch = start("--workers", "2", "--", *worker(source), variables=variables)
     assert launch.wait() == 128 + signal.SIGSEGV
@@ -73,7 +74,7 @@ def test_death_by_signal(start, worker, tmp_path):
     assert "worker 1 wrote nothing" in launch.stderr
 
 
-def test_a_worker_killed_from_outside(start, worker):
+def test_a_worker_killed_from_outside(start: Start, worker: Worker) -> None:
     source = "import os, time\nprint('pid', os.getpid(), '.', flush=True)\ntime.sleep(1000)"
     launch = start("--workers", "2", "--", *worker(source))
     launch.wait_for("pid", 2)
@@ -83,7 +84,7 @@ def test_a_worker_killed_from_outside(start, worker):
     assert "worker 1 (pid " in launch.stderr and "was killed by SIGKILL" in launch.stderr
 
 
-def test_stubborn_workers_are_killed_in_time(start, worker, tmp_path):
+def test_stubborn_workers_are_killed_in_time(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     first = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     source, variables = second(tmp_path, "sys.exit(7)", first)
     launch = start("--workers", "2", "--", *worker(source), variables=variables)
@@ -93,7 +94,7 @@ def test_stubborn_workers_are_killed_in_time(start, worker, tmp_path):
     assert "still there after SIGTERM, killed: worker 0" in launch.stderr
 
 
-def test_a_worker_may_end_well_before_the_others(start, worker, tmp_path):
+def test_a_worker_may_end_well_before_the_others(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     source, variables = second(tmp_path, "print('the last one')", wait="pass")
     launch = start("--workers", "2", "--", *worker(source), variables=variables)
     assert launch.wait() == 0, launch.stderr
@@ -103,7 +104,9 @@ def test_a_worker_may_end_well_before_the_others(start, worker, tmp_path):
 
 @pytest.mark.parametrize("role, name", [("scheduler", "coordinator"), ("server", "server 0")])
 @pytest.mark.parametrize("status, code", [(0, 1), (9, 9)])
-def test_a_service_that_ends_early_is_a_failure(start, worker, service, role, name, status, code):
+def test_a_service_that_ends_early_is_a_failure(
+    start: Start, worker: Worker, service: Service, role: str, name: str, status: int, code: int
+) -> None:
     source = f"""\
 #!{{python}}
 import os, signal, sys
@@ -122,7 +125,9 @@ signal.sigwait([signal.SIGTERM])
     assert "  last words\n" in launch.stderr
 
 
-def test_a_service_that_crashes_at_the_end_is_a_failure(start, worker, service, tmp_path):
+def test_a_service_that_crashes_at_the_end_is_a_failure(
+    start: Start, worker: Worker, service: Service, tmp_path: pathlib.Path
+) -> None:
     source = """\
 #!{python}
 import os, pathlib, signal
@@ -143,7 +148,7 @@ while not all(pathlib.Path(os.environ["MARK"] + role).exists() for role in ("ser
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_leave_nothing(start, worker, number):
+def test_signals_leave_nothing(start: Start, worker: Worker, number: signal.Signals) -> None:
     launch = start("--workers", "2", "--servers", "2", "--", *worker(ENDLESS))
     launch.wait_for("ready", 2)
     assert len(launch.processes()) >= 2 + 1 + 2 + 4
@@ -155,7 +160,7 @@ def test_signals_leave_nothing(start, worker, number):
     assert launch.stderr == f"bpslaunch: {number.name}: ending the job\n"
 
 
-def test_a_signal_ends_the_stubborn_within_10_seconds(start, worker):
+def test_a_signal_ends_the_stubborn_within_10_seconds(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--", *worker(STUBBORN))
     launch.wait_for("ready", 2)
     launch.process.terminate()
@@ -165,7 +170,7 @@ def test_a_signal_ends_the_stubborn_within_10_seconds(start, worker):
     assert not launch.processes()
 
 
-def test_a_second_signal_kills_at_once(start, worker):
+def test_a_second_signal_kills_at_once(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--kill-after", "600", "--", *worker(STUBBORN))
     launch.wait_for("ready", 2)
     launch.process.send_signal(signal.SIGINT)
@@ -177,7 +182,7 @@ def test_a_second_signal_kills_at_once(start, worker):
     assert "killing what is left" in launch.stderr
 
 
-def test_ctrl_c_at_a_terminal(start, worker):
+def test_ctrl_c_at_a_terminal(start: Start, worker: Worker) -> None:
     """The terminal signals a whole process group: workers must not see it, and one message is enough."""
     source = """\
 import time
@@ -195,7 +200,7 @@ except KeyboardInterrupt:
     assert launch.stderr.count("SIGINT") == 1
 
 
-def test_an_ignored_signal_stays_ignored(start, worker, tmp_path):
+def test_an_ignored_signal_stays_ignored(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     """nohup bpslaunch ... survives the end of its terminal."""
     go = tmp_path / "go"
     source = f"""\
@@ -214,7 +219,7 @@ print("still here")
     assert launch.stdout.count("still here") == 2
 
 
-def test_the_launcher_killed(start, worker):
+def test_the_launcher_killed(start: Start, worker: Worker) -> None:
     """SIGKILL of the process that the user started: the supervisor notices and ends everything."""
     launch = start("--workers", "2", "--servers", "1", "--", *worker(ENDLESS))
     launch.wait_for("ready", 2)
@@ -223,7 +228,7 @@ def test_the_launcher_killed(start, worker):
     launch.wait_gone(10)
 
 
-def test_the_supervisor_killed(start, worker):
+def test_the_supervisor_killed(start: Start, worker: Worker) -> None:
     """SIGKILL of the other half: the guardian sweeps up, what escaped into other sessions included."""
     launch = start("--workers", "2", "--servers", "1", "--", *worker(ENDLESS))
     launch.wait_for("ready", 2)
@@ -234,14 +239,14 @@ def test_the_supervisor_killed(start, worker):
     assert "everything it had started was ended" in launch.stderr
 
 
-def test_what_a_worker_leaves_in_the_background_goes_with_the_job(start, worker):
+def test_what_a_worker_leaves_in_the_background_goes_with_the_job(start: Start, worker: Worker) -> None:
     brief = ENDLESS.rpartition("time.sleep(1000)")[0]
     launch = start("--workers", "2", "--", *worker(brief))
     assert launch.wait() == 0, launch.stderr
     assert not launch.processes()
 
 
-def test_a_reader_that_goes_away_ends_the_job(start, worker):
+def test_a_reader_that_goes_away_ends_the_job(start: Start, worker: Worker) -> None:
     read, write = os.pipe()
     launch = start("--workers", "2", "--", *worker("while True: print('y' * 1000)"), stdout=write)
     os.close(write)
@@ -251,7 +256,7 @@ def test_a_reader_that_goes_away_ends_the_job(start, worker):
     assert "nobody reads our output any more" in launch.stderr
 
 
-def test_lines_stay_whole_and_complete(start, worker):
+def test_lines_stay_whole_and_complete(start: Start, worker: Worker) -> None:
     """Many lines written in pieces by several workers at once: none torn, none lost, none swapped."""
     source = """\
 import os, sys
@@ -272,7 +277,7 @@ os.write(1, b"the end without newline")
         assert by_rank[f"[worker {rank}"] == expected
 
 
-def test_output_files(start, worker, tmp_path):
+def test_output_files(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     source = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.stdout.write('rest')"
     launch = start("--workers", "2", "--output-dir", str(tmp_path / "logs" / "today"), "--", *worker(source))
     assert launch.wait() == 0, launch.stderr
@@ -282,7 +287,7 @@ def test_output_files(start, worker, tmp_path):
     assert (tmp_path / "logs" / "today" / "server0.stdout").exists()
 
 
-def test_an_idle_launcher_uses_no_cpu(start, worker):
+def test_an_idle_launcher_uses_no_cpu(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--", *worker(ENDLESS))
     launch.wait_for("ready", 2)
 

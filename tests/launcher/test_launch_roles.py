@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from launching import Service, Start, Worker
 
 SHOW = """\
 import os
@@ -13,14 +14,14 @@ MEET = {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server", "Server"])
-def test_a_service_runs_in_place_of_the_launcher(start, service, role):
+def test_a_service_runs_in_place_of_the_launcher(start: Start, service: Service, role: str) -> None:
     source = "#!{python}\nimport os\nprint(os.environ['DMLC_ROLE'], os.getpid())\nraise SystemExit(5)\n"
     launch = start(variables={**MEET, "DMLC_ROLE": role, "BYTEPS_SERVER_BINARY": service(source)})
     assert launch.wait() == 5
     assert launch.stdout == f"{role} {launch.process.pid}\n"
 
 
-def test_a_command_given_to_a_service_is_not_run(start, service):
+def test_a_command_given_to_a_service_is_not_run(start: Start, service: Service) -> None:
     source = "#!{python}\nprint('the service')\n"
     launch = start("echo", "train", variables={**MEET, "DMLC_ROLE": "server", "BYTEPS_SERVER_BINARY": service(source)})
     assert launch.wait() == 0
@@ -28,7 +29,7 @@ def test_a_command_given_to_a_service_is_not_run(start, service):
 
 
 @pytest.mark.parametrize("role", ["scheduler", "server"])
-def test_a_service_that_is_not_needed_says_so(start, role):
+def test_a_service_that_is_not_needed_says_so(start: Start, role: str) -> None:
     launch = start(variables={"DMLC_ROLE": role, "DMLC_NUM_WORKER": "1"})
     assert launch.wait() == 0
     assert f"DMLC_ROLE={role}: nothing to do: one worker host" in launch.stderr
@@ -44,13 +45,13 @@ def test_a_service_that_is_not_needed_says_so(start, role):
         ({}, 1),
     ],
 )
-def test_local_workers(start, worker, variables, size):
+def test_local_workers(start: Start, worker: Worker, variables: dict[str, str], size: int) -> None:
     launch = start(*worker(SHOW), variables={**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", **variables})
     assert launch.wait() == 0, launch.stderr
     assert sorted(launch.stdout.splitlines()) == [f"[worker 1.{rank}] worker 1 {rank} {size}" for rank in range(size)]
 
 
-def test_one_host_alone(start, worker):
+def test_one_host_alone(start: Start, worker: Worker) -> None:
     launch = start(*worker(SHOW), variables={"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0"})
     assert launch.wait() == 0, launch.stderr
     assert launch.stdout == "[worker 0] worker 0 0 1\n"
@@ -78,14 +79,14 @@ def test_one_host_alone(start, worker):
         ),
     ],
 )
-def test_wrong_variables(start, worker, variables, told):
+def test_wrong_variables(start: Start, worker: Worker, variables: dict[str, str], told: str) -> None:
     launch = start(*worker("print('started')"), variables=variables)
     assert launch.wait() == 2
     assert told in launch.stderr
     assert "started" not in launch.stdout
 
 
-def test_one_failing_worker_ends_those_of_its_host(start, worker):
+def test_one_failing_worker_ends_those_of_its_host(start: Start, worker: Worker) -> None:
     source = "import os, sys, time\nif os.environ['BYTEPS_LOCAL_RANK'] == '1':\n    sys.exit(3)\ntime.sleep(1000)"
     variables = {**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "3"}
     launch = start(*worker(source), variables=variables)

@@ -6,10 +6,12 @@ import os
 import pty
 import random
 
+import pytest
+
 from launcher.output import LineSplitter, Printer
 
 
-def test_any_cut_gives_the_same_lines():
+def test_any_cut_gives_the_same_lines() -> None:
     text = b"one\ntwo\r\n\nthree\xff\xfe\nlast"
     generator = random.Random(1)
     for _ in range(300):
@@ -21,7 +23,7 @@ def test_any_cut_gives_the_same_lines():
         assert lines + splitter.flush() == [b"one", b"two", b"", b"three\xff\xfe", b"last"]
 
 
-def test_progress_bars_appear_once_a_second():
+def test_progress_bars_appear_once_a_second() -> None:
     splitter = LineSplitter()
     lines = []
     for step in range(1001):
@@ -31,14 +33,14 @@ def test_progress_bars_appear_once_a_second():
     assert splitter.flush() == []
 
 
-def test_the_last_state_of_a_progress_bar_is_shown():
+def test_the_last_state_of_a_progress_bar_is_shown() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"10%\r20%\r100%\n", now=0.0) == [b"100%"]
     assert splitter.feed(b"a\rb", now=0.0) == [b"a"]
     assert splitter.flush() == [b"b"]
 
 
-def test_endless_lines_do_not_eat_memory():
+def test_endless_lines_do_not_eat_memory() -> None:
     splitter = LineSplitter()
     total = 0
     for _ in range(100):
@@ -53,12 +55,12 @@ def written(name: str, lines: list[bytes], read: int, write: int) -> bytes:
     return os.read(read, 4096)
 
 
-def test_no_colours_in_a_pipe():
+def test_no_colours_in_a_pipe() -> None:
     read, write = os.pipe()
     assert written("worker 0", [b"hello"], read, write) == b"[worker 0] hello\n"
 
 
-def test_colours_on_a_terminal(monkeypatch):
+def test_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     read, write = pty.openpty()
     assert written("worker 0", [b"hello"], read, write) == b"\033[36m[worker 0] \033[0mhello\r\n"

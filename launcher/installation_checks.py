@@ -1,0 +1,102 @@
+"""Checks before the job: are all parts of BytePS here, and of one version?"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pathlib
+import resource
+import sys
+from collections.abc import Iterator
+
+from . import installation
+from .environment import Environment
+from .failure import LaunchError
+from .finding import Finding, fail, note, ok
+
+_DEFAULT_TRANSPORT = "tcp"
+_DEFAULT_SCHEDULER = "fifo"
+# Transports that register memory with a network card, which locks it.
+_LOCKING = ("verbs", "efa")
+_ENOUGH_LOCKED = 1 << 30
+
+
+def check_installation(environment: Environment, workers: bool, services: bool, alone: bool) -> Iterator[Finding]:
+    """One finding per part that the processes on this host need: workers, and services (servers or the coordinator).
+
+    A worker `alone` needs no plugins.
+    """
+    versions: dict[str, str] = {}
+    path = None
+    try:
+        path = installation.library(environment)
+        versions["library"] = installation.library_version(path)
+        yield ok("library", f"{path}, {versions['library']}")
+    except (LaunchError, OSError) as error:
+        yield fail("library", str(error))
+    if services:
+        yield from _check_server(environment, versions)
+    if workers:
+        yield from _check_package(versions)
+        yield _check_torch()
+    transport = environment.text("BYTEPS_TRANSPORT") or _DEFAULT_TRANSPORT
+    if not alone:
+        yield _check_plugin(environment, "transport", transport, path)
+        yield _check_memlock(transport)
+    if workers and not alone:
+        scheduler = environment.text("BYTEPS_SCHEDULER") or _DEFAULT_SCHEDULER
+        yield _check_plugin(environment, "scheduler", scheduler, path)
+    if len(set(versions.values())) > 1:
+        found = ", ".join(f"{part} {version}" for part, version in versions.items())
+        yield fail("versions", f"they differ: {found}. Install one release of byteps everywhere")
+
+
+def _check_server(environment: Environment, versions: dict[str, str]) -> Iterator[Finding]:
+    try:
+        binary = installation.server_binary(environment)
+    except LaunchError as error:
+        yield fail("server", str(error))
+        return
+    version = installation.server_version(binary)
+    if version is None:
+        yield fail("server", f"{binary} --version tells no version: not a byteps_server, or it cannot run here")
+        return
+    versions["server"] = version
+    yield ok("server", f"{binary}, {version}")
+
+
+def _check_package(versions: dict[str, str]) -> Iterator[Finding]:
+    try:
+        versions["package"] = importlib.metadata.version("byteps")
+        yield ok("package", f"byteps {versions['package']} for {sys.executable}")
+    except importlib.metadata.PackageNotFoundError:
+        yield note("package", f"byteps is not installed for {sys.executable}: `import byteps` will not work there")
+
+
+def _check_torch() -> Finding:
+    try:
+        return ok("torch", f"{importlib.metadata.version('torch')} for {sys.executable}")
+    except importlib.metadata.PackageNotFoundError:
+        return note("torch", f"not installed for {sys.executable}; needed only by byteps.torch")
+
+
+def _check_plugin(environment: Environment, kind: str, name: str, beside: pathlib.Path | None) -> Finding:
+    try:
+        path = installation.plugin(environment, kind, name, beside)
+        installation.load_plugin(path, kind)
+    except (LaunchError, OSError) as error:
+        return fail(kind, str(error))
+    return ok(kind, f"{name}: {path}")
+
+
+def _check_memlock(transport: str) -> Finding:
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    text = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit >> 10} KiB"
+    if transport not in _LOCKING:
+        return ok("memlock", f"{text}; {transport} locks no memory")
+    if limit != resource.RLIM_INFINITY and limit < _ENOUGH_LOCKED:
+        return fail(
+            "memlock",
+            f"{text} is too little for {transport}: `ulimit -l unlimited` (in /etc/security/limits.conf: memlock), "
+            "for a container --ulimit memlock=-1",
+        )
+    return ok("memlock", text)

@@ -1,0 +1,88 @@
+"""A bpslaunch under test, and what of it is alive."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+_LAUNCH = _CHECKOUT / "launcher" / "launch.py"
+COOKIE = "BPSLAUNCH_TEST_COOKIE"
+
+# Long enough for a loaded machine; a test that meets it fails.
+DEADLINE = 30.0
+
+# What the fixtures of conftest.py are.
+Start = Callable[..., "Launch"]
+Service = Callable[..., str]
+Worker = Callable[[str], "list[str]"]
+
+
+class Launch:
+    """A bpslaunch that runs. Its output goes to files, so that nothing can block."""
+
+    def __init__(self, words: Sequence[str], variables: dict[str, str], folder: pathlib.Path, **popen: Any) -> None:
+        self.cookie = variables[COOKIE]
+        self._stdout = folder / f"{self.cookie}.stdout"
+        self._stderr = folder / f"{self.cookie}.stderr"
+        with open(self._stdout, "wb") as stdout, open(self._stderr, "wb") as stderr:
+            popen.setdefault("stdin", subprocess.DEVNULL)
+            popen.setdefault("stdout", stdout)
+            self.process = subprocess.Popen(
+                [sys.executable, str(_LAUNCH), *words], env=variables, stderr=stderr, cwd=folder, **popen
+            )
+
+    @property
+    def stdout(self) -> str:
+        return self._stdout.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.read_text(errors="replace")
+
+    def wait(self, seconds: float = DEADLINE) -> int:
+        """The exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"bpslaunch still runs after {seconds} s\nstdout:\n{self.stdout}\nstderr:\n{self.stderr}")
+
+    def wait_for(self, text: str, count: int = 1, seconds: float = DEADLINE) -> None:
+        """Waits until its stdout contains `text` this often."""
+        wait_until(
+            lambda: self.stdout.count(text) >= count,
+            lambda: f"{text!r} x {count} not seen\nstdout:\n{self.stdout}\nstderr:\n{self.stderr}",
+            seconds,
+        )
+
+    def processes(self) -> dict[int, str]:
+        """All processes of this launch that are alive: pid and command line."""
+        return _with_cookie(self.cookie)
+
+    def wait_gone(self, seconds: float = DEADLINE) -> None:
+        wait_until(lambda: not self.processes(), lambda: f"left behind: {self.processes()}", seconds)
+
+
+def wait_until(condition: Callable[[], object], complaint: Callable[[], str], seconds: float = DEADLINE) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(complaint())
+        time.sleep(0.01)
+
+
+def _with_cookie(cookie: str) -> dict[int, str]:
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if cookie.encode() in (path / "environ").read_bytes():
+                # A zombie's environ is empty, so it is not seen here.
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found

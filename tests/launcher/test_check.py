@@ -1,0 +1,254 @@
+"""bpslaunch --check: each thing that can be wrong, made wrong."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from launching import Launch, Service, Start
+
+CODE = """\
+const char* bps_version_string(void) { return "%s"; }
+int bps_transport_plugin_v1(void) { return 0; }
+int bps_scheduler_plugin_v1(void) { return 0; }
+"""
+SERVER = "#!{python}\nprint('byteps_server 0.1.0 (control 1)')\n"
+
+Check = Callable[..., Launch]
+
+
+@pytest.fixture
+def build(tmp_path: pathlib.Path) -> Callable[[str, str], pathlib.Path]:
+    """Compiles a shared object that stands for a part of BytePS."""
+
+    def make(name: str, code: str = CODE % "0.1.0") -> pathlib.Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+        subprocess.run(command, input=code.encode(), check=True)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def check(start: Start, service: Service, build: Callable[..., pathlib.Path]) -> Check:
+    """Runs `bpslaunch --check` where everything is in order, but for the variables given."""
+    library = build("lib/libbyteps.so")
+    build("lib/byteps/plugins/libbyteps_transport_tcp.so")
+    build("lib/byteps/plugins/libbyteps_scheduler_fifo.so")
+    good = {"BYTEPS_LIBRARY": str(library), "BYTEPS_SERVER_BINARY": service(SERVER)}
+
+    def run(*words: str, **variables: str) -> Launch:
+        launch = start("--check", *words, variables={**good, **variables})
+        launch.wait()
+        assert "Traceback" not in launch.stderr
+        return launch
+
+    return run
+
+
+def role(name: str, **variables: str) -> dict[str, str]:
+    """The variables of one role in a job of two hosts on loopback."""
+    port = free_port()
+    meeting = {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127.0.0.1"}
+    place = {"DMLC_WORKER_ID": "0"} if name == "worker" else {}
+    return {**meeting, **place, "DMLC_ROLE": name, "DMLC_PS_ROOT_PORT": str(port), **variables}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def finding(launch: Launch, subject: str) -> str:
+    """The line of one check."""
+    lines = [line for line in launch.stdout.splitlines() if re.match(rf"\w+ +{subject} ", line)]
+    assert len(lines) == 1, launch.stdout
+    return lines[0]
+
+
+def test_all_is_well(check: Check) -> None:
+    launch = check("--workers", "2", "--", "echo", "hi")
+    assert launch.process.returncode == 0, launch.stdout
+    assert launch.stdout.endswith(" 0 FAIL\n")
+    for subject in [
+        "counts",
+        "cores",
+        "command",
+        "library",
+        "server",
+        "transport",
+        "scheduler",
+        "memlock",
+        "port",
+        "token",
+    ]:
+        assert re.match("ok|note", finding(launch, subject))
+    assert "[worker" not in launch.stdout
+
+
+@pytest.mark.parametrize("name", ["scheduler", "server", "worker"])
+def test_all_is_well_with_a_role(check: Check, name: str) -> None:
+    launch = check(**role(name))
+    assert launch.process.returncode == 0, launch.stdout
+    assert finding(launch, "route").startswith("ok")
+    assert finding(launch, "token").startswith("ok")
+    other = finding(launch, "port" if name == "scheduler" else "coordinator")
+    assert "is free" in other if name == "scheduler" else "nobody listens there yet" in other
+
+
+@pytest.mark.parametrize(
+    "subject, told, variables",
+    [
+        ("counts", "not set: DMLC_NUM_SERVER", {"DMLC_NUM_SERVER": ""}),
+        ("counts", "DMLC_WORKER_ID=2: out of range", {"DMLC_WORKER_ID": "2"}),
+        ("counts", "DMLC_NUM_WORKER=two: not a whole number", {"DMLC_NUM_WORKER": "two"}),
+        ("cores", "not a list of cores", {"BYTEPS_VISIBLE_CPU_CORES": "x"}),
+        ("library", "BYTEPS_LIBRARY", {"BYTEPS_LIBRARY": "/nonexistent/libbyteps.so"}),
+        ("transport", "BYTEPS_TRANSPORT=tpc: no such plugin; sought: ", {"BYTEPS_TRANSPORT": "tpc"}),
+        ("scheduler", "BYTEPS_SCHEDULER=/no/plugin.so: no such plugin", {"BYTEPS_SCHEDULER": "/no/plugin.so"}),
+        ("interface", "DMLC_INTERFACE=eth77: no such interface. Interfaces here: lo", {"DMLC_INTERFACE": "eth77"}),
+        ("address", "DMLC_NODE_HOST=192.0.2.77 is not an address of this host", {"DMLC_NODE_HOST": "192.0.2.77"}),
+        ("route", "DMLC_PS_ROOT_URI=no-such-host.invalid", {"DMLC_PS_ROOT_URI": "no-such-host.invalid"}),
+        ("token", "No such file", {"BYTEPS_JOB_TOKEN_FILE": "/nonexistent/token"}),
+    ],
+)
+def test_what_is_wrong_is_named(check: Check, subject: str, told: str, variables: dict[str, str]) -> None:
+    launch = check(**role("worker", **variables))
+    assert launch.process.returncode == 1
+    line = finding(launch, subject)
+    assert line.startswith("FAIL") and told in line, line
+
+
+def test_wrong_numbers_of_a_job(check: Check) -> None:
+    launch = check("--workers", "2", "--servers", "0")
+    assert launch.process.returncode == 1
+    assert "several workers need at least one server" in finding(launch, "counts")
+
+
+def test_no_such_command(check: Check) -> None:
+    launch = check("--workers", "2", "--", "no-such-program-here")
+    assert launch.process.returncode == 1
+    assert "no such program: no-such-program-here" in finding(launch, "command")
+
+
+def test_versions_differ(check: Check, service: Service) -> None:
+    other = service("#!{python}\nprint('byteps_server 0.2.0')\n")
+    launch = check("--workers", "2", BYTEPS_SERVER_BINARY=other)
+    assert launch.process.returncode == 1
+    assert "library 0.1.0, server 0.2.0" in finding(launch, "versions")
+
+
+def test_a_server_without_version(check: Check, service: Service) -> None:
+    launch = check("--workers", "2", BYTEPS_SERVER_BINARY=service("#!{python}\nraise SystemExit(1)\n"))
+    assert launch.process.returncode == 1
+    assert "tells no version" in finding(launch, "server")
+
+
+def test_broken_plugin(check: Check, build: Callable[..., pathlib.Path], tmp_path: pathlib.Path) -> None:
+    build("mine/libbyteps_transport_empty.so", "int nothing;")
+    (tmp_path / "mine" / "libbyteps_transport_text.so").write_text("not a shared object")
+    for name, told in (("empty", "it has no bps_transport_plugin_v1"), ("text", "invalid ELF header|file too short")):
+        launch = check("--workers", "2", BYTEPS_TRANSPORT=name, BYTEPS_PLUGIN_PATH=str(tmp_path / "mine"))
+        assert launch.process.returncode == 1
+        assert re.search(told, finding(launch, "transport"))
+
+
+def test_port_in_use(check: Check) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        job = check("--workers", "2", "--port", port)
+        by_hand = check(**role("scheduler", DMLC_PS_ROOT_PORT=port))
+    for launch in (job, by_hand):
+        assert launch.process.returncode == 1
+        assert f"127.0.0.1:{port}: Address already in use" in finding(launch, "port")
+
+
+def test_the_root_is_elsewhere(check: Check) -> None:
+    launch = check(**role("scheduler", DMLC_PS_ROOT_URI="192.0.2.77"))
+    assert launch.process.returncode == 1
+    assert "192.0.2.77 is no address of this host" in finding(launch, "port")
+
+
+def test_no_token_off_loopback(check: Check) -> None:
+    # Nothing is sent to this address: its port is checked last, and on this host.
+    launch = check(**role("scheduler", DMLC_PS_ROOT_URI="192.0.2.77"))
+    assert finding(launch, "token").startswith("FAIL")
+    launch = check(**role("scheduler", DMLC_PS_ROOT_URI="192.0.2.77", BYTEPS_ALLOW_UNAUTHENTICATED="1"))
+    assert finding(launch, "token").startswith("note")
+    launch = check(**role("scheduler", DMLC_PS_ROOT_URI="192.0.2.77", BYTEPS_JOB_TOKEN="x" * 32))
+    assert finding(launch, "token").startswith("ok")
+
+
+def test_a_token_that_others_can_read(check: Check, tmp_path: pathlib.Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x" * 32)
+    for mode, start_of_line in ((0o644, "note"), (0o600, "ok")):
+        token.chmod(mode)
+        launch = check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token))
+        assert finding(launch, "token").startswith(start_of_line)
+    token.write_text("\n")
+    assert "is empty" in finding(check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token)), "token")
+
+
+def varint_field(number: int, value: int) -> bytes:
+    return bytes([number << 3, value])
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def frame(release: bytes, magic: bytes = b"BPSC") -> bytes:
+    """A coordinator's first words, as core/control.proto has them."""
+    versions = varint_field(2, 1) + varint_field(3, 1)
+    challenge = bytes_field(1, b"n" * 16) + versions + bytes_field(4, release) + varint_field(5, 1)
+    envelope = bytes_field(1, challenge)
+    return magic + (1).to_bytes(2, "little") + bytes(2) + len(envelope).to_bytes(4, "little") + envelope
+
+
+@pytest.fixture
+def greeter() -> Iterator[Callable[[bytes], int]]:
+    """Listens at a port and says some bytes to whoever connects, then closes."""
+    servers = []
+
+    def listen(words: bytes) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        server.settimeout(20)
+
+        def serve() -> None:
+            with server, server.accept()[0] as connection:
+                connection.sendall(words)
+
+        servers.append(threading.Thread(target=serve))
+        servers[-1].start()
+        return server.getsockname()[1]
+
+    yield listen
+    for thread in servers:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (frame(b"0.1.0"), "ok .* answers: release 0.1.0, wants the job's token"),
+        (frame(b"0.9.0"), "FAIL .* is release 0.9.0, we are 0.1.0"),
+        (frame(b"0.1.0", b"HTTP"), "FAIL .* it does not speak the control protocol"),
+        (frame(b"0.1.0")[:-5], "FAIL .* it closed the connection without a greeting"),
+        (b"BPSC\1\0\0\0\2\0\0\0\x0a\x55", "FAIL .* its greeting cannot be read"),
+        (b"BPSC\1\0\0\0\0\0\0\0", "FAIL .* its greeting is incomplete"),
+        (b"", "FAIL .* it closed the connection without a greeting"),
+        (bytes(range(64)), "FAIL .* it does not speak the control protocol"),
+    ],
+)
+def test_who_answers(check: Check, greeter: Callable[[bytes], int], words: bytes, told: str) -> None:
+    launch = check(**role("worker", DMLC_PS_ROOT_PORT=str(greeter(words))))
+    assert re.search(told, finding(launch, "coordinator"))
+    assert launch.process.returncode == (0 if told.startswith("ok") else 1)
