@@ -1,0 +1,203 @@
+// control_client.h - a member's half of the control plane, as a step function: no sockets, no threads, no clock.
+//
+//     ControlClient client(options, &handler);       // handler.Send puts a message on the connection
+//     client.OnConnected(now);  client.OnFrame(now, envelope);  client.OnClosed(now, why);    // from the connection
+//     client.Tick(now);                              // at NextTimer() at the latest
+//     client.Declare(now, specs);  client.Barrier(now, "name", timeout);  client.Goodbye(now, timeout);
+//
+// core/control_link.h joins it with a TCP connection; the simulated jobs of the tests join it with a coordinator in
+// the same thread. What is said when is in docs/protocol.md.
+//
+// The states (ControlState), left to right, each may end in `failed`:
+//
+//     connecting <-> greeting -> proving -> gathering -> active -> leaving -> left
+//                                     (servers: proving -> active)        active -> over
+//
+//   connecting  no connection yet. OnClosed tells of a failed attempt (whoever owns the connection tries again while
+//               WantsConnection()); so does a connection that is lost before the coordinator has answered.
+//   greeting    connected, waits for Challenge
+//   proving     Hello is sent, waits for Welcome
+//   gathering   registered, waits for the others (workers only)
+//   active      the membership is known (servers: registered)
+//   leaving     Goodbye is sent
+//   left        the coordinator has answered it
+//   over        the coordinator has ended the job
+//   failed      the first fatal error has been told; nothing is sent or told any more
+//
+// The subtle parts:
+//
+// Callbacks.  The handler runs inside the call that caused it, on the same thread, and may call Declare, Barrier,
+//             Goodbye and Fail, but not the inputs of the connection. OnFailure comes at most once, and is the last.
+// Declares.   Declare only collects; all that has been collected goes out in one request at the next Tick, for which
+//             NextTimer() asks at once. Before the state `active` they are kept until the membership is known.
+// Deadlines.  Every wait has one: the start (options.start_timeout, whose error names the coordinator and who is
+//             missing), a barrier's and a goodbye's timeout (the coordinator answers at it and names who is missing;
+//             `grace` later this side answers by itself), and the silence of the coordinator, which is fatal.
+//
+// Threads:    none; driven by one thread at a time.
+// Ownership:  the handler must outlive the client.
+// Units:      Time, nanoseconds.
+#ifndef BYTEPS_CORE_CONTROL_CLIENT_H_
+#define BYTEPS_CORE_CONTROL_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/control.pb.h"
+#include "core/time.h"
+
+namespace byteps {
+
+enum class ControlState : uint8_t {
+  kConnecting,
+  kGreeting,
+  kProving,
+  kGathering,
+  kActive,
+  kLeaving,
+  kLeft,
+  kOver,
+  kFailed,
+};
+
+// "connecting", ...
+const char* ControlStateName(ControlState state);
+
+class ControlHandler {
+ public:
+  virtual ~ControlHandler() = default;
+
+  // Put this message on the connection. Only between OnConnected and OnClosed.
+  virtual void Send(const control::Envelope& envelope) = 0;
+
+  // Registered. Workers: session id and generation are in it.
+  virtual void OnWelcome(const control::Welcome& welcome) { (void)welcome; }
+  // Who is missing still, for people.
+  virtual void OnWaiting(const std::vector<std::string>& missing) { (void)missing; }
+  // The membership. Workers: once. Servers: once per session.
+  virtual void OnEpoch(const control::Epoch& epoch) = 0;
+  // The answer to one declared tensor; code and error in it say whether it was refused.
+  virtual void OnAssignment(const control::Assignment& assignment) { (void)assignment; }
+  // A barrier has ended: everybody came, or not. The session goes on in either case.
+  virtual void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {
+    (void)name, (void)sequence, (void)status;
+  }
+  // Goodbye has ended: everybody of the session has said it or left, or the error names who did not.
+  virtual void OnGoodbye(const absl::Status& status) { (void)status; }
+  // Fatal: a member failed, the coordinator refused us, is silent or gone, or the start took too long.
+  virtual void OnFailure(const absl::Status& fatal) = 0;
+  // Servers: forget this session. OK: it ended in order; else why it failed.
+  virtual void OnSessionEnded(uint64_t session_id, const absl::Status& why) { (void)session_id, (void)why; }
+  // The job is over (servers: exit).
+  virtual void OnJobEnded(const std::string& reason) { (void)reason; }
+};
+
+struct ControlClientOptions {
+  // Who and where we are: everything but versions, release, nonce, proof and start_timeout_ms, which are filled here.
+  control::Hello hello;
+  std::string token;                  // empty: none
+  std::string coordinator;            // "10.0.0.1:9000", for errors
+  Time start_timeout = 60 * kSecond;  // until everybody is there
+  Time grace = 2 * kSecond;           // beyond a timeout that the coordinator watches
+  // Random bytes for nonces; empty: the system's.
+  std::function<std::string(size_t)> random;
+};
+
+class ControlClient {
+ public:
+  // The start timeout runs from `now`.
+  ControlClient(ControlClientOptions options, ControlHandler* handler, Time now);
+  ControlClient(const ControlClient&) = delete;
+  ControlClient& operator=(const ControlClient&) = delete;
+
+  // ---- The connection ----
+
+  void OnConnected(Time now);
+  void OnFrame(Time now, const control::Envelope& envelope);
+  // The connection has ended, or could not be made.
+  void OnClosed(Time now, const absl::Status& why);
+  // Should there be a connection that there is not?
+  bool WantsConnection() const { return state_ == ControlState::kConnecting; }
+
+  // ---- Time ----
+
+  void Tick(Time now);
+  // When Tick must be called at the latest; kNever: no need.
+  Time NextTimer() const;
+
+  // ---- What a member asks ----
+
+  // Collects declarations of tensors; OnAssignment follows for each, unless the session fails.
+  void Declare(Time now, const std::vector<control::TensorSpec>& specs);
+  // Arrives at the barrier `name`; OnBarrier follows. Returns how often this member has called it, from 1.
+  uint64_t Barrier(Time now, const std::string& name, Time timeout);
+  // No new operations from us; OnGoodbye follows. Once.
+  void Goodbye(Time now, Time timeout);
+  // Gives up: tells the coordinator why, and ends in `failed` without OnFailure.
+  void Fail(Time now, const absl::Status& why);
+
+  ControlState state() const { return state_; }
+  // "active (session 17, member 3)": for logs and errors.
+  std::string Describe() const;
+  // 0 before Welcome.
+  uint32_t member() const { return member_; }
+  uint64_t session_id() const { return session_id_; }
+  // The last Waiting list.
+  const std::vector<std::string>& missing() const { return missing_; }
+
+ private:
+  struct PendingBarrier {
+    Time deadline = kNever;
+    Time timeout = 0;
+  };
+
+  void Move(ControlState to);
+  void Fatal(const absl::Status& why);
+  void Send(control::Envelope* envelope);
+  bool OnStart(Time now, const control::Envelope& envelope);
+  void OnChallenge(const control::Challenge& challenge);
+  void OnWelcome(Time now, const control::Welcome& welcome);
+  void OnEpoch(const control::Epoch& epoch);
+  void OnFailureFrame(const control::Failure& failure);
+  void OnBarrierReply(const control::BarrierReply& reply);
+  void OnGoodbyeReply(const control::GoodbyeReply& reply);
+  void FlushDeclares();
+  void CheckBarriers(Time now);
+  bool IsServer() const { return options_.hello.role() == control::SERVER; }
+  bool Registered() const;
+  absl::Status StartTimeoutError() const;
+  std::string Coordinator() const;
+
+  ControlClientOptions options_;
+  ControlHandler* const handler_;
+  ControlState state_ = ControlState::kConnecting;
+  bool connected_ = false;
+
+  Time start_deadline_;
+  absl::Status last_attempt_;  // why the last connection was not made or lost
+  std::vector<std::string> missing_;
+  std::string challenge_nonce_;
+
+  uint32_t member_ = 0;
+  uint64_t session_id_ = 0;
+  Time heartbeat_ = kNever;
+  Time peer_timeout_ = kNever;
+  Time last_sent_ = 0;
+  Time last_heard_ = 0;
+  uint64_t heartbeats_ = 0;
+
+  std::vector<control::TensorSpec> declares_;
+  std::map<std::string, uint64_t> barrier_counts_;
+  std::map<std::pair<std::string, uint64_t>, PendingBarrier> barriers_;
+  Time goodbye_deadline_ = kNever;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_CONTROL_CLIENT_H_
