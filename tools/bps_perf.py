@@ -1,0 +1,246 @@
+"""How fast push_pull is on this machine: what nccl-tests is to NCCL.
+
+    tools/bps_perf                                  # 2 workers, 1 server, 4 B to 100 MB
+    tools/bps_perf --workers 4 --servers 4 --against gloo
+    tools/bps_perf --sizes 4,64K,100M --json
+
+Each size is measured over several rounds, and every output of every round is checked. `--against gloo` runs
+torch.distributed's Gloo all-reduce between the same processes, round by round in turn with push_pull, so that whatever
+else the machine does meets both. Columns:
+
+    time     median over the rounds of rank 0's time from submission to the result in place, all ranks having been
+             released from a barrier together; p90 beside it
+    algbw    bytes of the tensor / time
+    cpu      CPU seconds of all workers and of all servers per GB of tensor, per round, of push_pull alone
+    ratio    time / Gloo's time: below 1 is faster than Gloo
+
+The same program is the launcher (as you call it) and the worker (as bpslaunch calls it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+UNITS = {"": 1, "K": 1 << 10, "M": 10**6, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "G": 10**9}
+DEFAULT_SIZES = "4,1K,16K,64K,256K,1M,4M,16M,100M"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "4", "64K", "64Ki", "100M" (K is 1024, M and G are powers of ten, as the sizes of tensors are said)."""
+    digits = text.rstrip("KMGBikmgb")
+    unit = text[len(digits) :].upper().removesuffix("B")
+    if not digits.isdigit() or unit not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4, 64K or 100M")
+    return int(digits) * UNITS[unit]
+
+
+def parse_sizes(text: str) -> list[int]:
+    """A comma-separated list of sizes."""
+    return [parse_size(size) for size in text.split(",") if size]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bps_perf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--servers", type=int, default=1, help="server processes (default 1)")
+    parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(DEFAULT_SIZES), help=DEFAULT_SIZES)
+    parser.add_argument("--dtype", default="float32", help="a dtype of torch (default float32)")
+    parser.add_argument("--out-of-place", action="store_true", help="output tensors of their own")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds per size (default: by size, 5 to 200)")
+    parser.add_argument("--against", choices=["gloo"], help="measure this in the same run and print the ratio")
+    parser.add_argument("--json", action="store_true", help="one JSON object per size")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    """Starts this program as the workers of a job."""
+    command = [
+        *(str(Path(sys.executable).parent / "bpslaunch"),),
+        *("--workers", str(arguments.workers), "--servers", str(arguments.servers)),
+        *("--", sys.executable, str(Path(__file__).resolve()), "--worker", *sys.argv[1:]),
+    ]
+    return subprocess.run(command, check=False).returncode
+
+
+class Servers:
+    """The CPU time of the job's server processes, found by their environment."""
+
+    def __init__(self) -> None:
+        job = f"BYTEPS_JOB_ID={os.environ.get('BYTEPS_JOB_ID', '')}".encode()
+        self._stats: list[Path] = []
+        for process in Path("/proc").iterdir():
+            if not process.name.isdigit():
+                continue
+            try:
+                environment = (process / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # gone, or another user's
+            if job in environment and b"DMLC_ROLE=server" in environment:
+                self._stats.append(process / "stat")
+        self._tick = os.sysconf("SC_CLK_TCK")
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all of them until now."""
+        ticks = 0
+        for stat in self._stats:
+            try:
+                fields = stat.read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / self._tick
+
+
+class Gloo:
+    """torch.distributed's all-reduce between the processes of this job."""
+
+    def __init__(self, bps: Any) -> None:
+        import torch.distributed as dist
+
+        rank, size = bps.rank(), bps.size()
+        # Rank 0 listens on a port the system chooses, and tells the others.
+        store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
+        port = bps.broadcast_object(store.port if store is not None else None, root_rank=0, name="bps_perf.port")
+        if store is None:
+            store = dist.TCPStore("127.0.0.1", port, size, is_master=False)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        self._dist = dist
+
+    def all_reduce(self, tensor: Any) -> None:
+        """In place."""
+        self._dist.all_reduce(tensor)
+
+    def close(self) -> None:
+        self._dist.destroy_process_group()
+
+
+def rounds_for(size: int) -> int:
+    """As many rounds as fit into a few seconds."""
+    return max(5, min(200, 200_000_000 // max(size, 1_000_000)))
+
+
+def quantile(times: list[float], q: float) -> float:
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def measure(size: int, arguments: argparse.Namespace, bps: Any, gloo: Gloo | None, servers: Servers) -> dict[str, Any]:
+    """Rounds of one size; the same on every rank, which meet at barriers."""
+    import torch
+
+    dtype = getattr(torch, arguments.dtype)
+    elements = max(1, size // torch.empty(0, dtype=dtype).element_size())
+    bytes_ = elements * torch.empty(0, dtype=dtype).element_size()
+    # Small whole numbers: every sum is exact in every dtype.
+    pattern = (torch.arange(elements) % 7).to(dtype)
+    source = pattern + bps.rank()
+    expected = pattern * bps.size() + sum(range(bps.size()))
+    tensor, output = torch.empty_like(source), torch.empty_like(source)
+    name = f"bps_perf.{arguments.dtype}.{elements}"
+    rounds = arguments.rounds or rounds_for(bytes_)
+
+    def push_pull() -> None:
+        if arguments.out_of_place:
+            output.copy_(bps.synchronize(bps.push_pull_async(tensor, average=False, name=name)))
+        else:
+            bps.push_pull_inplace(tensor, average=False, name=name)
+
+    times: dict[str, list[float]] = {"byteps": [], "gloo": []}
+    cpu = [0.0, 0.0]
+
+    def one(kind: str, call: Callable[[], None], keep: bool) -> None:
+        tensor.copy_(source)
+        bps.barrier()
+        before = time.process_time(), servers.cpu_seconds()
+        started = time.perf_counter()
+        call()
+        elapsed = time.perf_counter() - started
+        after = time.process_time(), servers.cpu_seconds()
+        result = output if kind == "byteps" and arguments.out_of_place else tensor
+        if not torch.equal(result, expected):
+            raise SystemExit(f"bps_perf: rank {bps.rank()}: wrong sum of {bytes_} bytes by {kind}")
+        if keep:
+            times[kind].append(elapsed)
+            if kind == "byteps":
+                cpu[0] += after[0] - before[0]
+                cpu[1] += after[1] - before[1]
+
+    for index in range(rounds + 2):
+        one("byteps", push_pull, index >= 2)
+        if gloo is not None:
+            one("gloo", lambda: gloo.all_reduce(tensor), index >= 2)
+
+    workers_cpu = bps.push_pull(torch.tensor([cpu[0]], dtype=torch.float64), average=False, name="bps_perf.cpu")
+    gigabytes = bytes_ * rounds / 1e9
+    median = statistics.median(times["byteps"])
+    row: dict[str, Any] = {
+        "bytes": bytes_,
+        "rounds": rounds,
+        "time_us": median * 1e6,
+        "p90_us": quantile(times["byteps"], 0.9) * 1e6,
+        "algbw_gb_s": bytes_ / median / 1e9,
+        "workers_cpu_s_per_gb": float(workers_cpu.item()) / gigabytes,
+        "servers_cpu_s_per_gb": cpu[1] / gigabytes,
+    }
+    if gloo is not None:
+        row["gloo_us"] = statistics.median(times["gloo"]) * 1e6
+        row["ratio"] = row["time_us"] / row["gloo_us"]
+    return row
+
+
+def print_row(row: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    # Below a megabyte a round costs less CPU than the clock of /proc resolves.
+    cpu = "-" if row["bytes"] < 10**6 else f"{row['workers_cpu_s_per_gb']:.2f}+{row['servers_cpu_s_per_gb']:.2f}"
+    line = f"{row['bytes']:>12} {row['time_us']:>12.1f} {row['p90_us']:>12.1f} {row['algbw_gb_s']:>10.3f} {cpu:>12}"
+    if "ratio" in row:
+        line += f" {row['gloo_us']:>12.1f} {row['ratio']:>7.2f}"
+    print(line, flush=True)
+
+
+def work(arguments: argparse.Namespace) -> int:
+    import torch
+
+    import byteps.torch as bps
+
+    torch.set_num_threads(1)
+    bps.init()
+    gloo = Gloo(bps) if arguments.against == "gloo" else None
+    servers = Servers()
+    rank = bps.rank()
+    if rank == 0 and not arguments.json:
+        place = "out of place" if arguments.out_of_place else "in place"
+        print(f"{bps.size()} workers, {arguments.servers} servers, {arguments.dtype}, {place}; every output checked")
+        header = f"{'bytes':>12} {'time us':>12} {'p90 us':>12} {'algbw GB/s':>10} {'cpu s/GB':>12}"
+        print(header + (f" {'Gloo us':>12} {'ratio':>7}" if gloo else ""), flush=True)
+    for size in arguments.sizes:
+        row = measure(size, arguments, bps, gloo, servers)
+        if rank == 0:
+            print_row(row, arguments.json)
+    if gloo is not None:
+        gloo.close()
+    bps.shutdown()
+    return 0
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    return work(arguments) if arguments.worker else launch(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
