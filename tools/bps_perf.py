@@ -123,6 +123,7 @@ class Gloo:
         self._dist.all_reduce(tensor)
 
     def close(self) -> None:
+        """Leaves the process group."""
         self._dist.destroy_process_group()
 
 
@@ -213,9 +214,8 @@ def print_row(row: dict[str, Any], as_json: bool) -> None:
 
 
 def work(arguments: argparse.Namespace) -> int:
-    import torch
-
     import byteps.torch as bps
+    import torch
 
     torch.set_num_threads(1)
     bps.init()
