@@ -38,6 +38,7 @@
 #include "abi/transport.h"
 #include "absl/status/status.h"
 #include "core/log.h"
+#include "core/time.h"
 #include "core/transport.h"
 #include "core/wire.h"
 
@@ -45,9 +46,6 @@ namespace byteps {
 
 // Number of a peer within one Endpoint; never used again.
 using PeerId = bps_peer;
-
-// Nanoseconds of a monotonic (or simulated) clock.
-using Time = int64_t;
 
 // One slot that this side may write at a peer.
 struct RemoteSlot {
