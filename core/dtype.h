@@ -38,13 +38,23 @@ inline BFloat16 ToBFloat16(float value) {
   return {static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded)};
 }
 
+// All ones if the condition holds: selects without branches, also where one side is floating-point arithmetic.
+inline uint32_t Mask(bool condition) { return 0u - static_cast<uint32_t>(condition); }
+// Of numbers below 2^31; compared as signed ones, for which every vector unit has an instruction.
+inline uint32_t Less(uint32_t a, uint32_t b) { return Mask(static_cast<int32_t>(a) < static_cast<int32_t>(b)); }
+inline uint32_t Select(uint32_t mask, uint32_t yes, uint32_t no) { return (yes & mask) | (no & ~mask); }
+
 inline float ToFloat(Float16 value) {
-  // Exponent and mantissa moved into float32's place are off by a factor of 2^112, also for subnormals, which the
-  // multiplication normalises; what was infinity or NaN gets its exponent set by hand.
-  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fff) << 13;
-  const uint32_t scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
-  const uint32_t special = magnitude | 0x7f800000 | ((magnitude & 0x7fffff) != 0 ? 0x400000 : 0);
-  const uint32_t result = magnitude >= 0x0f800000 ? special : scaled;
+  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fff) << 13;  // exponent and mantissa in their place
+  const uint32_t normal = magnitude + 0x38000000;                               // the exponent rebiased
+  // Infinities and NaNs get the largest exponent; NaNs become quiet.
+  const uint32_t special = magnitude + 0x70000000;
+  const uint32_t quiet = Less(0x0f800000, magnitude) & 0x400000;
+  // Subnormals: mantissa below an implicit one that is taken away again. No float here is ever subnormal itself, which
+  // would cost processors a hundred cycles.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude + 0x38800000) - 0x1p-14f);
+  uint32_t result = Select(Less(magnitude, 0x00800000), subnormal, normal);
+  result = Select(Less(0x0f7fffff, magnitude), special | quiet, result);
   return std::bit_cast<float>(result | static_cast<uint32_t>(value.bits & 0x8000) << 16);
 }
 
@@ -56,11 +66,12 @@ inline Float16 ToFloat16(float value) {
   // it should.
   const uint32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
   // Subnormal results: adding 0.5 leaves the mantissa, rounded by the hardware, in the low bits.
-  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
+  const uint32_t small = Less(magnitude, 0x38800000);
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude & small) + 0.5f) - 0x3f000000;
   const uint32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
-  uint32_t result = magnitude < 0x38800000 ? subnormal : normal;
-  result = magnitude >= 0x477ff000 ? 0x7c00 : result;  // 65520 and above
-  result = magnitude > 0x7f800000 ? nan : result;
+  uint32_t result = Select(small, subnormal, normal);
+  result = Select(Less(0x477fefff, magnitude), 0x7c00, result);  // 65520 and above
+  result = Select(Less(0x7f800000, magnitude), nan, result);
   return {static_cast<uint16_t>(result | sign)};
 }
 
