@@ -33,6 +33,8 @@
 // Deadlines.  Every wait has one: the start (options.start_timeout, whose error names the coordinator and who is
 //             missing), a barrier's and a goodbye's timeout (the coordinator answers at it and names who is missing;
 //             `grace` later this side answers by itself), and the silence of the coordinator, which is fatal.
+// Failure.    Barriers and a goodbye that wait when the session fails are not answered one by one: OnFailure speaks for
+//             all of them, and for every later call.
 //
 // Threads:    none; driven by one thread at a time.
 // Ownership:  the handler must outlive the client.
@@ -122,6 +124,8 @@ class ControlClient {
   void OnFrame(Time now, const control::Envelope& envelope);
   // The connection has ended, or could not be made.
   void OnClosed(Time now, const absl::Status& why);
+  // Whoever owns the connection refuses to make or to use it, now and later: fatal.
+  void OnRefused(Time now, const absl::Status& why);
   // Should there be a connection that there is not?
   bool WantsConnection() const { return state_ == ControlState::kConnecting; }
 
@@ -134,7 +138,7 @@ class ControlClient {
   // ---- What a member asks ----
 
   // Collects declarations of tensors; OnAssignment follows for each, unless the session fails.
-  void Declare(Time now, const std::vector<control::TensorSpec>& specs);
+  void Declare(Time now, std::vector<control::TensorSpec> specs);
   // Arrives at the barrier `name`; OnBarrier follows. Returns how often this member has called it, from 1.
   uint64_t Barrier(Time now, const std::string& name, Time timeout);
   // No new operations from us; OnGoodbye follows. Once.
@@ -153,33 +157,37 @@ class ControlClient {
 
  private:
   struct PendingBarrier {
-    Time deadline = kNever;
     Time timeout = 0;
+    Time deadline = kNever;
+    bool sent = false;
   };
 
   void Move(ControlState to);
   void Fatal(const absl::Status& why);
-  void Send(control::Envelope* envelope);
-  bool OnStart(Time now, const control::Envelope& envelope);
+  void Send(const control::Envelope& envelope);
   void OnChallenge(const control::Challenge& challenge);
-  void OnWelcome(Time now, const control::Welcome& welcome);
+  void OnWelcome(const control::Welcome& welcome);
   void OnEpoch(const control::Epoch& epoch);
-  void OnFailureFrame(const control::Failure& failure);
+  void OnFailure(const control::Failure& failure);
   void OnBarrierReply(const control::BarrierReply& reply);
   void OnGoodbyeReply(const control::GoodbyeReply& reply);
-  void FlushDeclares();
+  void OutOfTurn(const control::Envelope& envelope);
+  void SendDeclares();
+  void SendBarrier(const std::string& name, uint64_t sequence, PendingBarrier* barrier);
+  void EndGoodbye(const absl::Status& status);
   void CheckBarriers(Time now);
+  void CheckSilence(Time now);
   bool IsServer() const { return options_.hello.role() == control::SERVER; }
+  bool Starting() const;
   bool Registered() const;
   absl::Status StartTimeoutError() const;
-  std::string Coordinator() const;
+  const char* Self() const { return IsServer() ? "this server" : "this worker"; }
 
   ControlClientOptions options_;
   ControlHandler* const handler_;
   ControlState state_ = ControlState::kConnecting;
-  bool connected_ = false;
 
-  Time start_deadline_;
+  const Time start_deadline_;
   absl::Status last_attempt_;  // why the last connection was not made or lost
   std::vector<std::string> missing_;
   std::string challenge_nonce_;
@@ -188,6 +196,7 @@ class ControlClient {
   uint64_t session_id_ = 0;
   Time heartbeat_ = kNever;
   Time peer_timeout_ = kNever;
+  Time now_ = 0;  // of the last input
   Time last_sent_ = 0;
   Time last_heard_ = 0;
   uint64_t heartbeats_ = 0;

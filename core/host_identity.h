@@ -1,0 +1,40 @@
+// host_identity.h - where this process runs, and under which address others reach it.
+//
+//     control::Host host = HostIdentity();                       // name, boot id, namespaces; no address yet
+//     absl::StatusOr<std::string> address = OwnAddress({.coordinator = "10.0.0.1", .port = 9000});
+//     host.set_address(*address);
+//
+// Two processes are on the same host when boot id, IPC and PID namespace are equal: then they can share memory.
+//
+// The address to advertise is, in this order: the one that was named (DMLC_NODE_HOST), that of the interface that was
+// named (DMLC_INTERFACE), the one this host uses on its route to the coordinator (nothing is sent to find out).
+//
+// Threads: free functions, callable on any thread. OwnAddress may ask the resolver, which may block.
+#ifndef BYTEPS_CORE_HOST_IDENTITY_H_
+#define BYTEPS_CORE_HOST_IDENTITY_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/control.pb.h"
+
+namespace byteps {
+
+control::Host HostIdentity();
+
+bool SameHost(const control::Host& one, const control::Host& other);
+
+struct OwnAddressOptions {
+  std::string node_host;    // DMLC_NODE_HOST: an address or a name of this host; empty: not named
+  std::string interface;    // DMLC_INTERFACE; empty: not named
+  std::string coordinator;  // host of the coordinator
+  int port = 0;
+};
+
+// Numeric. INVALID_ARGUMENT: what was named is no address, or no interface that is up; the interfaces there are, are
+// listed. UNAVAILABLE: the coordinator's name is unknown, or there is no route to it: may change, so try again.
+absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_HOST_IDENTITY_H_
