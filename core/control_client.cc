@@ -6,6 +6,7 @@
 #include "core/auth.h"
 #include "core/control_codec.h"
 #include "core/status.h"
+#include "core/version.h"
 #include "core/wire.h"
 
 namespace byteps {
@@ -67,18 +68,15 @@ const char* ControlStateName(ControlState state) {
 }
 
 ControlClient::ControlClient(ControlClientOptions options, ControlHandler* handler, Time now)
-    : options_(std::move(options)),
-      handler_(handler),
-      start_deadline_(After(now, options_.start_timeout)),
-      now_(now) {
+    : options_(std::move(options)), handler_(handler), start_deadline_(After(now, options_.start_timeout)), now_(now) {
   if (!options_.random) options_.random = RandomBytes;
 }
 
 void ControlClient::Move(ControlState to) { state_ = to; }
 
 bool ControlClient::Starting() const {
-  return state_ == ControlState::kConnecting || state_ == ControlState::kGreeting ||
-         state_ == ControlState::kProving || state_ == ControlState::kGathering;
+  return state_ == ControlState::kConnecting || state_ == ControlState::kGreeting || state_ == ControlState::kProving ||
+         state_ == ControlState::kGathering;
 }
 
 bool ControlClient::Registered() const {
@@ -115,8 +113,8 @@ void ControlClient::OnClosed(Time now, const absl::Status& why) {
     case ControlState::kConnecting:
     case ControlState::kGreeting:
     case ControlState::kProving:
-      // A coordinator that is being started again, or is not there yet: it is tried again until the deadline. What is no
-      // coordinator at all will not become one.
+      // A coordinator that is being started again, or is not there yet: it is tried again until the deadline. What is
+      // no coordinator at all will not become one.
       if (why.code() == absl::StatusCode::kFailedPrecondition || why.code() == absl::StatusCode::kInvalidArgument) {
         Fatal(Annotate(why, "coordinator " + options_.coordinator));
         return;
@@ -214,7 +212,7 @@ void ControlClient::OnChallenge(const control::Challenge& challenge) {
     return Fatal(absl::FailedPreconditionError(
         "coordinator " + coordinator + " is BytePS " + challenge.release() + " (control protocol " +
         std::to_string(challenge.control_version()) + ", data protocol " + std::to_string(challenge.wire_version()) +
-        "), " + Self() + " is " + BPS_RELEASE + " (" + std::to_string(kControlVersion) + ", " +
+        "), " + Self() + " is " + kRelease + " (" + std::to_string(kControlVersion) + ", " +
         std::to_string(wire::kVersion) + "): install the same BytePS everywhere"));
   }
   if (challenge.token_required() && options_.token.empty()) {
@@ -232,7 +230,7 @@ void ControlClient::OnChallenge(const control::Challenge& challenge) {
   hello = options_.hello;
   hello.set_control_version(kControlVersion);
   hello.set_wire_version(wire::kVersion);
-  hello.set_release(BPS_RELEASE);
+  hello.set_release(kRelease);
   hello.set_nonce(options_.random(kNonceBytes));
   hello.set_proof(
       MemberProof(options_.token, challenge_nonce_, hello.nonce(), hello.role(), hello.job(), hello.session()));
@@ -244,8 +242,9 @@ void ControlClient::OnChallenge(const control::Challenge& challenge) {
 
 void ControlClient::OnWelcome(const control::Welcome& welcome) {
   if (!SameProof(welcome.proof(), CoordinatorProof(options_.token, challenge_nonce_, options_.hello.nonce()))) {
-    return Fatal(absl::UnauthenticatedError("coordinator " + options_.coordinator +
-                                            " could not prove that it knows the job's token: it belongs to another job"));
+    return Fatal(
+        absl::UnauthenticatedError("coordinator " + options_.coordinator +
+                                   " could not prove that it knows the job's token: it belongs to another job"));
   }
   member_ = welcome.member();
   session_id_ = welcome.session_id();

@@ -7,9 +7,9 @@
 //     control::Envelope envelope;
 //     while (absl::StatusOr<bool> got = reader.Next(&envelope); got.ok() && *got) ...
 //
-// A frame is: magic "BPSC" | version (u16) | 0 (u16) | size (u32) | an Envelope of that size; numbers little-endian. What
-// is no such frame ends the connection with an error that says what came instead: a role of another version, another
-// program, or damage. A reader holds no more than has arrived, whatever size a frame claims to have.
+// A frame is: magic "BPSC" | version (u16) | 0 (u16) | size (u32) | an Envelope of that size; numbers little-endian.
+// What is no such frame ends the connection with an error that says what came instead: a role of another version,
+// another program, or damage. A reader holds no more than has arrived, whatever size a frame claims to have.
 //
 // Threads: a reader belongs to one thread at a time.
 #ifndef BYTEPS_CORE_CONTROL_CODEC_H_

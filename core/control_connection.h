@@ -10,7 +10,8 @@
 // An attempt that fails, and a connection that is lost, is told by OnClosed. If the handler then still WantsConnection,
 // the next attempt follows after a pause that grows from `first_pause` to `longest_pause`, shortened by a random part,
 // so that a thousand workers do not knock at the same moment. There is no last attempt: whoever owns the connection has
-// a deadline. The name of the coordinator is asked for anew each time; that alone may block, as long as the resolver does.
+// a deadline. The name of the coordinator is asked for anew each time; that alone may block, as long as the resolver
+// does.
 //
 // Threads:   one at a time.
 // Ownership: the handler must outlive the connection. It is called inside Drive only, and may call Send and Close.

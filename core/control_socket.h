@@ -5,8 +5,8 @@
 //     absl::Status status = socket.Receive([&](const control::Envelope& envelope) { ...; return !closing; });
 //     status = socket.Send(envelope);  status = socket.Flush();
 //
-// Send queues, and writes what the kernel takes at once. A queue over `kMaxQueuedBytes` is an error: the other side does
-// not read. An error of any call ends the connection; a peer that has closed is UNAVAILABLE.
+// Send queues, and writes what the kernel takes at once. A queue over `kMaxQueuedBytes` is an error: the other side
+// does not read. An error of any call ends the connection; a peer that has closed is UNAVAILABLE.
 //
 // Threads: one at a time.
 #ifndef BYTEPS_CORE_CONTROL_SOCKET_H_

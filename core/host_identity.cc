@@ -109,8 +109,8 @@ control::Host HostIdentity() {
 }
 
 bool SameHost(const control::Host& one, const control::Host& other) {
-  return !one.boot_id().empty() && one.boot_id() == other.boot_id() &&
-         one.ipc_namespace() == other.ipc_namespace() && one.pid_namespace() == other.pid_namespace();
+  return !one.boot_id().empty() && one.boot_id() == other.boot_id() && one.ipc_namespace() == other.ipc_namespace() &&
+         one.pid_namespace() == other.pid_namespace();
 }
 
 absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options) {
