@@ -1,0 +1,169 @@
+#include "core/scheduler.h"
+
+#include <cassert>
+#include <cstddef>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace byteps {
+namespace {
+
+// Is an optional entry within the table the plugin was compiled with, and set?
+#define BPS_HAS_ENTRY(table, entry) \
+  ((table)->struct_size >= offsetof(bps_scheduler_table, entry) + sizeof((table)->entry) && (table)->entry != nullptr)
+
+}  // namespace
+
+void Scheduler::Destroyer::operator()(bps_scheduler* scheduler) const {
+  try {
+    table->destroy(scheduler);
+  } catch (...) {  // there is nobody left to tell
+  }
+}
+
+Scheduler::Scheduler(std::string name, const bps_scheduler_table* table, bps_scheduler* handle)
+    : name_(std::move(name)), table_(table), handle_(handle, Destroyer{table}) {}
+
+absl::StatusOr<Scheduler> Scheduler::Create(const bps_scheduler_plugin& plugin, int32_t direction,
+                                            const PluginConfig* config, const Logger* log) {
+  bps_scheduler_create_args args = {};
+  args.struct_size = sizeof(args);
+  args.config = config;
+  args.log = const_cast<Logger*>(log);
+  args.direction = direction;
+  const std::string subject = absl::StrCat("scheduler \"", plugin.info.name, "\"");
+  bps_scheduler* handle = nullptr;
+  bps_failure failure;
+  int32_t code = BPS_OK;
+  try {
+    code = plugin.table->create(&args, &handle, &failure);
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat(subject, " threw an exception in create: ", error.what()));
+  } catch (...) {
+    return absl::InternalError(absl::StrCat(subject, " threw an exception in create"));
+  }
+  if (code != BPS_OK) return FailureStatus(code, failure, subject + " could not be created");
+  if (handle == nullptr) return absl::InternalError(subject + " answered create with success and no instance");
+  return Scheduler(plugin.info.name, plugin.table, handle);
+}
+
+template <typename Call>
+void Scheduler::Run(const char* verb, Call&& call) {
+  if (!status_.ok()) return;
+  try {
+    std::forward<Call>(call)();
+  } catch (const std::exception& error) {
+    Fail(absl::StrCat("threw an exception in ", verb, ": ", error.what())).IgnoreError();
+  } catch (...) {
+    Fail(absl::StrCat("threw an exception in ", verb)).IgnoreError();
+  }
+}
+
+absl::Status Scheduler::Fail(std::string_view what) {
+  if (status_.ok()) status_ = absl::InternalError(absl::StrCat("scheduler \"", name_, "\" ", std::string(what)));
+  return status_;
+}
+
+void Scheduler::Peers(std::span<const uint32_t> peers) {
+  if (!BPS_HAS_ENTRY(table_, peers)) return;
+  Run("peers", [&] { table_->peers(handle_.get(), peers.data(), peers.size()); });
+}
+
+void Scheduler::Enqueue(Time now, const bps_task& task) {
+  const auto [entry, inserted] = tasks_.try_emplace(task.id, Entry{task, State::kQueued});
+  assert(inserted && "task ids are unique");
+  if (!inserted) return;
+  entry->second.task.struct_size = sizeof(bps_task);
+  ++queued_;
+  Run("enqueue", [&] { table_->enqueue(handle_.get(), now, &entry->second.task); });
+}
+
+absl::Status Scheduler::Check(Time now, uint64_t id, std::span<const bps_budget> budgets) const {
+  const auto found = tasks_.find(id);
+  const auto error = [&](auto... what) {
+    return absl::InternalError(absl::StrCat("answered next with task ", id, ", ", what...));
+  };
+  if (found == tasks_.end()) return error("which it was not given or which has ended");
+  const bps_task& task = found->second.task;
+  if (found->second.state != State::kQueued) return error("which it has answered before");
+  if (task.earliest > now) return error("whose time comes only in ", task.earliest - now, " ns");
+  for (const bps_budget& budget : budgets) {
+    if (budget.peer != task.peer) continue;
+    if (budget.tasks > 0 && budget.bytes >= task.bytes) return absl::OkStatus();
+    return error("of ", task.bytes, " bytes, but its peer ", task.peer, " can take ", budget.tasks, " tasks and ",
+                 budget.bytes, " bytes");
+  }
+  return error("but its peer ", task.peer, " can take nothing");
+}
+
+absl::StatusOr<std::optional<bps_task>> Scheduler::Next(Time now, std::span<const bps_budget> budgets) {
+  uint64_t id = 0;
+  int32_t answered = 0;
+  if (queued_ > 0)
+    Run("next", [&] { answered = table_->next(handle_.get(), now, budgets.data(), budgets.size(), &id); });
+  if (!status_.ok()) return status_;
+  if (answered == 0) return std::nullopt;
+  const absl::Status allowed = Check(now, id, budgets);
+  if (!allowed.ok()) return Fail(std::string_view(allowed.message().data(), allowed.message().size()));
+  Entry& entry = tasks_.find(id)->second;
+  entry.state = State::kInFlight;
+  --queued_;
+  return entry.task;
+}
+
+void Scheduler::Sent(Time now, uint64_t id) {
+  const auto found = tasks_.find(id);
+  assert(found != tasks_.end() && found->second.state == State::kInFlight && "a task is sent once, after Next");
+  if (found == tasks_.end() || found->second.state != State::kInFlight) return;
+  found->second.state = State::kSent;
+  Run("sent", [&] { table_->sent(handle_.get(), now, id); });
+}
+
+void Scheduler::Complete(Time now, uint64_t id, int32_t outcome) {
+  const auto found = tasks_.find(id);
+  assert(found != tasks_.end() && found->second.state != State::kQueued && "a task completes once, after Next");
+  if (found == tasks_.end() || found->second.state == State::kQueued) return;
+  tasks_.erase(found);
+  Run("complete", [&] { table_->complete(handle_.get(), now, id, outcome); });
+}
+
+bool Scheduler::Withdraw(uint64_t id) {
+  if (!Queued(id)) return false;
+  tasks_.erase(id);
+  --queued_;
+  Run("withdraw", [&] { table_->withdraw(handle_.get(), id); });
+  return true;
+}
+
+bool Scheduler::Queued(uint64_t id) const {
+  const auto found = tasks_.find(id);
+  return found != tasks_.end() && found->second.state == State::kQueued;
+}
+
+bps_scheduler_stats Scheduler::Stats() {
+  bps_scheduler_stats stats = {};
+  stats.struct_size = sizeof(stats);
+  if (BPS_HAS_ENTRY(table_, stats)) {
+    Run("stats", [&] { table_->stats(handle_.get(), &stats); });
+    return stats;
+  }
+  for (const auto& [id, entry] : tasks_) {
+    if (entry.state == State::kSent) continue;
+    const bool queued = entry.state == State::kQueued;
+    (queued ? stats.queued_tasks : stats.in_flight_tasks) += 1;
+    (queued ? stats.queued_bytes : stats.in_flight_bytes) += entry.task.bytes;
+  }
+  return stats;
+}
+
+Time Scheduler::WakeAt(Time now) {
+  Time at = kNever;
+  if (queued_ > 0 && BPS_HAS_ENTRY(table_, wake_at)) {
+    Run("wake_at", [&] { at = table_->wake_at(handle_.get(), now); });
+  }
+  return at;
+}
+
+}  // namespace byteps

@@ -1,0 +1,330 @@
+#include "tests/scheduler/conformance.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "core/plugin_host.h"
+#include "core/scheduler.h"
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kUnbounded = UINT64_MAX;
+
+bps_task MakeTask(uint64_t id, uint32_t peer, uint64_t bytes, int64_t priority = 0, int64_t earliest = 0) {
+  bps_task task = {};
+  task.struct_size = sizeof(task);
+  task.id = id;
+  task.tensor = id / 4;
+  task.part = static_cast<uint32_t>(id % 4);
+  task.order = id / 4;
+  task.peer = peer;
+  task.bytes = bytes;
+  task.priority = priority;
+  task.earliest = earliest;
+  return task;
+}
+
+std::vector<bps_budget> Everything(uint32_t peers) {
+  std::vector<bps_budget> budgets;
+  for (uint32_t peer = 0; peer < peers; ++peer) budgets.push_back({peer, UINT32_MAX, kUnbounded});
+  return budgets;
+}
+
+// A scheduler in the hands of a host that plays by the rules. core/scheduler.h checks each answer; what it reports
+// fails the test.
+class Host {
+ public:
+  Host(const bps_scheduler_plugin& plugin, uint32_t peers) {
+    absl::StatusOr<Scheduler> made = Scheduler::Create(plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
+    if (!made.ok()) {
+      ADD_FAILURE() << made.status();
+      return;
+    }
+    scheduler.emplace(*std::move(made));
+    std::vector<uint32_t> ids(peers);
+    for (uint32_t peer = 0; peer < peers; ++peer) ids[peer] = peer;
+    scheduler->Peers(ids);
+  }
+
+  std::optional<uint64_t> Next(Time now, const std::vector<bps_budget>& budgets) {
+    absl::StatusOr<std::optional<bps_task>> next = scheduler->Next(now, budgets);
+    if (!next.ok()) ADD_FAILURE() << next.status();
+    if (!next.ok() || !next->has_value()) return std::nullopt;
+    return (*next)->id;
+  }
+
+  // Starts, sends and completes until next says no.
+  std::vector<uint64_t> Drain(Time now, const std::vector<bps_budget>& budgets) {
+    std::vector<uint64_t> ids;
+    while (std::optional<uint64_t> id = Next(now, budgets)) {
+      scheduler->Sent(now, *id);
+      scheduler->Complete(now, *id, BPS_OK);
+      ids.push_back(*id);
+    }
+    return ids;
+  }
+
+  std::optional<Scheduler> scheduler;
+};
+
+}  // namespace
+
+const bps_scheduler_plugin& SchedulerConformance::Plugin() {
+  if (plugin_ == nullptr) {
+    EXPECT_EQ(GetParam().entry(PluginHost(), &plugin_), BPS_OK);
+    if (plugin_ == nullptr) {
+      ADD_FAILURE() << "the entry answered with no descriptor";
+      std::abort();
+    }
+  }
+  return *plugin_;
+}
+
+std::string SchedulerName(const testing::TestParamInfo<SchedulerUnderTest>& param) { return param.param.name; }
+
+TEST_P(SchedulerConformance, SaysWhatItIs) {
+  const bps_scheduler_plugin& plugin = Plugin();
+  EXPECT_GE(plugin.struct_size, sizeof(bps_scheduler_plugin));
+  EXPECT_EQ(plugin.info.struct_size, sizeof(bps_plugin_info));
+  EXPECT_STREQ(plugin.info.kind, "scheduler");
+  EXPECT_STREQ(plugin.info.name, GetParam().name);
+  EXPECT_STRNE(plugin.info.version, "");
+  EXPECT_STRNE(plugin.info.description, "");
+}
+
+TEST_P(SchedulerConformance, AnEmptyOneHasNothing) {
+  Host host(Plugin(), 2);
+  EXPECT_EQ(host.Next(0, Everything(2)), std::nullopt);
+  EXPECT_EQ(host.scheduler->WakeAt(0), kNever);
+  const bps_scheduler_stats stats = host.scheduler->Stats();
+  EXPECT_EQ(stats.queued_tasks + stats.in_flight_tasks, 0u);
+  EXPECT_EQ(stats.queued_bytes + stats.in_flight_bytes, 0u);
+}
+
+TEST_P(SchedulerConformance, BothDirectionsCanBeCreated) {
+  for (int32_t direction : {BPS_DIRECTION_PUSH, BPS_DIRECTION_RESULT}) {
+    absl::StatusOr<Scheduler> made = Scheduler::Create(Plugin(), direction, nullptr, nullptr);
+    EXPECT_TRUE(made.ok()) << made.status();
+  }
+}
+
+TEST_P(SchedulerConformance, InstancesAreIndependent) {
+  Host one(Plugin(), 1), two(Plugin(), 1);
+  one.scheduler->Enqueue(0, MakeTask(7, 0, 100));
+  EXPECT_EQ(two.Next(0, Everything(1)), std::nullopt);
+  EXPECT_EQ(one.Next(0, Everything(1)), 7u);
+}
+
+TEST_P(SchedulerConformance, BudgetsAreRespected) {
+  Host host(Plugin(), 2);
+  host.scheduler->Enqueue(0, MakeTask(1, 0, 100));
+  EXPECT_EQ(host.Next(0, {}), std::nullopt);
+  EXPECT_EQ(host.Next(0, {{1, 9, kUnbounded}}), std::nullopt);  // another peer
+  EXPECT_EQ(host.Next(0, {{0, 0, kUnbounded}}), std::nullopt);  // no task
+  EXPECT_EQ(host.Next(0, {{0, 1, 99}}), std::nullopt);          // too few bytes
+  EXPECT_EQ(host.Next(0, {{1, 0, 0}, {0, 1, 100}}), 1u);
+}
+
+TEST_P(SchedulerConformance, APeerThatIsFullDoesNotStopTheOthers) {
+  Host host(Plugin(), 2);
+  host.scheduler->Enqueue(0, MakeTask(1, 0, 100));
+  host.scheduler->Enqueue(0, MakeTask(2, 1, 100));
+  EXPECT_EQ(host.Next(0, {{0, 0, 0}, {1, 1, 1000}}), 2u);
+}
+
+TEST_P(SchedulerConformance, TasksOfZeroBytesGo) {
+  Host host(Plugin(), 1);
+  host.scheduler->Enqueue(0, MakeTask(1, 0, 0));
+  EXPECT_EQ(host.Next(0, {{0, 1, 0}}), 1u);
+}
+
+TEST_P(SchedulerConformance, NotBeforeItsTime) {
+  Host host(Plugin(), 1);
+  host.scheduler->Enqueue(10, MakeTask(1, 0, 100, 0, 50));
+  EXPECT_EQ(host.Next(10, Everything(1)), std::nullopt);
+  // It says when to ask again: not later than it can go.
+  EXPECT_LE(host.scheduler->WakeAt(10), 50);
+  EXPECT_EQ(host.Next(49, Everything(1)), std::nullopt);
+  host.scheduler->Enqueue(49, MakeTask(2, 0, 100));
+  EXPECT_EQ(host.Next(49, Everything(1)), 2u);
+  host.scheduler->Sent(49, 2);
+  EXPECT_EQ(host.Next(50, Everything(1)), 1u);
+}
+
+TEST_P(SchedulerConformance, WithdrawnTasksAreGone) {
+  Host host(Plugin(), 1);
+  for (uint64_t id = 1; id <= 3; ++id) host.scheduler->Enqueue(0, MakeTask(id, 0, 100, 0, id == 3 ? 20 : 0));
+  EXPECT_TRUE(host.scheduler->Withdraw(2));
+  EXPECT_TRUE(host.scheduler->Withdraw(3));
+  EXPECT_EQ(host.Drain(100, Everything(1)), std::vector<uint64_t>{1});
+  const bps_scheduler_stats stats = host.scheduler->Stats();
+  EXPECT_EQ(stats.queued_tasks, 0u);
+  EXPECT_EQ(stats.queued_bytes, 0u);
+}
+
+// A link that fails ends tasks whose bytes never left: their credit must come back.
+TEST_P(SchedulerConformance, CompleteWithoutSentGivesEverythingBack) {
+  Host host(Plugin(), 1);
+  for (uint64_t id = 0; id < 200; ++id) {
+    host.scheduler->Enqueue(0, MakeTask(id, 0, 1 << 20));
+    const std::optional<uint64_t> next = host.Next(0, Everything(1));
+    ASSERT_EQ(next, id);
+    host.scheduler->Complete(0, id, BPS_UNAVAILABLE);
+  }
+  const bps_scheduler_stats stats = host.scheduler->Stats();
+  EXPECT_EQ(stats.in_flight_tasks, 0u);
+  EXPECT_EQ(stats.in_flight_bytes, 0u);
+}
+
+// `complete` may come before or after `sent`: results can overtake the word that the bytes have left. After complete
+// the id is never seen again, so a late sent does not reach the plugin at all.
+TEST_P(SchedulerConformance, CreditReturnsWithSent) {
+  Host host(Plugin(), 1);
+  for (uint64_t id = 0; id < 200; ++id) host.scheduler->Enqueue(0, MakeTask(id, 0, 1 << 20));
+  std::vector<uint64_t> on_the_wire;
+  for (int i = 0; i < 200; ++i) {
+    const std::optional<uint64_t> next = host.Next(0, Everything(1));
+    ASSERT_TRUE(next.has_value()) << "after " << i << " tasks, all of which were sent";
+    host.scheduler->Sent(0, *next);  // none is complete
+    on_the_wire.push_back(*next);
+  }
+  for (uint64_t id : on_the_wire) host.scheduler->Complete(1, id, BPS_OK);
+}
+
+TEST_P(SchedulerConformance, OrderOfEqualTasksOfOnePeerIsThatOfArrival) {
+  Host host(Plugin(), 1);
+  std::vector<uint64_t> order;
+  for (uint64_t i = 0; i < 50; ++i) {
+    bps_task task = MakeTask(1000 - i, 0, 64);  // ids say nothing
+    task.tensor = task.order = 5;
+    task.part = static_cast<uint32_t>(i);
+    host.scheduler->Enqueue(static_cast<Time>(i), task);
+    order.push_back(task.id);
+  }
+  EXPECT_EQ(host.Drain(100, Everything(1)), order);
+}
+
+// One task of the same priority waits while new ones keep coming: it goes within a bounded number of answers.
+TEST_P(SchedulerConformance, NothingStarves) {
+  Host host(Plugin(), 2);
+  uint64_t id = 0;
+  host.scheduler->Enqueue(0, MakeTask(id++, 0, 4096));  // the one
+  for (int i = 0; i < 8; ++i) host.scheduler->Enqueue(0, MakeTask(id++, 1, 64));
+  for (Time now = 1; now <= 64; ++now) {
+    const std::optional<uint64_t> next = host.Next(now, Everything(2));
+    ASSERT_TRUE(next.has_value());
+    if (*next == 0) return;
+    host.scheduler->Sent(now, *next);
+    host.scheduler->Complete(now, *next, BPS_OK);
+    bps_task another = MakeTask(id++, 1, 64);
+    another.tensor = another.order = 0;  // declared as early as the one
+    host.scheduler->Enqueue(now, another);
+  }
+  FAIL() << "task 0 was passed over 64 times";
+}
+
+// A random life: every task that is not withdrawn goes exactly once, within its budget and its time (core/scheduler.h
+// checks), and nothing is held back when nothing is in flight and everything fits.
+TEST_P(SchedulerConformance, RandomHistories) {
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+    const uint32_t peers = 1 + below(4);
+    Host host(Plugin(), peers);
+    std::map<uint64_t, bps_task> queued;
+    std::vector<uint64_t> started, sent;  // in flight; sent but not complete
+    std::set<uint64_t> gone;
+    uint64_t enqueued = 0, withdrawn = 0, next_id = 1;
+    Time now = 0;
+    const auto take = [&](std::vector<uint64_t>& from) {
+      const size_t at = below(static_cast<uint32_t>(from.size()));
+      const uint64_t id = from[at];
+      from.erase(from.begin() + static_cast<std::ptrdiff_t>(at));
+      return id;
+    };
+    const auto start = [&](const std::vector<bps_budget>& budgets) {
+      const std::optional<uint64_t> id = host.Next(now, budgets);
+      if (!id.has_value()) return false;
+      EXPECT_EQ(queued.erase(*id), 1u);
+      EXPECT_TRUE(gone.insert(*id).second) << "task " << *id << " went twice";
+      started.push_back(*id);
+      return true;
+    };
+    for (int step = 0; step < 400 && !HasFailure(); ++step) {
+      now += below(20);
+      switch (below(6)) {
+        case 0:
+        case 1: {
+          const uint64_t id = next_id + below(3);  // ids need not be dense
+          next_id = id + 1;
+          const Time earliest = below(4) == 0 ? now + below(100) : 0;
+          const bps_task task = MakeTask(id, below(peers), below(5) == 0 ? 0 : below(100000), below(3), earliest);
+          host.scheduler->Enqueue(now, task);
+          queued[id] = task;
+          ++enqueued;
+          break;
+        }
+        case 2:
+        case 3: {
+          std::vector<bps_budget> budgets;
+          for (uint32_t peer = 0; peer < peers; ++peer) {
+            if (below(3) != 0) budgets.push_back({peer, below(3), below(150000)});
+          }
+          std::shuffle(budgets.begin(), budgets.end(), random);
+          start(budgets);
+          break;
+        }
+        case 4:
+          if (!started.empty() && below(2) == 0) {
+            const uint64_t id = take(started);
+            host.scheduler->Sent(now, id);
+            sent.push_back(id);
+          } else if (!started.empty() && below(4) == 0) {
+            host.scheduler->Complete(now, take(started), BPS_UNAVAILABLE);
+          } else if (!sent.empty()) {
+            host.scheduler->Complete(now, take(sent), BPS_OK);
+          }
+          break;
+        default:
+          if (!queued.empty() && below(8) == 0) {
+            auto victim = std::next(queued.begin(), below(static_cast<uint32_t>(queued.size())));
+            EXPECT_TRUE(host.scheduler->Withdraw(victim->first));
+            queued.erase(victim);
+            ++withdrawn;
+          }
+      }
+      const bps_scheduler_stats stats = host.scheduler->Stats();
+      EXPECT_EQ(stats.queued_tasks, queued.size());
+      EXPECT_EQ(stats.in_flight_tasks, started.size());
+    }
+    // The end: everything comes home, and what is left must go without anything else happening.
+    for (uint64_t id : started) host.scheduler->Complete(now, id, BPS_OK);
+    for (uint64_t id : sent) host.scheduler->Complete(now, id, BPS_OK);
+    started.clear();
+    while (!queued.empty() && !HasFailure()) {
+      if (start(Everything(peers))) {
+        host.scheduler->Sent(now, started.back());
+        host.scheduler->Complete(now, started.back(), BPS_OK);
+        started.clear();
+        continue;
+      }
+      for (const auto& [id, task] : queued) {
+        EXPECT_GT(task.earliest, now) << "task " << id << " was held back, though it fits and nothing is in flight";
+      }
+      const Time wake = host.scheduler->WakeAt(now);
+      ASSERT_NE(wake, kNever) << queued.size() << " tasks wait, and nobody will ask again";
+      ASSERT_GT(wake, now) << "asks to be woken for nothing";
+      now = wake;
+    }
+    EXPECT_EQ(gone.size() + withdrawn, enqueued);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace byteps
