@@ -43,14 +43,24 @@ class Stream:
         self.pipe = pipe
         self.descriptor = descriptor  # where its lines go: 1 or 2
         self._file = file
+        self.file_error: OSError | None = None  # why the file was given up
         self._lines = LineSplitter()
 
     def read(self, now: float) -> list[bytes] | None:
         """The lines that have come in; None at the end of the stream; BlockingIOError if nothing is there now."""
         data = os.read(self.pipe.fileno(), CHUNK_BYTES)
         if self._file is not None:
-            self._file.write(data)
+            self._keep(data)
         return self._lines.feed(data, now) if data else None
+
+    def _keep(self, data: bytes) -> None:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self._file = None
+            self.file_error = error
 
     def close(self) -> list[bytes]:
         """Closes pipe and file; the unfinished last line."""

@@ -9,16 +9,20 @@ Bytes stay bytes: nothing is decoded, so nothing can fail to decode.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import select
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 from .failure import LaunchError
 
 _LONGEST_LINE = 64 * 1024
 _PROGRESS_SECONDS = 1.0
+_PATIENCE_SECONDS = 0.1  # between two questions whether there is a hurry
+_MESSAGE_SECONDS = 1.0
 
 # Colours of the prefixes: bright enough on dark and light backgrounds; red is left to errors.
 _COLOURS = (36, 33, 32, 35, 34)
@@ -76,19 +80,26 @@ class Printer:
     def __init__(self) -> None:
         self._colour: dict[str, int] = {}
 
-    def write(self, name: str, descriptor: int, lines: Iterable[bytes]) -> None:
-        """Raises BrokenPipeError when nobody reads any more."""
+    def write(
+        self, name: str, descriptor: int, lines: Iterable[bytes], hurry: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Waits while the reader is slow (a pager, a stopped terminal), but not once `hurry` says so: TimeoutError.
+
+        Raises BrokenPipeError when nobody reads any more, and what else writing may raise.
+        """
         prefix = self._prefix(name, descriptor)
-        _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+        _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines), hurry)
 
     def result(self, line: str) -> None:
         """A line of output of the launcher itself, as it is."""
-        _write_all(1, line.encode(errors="replace") + b"\n")
+        _write_all(1, line.encode(errors="replace") + b"\n", lambda: False)
 
     def say(self, text: str) -> None:
-        """A message of the launcher itself; a reader that has gone is ignored."""
+        """A message of the launcher itself; it is dropped if its reader has gone or hangs."""
+        deadline = time.monotonic() + _MESSAGE_SECONDS
+        lines = [line.encode(errors="replace") for line in text.splitlines()]
         with contextlib.suppress(OSError):
-            self.write("bpslaunch", 2, [line.encode(errors="replace") for line in text.splitlines()])
+            self.write("bpslaunch", 2, lines, lambda: time.monotonic() > deadline)
 
     def _prefix(self, name: str, descriptor: int) -> bytes:
         text = "bpslaunch: " if name == "bpslaunch" else f"[{name}] "
@@ -100,13 +111,15 @@ class Printer:
         return f"\033[{colour}m{text}\033[0m".encode()
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes, hurry: Callable[[], bool]) -> None:
     view = memoryview(data)
     while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:  # Somebody who shares the terminal made it non-blocking.
-            select.select([], [descriptor], [])
+        # Writable means that this much can be written without waiting, so a signal is never kept waiting either.
+        if select.select([], [descriptor], [], _PATIENCE_SECONDS)[1]:
+            with contextlib.suppress(BlockingIOError):
+                view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]
+        elif hurry():
+            raise TimeoutError(errno.ETIMEDOUT, "its reader does not read")
 
 
 class OutputFiles:

@@ -20,7 +20,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import errno
 import os
+import select
 import selectors
 import signal
 import time
@@ -262,6 +264,9 @@ class Supervisor:
             lines = stream.read(time.monotonic())
         except BlockingIOError:
             return False
+        if stream.file_error is not None:
+            why = stream.file_error.strerror
+            self._fail(Cause(1, f"the output of {child.spec.name} cannot be kept in its file: {why}: ending the job"))
         if lines is None:
             self._close(child, stream)
             return False
@@ -287,12 +292,19 @@ class Supervisor:
         if not lines or stream.descriptor in self._mute:
             return
         try:
-            self._printer.write(child.spec.name, stream.descriptor, lines)
+            self._printer.write(child.spec.name, stream.descriptor, lines, self._in_a_hurry)
+        except TimeoutError:
+            self._mute.add(stream.descriptor)  # What hurries us is the cause.
         except OSError as error:
             self._mute.add(stream.descriptor)
-            self._fail(
-                Cause(128 + signal.SIGPIPE, f"nobody reads our output any more ({error.strerror}): ending the job")
-            )
+            code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
+            self._fail(Cause(code, f"our output cannot be written: {error.strerror}: ending the job"))
+
+    def _in_a_hurry(self) -> bool:
+        """True when a reader of our output who does not read must not keep us waiting."""
+        if self._signals or self._cause is not None:
+            return True
+        return bool(select.select([self._lifeline], [], [], 0)[0])
 
     def _say(self, text: str) -> None:
         self._printer.say(text)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import functools
 import os
 import pathlib
+import select
+import shutil
 import signal
+import termios
 import time
 
 import pytest
-from launching import Service, Start, Worker
+from launching import Service, Start, Worker, wait_until
 
 # A worker that has started something in the background, in a session of its own, and never ends.
 ENDLESS = """\
@@ -239,6 +244,21 @@ def test_the_supervisor_killed(start: Start, worker: Worker) -> None:
     assert "everything it had started was ended" in launch.stderr
 
 
+def test_both_halves_killed(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
+    """Even then the kernel kills the workers themselves, and the servers."""
+    source = "import time\nprint('ready', flush=True)\ntime.sleep(1000)"
+    launch = start("--workers", "2", "--servers", "1", "--", *worker(source))
+    launch.wait_for("ready", 2)
+    (supervisor,) = children(launch.process.pid)
+    launch.process.send_signal(signal.SIGSTOP)  # So that it cannot clean up.
+    os.kill(supervisor, signal.SIGKILL)
+    launch.process.kill()
+    launch.wait()
+    launch.wait_gone(10)
+    for folder in (tmp_path / "tmp").iterdir():  # Only the folder of the dead job's token is left.
+        shutil.rmtree(folder)
+
+
 def test_what_a_worker_leaves_in_the_background_goes_with_the_job(start: Start, worker: Worker) -> None:
     brief = ENDLESS.rpartition("time.sleep(1000)")[0]
     launch = start("--workers", "2", "--", *worker(brief))
@@ -253,7 +273,37 @@ def test_a_reader_that_goes_away_ends_the_job(start: Start, worker: Worker) -> N
     os.read(read, 1)
     os.close(read)
     assert launch.wait() == 141
-    assert "nobody reads our output any more" in launch.stderr
+    assert "our output cannot be written: Broken pipe" in launch.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_reader_that_does_not_read_keeps_nobody_waiting(start: Start, worker: Worker, number: signal.Signals) -> None:
+    """As under a pager, or on a terminal that was stopped with Ctrl-S."""
+    read, write = os.pipe()
+    launch = start("--workers", "2", "--", *worker("while True: print('y' * 1000)"), stdout=write)
+    os.close(write)
+    capacity = fcntl.fcntl(read, fcntl.F_GETPIPE_SZ)
+    pending = array.array("i", [0])
+
+    def full() -> bool:
+        fcntl.ioctl(read, termios.FIONREAD, pending)
+        return pending[0] > capacity - 2 * select.PIPE_BUF
+
+    wait_until(full, lambda: "the pipe does not fill")
+    began = time.monotonic()
+    launch.process.send_signal(number)
+    assert launch.wait() == (130 if number == signal.SIGINT else -number)
+    launch.wait_gone()
+    assert time.monotonic() - began < 10
+    os.close(read)
+
+
+def test_output_that_cannot_be_kept(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "worker0.stdout").symlink_to("/dev/full")
+    launch = start("--output-dir", str(tmp_path), "--", *worker("import time\nprint('said')\ntime.sleep(1000)"))
+    assert launch.wait() == 1
+    assert "the output of worker 0 cannot be kept in its file: No space left on device" in launch.stderr
+    assert launch.stdout == "[worker 0] said\n"
 
 
 def test_lines_stay_whole_and_complete(start: Start, worker: Worker) -> None:
