@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from .environment import Environment
 from .failure import EXIT_NOT_FOUND, LaunchError
 
+_GDB_COMMANDS = pathlib.Path(__file__).resolve().parent / "backtrace.gdb"
+
 
 def worker_command(words: Sequence[str], environment: Environment) -> list[str]:
     """The argument list to run for `words`; LaunchError if there is no such program.
@@ -32,4 +34,4 @@ def in_debugger(command: list[str], environment: Environment) -> list[str]:
         return command
     if shutil.which("gdb") is None:
         raise LaunchError("BYTEPS_ENABLE_GDB is set, but gdb is not installed", EXIT_NOT_FOUND)
-    return ["gdb", "-q", "-batch", "-return-child-result", "-ex", "run", "-ex", "bt", "--args", *command]
+    return ["gdb", "-q", "-batch", "-x", str(_GDB_COMMANDS), "--args", *command]

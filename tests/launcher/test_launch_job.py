@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
+import signal
 import socket
 import stat
+import sys
 
+import pytest
 from launching import Launch, Service, Start, Worker
 
 SHOW = """\
@@ -232,6 +236,22 @@ def test_standard_input_goes_to_the_first_worker(start: Start, worker: Worker) -
     os.close(read)
     assert launch.wait() == 0, launch.stderr
     assert sorted(launch.stdout.splitlines()) == ["[worker 0] 'from outside\\n'", "[worker 1] ''"]
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+@pytest.mark.parametrize(
+    "source, code, told",
+    [
+        ("raise SystemExit(0)", 0, ""),
+        ("raise SystemExit(5)", 5, ""),
+        ("import os; os.abort()", 128 + signal.SIGABRT, "abort ()"),
+    ],
+)
+def test_under_gdb(start: Start, worker: Worker, source: str, code: int, told: str) -> None:
+    command = [str(pathlib.Path(sys.executable).resolve()), *worker(source)[1:]]
+    launch = start("--workers", "1", "--", *command, variables={"BYTEPS_ENABLE_GDB": "1"})
+    assert launch.wait(60) == code, launch.stdout + launch.stderr
+    assert told in launch.stdout
 
 
 def test_trace_folders(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:

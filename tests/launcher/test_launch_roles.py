@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from launching import Service, Start, Worker
 
@@ -19,6 +21,17 @@ def test_a_service_runs_in_place_of_the_launcher(start: Start, service: Service,
     launch = start(variables={**MEET, "DMLC_ROLE": role, "BYTEPS_SERVER_BINARY": service(source)})
     assert launch.wait() == 5
     assert launch.stdout == f"{role} {launch.process.pid}\n"
+
+
+def test_a_service_dies_of_a_broken_pipe_as_elsewhere(start: Start, service: Service) -> None:
+    """Python ignores SIGPIPE, and what is ignored stays so in the program that takes its place."""
+    source = """\
+#!/bin/sh
+grep SigIgn /proc/self/status
+"""
+    launch = start(variables={**MEET, "DMLC_ROLE": "server", "BYTEPS_SERVER_BINARY": service(source)})
+    assert launch.wait() == 0
+    assert not int(launch.stdout.split()[1], 16) & 1 << (signal.SIGPIPE - 1)
 
 
 def test_a_command_given_to_a_service_is_not_run(start: Start, service: Service) -> None:

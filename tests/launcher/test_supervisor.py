@@ -67,6 +67,7 @@ def test_the_first_failure_ends_the_job(start: Start, worker: Worker, tmp_path: 
     assert "worker 1 (pid " in launch.stderr and "exited with code 42" in launch.stderr
     told = launch.stderr[launch.stderr.index("last lines of worker 1") :]
     assert "  before the end\n" in told and "  no newline\n" in told
+    assert launch.stderr.index("[worker 1] before the end\n") < launch.stderr.index("exited with code 42")
     assert "[worker 1] no newline\n" in launch.stderr
     assert "worker 0" not in launch.stderr
 

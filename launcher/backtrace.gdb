@@ -1,0 +1,13 @@
+# Commands for gdb, in batch mode: runs the program and exits as it does; after a crash, where each thread was.
+set confirm off
+set pagination off
+run
+if $_isvoid($_exitcode)
+  backtrace
+  thread apply all backtrace
+  if $_isvoid($_siginfo.si_signo)
+    quit 1
+  end
+  quit 128 + $_siginfo.si_signo
+end
+quit $_exitcode
