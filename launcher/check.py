@@ -97,6 +97,8 @@ def _check_token(environment: Environment, root: str | None) -> Finding:
     """`root` is the coordinator's host; None: a whole job, which makes up its own token."""
     path = environment.text("BYTEPS_JOB_TOKEN_FILE")
     token = environment.text("BYTEPS_JOB_TOKEN")
+    if token is not None and path is not None:
+        return fail("token", "both BYTEPS_JOB_TOKEN and BYTEPS_JOB_TOKEN_FILE are set: unset one")
     if token is None and path is not None:
         try:
             token = pathlib.Path(path).read_text().strip()

@@ -194,6 +194,8 @@ def test_a_token_that_others_can_read(check: Check, tmp_path: pathlib.Path) -> N
         launch = check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token))
         assert finding(launch, "token").startswith(start_of_line)
     token.write_text("\n")
+    both = check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token), BYTEPS_JOB_TOKEN="x" * 32)
+    assert "are set: unset one" in finding(both, "token")
     assert "is empty" in finding(check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token)), "token")
 
 
