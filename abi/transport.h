@@ -50,6 +50,7 @@ typedef struct bps_region bps_region;
 
 /* Peers are numbered by the owner of the transport; numbers are never used again within one transport. */
 typedef uint32_t bps_peer;
+#define BPS_PEER_UNKNOWN 0xffffffffu /* no peer: the owner must not use this number */
 
 #define BPS_TRANSPORT_AGAIN (-1)
 #define BPS_TRANSPORT_MAX_KEY 64
@@ -101,7 +102,7 @@ typedef struct bps_connect_args {
 #define BPS_EVENT_WRITTEN 2      /* user, code */
 #define BPS_EVENT_READ 3         /* user, code */
 #define BPS_EVENT_MESSAGE 4      /* peer, data, size, lease: release(lease) gives the buffer back */
-#define BPS_EVENT_IMMEDIATE 5    /* peer, immediate */
+#define BPS_EVENT_IMMEDIATE 5    /* peer (BPS_PEER_UNKNOWN where the provider does not tell), immediate */
 #define BPS_EVENT_PEER_DOWN 6    /* peer, code */
 #define BPS_EVENT_DISCONNECTED 7 /* peer */
 

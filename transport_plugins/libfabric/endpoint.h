@@ -1,0 +1,102 @@
+// endpoint.h - what all connections of one transport share: domain, completion queue, listener, sleep descriptor.
+//
+//     std::string reason;
+//     std::unique_ptr<Endpoint> endpoint = Endpoint::Open(provider, host, local_host, device, &reason);
+//
+// Connections are libfabric's FI_EP_MSG endpoints, one for each peer, and not one FI_EP_RDM endpoint for all: closing
+// the endpoint of a peer is then the fence. The reliable-datagram layer of libfabric 1.17 (ofi_rxm) has no way to end
+// one connection: a write that is half received when its registration is closed lands to the end all the same, and
+// FI_AV_REMOVE_CLEANUP=1, which is meant for this, crashes it (both measured; README.md).
+//
+// Threads: one at a time.
+#ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_ENDPOINT_H_
+#define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_ENDPOINT_H_
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport_plugins/libfabric/fid.h"
+#include "transport_plugins/libfabric/host.h"
+#include "transport_plugins/libfabric/provider_table.h"
+
+namespace byteps::fabric {
+
+// A file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Endpoint {
+ public:
+  // nullptr, and the reason, if that is not possible here. `local_host` and `device` (an interface) may be NULL.
+  static std::unique_ptr<Endpoint> Open(const Provider& provider, const Host& host, const char* local_host,
+                                        const char* device, std::string* reason);
+  // Whether the provider is there at all.
+  static bool Probe(const Provider& provider, std::string* reason);
+
+  const Provider& provider() const { return provider_; }
+  const fi_info& info() const { return *info_; }
+  const std::string& name() const { return name_; }  // "tcp (libfabric 1.17)": what both ends compare
+  fid_domain* domain() const { return domain_.get(); }
+  fid_cq* cq() const { return cq_.get(); }
+  fid_eq* eq() const { return eq_.get(); }
+  fid_pep* listener() const { return listener_.get(); }
+  const std::string& address() const { return address_; }  // of the listener, as libfabric writes it
+
+  bool RegistersLocalMemory() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
+  bool RemoteAddressIsVirtual() const { return (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0; }
+  bool ChoosesKeys() const { return (info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0; }
+  // An immediate's upper half travels too, and can say whose it is.
+  bool WideImmediates() const { return info_->domain_attr->cq_data_size >= 8; }
+
+  // An address for people.
+  std::string Print(const std::string& address) const;
+
+  // A connection to `address` (of another Endpoint), or for a request that the listener got. nullptr and a libfabric
+  // code if that fails.
+  FidPtr<fid_ep> NewConnection(const std::string& address, int* code);
+  FidPtr<fid_ep> NewConnection(fi_info* request, int* code);
+
+  // Random, so that a key is a capability: only who was given it can write.
+  uint64_t RandomKey();
+
+  // For poll(2); -1 if the provider has none.
+  int wait_fd() const { return epoll_.get(); }
+  // True: nothing waits to be fetched, and wait_fd becomes readable when something comes, at the latest after `limit`
+  // (zero: no limit).
+  bool Arm(std::chrono::nanoseconds limit);
+
+ private:
+  Endpoint(const Provider& provider, InfoPtr info);
+  int Build();
+  FidPtr<fid_ep> Enable(fi_info* info, int* code);
+
+  const Provider& provider_;
+  InfoPtr info_;
+  std::string name_, address_, failed_step_;
+  FidPtr<fid_fabric> fabric_;
+  FidPtr<fid_domain> domain_;
+  FidPtr<fid_eq> eq_;
+  FidPtr<fid_cq> cq_;
+  FidPtr<fid_pep> listener_;
+  Descriptor epoll_, timer_;
+};
+
+}  // namespace byteps::fabric
+
+#endif  // BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_ENDPOINT_H_

@@ -1,0 +1,142 @@
+#include "transport_plugins/libfabric/peer.h"
+
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace byteps::fabric {
+
+const char* Name(PeerState state) {
+  switch (state) {
+    case PeerState::kConnecting:
+      return "connecting";
+    case PeerState::kConnected:
+      return "connected";
+    case PeerState::kDown:
+      return "down";
+  }
+  return "?";
+}
+
+Peer::Peer(Endpoint& endpoint, const bps_connect_args& args, uint32_t depth)
+    : endpoint_(endpoint),
+      number_(args.peer),
+      local_id_(args.local_id),
+      depth_(depth),
+      sends_(depth, sizeof(MessageHeader) + kMaxMessage),
+      receives_(kReceiveBuffers, sizeof(MessageHeader) + kMaxMessage),
+      receive_(kReceiveBuffers) {
+  for (uint32_t i = 0; i < kReceiveBuffers; ++i) {
+    receive_[i].kind = Completion::Kind::kReceive;
+    receive_[i].peer = this;
+    receive_[i].buffer = i;
+  }
+}
+
+int Peer::RegisterBuffers() {
+  if (!endpoint_.RegistersLocalMemory()) return 0;
+  const int code = sends_.Register(endpoint_.domain(), FI_SEND, endpoint_.RandomKey());
+  return code != 0 ? code : receives_.Register(endpoint_.domain(), FI_RECV, endpoint_.RandomKey());
+}
+
+int Peer::Adopt(FidPtr<fid_ep> connection) {
+  connection_ = std::move(connection);
+  for (Receive& receive : receive_) {
+    if (const int code = Repost(&receive); code != 0) return code;
+  }
+  return 0;
+}
+
+int Peer::Repost(Receive* receive) {
+  return static_cast<int>(fi_recv(connection_.get(), receive_buffer(receive->buffer),
+                                  sizeof(MessageHeader) + kMaxMessage, receives_.descriptor(), FI_ADDR_UNSPEC,
+                                  &receive->scratch));
+}
+
+Operation* Peer::NewOperation(Completion::Kind kind, uint64_t user) {
+  if (idle_.empty()) {
+    if (operations_.size() == depth_) return nullptr;
+    operations_.push_back(std::make_unique<Operation>());
+    operations_.back()->buffer = static_cast<uint32_t>(operations_.size() - 1);
+    idle_.push_back(operations_.back().get());
+  }
+  Operation* operation = idle_.back();
+  idle_.pop_back();
+  operation->kind = kind;
+  operation->peer = this;
+  operation->user = user;
+  operation->region = nullptr;
+  operation->announced = false;
+  operation->taken = false;
+  return operation;
+}
+
+int Peer::Give(Operation* operation) {
+  if (operation->kind == Completion::Kind::kSend) {
+    return static_cast<int>(fi_send(connection_.get(), send_buffer(operation->buffer), operation->size,
+                                    sends_.descriptor(), FI_ADDR_UNSPEC, &operation->scratch));
+  }
+  if (endpoint_.provider().write_outlives_registration && !operation->announced) {
+    const Announcement announcement{{MessageHeader::kAnnouncement, local_id_}, operation->remote_key};
+    const int code = static_cast<int>(fi_inject(connection_.get(), &announcement, sizeof announcement, FI_ADDR_UNSPEC));
+    if (code != 0) return code;
+    operation->announced = true;
+  }
+  void* descriptor = operation->region == nullptr ? nullptr : operation->region->descriptor();
+  return static_cast<int>(fi_writedata(connection_.get(), operation->data, operation->size, descriptor,
+                                       operation->immediate, FI_ADDR_UNSPEC, operation->remote_address,
+                                       operation->remote_key, &operation->scratch));
+}
+
+int Peer::Flush() {
+  while (state_ == PeerState::kConnected && !waiting_.empty()) {
+    Operation* operation = waiting_.front();
+    const int code = Give(operation);
+    if (code == -FI_EAGAIN) return 0;
+    if (code != 0) return code;
+    waiting_.pop_front();
+    operation->taken = true;
+    operation->position = static_cast<uint32_t>(taken_.size());
+    taken_.push_back(operation);
+  }
+  return 0;
+}
+
+void Peer::Retire(Operation* operation) {
+  if (operation->taken) {
+    taken_[operation->position] = taken_.back();
+    taken_[operation->position]->position = operation->position;
+    taken_.pop_back();
+  }
+  idle_.push_back(operation);
+}
+
+std::vector<Operation*> Peer::TakeWaiting(const Region* region) {
+  // The first may have been announced: the receiver counts on it.
+  const auto first = waiting_.begin() + (!waiting_.empty() && waiting_.front()->announced ? 1 : 0);
+  const auto keep = std::stable_partition(first, waiting_.end(),
+                                          [region](const Operation* operation) { return operation->region != region; });
+  std::vector<Operation*> out(keep, waiting_.end());
+  waiting_.erase(keep, waiting_.end());
+  return out;
+}
+
+bool Peer::Uses(const Region* region) const {
+  auto uses = [region](const Operation* operation) { return operation->region == region; };
+  return std::any_of(taken_.begin(), taken_.end(), uses) || std::any_of(waiting_.begin(), waiting_.end(), uses);
+}
+
+std::vector<Operation*> Peer::Abandon() {
+  state_ = PeerState::kDown;
+  std::vector<Operation*> out(taken_.begin(), taken_.end());
+  out.insert(out.end(), waiting_.begin(), waiting_.end());
+  taken_.clear();
+  waiting_.clear();
+  for (Operation* operation : out) operation->taken = false;
+  incoming.clear();
+  return out;
+}
+
+}  // namespace byteps::fabric

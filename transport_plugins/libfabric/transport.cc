@@ -1,0 +1,576 @@
+#include "transport_plugins/libfabric/transport.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace byteps::fabric {
+namespace {
+
+constexpr uint32_t kHelloMagic = 0x31484742;
+constexpr uint32_t kAddressMagic = 0x31414742;
+// What libfabric carries along with a connection request, at most.
+constexpr size_t kMaxConnectionData = 256;
+constexpr uint32_t kMaxDepth = 256;
+constexpr size_t kMaxRequests = 4096;
+// Events that are fetched ahead of the owner, per round.
+constexpr size_t kMaxEvents = 1024;
+constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
+// How long unreg lets a transfer that uses the memory come to its end before it cuts the connection.
+constexpr std::chrono::milliseconds kUnregPatience{200};
+// Connection events (a lost connection, a caller) are looked at every so many rounds, and after each sleep.
+constexpr uint32_t kConnectionRounds = 16;
+constexpr std::chrono::milliseconds kTimeCheckInterval{10};
+
+// In front of the provider's address.
+struct AddressHeader {
+  uint32_t magic;
+  uint32_t size;  // of what follows
+  uint64_t nonce;
+};
+static_assert(sizeof(AddressHeader) == 16);
+
+std::string Text(int code) { return fi_strerror(code < 0 ? -code : code); }
+
+bps_event Event(uint32_t type, bps_peer peer, int32_t code = BPS_OK) {
+  bps_event event{};
+  event.type = type;
+  event.peer = peer;
+  event.code = code;
+  return event;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> Transport::Open(const Provider& provider, const Host& host,
+                                           const bps_transport_open_args& args, std::string* reason) {
+  std::unique_ptr<Endpoint> endpoint = Endpoint::Open(provider, host, args.local_host, args.device, reason);
+  if (endpoint == nullptr) return nullptr;
+  return std::unique_ptr<Transport>(new Transport(host, std::move(endpoint), args.job_key));
+}
+
+Transport::Transport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key)
+    : host_(host),
+      job_key_(job_key),
+      peer_timeout_(host.PeerTimeout()),
+      endpoint_(std::move(endpoint)),
+      nonce_(endpoint_->RandomKey()),
+      depth_(static_cast<uint32_t>(std::min<size_t>(endpoint_->info().tx_attr->size, kMaxDepth))),
+      now_(Clock::now()),
+      checked_(now_) {}
+
+Transport::~Transport() {
+  // Connections first: then nothing lands any more, and the provider forgets our buffers.
+  for (auto& [number, peer] : peers_) peer->CloseConnection();
+}
+
+void Transport::Caps(bps_transport_caps* out) const {
+  bps_transport_caps caps{};
+  caps.struct_size = out->struct_size;
+  caps.flags = BPS_TRANSPORT_WAIT_FD;
+  if (!endpoint_->RegistersLocalMemory()) caps.flags |= BPS_TRANSPORT_LOCAL_ANY;
+  if (endpoint_->provider().cheap_registration) caps.flags |= BPS_TRANSPORT_CHEAP_REG;
+  caps.immediate_bits = 32;
+  caps.max_message = kMaxMessage;
+  caps.receive_pool = kReceivePool;
+  caps.tx_depth = depth_;
+  caps.key_size = sizeof(Key);
+  caps.max_transfer = std::min<uint64_t>(endpoint_->info().ep_attr->max_msg_size, kMaxTransfer);
+  caps.alignment = 1;
+  caps.provider = endpoint_->name().c_str();
+  std::memcpy(out, &caps, std::min(out->struct_size, sizeof caps));
+}
+
+void Transport::Address(void* out, size_t* size) const {
+  const std::string& address = endpoint_->address();
+  const AddressHeader header{kAddressMagic, static_cast<uint32_t>(address.size()), nonce_};
+  std::memcpy(out, &header, sizeof header);
+  std::memcpy(static_cast<char*>(out) + sizeof header, address.data(), address.size());
+  *size = sizeof header + address.size();
+}
+
+// ---- Connections ----
+
+Peer* Transport::FindPeer(bps_peer number) {
+  auto peer = peers_.find(number);
+  return peer == peers_.end() ? nullptr : peer->second.get();
+}
+
+int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
+  AddressHeader header;
+  if (args.address_size <= sizeof header) {
+    *reason = "the address of peer " + std::to_string(args.peer) + " is too short";
+    return BPS_INVALID_ARGUMENT;
+  }
+  std::memcpy(&header, args.address, sizeof header);
+  const std::string address(static_cast<const char*>(args.address) + sizeof header, args.address_size - sizeof header);
+  if (header.magic != kAddressMagic || header.size != address.size() || address.size() != endpoint_->address().size()) {
+    *reason =
+        "the address of peer " + std::to_string(args.peer) + " is none of transport " + endpoint_->provider().name;
+    return BPS_INVALID_ARGUMENT;
+  }
+  if (header.nonce == nonce_) {
+    *reason = "peer " + std::to_string(args.peer) + " is this endpoint itself";
+    return BPS_INVALID_ARGUMENT;
+  }
+  if (FindPeer(args.peer) != nullptr || departed_.count(args.peer) != 0) {
+    *reason = "there is a peer " + std::to_string(args.peer) + " already";
+    return BPS_ALREADY_EXISTS;
+  }
+  auto made = std::make_unique<Peer>(*endpoint_, args, depth_);
+  Peer* peer = made.get();
+  peer->nonce = header.nonce;
+  peer->where = endpoint_->Print(address);
+  peer->progress = Clock::now();
+  if (const int code = peer->RegisterBuffers(); code != 0) {
+    *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + Text(code);
+    return BPS_RESOURCE_EXHAUSTED;
+  }
+  peers_.emplace(args.peer, std::move(made));
+  ++connecting_;
+  if (nonce_ < header.nonce) {
+    if (const int code = Call(peer, address); code != 0) {
+      Doom(peer, BPS_UNAVAILABLE, "cannot be called: " + Text(code));
+    }
+    return BPS_OK;
+  }
+  for (auto request = requests_.begin(); request != requests_.end(); ++request) {
+    if (Meet(*request)) {
+      requests_.erase(request);
+      break;
+    }
+  }
+  return BPS_OK;
+}
+
+int Transport::Call(Peer* peer, const std::string& address) {
+  int code = 0;
+  FidPtr<fid_ep> connection = endpoint_->NewConnection(address, &code);
+  if (connection == nullptr) return code;
+  by_connection_[&connection->fid] = peer;
+  code = peer->Adopt(std::move(connection));
+  if (code != 0) return code;
+  const Hello hello{kHelloMagic, peer->local_id(), job_key_, nonce_, peer->nonce};
+  return fi_connect(peer->connection(), address.data(), &hello, sizeof hello);
+}
+
+int Transport::Answer(Peer* peer, fi_info* request) {
+  int code = 0;
+  FidPtr<fid_ep> connection = endpoint_->NewConnection(request, &code);
+  if (connection == nullptr) return code;
+  by_connection_[&connection->fid] = peer;
+  code = peer->Adopt(std::move(connection));
+  return code != 0 ? code : fi_accept(peer->connection(), nullptr, 0);
+}
+
+void Transport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
+
+bool Transport::Meet(Request& request) {
+  Peer* peer = FindPeer(request.hello.caller);
+  if (peer == nullptr) return false;
+  if (peer->nonce != request.hello.caller_nonce || peer->attached() || peer->state() != PeerState::kConnecting) {
+    // Not who we were told, or a second call. A new life of a process has a new nonce, and a new peer number.
+    BPS_FABRIC_LOG(host_, WARNING,
+                   "refused a connection that claims to be peer " + std::to_string(peer->number()) + " at " +
+                       peer->where + " (" + Name(peer->state()) + "), but is not the process we were told about");
+    Reject(request.info.get());
+    return true;
+  }
+  if (const int code = Answer(peer, request.info.get()); code != 0) {
+    Doom(peer, BPS_UNAVAILABLE, "its call cannot be answered: " + Text(code));
+  }
+  return true;
+}
+
+void Transport::DrainConnections() {
+  slept_ = false;
+  alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
+  auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
+  while (true) {
+    uint32_t event = 0;
+    const ssize_t size = fi_eq_read(endpoint_->eq(), &event, buffer, sizeof buffer, 0);
+    if (size == -FI_EAVAIL) {
+      fi_eq_err_entry error{};
+      if (fi_eq_readerr(endpoint_->eq(), &error, 0) < 0) return;
+      auto peer = by_connection_.find(error.fid);
+      if (peer != by_connection_.end()) {
+        Doom(peer->second, BPS_UNAVAILABLE,
+             std::string(peer->second->state() == PeerState::kConnecting ? "cannot be reached: " : "was lost: ") +
+                 Text(error.err));
+      }
+      continue;
+    }
+    if (size < 0) return;
+    if (event == FI_CONNREQ) {
+      Request request{InfoPtr(entry->info), {}, now_};
+      const size_t data = static_cast<size_t>(size) - std::min(static_cast<size_t>(size), sizeof *entry);
+      if (data >= sizeof request.hello) std::memcpy(&request.hello, entry->data, sizeof request.hello);
+      const Hello& hello = request.hello;
+      if (hello.magic != kHelloMagic || hello.job_key != job_key_ || hello.answerer_nonce != nonce_ ||
+          requests_.size() >= kMaxRequests) {
+        BPS_FABRIC_LOG(host_, WARNING, "refused a connection that is not of this job");
+        Reject(request.info.get());
+      } else if (!Meet(request)) {
+        requests_.push_back(std::move(request));
+      }
+      continue;
+    }
+    auto found = by_connection_.find(entry->fid);
+    if (found == by_connection_.end()) continue;
+    Peer* peer = found->second;
+    if (event == FI_CONNECTED && peer->state() == PeerState::kConnecting) {
+      --connecting_;
+      peer->Connected();
+      peer->progress = now_;
+      if (peer->waiting() != 0) backlog_.push_back(peer);
+    } else if (event == FI_SHUTDOWN) {
+      Doom(peer, BPS_UNAVAILABLE, "closed its connection");
+    }
+  }
+}
+
+// ---- Failure ----
+
+void Transport::Doom(Peer* peer, int32_t code, const std::string& cause) {
+  if (peer->doom != BPS_OK || peer->state() == PeerState::kDown) return;
+  peer->doom = code;
+  peer->cause = cause;
+  doomed_.push_back(peer);
+}
+
+void Transport::BuryTheDoomed() {
+  while (!doomed_.empty()) {
+    Peer* peer = doomed_.back();
+    doomed_.pop_back();
+    BPS_FABRIC_LOG(host_, INFO, "peer " + std::to_string(peer->number()) + " at " + peer->where + " " + peer->cause);
+    TakeDown(peer, peer->doom);
+    events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), peer->doom));
+  }
+}
+
+void Transport::TakeDown(Peer* peer, int32_t code) {
+  if (peer->state() == PeerState::kDown) return;
+  // What has come already counts, and after the connection is closed the queue must not name this peer any more.
+  DrainCompletions();
+  if (peer->state() == PeerState::kConnecting) --connecting_;
+  if (peer->attached()) by_connection_.erase(&peer->connection()->fid);
+  peer->CloseConnection();
+  DrainCompletions();
+  for (Operation* operation : peer->Abandon()) End(operation, code);
+  for (auto& [key, region] : regions_) region->Withdraw(peer->number());
+  backlog_.erase(std::remove(backlog_.begin(), backlog_.end(), peer), backlog_.end());
+}
+
+int32_t Transport::Disconnect(bps_peer number) {
+  Peer* peer = FindPeer(number);
+  if (peer == nullptr) return BPS_NOT_FOUND;
+  TakeDown(peer, BPS_CANCELLED);
+  doomed_.erase(std::remove(doomed_.begin(), doomed_.end(), peer), doomed_.end());
+  events_.push_back(Event(BPS_EVENT_DISCONNECTED, number));
+  auto node = peers_.extract(number);
+  if (peer->leases != 0) departed_.insert(std::move(node));
+  return BPS_OK;
+}
+
+// ---- Memory ----
+
+int32_t Transport::Reg(void* base, size_t size, Region** out, std::string* reason) {
+  if (base == nullptr || size == 0) {
+    *reason = "a region needs an address and a size";
+    return BPS_INVALID_ARGUMENT;
+  }
+  auto region = std::make_unique<Region>(*endpoint_, base, size);
+  if (endpoint_->RegistersLocalMemory()) {
+    if (const int code = region->RegisterLocal(); code != 0) {
+      *reason = "cannot register " + std::to_string(size) + " bytes: " + Text(code);
+      return BPS_RESOURCE_EXHAUSTED;
+    }
+  }
+  *out = region.get();
+  regions_.emplace(region.get(), std::move(region));
+  return BPS_OK;
+}
+
+void Transport::Unreg(Region* region) {
+  DrainCompletions();
+  // From here on no write into it begins; a peer that tries is cut off by the provider.
+  std::vector<std::pair<Peer*, std::vector<uint64_t>>> guests;
+  for (auto& [number, peer] : peers_) {
+    uint64_t key = 0;
+    if (region->GrantedTo(number, &key) && !peer->incoming.empty()) guests.push_back({peer.get(), {key}});
+  }
+  region->WithdrawAll();
+  for (auto& [number, peer] : peers_) {
+    for (Operation* operation : peer->TakeWaiting(region)) End(operation, BPS_CANCELLED);
+  }
+  // Transfers that are half done end soon, or their connections do.
+  auto busy = [&](Peer* peer) {
+    if (peer->state() == PeerState::kDown) return false;
+    if (peer->Uses(region)) return true;
+    for (const auto& [guest, keys] : guests) {
+      if (guest == peer && std::count(peer->incoming.begin(), peer->incoming.end(), keys.front()) != 0) return true;
+    }
+    return false;
+  };
+  std::vector<Peer*> open;
+  for (auto& [number, peer] : peers_) {
+    if (busy(peer.get())) open.push_back(peer.get());
+  }
+  const Clock::time_point deadline = Clock::now() + kUnregPatience;
+  while (!open.empty() && Clock::now() < deadline) {
+    Progress();
+    open.erase(std::remove_if(open.begin(), open.end(), [&](Peer* peer) { return !busy(peer); }), open.end());
+  }
+  for (Peer* peer : open) {
+    BPS_FABRIC_LOG(host_, WARNING,
+                   "cut the connection to peer " + std::to_string(peer->number()) + " at " + peer->where +
+                       ": a transfer was under way in memory that is given back");
+    TakeDown(peer, BPS_CANCELLED);
+    events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), BPS_CANCELLED));
+  }
+  regions_.erase(region);
+}
+
+int32_t Transport::ExportKey(Region* region, bps_peer number, void* out) {
+  Peer* peer = FindPeer(number);
+  if (peer == nullptr || peer->state() == PeerState::kDown) return BPS_UNAVAILABLE;
+  Key key;
+  if (region->GrantTo(number, &key) != 0) return BPS_RESOURCE_EXHAUSTED;
+  std::memcpy(out, &key, sizeof key);
+  return BPS_OK;
+}
+
+// ---- Operations ----
+
+int32_t Transport::Begin(bps_peer number, Completion::Kind kind, uint64_t user, Operation** operation) {
+  Peer* peer = FindPeer(number);
+  if (peer == nullptr || peer->state() == PeerState::kDown || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
+  if (peer->busy() == 0) peer->progress = Clock::now();
+  *operation = peer->NewOperation(kind, user);
+  return *operation == nullptr ? BPS_TRANSPORT_AGAIN : BPS_OK;
+}
+
+void Transport::Enqueue(Operation* operation) {
+  Peer* peer = operation->peer;
+  const bool first = peer->waiting() == 0;
+  peer->Enqueue(operation);
+  if (!first || peer->state() != PeerState::kConnected) return;
+  if (const int code = peer->Flush(); code != 0) {
+    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + Text(code));
+  }
+  if (peer->waiting() != 0) backlog_.push_back(peer);
+}
+
+int32_t Transport::PostSend(bps_peer number, const void* data, size_t size, uint64_t user) {
+  if (size == 0 || size > kMaxMessage) return BPS_INVALID_ARGUMENT;
+  Operation* operation = nullptr;
+  if (const int32_t code = Begin(number, Completion::Kind::kSend, user, &operation); code != BPS_OK) return code;
+  Peer* peer = operation->peer;
+  std::byte* buffer = peer->send_buffer(operation->buffer);
+  const MessageHeader header{MessageHeader::kMessage, peer->local_id()};
+  std::memcpy(buffer, &header, sizeof header);
+  std::memcpy(buffer + sizeof header, data, size);
+  operation->size = sizeof header + size;
+  Enqueue(operation);
+  return BPS_OK;
+}
+
+int32_t Transport::PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
+                             uint32_t immediate, uint64_t user) {
+  Key key;
+  if (to.key_size != sizeof key || size > kMaxTransfer) return BPS_INVALID_ARGUMENT;
+  std::memcpy(&key, to.key, sizeof key);
+  if (to.offset > key.size || size > key.size - to.offset) return BPS_OUT_OF_RANGE;
+  auto* region = reinterpret_cast<Region*>(from.region);
+  if (region == nullptr ? endpoint_->RegistersLocalMemory() && size != 0 : !region->Contains(from.base, size)) {
+    return BPS_INVALID_ARGUMENT;
+  }
+  Operation* operation = nullptr;
+  if (const int32_t code = Begin(number, Completion::Kind::kWrite, user, &operation); code != BPS_OK) return code;
+  operation->data = from.base;
+  operation->size = size;
+  operation->region = region;
+  operation->remote_address = key.base + to.offset;
+  operation->remote_key = key.key;
+  operation->immediate = immediate;
+  if (endpoint_->WideImmediates()) operation->immediate |= uint64_t{operation->peer->local_id()} << 32;
+  Enqueue(operation);
+  return BPS_OK;
+}
+
+void Transport::End(Operation* operation, int32_t code) {
+  bps_event event = Event(operation->kind == Completion::Kind::kSend ? BPS_EVENT_SENT : BPS_EVENT_WRITTEN,
+                          operation->peer->number(), code);
+  event.user = operation->user;
+  events_.push_back(event);
+  operation->peer->Retire(operation);
+}
+
+// ---- Progress ----
+
+size_t Transport::Poll(bps_event* events, size_t capacity) {
+  if (events_.size() < capacity) Progress();
+  const size_t count = std::min(capacity, events_.size());
+  std::copy_n(events_.begin(), count, events);
+  events_.erase(events_.begin(), events_.begin() + static_cast<ptrdiff_t>(count));
+  return count;
+}
+
+void Transport::Progress() {
+  now_ = Clock::now();
+  DrainCompletions();
+  if (connecting_ != 0 || slept_ || ++rounds_ % kConnectionRounds == 0) DrainConnections();
+  FlushBacklog();
+  CheckTime();
+  BuryTheDoomed();
+}
+
+void Transport::DrainCompletions() {
+  fi_cq_data_entry entries[32];
+  while (true) {
+    const ssize_t count = fi_cq_read(endpoint_->cq(), entries, std::size(entries));
+    if (count == -FI_EAVAIL) {
+      fi_cq_err_entry error{};
+      if (fi_cq_readerr(endpoint_->cq(), &error, 0) < 0) return;
+      HandleError(error);
+      continue;
+    }
+    if (count <= 0) return;
+    for (ssize_t i = 0; i < count; ++i) HandleCompletion(entries[i]);
+  }
+}
+
+void Transport::HandleCompletion(const fi_cq_data_entry& entry) {
+  if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) return HandleImmediate(entry.data);
+  auto* completion = static_cast<Completion*>(entry.op_context);
+  if (completion == nullptr) return;
+  completion->peer->progress = now_;
+  if (completion->kind == Completion::Kind::kReceive) {
+    return HandleReceive(static_cast<Receive*>(completion), entry.len);
+  }
+  End(static_cast<Operation*>(completion), BPS_OK);
+}
+
+void Transport::HandleError(const fi_cq_err_entry& error) {
+  auto* completion = static_cast<Completion*>(error.op_context);
+  if (completion == nullptr || !completion->peer->attached()) return;  // see TakeDown: ended there
+  char text[256] = "";
+  const char* detail = fi_cq_strerror(endpoint_->cq(), error.prov_errno, error.err_data, text, sizeof text);
+  Doom(completion->peer, BPS_UNAVAILABLE,
+       "was lost: " + Text(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
+  if (completion->kind != Completion::Kind::kReceive) End(static_cast<Operation*>(completion), BPS_UNAVAILABLE);
+}
+
+void Transport::HandleReceive(Receive* receive, size_t size) {
+  Peer* peer = receive->peer;
+  const std::byte* buffer = peer->receive_buffer(receive->buffer);
+  MessageHeader header{};
+  if (size > sizeof header) std::memcpy(&header, buffer, sizeof header);
+  if (header.kind == MessageHeader::kMessage && header.sender == peer->number()) {
+    bps_event event = Event(BPS_EVENT_MESSAGE, peer->number());
+    event.data = buffer + sizeof header;
+    event.size = size - sizeof header;
+    event.lease = uint64_t{peer->number()} << 32 | receive->buffer;
+    receive->leased = true;
+    ++peer->leases;
+    events_.push_back(event);
+    return;
+  }
+  Announcement announcement;
+  if (header.kind == MessageHeader::kAnnouncement && size == sizeof announcement) {
+    std::memcpy(&announcement, buffer, sizeof announcement);
+    peer->incoming.push_back(announcement.key);
+    return Repost(receive);
+  }
+  Doom(peer, BPS_UNAVAILABLE, "sent what is no message of this transport (" + std::to_string(size) + " bytes)");
+}
+
+void Transport::HandleImmediate(uint64_t data) {
+  bps_event event = Event(BPS_EVENT_IMMEDIATE, BPS_PEER_UNKNOWN);
+  event.immediate = static_cast<uint32_t>(data);
+  if (endpoint_->WideImmediates()) {
+    Peer* peer = FindPeer(static_cast<bps_peer>(data >> 32));
+    if (peer == nullptr || peer->state() == PeerState::kDown) return;
+    event.peer = peer->number();
+    peer->progress = now_;
+    if (!peer->incoming.empty()) peer->incoming.pop_front();
+  }
+  events_.push_back(event);
+}
+
+void Transport::Repost(Receive* receive) {
+  receive->leased = false;
+  Peer* peer = receive->peer;
+  if (!peer->attached()) return;
+  if (const int code = peer->Repost(receive); code != 0) {
+    Doom(peer, BPS_UNAVAILABLE, "cannot be received from: " + Text(code));
+  }
+}
+
+void Transport::Release(uint64_t lease) {
+  const bps_peer number = static_cast<bps_peer>(lease >> 32);
+  const uint32_t index = static_cast<uint32_t>(lease);
+  Peer* peer = FindPeer(number);
+  auto departed = departed_.find(number);
+  if (peer == nullptr && departed != departed_.end()) peer = departed->second.get();
+  if (peer == nullptr || index >= kReceiveBuffers || !peer->receive(index)->leased) {
+    BPS_FABRIC_LOG(host_, ERROR, "release of a message that is not on loan");
+    return;
+  }
+  --peer->leases;
+  Repost(peer->receive(index));
+  if (departed != departed_.end() && peer->leases == 0) departed_.erase(departed);
+}
+
+void Transport::FlushBacklog() {
+  for (size_t i = 0; i < backlog_.size();) {
+    Peer* peer = backlog_[i];
+    if (const int code = peer->Flush(); code != 0) {
+      Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + Text(code));
+    }
+    if (peer->waiting() == 0 || peer->doom != BPS_OK) {
+      backlog_[i] = backlog_.back();
+      backlog_.pop_back();
+    } else {
+      ++i;
+    }
+  }
+}
+
+void Transport::CheckTime() {
+  if (peer_timeout_.count() == 0 || now_ - checked_ < kTimeCheckInterval) return;
+  checked_ = now_;
+  for (auto& [number, peer] : peers_) {
+    if (peer->state() == PeerState::kDown || peer->busy() == 0 || now_ - peer->progress < peer_timeout_) continue;
+    Doom(peer.get(), BPS_UNAVAILABLE,
+         std::string(peer->state() == PeerState::kConnecting ? "did not connect" : "took nothing") + " for " +
+             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout_).count()) +
+             " ms (BYTEPS_PEER_TIMEOUT)");
+  }
+  while (!requests_.empty() && now_ - requests_.front().since > peer_timeout_) {
+    Reject(requests_.front().info.get());
+    requests_.pop_front();
+  }
+}
+
+int32_t Transport::Arm() {
+  if (!events_.empty() || !doomed_.empty()) return BPS_TRANSPORT_AGAIN;
+  // The sleep ends when the patience with a peer does.
+  std::chrono::nanoseconds limit{0};
+  const Clock::time_point now = Clock::now();
+  for (auto& [number, peer] : peers_) {
+    if (peer->state() == PeerState::kDown || peer->busy() == 0 || peer_timeout_.count() == 0) continue;
+    const std::chrono::nanoseconds left =
+        std::max<std::chrono::nanoseconds>(peer->progress + peer_timeout_ - now, kTimeCheckInterval);
+    if (limit.count() == 0 || left < limit) limit = left;
+  }
+  // Nothing tells when a provider that refused an operation takes it.
+  if (!backlog_.empty()) limit = std::chrono::milliseconds(1);
+  if (!endpoint_->Arm(limit)) return BPS_TRANSPORT_AGAIN;
+  slept_ = true;
+  return BPS_OK;
+}
+
+}  // namespace byteps::fabric
