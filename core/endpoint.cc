@@ -321,7 +321,10 @@ struct Endpoint::Impl {
         case wire::RecordType::kPing: {
           PingBody ping;
           if (!ReadStruct(record->body, &ping)) return Violation(peer, link, "PING is too short");
-          link->ping_outstanding = false;
+          if (link->ping_outstanding) {
+            link->ping_outstanding = false;
+            Arm(now + options.ping_interval);
+          }
           if (ping.question != 0) Urgent(peer, link, wire::RecordType::kPing, BytesOf(PingBody{0, 0}));
           break;
         }
