@@ -5,6 +5,7 @@ README.md in this folder says what each is used for, and from which version on.
 
 load("//third_party:pkg_config.bzl", "pkg_config")
 load("//third_party/absl:absl.bzl", "absl")
+load("//third_party/cuda:cuda.bzl", "cuda", "nccl")
 load("//third_party/protobuf:protobuf_source.bzl", "protobuf_source")
 
 def _bazel_rules():
@@ -34,3 +35,5 @@ def repositories():
     pkg_config(name = "highway", apt = "libhwy-dev", targets = {"highway": ["libhwy"]})
     pkg_config(name = "pybind11", apt = "pybind11-dev python3-dev", targets = {"pybind11": ["pybind11", "python3"]})
     protobuf_source(name = "protobuf_source")
+    cuda(name = "cuda")
+    nccl(name = "nccl")
