@@ -1,0 +1,79 @@
+// Idle: nobody polls, nothing is used; and a sleeper is woken.
+
+#include <poll.h>
+#include <time.h>
+
+#include "abi/byteps.h"
+#include "tests/transport/transport_test.h"
+
+namespace byteps::testing {
+namespace {
+
+bool Readable(int fd, int timeout_ms) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, timeout_ms) == 1;
+}
+
+double ProcessCpuSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+TEST_P(TransportTest, TheDescriptorWakesAnArmedSleeper) {
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  if (!b.has(BPS_TRANSPORT_WAIT_FD)) GTEST_SKIP() << "BPS_TRANSPORT_WAIT_FD is not announced";
+  const int fd = b.table().wait_fd(b.transport());
+  ASSERT_GE(fd, 0);
+  Memory& target = b.NewMemory(64);
+  Memory& source = a.NewMemory(64);
+  const std::string key = b.Key(target.region, pair.to_a);
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    // Nothing is on its way: arming succeeds sooner or later.
+    ASSERT_TRUE(Until([&] { return b.table().arm(b.transport()) == BPS_OK; }));
+    EXPECT_EQ(b.table().wait_fd(b.transport()), fd) << "the same for the life of the transport";
+    const size_t messages = b.messages(pair.to_a).size(), immediates = b.immediates().size();
+    const bool write = round % 2 == 1;
+    int32_t code = BPS_TRANSPORT_AGAIN;
+    const int64_t deadline = world().Now() + int64_t{20'000'000'000};
+    auto arrived = [&] {
+      return write ? b.immediates().size() > immediates : b.messages(pair.to_a).size() > messages;
+    };
+    // b sleeps as its owner would: it polls only when the descriptor says so and arms before it sleeps again.
+    while (!arrived() && world().Now() < deadline) {
+      if (code == BPS_TRANSPORT_AGAIN) {
+        code = write ? a.Write(pair.to_b, source.region, source.at(0), 64, key, 0, 7) : a.Send(pair.to_b, "wake up");
+      }
+      a.Poll();
+      if (Readable(fd, 0)) {
+        do b.Poll();
+        while (b.table().arm(b.transport()) != BPS_OK && world().Now() < deadline);
+      }
+      world().Pass();
+    }
+    ASSERT_TRUE(arrived()) << "the sleeper was not woken";
+    ASSERT_TRUE(Until([&] { return a.outstanding() == 0; }));
+  }
+}
+
+TEST_P(TransportTest, AnIdleTransportUsesNoCpu) {
+  if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
+  const Pair pair = Join();
+  Station& b = *pair.b;
+  if (!b.has(BPS_TRANSPORT_WAIT_FD)) GTEST_SKIP() << "BPS_TRANSPORT_WAIT_FD is not announced";
+  const int fd = b.table().wait_fd(b.transport());
+  Settle(100'000'000);
+  const int64_t end = world().Now() + 500'000'000;
+  const double before = ProcessCpuSeconds();
+  while (world().Now() < end) {
+    b.Poll();
+    if (b.table().arm(b.transport()) == BPS_OK) Readable(fd, 100);
+  }
+  EXPECT_LT(ProcessCpuSeconds() - before, 0.05) << "of half a second";
+}
+
+}  // namespace
+}  // namespace byteps::testing

@@ -1,0 +1,181 @@
+// Memory: many regions, and none that is touched after it was taken back.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "tests/transport/transport_test.h"
+
+namespace byteps::testing {
+namespace {
+
+TEST_P(TransportTest, TenThousandRegions) {
+  const Pair pair = Join();
+  const size_t count = 10'000, size = 64;
+  std::vector<std::byte>& memory = pair.b->NewMemory(count * size).bytes;
+  Memory& source = pair.a->NewMemory(Bytes(count * size));
+  std::vector<bps_region*> regions;
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < count; ++i) {
+    regions.push_back(pair.b->Register(memory.data() + i * size, size));
+    keys.push_back(pair.b->Key(regions.back(), pair.to_a));
+  }
+  std::vector<size_t> chosen = {0, count - 1};
+  for (int i = 0; i < 200; ++i) chosen.push_back(random()() % count);
+  for (const size_t i : chosen) {
+    ASSERT_EQ(Post([&] {
+                return pair.a->Write(pair.to_b, source.region, source.at(i * size), size, keys[i], 0,
+                                     static_cast<uint32_t>(i));
+              }),
+              BPS_OK);
+  }
+  ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == chosen.size() && pair.a->outstanding() == 0; }));
+  for (const size_t i : chosen) {
+    EXPECT_EQ(std::memcmp(memory.data() + i * size, source.at(i * size), size), 0) << "region " << i;
+  }
+  for (bps_region* region : regions) pair.b->Unregister(region);
+  ExpectWorks(pair);
+}
+
+TEST_P(TransportTest, RegistrationsComeAndGoWhileOthersAreUsed) {
+  const Pair pair = Join();
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::byte> target(3000), source = Bytes(3000);
+    bps_region* to = pair.b->Register(target.data(), target.size());
+    bps_region* from = pair.a->Register(source.data(), source.size());
+    const std::string key = pair.b->Key(to, pair.to_a);
+    const size_t before = pair.b->immediates().size();
+    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, from, source.data(), source.size(), key, 0, 3); }), BPS_OK);
+    ASSERT_TRUE(Until([&] { return pair.b->immediates().size() > before && pair.a->outstanding() == 0; }));
+    EXPECT_TRUE(target == source);
+    pair.a->Unregister(from);
+    pair.b->Unregister(to);
+  }
+}
+
+// The source of writes is unregistered, and reused at once, while they are under way.
+TEST_P(TransportTest, UnregisterEndsTheOperationsOfThisSideFirst) {
+  Station& a = Open();
+  Station& b = Open();
+  const Pair pair = Join(a, b);
+  const size_t slot = 64 * 1024, slots = 16;
+  Memory& target = b.NewMemory(slot * slots);
+  const std::string key = b.Key(target.region, pair.to_a);
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    const std::vector<std::byte> original = Bytes(slot * slots);
+    std::vector<std::byte> source = original;
+    bps_region* region = a.Register(source.data(), source.size());
+    const size_t seen = b.immediates().size();
+    std::vector<uint64_t> users;
+    for (uint32_t i = 0; i < slots; ++i) {
+      const int32_t code = a.Write(pair.to_b, region, source.data() + i * slot, slot, key, i * slot, i);
+      if (code == BPS_OK) users.push_back(a.last_user());
+    }
+    for (uint64_t i = random()() % 4; i > 0; --i) {
+      b.Poll();
+      a.Poll(4);
+      world().Pass();
+    }
+    a.Unregister(region);
+    std::fill(source.begin(), source.end(), std::byte{0xbb});  // the memory is ours again
+    ASSERT_TRUE(Until([&] { return a.outstanding() == 0; }));
+    for (const uint64_t user : users) {
+      int32_t code = -1;
+      ASSERT_TRUE(a.Ended(user, &code));
+      EXPECT_TRUE(code == BPS_OK || code == BPS_CANCELLED || a.down(pair.to_b)) << code;
+    }
+    if (a.down(pair.to_b)) return;  // a stream that was cut in the middle of a write cannot go on
+    Settle(5'000'000);
+    // What arrived is what was there before unreg.
+    for (size_t n = seen; n < b.immediates().size(); ++n) {
+      const size_t i = b.immediates()[n];
+      EXPECT_EQ(std::memcmp(target.at(i * slot), original.data() + i * slot, slot), 0) << "slot " << i;
+    }
+  }
+}
+
+// The target of writes is unregistered while they are under way: nothing lands from then on.
+TEST_P(TransportTest, NothingLandsAfterUnregister) {
+  for (int round = 0; round < 10; ++round) {
+    SCOPED_TRACE(round);
+    Station& a = Open();
+    Station& b = Open();
+    Station& c = Open();
+    const Pair pair = Join(a, b);
+    const Pair other = Join(c, b);
+    const size_t slot = 64 * 1024, slots = 16;
+    std::vector<std::byte> target(slot * slots);
+    bps_region* region = b.Register(target.data(), target.size());
+    Memory& source = a.NewMemory(Bytes(slot * slots));
+    const std::string key = b.Key(region, pair.to_a);
+    for (uint32_t i = 0; i < slots; ++i) {
+      a.Write(pair.to_b, source.region, source.at(i * slot), slot, key, i * slot, i);
+    }
+    for (uint64_t i = random()() % 6; i > 0; --i) {
+      a.Poll();
+      b.Poll(4);
+      world().Pass();
+    }
+    b.Unregister(region);
+    std::fill(target.begin(), target.end(), std::byte{0xbb});
+    ASSERT_TRUE(Until([&] { return a.outstanding() == 0 || a.down(pair.to_b); }));
+    Settle(10'000'000);
+    EXPECT_EQ(std::count(target.begin(), target.end(), std::byte{0xbb}), static_cast<ptrdiff_t>(target.size()));
+    ExpectWorks(other);
+  }
+}
+
+TEST_P(TransportTest, AllocatedMemoryIsRegisteredMemory) {
+  Station& a = Open();
+  Station& b = Open();
+  if (b.table().struct_size <= offsetof(bps_transport_table, allocate) || b.table().allocate == nullptr) {
+    GTEST_SKIP() << "allocate is not provided";
+  }
+  const Pair pair = Join(a, b);
+  bps_region* region = nullptr;
+  void* base = nullptr;
+  ASSERT_EQ(b.table().allocate(b.transport(), 10'000, &region, &base, nullptr), BPS_OK);
+  std::memset(base, 0xee, 10'000);
+  Memory& source = a.NewMemory(Bytes(10'000));
+  const std::string key = b.Key(region, pair.to_a);
+  ASSERT_EQ(Post([&] { return a.Write(pair.to_b, source.region, source.at(0), 10'000, key, 0, 1); }), BPS_OK);
+  ASSERT_TRUE(Until([&] { return b.immediates().size() == 1 && a.outstanding() == 0; }));
+  EXPECT_EQ(std::memcmp(base, source.at(0), 10'000), 0);
+  b.Unregister(region);
+}
+
+TEST_P(TransportTest, RemoteMemoryCanBeMappedAndCopiedWhereAnnounced) {
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  if (!a.has(BPS_TRANSPORT_MAP_REMOTE) && !a.has(BPS_TRANSPORT_COPY)) GTEST_SKIP() << "neither is announced";
+  bps_region* region = nullptr;
+  void* base = nullptr;
+  ASSERT_EQ(pair.b->table().allocate(pair.b->transport(), 8192, &region, &base, nullptr), BPS_OK);
+  const std::vector<std::byte> content = Bytes(8192);
+  std::memcpy(base, content.data(), content.size());
+  const std::string key = pair.b->Key(region, pair.to_a);
+  const bps_remote remote{key.data(), key.size(), 4096};
+  if (a.has(BPS_TRANSPORT_MAP_REMOTE)) {
+    void* mapped = nullptr;
+    ASSERT_EQ(a.table().map_remote(a.transport(), pair.to_b, &remote, 4096, &mapped), BPS_OK);
+    EXPECT_EQ(std::memcmp(mapped, content.data() + 4096, 4096), 0);
+    std::memset(mapped, 0x11, 10);
+    EXPECT_EQ(static_cast<unsigned char*>(base)[4096], 0x11);
+  }
+  if (a.has(BPS_TRANSPORT_COPY)) {
+    std::vector<std::byte> copy(1000);
+    ASSERT_EQ(a.table().copy_from(a.transport(), pair.to_b, &remote, copy.data(), copy.size()), BPS_OK);
+    EXPECT_EQ(std::memcmp(copy.data(), static_cast<std::byte*>(base) + 4096, copy.size()), 0);
+    std::fill(copy.begin(), copy.end(), std::byte{0x22});
+    ASSERT_EQ(a.table().copy_to(a.transport(), pair.to_b, &remote, copy.data(), copy.size()), BPS_OK);
+    EXPECT_EQ(static_cast<unsigned char*>(base)[4096 + 999], 0x22);
+    EXPECT_EQ(static_cast<std::byte*>(base)[4096 + 1000], content[4096 + 1000]);
+  }
+  pair.b->Unregister(region);
+}
+
+}  // namespace
+}  // namespace byteps::testing

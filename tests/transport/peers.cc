@@ -1,0 +1,171 @@
+// Peers: connected from either side first, many of them, disconnected for good, and back under a new number.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "tests/transport/transport_test.h"
+
+namespace byteps::testing {
+namespace {
+
+// One side connects and sends before the other has connected at all.
+TEST_P(TransportTest, EitherSideMayConnectFirst) {
+  for (const bool sender_first : {true, false}) {
+    SCOPED_TRACE(sender_first);
+    Station& a = Open();
+    Station& b = Open();
+    const Pair pair{&a, a.NewPeer(), &b, b.NewPeer()};
+    if (sender_first) {
+      a.Connect(pair.to_b, pair.to_a, b.address());
+      // May be dropped or kept, must not break anything. (It may also never be accepted before b connects.)
+      a.Send(pair.to_b, "too early");
+      Settle(20'000'000);
+      b.Connect(pair.to_a, pair.to_b, a.address());
+    } else {
+      b.Connect(pair.to_a, pair.to_b, a.address());
+      Settle(20'000'000);
+      a.Connect(pair.to_b, pair.to_a, b.address());
+    }
+    // As the core does: say hello until it is heard.
+    for (int attempt = 0; attempt < 10 && b.messages(pair.to_a).empty(); ++attempt) {
+      ASSERT_EQ(Post([&] { return a.Send(pair.to_b, "hello"); }), BPS_OK);
+      const int64_t patience = world().Now() + 500'000'000;
+      Until([&] { return !b.messages(pair.to_a).empty() || world().Now() > patience; });
+    }
+    ASSERT_FALSE(b.messages(pair.to_a).empty());
+    EXPECT_TRUE(Until([&] { return a.outstanding() == 0; }));
+    Settle(10'000'000);
+    ExpectWorks(pair);
+    EXPECT_FALSE(a.down(pair.to_b));
+    EXPECT_FALSE(b.down(pair.to_a));
+  }
+}
+
+TEST_P(TransportTest, SixtyFourPeers) {
+  Station& hub = Open();
+  std::vector<Pair> pairs;
+  for (int i = 0; i < 64; ++i) {
+    pairs.push_back(Join(hub, Open()));
+    if (HasFatalFailure()) return;
+  }
+  const size_t size = 16 * 1024;
+  std::vector<Memory*> landing, source;
+  for (const Pair& pair : pairs) {
+    landing.push_back(&hub.NewMemory(size));
+    source.push_back(&pair.b->NewMemory(Bytes(size)));
+    const std::string key = hub.Key(landing.back()->region, pair.to_b);
+    const uint32_t immediate = static_cast<uint32_t>(landing.size() - 1);
+    ASSERT_EQ(Post([&] {
+                return pair.b->Write(pair.to_a, source.back()->region, source.back()->at(0), size, key, 0, immediate);
+              }),
+              BPS_OK);
+    ASSERT_EQ(Post([&] { return pair.b->Send(pair.to_a, std::to_string(immediate)); }), BPS_OK);
+    ASSERT_EQ(Post([&] { return hub.Send(pair.to_b, std::to_string(immediate)); }), BPS_OK);
+  }
+  ASSERT_TRUE(Until([&] {
+    return hub.immediates().size() == pairs.size() && hub.outstanding() == 0 &&
+           std::all_of(pairs.begin(), pairs.end(), [&](const Pair& pair) {
+             return pair.b->messages(pair.to_a).size() == 2 && hub.messages(pair.to_b).size() == 2;
+           });
+  }));
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    EXPECT_TRUE(landing[i]->bytes == source[i]->bytes) << "peer " << i;
+    EXPECT_EQ(hub.messages(pairs[i].to_b)[1], std::to_string(i));
+    EXPECT_EQ(pairs[i].b->messages(pairs[i].to_a)[1], std::to_string(i));
+  }
+}
+
+// A peer that writes all the time is shut out; its neighbour does not notice.
+TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNobodyElse) {
+  Station& hub = Open();
+  Station& bad = Open();
+  Station& good = Open();
+  const Pair to_bad = Join(hub, bad);
+  const Pair to_good = Join(hub, good);
+  const size_t slot = 32 * 1024, slots = 8;
+  Memory& window_bad = hub.NewMemory(slot * slots);
+  Memory& window_good = hub.NewMemory(slot * slots);
+  Memory& source_bad = bad.NewMemory(slot * slots, std::byte{0x66});
+  Memory& source_good = good.NewMemory(Bytes(slot * slots));
+  Memory& source_hub = hub.NewMemory(slot);
+  const std::string key_bad = hub.Key(window_bad.region, to_bad.to_b);
+  const std::string key_good = hub.Key(window_good.region, to_good.to_b);
+  const std::string key_hub = bad.Key(bad.NewMemory(slot).region, to_bad.to_a);
+  uint32_t next_bad = 0, next_good = 0, good_seen = 0;
+  hub.on_immediate = [&](uint32_t immediate) { good_seen += immediate >= 0x10000; };
+  auto feed = [&] {
+    if (!bad.down(to_bad.to_a) && bad.outstanding() < 16) {
+      bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, next_bad % slots * slot, next_bad % 64);
+      ++next_bad;
+    }
+    if (next_good - good_seen < slots) {
+      const int32_t code = good.Write(to_good.to_a, source_good.region, source_good.at(next_good % slots * slot), slot,
+                                      key_good, next_good % slots * slot, 0x10000 + next_good);
+      EXPECT_TRUE(code == BPS_OK || code == BPS_TRANSPORT_AGAIN) << code;
+      next_good += code == BPS_OK;
+    }
+    hub.Write(to_bad.to_b, source_hub.region, source_hub.at(0), slot, key_hub, 0, 1);
+  };
+  ASSERT_TRUE(Until([&] {
+    feed();
+    return next_bad > 20 && next_good > 20;
+  }));
+  hub.Disconnect(to_bad.to_b);
+  ASSERT_TRUE(Until([&] {
+    if (bad.outstanding() < 16 && !bad.down(to_bad.to_a)) {
+      bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, next_bad++ % slots * slot, 3);
+    }
+    return hub.disconnected(to_bad.to_b);
+  }));
+  // From now on the memory is ours: whatever is still under way must not land in it.
+  std::fill(window_bad.bytes.begin(), window_bad.bytes.end(), std::byte{0x99});
+  const uint32_t good_before = good_seen;
+  hub.on_immediate = [&](uint32_t immediate) {
+    EXPECT_GE(immediate, 0x10000u) << "an immediate of the disconnected peer";
+    ++good_seen;
+  };
+  ASSERT_TRUE(Until([&] {
+    feed();
+    return good_seen > good_before + 50;
+  }));
+  EXPECT_EQ(std::count(window_bad.bytes.begin(), window_bad.bytes.end(), std::byte{0x99}),
+            static_cast<ptrdiff_t>(window_bad.bytes.size()));
+  ASSERT_TRUE(Until([&] { return good.outstanding() == 0 && good_seen == next_good; }));
+  EXPECT_TRUE(window_good.bytes == source_good.bytes);
+  EXPECT_FALSE(hub.down(to_good.to_b));
+  EXPECT_FALSE(good.down(to_good.to_a));
+  hub.on_immediate = nullptr;
+  ExpectWorks(to_good);
+}
+
+TEST_P(TransportTest, DisconnectOfAnIdlePeer) {
+  const Pair pair = Join();
+  pair.a->Disconnect(pair.to_b);
+  EXPECT_TRUE(Until([&] { return pair.a->disconnected(pair.to_b); }));
+  EXPECT_FALSE(pair.a->down(pair.to_b));
+}
+
+TEST_P(TransportTest, APeerComesBackUnderANewNumber) {
+  Station& a = Open();
+  Station& b = Open();
+  for (int life = 0; life < 5; ++life) {
+    SCOPED_TRACE(life);
+    const Pair pair = Join(a, b);
+    if (HasFatalFailure()) return;
+    ExpectWorks(pair);
+    if (life % 2 == 0) {
+      a.Disconnect(pair.to_b);
+      b.Disconnect(pair.to_a);
+    } else {  // one after the other
+      a.Disconnect(pair.to_b);
+      ASSERT_TRUE(Until([&] { return a.disconnected(pair.to_b); }));
+      b.Disconnect(pair.to_a);
+    }
+    ASSERT_TRUE(Until([&] { return a.disconnected(pair.to_b) && b.disconnected(pair.to_a); }));
+  }
+}
+
+}  // namespace
+}  // namespace byteps::testing

@@ -1,0 +1,200 @@
+// Writes and reads: whole before their immediate, exactly where they were sent, one event for each that was accepted.
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+
+#include "abi/byteps.h"
+#include "tests/transport/transport_test.h"
+
+namespace byteps::testing {
+namespace {
+
+TEST_P(TransportTest, AWriteIsWholeWhenItsImmediateIsSeen) {
+  const Pair pair = Join();
+  const size_t slot = std::min<uint64_t>(256 * 1024, pair.a->caps().max_transfer), slots = 8;
+  Memory& window = pair.b->NewMemory(slot * slots);
+  Memory& source = pair.a->NewMemory(Bytes(slot * slots));
+  const std::string key = pair.b->Key(window.region, pair.to_a);
+  std::map<uint32_t, size_t> under_way;  // slot, size
+  size_t landed = 0;
+  pair.b->on_immediate = [&](uint32_t immediate) {
+    ASSERT_EQ(under_way.count(immediate), 1u) << "immediate " << immediate;
+    EXPECT_EQ(std::memcmp(window.at(immediate * slot), source.at(immediate * slot), under_way[immediate]), 0)
+        << under_way[immediate] << " bytes in slot " << immediate;
+    under_way.erase(immediate);
+    ++landed;
+  };
+  std::map<uint32_t, uint64_t> owner;  // slot, last operation on it
+  const size_t count = 300;
+  size_t posted = 0;
+  ASSERT_TRUE(Until(
+      [&] {
+        for (uint32_t i = 0; i < slots && posted < count; ++i) {
+          // A slot is used again when the last write has landed and given its source back.
+          if (under_way.count(i) != 0 || (owner.count(i) != 0 && !pair.a->Ended(owner[i]))) continue;
+          const std::vector<std::byte> fresh = Bytes(64);
+          std::copy(fresh.begin(), fresh.end(), source.at(i * slot));
+          const size_t size = random()() % 2 == 0 ? slot : random()() % slot;
+          const int32_t code =
+              pair.a->Write(pair.to_b, source.region, source.at(i * slot), size, key, i * slot, i);
+          if (code == BPS_TRANSPORT_AGAIN) break;
+          EXPECT_EQ(code, BPS_OK);
+          under_way[i] = size;
+          owner[i] = pair.a->last_user();
+          ++posted;
+        }
+        return landed == count && pair.a->outstanding() == 0;
+      },
+      60));
+  pair.b->on_immediate = nullptr;
+}
+
+TEST_P(TransportTest, WritesTouchNothingBeside) {
+  const Pair pair = Join();
+  Memory& target = pair.b->NewMemory(4096, std::byte{0xee});
+  Memory& source = pair.a->NewMemory(Bytes(4096));
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  const size_t step = std::max<size_t>(pair.a->caps().alignment, 8);
+  const size_t offset = 40 * step % 1024 / step * step, size = 1001;
+  ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(step), size, key, offset, 5); }), BPS_OK);
+  ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == 1 && pair.a->outstanding() == 0; }));
+  for (size_t i = 0; i < target.bytes.size(); ++i) {
+    const bool inside = i >= offset && i < offset + size;
+    ASSERT_EQ(target.bytes[i], inside ? source.bytes[step + i - offset] : std::byte{0xee}) << i;
+  }
+}
+
+TEST_P(TransportTest, AZeroByteWriteIsAnImmediate) {
+  const Pair pair = Join();
+  Memory& target = pair.b->NewMemory(64, std::byte{0xee});
+  Memory& source = pair.a->NewMemory(64);
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  for (const uint64_t offset : {0, 64}) {  // also at the very end
+    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), 0, key, offset, 9); }), BPS_OK);
+  }
+  ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == 2 && pair.a->outstanding() == 0; }));
+  EXPECT_EQ(pair.b->immediates(), (std::vector<uint32_t>{9, 9}));
+  EXPECT_EQ(target.bytes, std::vector<std::byte>(64, std::byte{0xee}));
+}
+
+TEST_P(TransportTest, EveryBitOfAnImmediateArrives) {
+  const Pair pair = Join();
+  Memory& target = pair.b->NewMemory(64);
+  Memory& source = pair.a->NewMemory(64);
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  std::multiset<uint32_t> sent = {0, 0xffffffffu >> (32 - pair.a->caps().immediate_bits)};
+  for (uint32_t bit = 0; bit < pair.a->caps().immediate_bits; ++bit) sent.insert(1u << bit);
+  for (const uint32_t immediate : sent) {
+    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), 8, key, 0, immediate); }), BPS_OK);
+  }
+  ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == sent.size() && pair.a->outstanding() == 0; }));
+  EXPECT_EQ(std::multiset<uint32_t>(pair.b->immediates().begin(), pair.b->immediates().end()), sent);
+}
+
+TEST_P(TransportTest, EveryAcceptedPostEndsOnceAndAgainMeansNothingHappened) {
+  const Pair pair = Join();
+  Memory& target = pair.b->NewMemory(1 << 20);
+  Memory& source = pair.a->NewMemory(Bytes(1 << 20));
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  std::set<uint32_t> accepted;
+  uint32_t next = 0;
+  size_t again = 0;
+  // Bursts without a poll: into AGAIN where the transport has a limit.
+  for (int burst = 0; burst < 10; ++burst) {
+    for (int i = 0; i < 300; ++i) {
+      const uint32_t immediate = next++;
+      const int32_t code = pair.a->Write(pair.to_b, source.region, source.at(0), 64 << random()() % 8, key,
+                                         immediate % 512 * 1024, immediate);
+      ASSERT_TRUE(code == BPS_OK || code == BPS_TRANSPORT_AGAIN) << code;
+      if (code == BPS_OK) accepted.insert(immediate);
+      again += code == BPS_TRANSPORT_AGAIN;
+    }
+    Until([&] { return pair.a->outstanding() < pair.a->caps().tx_depth / 2 + 1; });
+  }
+  RecordProperty("again", static_cast<int>(again));
+  ASSERT_TRUE(Until([&] { return pair.a->outstanding() == 0 && pair.b->immediates().size() >= accepted.size(); }));
+  Settle(10'000'000);
+  EXPECT_EQ(std::set<uint32_t>(pair.b->immediates().begin(), pair.b->immediates().end()), accepted);
+  EXPECT_EQ(pair.b->immediates().size(), accepted.size());
+}
+
+TEST_P(TransportTest, ALargeTransferArrivesWhole) {
+  const Pair pair = Join();
+  const size_t size = std::min<uint64_t>(pair.a->caps().max_transfer, uint64_t{32} << 20);
+  Memory& target = pair.b->NewMemory(size);
+  Memory& source = pair.a->NewMemory(Bytes(size));
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), size, key, 0, 1); }), BPS_OK);
+  // Both ways at once: neither waits for the other.
+  const std::string back = pair.a->Key(pair.a->NewMemory(64).region, pair.to_b);
+  Memory& small = pair.b->NewMemory(64);
+  ASSERT_EQ(Post([&] { return pair.b->Write(pair.to_a, small.region, small.at(0), 64, back, 0, 2); }), BPS_OK);
+  ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == 1 && pair.a->immediates().size() == 1; }, 60));
+  EXPECT_TRUE(target.bytes == source.bytes);
+  ASSERT_TRUE(Until([&] { return pair.a->outstanding() == 0 && pair.b->outstanding() == 0; }));
+}
+
+TEST_P(TransportTest, UnregisteredMemoryMayBeWrittenFromWhereAnnounced) {
+  const Pair pair = Join();
+  if (!pair.a->has(BPS_TRANSPORT_LOCAL_ANY)) GTEST_SKIP() << "BPS_TRANSPORT_LOCAL_ANY is not announced";
+  Memory& target = pair.b->NewMemory(100'000);
+  const std::vector<std::byte> source = Bytes(100'000);
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, nullptr, source.data(), source.size(), key, 0, 1); }), BPS_OK);
+  ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == 1 && pair.a->outstanding() == 0; }));
+  EXPECT_TRUE(target.bytes == source);
+}
+
+TEST_P(TransportTest, AReadFetchesWhatIsThereWhereAnnounced) {
+  const Pair pair = Join();
+  if (!pair.a->has(BPS_TRANSPORT_READ)) GTEST_SKIP() << "BPS_TRANSPORT_READ is not announced";
+  Memory& remote = pair.b->NewMemory(Bytes(50'000));
+  Memory& local = pair.a->NewMemory(50'000, std::byte{0xee});
+  const std::string key = pair.b->Key(remote.region, pair.to_a);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{4096}, size_t{40'000}}) {
+    SCOPED_TRACE(size);
+    std::fill(local.bytes.begin(), local.bytes.end(), std::byte{0xee});
+    ASSERT_EQ(Post([&] { return pair.a->Read(pair.to_b, local.region, local.at(64), size, key, 128); }), BPS_OK);
+    const uint64_t user = pair.a->last_user();
+    int32_t code = -1;
+    ASSERT_TRUE(Until([&] { return pair.a->Ended(user, &code); }));
+    EXPECT_EQ(code, BPS_OK);
+    EXPECT_EQ(std::memcmp(local.at(64), remote.at(128), size), 0);
+    EXPECT_EQ(local.bytes[63], std::byte{0xee});
+    EXPECT_EQ(local.bytes[64 + size], std::byte{0xee});
+  }
+  EXPECT_TRUE(pair.b->immediates().empty()) << "a read shows the other side nothing";
+}
+
+TEST_P(TransportTest, MessagesAndWritesDoNotDisturbEachOther) {
+  const Pair pair = Join();
+  Memory& target = pair.b->NewMemory(64 * 4096);
+  Memory& source = pair.a->NewMemory(Bytes(64 * 4096));
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  const size_t base = pair.b->messages(pair.to_a).size(), count = 400;
+  size_t messages = 0, writes = 0;
+  ASSERT_TRUE(Until(
+      [&] {
+        while (messages < count &&
+               messages - (pair.b->messages(pair.to_a).size() - base) < pair.b->caps().receive_pool &&
+               pair.a->Send(pair.to_b, std::to_string(messages)) == BPS_OK) {
+          ++messages;
+        }
+        while (writes < count && writes < messages &&
+               pair.a->Write(pair.to_b, source.region, source.at(writes % 64 * 4096), 4096, key, writes % 64 * 4096,
+                             static_cast<uint32_t>(writes)) == BPS_OK) {
+          ++writes;
+        }
+        return pair.b->messages(pair.to_a).size() == base + count && pair.b->immediates().size() == count &&
+               pair.a->outstanding() == 0;
+      },
+      60));
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(pair.b->messages(pair.to_a)[base + i], std::to_string(i));
+  EXPECT_TRUE(target.bytes == source.bytes);
+}
+
+}  // namespace
+}  // namespace byteps::testing
