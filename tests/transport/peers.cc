@@ -97,7 +97,8 @@ TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNobodyElse) {
   hub.on_immediate = [&](uint32_t immediate) { good_seen += immediate >= 0x10000; };
   auto feed = [&] {
     if (!bad.down(to_bad.to_a) && bad.outstanding() < 16) {
-      bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, next_bad % slots * slot, next_bad % 64);
+      bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, next_bad % slots * slot,
+                next_bad % 64);
       ++next_bad;
     }
     if (next_good - good_seen < slots) {

@@ -1,4 +1,5 @@
-// plugin_world.h - a TransportWorld of real endpoints, made by a plugin's entry function, in this process and real time.
+// plugin_world.h - a TransportWorld of real endpoints, made by a plugin's entry function, in this process and real
+// time.
 //
 //     extern "C" bps_transport_plugin_fn bps_transport_plugin_v1_tcp;
 //     INSTANTIATE_TEST_SUITE_P(

@@ -38,8 +38,7 @@ TEST_P(TransportTest, AWriteIsWholeWhenItsImmediateIsSeen) {
           const std::vector<std::byte> fresh = Bytes(64);
           std::copy(fresh.begin(), fresh.end(), source.at(i * slot));
           const size_t size = random()() % 2 == 0 ? slot : random()() % slot;
-          const int32_t code =
-              pair.a->Write(pair.to_b, source.region, source.at(i * slot), size, key, i * slot, i);
+          const int32_t code = pair.a->Write(pair.to_b, source.region, source.at(i * slot), size, key, i * slot, i);
           if (code == BPS_TRANSPORT_AGAIN) break;
           EXPECT_EQ(code, BPS_OK);
           under_way[i] = size;
@@ -59,7 +58,8 @@ TEST_P(TransportTest, WritesTouchNothingBeside) {
   const std::string key = pair.b->Key(target.region, pair.to_a);
   const size_t step = std::max<size_t>(pair.a->caps().alignment, 8);
   const size_t offset = 40 * step % 1024 / step * step, size = 1001;
-  ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(step), size, key, offset, 5); }), BPS_OK);
+  ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(step), size, key, offset, 5); }),
+            BPS_OK);
   ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == 1 && pair.a->outstanding() == 0; }));
   for (size_t i = 0; i < target.bytes.size(); ++i) {
     const bool inside = i >= offset && i < offset + size;
@@ -88,7 +88,8 @@ TEST_P(TransportTest, EveryBitOfAnImmediateArrives) {
   std::multiset<uint32_t> sent = {0, 0xffffffffu >> (32 - pair.a->caps().immediate_bits)};
   for (uint32_t bit = 0; bit < pair.a->caps().immediate_bits; ++bit) sent.insert(1u << bit);
   for (const uint32_t immediate : sent) {
-    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), 8, key, 0, immediate); }), BPS_OK);
+    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), 8, key, 0, immediate); }),
+              BPS_OK);
   }
   ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == sent.size() && pair.a->outstanding() == 0; }));
   EXPECT_EQ(std::multiset<uint32_t>(pair.b->immediates().begin(), pair.b->immediates().end()), sent);

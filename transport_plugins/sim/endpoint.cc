@@ -40,9 +40,9 @@ bool Overlap(const std::byte* a, size_t a_size, const std::byte* b, size_t b_siz
 }
 
 Time TransferTime(size_t bytes, uint64_t bytes_per_second) {
-  return bytes_per_second == 0 ? 0
-                               : static_cast<Time>(static_cast<double>(bytes) * 1e9 /
-                                                   static_cast<double>(bytes_per_second));
+  return bytes_per_second == 0
+             ? 0
+             : static_cast<Time>(static_cast<double>(bytes) * 1e9 / static_cast<double>(bytes_per_second));
 }
 
 uint64_t ToId(const bps_region* region) { return reinterpret_cast<uint64_t>(region); }
@@ -242,7 +242,7 @@ void Endpoint::CancelOf(bps_peer number, int32_t code) {
 
 int32_t Endpoint::Register(void* base, size_t size, bps_region** region) {
   const uint64_t id = world_->NewId();
-  regions_.emplace(id, Region{static_cast<std::byte*>(base), size, nullptr});
+  regions_.emplace(id, Region{static_cast<std::byte*>(base), size, nullptr, {}});
   *region = reinterpret_cast<bps_region*>(id);
   return BPS_OK;
 }
@@ -257,16 +257,15 @@ int32_t Endpoint::Allocate(size_t size, bps_region** region, void** base) {
 
 void Endpoint::Unregister(bps_region* region) {
   const uint64_t id = ToId(region);
-  if (regions_.count(id) == 0) return Violation("unreg of a region that is not registered here");
+  auto region_entry = regions_.find(id);
+  if (region_entry == regions_.end()) return Violation("unreg of a region that is not registered here");
   for (auto& [number, operation] : operations_) {
     if (operation.region != id) continue;
     operation.watched = false;
     if (operation.state != OpState::kFinished) Complete(number, BPS_CANCELLED);
   }
-  for (auto& [cookie, shown] : exports_) {
-    if (shown.region == id) shown.valid = false;
-  }
-  regions_.erase(id);
+  for (const uint64_t cookie : region_entry->second.cookies) exports_.at(cookie).valid = false;
+  regions_.erase(region_entry);
 }
 
 int32_t Endpoint::ExportKey(bps_region* region, bps_peer number, void* key) {
@@ -278,6 +277,7 @@ int32_t Endpoint::ExportKey(bps_region* region, bps_peer number, void* key) {
   if (peer->second.state == PeerState::kDisconnected) return BPS_UNAVAILABLE;
   const uint64_t cookie = world_->random().Next();
   exports_.emplace(cookie, Export{ToId(region), number, true});
+  regions_.at(ToId(region)).cookies.push_back(cookie);
   std::memset(key, 0, options_.key_size);
   std::memcpy(key, &kKeyMagic, sizeof kKeyMagic);
   std::memcpy(static_cast<std::byte*>(key) + 8, &cookie, sizeof cookie);
@@ -498,8 +498,7 @@ void Endpoint::Leave(uint64_t id) {
                      target->WriteLands(from, packet, data);
                    } else {
                      bps_peer unused;
-                     const std::byte* source =
-                         target->Lookup(from, packet.cookie, packet.offset, packet.size, &unused);
+                     const std::byte* source = target->Lookup(from, packet.cookie, packet.offset, packet.size, &unused);
                      good = source != nullptr;
                      if (good) data.assign(source, source + packet.size);
                    }

@@ -7,8 +7,9 @@
 //
 //     post      accepted: a record in `operations_`, its local bytes remembered by a checksum
 //     Leave     its turn on the link: the local bytes are read (and must be what they were), a packet is under way
-//     Arrive    at the target, if that still exists, knows the sender, and the key is still good: data lands, event there
-//     Complete  the event is queued here, at Leave or after Arrive (WrittenOrder); the record goes when poll hands it out
+//     Arrive    at the target, if that still exists, knows the sender, and the key is still good: data lands, event
+//     there Complete  the event is queued here, at Leave or after Arrive (WrittenOrder); the record goes when poll
+//     hands it out
 //
 // Cancelling (a lost peer, disconnect, unreg, close) completes the record early; what had left may still arrive.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SIM_ENDPOINT_H_
@@ -91,8 +92,10 @@ class Endpoint {
     std::byte* base;
     size_t size;
     std::unique_ptr<std::byte[]> owned;  // by allocate
+    std::vector<uint64_t> cookies;       // of its keys
   };
-  // A key: good until the region is unregistered or the peer disconnected; then kept, to tell old keys from forged ones.
+  // A key: good until the region is unregistered or the peer disconnected; then kept, to tell old keys from forged
+  // ones.
   struct Export {
     uint64_t region;
     bps_peer peer;
@@ -120,11 +123,11 @@ class Endpoint {
     uint64_t user;
     std::byte* base = nullptr;  // local memory; null: the data is in `message`
     size_t size = 0;
-    uint64_t region = 0;        // 0: none
+    uint64_t region = 0;  // 0: none
     uint64_t checksum = 0;
-    bool watched = false;       // `base` must hold what it held
+    bool watched = false;  // `base` must hold what it held
     std::vector<std::byte> message;
-    uint64_t cookie = 0;        // of the remote key
+    uint64_t cookie = 0;  // of the remote key
     uint64_t offset = 0;
     uint32_t immediate = 0;
   };

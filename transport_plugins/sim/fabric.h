@@ -9,14 +9,15 @@
 //
 // Determinism.  Everything that happens is an event on one heap, ordered by time; ties are broken by the seed. The same
 //               seed and the same calls give the same run, and the same Fingerprint().
-// Nodes.        A node is a name: endpoints, listeners and streams live on one and die with it (Kill). Links between two
+// Nodes.        A node is a name: endpoints, listeners and streams live on one and die with it (Kill). Links between
+// two
 //               nodes can be slowed (SetLink) or cut (Cut, Heal): what is under way on a cut link waits.
 // Streams.      Beside the transport endpoints, nodes may talk over ordered, reliable byte streams as over TCP: that is
 //               the control plane's way.
 // Violations.   The fabric watches over the contract of abi/transport.h from outside (see README.md) and ends the run
 //               with a clear sentence when its user breaks it.
-// Lifetime.     The fabric outlives every endpoint opened on it (closing them is the user's business) and every handler.
-// Threads.      One.
+// Lifetime.     The fabric outlives every endpoint opened on it (closing them is the user's business) and every
+// handler. Threads.      One.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SIM_FABRIC_H_
 #define BYTEPS_TRANSPORT_PLUGINS_SIM_FABRIC_H_
 
@@ -79,7 +80,8 @@ class SimFabric {
   Time now() const;
   // Delivers the next event and moves the clock to it. False: nothing is going to happen any more.
   bool Step();
-  // Steps until done() (checked after each event) or nothing is left (false), or the clock would pass `deadline` (false).
+  // Steps until done() (checked after each event) or nothing is left (false), or the clock would pass `deadline`
+  // (false).
   bool RunUntil(const std::function<bool()>& done, Time deadline);
   // Runs `fn` at this time, or now if that has passed.
   void Timer(Time at, std::function<void()> fn);

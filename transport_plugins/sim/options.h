@@ -27,8 +27,8 @@ inline constexpr Time kSecond = 1'000'000'000;
 // One direction between two nodes.
 struct LinkOptions {
   Time latency = 5 * kMicrosecond;
-  Time jitter = 0;                // each transfer takes up to this much longer
-  Time reorder = 0;               // writes take up to this much longer, each on its own: they overtake writes and messages
+  Time jitter = 0;   // each transfer takes up to this much longer
+  Time reorder = 0;  // writes take up to this much longer, each on its own: they overtake writes and messages
   uint64_t bytes_per_second = 0;  // 0: unlimited
 };
 
@@ -48,15 +48,15 @@ struct EndpointOptions {
   std::string provider = "sim";
 
   // -- How it behaves --
-  double again = 0;                 // probability that a post is answered with AGAIN for no reason
-  Time first_send = 0;              // posts to a peer are answered with AGAIN until this long after the first one
+  double again = 0;     // probability that a post is answered with AGAIN for no reason
+  Time first_send = 0;  // posts to a peer are answered with AGAIN until this long after the first one
   WrittenOrder written = WrittenOrder::kBefore;
-  bool immediate_names_peer = true; // false: IMMEDIATE carries BPS_PEER_UNKNOWN
-  uint64_t bytes_per_second = 0;    // of the whole endpoint, each way; 0: unlimited
-  Time overhead = 500;              // each operation costs at least this, however small
-  bool down_needs_traffic = false;  // a dead peer is noticed only by who has something under way to it
-  bool disconnect_is_heard = true;  // the other side of a disconnect sees PEER_DOWN
-  Time fence = 10 * kMicrosecond;   // from disconnect() to DISCONNECTED
+  bool immediate_names_peer = true;  // false: IMMEDIATE carries BPS_PEER_UNKNOWN
+  uint64_t bytes_per_second = 0;     // of the whole endpoint, each way; 0: unlimited
+  Time overhead = 500;               // each operation costs at least this, however small
+  bool down_needs_traffic = false;   // a dead peer is noticed only by who has something under way to it
+  bool disconnect_is_heard = true;   // the other side of a disconnect sees PEER_DOWN
+  Time fence = 10 * kMicrosecond;    // from disconnect() to DISCONNECTED
 
   // Called whenever the endpoint should be polled: an event waits, or what was answered with AGAIN may go. Runs inside
   // the fabric: may only take note.
@@ -65,8 +65,8 @@ struct EndpointOptions {
 
 struct FabricOptions {
   uint64_t seed = 1;
-  LinkOptions link;          // of all pairs of nodes, until SetLink
-  EndpointOptions endpoint;  // what Open uses unless told otherwise
+  LinkOptions link;                // of all pairs of nodes, until SetLink
+  EndpointOptions endpoint;        // what Open uses unless told otherwise
   Time down_delay = kMillisecond;  // from the death of a node until its peers notice, plus up to the same again
   bool split_streams = true;       // bytes of a stream arrive in other pieces than they were written
   bool trace = false;              // tell every step on stderr; also by BYTEPS_SIM_TRACE=1

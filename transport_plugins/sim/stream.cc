@@ -67,7 +67,8 @@ void StreamMap::Close(StreamId stream) {
   ends_.erase(it);
   if (end.other == 0) return;
   const std::string why = end.node + " closed the connection";
-  world_->Arrive(end.node, end.other_node, Arrival(end), "closed", [this, other = end.other, why] { Closed(other, why); });
+  world_->Arrive(end.node, end.other_node, Arrival(end), "closed",
+                 [this, other = end.other, why] { Closed(other, why); });
 }
 
 void StreamMap::Closed(StreamId stream, const std::string& why) {

@@ -1,4 +1,5 @@
-// The simulated transport under the conformance suite: on a good network, and on networks as bad as the contract allows.
+// The simulated transport under the conformance suite: on a good network, and on networks as bad as the contract
+// allows.
 
 #include <memory>
 #include <string>
