@@ -1,0 +1,290 @@
+#include "core/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/landing_table.h"
+#include "core/message.h"
+#include "transport_plugins/sim/fabric.h"
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kSession = 42;
+
+// One side: an endpoint on a node of the fabric that writes down what its handler hears.
+class Side : public EndpointHandler {
+ public:
+  Side(sim::SimFabric* fabric, const std::string& node, EndpointOptions options, uint32_t member,
+       const sim::EndpointOptions& knobs)
+      : member_(member) {
+    const sim::SimTransport opened = fabric->Open(node, knobs);
+    Transport transport = Transport::Adopt(opened.table, opened.transport);
+    address = *transport.Address();
+    endpoint = std::make_unique<Endpoint>(std::move(transport), std::move(options), this, &log);
+  }
+
+  absl::Status Add(Time now, const Side& other, const std::string& nonce = "nonce") {
+    PeerSpec spec;
+    spec.session = kSession;
+    spec.epoch = 1;
+    spec.session_nonce = nonce;
+    spec.own_member = member_;
+    spec.member = other.member_;
+    spec.address = other.address;
+    spec.description = "member " + std::to_string(other.member_);
+    spec.id = other.member_;
+    spec.local_id = member_;
+    return endpoint->AddPeer(now, spec);
+  }
+
+  void OnReady(PeerId peer) override { ready.push_back(peer); }
+  void OnRecord(PeerId, wire::RecordType, std::span<const std::byte> body) override {
+    wire::RoundBody round;
+    ASSERT_TRUE(ReadStruct(body, &round));
+    rounds.push_back(round.round);
+    if (on_record) on_record();
+  }
+  void OnLanded(uint32_t immediate) override { landed.push_back(immediate); }
+  void OnWritten(PeerId, uint64_t user, int32_t code) override { written[user] = code; }
+  void OnRoom(PeerId) override { ++room; }
+  void OnPeerDown(PeerId peer, const absl::Status& why) override {
+    EXPECT_FALSE(down.contains(peer)) << "said twice";
+    down[peer] = why;
+  }
+  void OnRemoved(PeerId peer) override { removed.push_back(peer); }
+
+  void Cancel(PeerId peer, uint64_t round, size_t text = 0) {
+    wire::RoundBody body{};
+    body.round = round;
+    endpoint->Send(peer, wire::RecordType::kCancel, BytesOf(body), std::vector<std::byte>(text));
+  }
+
+  Logger log;
+  std::string address;
+  std::unique_ptr<Endpoint> endpoint;
+  std::vector<PeerId> ready, removed;
+  std::vector<uint64_t> rounds;
+  std::vector<uint32_t> landed;
+  std::map<uint64_t, int32_t> written;
+  std::map<PeerId, absl::Status> down;
+  std::function<void()> on_record;
+  int room = 0;
+
+ private:
+  uint32_t member_;
+};
+
+class EndpointTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  EndpointTest() : fabric_(Options(GetParam())) {
+    options_.session = kSession;
+    options_.hello_interval = 10 * kMillisecond;
+    options_.hello_timeout = 10 * kSecond;
+    options_.ping_interval = kSecond;
+    options_.peer_timeout = 4 * kSecond;
+    options_.token = "secret";
+    knobs_ = GetParam() == 0 ? sim::EndpointOptions{} : sim::AdverseEndpoint(fabric_.random());
+  }
+
+  static sim::FabricOptions Options(uint64_t seed) {
+    sim::FabricOptions options;
+    options.seed = sim::SeedOr(seed);
+    sim::Random random(seed);
+    if (seed != 0) options.link = sim::AdverseLink(random);
+    return options;
+  }
+
+  std::unique_ptr<Side> Make(uint32_t member) {
+    return std::make_unique<Side>(&fabric_, "node" + std::to_string(member), options_, member, knobs_);
+  }
+
+  // Polls all sides, 20 us apart, until `done` or the deadline.
+  template <typename Done>
+  bool Run(std::initializer_list<Side*> sides, Done done, Time limit = 60 * kSecond) {
+    const Time end = fabric_.now() + limit;
+    while (fabric_.now() < end) {
+      for (Side* side : sides) side->endpoint->Poll(fabric_.now());
+      if (done()) return true;
+      bool ticked = false;
+      fabric_.Timer(fabric_.now() + 20 * sim::kMicrosecond, [&ticked] { ticked = true; });
+      while (!ticked) fabric_.Step();
+    }
+    return false;
+  }
+
+  bool Connect(Side* a, Side* b) {
+    EXPECT_TRUE(a->Add(fabric_.now(), *b).ok());
+    EXPECT_TRUE(b->Add(fabric_.now(), *a).ok());
+    return Run({a, b}, [&] { return a->ready.size() == 1 && b->ready.size() == 1; });
+  }
+
+  sim::SimFabric fabric_;
+  EndpointOptions options_;
+  sim::EndpointOptions knobs_;
+};
+
+TEST_P(EndpointTest, BothSidesBecomeReadyWhoeverConnectsFirst) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(a->Add(fabric_.now(), *b).ok());
+  // The other side comes much later: HELLOs in between are lost.
+  EXPECT_FALSE(Run(
+      {a.get(), b.get()}, [&] { return !a->ready.empty(); }, 3 * kSecond));
+  ASSERT_TRUE(b->Add(fabric_.now(), *a).ok());
+  EXPECT_TRUE(Run(
+      {a.get(), b.get()}, [&] { return !a->ready.empty() && !b->ready.empty(); }, 2 * kSecond));
+  EXPECT_TRUE(a->down.empty() && b->down.empty());
+}
+
+TEST_P(EndpointTest, RecordsArriveOnceAndInOrderFarBeyondThePool) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  constexpr uint64_t kRecords = 2000;
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    a->Cancel(2, i, (i * 37) % 4000);
+    b->Cancel(1, i, (i * 53) % 4000);
+  }
+  EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return a->rounds.size() == kRecords && b->rounds.size() == kRecords; }));
+  for (uint64_t i = 0; i < kRecords; ++i) {
+    ASSERT_EQ(a->rounds[i], i);
+    ASSERT_EQ(b->rounds[i], i);
+  }
+  EXPECT_TRUE(a->down.empty() && b->down.empty());
+}
+
+TEST_P(EndpointTest, ASlowReaderHoldsTheSenderBackAndLosesNothing) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  for (uint64_t i = 0; i < 500; ++i) a->Cancel(2, i, 8000);
+  // b does not poll; the fabric would stop the run if a overran b's receive pool.
+  Run(
+      {a.get()}, [] { return false; }, 2 * kSecond);
+  EXPECT_GT(a->endpoint->Queued(2), 0u);
+  EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return b->rounds.size() == 500; }));
+}
+
+TEST_P(EndpointTest, SlotsGoBackAndForth) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  constexpr uint32_t kSlots = 4;
+  constexpr uint64_t kBytes = 4096;
+  std::vector<std::byte> window(kSlots * kBytes);
+  bps_region* region = nullptr;
+  ASSERT_TRUE(b->endpoint->transport().Reg(window.data(), window.size(), &region).ok());
+  LandingTable table;
+  const uint32_t first = *table.TakeRange(kSlots);
+  ASSERT_TRUE(b->endpoint->Lend(1, region, 0, kBytes, first, kSlots).ok());
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) == kSlots; }));
+
+  constexpr uint64_t kWrites = 300;
+  std::vector<std::byte> source(kBytes);
+  bps_region* source_region = nullptr;
+  ASSERT_TRUE(a->endpoint->transport().Reg(source.data(), source.size(), &source_region).ok());
+  for (uint64_t i = 0; i < kWrites; ++i) {
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) > 0; })) << i;
+    const RemoteSlot slot = *a->endpoint->TakeSlot(2);
+    std::memset(source.data(), static_cast<int>(i), source.size());
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] {
+      return a->endpoint->WriteSlot(2, {source_region, source.data()}, kBytes, slot, i);
+    }));
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->written.contains(i) && b->landed.size() == i + 1; }));
+    EXPECT_EQ(a->written[i], BPS_OK);
+    EXPECT_EQ(b->landed[i], slot.immediate);
+    ASSERT_TRUE(table.Valid(slot.immediate));
+    EXPECT_EQ(window[(wire::ImmediateSlot(slot.immediate) - first) * kBytes + kBytes - 1], static_cast<std::byte>(i));
+    b->endpoint->Return(1, table.Renew(slot.immediate));
+  }
+  EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) == kSlots; }));
+  a->endpoint->transport().Unreg(source_region);
+  b->endpoint->transport().Unreg(region);
+}
+
+TEST_P(EndpointTest, AnotherTokenIsRefused) {
+  auto a = Make(1);
+  options_.token = "guess";
+  auto b = Make(2);
+  ASSERT_TRUE(a->Add(fabric_.now(), *b).ok());
+  ASSERT_TRUE(b->Add(fabric_.now(), *a).ok());
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->down.contains(2); }));
+  EXPECT_EQ(a->down[2].code(), absl::StatusCode::kUnauthenticated) << a->down[2];
+  EXPECT_NE(a->down[2].message().find("member 2"), absl::string_view::npos) << a->down[2];
+  EXPECT_TRUE(a->ready.empty());
+}
+
+TEST_P(EndpointTest, AnotherSessionsNonceIsRefused) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(a->Add(fabric_.now(), *b, "nonce of this session").ok());
+  ASSERT_TRUE(b->Add(fabric_.now(), *a, "nonce of an earlier one").ok());
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->down.contains(2); }));
+  EXPECT_EQ(a->down[2].code(), absl::StatusCode::kUnauthenticated) << a->down[2];
+}
+
+TEST_P(EndpointTest, APeerThatNeverAnswersIsNamedAtTheDeadline) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(a->Add(fabric_.now(), *b).ok());
+  ASSERT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 11 * kSecond));
+  EXPECT_EQ(a->down[2].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(a->down[2].message().find("member 2"), absl::string_view::npos) << a->down[2];
+}
+
+TEST_P(EndpointTest, AnIdleLinkLivesAndASilentPeerDies) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  EXPECT_FALSE(Run(
+      {a.get(), b.get()}, [&] { return !a->down.empty() || !b->down.empty(); }, 20 * kSecond));
+  const Time stopped = fabric_.now();
+  ASSERT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 10 * kSecond));
+  EXPECT_LE(fabric_.now() - stopped, 6 * kSecond);
+  EXPECT_GE(fabric_.now() - stopped, 2 * kSecond) << a->down[2];
+  EXPECT_EQ(a->down[2].code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(EndpointTest, ADeadNodeIsToldOnce) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  fabric_.Kill("node2");
+  a->Cancel(2, 1);
+  ASSERT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 10 * kSecond));
+  a->Cancel(2, 2);
+  a->endpoint->RemovePeer(2);
+  EXPECT_TRUE(Run(
+      {a.get()}, [&] { return a->removed.size() == 1; }, kSecond));
+}
+
+TEST_P(EndpointTest, RemovalEndsWritesAndDisturbsNobodyElse) {
+  auto a = Make(1), b = Make(2), c = Make(3);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  ASSERT_TRUE(a->Add(fabric_.now(), *c).ok());
+  ASSERT_TRUE(c->Add(fabric_.now(), *a).ok());
+  ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return a->ready.size() == 2 && c->ready.size() == 1; }));
+  for (uint64_t i = 0; i < 100; ++i) {
+    a->Cancel(2, i);
+    a->Cancel(3, i);
+  }
+  a->endpoint->RemovePeer(2);
+  ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return a->removed.size() == 1 && c->rounds.size() == 100; }));
+  EXPECT_TRUE(a->down.empty());
+}
+
+TEST_P(EndpointTest, TheHandlerMayRemoveThePeerWhoseRecordItReads) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  b->on_record = [&] { b->endpoint->RemovePeer(1); };
+  for (uint64_t i = 0; i < 10; ++i) a->Cancel(2, i);
+  EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return b->removed.size() == 1; }));
+  EXPECT_EQ(b->rounds.size(), 1u);
+}
+
+// 0: a well-behaved network; the others as bad as the contract allows.
+INSTANTIATE_TEST_SUITE_P(Seeds, EndpointTest, testing::Range<uint64_t>(0, 12));
+
+}  // namespace
+}  // namespace byteps
