@@ -1,0 +1,82 @@
+// deliveries.h - results on their way to the workers.
+//
+//     Deliveries deliveries(&endpoint, inline_bytes);
+//     Result* result = deliveries.Make(std::move(block), bytes);
+//     deliveries.Add(peer, header, memory, result);       // once for each who gets it
+//     deliveries.Seal(result);                            // that was everybody
+//     deliveries.AddInline(peer, header, bytes);
+//
+// A result stays in memory until every write of it has ended: a slow worker does not lose it to the next round. It is
+// written to where the worker's PUSH said, else into a slot that the worker lent; what the transport or the worker
+// cannot take now waits, in order, for OnRoom.
+//
+// Threads: none.
+#ifndef BYTEPS_SERVER_DELIVERIES_H_
+#define BYTEPS_SERVER_DELIVERIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/endpoint.h"
+#include "core/wire.h"
+#include "server/pool.h"
+
+namespace byteps {
+
+// One reduced partition, shared by those it is written to.
+struct Result {
+  Block block;
+  uint64_t bytes = 0;
+  uint32_t users = 0;
+};
+
+class Deliveries {
+ public:
+  explicit Deliveries(Endpoint* endpoint) : endpoint_(endpoint) {}
+
+  Result* Make(Block block, uint64_t bytes);
+  void Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result);
+  void Seal(Result* result) { Release(result); }
+  // Payload (which may be empty) within the record.
+  void AddInline(PeerId peer, const wire::DataHeader& header, std::span<const std::byte> payload);
+
+  // What waits for this peer may go now.
+  void OnRoom(PeerId peer);
+  void OnWritten(uint64_t user);
+  // Takes back what waits for the peer. True if there was such a delivery and nothing of it was sent.
+  bool Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t part);
+  // Drops all that waits for the peer. What is being written ends with OnWritten.
+  void Drop(PeerId peer);
+
+  // Results in memory.
+  size_t results() const { return results_.size() - free_results_.size(); }
+  // Was memory given back since the last call?
+  bool TookBack() { return std::exchange(took_back_, false); }
+
+ private:
+  struct Delivery {
+    wire::DataHeader header;
+    wire::MemoryRef memory;
+    Result* result;
+  };
+
+  bool Post(PeerId peer, Delivery* delivery);
+  void Release(Result* result);
+
+  Endpoint* const endpoint_;
+  absl::flat_hash_map<PeerId, std::deque<Delivery>> waiting_;
+  std::vector<Result*> writes_;  // by `user` of the write
+  std::vector<uint64_t> free_writes_;
+  std::vector<std::unique_ptr<Result>> results_;
+  std::vector<Result*> free_results_;
+  bool took_back_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_DELIVERIES_H_

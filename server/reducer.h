@@ -1,0 +1,217 @@
+// reducer.h - one lane of the reduction server, as a step function: takes contributions, folds them, gives results out.
+//
+//     auto reducer = Reducer::Make(std::move(transport), options, &log);
+//     reducer->AddSession(now, epoch, own_member);          // Epoch: connects to all its workers
+//     while (reducer->Poll(now)) ...                        // until NextTimer(), or WaitFd() is readable
+//     for (const BrokenSession& broken : reducer->TakeBroken()) tell the coordinator
+//     reducer->EndSession(now, session);                    // SessionEnded, Failure: forgets it
+//
+// The data plane half of docs/protocol.md is the contract; round.h has the states of a round.
+//
+// The subtle parts:
+//
+// Arrival.   A contribution waits in the slot where it landed, and all are folded in one pass into the result when the
+//            last one is there. It is moved only when its worker runs short of slots: into the round's accumulator if
+//            it has one and it is this rank's turn, into a block of the pool, or, without memory, nowhere: dropped, and
+//            asked for again (SEND_AGAIN). So a slot never waits for other workers unless there are enough others.
+// Progress.  Rounds that everybody has announced and that lack memory stand in a queue. The first gets an accumulator,
+//            from the pool or the reserve, and is folded one contribution at a time. One accumulator, one slot per
+//            worker: with that much memory, every round completes.
+// Rounds.    Of one part at most one round gathers. A PUSH of a later round means that its sender has given the earlier
+//            one up, which then fails for everybody. Results of rounds that are over stay until they are written to
+//            everybody, however far the others are (deliveries.h).
+// Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later.
+//            Every CANCEL is answered: by ERROR, unless the result is on its way already. A worker that is lost, or
+//            sends nonsense, breaks its session and no other.
+//
+// Threads:   none; driven by one thread at a time.
+// Errors:    AddSession says RESOURCE_EXHAUSTED when the lane's memory is too small for the session's landing slots.
+#ifndef BYTEPS_SERVER_REDUCER_H_
+#define BYTEPS_SERVER_REDUCER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/control.pb.h"
+#include "core/endpoint.h"
+#include "core/log.h"
+#include "core/time.h"
+#include "core/transport.h"
+#include "core/wire.h"
+#include "server/deliveries.h"
+#include "server/part_table.h"
+#include "server/pool.h"
+#include "server/round.h"
+#include "server/windows.h"
+
+namespace byteps {
+
+struct ReducerOptions {
+  EndpointOptions endpoint;
+  uint32_t lane = 0;            // number of this lane within its server
+  std::string transport;        // its plugin's name, as in the workers' lanes
+  uint64_t memory = 0;          // bytes for landing slots, what waits, and results
+  uint64_t slot_bytes = 0;      // as in Hello
+  uint32_t slots_per_peer = 4;  // fewer where memory is short
+  uint64_t inline_bytes = 0;    // results up to this size travel inside the record
+  size_t most_idle_parts = 1 << 17;
+};
+
+// A session that cannot go on, for the coordinator.
+struct BrokenSession {
+  uint64_t session = 0;
+  uint32_t member = 0;  // who was lost; 0: nobody in particular
+  absl::Status why;
+};
+
+struct ReducerStats {
+  uint64_t rounds = 0;  // folded
+  uint64_t bytes = 0;   // of their results
+  uint64_t failed = 0;
+  uint64_t parked = 0;      // contributions that were moved out of their slots
+  uint64_t dropped = 0;     // contributions
+  uint64_t sent_again = 0;  // SEND_AGAIN
+  uint64_t open = 0;        // rounds now
+  uint64_t parts = 0;       // known
+  PoolStats pool;
+};
+
+struct ServedWorker {
+  PeerId peer = 0;  // the worker's member id
+  std::string description;
+};
+
+struct ServedSession {
+  explicit ServedSession(size_t most_idle_parts) : parts(most_idle_parts) {}
+  uint64_t id = 0;
+  uint64_t slot_bytes = 0;
+  uint32_t slots = 0;
+  std::vector<ServedWorker> workers;  // by rank
+  std::vector<uint32_t> groups;
+  PartTable parts;
+  absl::Status failure;
+  bool ending = false;
+  size_t links = 0;  // of workers that the endpoint has not removed
+};
+
+class Reducer : private EndpointHandler {
+ public:
+  static absl::StatusOr<std::unique_ptr<Reducer>> Make(Transport transport, const ReducerOptions& options, Logger* log);
+  ~Reducer() override;
+
+  // Joins the session of this membership. After an error nothing of it is left.
+  absl::Status AddSession(Time now, const control::Epoch& epoch, uint32_t own_member);
+  // Forgets the session: its workers are disconnected, then its memory is free. An unknown one is ignored.
+  void EndSession(Time now, uint64_t session);
+
+  // One round of progress. True if anything happened.
+  bool Poll(Time now);
+  Time NextTimer() const;
+  int WaitFd() { return endpoint_.WaitFd(); }
+  bool Arm() { return endpoint_.Arm(); }
+
+  // Sessions that broke since the last call.
+  std::vector<BrokenSession> TakeBroken() { return std::exchange(broken_, {}); }
+  // Sessions that are there, also those whose workers are being disconnected.
+  size_t sessions() const { return sessions_.size(); }
+
+  const bps_transport_caps& caps() const { return endpoint_.caps(); }
+  absl::StatusOr<std::string> Address() { return endpoint_.transport().Address(); }
+  ReducerStats stats() const;
+  // Sessions and open rounds, one per line.
+  std::string Describe() const;
+
+ private:
+  struct Link {
+    ServedSession* session = nullptr;
+    uint32_t rank = 0;
+  };
+
+  Reducer(Transport transport, const ReducerOptions& options, Logger* log);
+
+  void OnReady(PeerId peer) override;
+  void OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) override;
+  void OnLanded(uint32_t immediate) override;
+  void OnWritten(PeerId peer, uint64_t user, int32_t code) override;
+  void OnRoom(PeerId peer) override;
+  void OnPeerDown(PeerId peer, const absl::Status& why) override;
+  void OnRemoved(PeerId peer) override;
+
+  // Contributions.
+  void OnPush(PeerId peer, const Link& link, std::span<const std::byte> body);
+  // The round a PUSH belongs to, begun if need be; nullptr if it is past: then `why`.
+  Round* RoundOf(const Link& link, const wire::DataHeader& header, absl::Status* why);
+  void Take(Round* round, uint32_t rank, const wire::DataHeader& header, std::span<const std::byte> payload);
+  void Arrived(Round* round, uint32_t rank, const std::byte* payload);
+  void Store(Round* round, uint32_t rank, const std::byte* payload);
+  void Fold(Round* round, uint32_t rank, const std::byte* payload);
+  const std::byte* PayloadOf(const Round& round, uint32_t rank) const;
+  void Clear(Round* round, uint32_t rank, ContributionState state);
+
+  // Completion.
+  bool CompleteInOnePass(Round* round, uint32_t last_rank, const std::byte* payload);
+  void CompleteFromAccumulator(Round* round);
+  void Deliver(Round* round, Block block);
+  void DeliverInline(Round* round);
+  void Over(Round* round);
+
+  // Short of memory.
+  void Starve(Round* round);
+  void Recall(Round* round);
+  bool FeedStarved();
+  void FoldPrefix(Round* round);
+
+  // Failure.
+  void OnCancel(PeerId peer, const Link& link, std::span<const std::byte> body);
+  void Discard(const wire::DataHeader& header);
+  void Fail(Round* round, const absl::Status& why);
+  void FailMismatch(Round* round, uint32_t rank, const wire::DataHeader& header);
+  // Fails round `number` of a partition, whether or not anybody has come to it; tells `link` in any case.
+  void FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why);
+  void Violation(PeerId peer, const Link& link, const absl::Status& what);
+  void Break(ServedSession* session, uint32_t member, const absl::Status& why);
+  void SendError(PeerId peer, wire::RoundBody round, const absl::Status& why);
+  bool CheckDeadlines();
+  absl::Status Overdue(const Round& round) const;
+
+  Round* NewRound(const Link& link, Part* part, const wire::DataHeader& header);
+  void Unlist(Round* round);
+  void Close(Round* round);
+  void ForgetRounds(const ServedSession* session);
+  void Erase(uint64_t session);
+
+  const ReducerOptions options_;
+  Logger* const log_;
+  Endpoint endpoint_;
+  Pool pool_;  // behind the endpoint: regions go before the transport
+  Windows windows_;
+  Deliveries deliveries_;
+  uint64_t inline_bytes_ = 0;
+
+  absl::flat_hash_map<uint64_t, std::unique_ptr<ServedSession>> sessions_;
+  absl::flat_hash_map<PeerId, Link> links_;
+  std::vector<std::unique_ptr<Round>> rounds_;
+  std::vector<Round*> free_rounds_;
+  std::vector<Round*> open_;  // neither over nor failed
+  std::deque<Round*> starved_;
+  std::vector<const void*> inputs_;  // scratch of CompleteInOnePass
+  std::vector<uint64_t> scratch_;    // results that travel inside the record, and payloads that are not aligned
+  std::vector<uint64_t> aligned_;
+  std::vector<BrokenSession> broken_;
+  Time next_deadline_ = kNever;
+  Time now_ = 0;
+  ReducerStats stats_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_REDUCER_H_

@@ -1,0 +1,149 @@
+// round.h - one round of one partition: who has contributed what, and what has been folded.
+//
+// States of a round:
+//
+//   gathering --> starved --> recalling --> over
+//       \______________________________/
+//   gathering  contributions come in; they wait in their slots, or parked in blocks
+//   starved    everybody has announced; there is no memory for the result, or something had to be dropped
+//   recalling  has an accumulator: what was dropped is asked for again, one contribution at a time, in rank order
+//   over       folded: its result is on the way
+//   failed     (from any) everybody who has contributed was told why
+//
+// States of a contribution:
+//
+//   absent --> coming --> in slot --> folded
+//       \          \          \-----> parked --> folded
+//        \          \-------> dropped --> asked --> (coming, in slot, ...)
+//         \--> present
+//   absent     not announced
+//   coming     announced, its bytes have not landed
+//   in slot    waits where it landed
+//   parked     waits in a block
+//   dropped    was here, but there was no memory
+//   asked      dropped, and SEND_AGAIN was sent
+//   folded     in the accumulator
+//   present    takes part without a payload (broadcast, not the root; no elements)
+//
+// Whatever the way, the result is the fold of core/reduce.h over ranks [first(), last()): all of them, or a broadcast's
+// root.
+//
+// Threads: none. A Round is used again and again by the Reducer, which drives it.
+#ifndef BYTEPS_SERVER_ROUND_H_
+#define BYTEPS_SERVER_ROUND_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/reduce.h"
+#include "core/time.h"
+#include "core/wire.h"
+#include "server/pool.h"
+
+namespace byteps {
+
+struct Part;
+struct ServedSession;
+
+enum class RoundState : uint8_t { kGathering, kStarved, kRecalling, kOver, kFailed };
+enum class ContributionState : uint8_t { kAbsent, kComing, kInSlot, kParked, kDropped, kAsked, kFolded, kPresent };
+
+const char* RoundStateName(RoundState state);
+const char* ContributionStateName(ContributionState state);
+bool RoundMayMove(RoundState from, RoundState to);
+
+struct Contribution {
+  ContributionState state = ContributionState::kAbsent;
+  uint32_t immediate = 0;  // coming, in slot
+  uint64_t key = 0;        // as this worker named the tensor
+  Block block;             // parked
+  wire::MemoryRef memory;  // where the worker wants the result
+
+  // Is its payload here and not folded yet?
+  bool waiting() const { return state == ContributionState::kInSlot || state == ContributionState::kParked; }
+};
+
+class Round {
+ public:
+  // Begins a round as `header`, the first PUSH of it, describes it. `groups` must stay until End.
+  void Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header,
+             std::span<const uint32_t> groups, uint32_t workers);
+  // Forgets everything; blocks are given back.
+  void End();
+
+  RoundState state() const { return state_; }
+  // Throws std::logic_error if there is no such arrow: a defect.
+  void Move(RoundState to);
+
+  ServedSession* session() const { return session_; }
+  Part* part() const { return part_; }
+  // Of the first PUSH, with what is the sender's own taken out: the description of the round.
+  const wire::DataHeader& header() const { return header_; }
+  uint64_t number() const { return header_.round; }
+  uint64_t bytes() const { return bytes_; }
+  bool broadcast() const { return header_.operation == wire::Operation::kBroadcast; }
+
+  uint32_t workers() const { return static_cast<uint32_t>(contributions_.size()); }
+  Contribution& of(uint32_t rank) { return contributions_[rank]; }
+  const Contribution& of(uint32_t rank) const { return contributions_[rank]; }
+  void SetState(uint32_t rank, ContributionState state);
+  // How many are in this state.
+  uint32_t count(ContributionState state) const { return counts_[static_cast<size_t>(state)]; }
+  bool all_announced() const { return count(ContributionState::kAbsent) == 0; }
+
+  // The fold.
+  uint32_t first() const { return first_; }
+  uint32_t last() const { return last_; }
+  Reduction reduction() const { return reduction_; }
+  std::span<const uint32_t> groups() const { return groups_; }
+  uint64_t elements() const { return elements_; }
+  size_t accumulator_bytes() const { return AccumulationBytes(reduction_, groups_, elements_); }
+  bool has_accumulator() const { return accumulator_.has_value(); }
+  void StartAccumulator(Block memory);
+  Accumulation& accumulator() { return *accumulator_; }
+  Block TakeAccumulator();
+  // The next in rank order; last() when all are folded.
+  uint32_t next() const { return accumulator_ ? first_ + accumulator_->added() : first_; }
+  // How many contributions from next() on wait here.
+  uint32_t prefix() const;
+
+  Time opened() const { return opened_; }
+  Time deadline() const { return deadline_; }
+  void Hurry(Time deadline) { deadline_ = std::min(deadline_, deadline); }
+
+  // "round 7 of part 0 of key 0x10000 gathering: 3 absent, 1 in slot"
+  std::string Describe() const;
+
+  size_t open_index = 0;  // in the reducer's list of rounds that are neither over nor failed
+
+ private:
+  RoundState state_ = RoundState::kOver;
+  ServedSession* session_ = nullptr;
+  Part* part_ = nullptr;
+  wire::DataHeader header_{};
+  uint64_t bytes_ = 0;
+  std::vector<Contribution> contributions_;
+  uint32_t counts_[8] = {};
+  uint32_t first_ = 0;
+  uint32_t last_ = 0;
+  Reduction reduction_{};
+  std::span<const uint32_t> groups_;
+  uint64_t elements_ = 0;
+  Block memory_;  // of the accumulator
+  std::optional<Accumulation> accumulator_;
+  Time opened_ = 0;
+  Time deadline_ = kNever;
+};
+
+// "float32 sum of 10 elements (part 0 of 3)": what a PUSH asks, for errors.
+std::string DescribeRequest(const wire::DataHeader& header);
+// Do two PUSHes of one round ask the same?
+bool SameRequest(const wire::DataHeader& a, const wire::DataHeader& b);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_ROUND_H_

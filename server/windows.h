@@ -1,0 +1,93 @@
+// windows.h - the landing slots that a lane lends to its workers, and what is in them.
+//
+//     Windows windows(&endpoint, &pool);
+//     windows.Open(peer, slots, slot_bytes);                    // when the peer is ready: LEASE
+//     if (windows.Expects(peer, immediate)) ...                 // a PUSH names it
+//     if (windows.Announce(immediate, round, rank)) ...         // true: the bytes are there too
+//     if (auto use = windows.Land(immediate)) ...               // the bytes, after the PUSH
+//     windows.Return(immediate);                                // used up: RETURN
+//     windows.Abandon(immediate);                               // the same, as soon as nothing lands in it any more
+//     windows.Close(peer);                                      // behind the fence
+//
+// A slot is *held* from the moment its bytes wait in it for others until it is returned. Whoever holds more than half
+// of a worker's slots (Short) stops that worker; then bytes are moved elsewhere.
+//
+// Threads: none.
+#ifndef BYTEPS_SERVER_WINDOWS_H_
+#define BYTEPS_SERVER_WINDOWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "core/endpoint.h"
+#include "core/landing_table.h"
+#include "server/pool.h"
+
+namespace byteps {
+
+class Round;
+
+class Windows {
+ public:
+  // Whose bytes are in a slot.
+  struct Use {
+    Round* round = nullptr;
+    uint32_t rank = 0;
+  };
+
+  Windows(Endpoint* endpoint, Pool* pool) : endpoint_(endpoint), pool_(pool) {}
+
+  absl::Status Open(PeerId peer, uint32_t slots, uint64_t slot_bytes);
+  // Frees the peer's slots, whatever is in them. Rounds must not use them any more.
+  void Close(PeerId peer);
+
+  // Is this the immediate of a slot lent to `peer` that no PUSH has named yet?
+  bool Expects(PeerId peer, uint32_t immediate) const;
+  bool Announce(uint32_t immediate, Round* round, uint32_t rank);
+  // Nothing if the PUSH has not come yet, or nobody wants the bytes any more.
+  std::optional<Use> Land(uint32_t immediate);
+  std::span<std::byte> Memory(uint32_t immediate) const;
+
+  // The bytes stay where they are until Return.
+  void Hold(uint32_t immediate);
+  // Would holding one more slot leave the peer too few?
+  bool Short(PeerId peer) const;
+
+  void Return(uint32_t immediate);
+  void Abandon(uint32_t immediate);
+
+  uint64_t stale() const { return table_.stale(); }
+
+ private:
+  struct Window {
+    PeerId peer = 0;
+    uint32_t first_slot = 0;
+    uint32_t slots = 0;
+    uint64_t slot_bytes = 0;
+    uint32_t held = 0;
+    RegisteredMemory memory;
+  };
+  struct Slot {
+    Window* window = nullptr;
+    Use use;
+    bool landed = false;
+    bool held = false;
+  };
+  Slot& At(uint32_t immediate) { return slots_[wire::ImmediateSlot(immediate)]; }
+
+  Endpoint* const endpoint_;
+  Pool* const pool_;
+  LandingTable table_;
+  std::vector<Slot> slots_;
+  absl::flat_hash_map<PeerId, std::unique_ptr<Window>> windows_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_WINDOWS_H_
