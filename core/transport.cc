@@ -1,6 +1,7 @@
 #include "core/transport.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/plugin_host.h"
 #include "core/status.h"
@@ -32,11 +33,19 @@ Transport::Transport(const bps_transport_table* table, bps_transport* handle)
 absl::StatusOr<Transport> Transport::Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args) {
   bps_transport* handle = nullptr;
   bps_failure failure;
-  const int32_t code = plugin.table->open(&args, &handle, &failure);
+  int32_t code = BPS_OK;
   const std::string subject = std::string("transport \"") + plugin.info.name + "\"";
+  try {
+    code = plugin.table->open(&args, &handle, &failure);
+  } catch (const std::exception& error) {
+    return absl::InternalError(subject + " threw an exception in open: " + error.what());
+  } catch (...) {
+    return absl::InternalError(subject + " threw an exception in open");
+  }
   if (code != BPS_OK) return FailureStatus(code, failure, subject + " could not be opened");
   if (handle == nullptr) return absl::InternalError(subject + " answered open with success and no endpoint");
   Transport transport(plugin.table, handle);
+  transport.name_ = plugin.info.name;
   const bps_transport_caps& caps = transport.caps();
   if (caps.immediate_bits < 24 || caps.max_message < 16384 || caps.receive_pool < 16 || caps.max_transfer == 0 ||
       caps.key_size > BPS_TRANSPORT_MAX_KEY) {

@@ -32,6 +32,8 @@ class Transport {
 
   const bps_transport_caps& caps() const { return caps_; }
   bool Has(uint32_t capability) const { return (caps_.flags & capability) != 0; }
+  // The plugin's name; "" for an adopted one.
+  const std::string& name() const { return name_; }
   std::string provider() const { return caps_.provider == nullptr ? "" : caps_.provider; }
 
   absl::StatusOr<std::string> Address();
@@ -79,6 +81,7 @@ class Transport {
   const bps_transport_table* table_;
   std::unique_ptr<bps_transport, Closer> handle_;
   bps_transport_caps caps_{};
+  std::string name_;
 };
 
 }  // namespace byteps
