@@ -18,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "transport_plugins/libfabric/fabric_library.h"
+
 namespace byteps::fabric {
 namespace {
 
@@ -121,6 +123,7 @@ Descriptor::~Descriptor() {
 }
 
 bool Endpoint::Probe(const Provider& provider, std::string* reason) {
+  if (!LoadFabricLibrary(reason)) return false;
   const InfoPtr hints = Hints(provider);
   InfoPtr found;
   const int code = fi_getinfo(kApi, nullptr, nullptr, 0, hints.get(), Out(found));
@@ -132,6 +135,7 @@ bool Endpoint::Probe(const Provider& provider, std::string* reason) {
 
 std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const Host& host, const char* local_host,
                                          const char* device, std::string* reason) {
+  if (!LoadFabricLibrary(reason)) return nullptr;
   const InfoPtr hints = Hints(provider);
   std::string node = local_host == nullptr ? "" : local_host;
   if (provider.ip_addressed) {
@@ -250,13 +254,22 @@ uint64_t Endpoint::RandomKey() {
   return size >= sizeof key || size == 0 ? key : key & ((uint64_t{1} << (8 * size)) - 1);
 }
 
-bool Endpoint::Arm(std::chrono::nanoseconds limit) {
-  itimerspec timer{};
-  timer.it_value.tv_sec = limit.count() / 1'000'000'000;
-  timer.it_value.tv_nsec = limit.count() % 1'000'000'000;
-  timerfd_settime(timer_.get(), 0, &timer, nullptr);  // also takes back an expiry that nobody read
+bool Endpoint::Arm(Clock::time_point wake) {
+  // An alarm that comes early does no harm: it is set anew only when it is over, or would come too late.
+  if (wake < alarm_ || alarm_ <= Clock::now()) SetAlarm(wake);
   fid* objects[] = {&cq_->fid, &eq_->fid};
   return fi_trywait(fabric_.get(), objects, 2) == 0;
+}
+
+void Endpoint::SetAlarm(Clock::time_point wake) {
+  alarm_ = wake;
+  itimerspec timer{};
+  if (wake != kNever) {
+    const int64_t time = std::chrono::nanoseconds(wake.time_since_epoch()).count();
+    timer.it_value.tv_sec = time / 1'000'000'000;
+    timer.it_value.tv_nsec = time % 1'000'000'000;
+  }
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &timer, nullptr);
 }
 
 }  // namespace byteps::fabric

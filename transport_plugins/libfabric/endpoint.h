@@ -28,6 +28,9 @@
 
 namespace byteps::fabric {
 
+using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC
+inline constexpr Clock::time_point kNever = Clock::time_point::max();
+
 // A file descriptor.
 class Descriptor {
  public:
@@ -77,13 +80,13 @@ class Endpoint {
 
   // For poll(2); -1 if the provider has none.
   int wait_fd() const { return epoll_.get(); }
-  // True: nothing waits to be fetched, and wait_fd becomes readable when something comes, at the latest after `limit`
-  // (zero: no limit).
-  bool Arm(std::chrono::nanoseconds limit);
+  // True: nothing waits to be fetched, and wait_fd becomes readable when something comes, at the latest at `wake`.
+  bool Arm(Clock::time_point wake);
 
  private:
   Endpoint(const Provider& provider, InfoPtr info);
   int Build();
+  void SetAlarm(Clock::time_point wake);
   FidPtr<fid_ep> Enable(fi_info* info, int* code);
 
   const Provider& provider_;
@@ -95,6 +98,7 @@ class Endpoint {
   FidPtr<fid_cq> cq_;
   FidPtr<fid_pep> listener_;
   Descriptor epoll_, timer_;
+  Clock::time_point alarm_ = kNever;  // what the timer is set to
 };
 
 }  // namespace byteps::fabric

@@ -2,8 +2,31 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 namespace byteps::fabric {
+namespace {
+
+// A number of seconds, or of the unit behind it.
+bool ParseSeconds(const char* text, double* seconds) {
+  char* end = nullptr;
+  const double number = std::strtod(text, &end);
+  if (end == text || !std::isfinite(number) || number < 0) return false;
+  while (*end == ' ') ++end;
+  struct Unit {
+    std::string_view name;
+    double seconds;
+  };
+  constexpr Unit kUnits[] = {{"", 1}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  for (const Unit& unit : kUnits) {
+    if (unit.name != end) continue;
+    *seconds = number * unit.seconds;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 void Host::Log(int32_t level, const char* file, int32_t line, const std::string& message) const {
   if (table_->log != nullptr) table_->log(log_, level, file, line, message.c_str());
@@ -18,16 +41,12 @@ int32_t Host::FailLiteral(bps_failure* failure, int32_t code, const char* reason
 }
 
 std::chrono::nanoseconds Host::PeerTimeout() const {
-  constexpr double kDefault = 30;
+  constexpr double kDefault = 30, kMost = 1e6;
+  const char* text = table_->config == nullptr ? nullptr : table_->config(config_, "BYTEPS_PEER_TIMEOUT");
   double seconds = kDefault;
-  if (const char* text = table_->config == nullptr ? nullptr : table_->config(config_, "BYTEPS_PEER_TIMEOUT")) {
-    char* end = nullptr;
-    seconds = std::strtod(text, &end);
-    if (end == text || *end != '\0' || !std::isfinite(seconds) || seconds < 0 || seconds > 1e6) {
-      BPS_FABRIC_LOG(*this, WARNING,
-                     std::string("BYTEPS_PEER_TIMEOUT=\"") + text + "\" is no number of seconds; using 30");
-      seconds = kDefault;
-    }
+  if (text != nullptr && (!ParseSeconds(text, &seconds) || seconds > kMost)) {
+    BPS_FABRIC_LOG(*this, WARNING, "BYTEPS_PEER_TIMEOUT=\"" + std::string(text) + "\" is no time; using 30 s");
+    seconds = kDefault;
   }
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }

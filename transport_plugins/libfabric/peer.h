@@ -14,7 +14,6 @@
 
 #include <rdma/fabric.h>
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -27,8 +26,6 @@
 #include "transport_plugins/libfabric/region.h"
 
 namespace byteps::fabric {
-
-using Clock = std::chrono::steady_clock;
 
 inline constexpr uint32_t kMaxMessage = 16384;
 inline constexpr uint32_t kReceivePool = 64;

@@ -15,14 +15,13 @@ constexpr uint32_t kAddressMagic = 0x31414742;
 constexpr size_t kMaxConnectionData = 256;
 constexpr uint32_t kMaxDepth = 256;
 constexpr size_t kMaxRequests = 4096;
-// Events that are fetched ahead of the owner, per round.
-constexpr size_t kMaxEvents = 1024;
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
 // How long unreg lets a transfer that uses the memory come to its end before it cuts the connection.
 constexpr std::chrono::milliseconds kUnregPatience{200};
 // Connection events (a lost connection, a caller) are looked at every so many rounds, and after each sleep.
 constexpr uint32_t kConnectionRounds = 16;
 constexpr std::chrono::milliseconds kTimeCheckInterval{10};
+constexpr std::chrono::milliseconds kBacklogInterval{1};
 
 // In front of the provider's address.
 struct AddressHeader {
@@ -325,11 +324,11 @@ void Transport::Unreg(Region* region) {
   }
   for (Peer* peer : open) {
     BPS_FABRIC_LOG(host_, WARNING,
-                   "cut the connection to peer " + std::to_string(peer->number()) + " at " + peer->where +
-                       ": a transfer was under way in memory that is given back");
-    TakeDown(peer, BPS_CANCELLED);
-    events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), BPS_CANCELLED));
+                   "memory is given back while a transfer with peer " + std::to_string(peer->number()) + " at " +
+                       peer->where + " is under way in it");
+    Doom(peer, BPS_CANCELLED, "was cut off: its transfer would have gone on in memory that was given back");
   }
+  BuryTheDoomed();
   regions_.erase(region);
 }
 
@@ -445,7 +444,7 @@ void Transport::DrainCompletions() {
 void Transport::HandleCompletion(const fi_cq_data_entry& entry) {
   if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) return HandleImmediate(entry.data);
   auto* completion = static_cast<Completion*>(entry.op_context);
-  if (completion == nullptr) return;
+  if (completion == nullptr || completion->peer->state() == PeerState::kDown) return;
   completion->peer->progress = now_;
   if (completion->kind == Completion::Kind::kReceive) {
     return HandleReceive(static_cast<Receive*>(completion), entry.len);
@@ -558,17 +557,14 @@ void Transport::CheckTime() {
 int32_t Transport::Arm() {
   if (!events_.empty() || !doomed_.empty()) return BPS_TRANSPORT_AGAIN;
   // The sleep ends when the patience with a peer does.
-  std::chrono::nanoseconds limit{0};
-  const Clock::time_point now = Clock::now();
+  Clock::time_point wake = kNever;
   for (auto& [number, peer] : peers_) {
     if (peer->state() == PeerState::kDown || peer->busy() == 0 || peer_timeout_.count() == 0) continue;
-    const std::chrono::nanoseconds left =
-        std::max<std::chrono::nanoseconds>(peer->progress + peer_timeout_ - now, kTimeCheckInterval);
-    if (limit.count() == 0 || left < limit) limit = left;
+    wake = std::min(wake, peer->progress + peer_timeout_);
   }
   // Nothing tells when a provider that refused an operation takes it.
-  if (!backlog_.empty()) limit = std::chrono::milliseconds(1);
-  if (!endpoint_->Arm(limit)) return BPS_TRANSPORT_AGAIN;
+  if (!backlog_.empty()) wake = std::min(wake, Clock::now() + kBacklogInterval);
+  if (!endpoint_->Arm(wake)) return BPS_TRANSPORT_AGAIN;
   slept_ = true;
   return BPS_OK;
 }

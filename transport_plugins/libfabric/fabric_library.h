@@ -1,0 +1,26 @@
+// fabric_library.h - libfabric.so.1, loaded when it is first needed and not with the plugin.
+//
+//     if (!LoadFabricLibrary(&reason)) return fail(reason);     // then call fi_getinfo and so on as usual
+//
+// Two reasons. A plugin that is linked with libfabric does not load where that is not installed, and then cannot say
+// what is missing. And loading it is not harmless: Debian's libfabric brings the libraries of all its providers along,
+// of which one (libpsm_infinipath) puts handlers on SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGBUS and SIGILL (measured).
+// In a trainer's process that would take Python its KeyboardInterrupt. Here the handlers are put back.
+//
+// The functions of libfabric that are no inline calls through an object (fi_getinfo, fi_fabric, ...) are defined in
+// fabric_library.cc, hidden, and pass their arguments on.
+//
+// Threads: any.
+#ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_FABRIC_LIBRARY_H_
+#define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_FABRIC_LIBRARY_H_
+
+#include <string>
+
+namespace byteps::fabric {
+
+// Call this before anything of libfabric. False, and why, if it cannot be loaded; the answer stays the same.
+bool LoadFabricLibrary(std::string* reason);
+
+}  // namespace byteps::fabric
+
+#endif  // BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_FABRIC_LIBRARY_H_
