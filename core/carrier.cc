@@ -1,0 +1,169 @@
+#include "core/carrier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/status.h"
+
+namespace byteps {
+
+Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOptions options, CarrierSink* sink,
+                 Logger* log)
+    : index_(index), name_(std::move(name)), options_(std::move(options)), sink_(sink) {
+  EndpointHandler* handler = this;
+  endpoint_ = std::make_unique<Endpoint>(std::move(transport), options_.endpoint, handler, log);
+  caps_ = endpoint_->caps();
+  direct_ = (caps_.flags & BPS_TRANSPORT_CHEAP_REG) != 0 && caps_.alignment <= 1;
+}
+
+void Carrier::SetSlotBytes(uint64_t bytes) {
+  slot_bytes_ = bytes;
+  bounce_ = std::make_unique<BouncePool>(&endpoint_->transport(), bytes, options_.bounce_blocks);
+}
+
+Operation::Memory& Carrier::MemoryOf(Operation* operation) const {
+  if (operation->memory.size() <= index_) operation->memory.resize(index_ + 1);
+  return operation->memory[index_];
+}
+
+bool Carrier::Aligned(const void* address) const {
+  return caps_.alignment <= 1 || reinterpret_cast<uintptr_t>(address) % caps_.alignment == 0;
+}
+
+Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Status* error) {
+  const Submission& asked = partition->operation->asked;
+  std::byte* base = const_cast<std::byte*>(asked.input) + partition->first * asked.tensor->element_bytes();
+  if (Aligned(base)) {
+    if ((caps_.flags & BPS_TRANSPORT_LOCAL_ANY) != 0) {
+      payload->local = {nullptr, base};
+      return Grant::kYes;
+    }
+    if ((caps_.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
+      Region& region = MemoryOf(partition->operation).input;
+      if (!region) {
+        absl::StatusOr<Region> made =
+            Region::Make(&endpoint_->transport(), const_cast<std::byte*>(asked.input), asked.tensor->bytes());
+        if (!made.ok()) {
+          *error = made.status();
+          return Grant::kFailed;
+        }
+        region = *std::move(made);
+      }
+      payload->local = {region.get(), base};
+      return Grant::kYes;
+    }
+  }
+  if (absl::Status status = bounce_->Prepare(); !status.ok()) {
+    *error = status;
+    return Grant::kFailed;
+  }
+  payload->bounce = bounce_->Take();
+  if (!payload->bounce) return Grant::kLater;
+  std::memcpy(bounce_->data(*payload->bounce), base, partition->push_bytes);
+  payload->local = bounce_->local(*payload->bounce);
+  return Grant::kYes;
+}
+
+void Carrier::EndSource(const Payload& payload) {
+  if (payload.bounce) bounce_->Free(*payload.bounce);
+}
+
+Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error) {
+  Operation* operation = partition->operation;
+  const Submission& asked = operation->asked;
+  Region& region = MemoryOf(operation).output;
+  if (!region) {
+    absl::StatusOr<Region> made = Region::Make(&endpoint_->transport(), asked.output, asked.tensor->bytes());
+    if (!made.ok()) {
+      *error = made.status();
+      return Grant::kFailed;
+    }
+    region = *std::move(made);
+  }
+  if (!partition->result_immediate) {
+    partition->result_immediate = landing_.Take();
+    if (!partition->result_immediate) return Grant::kLater;
+    ++operation->exposed;
+  }
+  if (int32_t code = endpoint_->transport().ExportKey(region.get(), partition->peer, memory->key); code != BPS_OK) {
+    EndExposure(partition);
+    *error = MakeStatus(code, "the output cannot be exported");
+    return Grant::kFailed;
+  }
+  memory->key_size = static_cast<uint16_t>(caps_.key_size);
+  memory->offset = partition->first * asked.tensor->element_bytes();
+  memory->immediate = *partition->result_immediate;
+  return Grant::kYes;
+}
+
+void Carrier::EndExposure(Partition* partition) {
+  if (!partition->result_immediate) return;
+  landing_.Free(*partition->result_immediate);
+  partition->result_immediate.reset();
+  --partition->operation->exposed;
+}
+
+PeerId Carrier::WindowOwner(uint32_t immediate) const {
+  const uint32_t slot = wire::ImmediateSlot(immediate);
+  return slot < window_of_slot_.size() && window_of_slot_[slot] != nullptr ? window_of_slot_[slot]->peer : 0;
+}
+
+std::span<const std::byte> Carrier::WindowSlot(PeerId peer, uint32_t immediate) const {
+  if (WindowOwner(immediate) != peer) return {};
+  const uint32_t slot = wire::ImmediateSlot(immediate);
+  const Window* window = window_of_slot_[slot];
+  return {window->memory.data() + (slot - window->first_slot) * slot_bytes_, slot_bytes_};
+}
+
+void Carrier::ReturnWindowSlot(PeerId peer, uint32_t immediate) { endpoint_->Return(peer, landing_.Renew(immediate)); }
+
+absl::Status Carrier::LendWindow(PeerId peer) {
+  const uint32_t slots = options_.window_slots;
+  auto window = std::make_unique<Window>();
+  window->peer = peer;
+  window->memory = AlignedMemory(slots * slot_bytes_);
+  absl::StatusOr<Region> region = Region::Make(&endpoint_->transport(), window->memory.data(), window->memory.size());
+  if (!region.ok()) return Annotate(region.status(), "registering the memory for results");
+  window->region = *std::move(region);
+  const std::optional<uint32_t> first = landing_.TakeRange(slots);
+  if (!first) return absl::ResourceExhaustedError("too many servers for landing slots of their own");
+  window->first_slot = *first;
+  absl::Status lent = endpoint_->Lend(peer, window->region.get(), 0, slot_bytes_, *first, slots);
+  if (!lent.ok()) return lent;
+  if (window_of_slot_.size() < *first + slots) window_of_slot_.resize(*first + slots);
+  std::fill_n(window_of_slot_.begin() + *first, slots, window.get());
+  windows_.push_back(std::move(window));
+  return absl::OkStatus();
+}
+
+void Carrier::Stop() {
+  bounce_.reset();
+  window_of_slot_.clear();
+  windows_.clear();
+  endpoint_.reset();
+}
+
+void Carrier::OnReady(PeerId peer) {
+  if (!direct_) {
+    if (absl::Status status = LendWindow(peer); !status.ok()) {
+      sink_->OnPeerDown(this, peer, status);
+      return;
+    }
+  }
+  sink_->OnReady(this, peer);
+}
+
+void Carrier::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
+  sink_->OnRecord(this, peer, type, body);
+}
+
+void Carrier::OnLanded(uint32_t immediate) {
+  if (const std::optional<uint64_t> cookie = landing_.Land(immediate)) sink_->OnLanded(this, immediate, *cookie);
+}
+
+void Carrier::OnWritten(PeerId peer, uint64_t user, int32_t code) { sink_->OnWritten(this, peer, user, code); }
+void Carrier::OnRoom(PeerId peer) { sink_->OnRoom(this, peer); }
+void Carrier::OnPeerDown(PeerId peer, const absl::Status& why) { sink_->OnPeerDown(this, peer, why); }
+
+}  // namespace byteps

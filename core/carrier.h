@@ -1,0 +1,134 @@
+// carrier.h - one transport of a worker, with the memory it shows the servers and takes its payloads from.
+//
+//     Carrier carrier("tcp", std::move(transport), options, &sink, log);
+//     carrier.endpoint().AddPeer(...);
+//     carrier.Source(&partition, &payload, &error);          // where the transport may read the partition's input
+//     carrier.Expose(&partition, &header.memory, &error);    // where the server may write its result
+//
+// How a result reaches the output depends on the transport. Where registering is cheap, the output of the operation is
+// registered and each partition gets an immediate of its own: the server writes in place. Elsewhere each server lane is
+// lent a window of slots, and results are copied out of it.
+//
+// Threads: none; driven by whoever drives the engine. Callbacks of the sink run inside Poll.
+#ifndef BYTEPS_CORE_CARRIER_H_
+#define BYTEPS_CORE_CARRIER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/aligned_memory.h"
+#include "core/bounce_pool.h"
+#include "core/endpoint.h"
+#include "core/landing_table.h"
+#include "core/operation.h"
+#include "core/wire.h"
+
+namespace byteps {
+
+class Carrier;
+
+class CarrierSink {
+ public:
+  virtual ~CarrierSink() = default;
+  virtual void OnReady(Carrier* carrier, PeerId peer) = 0;
+  virtual void OnRecord(Carrier* carrier, PeerId peer, wire::RecordType type, std::span<const std::byte> body) = 0;
+  // Bytes announced with this cookie are all here.
+  virtual void OnLanded(Carrier* carrier, uint32_t immediate, uint64_t cookie) = 0;
+  virtual void OnWritten(Carrier* carrier, PeerId peer, uint64_t user, int32_t code) = 0;
+  virtual void OnRoom(Carrier* carrier, PeerId peer) = 0;
+  virtual void OnPeerDown(Carrier* carrier, PeerId peer, const absl::Status& why) = 0;
+};
+
+// Bytes on their way out, as the transport can take them.
+struct Payload {
+  bps_local local{};
+  std::optional<uint32_t> bounce;  // block of the bounce pool that holds a copy
+};
+
+struct CarrierOptions {
+  EndpointOptions endpoint;
+  uint32_t window_slots = 0;   // lent to each server lane, where a window is needed
+  uint32_t bounce_blocks = 0;  // for payloads that must be copied before they are sent
+};
+
+class Carrier : private EndpointHandler {
+ public:
+  // `index`: its place among the engine's transports (and in Operation::memory).
+  Carrier(size_t index, std::string name, Transport transport, CarrierOptions options, CarrierSink* sink, Logger* log);
+
+  const std::string& name() const { return name_; }
+  Endpoint& endpoint() { return *endpoint_; }
+  LandingTable& landing() { return landing_; }
+
+  // No payload is larger; call it before peers are added.
+  void SetSlotBytes(uint64_t bytes);
+
+  // What came of asking for memory.
+  enum class Grant { kYes, kLater, kFailed };
+
+  // Where the transport may read the partition's input from. kLater: no block of the bounce pool is free now.
+  Grant Source(Partition* partition, Payload* payload, absl::Status* error);
+  // The write from there has ended (or was never posted).
+  void EndSource(const Payload& payload);
+
+  // Are results written straight into outputs?
+  bool direct() const { return direct_; }
+  // Lets the server write the partition's result into the output. kLater: all immediates are in use.
+  Grant Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
+  // Takes that back: the result has come, or the server has said that it will not.
+  void EndExposure(Partition* partition);
+
+  // The bytes of a slot that this side lent to `peer`; empty if there is no such slot.
+  std::span<const std::byte> WindowSlot(PeerId peer, uint32_t immediate) const;
+  // Lends it again.
+  void ReturnWindowSlot(PeerId peer, uint32_t immediate);
+  PeerId WindowOwner(uint32_t immediate) const;
+
+  // Ends all input and output. Registrations of operations must have been given back.
+  void Stop();
+
+ private:
+  void OnReady(PeerId peer) override;
+  void OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) override;
+  void OnLanded(uint32_t immediate) override;
+  void OnWritten(PeerId peer, uint64_t user, int32_t code) override;
+  void OnRoom(PeerId peer) override;
+  void OnPeerDown(PeerId peer, const absl::Status& why) override;
+  void OnRemoved(PeerId) override {}
+
+  absl::Status LendWindow(PeerId peer);
+  Operation::Memory& MemoryOf(Operation* operation) const;
+  bool Aligned(const void* address) const;
+
+  struct Window {
+    PeerId peer = 0;
+    uint32_t first_slot = 0;
+    AlignedMemory memory;
+    Region region;  // behind memory: unregistered before it is freed
+  };
+
+  const size_t index_;
+  const std::string name_;
+  const CarrierOptions options_;
+  CarrierSink* const sink_;
+  std::unique_ptr<Endpoint> endpoint_;
+  bps_transport_caps caps_{};
+  bool direct_ = false;
+  uint64_t slot_bytes_ = 0;
+  LandingTable landing_;
+  std::unique_ptr<BouncePool> bounce_;
+  std::vector<std::unique_ptr<Window>> windows_;
+  std::vector<Window*> window_of_slot_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_CARRIER_H_

@@ -1,0 +1,303 @@
+#include "core/engine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/dtype.h"
+#include "core/local_stage.h"
+#include "core/status.h"
+
+namespace byteps {
+namespace {
+
+absl::Status CheckBuffer(const Tensor& tensor, const char* which, const void* address) {
+  if (tensor.bytes() == 0) return absl::OkStatus();
+  if (address == nullptr) return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": ", which, " is NULL"));
+  if (reinterpret_cast<uintptr_t>(address) % tensor.element_bytes() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", tensor.element_bytes(), " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+bool Overlap(const std::byte* a, const std::byte* b, uint64_t bytes) {
+  const auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
+  return x < y ? y - x < bytes : x - y < bytes;
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options, EngineHandler* handler, Logger* log)
+    : options_(options), handler_(handler), log_(log) {}
+
+Engine::~Engine() {
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
+}
+
+void Engine::UseLocal() {
+  StageSink* sink = this;
+  stages_.push_back(std::make_unique<LocalStage>(sink));
+}
+
+ServersStage& Engine::UseServers(Scheduler scheduler) {
+  StageSink* sink = this;
+  auto stage = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
+  servers_ = stage.get();
+  stages_.push_back(std::move(stage));
+  return *servers_;
+}
+
+absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member) {
+  auto self = std::find_if(epoch.workers().begin(), epoch.workers().end(),
+                           [&](const control::Member& candidate) { return candidate.member() == member; });
+  if (self == epoch.workers().end()) {
+    return absl::InternalError(absl::StrCat("the coordinator's list of workers lacks this one, member ", member));
+  }
+  size_ = static_cast<uint32_t>(epoch.workers_size());
+  return servers_ == nullptr ? absl::OkStatus() : servers_->Join(now, epoch, *self);
+}
+
+bool Engine::ready() const { return servers_ == nullptr || servers_->ready(); }
+std::string Engine::missing() const { return servers_ == nullptr ? "" : servers_->missing(); }
+
+std::string Engine::DescribeStages() const {
+  std::string text;
+  for (const std::unique_ptr<Stage>& stage : stages_) absl::StrAppend(&text, text.empty() ? "" : " > ", stage->name());
+  return text;
+}
+
+// ---- Submissions ----
+
+absl::Status Engine::Admit(const Submission& asked) const {
+  if (asked.tensor == nullptr) return absl::InvalidArgumentError("tensor is NULL");
+  if (asked.tensor->table() != &tensors_) return absl::InvalidArgumentError("the tensor belongs to another session");
+  const Tensor& tensor = *asked.tensor;
+  bool reads_input = true;
+  if (asked.kind == wire::Operation::kPushPull) {
+    if (asked.reduction < BPS_SUM || asked.reduction > BPS_PRODUCT) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": unknown operation ", asked.reduction));
+    }
+  } else {
+    if (asked.root < 0 || static_cast<uint32_t>(asked.root) >= size_) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": root ", asked.root,
+                                                     " is no rank of this job, which has ", size_, " workers"));
+    }
+    // On the other ranks the caller has set it to NULL or to anything.
+    reads_input = asked.input != nullptr;
+  }
+  if (reads_input) {
+    if (absl::Status status = CheckBuffer(tensor, "input", asked.input); !status.ok()) return status;
+    if (asked.input != asked.output && Overlap(asked.input, asked.output, tensor.bytes())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor.Describe(), ": input and output overlap without being equal"));
+    }
+  }
+  if (absl::Status status = CheckBuffer(tensor, "output", asked.output); !status.ok()) return status;
+  if (!tensor.name().Enter()) {
+    return Retryable(absl::AlreadyExistsError(
+        absl::StrCat("an operation on tensor \"", tensor.name().text(), "\" is still in flight on this rank")));
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Submit(Time now, Submission asked) {
+  if (!failure_.ok()) {
+    asked.tensor->name().Leave();
+    completions_.push_back({std::move(asked.request), failure_});
+    return;
+  }
+  auto owned = std::make_unique<Operation>();
+  Operation* operation = owned.get();
+  TensorName& name = asked.tensor->name();
+  operation->id = next_operation_++;
+  operation->asked = std::move(asked);
+  operation->round = name.rounds++;
+  operation->fingerprint = Fingerprint(operation->asked);
+  operation->deadline = After(now, operation->asked.timeout);
+  name.operation = operation;
+  operations_.emplace(operation->id, std::move(owned));
+  by_request_.emplace(operation->asked.request.get(), operation);
+  SetAlarm(operation, operation->deadline);
+  Tensor* tensor = operation->asked.tensor;
+  if (servers_ != nullptr && !tensor->cut) {
+    if (!tensor->refusal.ok()) {
+      End(operation, tensor->refusal);
+    } else {
+      declaring_[tensor] = operation;
+    }
+    return;
+  }
+  Begin(now, operation);
+}
+
+void Engine::Begin(Time now, Operation* operation) {
+  now_ = now;
+  operation->asked.request->Advance(RequestState::kQueued);
+  stages_[operation->stage]->Start(now, operation);
+}
+
+void Engine::Cancel(Time now, const Request* request) {
+  auto it = by_request_.find(request);
+  if (it != by_request_.end()) Abort(now, it->second, absl::CancelledError("cancelled by its caller"));
+}
+
+void Engine::CancelAll(Time now, const absl::Status& why) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, operation] : operations_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (uint64_t id : ids) {
+    if (auto it = operations_.find(id); it != operations_.end()) Abort(now, it->second.get(), why);
+  }
+}
+
+void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
+  auto it = declaring_.find(operation->asked.tensor);
+  if (it == declaring_.end() || it->second != operation) return stages_[operation->stage]->Abort(now, operation, why);
+  // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
+  declaring_.erase(it);
+  operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
+  End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
+}
+
+// ---- Declarations ----
+
+void Engine::Declare() {
+  if (servers_ == nullptr || !tensors_.HasUndeclared()) return;
+  std::vector<control::TensorSpec> specs;
+  for (const Tensor* tensor : tensors_.TakeUndeclared()) {
+    control::TensorSpec& spec = specs.emplace_back();
+    spec.set_name(tensor->name().text());
+    spec.set_dtype(tensor->dtype());
+    for (int64_t extent : tensor->shape()) spec.add_shape(extent);
+  }
+  handler_->OnDeclare(specs);
+}
+
+void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
+  if (!failure_.ok() || servers_ == nullptr) return;
+  const control::TensorSpec& spec = assignment.tensor();
+  const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
+  Tensor* tensor = tensors_.Find(spec.name(), spec.dtype(), shape);
+  if (tensor == nullptr || tensor->cut) return;  // nobody asked, or asked twice
+  if (assignment.code() != BPS_OK) {
+    tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
+  } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
+    tensor->cut = *std::move(cut);
+    servers_->Know(tensor);
+  } else {
+    tensor->refusal = Annotate(cut.status(), tensor->Describe());
+  }
+  auto waiting = declaring_.find(tensor);
+  if (waiting == declaring_.end()) return;
+  Operation* operation = waiting->second;
+  declaring_.erase(waiting);
+  if (tensor->cut) {
+    Begin(now, operation);
+  } else {
+    End(operation, tensor->refusal);
+  }
+}
+
+// ---- Progress ----
+
+bool Engine::Poll(Time now) {
+  if (!failure_.ok()) return false;
+  now_ = now;
+  Declare();
+  bool worked = false;
+  for (const std::unique_ptr<Stage>& stage : stages_) worked |= stage->Run(now);
+  worked |= CheckDeadlines(now);
+  if (!fatal_.ok() && now >= fatal_at_) {
+    const absl::Status why = fatal_;
+    Fail(now, why);
+    handler_->OnFailed(why);
+    return true;
+  }
+  return worked;
+}
+
+void Engine::SetAlarm(Operation* operation, Time at) {
+  if (at != kNever) alarms_.emplace(at, operation->id);
+}
+
+bool Engine::CheckDeadlines(Time now) {
+  bool worked = false;
+  while (!alarms_.empty() && alarms_.begin()->first <= now) {
+    auto it = operations_.find(alarms_.begin()->second);
+    alarms_.erase(alarms_.begin());
+    if (it == operations_.end()) continue;
+    Operation* operation = it->second.get();
+    if (!operation->failure.ok()) continue;
+    if (operation->pushed_any && now < After(operation->deadline, kDeadlineGrace)) {
+      SetAlarm(operation, After(operation->deadline, kDeadlineGrace));
+      continue;
+    }
+    worked = true;
+    const double seconds = static_cast<double>(operation->asked.timeout) / 1e9;
+    std::string text = absl::StrCat("not complete within ", seconds, " s");
+    if (declaring_.contains(operation->asked.tensor)) {
+      absl::StrAppend(&text, ": the coordinator has not answered its declaration");
+    } else if (servers_ != nullptr) {
+      absl::StrAppend(&text, ": no answer from ", servers_->WhoIsMissing(*operation));
+    }
+    Abort(now, operation, absl::DeadlineExceededError(text));
+  }
+  return worked;
+}
+
+Time Engine::NextTimer() const {
+  if (!failure_.ok()) return kNever;
+  if (servers_ != nullptr && tensors_.HasUndeclared()) return 0;
+  Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
+  if (!fatal_.ok()) next = std::min(next, fatal_at_);
+  for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());
+  return next;
+}
+
+// ---- Ends ----
+
+void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) {
+  if (outcome.ok() && operation->stage + 1 < stages_.size()) {
+    ++operation->stage;
+    stages_[operation->stage]->Start(now_, operation);
+    return;
+  }
+  End(operation, outcome);
+}
+
+void Engine::OnStageFatal(const absl::Status& why) {
+  if (!fatal_.ok()) return;
+  fatal_ = why;
+  fatal_at_ = After(now_, options_.fatal_grace);
+}
+
+void Engine::End(Operation* operation, const absl::Status& outcome) {
+  TensorName& name = operation->asked.tensor->name();
+  completions_.push_back({std::move(operation->asked.request), outcome});
+  by_request_.erase(completions_.back().request.get());
+  alarms_.erase({operation->deadline, operation->id});
+  alarms_.erase({After(operation->deadline, kDeadlineGrace), operation->id});
+  name.operation = nullptr;
+  operations_.erase(operation->id);
+  // Last: from here on the name may be submitted again.
+  name.Leave();
+}
+
+void Engine::Fail(Time, const absl::Status& why) {
+  if (!failure_.ok() || why.ok()) return;
+  failure_ = why;
+  // No registration outlives its transport, and no transport touches memory when this returns.
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
+  declaring_.clear();
+  std::vector<uint64_t> ids;
+  for (const auto& [id, operation] : operations_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (uint64_t id : ids) {
+    Operation* operation = operations_.at(id).get();
+    stages_[operation->stage]->Drop(operation);
+    End(operation, why);
+  }
+  alarms_.clear();
+}
+
+}  // namespace byteps

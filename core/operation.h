@@ -1,0 +1,71 @@
+// operation.h - one submission on its way through the engine: what was asked, and how far it is.
+//
+// Made by the session, owned by the engine from Engine::Submit until its request ends.
+//
+// Threads: none; belongs to whoever drives the engine.
+#ifndef BYTEPS_CORE_OPERATION_H_
+#define BYTEPS_CORE_OPERATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/endpoint.h"
+#include "core/partition.h"
+#include "core/region.h"
+#include "core/request.h"
+#include "core/tensor.h"
+#include "core/wire.h"
+
+namespace byteps {
+
+// What a caller asks.
+struct Submission {
+  Tensor* tensor = nullptr;
+  wire::Operation kind = wire::Operation::kPushPull;
+  int32_t reduction = 0;             // push_pull: BPS_SUM, ...
+  int32_t root = 0;                  // broadcast: a rank
+  const std::byte* input = nullptr;  // broadcast: of the root only
+  std::byte* output = nullptr;
+  int64_t priority = 0;
+  Time timeout = 0;  // of the whole operation, more than 0
+  std::shared_ptr<Request> request;
+};
+
+struct Operation {
+  uint64_t id = 0;  // unique within the engine, from 1
+  Submission asked;
+  uint64_t round = 0;  // of its name
+  uint64_t fingerprint = 0;
+  Time deadline = 0;
+  size_t stage = 0;  // index in the engine's list of stages
+
+  // Of the servers stage.
+  std::vector<Partition> partitions;
+  size_t home = 0;     // partitions in state home
+  size_t writes = 0;   // writes from its memory that have not ended
+  size_t exposed = 0;  // partitions whose result may still be written into the output
+  bool pushed_any = false;
+  // The registrations of input and output with each transport (in the order of the engine's transports), where needed.
+  struct Memory {
+    Region input;
+    Region output;
+  };
+  std::vector<Memory> memory;
+  absl::Status failure;  // why it is being given up
+  Time release_at = 0;   // when the servers are not waited for any longer, once given up
+};
+
+// A number that is equal on all ranks exactly if they ask the same of a tensor: data type, shape, operation, reduction
+// and root.
+uint64_t Fingerprint(const Submission& asked);
+
+// "push_pull (sum) of "w" (float32, 3), round 7", for errors.
+std::string DescribeOperation(const Operation& operation);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_OPERATION_H_

@@ -1,0 +1,671 @@
+#include "core/servers_stage.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "core/message.h"
+#include "core/status.h"
+#include "core/time.h"
+
+namespace byteps {
+namespace {
+
+// Cookies of landings: the operation's number and the part. 0: nobody's.
+constexpr int kPartBits = 24;
+
+uint64_t NameId(uint64_t key) { return key >> 16; }
+
+std::string DescribeServer(const control::Member& member) {
+  return absl::StrCat("server ", member.rank(), " (host ", member.host().name(), ", ", member.host().address(),
+                      ", pid ", member.pid(), ")");
+}
+
+}  // namespace
+
+ServersStage::ServersStage(ServersStageOptions options, Scheduler scheduler, StageSink* sink, Logger* log)
+    : options_(options), scheduler_(std::move(scheduler)), sink_(sink), log_(log) {}
+
+ServersStage::~ServersStage() { Stop(); }
+
+Carrier* ServersStage::AddCarrier(std::string name, Transport transport, CarrierOptions options) {
+  CarrierSink* sink = this;
+  carriers_.push_back(std::make_unique<Carrier>(carriers_.size(), std::move(name), std::move(transport),
+                                                std::move(options), sink, log_));
+  return carriers_.back().get();
+}
+
+// ---- Membership ----
+
+absl::Status ServersStage::Join(Time now, const control::Epoch& epoch, const control::Member& self) {
+  own_rank_ = static_cast<uint32_t>(self.rank());
+  slot_bytes_ = epoch.slot_bytes();
+  inline_bytes_ = std::min(options_.inline_bytes, slot_bytes_);
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) {
+    carrier->SetSlotBytes(slot_bytes_);
+    inline_bytes_ = std::min<uint64_t>(inline_bytes_, carrier->endpoint().MaxRecord() - sizeof(wire::DataHeader));
+  }
+  for (const control::Member& server : epoch.servers()) {
+    for (int lane = 0; lane < server.lanes_size(); ++lane) {
+      const control::Lane& at = server.lanes(lane);
+      auto carrier = std::find_if(carriers_.begin(), carriers_.end(), [&](const std::unique_ptr<Carrier>& candidate) {
+        return candidate->name() == at.transport();
+      });
+      if (carrier == carriers_.end()) {
+        return absl::FailedPreconditionError(absl::StrCat(DescribeServer(server), " is reached over the transport \"",
+                                                          at.transport(), "\", which this worker has not opened"));
+      }
+      const Place place{static_cast<uint32_t>(server.rank()), static_cast<uint32_t>(lane)};
+      PeerSpec spec;
+      spec.session = epoch.session_id();
+      spec.epoch = epoch.epoch();
+      spec.session_nonce = epoch.nonce();
+      spec.own_member = self.member();
+      spec.own_lane = 0;
+      spec.member = server.member();
+      spec.lane = place.lane;
+      spec.address = at.address();
+      spec.description = DescribeServer(server);
+      spec.local_id = self.member();
+      spec.id = PeerOf(place);
+      if (absl::Status status = (*carrier)->endpoint().AddPeer(now, spec); !status.ok()) return status;
+      Peer peer;
+      peer.id = spec.id;
+      peer.carrier = carrier->get();
+      peer.description = spec.description;
+      peer_index_[peer.id] = peers_.size();
+      budgets_.push_back({peer.id, 0, 0});
+      peers_.push_back(std::move(peer));
+    }
+  }
+  std::vector<uint32_t> ids;
+  for (const Peer& peer : peers_) ids.push_back(peer.id);
+  scheduler_.Peers(ids);
+  joined_ = true;
+  return absl::OkStatus();
+}
+
+std::string ServersStage::missing() const {
+  std::string text;
+  for (const Peer& peer : peers_) {
+    if (!peer.ready) absl::StrAppend(&text, text.empty() ? "" : ", ", peer.description);
+  }
+  return text;
+}
+
+ServersStage::Peer* ServersStage::FindPeer(PeerId id) {
+  auto it = peer_index_.find(id);
+  return it == peer_index_.end() ? nullptr : &peers_[it->second];
+}
+
+const ServersStage::Peer* ServersStage::FindPeer(PeerId id) const {
+  return const_cast<ServersStage*>(this)->FindPeer(id);
+}
+
+std::string ServersStage::DescribePeer(PeerId id) const {
+  const Peer* peer = FindPeer(id);
+  return peer == nullptr ? absl::StrCat("peer ", id) : peer->description;
+}
+
+void ServersStage::OnReady(Carrier*, PeerId id) {
+  Peer* peer = FindPeer(id);
+  if (peer == nullptr || peer->ready) return;
+  peer->ready = true;
+  ++ready_peers_;
+  pump_ = true;
+}
+
+void ServersStage::OnPeerDown(Carrier*, PeerId, const absl::Status& why) { Fatal(why); }
+
+void ServersStage::Fatal(const absl::Status& why) { sink_->OnStageFatal(why); }
+
+void ServersStage::Know(Tensor* tensor) {
+  names_[NameId(tensor->cut->key())] = &tensor->name();
+  for (const Tensor::Owed& owed : std::exchange(tensor->owed, {})) {
+    for (uint32_t part = 0; part < tensor->cut->parts(); ++part) {
+      SendCancel(*tensor, owed.round, owed.fingerprint, part, owed.why);
+    }
+  }
+}
+
+// ---- Sending ----
+
+void ServersStage::Start(Time now, Operation* operation) {
+  now_ = now;
+  const Submission& asked = operation->asked;
+  const Cut& cut = *asked.tensor->cut;
+  const bool root = asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank_;
+  operations_[operation->id] = operation;
+  operation->partitions.resize(cut.parts());
+  for (uint32_t part = 0; part < cut.parts(); ++part) {
+    if (!peer_index_.contains(PeerOf(cut.place(part)))) {
+      Fatal(absl::InternalError(absl::StrCat("the coordinator placed part ", part, " of ", asked.tensor->Describe(),
+                                             " on lane ", cut.place(part).lane, " of server ", cut.place(part).server,
+                                             ", which is not a member")));
+      return;
+    }
+    Partition& partition = operation->partitions[part];
+    partition.operation = operation;
+    partition.part = part;
+    partition.peer = PeerOf(cut.place(part));
+    partition.first = cut.first(part);
+    partition.elements = cut.count(part);
+    const uint64_t bytes = partition.elements * asked.tensor->element_bytes();
+    partition.push_bytes = asked.kind == wire::Operation::kPushPull || root ? bytes : 0;
+    partition.result_bytes = root ? 0 : bytes;
+  }
+  for (Partition& partition : operation->partitions) Enqueue(&partition);
+}
+
+void ServersStage::Enqueue(Partition* partition) {
+  const Submission& asked = partition->operation->asked;
+  partition->Move(PartitionState::kQueued);
+  partition->task = next_task_++;
+  partition->sent = false;
+  bps_task task{};
+  task.struct_size = sizeof task;
+  task.id = partition->task;
+  task.tensor = asked.tensor->cut->key();
+  task.bytes = partition->push_bytes;
+  task.priority = asked.priority;
+  task.order = asked.tensor->name().order();
+  task.part = partition->part;
+  task.peer = partition->peer;
+  tasks_[partition->task] = partition;
+  ++queued_;
+  pump_ = true;
+  scheduler_.Enqueue(now_, task);
+}
+
+// What the peer can take now: anything while there is a slot, small payloads otherwise, and nothing while its outbox is
+// full or something chosen before still waits.
+void ServersStage::UpdateBudget(size_t index) {
+  Peer& peer = peers_[index];
+  bps_budget& budget = budgets_[index];
+  Endpoint& endpoint = peer.carrier->endpoint();
+  budget.tasks = peer.ready && peer.held.empty() && endpoint.Queued(peer.id) < options_.outbox_bytes ? 1 : 0;
+  budget.bytes = endpoint.FreeSlots(peer.id) > 0 ? slot_bytes_ : inline_bytes_;
+}
+
+bool ServersStage::Pump() {
+  if (!pump_) return false;
+  pump_ = false;
+  if (queued_ == 0 && held_ == 0) return false;
+  bool worked = false;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    while (!peer.held.empty()) {
+      Partition* partition = peer.held.front();
+      absl::Status error;
+      if (!Post(partition, &peer, &error) && error.ok()) break;
+      if (!error.ok()) {
+        GiveUp(partition->operation, error, true);  // takes it off the list
+      } else {
+        peer.held.pop_front();
+        --held_;
+      }
+      worked = true;
+    }
+    UpdateBudget(i);
+  }
+  while (queued_ > 0 && !stopped_) {
+    absl::StatusOr<std::optional<bps_task>> next = scheduler_.Next(now_, budgets_);
+    if (!next.ok()) {
+      Fatal(next.status());
+      return worked;
+    }
+    if (!next->has_value()) break;
+    worked = true;
+    --queued_;
+    Partition* partition = tasks_.at((*next)->id);
+    const size_t index = peer_index_.at(partition->peer);
+    absl::Status error;
+    if (!Post(partition, &peers_[index], &error)) {
+      partition->Move(PartitionState::kHeld);
+      peers_[index].held.push_back(partition);
+      ++held_;
+      if (!error.ok()) GiveUp(partition->operation, error, true);
+    }
+    UpdateBudget(index);
+  }
+  return worked;
+}
+
+wire::DataHeader ServersStage::HeaderOf(const Partition& partition) const {
+  const Operation& operation = *partition.operation;
+  const Submission& asked = operation.asked;
+  wire::DataHeader header{};
+  header.key = asked.tensor->cut->key();
+  header.fingerprint = operation.fingerprint;
+  header.round = operation.round;
+  header.offset = partition.first;
+  header.elements = partition.elements;
+  header.payload_bytes = partition.push_bytes;
+  header.part = partition.part;
+  header.parts = asked.tensor->cut->parts();
+  header.rank = own_rank_;
+  header.dtype = asked.tensor->dtype();
+  header.wire_dtype = asked.tensor->dtype();
+  header.root = asked.kind == wire::Operation::kBroadcast ? asked.root : 0;
+  const Time patience = std::max<Time>(operation.deadline - now_, 0) / kMillisecond;
+  header.timeout_ms = static_cast<uint32_t>(std::clamp<Time>(patience, 1, std::numeric_limits<uint32_t>::max()));
+  header.operation = asked.kind;
+  header.reduction = static_cast<uint8_t>(asked.reduction);
+  return header;
+}
+
+bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
+  Operation* operation = partition->operation;
+  Carrier* carrier = peer->carrier;
+  wire::DataHeader header = HeaderOf(*partition);
+  if (partition->result_bytes > inline_bytes_ && carrier->direct()) {
+    switch (carrier->Expose(partition, &header.memory, error)) {
+      case Carrier::Grant::kYes:
+        break;
+      case Carrier::Grant::kLater:
+      case Carrier::Grant::kFailed:
+        return false;
+    }
+  }
+  if (partition->push_bytes > inline_bytes_) {
+    if (!PostPayload(partition, peer, &header, error)) return false;
+  } else {
+    const std::byte* bytes = operation->asked.input + partition->first * operation->asked.tensor->element_bytes();
+    PostInline(partition, peer, header, {bytes, partition->push_bytes});
+  }
+  operation->pushed_any = true;
+  operation->asked.request->Advance(RequestState::kActive);
+  return true;
+}
+
+bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error) {
+  Endpoint& endpoint = peer->carrier->endpoint();
+  const std::optional<RemoteSlot> slot = endpoint.TakeSlot(peer->id);
+  if (!slot) return false;
+  Payload payload;
+  if (slot->bytes < partition->push_bytes) {
+    *error = absl::InternalError(absl::StrCat("a partition of ", partition->push_bytes, " bytes is too large for the ",
+                                              slot->bytes, " byte slots of ", peer->description));
+  }
+  if (!error->ok() || peer->carrier->Source(partition, &payload, error) != Carrier::Grant::kYes) {
+    endpoint.GiveBack(peer->id, *slot);
+    return false;
+  }
+  if (!endpoint.WriteSlot(peer->id, payload.local, partition->push_bytes, *slot, partition->task)) {
+    peer->carrier->EndSource(payload);
+    endpoint.GiveBack(peer->id, *slot);
+    return false;
+  }
+  writes_[partition->task] = {partition, payload};
+  ++partition->operation->writes;
+  partition->Move(PartitionState::kPosted);
+  header->way = wire::PayloadWay::kLanded;
+  header->immediate = slot->immediate;
+  Send(peer, wire::RecordType::kPush, BytesOf(*header));
+  return true;
+}
+
+void ServersStage::PostInline(Partition* partition, Peer* peer, const wire::DataHeader& header,
+                              std::span<const std::byte> payload) {
+  wire::DataHeader with_way = header;
+  with_way.way = payload.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
+  partition->Move(PartitionState::kPosted);
+  Send(peer, wire::RecordType::kPush, BytesOf(with_way), payload);
+  peer->leaving.emplace_back(peer->queued_bytes, partition->task);
+}
+
+void ServersStage::Send(Peer* peer, wire::RecordType type, std::span<const std::byte> fixed,
+                        std::span<const std::byte> payload) {
+  peer->queued_bytes += RecordSize(fixed.size(), payload.size());
+  peer->carrier->endpoint().Send(peer->id, type, fixed, payload);
+}
+
+void ServersStage::SendCancel(const Tensor& tensor, uint64_t round, uint64_t fingerprint, uint32_t part,
+                              const absl::Status& why) {
+  Peer* peer = FindPeer(PeerOf(tensor.cut->place(part)));
+  if (peer == nullptr) return;
+  // Enough for a reason; the whole story is told where it happened.
+  const absl::string_view text = why.message().substr(0, 512);
+  wire::RoundBody body{};
+  body.key = tensor.cut->key();
+  body.fingerprint = fingerprint;
+  body.round = round;
+  body.part = part;
+  body.rank = own_rank_;
+  body.code = StatusCode(why);
+  body.text = static_cast<uint32_t>(text.size());
+  Send(peer, wire::RecordType::kCancel, BytesOf(body), std::as_bytes(std::span<const char>(text.data(), text.size())));
+}
+
+// The partition's bytes have left: the scheduler's credit returns.
+void ServersStage::Left(Partition* partition) {
+  if (!partition->sent) {
+    partition->sent = true;
+    scheduler_.Sent(now_, partition->task);
+  }
+  if (partition->state() == PartitionState::kPosted) partition->Move(PartitionState::kPushed);
+  pump_ = true;
+}
+
+// An inline record has left when what still waits in the outbox is no more than what was queued behind it. (Records of
+// the endpoint itself wait there too: then this is known a little later.)
+bool ServersStage::SettleOutboxes() {
+  bool worked = false;
+  for (Peer& peer : peers_) {
+    if (peer.leaving.empty()) continue;
+    const size_t waiting = peer.carrier->endpoint().Queued(peer.id);
+    while (!peer.leaving.empty() && peer.queued_bytes - peer.leaving.front().first >= waiting) {
+      auto task = tasks_.find(peer.leaving.front().second);
+      peer.leaving.pop_front();
+      worked = true;
+      if (task != tasks_.end()) Left(task->second);
+    }
+  }
+  return worked;
+}
+
+void ServersStage::EndTask(Partition* partition, int32_t code) {
+  if (partition->task == 0) return;
+  if (partition->state() == PartitionState::kQueued) {
+    scheduler_.Withdraw(partition->task);
+    --queued_;
+  } else {
+    scheduler_.Complete(now_, partition->task, code);
+  }
+  tasks_.erase(partition->task);
+  partition->task = 0;
+}
+
+void ServersStage::OnWritten(Carrier* carrier, PeerId id, uint64_t user, int32_t code) {
+  auto it = writes_.find(user);
+  if (it == writes_.end()) return;
+  const Write write = it->second;
+  writes_.erase(it);
+  carrier->EndSource(write.payload);
+  Partition* partition = write.partition;
+  Operation* operation = partition->operation;
+  --operation->writes;
+  pump_ = true;
+  if (partition->task == user) Left(partition);
+  // A lost peer fails its writes too; what matters then is said by OnPeerDown.
+  if (code != BPS_OK && code != BPS_UNAVAILABLE && code != BPS_CANCELLED && operation->failure.ok()) {
+    GiveUp(operation,
+           MakeStatus(code, absl::StrCat("writing part ", partition->part, " to ", DescribePeer(id), " failed")), true);
+    return;
+  }
+  MaybeLeave(operation);
+}
+
+void ServersStage::OnRoom(Carrier*, PeerId) { pump_ = true; }
+
+// ---- Receiving ----
+
+uint64_t ServersStage::CookieOf(const Partition& partition) const {
+  return partition.operation->id << kPartBits | partition.part;
+}
+
+Partition* ServersStage::FindCookie(uint64_t cookie) const {
+  auto it = operations_.find(cookie >> kPartBits);
+  if (it == operations_.end()) return nullptr;
+  return &it->second->partitions[cookie & ((uint64_t{1} << kPartBits) - 1)];
+}
+
+// The partition that awaits an answer from this peer in this round; nullptr if it is over.
+Partition* ServersStage::Find(PeerId peer, uint64_t key, uint64_t round, uint32_t part) const {
+  auto it = names_.find(NameId(key));
+  if (it == names_.end()) return nullptr;
+  Operation* operation = it->second->operation;
+  if (operation == nullptr || operation->round != round || part >= operation->partitions.size()) return nullptr;
+  Partition* partition = &operation->partitions[part];
+  return partition->peer == peer && partition->away() ? partition : nullptr;
+}
+
+void ServersStage::OnRecord(Carrier* carrier, PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
+  switch (type) {
+    case wire::RecordType::kResult:
+      return OnResult(carrier, peer, body);
+    case wire::RecordType::kError:
+    case wire::RecordType::kSendAgain:
+      return OnRound(peer, type, body);
+    default:
+      // Reserved for later versions, which ask only members that know them.
+      BPS_LOG(*log_, kWarning) << DescribePeer(peer) << " sent a record of type " << static_cast<int>(type)
+                               << ", which a worker does not take";
+  }
+}
+
+void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::byte> body) {
+  wire::DataHeader header;
+  if (!ReadStruct(body, &header))
+    return Fatal(absl::InternalError(DescribePeer(peer) + " sent a RESULT that is cut off"));
+  Partition* partition = Find(peer, header.key, header.round, header.part);
+  if (partition == nullptr) return OnStray(carrier, peer, header);
+  Operation* operation = partition->operation;
+  const uint64_t bytes = header.way == wire::PayloadWay::kNone ? 0 : partition->result_bytes;
+  const bool sensible = header.key == operation->asked.tensor->cut->key() && header.offset == partition->first &&
+                        header.elements == partition->elements && header.payload_bytes == bytes && header.codec == 0;
+  switch (sensible ? header.way : wire::PayloadWay::kInPlace) {
+    case wire::PayloadWay::kNone:
+      if (partition->result_bytes != 0) break;
+      return Home(partition);
+    case wire::PayloadWay::kInline: {
+      const std::span<const std::byte> payload = body.subspan(sizeof header);
+      if (payload.size() < bytes) break;
+      if (operation->failure.ok() && bytes != 0) {
+        std::memcpy(operation->asked.output + partition->first * operation->asked.tensor->element_bytes(),
+                    payload.data(), bytes);
+      }
+      return Home(partition);
+    }
+    case wire::PayloadWay::kLanded: {
+      const bool own = partition->result_immediate == header.immediate;
+      if (!own && carrier->WindowSlot(peer, header.immediate).size() < bytes) break;
+      if (!carrier->landing().Expects(header.immediate)) break;
+      if (carrier->landing().Announce(header.immediate, CookieOf(*partition))) {
+        Landed(carrier, peer, header.immediate, partition);
+      }
+      return;
+    }
+    case wire::PayloadWay::kInPlace:
+      break;
+  }
+  Fatal(absl::InternalError(absl::StrCat(DescribePeer(peer), " sent a RESULT that makes no sense, for part ",
+                                         header.part, " of ", DescribeOperation(*operation))));
+}
+
+// A RESULT for a round that this worker has given up: what it fills is lent again.
+void ServersStage::OnStray(Carrier* carrier, PeerId peer, const wire::DataHeader& header) {
+  if (header.way != wire::PayloadWay::kLanded) return;
+  if (carrier->WindowOwner(header.immediate) != peer || !carrier->landing().Expects(header.immediate)) return;
+  if (carrier->landing().Announce(header.immediate, 0)) carrier->ReturnWindowSlot(peer, header.immediate);
+}
+
+void ServersStage::OnLanded(Carrier* carrier, uint32_t immediate, uint64_t cookie) {
+  const PeerId owner = carrier->WindowOwner(immediate);
+  Partition* partition = FindCookie(cookie);
+  if (partition != nullptr && !partition->away()) partition = nullptr;
+  if (owner != 0 || partition != nullptr) Landed(carrier, owner, immediate, partition);
+}
+
+// Record and bytes are both here. `partition` is nullptr if nobody wants them any more.
+void ServersStage::Landed(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition) {
+  if (carrier->WindowOwner(immediate) != 0) {
+    if (partition != nullptr && partition->operation->failure.ok()) {
+      const Submission& asked = partition->operation->asked;
+      std::memcpy(asked.output + partition->first * asked.tensor->element_bytes(),
+                  carrier->WindowSlot(peer, immediate).data(), partition->result_bytes);
+    }
+    carrier->ReturnWindowSlot(peer, immediate);
+  }
+  if (partition != nullptr) Home(partition);
+}
+
+void ServersStage::OnRound(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
+  wire::RoundBody round;
+  if (!ReadStruct(body, &round) || round.text > body.size() - sizeof round) {
+    return Fatal(absl::InternalError(DescribePeer(peer) + " sent a record that is cut off"));
+  }
+  Partition* partition = Find(peer, round.key, round.round, round.part);
+  if (partition == nullptr) return;
+  Operation* operation = partition->operation;
+  if (type == wire::RecordType::kSendAgain) {
+    if (!operation->failure.ok()) return;
+    EndTask(partition, BPS_OK);
+    Enqueue(partition);
+    return;
+  }
+  const std::string_view text(reinterpret_cast<const char*>(body.data() + sizeof round), round.text);
+  const absl::Status why = MakeStatus(round.code == BPS_OK ? BPS_INTERNAL : round.code, text);
+  // The server has nothing of this partition any more, nor will it write its result.
+  if (operation->failure.ok()) {
+    Lost(partition);
+    GiveUp(operation, why, false);
+  } else {
+    Lost(partition);
+    MaybeLeave(operation);
+  }
+}
+
+// ---- Ending ----
+
+void ServersStage::Abort(Time now, Operation* operation, const absl::Status& why) {
+  now_ = now;
+  GiveUp(operation, why, true);
+}
+
+// `tell_everyone`: also the servers of partitions that have not left, because the cause is here and the other ranks
+// would wait for them.
+void ServersStage::GiveUp(Operation* operation, const absl::Status& why, bool tell_everyone) {
+  if (!operation->failure.ok()) return;
+  operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
+  operation->release_at = now_ + options_.release_grace;
+  for (Partition& partition : operation->partitions) {
+    const PartitionState state = partition.state();
+    if (state == PartitionState::kHome || state == PartitionState::kFailed) continue;
+    if (partition.away() || tell_everyone) {
+      SendCancel(*operation->asked.tensor, operation->round, operation->fingerprint, partition.part, why);
+    }
+    EndTask(&partition, StatusCode(why));
+    if (state == PartitionState::kHeld) {
+      std::erase(FindPeer(partition.peer)->held, &partition);
+      --held_;
+    }
+    // What the server may still write to stays as it is until the server says that it will not.
+    if (!partition.away() || !partition.result_immediate) Lost(&partition);
+  }
+  pump_ = true;
+  releasing_.push_back(operation);
+  MaybeLeave(operation);
+}
+
+void ServersStage::Home(Partition* partition) {
+  Operation* operation = partition->operation;
+  if (!operation->failure.ok()) {
+    Lost(partition);
+    MaybeLeave(operation);
+    return;
+  }
+  EndTask(partition, BPS_OK);
+  FindPeer(partition->peer)->carrier->EndExposure(partition);
+  partition->Move(PartitionState::kHome);
+  ++operation->home;
+  pump_ = true;
+  MaybeLeave(operation);
+}
+
+// The partition is over without a result.
+void ServersStage::Lost(Partition* partition) {
+  EndTask(partition, BPS_ABORTED);
+  FindPeer(partition->peer)->carrier->EndExposure(partition);
+  partition->Move(PartitionState::kFailed);
+}
+
+// An operation leaves when all is home or given up, and nothing uses its memory.
+void ServersStage::MaybeLeave(Operation* operation) {
+  if (operation->writes != 0) return;
+  if (operation->failure.ok() ? operation->home == operation->partitions.size() : operation->exposed == 0) {
+    Leave(operation);
+  }
+}
+
+void ServersStage::Leave(Operation* operation) {
+  const absl::Status outcome = operation->failure;
+  const Submission& asked = operation->asked;
+  if (outcome.ok() && asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank_ &&
+      asked.output != asked.input && asked.tensor->bytes() != 0) {
+    std::memcpy(asked.output, asked.input, asked.tensor->bytes());
+  }
+  Drop(operation);
+  sink_->OnStageDone(operation, outcome);
+}
+
+void ServersStage::Drop(Operation* operation) {
+  operation->memory.clear();
+  operations_.erase(operation->id);
+  std::erase(releasing_, operation);
+}
+
+void ServersStage::Stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  for (auto& [id, operation] : operations_) operation->memory.clear();
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->Stop();
+  writes_.clear();
+  queued_ = held_ = 0;
+}
+
+// ---- Progress ----
+
+bool ServersStage::Run(Time now) {
+  if (stopped_) return false;
+  now_ = now;
+  bool worked = Pump();
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) worked |= carrier->endpoint().Poll(now);
+  worked |= SettleOutboxes();
+  if (Pump()) {
+    // What has just become possible leaves at once.
+    for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->endpoint().Poll(now);
+    SettleOutboxes();
+    worked = true;
+  }
+  for (size_t i = 0; i < releasing_.size();) {
+    Operation* operation = releasing_[i];
+    // Without the registration no server can reach the output any more. (Writes of ours end by themselves.)
+    if (now >= operation->release_at && operation->exposed != 0) {
+      operation->memory.clear();
+      for (Partition& partition : operation->partitions) {
+        if (partition.away()) Lost(&partition);
+      }
+      operation->release_at = kNever;
+    }
+    MaybeLeave(operation);
+    if (i < releasing_.size() && releasing_[i] == operation) ++i;
+  }
+  return worked;
+}
+
+Time ServersStage::NextTimer() const {
+  if (stopped_) return kNever;
+  if (pump_ && (queued_ > 0 || held_ > 0)) return now_;
+  Time next = kNever;
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) next = std::min(next, carrier->endpoint().NextTimer());
+  if (queued_ > 0) next = std::min(next, scheduler_.WakeAt(now_));
+  for (const Operation* operation : releasing_) next = std::min(next, operation->release_at);
+  return next;
+}
+
+std::string ServersStage::WhoIsMissing(const Operation& operation) const {
+  std::vector<PeerId> seen;
+  std::string text;
+  for (const Partition& partition : operation.partitions) {
+    if (partition.state() == PartitionState::kHome || std::count(seen.begin(), seen.end(), partition.peer) != 0)
+      continue;
+    seen.push_back(partition.peer);
+    absl::StrAppend(&text, text.empty() ? "" : "; ", DescribePeer(partition.peer), ": part ", partition.part, " is ",
+                    PartitionStateName(partition.state()));
+  }
+  return text;
+}
+
+}  // namespace byteps

@@ -1,0 +1,170 @@
+// servers_stage.h - the step that crosses the network: partitions go to the servers, results come back.
+//
+//     ServersStage stage(options, std::move(scheduler), &sink, log);
+//     Carrier* tcp = stage.AddCarrier("tcp", std::move(transport), carrier_options);
+//     stage.Join(now, epoch, own_member);             // connects to all lanes of all servers
+//     stage.Know(tensor);                             // its cut has come
+//     stage.Start(now, operation);
+//
+// The way of a partition (states in core/partition.h): it is enqueued with the scheduler plugin; when the plugin picks
+// it, the payload is put into the PUSH record (small), or written into a slot that the server lent, with the record
+// beside it; the RESULT brings or announces the bytes, and the partition is home. docs/protocol.md has the details, and
+// this class is the worker's side of its data plane.
+//
+// Giving up. Aborting an operation withdraws what has not left and sends CANCEL for the rest. The operation leaves this
+// stage when nothing touches its memory: its writes have ended, and the server of each partition whose result may be
+// written straight into the output has said ERROR (or the result came). A server that does not say so within a grace
+// period loses its access: the output is unregistered.
+//
+// Threads: none; driven by whoever drives the engine.
+#ifndef BYTEPS_CORE_SERVERS_STAGE_H_
+#define BYTEPS_CORE_SERVERS_STAGE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "core/carrier.h"
+#include "core/control.pb.h"
+#include "core/log.h"
+#include "core/scheduler.h"
+#include "core/stage.h"
+
+namespace byteps {
+
+struct ServersStageOptions {
+  uint64_t inline_bytes = 0;  // payloads up to here travel inside the record
+  uint64_t outbox_bytes = 0;  // more is not queued for one server: what waits there cannot be overtaken
+  Time release_grace = 0;     // how long the servers are waited for after an operation was given up
+};
+
+class ServersStage : public Stage, private CarrierSink {
+ public:
+  ServersStage(ServersStageOptions options, Scheduler scheduler, StageSink* sink, Logger* log);
+  ~ServersStage() override;
+
+  // Before Join.
+  Carrier* AddCarrier(std::string name, Transport transport, CarrierOptions options);
+  const std::vector<std::unique_ptr<Carrier>>& carriers() const { return carriers_; }
+
+  // Learns the membership and connects to all lanes of all servers.
+  absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self);
+  // Are all links ready? Until then `missing()` names who is awaited.
+  bool ready() const { return joined_ && ready_peers_ == peers_.size(); }
+  std::string missing() const;
+
+  // The coordinator has assigned `tensor`: its key may now appear in records. Tells the servers of the rounds that were
+  // given up before.
+  void Know(Tensor* tensor);
+
+  // Servers that have not answered an operation, for the error of its deadline.
+  std::string WhoIsMissing(const Operation& operation) const;
+
+  const char* name() const override { return "servers"; }
+  void Start(Time now, Operation* operation) override;
+  void Abort(Time now, Operation* operation, const absl::Status& why) override;
+  void Drop(Operation* operation) override;
+  void Stop() override;
+  bool Run(Time now) override;
+  Time NextTimer() const override;
+
+ private:
+  // One server lane.
+  struct Peer {
+    PeerId id = 0;
+    Carrier* carrier = nullptr;
+    std::string description;
+    bool ready = false;
+    std::deque<Partition*> held;  // chosen by the scheduler, not yet taken by the transport
+    // Inline records in the outbox: after how many bytes of ours each ends, and its task.
+    std::deque<std::pair<uint64_t, uint64_t>> leaving;
+    uint64_t queued_bytes = 0;  // of ours, ever
+  };
+
+  // A write that has not ended.
+  struct Write {
+    Partition* partition;
+    Payload payload;
+  };
+
+  // CarrierSink.
+  void OnReady(Carrier* carrier, PeerId peer) override;
+  void OnRecord(Carrier* carrier, PeerId peer, wire::RecordType type, std::span<const std::byte> body) override;
+  void OnLanded(Carrier* carrier, uint32_t immediate, uint64_t cookie) override;
+  void OnWritten(Carrier* carrier, PeerId peer, uint64_t user, int32_t code) override;
+  void OnRoom(Carrier* carrier, PeerId peer) override;
+  void OnPeerDown(Carrier* carrier, PeerId peer, const absl::Status& why) override;
+
+  // Sending.
+  void Enqueue(Partition* partition);
+  bool Pump();
+  void UpdateBudget(size_t index);
+  // True: posted. False: later; or with an error, never.
+  bool Post(Partition* partition, Peer* peer, absl::Status* error);
+  bool PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
+  void PostInline(Partition* partition, Peer* peer, const wire::DataHeader& header, std::span<const std::byte> payload);
+  void Send(Peer* peer, wire::RecordType type, std::span<const std::byte> fixed,
+            std::span<const std::byte> payload = {});
+  void SendCancel(const Tensor& tensor, uint64_t round, uint64_t fingerprint, uint32_t part, const absl::Status& why);
+  wire::DataHeader HeaderOf(const Partition& partition) const;
+  void Left(Partition* partition);
+  bool SettleOutboxes();
+  void EndTask(Partition* partition, int32_t code);
+
+  // Receiving.
+  void OnResult(Carrier* carrier, PeerId peer, std::span<const std::byte> body);
+  void OnRound(PeerId peer, wire::RecordType type, std::span<const std::byte> body);
+  void OnStray(Carrier* carrier, PeerId peer, const wire::DataHeader& header);
+  void Landed(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition);
+  Partition* Find(PeerId peer, uint64_t key, uint64_t round, uint32_t part) const;
+  uint64_t CookieOf(const Partition& partition) const;
+  Partition* FindCookie(uint64_t cookie) const;
+
+  // Ending.
+  void GiveUp(Operation* operation, const absl::Status& why, bool tell_everyone);
+  void Home(Partition* partition);
+  void Lost(Partition* partition);
+  void MaybeLeave(Operation* operation);
+  void Leave(Operation* operation);
+  void Fatal(const absl::Status& why);
+
+  Peer* FindPeer(PeerId id);
+  const Peer* FindPeer(PeerId id) const;
+  std::string DescribePeer(PeerId id) const;
+
+  const ServersStageOptions options_;
+  mutable Scheduler scheduler_;  // asking it for its timer is not const
+  StageSink* const sink_;
+  Logger* const log_;
+
+  std::vector<std::unique_ptr<Carrier>> carriers_;
+  std::vector<Peer> peers_;
+  absl::flat_hash_map<PeerId, size_t> peer_index_;
+  std::vector<bps_budget> budgets_;  // beside peers_
+  size_t ready_peers_ = 0;
+  bool joined_ = false;
+  bool stopped_ = false;
+  uint32_t own_rank_ = 0;
+  uint64_t inline_bytes_ = 0;
+  uint64_t slot_bytes_ = 0;
+
+  absl::flat_hash_map<uint64_t, TensorName*> names_;      // by name id
+  absl::flat_hash_map<uint64_t, Operation*> operations_;  // by Operation::id
+  absl::flat_hash_map<uint64_t, Partition*> tasks_;       // by task: what the scheduler knows
+  absl::flat_hash_map<uint64_t, Write> writes_;           // by user: writes that have not ended
+  std::vector<Operation*> releasing_;                     // given up, not yet left
+  uint64_t next_task_ = 1;
+  size_t queued_ = 0;  // tasks in the scheduler's queue
+  size_t held_ = 0;
+  bool pump_ = false;  // something may go that could not
+  Time now_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_SERVERS_STAGE_H_

@@ -1,0 +1,160 @@
+// coordinator.h - the coordinator of a job, as a step function: no sockets, no threads, no clock.
+//
+//     Coordinator coordinator(options, &handler, &log, now);
+//     coordinator.OnOpened(now, connection, peer_address);     // a connection was accepted
+//     coordinator.OnFrame(now, connection, envelope);
+//     coordinator.OnClosed(now, connection, why);              // by the other side, or broken
+//     coordinator.Tick(now);                                   // at NextTimer() at the latest
+//     if (coordinator.over()) ...
+//
+// server/coordinator_shell.h gives it sockets; the simulated jobs of the tests join it with the members in one thread.
+// The rules of the conversation are in docs/protocol.md, those of who may be together in server/membership.h.
+//
+// The states of a connection: challenged (Hello is awaited) -> member -> (forgotten). Of a session:
+//
+//     gathering --everybody is there--> active --everybody said goodbye or left--> (forgotten)
+//         \--they do not agree, job over--\____ a member died, a server died ____> (forgotten)
+//
+// A session is forgotten at the moment it ends or fails: each member has been told, and its connection closes when it
+// has taken its last message. So a session of the same name can be opened again at once; it is the next generation. A
+// worker that goes away while a session gathers is simply missing again: it may be started once more.
+//
+// Threads:   none; driven by one thread at a time.
+// Ownership: handler and log must outlive the coordinator. Connections are numbered by the owner and never used again.
+// Units:     Time, nanoseconds.
+#ifndef BYTEPS_SERVER_COORDINATOR_H_
+#define BYTEPS_SERVER_COORDINATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/control.pb.h"
+#include "core/log.h"
+#include "core/time.h"
+#include "server/barrier_book.h"
+
+namespace byteps {
+
+using ConnectionId = uint64_t;
+
+class CoordinatorHandler {
+ public:
+  virtual ~CoordinatorHandler() = default;
+  // None of these may call the coordinator; that a connection is broken is told later.
+  virtual void Send(ConnectionId connection, const control::Envelope& envelope) = 0;
+  // This connection has proven who it is: it may send large frames, and is not dropped in favour of others.
+  virtual void OnRegistered(ConnectionId connection) = 0;
+  // To be closed once it has taken what was sent to it. No input of this connection is wanted any more.
+  virtual void Close(ConnectionId connection) = 0;
+};
+
+struct CoordinatorOptions {
+  std::string job;
+  std::string token;  // empty: none
+  bool allow_unauthenticated = false;
+  int32_t num_hosts = 0;    // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
+  int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
+  Time heartbeat = 5 * kSecond;
+  Time peer_timeout = 30 * kSecond;  // kNever: only a closed connection is a death
+  Time linger = 30 * kSecond;        // after the last session; kNever: it stays
+  Time hello_timeout = 10 * kSecond;
+  // Random bytes for nonces; empty: the system's.
+  std::function<std::string(size_t)> random;
+};
+
+enum class SessionState : uint8_t { kGathering, kActive };
+const char* SessionStateName(SessionState state);
+
+class Coordinator {
+ public:
+  Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log);
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // `address`: numeric, of the other side.
+  void OnOpened(Time now, ConnectionId connection, const std::string& address);
+  void OnFrame(Time now, ConnectionId connection, const control::Envelope& envelope);
+  void OnClosed(Time now, ConnectionId connection, const absl::Status& why);
+  void Tick(Time now);
+  // When Tick must be called at the latest; kNever: no need.
+  Time NextTimer() const;
+
+  // Ends the job: sessions fail with `why`, servers are sent home.
+  void Stop(Time now, const absl::Status& why);
+  // The job has ended; all that is left is to deliver what was sent.
+  bool over() const { return over_; }
+
+  // One line per connection and session: for logs and tests.
+  std::vector<std::string> Describe() const;
+  size_t connections() const { return connections_.size(); }
+  size_t sessions() const { return sessions_.size(); }
+
+ private:
+  struct Connection;
+  struct Member;
+  struct Session;
+
+  void OnHello(Connection* connection, const control::Hello& hello);
+  absl::Status CheckNewcomer(const Connection& connection, const control::Hello& hello) const;
+  absl::Status CheckExpected(const control::Hello& hello) const;
+  absl::Status AddServer(Connection* connection, const control::Hello& hello);
+  absl::Status AddWorker(Connection* connection, const control::Hello& hello);
+  void Welcome(Connection* connection, const control::Hello& hello);
+
+  void OnMemberFrame(Connection* connection, const control::Envelope& envelope);
+  void OnHeartbeat(const Member& member, const control::Heartbeat& heartbeat);
+  void OnDeclare(const Member& member, const control::DeclareRequest& request);
+  void OnBarrier(const Member& member, const control::BarrierRequest& request);
+  void OnGoodbye(Member* member, const control::Goodbye& goodbye);
+  void OnServerGoodbye(Member* member);
+  // The member is no more: it left after its goodbye, or it died.
+  void Depart(Member* member, const absl::Status& why);
+
+  void ActivateIfComplete();
+  bool ServersComplete() const;
+  void RankServers();
+  absl::Status Activate(Session* session);
+  void EndIfEverybodyLeft(Session* session);
+  void FailSession(Session* session, const absl::Status& why, uint32_t member);
+  void FailGathering(const absl::Status& why);
+  void ForgetSession(uint64_t id);
+
+  void Refuse(ConnectionId connection, const absl::Status& why);
+  void Drop(ConnectionId connection);
+  void SendBarrierAnswers(const Session& session, const std::vector<BarrierAnswer>& answers);
+  void SendWaiting(const Member& member) const;
+  std::vector<std::string> Missing(const Session* session) const;
+  void AnnounceMissing(Time now);
+  void CheckLinger(Time now);
+
+  Session* Gathering(const std::string& name) const;
+  int32_t ExpectedServers() const;
+  std::string DescribeMember(const Member& member) const;
+  const control::Hello* AnyHello() const;
+
+  CoordinatorOptions options_;
+  CoordinatorHandler* const handler_;
+  const Logger* const log_;
+  bool over_ = false;
+  Time now_ = 0;
+
+  std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
+  std::vector<Member*> servers_;  // in the order of their arrival; owned by their connections
+  std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::map<std::string, uint64_t> generations_;  // of each name, the last one
+  uint32_t last_member_ = 0;
+  uint64_t last_session_ = 0;
+  bool served_ = false;  // a session has been active
+  Time linger_deadline_ = kNever;
+  Time announce_at_ = kNever;  // the lists of the missing have changed
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_COORDINATOR_H_

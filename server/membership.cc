@@ -1,0 +1,262 @@
+#include "server/membership.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "core/auth.h"
+
+namespace byteps {
+namespace {
+
+constexpr size_t kMaxText = 256;
+
+absl::Status Invalid(const control::Hello& hello, const std::string& what) {
+  return absl::InvalidArgumentError(DescribeHello(hello) + ": " + what);
+}
+
+absl::Status CheckRange(const control::Hello& hello, const char* variable, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return Invalid(hello, std::string(variable) + "=" + std::to_string(value) + " is not between " +
+                            std::to_string(least) + " and " + std::to_string(most));
+}
+
+absl::Status Differs(const char* what, const std::string& newcomer_says, const control::Hello& newcomer,
+                     const std::string& present_says, const control::Hello& present) {
+  return absl::FailedPreconditionError(std::string(what) + " differs: " + newcomer_says + " at " +
+                                       DescribeHello(newcomer) + ", " + present_says + " at " + DescribeHello(present));
+}
+
+std::string Transport(const control::Hello& hello) {
+  const control::Lane& lane = hello.lanes(0);
+  return lane.provider().empty() ? lane.transport() : lane.transport() + " (" + lane.provider() + ")";
+}
+
+std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string Plural(size_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// "4-7" or "4"; what is left of `text` begins behind it.
+std::optional<std::pair<uint64_t, uint64_t>> ReadRange(std::string_view* text) {
+  uint64_t first = 0, last = 0;
+  const char* end = text->data() + text->size();
+  auto read = std::from_chars(text->data(), end, first);
+  if (read.ec != std::errc()) return std::nullopt;
+  last = first;
+  if (read.ptr != end && *read.ptr == '-') {
+    read = std::from_chars(read.ptr + 1, end, last);
+    if (read.ec != std::errc()) return std::nullopt;
+  }
+  text->remove_prefix(static_cast<size_t>(read.ptr - text->data()));
+  return std::make_pair(first, last);
+}
+
+absl::StatusOr<std::vector<uint32_t>> ReadGroups(const std::string& groups, uint64_t size) {
+  const absl::Status wrong = absl::InvalidArgumentError("BYTEPS_GROUPS=" + groups +
+                                                        ": expected host, none, or ranges that cover the ranks 0 to " +
+                                                        std::to_string(size - 1) + " in order, such as 0-1,2-3");
+  std::vector<uint32_t> sizes;
+  std::string_view rest = groups;
+  uint64_t next = 0;
+  while (true) {
+    const auto range = ReadRange(&rest);
+    if (!range || range->first != next || range->second < range->first || range->second >= size) return wrong;
+    sizes.push_back(static_cast<uint32_t>(range->second - range->first + 1));
+    next = range->second + 1;
+    if (rest.empty()) break;
+    if (rest.front() != ',') return wrong;
+    rest.remove_prefix(1);
+  }
+  if (next != size) return wrong;
+  return sizes;
+}
+
+}  // namespace
+
+WorkerPlace PlaceOf(const control::Hello& worker) { return {worker.host_index(), worker.local_rank()}; }
+
+std::string DescribeWhere(const control::Host& host, int64_t pid) {
+  return "host " + Quoted(host.name()) + ", " + host.address() + ", pid " + std::to_string(pid);
+}
+
+std::string DescribeHello(const control::Hello& hello) {
+  std::string text;
+  if (hello.role() == control::WORKER) {
+    text = "worker host " + std::to_string(hello.host_index()) + " local rank " + std::to_string(hello.local_rank());
+  } else if (hello.preferred_rank() >= 0) {
+    text = "server " + std::to_string(hello.preferred_rank());
+  } else {
+    text = "server";
+  }
+  return text + " (" + DescribeWhere(hello.host(), hello.pid()) + ")";
+}
+
+absl::Status CheckHello(const control::Hello& hello) {
+  if (hello.role() != control::WORKER && hello.role() != control::SERVER) {
+    return absl::InvalidArgumentError("a role that is neither worker nor server: " + std::to_string(hello.role()));
+  }
+  if (hello.nonce().size() != kNonceBytes) return Invalid(hello, "its nonce has a wrong size");
+  const control::Host& host = hello.host();
+  for (const std::string* text : {&hello.job(), &hello.session(), &hello.release(), &host.name(), &host.address(),
+                                  &host.boot_id(), &host.ipc_namespace(), &host.pid_namespace()}) {
+    if (text->size() > kMaxText) return absl::InvalidArgumentError("a name in the greeting is too long");
+  }
+  const bool worker = hello.role() == control::WORKER;
+  absl::Status range = CheckRange(hello, "DMLC_NUM_SERVER", hello.num_servers(), 1, kMaxServers);
+  if (range.ok() && worker) range = CheckRange(hello, "DMLC_NUM_WORKER", hello.num_hosts(), 1, kMaxHosts);
+  if (range.ok() && worker) {
+    range = CheckRange(hello, "DMLC_WORKER_ID", hello.host_index(), 0, hello.num_hosts() - 1);
+  }
+  if (range.ok() && worker) range = CheckRange(hello, "BYTEPS_LOCAL_SIZE", hello.local_size(), 1, kMaxLocalSize);
+  if (range.ok() && worker) {
+    range = CheckRange(hello, "BYTEPS_LOCAL_RANK", hello.local_rank(), 0, hello.local_size() - 1);
+  }
+  if (range.ok() && !worker) {
+    range = CheckRange(hello, "DMLC_RANK", hello.preferred_rank(), -1, hello.num_servers() - 1);
+  }
+  if (!range.ok()) return range;
+
+  const int most_lanes = worker ? 1 : kMaxServerLanes;
+  if (hello.lanes_size() < 1 || hello.lanes_size() > most_lanes) {
+    return Invalid(hello, "it has " + Plural(static_cast<size_t>(hello.lanes_size()), "lane") + "; between 1 and " +
+                              std::to_string(most_lanes) + " are possible");
+  }
+  for (const control::Lane& lane : hello.lanes()) {
+    if (lane.address().size() > kMaxLaneAddress || lane.transport().size() > kMaxText ||
+        lane.provider().size() > kMaxText) {
+      return Invalid(hello, "the address of a lane is too long");
+    }
+    if (lane.transport() != hello.lanes(0).transport() || lane.provider() != hello.lanes(0).provider()) {
+      return Invalid(hello, "its lanes have different transports");
+    }
+  }
+  if (!worker && hello.slot_bytes() < sizeof(double)) return Invalid(hello, "its landing slots are too small");
+  return absl::OkStatus();
+}
+
+absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello& present) {
+  if (newcomer.num_servers() != present.num_servers()) {
+    return Differs("DMLC_NUM_SERVER", std::to_string(newcomer.num_servers()), newcomer,
+                   std::to_string(present.num_servers()), present);
+  }
+  if (Transport(newcomer) != Transport(present)) {
+    return Differs("the transport", Transport(newcomer), newcomer, Transport(present), present);
+  }
+  if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
+  if (newcomer.num_hosts() != present.num_hosts()) {
+    return Differs("DMLC_NUM_WORKER", std::to_string(newcomer.num_hosts()), newcomer,
+                   std::to_string(present.num_hosts()), present);
+  }
+  if (newcomer.host_index() == present.host_index() && newcomer.local_size() != present.local_size()) {
+    return Differs("BYTEPS_LOCAL_SIZE on one host", std::to_string(newcomer.local_size()), newcomer,
+                   std::to_string(present.local_size()), present);
+  }
+  if (Lower(newcomer.groups()) != Lower(present.groups())) {
+    return Differs("BYTEPS_GROUPS", Quoted(newcomer.groups()), newcomer, Quoted(present.groups()), present);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> MissingWorkers(const std::vector<const control::Hello*>& workers) {
+  std::vector<std::string> missing;
+  if (workers.empty()) return {"all workers"};
+  struct HostWorkers {
+    int32_t local_size = 0;
+    std::set<int32_t> local_ranks;
+  };
+  std::map<int32_t, HostWorkers> hosts;
+  for (const control::Hello* hello : workers) {
+    hosts[hello->host_index()].local_size = hello->local_size();
+    hosts[hello->host_index()].local_ranks.insert(hello->local_rank());
+  }
+  size_t more = 0;
+  const auto add = [&](std::string text) {
+    if (missing.size() < kMaxMissing) {
+      missing.push_back(std::move(text));
+    } else {
+      ++more;
+    }
+  };
+  const int32_t num_hosts = workers.front()->num_hosts();
+  size_t hosts_missing = static_cast<size_t>(num_hosts) - hosts.size();
+  for (int32_t host = 0; hosts_missing > 0 && missing.size() < kMaxMissing; ++host) {
+    if (hosts.count(host) != 0) continue;
+    add("all workers of host " + std::to_string(host));
+    --hosts_missing;
+  }
+  more += hosts_missing;
+  for (const auto& [host, there] : hosts) {
+    if (there.local_ranks.size() == static_cast<size_t>(there.local_size)) continue;
+    for (int32_t rank = 0; rank < there.local_size; ++rank) {
+      if (there.local_ranks.count(rank) != 0) continue;
+      add("worker host " + std::to_string(host) + " local rank " + std::to_string(rank));
+    }
+  }
+  if (more > 0) missing.push_back("and " + std::to_string(more) + " more");
+  return missing;
+}
+
+absl::StatusOr<std::vector<size_t>> RankOrder(const std::vector<const control::Hello*>& workers) {
+  std::vector<size_t> order(workers.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto named = static_cast<size_t>(
+      std::count_if(workers.begin(), workers.end(), [](const auto* hello) { return hello->preferred_rank() >= 0; }));
+  if (named == 0) {
+    std::sort(order.begin(), order.end(),
+              [&](size_t one, size_t other) { return PlaceOf(*workers[one]) < PlaceOf(*workers[other]); });
+    return order;
+  }
+  if (named != workers.size()) {
+    const auto is_named = [](const control::Hello* hello) { return hello->preferred_rank() >= 0; };
+    const auto with = std::find_if(workers.begin(), workers.end(), is_named);
+    const auto without = std::find_if_not(workers.begin(), workers.end(), is_named);
+    return absl::FailedPreconditionError("BYTEPS_GLOBAL_RANK is set at " + DescribeHello(**with) + ", but not at " +
+                                         DescribeHello(**without) + ": all workers need it, or none");
+  }
+  std::vector<const control::Hello*> by_rank(workers.size(), nullptr);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const auto rank = static_cast<size_t>(workers[i]->preferred_rank());
+    if (rank >= workers.size()) {
+      return absl::FailedPreconditionError("BYTEPS_GLOBAL_RANK=" + std::to_string(rank) + " at " +
+                                           DescribeHello(*workers[i]) + ": there are " +
+                                           Plural(workers.size(), "worker"));
+    }
+    if (by_rank[rank] != nullptr) {
+      return absl::FailedPreconditionError("BYTEPS_GLOBAL_RANK=" + std::to_string(rank) + " at both " +
+                                           DescribeHello(*by_rank[rank]) + " and " + DescribeHello(*workers[i]));
+    }
+    by_rank[rank] = workers[i];
+    order[rank] = i;
+  }
+  return order;
+}
+
+absl::StatusOr<std::vector<uint32_t>> GroupSizes(const std::vector<const control::Hello*>& workers_by_rank) {
+  const std::string groups = Lower(workers_by_rank.front()->groups());
+  const uint64_t size = workers_by_rank.size();
+  if (groups == "none") return std::vector<uint32_t>{static_cast<uint32_t>(size)};
+  if (!groups.empty() && groups != "host") return ReadGroups(groups, size);
+  std::vector<uint32_t> sizes;
+  for (size_t rank = 0; rank < size; ++rank) {
+    const bool same = rank > 0 && workers_by_rank[rank]->host_index() == workers_by_rank[rank - 1]->host_index();
+    if (same) {
+      ++sizes.back();
+    } else {
+      sizes.push_back(1);
+    }
+  }
+  return sizes;
+}
+
+}  // namespace byteps

@@ -1,0 +1,85 @@
+#include "server/placement.h"
+
+#include <algorithm>
+#include <string>
+
+namespace byteps {
+namespace {
+
+// Parts begin at multiples of this many elements where nobody has asked for another size: aligned for vectors.
+constexpr uint64_t kGranule = 64;
+
+uint64_t CeilDiv(uint64_t value, uint64_t by) { return value / by + (value % by != 0 ? 1 : 0); }
+
+}  // namespace
+
+Placement::Placement(PlacementOptions options)
+    : options_(std::move(options)), bytes_(options_.lanes.size()), loads_(options_.lanes.size()) {
+  options_.weights.resize(options_.lanes.size(), options_.weights.empty() ? 1.0 : 0.0);
+  const bool any = std::any_of(options_.weights.begin(), options_.weights.end(), [](double w) { return w > 0; });
+  for (uint32_t server = 0; server < options_.lanes.size(); ++server) {
+    if (!any) options_.weights[server] = 1.0;
+    lanes_.emplace_back(options_.lanes[server], 0);
+    total_lanes_ += options_.lanes[server];
+    if (options_.weights[server] > 0) order_.insert({0.0, server});
+  }
+}
+
+uint64_t Placement::PartElements(uint64_t elements, uint32_t element_bytes) const {
+  if (options_.partition_bytes != 0) {
+    return std::max<uint64_t>(1, std::min(options_.partition_bytes, options_.slot_bytes) / element_bytes);
+  }
+  const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
+  const uint64_t least = std::min<uint64_t>(most, kLeastPart / element_bytes);
+  const uint64_t spread = std::clamp(CeilDiv(elements, total_lanes_), least, most);
+  // As many parts of that size as there must be, then all of one size.
+  const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, spread));
+  const uint64_t even = std::max<uint64_t>(1, CeilDiv(elements, parts));
+  return std::min(CeilDiv(even, kGranule) * kGranule, most);
+}
+
+LanePlace Placement::LeastLoaded() const {
+  const uint32_t server = order_.begin()->second;
+  const std::vector<uint64_t>& lanes = lanes_[server];
+  const auto lane = std::min_element(lanes.begin(), lanes.end());
+  return {server, static_cast<uint32_t>(lane - lanes.begin())};
+}
+
+void Placement::Load(LanePlace place, uint64_t bytes) {
+  const uint64_t cost = bytes + kPartCost;
+  bytes_[place.server] += bytes;
+  lanes_[place.server][place.lane] += cost;
+  const double weight = options_.weights[place.server];
+  if (weight <= 0) return;
+  double& load = loads_[place.server];
+  order_.erase({load, place.server});
+  load += static_cast<double>(cost) / weight;
+  order_.insert({load, place.server});
+}
+
+absl::StatusOr<Placed> Placement::Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home) {
+  Placed placed;
+  placed.part_elements = PartElements(elements, element_bytes);
+  const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, placed.part_elements));
+  if (parts > kMaxParts) {
+    return absl::ResourceExhaustedError("it would be cut into " + std::to_string(parts) + " parts of " +
+                                        std::to_string(placed.part_elements * element_bytes) + " bytes; at most " +
+                                        std::to_string(kMaxParts) +
+                                        " are possible: raise BYTEPS_PARTITION_BYTES and BYTEPS_SLOT_BYTES");
+  }
+  uint64_t left = elements;
+  for (uint64_t part = 0; part < parts; ++part) {
+    const LanePlace place = part == 0 && home.has_value() ? *home : LeastLoaded();
+    const uint64_t taken = std::min(left, placed.part_elements);
+    left -= taken;
+    Load(place, taken * element_bytes);
+    if (!placed.runs.empty() && placed.runs.back().place == place) {
+      ++placed.runs.back().parts;
+    } else {
+      placed.runs.push_back({1, place});
+    }
+  }
+  return placed;
+}
+
+}  // namespace byteps

@@ -1,0 +1,88 @@
+// placement.h - how a tensor is cut, and which server lane reduces each part.
+//
+//     Placement placement({.lanes = {4, 4}, .slot_bytes = 512 << 10});      // two servers with four lanes each
+//     absl::StatusOr<Placed> placed = placement.Add(elements, element_bytes, std::nullopt);
+//     home = placed->home();                          // of the name: pass it with the name's next variant
+//
+// A pure function of the options and of what was added before, in that order: a tool that adds the same tensors again
+// gets the same answer. It is asked once per tensor, by the coordinator, whose answer holds for everybody.
+//
+// The cut. BYTEPS_PARTITION_BYTES, if it is set, bounds a part exactly. Otherwise parts are small enough that a tensor
+// occupies all lanes at once, at least `kLeastPart` (below it the cost of a message is larger than that of its bytes),
+// at most `kLargestPart` (a slot that stays in the cache), and all alike. No part is larger than a landing slot.
+//
+// The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
+// least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all
+// variants of a name goes to the same lane, the name's home, where a disagreement about the shape is seen.
+//
+// Threads: none.
+#ifndef BYTEPS_SERVER_PLACEMENT_H_
+#define BYTEPS_SERVER_PLACEMENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace byteps {
+
+struct PlacementOptions {
+  std::vector<uint32_t> lanes;   // of each server, by rank
+  std::vector<double> weights;   // share of each server; empty: all alike. 0: it gets nothing
+  uint64_t slot_bytes = 0;       // bound of a part
+  uint64_t partition_bytes = 0;  // BYTEPS_PARTITION_BYTES; 0: automatic
+};
+
+struct LanePlace {
+  uint32_t server = 0;  // rank
+  uint32_t lane = 0;
+  bool operator==(const LanePlace&) const = default;
+};
+
+// Consecutive parts on one lane.
+struct PartRun {
+  uint32_t parts = 0;
+  LanePlace place;
+};
+
+struct Placed {
+  uint64_t part_elements = 1;
+  std::vector<PartRun> runs;
+
+  LanePlace home() const { return runs.front().place; }
+};
+
+class Placement {
+ public:
+  static constexpr uint64_t kLeastPart = uint64_t{64} << 10;
+  static constexpr uint64_t kLargestPart = uint64_t{512} << 10;
+  static constexpr uint64_t kPartCost = 4096;
+  static constexpr uint64_t kMaxParts = uint64_t{1} << 22;
+
+  explicit Placement(PlacementOptions options);
+
+  // Cuts and places one more tensor, its part 0 at `home` if that is given. RESOURCE_EXHAUSTED: too many parts.
+  absl::StatusOr<Placed> Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home);
+
+  // What was placed on a server so far, in bytes (without kPartCost).
+  uint64_t bytes(uint32_t server) const { return bytes_[server]; }
+
+ private:
+  uint64_t PartElements(uint64_t elements, uint32_t element_bytes) const;
+  LanePlace LeastLoaded() const;
+  void Load(LanePlace place, uint64_t bytes);
+
+  PlacementOptions options_;
+  uint64_t total_lanes_ = 0;
+  std::vector<uint64_t> bytes_;                  // by server
+  std::vector<double> loads_;                    // by server: cost by weight
+  std::vector<std::vector<uint64_t>> lanes_;     // by server and lane: cost
+  std::set<std::pair<double, uint32_t>> order_;  // servers with a weight, least loaded first
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_PLACEMENT_H_

@@ -1,0 +1,199 @@
+#include "core/driver.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/submission_queue.h"
+
+namespace byteps {
+namespace {
+
+// Ends requests that come through a queue, or when a pipe becomes readable.
+class Echo : public Machine {
+ public:
+  Echo() { EXPECT_EQ(::pipe(pipe_), 0); }
+  ~Echo() override {
+    ::close(pipe_[0]);
+    ::close(pipe_[1]);
+  }
+
+  bool Step(Time now) override {
+    EXPECT_FALSE(inside_.exchange(true)) << "two threads step one machine";
+    ++steps;
+    bool worked = false;
+    for (std::shared_ptr<Request>& request : queue.TakeAll()) {
+      worked = true;
+      if (by_pipe.load()) {
+        waiting_.push_back(std::move(request));
+        EXPECT_EQ(::write(pipe_[1], "x", 1), 1);
+      } else if (by_timer != 0) {
+        timed_.push_back({now + by_timer, std::move(request)});
+      } else {
+        ended_.push_back({std::move(request), absl::OkStatus()});
+      }
+    }
+    pollfd entry = {pipe_[0], POLLIN, 0};
+    if (!waiting_.empty() && ::poll(&entry, 1, 0) == 1) {
+      char byte;
+      EXPECT_EQ(::read(pipe_[0], &byte, 1), 1);
+      ended_.push_back({std::move(waiting_.front()), absl::OkStatus()});
+      waiting_.erase(waiting_.begin());
+      worked = true;
+    }
+    while (!timed_.empty() && timed_.front().first <= now) {
+      ended_.push_back({std::move(timed_.front().second), absl::OkStatus()});
+      timed_.erase(timed_.begin());
+      worked = true;
+    }
+    inside_.store(false);
+    return worked;
+  }
+  std::vector<Completion> TakeCompletions() override { return std::exchange(ended_, {}); }
+  bool HasCompletions() const override { return !ended_.empty(); }
+  bool Busy() const override { return !waiting_.empty() || !timed_.empty() || !queue.empty(); }
+  bool QueueEmpty() const override { return queue.empty(); }
+  Time NextTimer() const override { return timed_.empty() ? kNever : timed_.front().first; }
+  bool Arm() override { return true; }
+  void Descriptors(std::vector<pollfd>* descriptors) override { descriptors->push_back({pipe_[0], POLLIN, 0}); }
+
+  SubmissionQueue<std::shared_ptr<Request>> queue;
+  std::atomic<bool> by_pipe{false};
+  Time by_timer = 0;
+  std::atomic<uint64_t> steps{0};
+
+ private:
+  int pipe_[2];
+  std::atomic<bool> inside_{false};
+  std::vector<std::shared_ptr<Request>> waiting_;
+  std::vector<std::pair<Time, std::shared_ptr<Request>>> timed_;
+  std::vector<Completion> ended_;
+};
+
+constexpr Time kLong = 60 * kSecond;
+
+std::shared_ptr<Request> Ask(Echo* echo, Driver* driver) {
+  auto request = std::make_shared<Request>(nullptr, nullptr);
+  echo->queue.Push(request);
+  driver->Wake();
+  return request;
+}
+
+TEST(DriverTest, ManyThreadsHandOverNothingIsLost) {
+  for (bool by_pipe : {false, true}) {
+    Echo echo;
+    echo.by_pipe = by_pipe;
+    Driver driver(&echo, 20'000);
+    driver.Start("driver-test");
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 3000; ++i) {
+          auto request = Ask(&echo, &driver);
+          // Half of them drive, half only wait.
+          ASSERT_TRUE(t % 2 == 0 ? driver.DriveUntil(*request, Now() + kLong) : request->WaitUntil(Now() + kLong));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    driver.Stop();
+  }
+}
+
+TEST(DriverTest, ACallerDrivesAlone) {
+  Echo echo;
+  Driver driver(&echo, 0);
+  driver.Start("driver-test");
+  for (int i = 0; i < 200; ++i) {
+    auto request = std::make_shared<Request>(nullptr, nullptr);
+    echo.queue.Push(request);
+    ASSERT_TRUE(driver.DriveUntil(*request, Now() + kLong));
+  }
+  driver.Stop();
+}
+
+TEST(DriverTest, TheThreadTakesOverWhatACallerLeft) {
+  Echo echo;
+  echo.by_timer = 20 * kMillisecond;
+  Driver driver(&echo, 0);
+  driver.Start("driver-test");
+  auto late = Ask(&echo, &driver);
+  EXPECT_FALSE(driver.DriveUntil(*late, Now() + kMillisecond)) << "its time has not come";
+  EXPECT_TRUE(late->WaitUntil(Now() + kLong)) << "nobody drives any more";
+  driver.Stop();
+}
+
+TEST(DriverTest, RunInterruptsADrivingCaller) {
+  Echo echo;
+  echo.by_timer = 100 * kMillisecond;
+  Driver driver(&echo, 0);
+  driver.Start("driver-test");
+  auto request = Ask(&echo, &driver);
+  std::thread caller([&] { EXPECT_TRUE(driver.DriveUntil(*request, Now() + kLong)); });
+  for (int i = 0; i < 100; ++i) {
+    bool ran = false;
+    driver.Run([&] { ran = true; });
+    EXPECT_TRUE(ran);
+  }
+  caller.join();
+  driver.Stop();
+}
+
+void TestCallback(void* user, bps_status*) { *static_cast<bool*>(user) = Driver::InCallback(); }
+
+TEST(DriverTest, CallbacksKnowWhereTheyAre) {
+  Echo echo;
+  Driver driver(&echo, 0);
+  driver.Start("driver-test");
+  bool inside = false;
+  auto request = std::make_shared<Request>(&TestCallback, &inside);
+  echo.queue.Push(request);
+  driver.Wake();
+  ASSERT_TRUE(request->WaitUntil(Now() + kLong));
+  EXPECT_TRUE(inside);
+  EXPECT_FALSE(Driver::InCallback());
+  driver.Stop();
+}
+
+TEST(DriverTest, IdleUsesNoProcessor) {
+  Echo echo;
+  Driver driver(&echo, 50'000);
+  driver.Start("driver-test");
+  auto request = Ask(&echo, &driver);
+  ASSERT_TRUE(driver.DriveUntil(*request, Now() + kLong));
+  const auto wait = [&](Time time) {
+    Request never(nullptr, nullptr);
+    never.WaitUntil(Now() + time);
+  };
+  wait(50 * kMillisecond);
+  const uint64_t before = echo.steps;
+  wait(300 * kMillisecond);
+  EXPECT_LE(echo.steps - before, 3u);
+  driver.Stop();
+}
+
+TEST(DriverTest, ALongDriveLeavesTheThreadAsleep) {
+  Echo echo;
+  Driver driver(&echo, 50'000);
+  driver.Start("driver-test");
+  Request never(nullptr, nullptr);
+  struct rusage before, after;
+  ::getrusage(RUSAGE_SELF, &before);
+  EXPECT_FALSE(driver.DriveUntil(never, Now() + 300 * kMillisecond));
+  ::getrusage(RUSAGE_SELF, &after);
+  const auto micros = [](const rusage& usage) {
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+  };
+  EXPECT_LT(micros(after) - micros(before), 100'000);
+  auto request = Ask(&echo, &driver);
+  EXPECT_TRUE(request->WaitUntil(Now() + kLong)) << "the thread was called back";
+  driver.Stop();
+}
+
+}  // namespace
+}  // namespace byteps

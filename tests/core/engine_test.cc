@@ -1,0 +1,404 @@
+#include "core/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "core/plugin_host.h"
+#include "tests/core/engine_job.h"
+
+extern "C" int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host*, const bps_scheduler_plugin**);
+
+namespace byteps {
+
+Scheduler FifoScheduler() {
+  const bps_scheduler_plugin* plugin = nullptr;
+  EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &plugin), BPS_OK);
+  return *Scheduler::Create(*plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
+}
+
+namespace {
+
+using sim::SimFabric;
+
+std::vector<float> Ramp(size_t count, float from) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+std::vector<float> Sum(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> sum(a.size());
+  for (size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + b[i];
+  return sum;
+}
+
+bool Ended(const std::vector<std::shared_ptr<Request>>& requests) {
+  for (const auto& request : requests) {
+    if (!request->ended()) return false;
+  }
+  return true;
+}
+
+// ---- A worker alone ----
+
+class AloneTest : public testing::Test, public EngineHandler {
+ protected:
+  AloneTest() { engine_.UseLocal(); }
+  void OnDeclare(const std::vector<control::TensorSpec>&) override { FAIL() << "nobody to tell"; }
+  void OnFailed(const absl::Status& why) override { FAIL() << why; }
+
+  std::shared_ptr<Request> Run(Submission asked) {
+    auto request = std::make_shared<Request>(nullptr, nullptr);
+    asked.request = request;
+    asked.timeout = kSecond;
+    EXPECT_TRUE(engine_.Admit(asked).ok());
+    engine_.Submit(0, asked);
+    while (engine_.Poll(0)) {
+    }
+    for (Completion& completion : engine_.TakeCompletions()) completion.Run();
+    return request;
+  }
+
+  Logger log_{LogOptions{}};
+  Engine engine_{EngineOptions{}, this, &log_};
+};
+
+TEST_F(AloneTest, TheReductionOverOneWorkerIsItsInput) {
+  for (size_t count : {size_t{1}, size_t{1000}, size_t{1000000}}) {
+    const std::vector<float> input = Ramp(count, 3);
+    std::vector<float> output(count);
+    const int64_t shape[] = {static_cast<int64_t>(count)};
+    Submission asked;
+    asked.tensor = *engine_.tensors().Declare("w", BPS_FLOAT32, shape);
+    asked.input = reinterpret_cast<const std::byte*>(input.data());
+    asked.output = reinterpret_cast<std::byte*>(output.data());
+    asked.reduction = BPS_AVERAGE;
+    auto request = Run(asked);
+    ASSERT_TRUE(request->ended());
+    EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+    EXPECT_EQ(output, input);
+  }
+  EXPECT_EQ(engine_.DescribeStages(), "local");
+}
+
+TEST_F(AloneTest, RefusesWhatMakesNoSense) {
+  const int64_t shape[] = {4};
+  std::vector<float> values(8);
+  Submission asked;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument);
+  asked.tensor = *engine_.tensors().Declare("w", BPS_FLOAT32, shape);
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "NULL";
+  asked.input = reinterpret_cast<const std::byte*>(values.data());
+  asked.output = reinterpret_cast<std::byte*>(values.data() + 1);
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "overlap";
+  asked.output = reinterpret_cast<std::byte*>(values.data()) + 1;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "alignment";
+  asked.output = reinterpret_cast<std::byte*>(values.data() + 4);
+  asked.reduction = 77;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "operation";
+  asked.reduction = BPS_SUM;
+  asked.kind = wire::Operation::kBroadcast;
+  asked.root = 1;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "root";
+  asked.root = 0;
+  EXPECT_TRUE(engine_.Admit(asked).ok());
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kAlreadyExists) << "in flight";
+  TensorTable other;
+  asked.tensor = *other.Declare("w", BPS_FLOAT32, shape);
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "of another session";
+}
+
+// ---- Through servers, on transports of all kinds ----
+
+struct Kind {
+  const char* name;
+  uint32_t flags;
+};
+
+class EngineTest : public testing::TestWithParam<Kind> {
+ protected:
+  EngineJobOptions Options(uint32_t workers = 2, uint32_t servers = 2) {
+    EngineJobOptions options;
+    options.workers = workers;
+    options.servers = servers;
+    options.worker_flags = GetParam().flags;
+    return options;
+  }
+};
+
+TEST_P(EngineTest, SumsTensorsOfManySizes) {
+  EngineJob job(Options());
+  ASSERT_TRUE(job.Connect());
+  for (size_t count : {0, 1, 16, 17, 255, 256, 257, 512, 5000, 40000}) {
+    const std::string name = "w" + std::to_string(count);
+    const std::vector<float> a = Ramp(count, 1), b = Ramp(count, 1000);
+    std::vector<float> x(count), y(count);
+    std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, name, a, &x), job.PushPull(1, name, b, &y)};
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); })) << count;
+    for (const auto& request : requests) EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+    EXPECT_EQ(x, Sum(a, b));
+    EXPECT_EQ(y, Sum(a, b));
+  }
+}
+
+TEST_P(EngineTest, InPlaceAndManyAtOnceInOppositeOrders) {
+  EngineJob job(Options());
+  ASSERT_TRUE(job.Connect());
+  constexpr size_t kTensors = 12, kCount = 3000;
+  std::vector<std::vector<float>> a(kTensors), b(kTensors);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::shared_ptr<Request>> requests;
+    for (size_t i = 0; i < kTensors; ++i) {
+      a[i] = Ramp(kCount, static_cast<float>(i));
+      b[i] = Ramp(kCount, static_cast<float>(i * 10 + round));
+    }
+    const auto before_a = a, before_b = b;
+    for (size_t i = 0; i < kTensors; ++i) requests.push_back(job.PushPull(0, "t" + std::to_string(i), a[i], &a[i]));
+    for (size_t i = kTensors; i-- > 0;) requests.push_back(job.PushPull(1, "t" + std::to_string(i), b[i], &b[i]));
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+    for (size_t i = 0; i < kTensors; ++i) {
+      EXPECT_EQ(a[i], Sum(before_a[i], before_b[i]));
+      EXPECT_EQ(b[i], a[i]);
+    }
+  }
+}
+
+TEST_P(EngineTest, Broadcast) {
+  EngineJob job(Options(3, 2));
+  ASSERT_TRUE(job.Connect());
+  for (size_t count : {0, 5, 3000}) {
+    const std::vector<float> source = Ramp(count, 7);
+    std::vector<std::vector<float>> out(3, std::vector<float>(count, -1));
+    std::vector<std::shared_ptr<Request>> requests;
+    for (uint32_t w = 0; w < 3; ++w) {
+      Submission asked;
+      asked.kind = wire::Operation::kBroadcast;
+      asked.root = 1;
+      asked.tensor = job.Declare(w, "b" + std::to_string(count), count);
+      asked.input = w == 1 ? reinterpret_cast<const std::byte*>(source.data()) : nullptr;
+      asked.output = reinterpret_cast<std::byte*>(out[w].data());
+      requests.push_back(job.Submit(w, asked));
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+    for (const auto& values : out) EXPECT_EQ(values, source);
+  }
+}
+
+TEST_P(EngineTest, SendsAgainWhatTheServerDropped) {
+  EngineJobOptions options = Options(2, 1);
+  options.server.send_again = 25;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> a = Ramp(5000, 1), b = Ramp(5000, 2);
+  std::vector<float> x(5000), y(5000);
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(1, "w", b, &y)};
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  EXPECT_EQ(x, Sum(a, b));
+  EXPECT_EQ(y, x);
+  EXPECT_EQ(job.servers[0]->seen.size(), 2u * 20 + 25);
+}
+
+TEST_P(EngineTest, AnErrorFailsTheRoundOnceAndTheSessionGoesOn) {
+  EngineJobOptions options = Options(1, 2);
+  options.server.error = BPS_FAILED_PRECONDITION;
+  options.server.error_text = "rank 0 wants this, rank 1 that";
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(IsRetryable(request->outcome()));
+  EXPECT_NE(request->outcome().message().find("rank 0 wants this"), absl::string_view::npos) << request->outcome();
+  EXPECT_NE(request->outcome().message().find("\"w\""), absl::string_view::npos) << request->outcome();
+  EXPECT_EQ(job.workers[0]->engine->in_flight(), 0u);
+
+  for (auto& server : job.servers) server->script.error = 0;
+  request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+  EXPECT_EQ(x, a);
+}
+
+TEST_P(EngineTest, CancelTellsEveryServerAndLetsGoOfTheMemory) {
+  EngineJobOptions options = Options(1, 2);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  const Time began = job.fabric.now();
+  ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 100 * kMillisecond));
+  job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(job.fabric.now() - began, kSecond);
+  job.RunUntil([&] { return job.servers[0]->cancels.size() + job.servers[1]->cancels.size() == 20; }, kSecond);
+  EXPECT_EQ(job.servers[0]->cancels.size() + job.servers[1]->cancels.size(), 20u) << "parts";
+  for (auto& server : job.servers) server->script.silent = false;
+  request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(x, a);
+}
+
+TEST_P(EngineTest, AServerThatNeverConfirmsACancelLosesItsAccess) {
+  EngineJobOptions options = Options(1, 1);
+  options.server.silent = true;
+  options.server.error_to_cancel = false;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 100 * kMillisecond));
+  const Time began = job.fabric.now();
+  job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_LE(job.fabric.now() - began, 2 * kSecond + kMillisecond);
+}
+
+TEST_P(EngineTest, ItsOwnClockIsTheFallbackOfADeadline) {
+  EngineJobOptions options = Options(1, 1);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(500, 1), x(500);
+  Submission asked;
+  asked.tensor = job.Declare(0, "w", 500);
+  asked.input = reinterpret_cast<const std::byte*>(a.data());
+  asked.output = reinterpret_cast<std::byte*>(x.data());
+  asked.timeout = 3 * kSecond;
+  const Time began = job.fabric.now();
+  auto request = job.Submit(0, asked);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GE(job.fabric.now() - began, 5 * kSecond);
+  EXPECT_LE(job.fabric.now() - began, 5 * kSecond + 100 * kMillisecond);
+  EXPECT_NE(request->outcome().message().find("host-of-server-0"), absl::string_view::npos) << request->outcome();
+}
+
+TEST_P(EngineTest, ADeclarationThatIsNeverAnsweredEndsAtTheDeadlineAndIsPaidLater) {
+  EngineJobOptions options = Options(1, 1);
+  options.assign = false;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(500, 1), x(500);
+  const Time began = job.fabric.now();
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LE(job.fabric.now() - began, 10 * kSecond + 100 * kMillisecond);
+  // The answer comes after all: the servers hear that the round was given up, and the next one is an ordinary one.
+  ASSERT_EQ(job.workers[0]->unanswered.size(), 1u);
+  job.workers[0]->engine->OnAssignment(job.fabric.now(), job.Assign(job.workers[0]->unanswered[0]));
+  request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+  ASSERT_EQ(job.servers[0]->cancels.size(), 2u) << "two parts";
+  EXPECT_EQ(job.servers[0]->cancels[0].round, 0u);
+}
+
+TEST_P(EngineTest, OneNameOneOperationManyShapes) {
+  EngineJobOptions options = Options(1, 1);
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(500, 1), x(500), b = Ramp(7, 1), y(7);
+  auto request = job.PushPull(0, "w", a, &x);
+  absl::Status refused;
+  EXPECT_EQ(job.PushPull(0, "w", b, &y, &refused), nullptr);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  request = job.PushPull(0, "w", b, &y);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(y, b);
+  EXPECT_NE(job.Declare(0, "w", 500), job.Declare(0, "w", 7));
+  EXPECT_EQ(job.Declare(0, "w", 7), job.Declare(0, "w", 7));
+  EXPECT_EQ(job.Declare(0, "w", 7)->name().rounds, 2u);
+}
+
+TEST_P(EngineTest, ADeadServerEndsEverythingOnceWithItsName) {
+  EngineJobOptions options = Options(1, 2);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000), b = a, y(5000);
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(0, "v", b, &y)};
+  ASSERT_FALSE(job.RunUntil([&] { return Ended(requests); }, 50 * kMillisecond));
+  job.fabric.Kill("server1");
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  for (const auto& request : requests) {
+    EXPECT_EQ(request->outcome().code(), absl::StatusCode::kUnavailable) << request->outcome();
+    EXPECT_FALSE(IsRetryable(request->outcome()));
+    EXPECT_NE(request->outcome().message().find("server 1"), absl::string_view::npos) << request->outcome();
+  }
+  ASSERT_EQ(job.workers[0]->failures.size(), 1u);
+  auto late = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+  EXPECT_EQ(late->outcome(), requests[0]->outcome());
+}
+
+TEST_P(EngineTest, FailureFromTheControlPlaneReleasesAllMemory) {
+  EngineJobOptions options = Options(1, 1);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 50 * kMillisecond));
+  job.workers[0]->engine->Fail(job.fabric.now(), absl::UnavailableError("worker 1 (host b) died"));
+  for (Completion& completion : job.workers[0]->engine->TakeCompletions()) completion.Run();
+  ASSERT_TRUE(request->ended());
+  EXPECT_EQ(request->outcome().message(), "worker 1 (host b) died");
+  EXPECT_TRUE(job.workers[0]->failures.empty());
+}
+
+TEST_P(EngineTest, WindowOfOneSlot) {
+  EngineJobOptions options = Options(2, 1);
+  options.server.slots = 1;
+  options.window_slots = 1;
+  options.bounce_blocks = 1;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(20000, 1), b = Ramp(20000, 2), x(20000), y(20000);
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(1, "w", b, &y)};
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  EXPECT_EQ(x, Sum(a, b));
+}
+
+TEST_P(EngineTest, NetworksAsBadAsTheContractAllows) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    EngineJobOptions options = Options(2, 2);
+    options.fabric.seed = seed;
+    sim::Random random(seed);
+    options.fabric.link = sim::AdverseLink(random);
+    const uint32_t flags = options.worker_flags;
+    options.fabric.endpoint = sim::AdverseEndpoint(random);
+    options.worker_flags = flags;
+    options.server.send_again = 3;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect()) << "seed " << seed;
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<float> a = Ramp(5000, 1), b = Ramp(5000, 2), c = Ramp(9, 1), d = Ramp(9, 5);
+      std::vector<float> x(5000), y(5000), z(9), u(9);
+      std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(1, "v", d, &u),
+                                                        job.PushPull(0, "v", c, &z), job.PushPull(1, "w", b, &y)};
+      ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); })) << "seed " << seed;
+      for (const auto& request : requests) ASSERT_TRUE(request->outcome().ok()) << request->outcome();
+      EXPECT_EQ(x, Sum(a, b)) << "seed " << seed;
+      EXPECT_EQ(y, x);
+      EXPECT_EQ(z, Sum(c, d));
+      EXPECT_EQ(u, z);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, EngineTest,
+                         testing::Values(Kind{"RegistersCheaply", BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG},
+                                         Kind{"MustRegister", BPS_TRANSPORT_CHEAP_REG},
+                                         Kind{"TakesAnyLocalMemory", BPS_TRANSPORT_LOCAL_ANY},
+                                         Kind{"CopiesBothWays", 0}),
+                         [](const testing::TestParamInfo<Kind>& kind) { return std::string(kind.param.name); });
+
+}  // namespace
+}  // namespace byteps
