@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from launching import COOKIE, Launch, Service, Start, Worker
+from launching import BPSLAUNCH, COOKIE, Launch, Service, Spawn, Start, Worker, real_byteps
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # `import launcher.…` in tests of single modules.
 
@@ -50,31 +50,52 @@ def worker(tmp_path: pathlib.Path) -> Worker:
 
 
 @pytest.fixture
-def start(tmp_path: pathlib.Path, service: Service) -> Iterator[Start]:
-    """Starts bpslaunch; at the end of the test all that it started must be gone, its temporary files included."""
+def spawn(tmp_path: pathlib.Path) -> Iterator[Spawn]:
+    """Starts a process; at the end of the test all that it started must be gone, its temporary files included."""
     launches: list[Launch] = []
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    default_service = service()
 
-    def run(*words: str, variables: dict[str, str] | None = None, **popen: Any) -> Launch:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "BYTEPS_", "NVIDIA_", "OMP_"))}
-        clean.update({"TMPDIR": str(temporary), "BYTEPS_SERVER_BINARY": default_service})
-        clean.update(variables or {})
-        clean[COOKIE] = f"cookie-{uuid.uuid4().hex}"
-        launches.append(Launch(words, clean, tmp_path, **popen))
+    def run(*command: str, variables: dict[str, str] | None = None, **popen: Any) -> Launch:
+        others = ("DMLC_", "BYTEPS_", "NVIDIA_", "OMP_", "HOROVOD_", "PS_")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        clean.update({"TMPDIR": str(temporary), **(variables or {}), COOKIE: f"cookie-{uuid.uuid4().hex}"})
+        launches.append(Launch(command, clean, tmp_path, **popen))
         return launches[-1]
 
     yield run
     left = {}
     for launch in launches:
-        if launch.process.poll() is None:
+        if launch.process.poll() is None:  # The test has failed.
             launch.process.kill()
             launch.process.wait()
             launch.wait_gone()
+    for launch in launches:
         left.update(launch.processes())
         for pid in launch.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     assert not left, f"left behind: {left}"
     assert not list(temporary.iterdir()), "temporary files left behind"
+
+
+@pytest.fixture
+def start(spawn: Spawn, service: Service) -> Start:
+    """Starts bpslaunch, with a program that stands for byteps_server unless the variables name another."""
+    default_service = service()
+
+    def run(*words: str, variables: dict[str, str] | None = None, **popen: Any) -> Launch:
+        return spawn(
+            *BPSLAUNCH, *words, variables={"BYTEPS_SERVER_BINARY": default_service, **(variables or {})}, **popen
+        )
+
+    return run
+
+
+@pytest.fixture
+def real() -> dict[str, str]:
+    """The variables with which the real library and server are used."""
+    variables = real_byteps()
+    if variables is None:
+        pytest.skip("BytePS is neither installed nor built: bazel build //frameworks/python:wheel")
+    return variables

@@ -1,8 +1,10 @@
-"""A bpslaunch under test, and what of it is alive."""
+"""Processes under test, bpslaunch above all, and what of them is alive; and where the real BytePS is."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-_LAUNCH = _CHECKOUT / "launcher" / "launch.py"
+BPSLAUNCH = [sys.executable, str(_CHECKOUT / "launcher" / "launch.py")]
 COOKIE = "BPSLAUNCH_TEST_COOKIE"
 
 # Long enough for a loaded machine; a test that meets it fails.
@@ -21,23 +23,22 @@ DEADLINE = 30.0
 
 # What the fixtures of conftest.py are.
 Start = Callable[..., "Launch"]
+Spawn = Callable[..., "Launch"]
 Service = Callable[..., str]
 Worker = Callable[[str], "list[str]"]
 
 
 class Launch:
-    """A bpslaunch that runs. Its output goes to files, so that nothing can block."""
+    """A process that runs. Its output goes to files, so that nothing can block."""
 
-    def __init__(self, words: Sequence[str], variables: dict[str, str], folder: pathlib.Path, **popen: Any) -> None:
+    def __init__(self, command: Sequence[str], variables: dict[str, str], folder: pathlib.Path, **popen: Any) -> None:
         self.cookie = variables[COOKIE]
         self._stdout = folder / f"{self.cookie}.stdout"
         self._stderr = folder / f"{self.cookie}.stderr"
         with open(self._stdout, "wb") as stdout, open(self._stderr, "wb") as stderr:
             popen.setdefault("stdin", subprocess.DEVNULL)
             popen.setdefault("stdout", stdout)
-            self.process = subprocess.Popen(
-                [sys.executable, str(_LAUNCH), *words], env=variables, stderr=stderr, cwd=folder, **popen
-            )
+            self.process = subprocess.Popen(command, env=variables, stderr=stderr, cwd=folder, **popen)
 
     @property
     def stdout(self) -> str:
@@ -52,7 +53,9 @@ class Launch:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"bpslaunch still runs after {seconds} s\nstdout:\n{self.stdout}\nstderr:\n{self.stderr}")
+            pytest.fail(
+                f"{self.process.args} still runs after {seconds} s\nstdout:\n{self.stdout}\nstderr:\n{self.stderr}"
+            )
 
     def wait_for(self, text: str, count: int = 1, seconds: float = DEADLINE) -> None:
         """Waits until its stdout contains `text` this often."""
@@ -68,6 +71,26 @@ class Launch:
 
     def wait_gone(self, seconds: float = DEADLINE) -> None:
         wait_until(lambda: not self.processes(), lambda: f"left behind: {self.processes()}", seconds)
+
+
+def real_byteps() -> dict[str, str] | None:
+    """The variables that name library, server and plugins: those given, else of the installed package, else of a build
+    in this checkout; None if there is neither."""
+    given = {name: os.environ.get(name) for name in ("BYTEPS_LIBRARY", "BYTEPS_SERVER_BINARY", "BYTEPS_PLUGIN_PATH")}
+    if all(given.values()):
+        return {name: str(value) for name, value in given.items()}
+    spec = importlib.util.find_spec("byteps")
+    if spec is not None and spec.submodule_search_locations:
+        package = pathlib.Path(spec.submodule_search_locations[0])
+        library, server, plugins = package / "lib" / "libbyteps.so", package / "bin" / "byteps_server", []
+    else:
+        built = _CHECKOUT / "bazel-bin"
+        library, server = built / "core" / "libbyteps.so", built / "server" / "byteps_server"
+        plugins = [built / "transport_plugins" / "libfabric", built / "scheduler_plugins" / "fifo"]
+    if not library.exists() or not server.exists():
+        return None
+    found = {"BYTEPS_LIBRARY": str(library), "BYTEPS_SERVER_BINARY": str(server)}
+    return {**found, "BYTEPS_PLUGIN_PATH": ":".join(map(str, plugins))}
 
 
 def wait_until(condition: Callable[[], object], complaint: Callable[[], str], seconds: float = DEADLINE) -> None:

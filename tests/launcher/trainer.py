@@ -2,8 +2,8 @@
 
     trainer.py ROUNDS ELEMENTS
 
-Prints "rank R of S, local L of N", then "round I" after each, then "done". ROUNDS 0: for ever. An error of BytePS goes to
-stderr as "error CODE: MESSAGE", and the exit code is 3.
+Prints "rank R of S, local L of N, pid P", then "round I" after each, then "done". ROUNDS 0: for ever. An error of
+BytePS goes to stderr as "error CODE: MESSAGE", and the exit code is 3.
 """
 
 from __future__ import annotations

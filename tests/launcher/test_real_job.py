@@ -1,0 +1,88 @@
+"""Whole jobs with the real library, coordinator and servers, on the real transport."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+
+import pytest
+from launching import Launch, Spawn, Start
+
+TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
+SMALL = "1000"
+LARGE = "1000000"  # float32: several partitions
+
+
+def pid_of(launch: Launch, name: str) -> int:
+    """The process id of one of the job's processes, as `--verbose` told it."""
+    found = re.search(rf"^bpslaunch: {name}: pid (\d+)", launch.stderr, re.MULTILINE)
+    assert found is not None, launch.stderr
+    return int(found.group(1))
+
+
+@pytest.mark.parametrize("workers, servers", [(2, 1), (3, 2), (1, 1)])
+@pytest.mark.parametrize("elements", ["0", "1", LARGE])
+def test_sums(start: Start, real: dict[str, str], workers: int, servers: int, elements: str) -> None:
+    words = ["--workers", str(workers), "--servers", str(servers), "--", *TRAINER, "5", elements]
+    launch = start(*words, variables=real)
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stderr == "", "quiet: progress and errors only"
+    for rank in range(workers):
+        assert f"[worker {rank}] rank {rank} of {workers}, local {rank} of {workers}" in launch.stdout
+        assert f"[worker {rank}] done" in launch.stdout
+
+
+def test_one_worker_alone(start: Start, real: dict[str, str]) -> None:
+    launch = start(*TRAINER, "3", LARGE, variables=real)
+    assert launch.wait() == 0, launch.stderr
+    assert "[worker 0] rank 0 of 1, local 0 of 1" in launch.stdout
+    assert launch.stderr == ""
+
+
+def test_a_plain_process_is_a_job_of_one(spawn: Spawn, real: dict[str, str]) -> None:
+    launch = spawn(*TRAINER, "3", SMALL, variables=real)
+    assert launch.wait() == 0, launch.stderr
+    assert "rank 0 of 1" in launch.stdout
+
+
+@pytest.mark.parametrize("name", ["worker 1", "server 0", "coordinator"])
+def test_killed_in_the_middle(start: Start, real: dict[str, str], name: str) -> None:
+    launch = start("--verbose", "--workers", "3", "--servers", "2", "--", *TRAINER, "0", LARGE, variables=real)
+    launch.wait_for("round 3", 3)
+    began = time.monotonic()
+    os.kill(pid_of(launch, name), signal.SIGKILL)
+    assert launch.wait() == 137
+    assert time.monotonic() - began < 10
+    assert f"bpslaunch: {name} (pid " in launch.stderr and "was killed by SIGKILL" in launch.stderr
+
+
+def test_ctrl_c_in_the_middle(start: Start, real: dict[str, str]) -> None:
+    launch = start("--workers", "2", "--", *TRAINER, "0", LARGE, variables=real)
+    launch.wait_for("round 3", 2)
+    launch.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert launch.wait() == 130
+    assert time.monotonic() - began < 10
+    assert launch.stderr == "bpslaunch: SIGINT: ending the job\n"
+
+
+def test_two_jobs_at_once(start: Start, real: dict[str, str]) -> None:
+    endless = start("--workers", "2", "--", *TRAINER, "0", LARGE, variables=real)
+    endless.wait_for("round 1", 2)
+    other = start("--workers", "2", "--servers", "2", "--", *TRAINER, "20", LARGE, variables=real)
+    assert other.wait() == 0, other.stderr
+    seen = endless.stdout.count("round")
+    endless.wait_for("round", seen + 5)
+    endless.process.terminate()
+    assert endless.wait() == 143
+
+
+def test_a_wrong_server_setting_is_told(start: Start, real: dict[str, str]) -> None:
+    variables = {**real, "BYTEPS_SERVER_ENGINE_THREAD": "many"}
+    launch = start("--workers", "2", "--", *TRAINER, "1", SMALL, variables=variables)
+    assert launch.wait() not in (0, 137, 143)
+    assert "BYTEPS_SERVER_ENGINE_THREAD=many" in launch.stderr

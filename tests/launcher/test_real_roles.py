@@ -1,0 +1,187 @@
+"""Roles started one by one, with the variables exported by hand: several hosts, simulated on this one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pathlib
+import signal
+import socket
+import sys
+import time
+
+import pytest
+from launching import BPSLAUNCH, Launch, Spawn, wait_until
+
+TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
+LARGE = "1000000"
+TOKEN = "a secret of the tests, long enough"
+
+
+class Job:
+    """The variables of a job of several hosts, and its processes."""
+
+    def __init__(self, spawn: Spawn, real: dict[str, str], hosts: int, servers: int = 1, **variables: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self._spawn = spawn
+        self._variables = {
+            **real,
+            "DMLC_NUM_WORKER": str(hosts),
+            "DMLC_NUM_SERVER": str(servers),
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": str(self.port),
+            "BYTEPS_FORCE_DISTRIBUTED": "1",
+            "BYTEPS_JOB_TOKEN": TOKEN,
+            "BYTEPS_JOB_LINGER": "0",
+            "BYTEPS_START_TIMEOUT": "20",
+            **variables,
+        }
+
+    def coordinator(self, **variables: str) -> Launch:
+        return self._role("scheduler", [], variables)
+
+    def server(self, **variables: str) -> Launch:
+        return self._role("server", [], variables)
+
+    def host(self, index: int, workers: int, *arguments: str, **variables: str) -> Launch:
+        """A host's workers, under bpslaunch."""
+        place = {"DMLC_WORKER_ID": str(index), "BYTEPS_LOCAL_SIZE": str(workers)}
+        return self._role("worker", [*TRAINER, *arguments], {**place, **variables})
+
+    def plain(self, index: int, *arguments: str, **variables: str) -> Launch:
+        """A host's only worker, without bpslaunch."""
+        place = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(index)}
+        return self._spawn(*TRAINER, *arguments, variables={**self._variables, **place, **variables})
+
+    def _role(self, role: str, command: list[str], variables: dict[str, str]) -> Launch:
+        return self._spawn(*BPSLAUNCH, *command, variables={**self._variables, "DMLC_ROLE": role, **variables})
+
+
+def test_hosts_with_different_numbers_of_workers(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=3, servers=2)
+    services = [job.coordinator(), job.server(), job.server()]
+    hosts = [job.host(0, 1, "5", LARGE), job.host(1, 3, "5", LARGE), job.host(2, 2, "5", LARGE)]
+    for host in hosts:
+        assert host.wait() == 0, host.stderr
+    rank = 0
+    for index, (host, workers) in enumerate(zip(hosts, (1, 3, 2))):
+        for local in range(workers):
+            assert f"[worker {index}.{local}] rank {rank} of 6, local {local} of {workers}" in host.stdout
+            rank += 1
+    for service in services:  # BYTEPS_JOB_LINGER=0: they end by themselves.
+        assert service.wait() == 0, service.stderr
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["coordinator", "server", "worker"])), ids="-".join)
+def test_any_order_of_starting(spawn: Spawn, real: dict[str, str], order: tuple[str, ...]) -> None:
+    job = Job(spawn, real, hosts=2)
+    launches: list[Launch] = []
+    for role in order:
+        if role == "coordinator":
+            launches.append(job.coordinator())
+        elif role == "server":
+            launches.append(job.server())
+        else:
+            launches.extend(job.plain(index, "2", "10") for index in range(2))
+        wait_settled(launches)
+    for launch in launches:
+        assert launch.wait() == 0, launch.stderr
+
+
+def wait_settled(launches: list[Launch]) -> None:
+    """Waits until all of these have loaded what they need and wait for something, or have ended."""
+
+    def settled() -> bool:
+        for launch in launches:
+            with contextlib.suppress(OSError):
+                proc = pathlib.Path(f"/proc/{launch.process.pid}")
+                state = proc.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+                started = any(part in proc.joinpath("maps").read_text() for part in ("libbyteps.so", "byteps_server"))
+                if launch.process.poll() is None and not (started and state == "S"):
+                    return False
+        return True
+
+    wait_until(settled, lambda: "a process does not come to rest")
+
+
+@pytest.mark.parametrize("victim, told", [("worker", "worker"), ("server", "server"), ("coordinator", "coordinator")])
+def test_the_library_names_the_dead(spawn: Spawn, real: dict[str, str], victim: str, told: str) -> None:
+    """No launcher watches over both hosts: the survivors must find out by themselves, and say who."""
+    job = Job(spawn, real, hosts=3)
+    coordinator, server = job.coordinator(), job.server()
+    workers = [job.plain(index, "0", LARGE) for index in range(3)]
+    for worker in workers:
+        worker.wait_for("round 3")
+    dead = {"worker": workers[1], "server": server, "coordinator": coordinator}[victim]
+    began = time.monotonic()
+    dead.process.kill()
+    dead.wait()
+    survivors = [worker for worker in workers if worker is not dead]
+    for worker in survivors:
+        assert worker.wait() == 3, worker.stderr
+        assert told in worker.stderr and "error " in worker.stderr
+        if victim == "worker":
+            assert f"pid {dead.process.pid}" in worker.stderr or "rank 1" in worker.stderr
+    assert time.monotonic() - began < 15
+    for service in (coordinator, server):
+        if service is not dead:
+            service.process.terminate()
+            service.wait()
+
+
+def test_nobody_there(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="2")
+    worker = job.plain(0, "1", "10")
+    assert worker.wait() == 3
+    assert f"127.0.0.1:{job.port}" in worker.stderr
+
+
+def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=2, servers=1, BYTEPS_START_TIMEOUT="3")
+    coordinator = job.coordinator()
+    host = job.host(0, 2, "1", "10")
+    assert host.wait() == 3
+    assert "host 1" in host.stderr and "server" in host.stderr
+    coordinator.process.terminate()
+    coordinator.wait()
+
+
+def test_the_coordinators_port_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=2)
+    with socket.create_server(("127.0.0.1", job.port)):
+        coordinator = job.coordinator()
+        assert coordinator.wait() not in (0, None)
+    assert f"127.0.0.1:{job.port}" in coordinator.stderr and "in use" in coordinator.stderr
+
+
+def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="10")
+    coordinator = job.coordinator()
+    worker = job.plain(0, "1", "10", BYTEPS_JOB_TOKEN="a wrong one, just as long as that")
+    assert worker.wait() == 3
+    assert "error 16: " in worker.stderr and "token" in worker.stderr.lower()
+    assert TOKEN not in worker.stderr
+    coordinator.process.terminate()
+    coordinator.wait()
+
+
+def test_check_greets_the_coordinator(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=2)
+    coordinator = job.coordinator()
+    wait_settled([coordinator])
+    variables = {
+        **real,
+        "DMLC_ROLE": "worker",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_WORKER_ID": "0",
+        "DMLC_NUM_SERVER": "1",
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(job.port),
+        "BYTEPS_JOB_TOKEN": TOKEN,
+    }
+    check = spawn(*BPSLAUNCH, "--check", variables=variables)
+    assert check.wait() == 0, check.stdout
+    assert "answers: release 0.1.0, wants the job's token" in check.stdout
+    coordinator.process.send_signal(signal.SIGTERM)
+    assert coordinator.wait() in (0, -signal.SIGTERM, 143), coordinator.stderr
