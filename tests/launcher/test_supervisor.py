@@ -283,7 +283,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_waiting(start: Start, worker: 
     read, write = os.pipe()
     launch = start("--workers", "2", "--", *worker("while True: print('y' * 1000)"), stdout=write)
     os.close(write)
-    capacity = fcntl.fcntl(read, fcntl.F_GETPIPE_SZ)
+    capacity = fcntl.fcntl(read, 1032)  # F_GETPIPE_SZ; named from Python 3.10 on
     pending = array.array("i", [0])
 
     def full() -> bool:
