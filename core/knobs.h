@@ -323,12 +323,13 @@ inline constexpr Knob kKnobs[] = {
      .name = "BYTEPS_SERVER_ENGINE_THREAD",
      .type = KnobType::kInt,
      .readers = kServer,
-     .fallback = "4",
      .unit = "threads",
      .min = 1,
-     .max = 1024,
-     .meaning = "Engine threads, each with its own endpoint and its own share of the tensors",
-     .reason = "that of the original"},
+     .max = 64,
+     .meaning =
+         "Engine threads (lanes), each with its own endpoint and its own share of the tensors; unset: half of the "
+         "cores, 1 to 4",
+     .reason = "four is the original's; the cores are shared with the kernel's half of TCP, and often with workers"},
     {.name = "BYTEPS_SERVER_MEMORY",
      .type = KnobType::kBytes,
      .readers = kServer,
