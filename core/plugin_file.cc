@@ -72,7 +72,12 @@ bool FileExists(const std::string& path) {
 absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string& entry) {
   // A path without '/' would be searched for in LD_LIBRARY_PATH; ours always have one.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (handle == nullptr) return absl::FailedPreconditionError(LastError());
+  if (handle == nullptr) {
+    // Who asked knows the path.
+    std::string error = LastError();
+    if (error.compare(0, path.size() + 2, path + ": ") == 0) error.erase(0, path.size() + 2);
+    return absl::FailedPreconditionError(error);
+  }
   void* symbol = dlsym(handle, entry.c_str());
   if (symbol == nullptr) return WrongMajor(handle, entry);
   // dlsym also searches the dependencies: a file without an entry that links another plugin would pass for that one.

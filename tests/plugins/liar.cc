@@ -1,0 +1,12 @@
+// Answers next() wrongly, as the last task's priority says: 1: a task it was not given; 2: the same again; 3: whatever
+// the budget; 4: before its time.
+#include "tests/plugins/minimal_scheduler.h"
+static int32_t Next(bps_scheduler* scheduler, int64_t, const bps_budget*, size_t, uint64_t* id) {
+  *id = scheduler->task.priority == 1 ? scheduler->task.id + 1000 : scheduler->task.id;
+  return 1;
+}
+static void Withdraw(bps_scheduler*, uint64_t) {}
+static constexpr bps_scheduler_table kTable = {
+    sizeof(bps_scheduler_table), minimal::Create, minimal::Destroy, minimal::Enqueue, Next, minimal::Sent,
+    minimal::Complete,           Withdraw};
+MINIMAL_SCHEDULER(minimal::Info("liar"), &kTable);

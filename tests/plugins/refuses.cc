@@ -1,0 +1,3 @@
+// Its entry answers with an error.
+#include "tests/plugins/minimal_scheduler.h"
+int32_t bps_scheduler_plugin_v1(const bps_plugin_host*, const bps_scheduler_plugin**) { return BPS_UNAVAILABLE; }
