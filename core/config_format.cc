@@ -55,7 +55,7 @@ void AppendSection(const Knob* begin, const Knob* end, std::string* page) {
   for (const Knob* knob = begin; knob != end; ++knob) {
     std::string meaning = Cell(knob->meaning);
     meaning += ".";
-    if (knob->reason[0] != '\0') meaning.append(" Default: ").append(Cell(knob->reason)).append(".");
+    if (knob->reason[0] != '\0') meaning.append(" Why this default: ").append(Cell(knob->reason)).append(".");
     if (knob->alias != nullptr) meaning.append(" Also read as ").append(Code(knob->alias)).append(".");
     if (knob->status != KnobStatus::kActive) {
       meaning.append(" *").append(KnobStatusName(knob->status)).append("*");

@@ -471,7 +471,6 @@ inline constexpr Knob kKnobs[] = {
      .readers = kWorker | kLauncher,
      .status = KnobStatus::kAccepted,
      .fallback = "./trace",
-     .alias = "HOROVOD_TIMELINE",
      .meaning = "Folder of the timeline"},
     {.name = "ENABLE_PROFILING",
      .type = KnobType::kBool,

@@ -1,0 +1,86 @@
+// Runs tools/bps_info as a user does, and compares the page it generates with the one in the tree.
+
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "core/config_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace byteps {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Root() {
+  return std::string(std::getenv("TEST_SRCDIR")) + "/" + std::string(std::getenv("TEST_WORKSPACE"));
+}
+
+struct Outcome {
+  int code;
+  std::string output;  // both streams
+};
+
+// `variables`: assignments before the command.
+Outcome Info(const std::string& arguments, const std::string& variables = "") {
+  const std::string command = "env BYTEPS_PLUGIN_PATH=" + Root() + "/scheduler_plugins/fifo " + variables + " " +
+                              Root() + "/tools/bps_info " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {-1, "popen failed"};
+  std::string output;
+  char buffer[4096];
+  while (const size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, size);
+  const int status = pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+TEST(ConfigurationPageTest, IsCurrent) {
+  std::ifstream file(Root() + "/docs/configuration.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(page.str(), ConfigMarkdown())
+      << "core/knobs.h has changed: bazel run //tools:bps_info -- --markdown > docs/configuration.md";
+}
+
+TEST(BpsInfoTest, MarkdownIsThatPage) {
+  // Whatever the environment, right or wrong.
+  const Outcome outcome = Info("--markdown", "BYTEPS_PARTITION_BYTES=abc BYTEPS_OP_TIMEOUT=7");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.output, ConfigMarkdown());
+}
+
+TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
+  const Outcome outcome =
+      Info("",
+           "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_ENABLE_ASYNC=1 "
+           "BYTEPS_JOB_TOKEN=hunter2");
+  EXPECT_EQ(outcome.code, 1);  // the transport
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1.0"), HasSubstr("scheduler fifo"),
+                                    HasSubstr("transport \"absent\" (from BYTEPS_TRANSPORT) could not be found"),
+                                    HasSubstr("BYTEPS_ENABLE_ASYNC is set, but this release does not act on it"),
+                                    Not(HasSubstr("hunter2")), Not(HasSubstr("PS_RESEND "))));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_OP_TIMEOUT +7 +environment"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_START_TIMEOUT +8 +alias"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_SCHEDULER +fifo +default"));
+  EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
+}
+
+TEST(BpsInfoTest, WrongConfigurationAndWrongCallsAreErrors) {
+  Outcome outcome = Info("", "BYTEPS_PARTITION_BYTES=abc");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("BYTEPS_PARTITION_BYTES=abc is not accepted"));
+  outcome = Info("--everything");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("bps_info --markdown"));
+}
+
+}  // namespace
+}  // namespace byteps
