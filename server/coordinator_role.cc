@@ -1,0 +1,66 @@
+#include "server/coordinator_role.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "core/auth.h"
+#include "core/control_socket.h"
+#include "core/unique_fd.h"
+#include "server/coordinator_shell.h"
+#include "server/listener.h"
+
+namespace byteps {
+namespace {
+
+// 0 in the configuration: not at all.
+Time OrNever(Time time) { return time <= 0 ? kNever : time; }
+
+CoordinatorOptions Options(const Config& config, std::string token) {
+  CoordinatorOptions options;
+  options.job = config.GetString("BYTEPS_JOB_ID");
+  options.token = std::move(token);
+  options.allow_unauthenticated = config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
+  // Only what somebody has said here can differ from what the members say.
+  if (config.IsSet("DMLC_NUM_WORKER")) options.num_hosts = static_cast<int32_t>(config.GetInt("DMLC_NUM_WORKER"));
+  if (config.IsSet("DMLC_NUM_SERVER")) options.num_servers = static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER"));
+  options.heartbeat = OrNever(config.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count());
+  options.peer_timeout = OrNever(config.GetDuration("BYTEPS_PEER_TIMEOUT").count());
+  // Without signs of life their absence says nothing.
+  if (options.heartbeat == kNever) options.peer_timeout = kNever;
+  const Time linger = config.GetDuration("BYTEPS_JOB_LINGER").count();
+  options.linger = linger < 0 ? kNever : linger;
+  return options;
+}
+
+absl::StatusOr<UniqueFd> OpenListener(const Config& config) {
+  if (config.IsSet("BYTEPS_COORDINATOR_FD")) {
+    return InheritListener(static_cast<int>(config.GetInt("BYTEPS_COORDINATOR_FD")));
+  }
+  for (const bool set : {config.IsSet("DMLC_PS_ROOT_URI"), config.IsSet("DMLC_PS_ROOT_PORT")}) {
+    if (set) continue;
+    return absl::InvalidArgumentError(
+        "the coordinator (DMLC_ROLE=scheduler) needs DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT: where to listen");
+  }
+  return Listen({.host = config.GetString("DMLC_PS_ROOT_URI"),
+                 .port = static_cast<int>(config.GetInt("DMLC_PS_ROOT_PORT")),
+                 .all_addresses = config.GetBool("DMLC_USE_KUBERNETES")});
+}
+
+}  // namespace
+
+absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal* stop) {
+  absl::StatusOr<std::string> token =
+      JobToken(config.GetString("BYTEPS_JOB_TOKEN"), config.GetString("BYTEPS_JOB_TOKEN_FILE"));
+  if (!token.ok()) return token.status();
+  absl::StatusOr<UniqueFd> listener = OpenListener(config);
+  if (!listener.ok()) return listener.status();
+  const absl::Status allowed =
+      CheckUnauthenticated(*token, config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED"), LocalAddress(listener->get()));
+  if (!allowed.ok()) return allowed;
+  BPS_LOG(log, kInfo) << "listening at " << ListenerAddress(listener->get());
+  CoordinatorShell shell(*std::move(listener), Options(config, *std::move(token)), &log);
+  return shell.Run(stop);
+}
+
+}  // namespace byteps
