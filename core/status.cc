@@ -74,7 +74,7 @@ bps_status* StatusToC(const absl::Status& status) noexcept {
   void* memory = std::malloc(sizeof(bps_status) + message.size() + 1);
   if (memory == nullptr) return OutOfMemoryStatus();
   char* text = static_cast<char*>(memory) + sizeof(bps_status);
-  std::memcpy(text, message.data(), message.size());
+  if (!message.empty()) std::memcpy(text, message.data(), message.size());
   text[message.size()] = '\0';
   return new (memory) bps_status{StatusCode(status), IsRetryable(status) ? 1 : 0, text};
 }
