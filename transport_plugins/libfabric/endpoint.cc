@@ -201,7 +201,7 @@ int Endpoint::Build() {
   code = step("fi_getname", fi_getname(&listener_->fid, address, &size));
   if (code != 0) return code;
   address_.assign(address, size);
-  name_ = std::string(info_->fabric_attr->prov_name) + " (libfabric " + Version() + ")";
+  name_ = info_->fabric_attr->prov_name;
 
   failed_step_ = "epoll";
   if (epoll_.get() < 0 || timer_.get() < 0) return -errno;

@@ -54,7 +54,7 @@ class Endpoint {
 
   const Provider& provider() const { return provider_; }
   const fi_info& info() const { return *info_; }
-  const std::string& name() const { return name_; }  // "tcp (libfabric 1.17)": what both ends compare
+  const std::string& name() const { return name_; }  // "tcp": both ends must have the same
   fid_domain* domain() const { return domain_.get(); }
   fid_cq* cq() const { return cq_.get(); }
   fid_eq* eq() const { return eq_.get(); }
