@@ -12,10 +12,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    wheels = sorted((ROOT / "bazel-bin" / "frameworks" / "python").glob("*.whl"))
+    wheels = sorted((ROOT / "bazel-bin" / "frameworks" / "python" / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         names = ", ".join(wheel.name for wheel in wheels) or "none"
-        print(f"install_wheel: expected one wheel in bazel-bin/frameworks/python, found {names}")
+        print(f"install_wheel: expected one wheel in bazel-bin/frameworks/python/wheel, found {names}")
         return 1
     digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
     stamp = Path(sysconfig.get_paths()["purelib"]) / "byteps.wheel.sha256"
