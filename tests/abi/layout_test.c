@@ -1,0 +1,264 @@
+// layout_test.c - the layout of every struct of version 1.0, on every 64-bit platform.
+//
+// A line here never changes once its version is released. To append a field: add its line, and raise the SIZE of the
+// struct; the old size moves to core/read_args.h's table as it is there (first_size never changes).
+
+#include <stddef.h>
+
+#include "abi/byteps.h"
+#include "abi/plugin.h"
+#include "abi/scheduler.h"
+#include "abi/transport.h"
+
+#define FIELD(type, field, offset)                  \
+  _Static_assert(offsetof(type, field) == (offset), \
+                 #type "." #field " has moved: released fields never move; append new ones")
+#define SIZE(type, size)                 \
+  _Static_assert(sizeof(type) == (size), \
+                 #type " has another size: if you appended a field, pin it and the new size here")
+
+FIELD(bps_ext, struct_size, 0);
+FIELD(bps_ext, type, 8);
+FIELD(bps_ext, flags, 12);
+FIELD(bps_ext, next, 16);
+SIZE(bps_ext, 24);
+
+FIELD(bps_open_args, struct_size, 0);
+FIELD(bps_open_args, ext, 8);
+FIELD(bps_open_args, coordinator, 16);
+FIELD(bps_open_args, job, 24);
+FIELD(bps_open_args, name, 32);
+FIELD(bps_open_args, token, 40);
+FIELD(bps_open_args, host, 48);
+FIELD(bps_open_args, transport, 56);
+FIELD(bps_open_args, scheduler, 64);
+FIELD(bps_open_args, has_place, 72);
+FIELD(bps_open_args, host_index, 76);
+FIELD(bps_open_args, num_hosts, 80);
+FIELD(bps_open_args, local_rank, 84);
+FIELD(bps_open_args, local_size, 88);
+FIELD(bps_open_args, num_servers, 92);
+FIELD(bps_open_args, log_level, 96);
+FIELD(bps_open_args, timeout_ms, 104);
+FIELD(bps_open_args, log, 112);
+FIELD(bps_open_args, log_user, 120);
+SIZE(bps_open_args, 128);
+
+FIELD(bps_info, struct_size, 0);
+FIELD(bps_info, rank, 8);
+FIELD(bps_info, size, 12);
+FIELD(bps_info, local_rank, 16);
+FIELD(bps_info, local_size, 20);
+FIELD(bps_info, num_servers, 24);
+FIELD(bps_info, failed, 28);
+FIELD(bps_info, epoch, 32);
+FIELD(bps_info, generation, 40);
+SIZE(bps_info, 48);
+
+FIELD(bps_declare_args, struct_size, 0);
+FIELD(bps_declare_args, ext, 8);
+FIELD(bps_declare_args, name, 16);
+FIELD(bps_declare_args, shape, 24);
+FIELD(bps_declare_args, ndim, 32);
+FIELD(bps_declare_args, dtype, 36);
+FIELD(bps_declare_args, mode, 40);
+FIELD(bps_declare_args, staleness, 44);
+SIZE(bps_declare_args, 48);
+
+FIELD(bps_push_pull_args, struct_size, 0);
+FIELD(bps_push_pull_args, ext, 8);
+FIELD(bps_push_pull_args, tensor, 16);
+FIELD(bps_push_pull_args, input, 24);
+FIELD(bps_push_pull_args, output, 32);
+FIELD(bps_push_pull_args, priority, 40);
+FIELD(bps_push_pull_args, op, 48);
+FIELD(bps_push_pull_args, input_device, 52);
+FIELD(bps_push_pull_args, input_device_id, 56);
+FIELD(bps_push_pull_args, output_device, 60);
+FIELD(bps_push_pull_args, output_device_id, 64);
+FIELD(bps_push_pull_args, reserved, 68);
+FIELD(bps_push_pull_args, timeout_ms, 72);
+FIELD(bps_push_pull_args, done, 80);
+FIELD(bps_push_pull_args, user, 88);
+SIZE(bps_push_pull_args, 96);
+
+FIELD(bps_broadcast_args, struct_size, 0);
+FIELD(bps_broadcast_args, ext, 8);
+FIELD(bps_broadcast_args, tensor, 16);
+FIELD(bps_broadcast_args, input, 24);
+FIELD(bps_broadcast_args, output, 32);
+FIELD(bps_broadcast_args, priority, 40);
+FIELD(bps_broadcast_args, root, 48);
+FIELD(bps_broadcast_args, input_device, 52);
+FIELD(bps_broadcast_args, input_device_id, 56);
+FIELD(bps_broadcast_args, output_device, 60);
+FIELD(bps_broadcast_args, output_device_id, 64);
+FIELD(bps_broadcast_args, reserved, 68);
+FIELD(bps_broadcast_args, timeout_ms, 72);
+FIELD(bps_broadcast_args, done, 80);
+FIELD(bps_broadcast_args, user, 88);
+SIZE(bps_broadcast_args, 96);
+
+FIELD(bps_barrier_args, struct_size, 0);
+FIELD(bps_barrier_args, ext, 8);
+FIELD(bps_barrier_args, name, 16);
+FIELD(bps_barrier_args, timeout_ms, 24);
+SIZE(bps_barrier_args, 32);
+
+FIELD(bps_plugin_host, struct_size, 0);
+FIELD(bps_plugin_host, log, 8);
+FIELD(bps_plugin_host, fail, 16);
+FIELD(bps_plugin_host, config, 24);
+SIZE(bps_plugin_host, 32);
+
+FIELD(bps_plugin_info, struct_size, 0);
+FIELD(bps_plugin_info, abi_minor, 8);
+FIELD(bps_plugin_info, kind, 16);
+FIELD(bps_plugin_info, name, 24);
+FIELD(bps_plugin_info, version, 32);
+FIELD(bps_plugin_info, description, 40);
+SIZE(bps_plugin_info, 48);
+
+FIELD(bps_transport_caps, struct_size, 0);
+FIELD(bps_transport_caps, flags, 8);
+FIELD(bps_transport_caps, immediate_bits, 12);
+FIELD(bps_transport_caps, max_message, 16);
+FIELD(bps_transport_caps, receive_pool, 20);
+FIELD(bps_transport_caps, tx_depth, 24);
+FIELD(bps_transport_caps, key_size, 28);
+FIELD(bps_transport_caps, max_transfer, 32);
+FIELD(bps_transport_caps, alignment, 40);
+FIELD(bps_transport_caps, reserved, 44);
+FIELD(bps_transport_caps, provider, 48);
+SIZE(bps_transport_caps, 56);
+
+FIELD(bps_transport_open_args, struct_size, 0);
+FIELD(bps_transport_open_args, config, 8);
+FIELD(bps_transport_open_args, log, 16);
+FIELD(bps_transport_open_args, local_host, 24);
+FIELD(bps_transport_open_args, device, 32);
+FIELD(bps_transport_open_args, job_key, 40);
+SIZE(bps_transport_open_args, 48);
+
+FIELD(bps_connect_args, struct_size, 0);
+FIELD(bps_connect_args, peer, 8);
+FIELD(bps_connect_args, local_id, 12);
+FIELD(bps_connect_args, address, 16);
+FIELD(bps_connect_args, address_size, 24);
+SIZE(bps_connect_args, 32);
+
+FIELD(bps_event, type, 0);
+FIELD(bps_event, code, 4);
+FIELD(bps_event, peer, 8);
+FIELD(bps_event, immediate, 12);
+FIELD(bps_event, user, 16);
+FIELD(bps_event, data, 24);
+FIELD(bps_event, size, 32);
+FIELD(bps_event, lease, 40);
+SIZE(bps_event, 48);
+
+FIELD(bps_local, region, 0);
+FIELD(bps_local, base, 8);
+SIZE(bps_local, 16);
+
+FIELD(bps_remote, key, 0);
+FIELD(bps_remote, key_size, 8);
+FIELD(bps_remote, offset, 16);
+SIZE(bps_remote, 24);
+
+FIELD(bps_transport_table, struct_size, 0);
+FIELD(bps_transport_table, open, 8);
+FIELD(bps_transport_table, close, 16);
+FIELD(bps_transport_table, caps, 24);
+FIELD(bps_transport_table, address, 32);
+FIELD(bps_transport_table, connect, 40);
+FIELD(bps_transport_table, disconnect, 48);
+FIELD(bps_transport_table, reg, 56);
+FIELD(bps_transport_table, unreg, 64);
+FIELD(bps_transport_table, export_key, 72);
+FIELD(bps_transport_table, post_send, 80);
+FIELD(bps_transport_table, post_write, 88);
+FIELD(bps_transport_table, poll, 96);
+FIELD(bps_transport_table, release, 104);
+FIELD(bps_transport_table, post_read, 112);
+FIELD(bps_transport_table, map_remote, 120);
+FIELD(bps_transport_table, copy_from, 128);
+FIELD(bps_transport_table, copy_to, 136);
+FIELD(bps_transport_table, wait_fd, 144);
+FIELD(bps_transport_table, arm, 152);
+FIELD(bps_transport_table, allocate, 160);
+SIZE(bps_transport_table, 168);
+
+FIELD(bps_transport_plugin, struct_size, 0);
+FIELD(bps_transport_plugin, info, 8);
+FIELD(bps_transport_plugin, probe, 56);
+FIELD(bps_transport_plugin, table, 64);
+SIZE(bps_transport_plugin, 72);
+
+FIELD(bps_task, struct_size, 0);
+FIELD(bps_task, id, 8);
+FIELD(bps_task, tensor, 16);
+FIELD(bps_task, bytes, 24);
+FIELD(bps_task, priority, 32);
+FIELD(bps_task, order, 40);
+FIELD(bps_task, earliest, 48);
+FIELD(bps_task, part, 56);
+FIELD(bps_task, peer, 60);
+FIELD(bps_task, contributors, 64);
+FIELD(bps_task, reserved, 68);
+SIZE(bps_task, 72);
+
+FIELD(bps_budget, peer, 0);
+FIELD(bps_budget, tasks, 4);
+FIELD(bps_budget, bytes, 8);
+SIZE(bps_budget, 16);
+
+FIELD(bps_scheduler_stats, struct_size, 0);
+FIELD(bps_scheduler_stats, queued_tasks, 8);
+FIELD(bps_scheduler_stats, queued_bytes, 16);
+FIELD(bps_scheduler_stats, in_flight_tasks, 24);
+FIELD(bps_scheduler_stats, in_flight_bytes, 32);
+FIELD(bps_scheduler_stats, credit_bytes, 40);
+SIZE(bps_scheduler_stats, 48);
+
+FIELD(bps_scheduler_create_args, struct_size, 0);
+FIELD(bps_scheduler_create_args, config, 8);
+FIELD(bps_scheduler_create_args, log, 16);
+FIELD(bps_scheduler_create_args, direction, 24);
+FIELD(bps_scheduler_create_args, reserved, 28);
+SIZE(bps_scheduler_create_args, 32);
+
+FIELD(bps_scheduler_table, struct_size, 0);
+FIELD(bps_scheduler_table, create, 8);
+FIELD(bps_scheduler_table, destroy, 16);
+FIELD(bps_scheduler_table, enqueue, 24);
+FIELD(bps_scheduler_table, next, 32);
+FIELD(bps_scheduler_table, sent, 40);
+FIELD(bps_scheduler_table, complete, 48);
+FIELD(bps_scheduler_table, withdraw, 56);
+FIELD(bps_scheduler_table, peers, 64);
+FIELD(bps_scheduler_table, stats, 72);
+FIELD(bps_scheduler_table, wake_at, 80);
+SIZE(bps_scheduler_table, 88);
+
+FIELD(bps_scheduler_plugin, struct_size, 0);
+FIELD(bps_scheduler_plugin, info, 8);
+FIELD(bps_scheduler_plugin, table, 56);
+SIZE(bps_scheduler_plugin, 64);
+
+/* Enumerators are part of the ABI too: bindings write them down as numbers. */
+_Static_assert(BPS_ABI_MAJOR == 1, "a new major version is a new header");
+_Static_assert(BPS_OK == 0 && BPS_CANCELLED == 1 && BPS_UNKNOWN == 2 && BPS_INVALID_ARGUMENT == 3, "codes");
+_Static_assert(BPS_DEADLINE_EXCEEDED == 4 && BPS_NOT_FOUND == 5 && BPS_ALREADY_EXISTS == 6, "codes");
+_Static_assert(BPS_PERMISSION_DENIED == 7 && BPS_RESOURCE_EXHAUSTED == 8 && BPS_FAILED_PRECONDITION == 9, "codes");
+_Static_assert(BPS_ABORTED == 10 && BPS_OUT_OF_RANGE == 11 && BPS_UNIMPLEMENTED == 12 && BPS_INTERNAL == 13, "codes");
+_Static_assert(BPS_UNAVAILABLE == 14 && BPS_DATA_LOSS == 15 && BPS_UNAUTHENTICATED == 16, "codes");
+_Static_assert(BPS_INT8 == 0x10800 && BPS_INT32 == 0x12000 && BPS_INT64 == 0x14000 && BPS_UINT8 == 0x10801, "dtypes");
+_Static_assert(BPS_FLOAT16 == 0x11002 && BPS_FLOAT32 == 0x12002 && BPS_FLOAT64 == 0x14002, "dtypes");
+_Static_assert(BPS_BFLOAT16 == 0x11004, "dtypes");
+_Static_assert(BPS_SUM == 0 && BPS_AVERAGE == 1 && BPS_MIN == 2 && BPS_MAX == 3 && BPS_PRODUCT == 4, "operations");
+_Static_assert(BPS_CPU == 1 && BPS_CUDA == 2 && BPS_CUDA_HOST == 3, "devices");
+_Static_assert(BPS_LOG_TRACE == 0 && BPS_LOG_DEBUG == 1 && BPS_LOG_INFO == 2 && BPS_LOG_WARNING == 3, "levels");
+_Static_assert(BPS_LOG_ERROR == 4, "levels");
+
+int main(void) { return 0; }
