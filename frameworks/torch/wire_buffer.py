@@ -20,7 +20,7 @@ def check_dense(tensor: torch.Tensor) -> None:
 
 def check_writable(tensor: torch.Tensor) -> None:
     """Refuses a tensor in which several elements share memory (such as the result of expand()). Raises ValueError."""
-    if any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape)):
+    if tensor.numel() > 0 and any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape)):
         raise ValueError(
             "the tensor's elements share memory (expand()?), so it cannot be written in place; use a clone()"
         )

@@ -1,0 +1,149 @@
+"""init, shutdown and who we are, for one worker alone."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import byteps
+import pytest
+from byteps import _native
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        byteps.rank,
+        byteps.size,
+        byteps.local_rank,
+        byteps.local_size,
+        byteps.info,
+        byteps.barrier,
+        lambda: byteps.broadcast_object(1),
+    ],
+)
+def test_before_init(call: Callable[[], object]) -> None:
+    assert not byteps.is_initialized()
+    with pytest.raises(ValueError, match=r"call bps\.init\(\) first") as raised:
+        call()
+    assert isinstance(raised.value, byteps.BytePSError)
+    assert raised.value.code == byteps.StatusCode.FAILED_PRECONDITION
+
+
+def test_one_worker_alone(alone: None) -> None:
+    assert byteps.is_initialized()
+    assert (byteps.rank(), byteps.size(), byteps.local_rank(), byteps.local_size()) == (0, 1, 0, 1)
+    info = byteps.info()
+    assert (info.rank, info.size, info.num_servers, info.failed) == (0, 1, 0, False)
+    byteps.barrier()
+    assert byteps.broadcast_object({"a": [1, 2]}) == {"a": [1, 2]}
+
+
+def test_init_again_is_nothing(alone: None) -> None:
+    byteps.init()
+    byteps.init(lazy=False)
+    assert byteps.size() == 1
+    with pytest.raises(ValueError, match="initialized already"):
+        byteps.init(transport="tcp")
+
+
+def test_shutdown_again_is_nothing(alone: None) -> None:
+    byteps.shutdown()
+    byteps.shutdown()
+    assert not byteps.is_initialized()
+    with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+        byteps.rank()
+
+
+def test_root_that_is_no_rank(alone: None) -> None:
+    for root in (-1, 1):
+        with pytest.raises(ValueError, match=f"root_rank is {root}"):
+            byteps.broadcast_object(1, root_rank=root)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_timeouts_are_positive(alone: None, timeout: float) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        byteps.barrier(timeout=timeout)
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(byteps.BytePSError):
+        byteps.init(transport="no-such-transport", coordinator="127.0.0.1:1", timeout=1)
+    assert not byteps.is_initialized()
+
+
+def _resources() -> tuple[int, int, int]:
+    """Open files, threads, and resident kilobytes."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+    files, threads = (len(list(Path("/proc/self", kind).iterdir())) for kind in ("fd", "task"))
+    return files, threads, resident
+
+
+def test_a_hundred_lives() -> None:
+    def live() -> None:
+        byteps.init()
+        assert byteps.broadcast_object("x" * 10000, name="same name") == "x" * 10000
+        byteps.shutdown()
+
+    for _ in range(10):
+        live()
+    gc.collect()
+    before = _resources()
+    for _ in range(100):
+        live()
+    gc.collect()
+    after = _resources()
+    assert after[:2] == before[:2], "open files and threads"
+    assert after[2] - before[2] < 1024, "kilobytes of memory"
+
+
+def test_sessions_side_by_side() -> None:
+    """Below the one session of init() there can be as many as one likes."""
+    library = byteps.library.LIBRARY
+    sessions = [library.open(name=f"session {number}") for number in range(3)]
+    buffer = bytearray(b"abcd")
+    for session in sessions:
+        assert session.info()["size"] == 1
+        _push_pull(session, buffer).wait()
+    for session in sessions:
+        session.shutdown()
+        session.close()
+        with pytest.raises(byteps.FailedPreconditionError, match="shut down"):
+            session.info()
+        with pytest.raises(byteps.FailedPreconditionError, match="shut down"):
+            _push_pull(session, buffer)
+        session.shutdown()
+        session.close()
+    assert buffer == b"abcd"
+
+
+def _push_pull(session: _native.Session, buffer: bytearray) -> _native.Request:
+    import ctypes
+
+    view = (ctypes.c_uint8 * len(buffer)).from_buffer(buffer)
+    address = ctypes.addressof(view)
+    return session.push_pull("tensor", _native.UINT8, (len(buffer),), address, address, _native.SUM, buffers=view)
+
+
+def test_calls_from_many_threads(alone: None) -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(50):
+                assert byteps.broadcast_object((number, turn), name=f"thread {number}") == (number, turn)
+                assert byteps.rank() == 0
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert not failures

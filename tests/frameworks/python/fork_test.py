@@ -1,0 +1,90 @@
+"""Forked children: those that leave BytePS alone are undisturbed, the others get a clear error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import byteps
+
+
+def _in_child(body: Callable[[], None]) -> int:
+    """The exit status of a forked child that ran `body`, its atexit functions and destructors included."""
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            body()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        # As at the end of a program, but without pytest's own.
+        byteps.session.close_at_exit()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def _expect_refusal(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except byteps.FailedPreconditionError as error:
+        assert "forked" in str(error), error
+        assert not error.retryable
+    else:
+        raise AssertionError("the call worked")
+
+
+def test_a_child_that_leaves_it_alone(alone: None) -> None:
+    assert _in_child(lambda: None) == 0
+    assert byteps.broadcast_object("the parent goes on") == "the parent goes on"
+
+
+def test_a_child_that_uses_the_session(alone: None) -> None:
+    native = byteps.session.current_session().native
+
+    def body() -> None:
+        assert not byteps.is_initialized()
+        for call in (byteps.rank, byteps.barrier, lambda: byteps.broadcast_object(1), native.info, native.shutdown):
+            _expect_refusal(call)
+        byteps.shutdown()  # does nothing
+        native.close()  # neither
+
+    assert _in_child(body) == 0
+    assert byteps.broadcast_object("the parent goes on") == "the parent goes on"
+
+
+def test_a_child_that_drops_the_session() -> None:
+    """A child's copy of a session ends without any effect on the parent's."""
+    byteps.init()
+
+    def body() -> None:
+        byteps.session.CURRENT._session = None
+
+    assert _in_child(body) == 0
+    assert byteps.broadcast_object(1) == 1
+    byteps.shutdown()
+
+
+def test_a_child_of_a_process_that_is_in_the_middle(alone: None) -> None:
+    """Forks while another thread of the parent is inside the library, and maybe holds its locks."""
+    import threading
+
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            byteps.broadcast_object("x" * 1000, name="busy")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(20):
+            assert _in_child(lambda: _expect_refusal(byteps.rank)) == 0
+    finally:
+        stop.set()
+        thread.join(timeout=30)
+    assert not thread.is_alive()

@@ -1,0 +1,156 @@
+"""Jobs of several workers, without any framework: who we are, what is waited for, and who has died."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import byteps
+import pytest
+from byteps import _native
+
+RunWorkers = Callable[..., Any]
+
+
+def _start(name: str, values: list[float]) -> tuple[_native.Request, Any]:
+    memory = (ctypes.c_double * len(values))(*values)
+    address = ctypes.addressof(memory)
+    session = byteps.session.current_session().native
+    request = session.push_pull(
+        name, _native.FLOAT64, (len(values),), address, address, _native.SUM, buffers=memory, priority=3
+    )
+    return request, memory
+
+
+def _who() -> tuple[int, ...]:
+    byteps.init()
+    request, memory = _start("x", [1.0, byteps.rank()])
+    request.wait()
+    assert list(memory) == [byteps.size(), sum(range(byteps.size()))]
+    assert request.test()
+    assert request.state == "done"
+    byteps.barrier()
+    info = byteps.info()
+    assert info.transport
+    assert info.scheduler
+    return byteps.rank(), byteps.size(), byteps.local_rank(), byteps.local_size(), info.num_servers
+
+
+def test_who_we_are(run_workers: RunWorkers) -> None:
+    assert run_workers(_who, workers=3, servers=2).results == [(rank, 3, rank, 3, 2) for rank in range(3)]
+
+
+def _lives() -> None:
+    for generation in range(1, 11):
+        byteps.init()
+        assert byteps.info().generation == generation
+        request, memory = _start("x", [float(generation)])
+        request.wait()
+        assert list(memory) == [2.0 * generation]
+        byteps.shutdown()
+
+
+def test_many_lives(run_workers: RunWorkers) -> None:
+    run_workers(_lives)
+
+
+def _dropped_requests() -> None:
+    """Requests that nobody waits for: their memory must stay until the library is through with it."""
+    byteps.init()
+    for turn in range(30):
+        _start(f"dropped {turn}", [float(turn)] * 10_000)
+    byteps.barrier()
+    request, memory = _start("kept", [1.0])
+    request.wait()
+    assert list(memory) == [2.0]
+
+
+def test_dropped_requests(run_workers: RunWorkers) -> None:
+    run_workers(_dropped_requests)
+
+
+def _cancelled() -> str:
+    byteps.init()
+    if byteps.rank() == 0:
+        request, _ = _start("given up", [1.0])
+        with pytest.raises(byteps.DeadlineExceededError):
+            request.wait(0.2)  # the wait ends, the operation goes on
+        assert not request.test()
+        request.cancel()
+        with pytest.raises(byteps.CancelledError):
+            request.wait()
+        byteps.barrier("given up")
+        return ""
+    byteps.barrier("given up")
+    request, _ = _start("given up", [1.0])
+    with pytest.raises(byteps.AbortedError) as raised:
+        request.wait()
+    return str(raised.value)
+
+
+def test_cancel(run_workers: RunWorkers) -> None:
+    message = run_workers(_cancelled).results[1]
+    assert "given up" in message
+    assert "rank 0" in message
+
+
+def _killed(folder: str) -> None:
+    byteps.init()
+    byteps.barrier()
+    if byteps.rank() == 1:
+        _start("the last", [1.0] * 100_000)
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    with pytest.raises(byteps.UnavailableError) as first:
+        for turn in range(1_000_000):
+            request, _ = _start(f"round {turn % 2}", [1.0] * 100_000)
+            request.wait()
+    with open(f"{folder}/rank{byteps.rank()}", "w") as file:
+        file.write(f"{time.monotonic() - start:.1f} {first.value}")
+    assert not first.value.retryable
+    # Every later call fails at once, with the same cause.
+    start = time.monotonic()
+    for call in (lambda: _start("x", [1.0]), byteps.barrier):
+        with pytest.raises(byteps.UnavailableError) as later:
+            call()
+        assert "rank 1" in str(later.value)
+    assert time.monotonic() - start < 1
+    assert byteps.info().failed
+    assert byteps.rank() in (0, 2)
+    start = time.monotonic()
+    with pytest.raises(byteps.BytePSError):
+        byteps.shutdown()
+    assert time.monotonic() - start < 6
+
+
+def test_a_worker_is_killed(run_workers: RunWorkers, tmp_path: Any) -> None:
+    job = run_workers(_killed, str(tmp_path), workers=3, check=False)
+    assert job.returncode == 128 + signal.SIGKILL, job.output
+    for rank in (0, 2):
+        assert "rank 1" in (tmp_path / f"rank{rank}").read_text(), job.output
+
+
+def _left_out() -> None:
+    byteps.init()
+
+
+def test_nobody_else_comes(run_alone: RunWorkers) -> None:
+    """A worker of two, and no coordinator: the wait ends with the address it waited for."""
+    job = run_alone(
+        _left_out,
+        check=False,
+        DMLC_ROLE="worker",
+        DMLC_NUM_WORKER="2",
+        DMLC_NUM_SERVER="1",
+        DMLC_WORKER_ID="0",
+        DMLC_PS_ROOT_URI="127.0.0.1",
+        DMLC_PS_ROOT_PORT="1",
+        BYTEPS_START_TIMEOUT="2",
+    )
+    assert job.returncode == 1
+    assert "DeadlineExceededError" in job.stderr
+    assert "127.0.0.1:1" in job.stderr

@@ -1,0 +1,52 @@
+"""The example that trains on digits: it learns, it shows progress, and its summary says what it ran on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE, clean_environment
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+_EXAMPLE = Path(__file__).parents[3] / "examples" / "torch" / "digits.py"
+
+
+def _run(*launcher: str, **variables: str) -> str:
+    done = subprocess.run(
+        [*launcher, sys.executable, str(_EXAMPLE), "--epochs", "8"],
+        env=clean_environment(**variables),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _check(output: str, workers: int, servers: int) -> re.Match[str]:
+    assert len(re.findall(r"epoch +\d/8  loss \d\.\d+  test accuracy \d\.\d+  \d+ samples/s", output)) == 8, output
+    summary = re.search(
+        r"digits: test accuracy (\S+) in \S+ s, (\d+) workers, (\d+) servers, transport (\S+), scheduler (\S+)\n$",
+        output,
+    )
+    assert summary is not None, output
+    assert float(summary[1]) >= 0.95
+    assert (int(summary[2]), int(summary[3])) == (workers, servers)
+    return summary
+
+
+def test_two_workers() -> None:
+    launcher = [sys.executable, "-m", "byteps.launcher", "--workers", "2", "--servers", "1", "--"]
+    summary = _check(_run(*launcher), workers=2, servers=1)
+    assert summary[4] == "tcp"
+    assert summary[5] == "fifo"
+
+
+def test_one_process() -> None:
+    _check(_run(), workers=1, servers=0)

@@ -1,0 +1,258 @@
+"""push_pull and broadcast over several workers: the bits, the errors on every rank, and that the session goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+from reference import DTYPES, OPS, make, reduce, same_bits
+
+RunWorkers = Callable[..., Any]
+
+SHAPES = [(), (0,), (1,), (1001,), (33, 0), (37, 41)]
+
+
+def _all_dtypes_and_ops() -> int:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    checked = 0
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            inputs = [make(dtype, shape, of) for of in range(size)]
+            for op in OPS:
+                expected = reduce(inputs, op)
+                name = f"{dtype} {shape} {op}"
+                given = inputs[rank].clone()
+                result = bps.push_pull(given, op=bps.ReduceOp[op], name=name)
+                assert same_bits(result, expected), (name, inputs, result, expected)
+                assert same_bits(given, inputs[rank]), "the input is left alone"
+                checked += 1
+            transposed = inputs[rank].t() if inputs[rank].dim() == 2 else inputs[rank]
+            wanted = reduce([part.t() if part.dim() == 2 else part for part in inputs], "Sum")
+            bps.push_pull_inplace(transposed, average=False, name=f"{dtype} {shape} transposed")
+            assert same_bits(transposed.contiguous(), wanted.contiguous())
+    return checked
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(3, 1), (2, 3)])
+def test_the_documented_bits(run_workers: RunWorkers, workers: int, servers: int) -> None:
+    results = run_workers(_all_dtypes_and_ops, workers=workers, servers=servers).results
+    assert results == [len(DTYPES) * len(SHAPES) * len(OPS)] * workers
+
+
+def _digest_of_large_tensors() -> list[bytes]:
+    import hashlib
+
+    bps.init()
+    digests = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int8):
+        tensor = make(dtype, (300_001,), bps.rank()).nan_to_num(nan=1.5)
+        result = bps.push_pull(tensor, name=f"large {dtype}")
+        expected = reduce([make(dtype, (300_001,), of).nan_to_num(nan=1.5) for of in range(bps.size())], "Average")
+        assert same_bits(result, expected)
+        digests.append(hashlib.sha256(result.view(torch.uint8).numpy().tobytes()).digest())
+    return digests
+
+
+def test_the_same_bits_however_cut_and_placed(run_workers: RunWorkers) -> None:
+    digests = [
+        result
+        for servers, partition in ((1, "65536"), (3, "4194304"), (2, "100000"))
+        for result in run_workers(
+            _digest_of_large_tensors, workers=2, servers=servers, BYTEPS_PARTITION_BYTES=partition
+        ).results
+    ]
+    assert digests == [digests[0]] * len(digests)
+
+
+def _in_any_order() -> None:
+    """Many at once; each rank starts and waits in an order of its own."""
+    bps.init()
+    rank = bps.rank()
+    tensors = [torch.full((17 * number + 1,), float(number + rank)) for number in range(100)]
+    order = list(range(100)) if rank == 0 else list(reversed(range(100)))
+    handles = {
+        number: bps.push_pull_async(tensors[number], name=f"tensor {number}", priority=number % 7, average=False)
+        for number in order
+    }
+    for number in sorted(order, key=lambda number: number * 37 % 100):
+        result = bps.synchronize(handles[number])
+        assert torch.equal(result, torch.full((17 * number + 1,), 2.0 * number + 1)), number
+    # Unnamed ones need the same order, and nothing else.
+    if rank == 0:
+        bps.synchronize(bps.broadcast_async(torch.ones(1), 0, name="of rank 0, at another time"))
+    unnamed = [bps.push_pull_async(torch.tensor([number]), average=False) for number in range(20)]
+    if rank != 0:
+        bps.synchronize(bps.broadcast_async(torch.ones(1), 0, name="of rank 0, at another time"))
+    assert [bps.synchronize(handle).item() for handle in unnamed] == [2 * number for number in range(20)]
+
+
+def test_order_does_not_matter(run_workers: RunWorkers) -> None:
+    run_workers(_in_any_order)
+
+
+def _asynchronous() -> None:
+    bps.init()
+    tensors = [torch.ones(17, 17, 17) for _ in range(15)]
+    handles = [bps.push_pull_async(tensor, average=False) for tensor in tensors]
+    seen_running = False
+    while not all(bps.poll(handle) for handle in handles):
+        seen_running = True
+    assert seen_running
+    assert all(torch.equal(bps.synchronize(handle), 2 * tensor) for handle, tensor in zip(handles, tensors))
+
+    # A barrier is no drain: it passes while an operation is in flight that the other rank has not begun.
+    handle = bps.push_pull_async(torch.ones(3), name="late") if bps.rank() == 0 else None
+    bps.barrier()
+    if handle is None:
+        handle = bps.push_pull_async(torch.ones(3), name="late")
+    else:
+        with pytest.raises(ValueError, match="late"):  # and the name is taken until it ends
+            bps.push_pull(torch.ones(3), name="late")
+    bps.barrier()
+    assert torch.equal(bps.synchronize(handle), torch.ones(3))
+
+
+def test_asynchronous_operations(run_workers: RunWorkers) -> None:
+    run_workers(_asynchronous)
+
+
+def _mismatches() -> None:
+    bps.init()
+    rank = bps.rank()
+
+    def expect(call: Callable[[], object], name: str, *words: str) -> None:
+        with pytest.raises(bps.FailedPreconditionError) as raised:
+            call()
+        for word in (name, *words):
+            assert word in str(raised.value), (word, str(raised.value))
+        assert raised.value.retryable
+
+        # The session goes on, and so does the name.
+        assert bps.push_pull(torch.ones(3), average=False, name=name)[0] == 2
+
+    expect(lambda: bps.push_pull(torch.ones(3 + rank), name="shape"), "shape")
+    expect(lambda: bps.push_pull(torch.ones(3 * (1 + rank)).reshape(-1, 3), name="dimensions"), "dimensions")
+    expect(lambda: bps.push_pull(torch.ones(3).to([torch.float32, torch.float64][rank]), name="dtype"), "dtype")
+    expect(lambda: bps.push_pull(torch.ones(3), op=[bps.Sum, bps.Min][rank], name="operation"), "operation")
+    expect(lambda: bps.broadcast(torch.ones(3), root_rank=rank, name="root"), "root")
+    expect(
+        lambda: bps.push_pull(torch.ones(3), name="kind") if rank == 0 else bps.broadcast(torch.ones(3), 0, "kind"),
+        "kind",
+    )
+    expect(lambda: bps.push_pull(torch.ones(rank), name="empty"), "empty")
+    expect(lambda: bps.push_pull(torch.ones(10_000_000 if rank else 3), name="much larger"), "much larger")
+
+
+def test_mismatches(run_workers: RunWorkers) -> None:
+    run_workers(_mismatches)
+
+
+def _shapes_change() -> None:
+    bps.init()
+    for turn in range(3):
+        for dtype in (torch.float32, torch.int64):
+            for shape in ((4,), (2, 2), (), (1000, 100)):
+                result = bps.push_pull(torch.full(shape, turn, dtype=dtype), average=False, name="one name")
+                assert torch.equal(result, torch.full(shape, 2 * turn, dtype=dtype))
+
+
+def test_a_name_is_not_bound_to_a_shape(run_workers: RunWorkers) -> None:
+    run_workers(_shapes_change)
+
+
+def _gradients() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    weights = torch.tensor([1.0, 10.0, 100.0]) * (rank + 1)
+    for op, of_sum in ((bps.Sum, 1.0), (bps.Average, 1.0 / size)):
+        tensor = torch.ones(3, requires_grad=True)
+        (bps.push_pull(tensor, op=op, name="x") * weights).sum().backward()
+        expected = torch.tensor([1.0, 10.0, 100.0]) * sum(range(1, size + 1)) * of_sum
+        assert torch.allclose(tensor.grad, expected)
+    tensor = torch.full((3,), float(rank), requires_grad=True)
+    result = bps.broadcast(tensor, root_rank=1)
+    assert torch.equal(result.detach(), torch.ones(3))
+    (result * weights).sum().backward()
+    expected = torch.tensor([1.0, 10.0, 100.0]) * sum(range(1, size + 1))
+    assert torch.equal(tensor.grad, expected if rank == 1 else torch.zeros(3))
+
+
+def test_gradients(run_workers: RunWorkers) -> None:
+    run_workers(_gradients)
+
+
+def _broadcasts() -> None:
+    bps.init()
+    rank = bps.rank()
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            for root in range(bps.size()):
+                source = make(dtype, shape, root)
+                mine = make(dtype, shape, rank)
+                assert same_bits(bps.broadcast(mine, root, name=f"{dtype}{shape}"), source)
+                assert same_bits(mine, make(dtype, shape, rank))
+                bps.broadcast_(mine, root, name=f"{dtype}{shape}")
+                assert same_bits(mine, source)
+    transposed = torch.full((3, 4), float(rank)).t()
+    bps.broadcast_(transposed, 1)
+    assert torch.equal(transposed, torch.ones(4, 3))
+
+
+def test_broadcasts(run_workers: RunWorkers) -> None:
+    run_workers(_broadcasts)
+
+
+def _compressed() -> None:
+    bps.init()
+    rank = bps.rank()
+    inputs = [make(torch.float32, (5000,), of).nan_to_num() for of in range(bps.size())]
+    result = bps.push_pull(inputs[rank], compression=bps.Compression.fp16, name="x")
+    assert same_bits(result, reduce([tensor.half() for tensor in inputs], "Average").float())
+
+
+def test_fp16_compression(run_workers: RunWorkers) -> None:
+    run_workers(_compressed)
+
+
+def _missing(seconds: float) -> str:
+    """Rank 1 does not take part; what rank 0 is told, and after how long."""
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+        start = time.monotonic()
+        with pytest.raises(bps.DeadlineExceededError) as raised:
+            bps.push_pull(torch.ones(3), name="lonely")
+        assert time.monotonic() - start < seconds + 5
+        assert "lonely" in str(raised.value)
+        message = str(raised.value)
+        with pytest.raises(bps.DeadlineExceededError, match=r"\b1\b"):
+            bps.barrier("nobody else", timeout=seconds)
+    bps.barrier("the end")
+    return message
+
+
+def test_who_is_missing(run_workers: RunWorkers) -> None:
+    message = run_workers(_missing, 2.0, BYTEPS_OP_TIMEOUT="2").results[0]
+    assert "rank 1" in message or "ranks 1" in message, message
+
+
+def _forced_alone() -> int:
+    bps.init()
+    tensor = make(torch.float32, (100_000,), 0)
+    assert same_bits(bps.push_pull(tensor, name="x"), tensor)
+    return bps.info().num_servers
+
+
+def test_one_worker_through_the_servers(run_workers: RunWorkers) -> None:
+    assert run_workers(_forced_alone, workers=1, servers=2, BYTEPS_FORCE_DISTRIBUTED="1").results == [2]
+
+
+def test_one_worker_without_servers(run_alone: RunWorkers) -> None:
+    assert run_alone(_forced_alone).results == [0]

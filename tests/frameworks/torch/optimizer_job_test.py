@@ -1,0 +1,304 @@
+"""DistributedOptimizer over several workers."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+from torch import nn
+
+RunWorkers = Callable[..., Any]
+
+BATCH = 8
+STEPS = 12
+
+
+def _model(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 6 * 6, 10), nn.Tanh(), nn.Linear(10, 3)
+    )
+
+
+def _batch(step: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The batch of all workers together."""
+    generator = torch.Generator().manual_seed(step)
+    return (
+        torch.randn(BATCH * size, 1, 8, 8, generator=generator),
+        torch.randint(3, (BATCH * size,), generator=generator),
+    )
+
+
+def _weights(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
+}
+
+
+def _train(optimizer_name: str, named: bool, groups: bool, passes: int) -> list[torch.Tensor]:
+    """Data-parallel training; each worker begins with other weights and takes its part of each batch."""
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    torch.set_num_threads(1)
+    model = _model(seed=rank)
+    parameters: Any = list(model.parameters())
+    if groups:
+        parameters = [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.01}]
+    optimizer = OPTIMIZERS[optimizer_name](parameters)
+    optimizer = bps.DistributedOptimizer(
+        optimizer, model.named_parameters() if named else None, backward_passes_per_step=passes
+    )
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+    bps.broadcast_optimizer_state(optimizer, root_rank=0)
+    for step in range(STEPS):
+        inputs, targets = _batch(step, size)
+        optimizer.zero_grad()
+        part = BATCH // passes
+        for number in range(passes):
+            mine = slice(rank * BATCH + number * part, rank * BATCH + (number + 1) * part)
+            (nn.functional.cross_entropy(model(inputs[mine]), targets[mine]) / passes).backward()
+        optimizer.step()
+    return _weights(model)
+
+
+@pytest.mark.parametrize(
+    ("optimizer_name", "named", "groups", "passes", "workers"),
+    [("SGD", True, False, 1, 2), ("Adam", False, True, 1, 2), ("SGD", False, True, 4, 3)],
+)
+def test_the_weights_of_one_process_with_the_whole_batch(
+    run_workers: RunWorkers, optimizer_name: str, named: bool, groups: bool, passes: int, workers: int
+) -> None:
+    results = run_workers(_train, optimizer_name, named, groups, passes, workers=workers).results
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other)), "all workers have the same bits"
+
+    model = _model(seed=0)
+    start = _weights(model)
+    parameters: Any = list(model.parameters())
+    if groups:
+        parameters = [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.01}]
+    optimizer = OPTIMIZERS[optimizer_name](parameters)
+    for step in range(STEPS):
+        inputs, targets = _batch(step, workers)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    # The sums are the same but for the order of the additions: float32 has 24 bits, of which a dozen steps may cost a
+    # few. Adam divides by the root of small squares, which magnifies.
+    tolerance = {"SGD": 2e-6, "Adam": 2e-5}[optimizer_name]
+    for mine, reference, begin in zip(results[0], model.parameters(), start):
+        assert (mine - reference).abs().max() < tolerance
+        assert (reference - begin).abs().max() > 100 * tolerance, "they did learn"
+
+
+class _Branches(nn.Module):
+    """Uses only the branch it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList([nn.Linear(2, 1, bias=False) for _ in range(3)])
+
+    def forward(self, inputs: torch.Tensor, which: int) -> torch.Tensor:
+        return self.branches[which](inputs)
+
+
+def _missing_gradients() -> None:
+    bps.init()
+    rank = bps.rank()
+    model = _Branches()
+    bps.broadcast_parameters(model.state_dict())
+    before = _weights(model)
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    for _ in range(2):
+        optimizer.zero_grad()  # to None
+        model(torch.ones(1, 2), which=rank).sum().backward()
+        optimizer.step()
+    # Branches 0 and 1 got a gradient of ones on one of the ranks each, branch 2 on none.
+    for branch, (after, start) in enumerate(zip(model.parameters(), before)):
+        assert torch.equal(after, start - 2 * 0.5 * torch.ones(1, 2) * (branch < 2)), branch
+
+
+def test_gradients_that_are_missing_on_some_ranks(run_workers: RunWorkers) -> None:
+    run_workers(_missing_gradients)
+
+
+def _rules() -> None:
+    bps.init()
+    rank = bps.rank()
+    parameter = torch.zeros(3, requires_grad=True)
+    frozen = torch.zeros(2)
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD([parameter, frozen], lr=1.0), [("p", parameter), ("frozen", frozen)], op=bps.Sum
+    )
+
+    def backward() -> None:
+        (parameter * (rank + 1)).sum().backward()
+
+    # Twice before step().
+    backward()
+    with pytest.raises(AssertionError, match=r"gradient of Gradient\.p was computed more than"):
+        backward()
+    with pytest.raises(AssertionError, match="zero_grad"):
+        optimizer.zero_grad()
+    optimizer.synchronize()
+    assert parameter.grad.tolist() == [3, 3, 3]
+    optimizer.zero_grad()
+
+    # synchronize, change the gradient, step.
+    backward()
+    optimizer.synchronize()
+    parameter.grad.clamp_(max=2)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert parameter.tolist() == [-2, -2, -2]
+
+    # Forgetting skip_synchronize reduces twice, and says so.
+    optimizer.zero_grad()
+    backward()
+    optimizer.synchronize()
+    with pytest.warns(UserWarning, match=r"without optimizer\.skip_synchronize\(\)"):
+        optimizer.step()
+    assert parameter.tolist() == [-8, -8, -8]
+
+    # A closure: its gradients are reduced before they are used.
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (parameter * (rank + 1)).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == -24 * (rank + 1)
+    assert parameter.tolist() == [-11, -11, -11]
+
+    # Several passes, and back again.
+    optimizer.zero_grad()
+    optimizer.set_backward_passes_per_step(2)
+    backward()
+    backward()
+    optimizer.step()
+    assert parameter.tolist() == [-17, -17, -17]
+    optimizer.set_backward_passes_per_step(1)
+    assert frozen.grad is None
+
+    # Thawed: reduced from now on, though it had no hook when it was wrapped.
+    frozen.requires_grad_()
+    for turn in (1, 2):
+        optimizer.zero_grad()
+        ((parameter.sum() + frozen.sum()) * (rank + 1)).backward()
+        optimizer.step()
+        assert frozen.tolist() == [-3 * turn, -3 * turn]
+
+    # A new group.
+    new = torch.zeros(1, requires_grad=True)
+    optimizer.add_param_group({"params": [new], "lr": 0.5})
+    optimizer.zero_grad()
+    (new * (rank + 1)).sum().backward()
+    optimizer.step()
+    assert new.tolist() == [-1.5]
+
+
+def test_the_rules_of_use(run_workers: RunWorkers) -> None:
+    run_workers(_rules)
+
+
+def _two_optimizers() -> None:
+    """As for a GAN: one backward pass reaches the parameters of both, and neither is named."""
+    bps.init()
+    rank = bps.rank()
+    first, second = (torch.zeros(size, requires_grad=True) for size in (2, 3))
+    optimizers = [bps.DistributedOptimizer(torch.optim.SGD([p], lr=1.0)) for p in (first, second)]
+    (first.sum() + second.sum() * (rank + 1)).backward()
+    for optimizer in optimizers if rank == 0 else reversed(optimizers):
+        optimizer.step()
+    assert first.tolist() == [-1] * 2
+    assert second.tolist() == [-1.5] * 3
+
+
+def test_two_optimizers_at_once(run_workers: RunWorkers) -> None:
+    run_workers(_two_optimizers)
+
+
+def _compressed() -> None:
+    bps.init()
+    rank = bps.rank()
+    parameter = torch.zeros(2, requires_grad=True)
+    factors = torch.tensor([1 + 2**-13, 0.25]) * (rank + 1)
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD([parameter], lr=1.0), [("p", parameter)], compression=bps.Compression.fp16
+    )
+    for _ in range(2):
+        optimizer.zero_grad()
+        (parameter * factors).sum().backward()
+        optimizer.step()
+        assert parameter.grad.dtype == torch.float32
+        assert parameter.grad.tolist() == [1.5, 0.375]
+    assert parameter.tolist() == [-3, -0.75]
+
+
+def test_fp16_compression(run_workers: RunWorkers) -> None:
+    run_workers(_compressed)
+
+
+def _memory_formats() -> None:
+    bps.init()
+    rank = bps.rank()
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    bps.broadcast_parameters(model.state_dict())
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    inputs = [torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(of)) for of in range(2)]
+    reference = copy.deepcopy(model)
+    torch.cat([reference(i.to(memory_format=torch.channels_last)) for i in inputs]).sum().div(2).backward()
+    model(inputs[rank].to(memory_format=torch.channels_last)).sum().backward()
+    optimizer.step()
+    for mine, wanted in itertools.zip_longest(model.parameters(), reference.parameters()):
+        assert torch.allclose(mine.grad, wanted.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_last(run_workers: RunWorkers) -> None:
+    run_workers(_memory_formats)
+
+
+def _disagreement() -> None:
+    """One rank's parameter has another shape: both learn it at the step, and the session goes on."""
+    bps.init()
+    rank = bps.rank()
+    parameters = [torch.zeros(3 + rank, requires_grad=True), torch.zeros(2, requires_grad=True)]
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(parameters, lr=1.0), [("odd", parameters[0]), ("even", parameters[1])]
+    )
+    sum(parameter.sum() for parameter in parameters).backward()
+    with pytest.raises(bps.FailedPreconditionError, match=r"Gradient\.odd"):
+        optimizer.step()
+    optimizer.zero_grad()  # nothing is in flight any more
+    parameters[1].sum().backward()
+    with pytest.raises(bps.FailedPreconditionError, match=r"Gradient\.odd"):
+        optimizer.step()
+    assert bps.push_pull(torch.ones(1), average=False).item() == 2
+
+
+def test_disagreement(run_workers: RunWorkers) -> None:
+    run_workers(_disagreement)
+
+
+def _sparse() -> None:
+    bps.init()
+    embedding = nn.Embedding(5, 2, sparse=True)
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0))
+    with pytest.raises(ValueError, match="sparse=False"):
+        embedding(torch.tensor([1])).sum().backward()
+    assert optimizer.param_groups
+
+
+def test_sparse_gradients_are_refused(run_workers: RunWorkers) -> None:
+    run_workers(_sparse)

@@ -1,0 +1,106 @@
+"""DistributedOptimizer in one process: its class, its options, and what is refused.
+
+The behaviour of hooks is tested with one worker that goes through the servers all the same, in a job.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+from torch import nn
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+
+def test_it_is_an_optimizer_of_its_own_class(alone: None) -> None:
+    model = _model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
+    distributed = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    assert isinstance(distributed, torch.optim.Adam)
+    assert type(distributed).__name__ == "Adam"
+    assert distributed.param_groups is optimizer.param_groups
+    assert distributed.defaults["lr"] == 0.25
+
+
+def test_one_worker_trains_as_without(alone: None) -> None:
+    inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+    weights = []
+    for wrap in (False, True):
+        model = _model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        if wrap:
+            optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+            scheduler.step()
+        weights.append([parameter.detach().clone() for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights))
+
+
+def test_a_scheduler_made_before(alone: None) -> None:
+    """It has wrapped `step` of the optimizer that it was given, and changes the learning rate of both."""
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    distributed = bps.DistributedOptimizer(optimizer)
+    model(torch.ones(1, 4)).sum().backward()
+    distributed.step()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it did not see the step
+        scheduler.step()
+    assert distributed.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (lambda model: list(model.parameters()), "sequence of"),
+        (lambda model: [(1, parameter) for parameter in model.parameters()], "string and a tensor"),
+        (lambda model: [("a", "b")], "string and a tensor"),
+        (lambda model: [("same", parameter) for parameter in model.parameters()], "names twice: same"),
+        (lambda model: list(model.named_parameters())[1:], "lacks 1 of the optimizer's 4"),
+        (lambda model: [], "lacks 4"),
+    ],
+)
+def test_wrong_named_parameters(alone: None, named: Callable[[nn.Module], object], message: str) -> None:
+    model = _model()
+    with pytest.raises(ValueError, match=message):
+        bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), named_parameters=named(model))
+
+
+@pytest.mark.parametrize("passes", [0, -1, 1.5, None])
+def test_wrong_backward_passes(alone: None, passes: object) -> None:
+    optimizer = torch.optim.SGD(_model().parameters(), lr=1)
+    with pytest.raises(ValueError, match="positive integer"):
+        bps.DistributedOptimizer(optimizer, backward_passes_per_step=passes)
+    with pytest.raises(ValueError, match="positive integer"):
+        bps.DistributedOptimizer(optimizer).set_backward_passes_per_step(passes)
+
+
+def test_wrong_op(alone: None) -> None:
+    with pytest.raises(ValueError, match="must be one of"):
+        bps.DistributedOptimizer(torch.optim.SGD(_model().parameters(), lr=1), op="mean")
+
+
+def test_it_does_not_outlive_its_last_user(alone: None) -> None:
+    model = _model()
+    distributed = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1))
+    alive = weakref.ref(distributed)
+    del distributed
+    gc.collect()
+    assert alive() is None
+    model(torch.ones(1, 4)).sum().backward()
