@@ -1,4 +1,4 @@
-"""Runs one function of a test file in a process of its own; conftest.py starts it, through bpslaunch or plainly.
+"""Runs one function of a test file in a process of its own; jobs.py starts it, through bpslaunch or plainly.
 
 run_body.py FILE FUNCTION FOLDER: calls FUNCTION with the arguments pickled in FOLDER/arguments, and pickles what it
 returns to FOLDER/RANK.result.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 def main() -> None:
     file, name, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    sys.path.insert(0, str(file.parent))
+    sys.path[:0] = [str(file.parent), str(Path(__file__).parent)]
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

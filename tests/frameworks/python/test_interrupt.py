@@ -12,7 +12,7 @@ from typing import Any
 
 import byteps
 import pytest
-from job_test import _start
+from test_session_job import _start
 
 RunWorkers = Callable[..., Any]
 

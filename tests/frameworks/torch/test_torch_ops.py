@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
-from reference import DTYPES, make, same_bits
+from numpy_reduction import DTYPES, make, same_bits
 
 SHAPES = [(), (1,), (0,), (3, 0, 2), (7,), (4, 5, 6)]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, clean_environment
+from jobs import DEADLINE, clean_environment
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import DEADLINE, clean_environment
+from jobs import DEADLINE, clean_environment
 
 pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import byteps
 import pytest
 from byteps import _native
-from conftest import clean_environment
+from jobs import clean_environment
 
 
 def _import(library: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
-from reference import DTYPES, OPS, make, reduce, same_bits
+from numpy_reduction import DTYPES, OPS, make, reduce, same_bits
 
 RunWorkers = Callable[..., Any]
 
