@@ -130,6 +130,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _is_distributed: bool
     _synchronized: bool
     _should_synchronize: bool
+    _unnamed: str  # what the names of parameters without one begin with
 
     def synchronize(self) -> None:
         """Waits until the gradients hold the reduction over all workers. step() does it; call it before to read or clip
@@ -157,12 +158,12 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._reducer.backward_passes_per_step = passes
         self._reducer.reset()
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Waits for the gradients, then takes the optimizer's own step. With a closure, the gradients of each of its
         evaluations are waited for."""
         if not self._should_synchronize:
             self._synchronized = False
-            return super().step(closure)  # type: ignore[arg-type]
+            return super().step(closure)
 
         if self._synchronized:
             warnings.warn(
@@ -215,8 +216,6 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._synchronized = False
         super().load_state_dict(state_dict)
 
-    _unnamed: str
-
 
 def _check_passes(passes: int) -> None:
     if not isinstance(passes, int) or passes <= 0:
@@ -264,7 +263,7 @@ def DistributedOptimizer(
     compression: type[Compressor] = Compression.none,
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
-) -> Any:
+) -> _DistributedOptimizer:
     """Makes an optimizer reduce its gradients over all workers before each step.
 
     The reduction of each gradient starts while the backward pass still computes the others, and the parameters that the
@@ -301,8 +300,8 @@ def DistributedOptimizer(
     names = _names(optimizer, named_parameters, unnamed)
     job = info()
 
-    subclass = type(type(optimizer).__name__, (_DistributedOptimizer, type(optimizer)), {})
-    distributed = subclass.__new__(subclass)
+    subclass: Any = type(type(optimizer).__name__, (_DistributedOptimizer, type(optimizer)), {})
+    distributed: _DistributedOptimizer = subclass.__new__(subclass)
     # Shares the state, the options and the hooks. A learning-rate scheduler wraps `step` of the instance it was made
     # for; that wrapper would hide ours.
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
