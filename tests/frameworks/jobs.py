@@ -18,6 +18,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def run_job(
     environment: dict[str, str],
     check: bool,
 ) -> JobResult:
-    folder = tmp_path / f"job-{len(list(tmp_path.iterdir()))}"
+    folder = tmp_path / f"job-{uuid.uuid4().hex[:8]}"
     folder.mkdir()
     (folder / "arguments").write_bytes(pickle.dumps(arguments))
     file = Path(body.__code__.co_filename)

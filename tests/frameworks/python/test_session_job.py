@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import byteps
@@ -56,6 +57,22 @@ def _lives() -> None:
 
 def test_many_lives(run_workers: RunWorkers) -> None:
     run_workers(_lives)
+
+
+def _sum_of_job(number: float) -> list[float]:
+    byteps.init()
+    memory: Any = None
+    for _ in range(50):
+        request, memory = _start("the same name", [number] * 1000)
+        request.wait()
+    byteps.barrier()
+    return list(memory[:2])
+
+
+def test_two_jobs_at_once(run_workers: RunWorkers) -> None:
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(run_workers, _sum_of_job, float(number)) for number in (1, 10)]
+        assert [job.result().results for job in jobs] == [[[2.0, 2.0]] * 2, [[20.0, 20.0]] * 2]
 
 
 def _dropped_requests() -> None:

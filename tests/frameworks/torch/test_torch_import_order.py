@@ -1,9 +1,11 @@
-"""torch exports hundreds of symbols of its own protobuf and others: it must not matter which is imported first."""
+"""torch exports hundreds of symbols of its own protobuf and others: it must not matter which is imported first.
+Nor must it matter which allocator the process has."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from jobs import DEADLINE, clean_environment
@@ -24,19 +26,27 @@ _ORDERS = {
 }
 
 
-@pytest.mark.parametrize("order", list(_ORDERS))
-def test_in_a_job(order: str) -> None:
-    code = _ORDERS[order] + _USE
-    if "lived" in order:
-        launcher = []
-    else:
-        launcher = [sys.executable, "-m", "byteps.launcher", "--workers", "2", "--servers", "1", "--"]
+def _run(code: str, in_a_job: bool, **variables: str) -> None:
+    launcher = [sys.executable, "-m", "byteps.launcher", "--workers", "2", "--servers", "1", "--"] if in_a_job else []
     done = subprocess.run(
         [*launcher, sys.executable, "-c", code],
-        env=clean_environment(),
+        env=clean_environment(**variables),
         check=False,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("order", list(_ORDERS))
+def test_order(order: str) -> None:
+    _run(_ORDERS[order] + _USE, in_a_job="lived" not in order)
+
+
+@pytest.mark.parametrize("allocator", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"])
+def test_preloaded_allocator(allocator: str) -> None:
+    found = [path for path in Path("/usr/lib").glob(f"*/{allocator}") if path.exists()]
+    if not found:
+        pytest.skip(f"{allocator} is not installed")
+    _run(_ORDERS["torch first"] + _USE, in_a_job=True, LD_PRELOAD=str(found[0]))
