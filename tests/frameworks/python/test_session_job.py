@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,42 @@ def test_cancel(run_workers: RunWorkers) -> None:
     message = run_workers(_cancelled).results[1]
     assert "given up" in message
     assert "rank 0" in message
+
+
+def _shutdown_while_others_wait() -> None:
+    """Threads that wait for what will never come are woken by shutdown(), with an error."""
+    byteps.init()
+    rank = byteps.rank()
+    woken: list[BaseException] = []
+    ready = threading.Barrier(3)
+
+    def wait(call: Callable[[], object]) -> None:
+        ready.wait()
+        try:
+            call()
+        except BaseException as error:
+            woken.append(error)
+
+    request, _ = _start(f"only on rank {rank}", [1.0])
+    calls = (request.wait, lambda: byteps.barrier(f"only on rank {rank}"))
+    threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    start = time.monotonic()
+    with pytest.raises(byteps.BytePSError):
+        byteps.shutdown(timeout=0.5)
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+    assert time.monotonic() - start < 6
+    assert len(woken) == 2
+    assert all(isinstance(error, byteps.BytePSError) for error in woken), woken
+    assert not byteps.is_initialized()
+
+
+def test_shutdown_while_others_wait(run_workers: RunWorkers) -> None:
+    run_workers(_shutdown_while_others_wait)
 
 
 def _killed(folder: str) -> None:
