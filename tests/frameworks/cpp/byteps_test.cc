@@ -1,0 +1,83 @@
+// A C++ program that is linked with libbyteps.so directly, uses protobuf and glog itself, and trains alone.
+
+#include "frameworks/cpp/byteps.hpp"
+
+#include <glog/logging.h>
+#include <google/protobuf/struct.pb.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace byteps {
+namespace {
+
+TEST(SessionTest, OneWorkerAlone) {
+  Session session;
+  EXPECT_EQ(session.Info().rank, 0);
+  EXPECT_EQ(session.Info().size, 1);
+  EXPECT_EQ(session.Info().failed, 0);
+
+  std::vector<float> input(1000);
+  std::iota(input.begin(), input.end(), 0.5f);
+  std::vector<float> output(input.size());
+  Tensor tensor = session.Declare("tensor", BPS_FLOAT32, {10, 100});
+  for (int32_t op : {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT}) {
+    output.assign(output.size(), 0);
+    Request request = session.PushPull(tensor, input.data(), output.data(), op);
+    request.Wait();
+    EXPECT_TRUE(request.Test());
+    EXPECT_EQ(output, input);
+  }
+  session.Broadcast(tensor, input.data(), input.data(), /*root=*/0).Wait();
+  EXPECT_EQ(output, input);
+  session.Barrier();
+  session.Shutdown();
+}
+
+TEST(SessionTest, ErrorsAreExceptions) {
+  Session session;
+  try {
+    session.Declare("", BPS_FLOAT32, {1});
+    FAIL() << "a tensor without a name was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), BPS_INVALID_ARGUMENT);
+    EXPECT_FALSE(error.retryable());
+    EXPECT_NE(std::string(error.what()), "");
+  }
+  session.Shutdown();
+  EXPECT_THROW(session.Declare("late", BPS_FLOAT32, {1}), Error);
+}
+
+TEST(SessionTest, ManySideBySideAndOneAfterAnother) {
+  for (int turn = 0; turn < 10; ++turn) {
+    Session first;
+    Session second = Session();
+    Session moved = std::move(first);
+    double value = turn;
+    for (Session* session : {&second, &moved}) {
+      session->PushPull(session->Declare("x", BPS_FLOAT64, {}), &value, &value, BPS_SUM).Wait();
+    }
+    EXPECT_EQ(value, turn);
+  }
+}
+
+// The program's own copies of what the library is made of go on working beside it.
+TEST(GuestTest, ProtobufAndGlogOfTheHost) {
+  google::protobuf::Struct message;
+  (*message.mutable_fields())["rank"].set_number_value(3);
+  Session session;
+  google::protobuf::Struct copy;
+  ASSERT_TRUE(copy.ParseFromString(message.SerializeAsString()));
+  EXPECT_EQ(copy.fields().at("rank").number_value(), 3);
+  testing::internal::CaptureStderr();
+  LOG(ERROR) << "the host's own line";
+  google::FlushLogFiles(google::INFO);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("the host's own line"), std::string::npos);
+  session.Shutdown();
+}
+
+}  // namespace
+}  // namespace byteps
