@@ -32,7 +32,7 @@ def _run(*launcher: str, **variables: str) -> str:
 def _check(output: str, workers: int, servers: int) -> re.Match[str]:
     assert len(re.findall(r"epoch +\d/8  loss \d\.\d+  test accuracy \d\.\d+  \d+ samples/s", output)) == 8, output
     summary = re.search(
-        r"digits: test accuracy (\S+) in \S+ s, (\d+) workers, (\d+) servers, transport (\S+), scheduler (\S+)\n$",
+        r"digits: test accuracy (\S+) in \S+ s, (\d+) workers, (\d+) servers, transport (.+), scheduler (.+)\n$",
         output,
     )
     assert summary is not None, output
