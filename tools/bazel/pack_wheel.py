@@ -10,6 +10,7 @@ import base64
 import hashlib
 import pathlib
 import re
+import stat
 import sys
 import sysconfig
 import zipfile
@@ -33,7 +34,8 @@ class Wheel:
     def add(self, place: str, data: bytes, executable: bool = False) -> None:
         """Adds one file at `place`."""
         info = zipfile.ZipInfo(place, (1980, 1, 1, 0, 0, 0))
-        info.external_attr = (0o755 if executable else 0o644) << 16
+        # pip keeps the executable bit of what is marked as a regular file.
+        info.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
         info.compress_type = zipfile.ZIP_DEFLATED
         self._zip.writestr(info, data)
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
