@@ -13,12 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # "Nothing in the first room may depend on anything in the second." The tree's direction: bindings -> abi <- plugins;
-# core -> abi; server, launcher, tools -> core.
+# core -> abi; server, launcher, tools -> core. Where something is excepted, what that one depends on is its own affair:
+# only what targets of the room name themselves is looked at.
 FORBIDDEN = [
     ("//transport_plugins/...", "//core/..."),
     ("//scheduler_plugins/...", "//core/..."),
     ("//transport_plugins/...", "//server/..."),
-    ("//frameworks/c/...", "//core/... except //core:libbyteps.so"),
+    ("//frameworks/...", "//core/... except //core:libbyteps.so"),
     ("//core/...", "//server/..."),
     ("//core/...", "//transport_plugins/..."),
     ("//core/...", "//scheduler_plugins/..."),
@@ -65,7 +66,9 @@ def check_ruff_format() -> str | None:
 def check_dependencies() -> str | None:
     problems = []
     for room, other in FORBIDDEN:
-        target = other.replace(" except ", " except set(") + ")" if " except " in other else other
+        target, reached = other, f"deps({room})"
+        if " except " in other:
+            target, reached = other.replace(" except ", " except set(") + ")", f"deps({room}, 1)"
         if not (ROOT / room.split("/...")[0].lstrip("/")).is_dir():
             continue
         if not (ROOT / other.split("/...")[0].lstrip("/")).is_dir():
@@ -76,7 +79,7 @@ def check_dependencies() -> str | None:
                 "query",
                 "--noshow_progress",
                 "--ui_event_filters=-info",
-                f"deps({room}) intersect ({target})",
+                f"{reached} intersect ({target})",
             ]
         )
         found = [line for line in text.splitlines() if line.startswith("//")]
