@@ -17,8 +17,8 @@ compare() {
 compare abi/byteps.h "$declared" abi/exports.txt "$listed"
 compare abi/exports.lds "$scripted" abi/exports.txt "$listed"
 if [[ $# -gt 0 ]]; then
-  # Every name with its version; the node itself is no function.
-  shown=$(nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" {print $3}' | sort)
+  # Every name with its version. The node itself (A) is no function, and what is local (lower case) is no export.
+  shown=$(nm -D --defined-only --with-symbol-versions "$1" | awk '$2 !~ /^[Aabcdgnprst]$/ {print $3}' | sort)
   compare "$1" "$shown" abi/exports.txt "$(sort abi/exports.txt)"
 fi
 exit $failed
