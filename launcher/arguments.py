@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from .installation import installed_release
+
 _DESCRIPTION = """\
 Starts the processes of a BytePS job, prints their output with the name of each in front, and ends all of them when
 one fails.
@@ -63,7 +65,7 @@ class Arguments:
         return not (self.workers is None and self.servers is None and self.port is None)
 
 
-def parse_arguments(words: Sequence[str] | None = None, version: str = "") -> Arguments:
+def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     """Parses `words`, or the process's own. Wrong usage ends the process with code 2, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="bpslaunch",
@@ -97,7 +99,7 @@ def parse_arguments(words: Sequence[str] | None = None, version: str = "") -> Ar
         "--check", action="store_true", help="start nothing: say what would go wrong, one line per check"
     )
     parser.add_argument("--verbose", action="store_true", help="say what is started and how it ends")
-    parser.add_argument("--version", action="version", version=f"bpslaunch {version}".strip())
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the release and exit")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="command", help=argparse.SUPPRESS)
     values = parser.parse_args(words)
     command = values.command
@@ -113,6 +115,14 @@ def parse_arguments(words: Sequence[str] | None = None, version: str = "") -> Ar
         verbose=values.verbose,
         command=command,
     )
+
+
+class _Version(argparse.Action):
+    """Looks the release up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"bpslaunch {installed_release()}")
+        parser.exit()
 
 
 def _at_least(minimum: int) -> Callable[[str], int]:

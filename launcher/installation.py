@@ -7,6 +7,7 @@ bazel-bin. BYTEPS_SERVER_BINARY and BYTEPS_LIBRARY, for development, name others
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -99,6 +100,18 @@ def library_version(path: pathlib.Path) -> str:
         raise OSError(f"{path}: not libbyteps.so: it has no bps_version_string") from None
     function.restype = ctypes.c_char_p
     return function().decode()
+
+
+def installed_release() -> str:
+    """The release of the installed package, or of the library that was built in this checkout, or "unknown"."""
+    try:
+        return importlib.metadata.version("byteps")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        return library_version(library(Environment(os.environ)))
+    except (LaunchError, OSError):
+        return "of unknown release: neither installed nor built"
 
 
 def load_plugin(path: pathlib.Path, kind: str) -> None:
