@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <map>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "core/auth.h"
 #include "core/message.h"
@@ -75,11 +75,12 @@ struct Endpoint::Impl {
   EndpointHandler* handler;
   Logger* log;
   bps_transport_caps caps;
-  absl::flat_hash_map<PeerId, std::unique_ptr<Link>> links;
+  std::map<PeerId, std::unique_ptr<Link>> links;  // ordered: a simulated run must repeat itself
   std::vector<PeerId> dirty;
   std::vector<std::pair<PeerId, absl::Status>> failing;  // told by the next Poll
   Time now = 0;
   Time next_timer = kNever;
+  bool room_wanted = false;  // by some link: a write was answered with AGAIN, or credits came for a full outbox
   bool closed = false;
 
   Impl(Transport t, EndpointOptions o, EndpointHandler* h, Logger* l)
@@ -349,7 +350,7 @@ struct Endpoint::Impl {
       link->send_credits += reader.header().credits;
       if (link->send_credits > caps.receive_pool * 1024u) return Violation(peer, link, "credits beyond any pool");
       if (blocked) {
-        link->wants_room = true;
+        WantRoom(link);
         MarkDirty(peer, link);
       }
     }
@@ -399,7 +400,15 @@ struct Endpoint::Impl {
     failing.clear();
   }
 
+  void WantRoom(Link* link) {
+    link->wants_room = true;
+    room_wanted = true;
+  }
+
+  // At every Poll: AGAIN says no more than "try after the next poll", and no event need come before there is room.
   void TellRoom() {
+    if (!room_wanted) return;
+    room_wanted = false;
     std::vector<PeerId> roomy;
     for (auto& [peer, link] : links) {
       if (link->wants_room && link->state == LinkState::kReady) {
@@ -517,7 +526,7 @@ bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_
   const int32_t code = impl_->transport.PostWrite(peer, from, size, to, immediate, user);
   if (code == BPS_OK) return true;
   if (code == BPS_TRANSPORT_AGAIN) {
-    link->wants_room = true;
+    impl_->WantRoom(link);
   } else {
     impl_->Fail(peer, link,
                 absl::UnavailableError(
@@ -588,7 +597,7 @@ bool Endpoint::Poll(Time now) {
   const size_t count = self.transport.Poll(events.data(), events.size());
   for (size_t i = 0; i < count; ++i) self.Dispatch(events[i]);
   worked = count > 0;
-  if (count > 0) self.TellRoom();
+  self.TellRoom();
   if (!self.failing.empty()) {
     worked = true;
     self.TellFailures();
@@ -600,7 +609,7 @@ bool Endpoint::Poll(Time now) {
 Time Endpoint::NextTimer() const {
   // What the transport would not take is tried again soon; its descriptor need not say when it can.
   if (!impl_->failing.empty()) return impl_->now;
-  if (!impl_->dirty.empty()) return std::min(impl_->next_timer, impl_->now + 1000000);
+  if (!impl_->dirty.empty() || impl_->room_wanted) return std::min(impl_->next_timer, impl_->now + 1000000);
   return impl_->next_timer;
 }
 
