@@ -1,0 +1,53 @@
+// job_options.h - the size, the memory and the seed of a simulated job.
+#ifndef BYTEPS_TESTS_SIM_JOB_OPTIONS_H_
+#define BYTEPS_TESTS_SIM_JOB_OPTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/time.h"
+#include "transport_plugins/sim/options.h"
+
+namespace byteps {
+
+struct JobOptions {
+  uint64_t seed = 1;
+
+  // Who.
+  uint32_t workers = 2;
+  uint32_t workers_per_host = 1;
+  uint32_t servers = 1;
+  uint32_t lanes = 1;  // of each server
+  std::string token = "a secret";
+  std::string groups = "none";  // BYTEPS_GROUPS
+
+  // Data plane.
+  uint64_t partition_bytes = 4096;
+  uint64_t slot_bytes = 4096;
+  uint32_t slots_per_peer = 2;       // that a server lane lends each worker
+  uint64_t server_memory = 1 << 20;  // of each lane
+  uint64_t inline_bytes = 256;
+  uint32_t window_slots = 2;  // that a worker lends each server lane, where results cannot land in place
+  uint32_t bounce_blocks = 2;
+  uint64_t credit = 0;  // bytes that may be under way from one worker; 0: unlimited
+
+  // Network. `adverse`: links and endpoints are drawn from the seed, each node its own, as bad as the contract allows.
+  bool adverse = true;
+  sim::LinkOptions link;
+  sim::EndpointOptions endpoint;
+  Time slowness = 50'000;                 // of each process (see Node)
+  Time start_spread = 20 * kMillisecond;  // each process starts within this time
+  std::map<std::string, Time> start_at;   // but these then: "worker1", "server0", "coordinator"
+  Time down_delay = 5 * kMillisecond;
+
+  // Patience.
+  Time start_timeout = 60 * kSecond;
+  Time heartbeat = 500 * kMillisecond;
+  Time peer_timeout = 3 * kSecond;
+  Time linger = 2 * kSecond;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_TESTS_SIM_JOB_OPTIONS_H_

@@ -1,0 +1,66 @@
+#include "tests/sim/member_options.h"
+
+#include <utility>
+
+namespace byteps {
+
+EndpointOptions LinkOptionsOf(const JobOptions& options) {
+  EndpointOptions endpoint;
+  endpoint.hello_interval = 20 * kMillisecond;
+  endpoint.hello_timeout = options.start_timeout;
+  endpoint.ping_interval = options.heartbeat;
+  endpoint.peer_timeout = options.peer_timeout;
+  endpoint.token = options.token;
+  return endpoint;
+}
+
+Transport OpenTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node) {
+  sim::EndpointOptions endpoint = options.endpoint;
+  if (options.adverse) {
+    // All members of a job have the same plugin, on networks and hosts as bad as you like.
+    sim::Random job(options.seed);
+    const sim::EndpointOptions plugin = sim::AdverseEndpoint(job);
+    endpoint = sim::AdverseEndpoint(fabric->random());
+    endpoint.flags = plugin.flags;
+    endpoint.immediate_bits = plugin.immediate_bits;
+    endpoint.receive_pool = plugin.receive_pool;
+    endpoint.key_size = plugin.key_size;
+  }
+  endpoint.wake = [node] { node->Wake(); };
+  const sim::SimTransport opened = fabric->Open(node->name(), endpoint);
+  return Transport::Adopt(opened.table, opened.transport);
+}
+
+control::Lane LaneOf(Transport* transport) {
+  control::Lane lane;
+  lane.set_transport("sim");
+  lane.set_provider(transport->provider());
+  lane.set_address(*transport->Address());
+  return lane;
+}
+
+std::function<std::string(size_t)> RandomBytesOf(sim::SimFabric* fabric) {
+  return [fabric](size_t size) {
+    std::string bytes(size, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(fabric->random().Next());
+    return bytes;
+  };
+}
+
+ControlClientOptions ClientOptionsOf(sim::SimFabric* fabric, const JobOptions& options, const std::string& node) {
+  ControlClientOptions client;
+  client.token = options.token;
+  client.coordinator = "coordinator:9000";
+  client.start_timeout = options.start_timeout;
+  client.random = RandomBytesOf(fabric);
+  client.hello.set_job("job");
+  client.hello.mutable_host()->set_name(node);
+  client.hello.mutable_host()->set_address("10.0.0.1");
+  client.hello.mutable_host()->set_boot_id(node);
+  client.hello.set_pid(4242);
+  client.hello.set_num_servers(static_cast<int32_t>(options.servers));
+  client.hello.set_preferred_rank(-1);
+  return client;
+}
+
+}  // namespace byteps

@@ -1,0 +1,175 @@
+// Ranks that disagree, give up or do not come: an error on every rank that says who and what, and the session goes on.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+Ask FloatAsk(const std::string& name, size_t elements) {
+  Ask ask;
+  ask.name = name;
+  ask.shape = {static_cast<int64_t>(elements)};
+  ask.input.resize(elements * 4);
+  return ask;
+}
+
+bool Ended(const std::vector<Call*>& calls) {
+  for (const Call* call : calls) {
+    if (!call->ended()) return false;
+  }
+  return true;
+}
+
+// The session works: a tensor of this name, and one of another.
+void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
+  for (const std::string& tensor : {name, std::string("another")}) {
+    std::vector<std::vector<float>> inputs;
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < job->workers(); ++w) {
+      inputs.push_back(job->Numbers(3000));
+      calls.push_back(job->worker(w).PushPull(tensor, inputs.back()));
+      ASSERT_NE(calls.back(), nullptr);
+    }
+    ASSERT_TRUE(job->RunUntil([&] { return Ended(calls); }));
+    for (const Call* call : calls) {
+      ASSERT_TRUE(call->ok()) << call->name << ": " << call->outcome();
+      ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs));
+    }
+  }
+}
+
+// All ranks ask the same, but the last asks what `twist` makes of it.
+void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(Ask*)>& twist) {
+  ForEachSeed(seeds, [&](uint64_t seed) {
+    JobOptions options;
+    options.seed = seed;
+    options.workers = 3;
+    options.servers = 2;
+    options.lanes = 2;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const uint32_t odd = static_cast<uint32_t>(job.fabric().random().Below(3));
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < 3; ++w) {
+      Ask ask = FloatAsk("weights", elements);
+      if (w == odd) twist(&ask);
+      calls.push_back(job.worker(w).Submit(ask));
+      ASSERT_NE(calls.back(), nullptr);
+      if (job.fabric().random().Chance(0.3)) job.RunFor(job.fabric().random().Between(0, 100) * kMillisecond);
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    for (const Call* call : calls) {
+      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kFailedPrecondition) << call->outcome();
+      const std::string text(call->outcome().message());
+      EXPECT_THAT(text, HasSubstr("weights"));
+      EXPECT_THAT(text, HasSubstr("rank"));
+    }
+    for (uint32_t w = 0; w < 3; ++w) EXPECT_TRUE(job.worker(w).failure().ok()) << job.worker(w).failure();
+    ExpectGoesOn(&job, "weights");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+TEST(Mismatch, OfShapesIsAnErrorOnEveryRank) {
+  ExpectMismatch(60, 10'000, [](Ask* ask) {
+    ask->shape = {100, 50};
+    ask->input.resize(5000 * 4);
+  });
+}
+
+TEST(Mismatch, OfShapesWithEqualSizesIsAnErrorOnEveryRank) {
+  ExpectMismatch(40, 10'000, [](Ask* ask) { ask->shape = {100, 100}; });
+}
+
+TEST(Mismatch, OfDataTypesIsAnErrorOnEveryRank) {
+  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->dtype = BPS_INT32; });
+}
+
+TEST(Mismatch, OfReductionsIsAnErrorOnEveryRank) {
+  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->reduction = BPS_MAX; });
+}
+
+TEST(Mismatch, OfSmallTensorsIsAnErrorOnEveryRank) {
+  ExpectMismatch(60, 10, [](Ask* ask) { ask->reduction = BPS_MAX; });
+}
+
+TEST(Mismatch, OfPushPullAndBroadcastIsAnErrorOnEveryRank) {
+  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; });
+}
+
+TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
+  ForEachSeed(60, [](uint64_t seed) {
+    JobOptions options;
+    options.seed = seed;
+    options.workers = 3;
+    options.servers = 2;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < 2; ++w) {
+      Ask ask = FloatAsk("weights", 5000);
+      ask.timeout = 2 * kSecond;
+      calls.push_back(job.worker(w).Submit(ask));
+    }
+    const Time begin = job.fabric().now();
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }, 10 * kSecond));
+    EXPECT_LE(job.fabric().now() - begin, 5 * kSecond);
+    for (const Call* call : calls) {
+      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kDeadlineExceeded) << call->outcome();
+      EXPECT_THAT(std::string(call->outcome().message()), HasSubstr("2")) << "names the rank";
+    }
+    // It comes too late, and meets the failed round.
+    Call* late = job.worker(2).Submit(FloatAsk("weights", 5000));
+    ASSERT_NE(late, nullptr);
+    ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+    EXPECT_FALSE(late->ok());
+    ExpectGoesOn(&job, "weights");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+TEST(Mismatch, ACancelEndsTheRoundForEverybody) {
+  ForEachSeed(80, [](uint64_t seed) {
+    JobOptions options;
+    options.seed = seed;
+    options.workers = 3;
+    options.servers = 2;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const bool all = job.fabric().random().Chance(0.5);
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < (all ? 3 : 2); ++w) calls.push_back(job.worker(w).Submit(FloatAsk("weights", 20'000)));
+    job.RunFor(job.fabric().random().Between(0, 20) * kMillisecond / 4);
+    job.worker(1).Cancel(calls[1]);
+    if (!all) {
+      job.RunFor(job.fabric().random().Between(0, 20) * kMillisecond);
+      calls.push_back(job.worker(2).Submit(FloatAsk("weights", 20'000)));
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    // Everybody has it, or nobody: but whoever had the result before the cancel came keeps it.
+    EXPECT_TRUE(calls[1]->ok() || calls[1]->outcome().code() == absl::StatusCode::kCancelled) << calls[1]->outcome();
+    for (const uint32_t w : {0u, 2u}) {
+      EXPECT_TRUE(calls[w]->ok() || calls[w]->outcome().code() == absl::StatusCode::kAborted) << calls[w]->outcome();
+      if (!calls[w]->ok()) {
+        EXPECT_THAT(std::string(calls[w]->outcome().message()), HasSubstr("1")) << "names the rank";
+      }
+      if (calls[1]->ok()) {
+        EXPECT_TRUE(calls[w]->ok()) << calls[w]->outcome();
+      }
+    }
+    ExpectGoesOn(&job, "weights");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,92 @@
+#include "tests/sim/simulated_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/status.h"
+#include "tests/sim/member_options.h"
+
+namespace byteps {
+
+SimulatedServer::SimulatedServer(sim::SimFabric* fabric, const JobOptions& options, uint32_t index, Logger* log)
+    : Node(fabric, "server" + std::to_string(index), options, [this] { stream_->Open(); }) {
+  ControlClientOptions client = ClientOptionsOf(fabric, options, name());
+  client.hello.set_role(control::SERVER);
+  client.hello.set_preferred_rank(static_cast<int32_t>(index));
+  client.hello.set_slot_bytes(options.slot_bytes);
+  for (uint32_t lane = 0; lane < options.lanes; ++lane) {
+    Transport transport = OpenTransport(fabric, options, this);
+    *client.hello.add_lanes() = LaneOf(&transport);
+    ReducerOptions reducer;
+    reducer.endpoint = LinkOptionsOf(options);
+    reducer.lane = lane;
+    reducer.transport = "sim";
+    reducer.memory = options.server_memory;
+    reducer.slot_bytes = options.slot_bytes;
+    reducer.slots_per_peer = options.slots_per_peer;
+    reducer.inline_bytes = options.inline_bytes;
+    absl::StatusOr<std::unique_ptr<Reducer>> made = Reducer::Make(std::move(transport), reducer, log);
+    if (!made.ok()) {
+      fabric->Violation(name() + ": " + made.status().ToString());
+      return;
+    }
+    lanes_.push_back(*std::move(made));
+  }
+  client_ = std::make_unique<ControlClient>(std::move(client), static_cast<ControlHandler*>(this), now());
+  stream_ = std::make_unique<ControlStream>(fabric, this, "coordinator", client_.get());
+}
+
+size_t SimulatedServer::sessions() const {
+  size_t sessions = 0;
+  for (const auto& lane : lanes_) sessions += lane->sessions();
+  return sessions;
+}
+
+bool SimulatedServer::Step(Time now) {
+  client_->Tick(now);
+  bool worked = false;
+  for (const auto& lane : lanes_) {
+    worked |= lane->Poll(now);
+    for (const BrokenSession& broken : lane->TakeBroken()) {
+      control::Envelope envelope;
+      control::Failure& failure = *envelope.mutable_failure();
+      failure.set_code(StatusCode(broken.why));
+      failure.set_error(std::string(broken.why.message()));
+      failure.set_member(broken.member);
+      failure.set_session_id(broken.session);
+      if (client_->state() == ControlState::kActive) stream_->Send(envelope);
+    }
+  }
+  return worked;
+}
+
+Time SimulatedServer::NextTimer() const {
+  Time next = client_->NextTimer();
+  for (const auto& lane : lanes_) next = std::min(next, lane->NextTimer());
+  return next;
+}
+
+void SimulatedServer::OnEpoch(const control::Epoch& epoch) {
+  for (const auto& lane : lanes_) {
+    const absl::Status added = lane->AddSession(now(), epoch, client_->member());
+    if (!added.ok()) {
+      failure_ = added;
+      client_->Fail(now(), added);
+      return;
+    }
+  }
+}
+
+void SimulatedServer::OnFailure(const absl::Status& fatal) {
+  failure_ = fatal;
+  over_ = true;
+}
+
+void SimulatedServer::OnSessionEnded(uint64_t session_id, const absl::Status&) {
+  for (const auto& lane : lanes_) lane->EndSession(now(), session_id);
+  Wake();
+}
+
+void SimulatedServer::OnJobEnded(const std::string&) { over_ = true; }
+
+}  // namespace byteps

@@ -1,0 +1,182 @@
+#include "tests/sim/simulated_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/scheduler.h"
+#include "core/status.h"
+#include "tests/sim/member_options.h"
+
+namespace byteps {
+
+SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& options, uint32_t index, uint32_t life,
+                                 Logger* log)
+    : Node(fabric, "worker" + std::to_string(index) + (life == 0 ? "" : "." + std::to_string(life)), options,
+           [this] { stream_->Open(); }),
+      scheduler_config_(fabric->random().Next(), options.credit) {
+  EngineOptions engine;
+  engine.servers = {options.inline_bytes, 64 * 1024, 2 * kSecond};
+  engine.fatal_grace = 300 * kMillisecond;
+  engine_ = std::make_unique<Engine>(engine, static_cast<EngineHandler*>(this), log);
+  Transport transport = OpenTransport(fabric, options, this);
+  ControlClientOptions client = ClientOptionsOf(fabric, options, name());
+  *client.hello.add_lanes() = LaneOf(&transport);
+  CarrierOptions carrier;
+  carrier.endpoint = LinkOptionsOf(options);
+  carrier.window_slots = options.window_slots;
+  carrier.bounce_blocks = options.bounce_blocks;
+  absl::StatusOr<Scheduler> scheduler =
+      Scheduler::Create(ChaosSchedulerPlugin(), BPS_DIRECTION_PUSH, &scheduler_config_, log);
+  engine_->UseServers(*std::move(scheduler)).AddCarrier("sim", std::move(transport), carrier);
+
+  client.hello.set_role(control::WORKER);
+  client.hello.set_host_index(static_cast<int32_t>(index / options.workers_per_host));
+  client.hello.set_num_hosts(static_cast<int32_t>(options.workers / options.workers_per_host));
+  client.hello.set_local_rank(static_cast<int32_t>(index % options.workers_per_host));
+  client.hello.set_local_size(static_cast<int32_t>(options.workers_per_host));
+  client.hello.set_partition_bytes(options.partition_bytes);
+  client.hello.set_groups(options.groups);
+  client_ = std::make_unique<ControlClient>(std::move(client), static_cast<ControlHandler*>(this), now());
+  stream_ = std::make_unique<ControlStream>(fabric, this, "coordinator", client_.get());
+}
+
+SimulatedWorker::~SimulatedWorker() {
+  // As Session::Close.
+  engine_->Fail(now(), absl::CancelledError("the session was closed"));
+  for (Completion& completion : engine_->TakeCompletions()) completion.Run();
+}
+
+bool SimulatedWorker::Step(Time now) {
+  client_->Tick(now);
+  const bool worked = engine_->Poll(now);
+  for (Completion& completion : engine_->TakeCompletions()) completion.Run();
+  for (Call& call : calls_) {
+    if (!call.ended() || !call.input_at_end.empty()) continue;
+    call.input_at_end = call.input;
+    call.output_at_end = call.output;
+  }
+  return worked;
+}
+
+Time SimulatedWorker::NextTimer() const { return std::min(engine_->NextTimer(), client_->NextTimer()); }
+
+Call* SimulatedWorker::Submit(Ask ask, absl::Status* refused) {
+  absl::StatusOr<Tensor*> tensor = engine_->tensors().Declare(ask.name, ask.dtype, ask.shape);
+  if (!tensor.ok()) {
+    if (refused != nullptr) *refused = tensor.status();
+    return nullptr;
+  }
+  Call& call = calls_.emplace_back();
+  call.name = ask.name;
+  call.input = std::move(ask.input);
+  // Every other operation runs in place.
+  const bool in_place = ask.kind == wire::Operation::kPushPull && fabric()->random().Chance(0.5);
+  call.output.assign((*tensor)->bytes(), std::byte{0x7e});
+  if (in_place) call.output.swap(call.input);
+  call.request = std::make_shared<Request>(nullptr, nullptr);
+  Submission asked;
+  asked.tensor = *tensor;
+  asked.kind = ask.kind;
+  asked.reduction = ask.reduction;
+  asked.root = ask.root;
+  asked.input = in_place ? call.output.data() : call.input.data();
+  asked.output = call.output.data();
+  asked.timeout = ask.timeout;
+  asked.request = call.request;
+  const absl::Status admitted = failure_.ok() ? engine_->Admit(asked) : failure_;
+  if (!admitted.ok()) {
+    calls_.pop_back();
+    if (refused != nullptr) *refused = admitted;
+    return nullptr;
+  }
+  engine_->Submit(now(), asked);
+  Wake();
+  return &call;
+}
+
+Call* SimulatedWorker::PushPull(const std::string& tensor, const std::vector<float>& input, int32_t reduction) {
+  Ask ask;
+  ask.name = tensor;
+  ask.shape = {static_cast<int64_t>(input.size())};
+  const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
+  ask.input.assign(bytes, bytes + input.size() * sizeof(float));
+  ask.reduction = reduction;
+  return Submit(std::move(ask));
+}
+
+void SimulatedWorker::Cancel(Call* call) {
+  engine_->Cancel(now(), call->request.get());
+  Wake();
+}
+
+std::optional<std::string> SimulatedWorker::Check() const {
+  for (const Call& call : calls_) {
+    if (call.input_at_end.empty()) continue;
+    if (call.input != call.input_at_end) return name() + ": the input of " + call.name + " changed after its end";
+    if (call.output != call.output_at_end) return name() + ": the output of " + call.name + " changed after its end";
+  }
+  return std::nullopt;
+}
+
+void SimulatedWorker::Barrier(const std::string& barrier_name, Time timeout) {
+  barriers_[barrier_name].reset();
+  client_->Barrier(now(), barrier_name, timeout);
+  Wake();
+}
+
+std::optional<absl::Status> SimulatedWorker::barrier(const std::string& barrier_name) const {
+  auto it = barriers_.find(barrier_name);
+  return it == barriers_.end() ? std::nullopt : it->second;
+}
+
+void SimulatedWorker::Leave(Time timeout) {
+  client_->Goodbye(now(), timeout);
+  Wake();
+}
+
+void SimulatedWorker::OnEpoch(const control::Epoch& epoch) {
+  if (joined_) return;
+  joined_ = true;
+  const absl::Status status = engine_->Join(now(), epoch, client_->member());
+  if (!status.ok()) return OnFailed(status);
+  for (const control::Member& worker : epoch.workers()) {
+    if (worker.member() == client_->member()) rank_ = static_cast<uint32_t>(worker.rank());
+  }
+  Wake();
+}
+
+void SimulatedWorker::OnAssignment(const control::Assignment& assignment) {
+  engine_->OnAssignment(now(), assignment);
+  Wake();
+}
+
+void SimulatedWorker::OnBarrier(const std::string& barrier_name, uint64_t, const absl::Status& status) {
+  barriers_[barrier_name] = status;
+}
+
+void SimulatedWorker::OnGoodbye(const absl::Status& status) {
+  left_ = status;
+  engine_->Fail(now(), absl::FailedPreconditionError("the session was shut down"));
+  Wake();
+}
+
+void SimulatedWorker::OnFailure(const absl::Status& fatal) { Fail(fatal); }
+
+void SimulatedWorker::OnDeclare(const std::vector<control::TensorSpec>& tensors) { client_->Declare(now(), tensors); }
+
+void SimulatedWorker::OnFailed(const absl::Status& why) {
+  client_->Fail(now(), why);
+  Fail(why);
+}
+
+void SimulatedWorker::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = why;
+  engine_->Fail(now(), why);
+  for (auto& [barrier_name, outcome] : barriers_) {
+    if (!outcome) outcome = why;
+  }
+  Wake();
+}
+
+}  // namespace byteps
