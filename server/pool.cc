@@ -12,6 +12,7 @@ namespace byteps {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kAlign = 64;
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -27,8 +28,10 @@ absl::StatusOr<RegisteredMemory> RegisteredMemory::Make(Transport* transport, si
   memory.transport_ = transport;
   memory.size_ = RoundUp(size, kPage);
   void* base = nullptr;
-  if (absl::Status status = transport->Allocate(memory.size_, &memory.region_, &base); status.ok()) {
-    memory.data_ = static_cast<std::byte*>(base);
+  if (absl::Status status = transport->Allocate(memory.size_ + kAlign, &memory.region_, &base); status.ok()) {
+    // The contract says nothing about alignment.
+    memory.offset_ = (kAlign - reinterpret_cast<uintptr_t>(base) % kAlign) % kAlign;
+    memory.data_ = static_cast<std::byte*>(base) + memory.offset_;
     return memory;
   } else if (!absl::IsUnimplemented(status)) {
     return status;
@@ -50,6 +53,7 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
   std::swap(transport_, other.transport_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(offset_, other.offset_);
   std::swap(mapped_, other.mapped_);
   std::swap(region_, other.region_);
   return *this;

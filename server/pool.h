@@ -69,11 +69,14 @@ class RegisteredMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   bps_region* region() const { return region_; }
+  // Of data() in the region.
+  size_t offset() const { return offset_; }
 
  private:
   Transport* transport_ = nullptr;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  size_t offset_ = 0;
   bool mapped_ = false;  // by us; else it is the transport's
   bps_region* region_ = nullptr;
 };

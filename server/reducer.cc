@@ -333,8 +333,12 @@ Round* Reducer::RoundOf(const Link& link, const wire::DataHeader& header, absl::
   }
   const uint64_t past = std::max(part->any_over ? part->over : 0, part->failed != nullptr ? part->failed->number : 0);
   if (header.round < current || (header.round <= past && (part->any_over || part->failed != nullptr))) {
+    const std::string others =
+        part->round == nullptr ? "the other ranks" : Names(*link.session, *part->round, [](ContributionState state) {
+          return state != ContributionState::kAbsent;
+        });
     *why = absl::AbortedError(
-        absl::StrCat("round ", header.round, " is past: the other ranks have come to round ", std::max(current, past)));
+        absl::StrCat("round ", header.round, " is past: ", others, " went on to round ", std::max(current, past)));
     return nullptr;
   }
   return NewRound(link, part, header);

@@ -19,9 +19,9 @@ absl::Status Windows::Open(PeerId peer, uint32_t slots, uint64_t slot_bytes) {
   window->memory = *std::move(memory);
   if (slots_.size() < *first + slots) slots_.resize(*first + slots);
   for (uint32_t slot = *first; slot < *first + slots; ++slot) slots_[slot] = Slot{window.get()};
-  bps_region* region = window->memory.region();
+  const RegisteredMemory& lent = window->memory;
   windows_[peer] = std::move(window);
-  return endpoint_->Lend(peer, region, 0, slot_bytes, *first, slots);
+  return endpoint_->Lend(peer, lent.region(), lent.offset(), slot_bytes, *first, slots);
 }
 
 void Windows::Close(PeerId peer) {
