@@ -415,6 +415,18 @@ void ControlClient::Goodbye(Time now, Time timeout) {
   Send(envelope);
 }
 
+void ControlClient::BreakSession(Time now, uint64_t session_id, uint32_t member, const absl::Status& why) {
+  now_ = std::max(now_, now);
+  if (!IsServer() || state_ != ControlState::kActive) return;
+  control::Envelope envelope;
+  control::Failure& failure = *envelope.mutable_failure();
+  failure.set_code(StatusCode(why));
+  failure.set_error(Message(why));
+  failure.set_member(member);
+  failure.set_session_id(session_id);
+  Send(envelope);
+}
+
 void ControlClient::Fail(Time now, const absl::Status& why) {
   now_ = std::max(now_, now);
   if (Registered()) {

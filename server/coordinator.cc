@@ -21,6 +21,8 @@ namespace {
 constexpr Time kAnnounceDelay = 100 * kMillisecond;
 // A declare reply is cut after this many bytes.
 constexpr size_t kReplyBytes = size_t{1} << 20;
+// Of a member that gives up.
+constexpr size_t kMaxLastWords = 4096;
 // Names of sessions whose generations are counted.
 constexpr size_t kMaxSessionNames = size_t{1} << 16;
 
@@ -74,9 +76,9 @@ struct Coordinator::Session {
   std::string name;
   uint64_t generation = 0;
   SessionState state = SessionState::kGathering;
-  std::vector<Member*> workers;             // gathering: by arrival; active: by rank, nullptr: has left
-  std::map<WorkerPlace, std::string> gone;  // gathering: who was here before, and why no more
-  std::vector<std::string> names;           // active: of each rank, for errors
+  std::vector<Member*> workers;           // gathering: by arrival; active: by rank, nullptr: has left
+  std::map<HostPlace, std::string> gone;  // gathering: who was here before, and why no more
+  std::vector<std::string> names;         // active: of each rank, for errors
   std::unique_ptr<TensorDirectory> tensors;
   std::unique_ptr<BarrierBook> barriers;
 
@@ -451,12 +453,12 @@ void Coordinator::FailSession(Session* session, const absl::Status& why, uint32_
   const uint64_t id = session->id;
   if (active) {
     for (const Member* server : servers_) {
-      if (server->id != member) handler_->Send(server->connection, FailureEnvelope(why, member, id));
+      handler_->Send(server->connection, FailureEnvelope(why, member, id));
     }
   }
   std::vector<ConnectionId> told;
   for (const Member* worker : session->workers) {
-    if (worker != nullptr && worker->id != member) told.push_back(worker->connection);
+    if (worker != nullptr) told.push_back(worker->connection);
   }
   for (const ConnectionId connection : told) {
     handler_->Send(connection, FailureEnvelope(why, member, id));
@@ -559,9 +561,10 @@ void Coordinator::OnMemberFrame(Connection* connection, const control::Envelope&
       if (!member->worker()) return OnServerGoodbye(member);
       break;
     case control::Envelope::kFailure: {
+      if (envelope.failure().session_id() != 0 && !member->worker()) return OnBroken(*member, envelope.failure());
       // Its own last words; as after any other death it is not answered.
       const ConnectionId id = connection->id;
-      Depart(member, absl::AbortedError("it gave up: " + envelope.failure().error().substr(0, 4096)));
+      Depart(member, absl::AbortedError("it gave up: " + envelope.failure().error().substr(0, kMaxLastWords)));
       return Drop(id);
     }
     default:
@@ -620,6 +623,24 @@ void Coordinator::OnGoodbye(Member* member, const control::Goodbye& goodbye) {
   member->goodbye_deadline = After(now_, FromMilliseconds(member->goodbye_timeout_ms));
   SendBarrierAnswers(*session, session->barriers->Leave(static_cast<uint32_t>(member->rank)));
   EndIfEverybodyLeft(session);
+}
+
+// A server cannot go on with a session, mostly because it has lost one of its workers.
+void Coordinator::OnBroken(const Member& server, const control::Failure& failure) {
+  const auto found = sessions_.find(failure.session_id());
+  if (found == sessions_.end() || found->second->state != SessionState::kActive) return;  // it has ended meanwhile
+  Session* session = found->second.get();
+  std::string who = "session \"" + session->name + "\"";
+  for (const Member* worker : session->workers) {
+    if (worker == nullptr || worker->id != failure.member()) continue;
+    // One who has said goodbye may take his links down.
+    if (worker->leaving) return;
+    who = DescribeMember(*worker);
+  }
+  const absl::Status why =
+      MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),
+                 who + " is lost to " + DescribeMember(server) + ": " + failure.error().substr(0, kMaxLastWords));
+  FailSession(session, why, failure.member());
 }
 
 // A server leaves when its process is told to end. Sessions that need it fail as by its death.

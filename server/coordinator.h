@@ -113,6 +113,7 @@ class Coordinator {
   void OnBarrier(const Member& member, const control::BarrierRequest& request);
   void OnGoodbye(Member* member, const control::Goodbye& goodbye);
   void OnServerGoodbye(Member* member);
+  void OnBroken(const Member& server, const control::Failure& failure);
   // The member is no more: it left after its goodbye, or it died.
   void Depart(Member* member, const absl::Status& why);
 
@@ -121,6 +122,7 @@ class Coordinator {
   void RankServers();
   absl::Status Activate(Session* session);
   void EndIfEverybodyLeft(Session* session);
+  // `member`: whose fault it is; 0: nobody's in particular.
   void FailSession(Session* session, const absl::Status& why, uint32_t member);
   void FailGathering(const absl::Status& why);
   void ForgetSession(uint64_t id);

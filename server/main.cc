@@ -14,6 +14,7 @@
 #include "core/version.h"
 #include "server/coordinator_role.h"
 #include "server/glog_sink.h"
+#include "server/server_role.h"
 #include "server/stop_signal.h"
 
 namespace byteps {
@@ -59,8 +60,9 @@ int Main(int argc, char** argv) {
   const std::string who = role == "scheduler" ? "coordinator" : role;
   const Logger log = Logger(log_options).WithPrefix(who + ": ");
   config->LogWarnings(log);
-  if (role == "scheduler") {
-    const absl::Status status = RunCoordinator(*config, log, &stop);
+  if (role == "scheduler" || role == "server") {
+    const absl::Status status =
+        role == "scheduler" ? RunCoordinator(*config, log, &stop) : RunServer(*config, log, &stop);
     return status.ok() ? 0 : Fail(who, status);
   }
   std::fprintf(stderr, "byteps_server: DMLC_ROLE=%s is no role of this program: scheduler or server is expected\n",

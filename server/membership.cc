@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<uint32_t>> ReadGroups(const std::string& groups, uint
 
 }  // namespace
 
-WorkerPlace PlaceOf(const control::Hello& worker) { return {worker.host_index(), worker.local_rank()}; }
+HostPlace PlaceOf(const control::Hello& worker) { return {worker.host_index(), worker.local_rank()}; }
 
 std::string DescribeWhere(const control::Host& host, int64_t pid) {
   return "host " + Quoted(host.name()) + ", " + host.address() + ", pid " + std::to_string(pid);

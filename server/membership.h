@@ -31,8 +31,8 @@ inline constexpr int kMaxServerLanes = 64;
 inline constexpr size_t kMaxLaneAddress = 512;
 
 // Host index and local rank: where a worker is.
-using WorkerPlace = std::pair<int32_t, int32_t>;
-WorkerPlace PlaceOf(const control::Hello& worker);
+using HostPlace = std::pair<int32_t, int32_t>;
+HostPlace PlaceOf(const control::Hello& worker);
 
 // `worker host 1 local rank 0 (host "b", 10.0.0.2, pid 42)`, `server (host "a", 10.0.0.1, pid 7)`.
 std::string DescribeHello(const control::Hello& hello);

@@ -1,7 +1,6 @@
 // byteps_server as coordinator: a real process, spoken to over loopback sockets by real control links.
 #include "server/coordinator_shell.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -9,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,15 +15,12 @@
 #include <vector>
 
 #include "core/control_codec.h"
-#include "core/control_link.h"
-#include "core/host_identity.h"
 #include "server/listener.h"
 #include "tests/server/child_process.h"
+#include "tests/server/real_job.h"
 
 namespace byteps {
 namespace {
-
-constexpr Time kPatience = 20 * kSecond;
 
 ::testing::AssertionResult Says(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
@@ -35,117 +30,6 @@ constexpr Time kPatience = 20 * kSecond;
   }
   return ::testing::AssertionSuccess();
 }
-
-int PortOf(const UniqueFd& listener) {
-  const std::string address = ListenerAddress(listener.get());
-  return std::stoi(address.substr(address.rfind(':') + 1));
-}
-
-// A port that was free a moment ago.
-int FreePort() { return PortOf(Listen({.host = "127.0.0.1", .port = 0}).value()); }
-
-// A member on a real connection.
-class Member final : public ControlHandler {
- public:
-  Member(control::Role role, int port, const std::string& token = "", Time start_timeout = kPatience,
-         int32_t local_rank = 0, int32_t local_size = 1) {
-    ControlLinkOptions options;
-    control::Hello& hello = options.client.hello;
-    hello.set_role(role);
-    hello.set_job("job");
-    *hello.mutable_host() = HostIdentity();
-    hello.mutable_host()->set_address("127.0.0.1");
-    hello.set_pid(::getpid());
-    hello.set_num_hosts(1);
-    hello.set_local_rank(local_rank);
-    hello.set_local_size(local_size);
-    hello.set_num_servers(1);
-    hello.set_preferred_rank(-1);
-    hello.add_lanes()->set_transport("tcp");
-    hello.set_slot_bytes(4096);
-    options.client.token = token;
-    options.client.start_timeout = start_timeout;
-    options.connection.host = "127.0.0.1";
-    options.connection.port = port;
-    link_ = std::make_unique<ControlLink>(options, this, Now());
-  }
-
-  void Send(const control::Envelope& envelope) override { link_->Send(envelope); }
-  void OnEpoch(const control::Epoch& epoch) override { epochs.push_back(epoch); }
-  void OnBarrier(const std::string&, uint64_t, const absl::Status& status) override { barriers.push_back(status); }
-  void OnGoodbye(const absl::Status& status) override { goodbyes.push_back(status); }
-  void OnFailure(const absl::Status& fatal) override { failure = fatal; }
-  void OnJobEnded(const std::string& reason) override { job_ended = reason; }
-
-  ControlLink& link() { return *link_; }
-  ControlClient& client() { return link_->client(); }
-  ControlState state() const { return link_->client().state(); }
-  std::string failure_text() const { return std::string(failure.message().data(), failure.message().size()); }
-  // As if the process had been killed.
-  void Vanish() { link_.reset(); }
-  bool vanished() const { return link_ == nullptr; }
-
-  std::vector<control::Epoch> epochs;
-  std::vector<absl::Status> barriers, goodbyes;
-  absl::Status failure;
-  std::string job_ended;
-
- private:
-  std::unique_ptr<ControlLink> link_;
-};
-
-// Drives members until `done`; false at the deadline.
-bool Drive(const std::vector<Member*>& members, const std::function<bool()>& done, Time timeout = kPatience) {
-  const Time deadline = After(Now(), timeout);
-  while (!done()) {
-    const Time now = Now();
-    if (now >= deadline) return false;
-    std::vector<struct pollfd> polled;
-    Time next = std::min(deadline, After(now, 50 * kMillisecond));
-    for (Member* member : members) {
-      if (member->vanished()) continue;
-      polled.push_back({member->link().fd(), member->link().events(), 0});
-      next = std::min(next, member->link().NextTimer());
-    }
-    ::poll(polled.data(), polled.size(), PollTimeout(now, next));
-    for (Member* member : members) {
-      if (!member->vanished()) member->link().Drive(Now());
-    }
-  }
-  return true;
-}
-
-bool AllAre(const std::vector<Member*>& members, ControlState state) {
-  for (const Member* member : members) {
-    if (member->state() != state) return false;
-  }
-  return true;
-}
-
-std::string Program() {
-  const char* path = std::getenv("BYTEPS_SERVER");
-  return path == nullptr ? "" : path;
-}
-
-// The coordinator on a socket that it inherits, as a launcher starts it.
-class CoordinatorProcess {
- public:
-  // With one more variable.
-  explicit CoordinatorProcess(const std::string& name = "", const std::string& value = "") {
-    absl::StatusOr<UniqueFd> listener = Listen({.host = "127.0.0.1", .port = 0});
-    port = PortOf(*listener);
-    std::map<std::string, std::string> variables = {{"DMLC_ROLE", "scheduler"},
-                                                    {"BYTEPS_JOB_ID", "job"},
-                                                    {"BYTEPS_LOG_LEVEL", "info"},
-                                                    {"BYTEPS_COORDINATOR_FD", std::to_string(listener->get())}};
-    if (!name.empty()) variables[name] = value;
-    child = std::make_unique<ChildProcess>(std::vector<std::string>{Program()}, variables,
-                                           std::vector<int>{listener->get()});
-  }
-
-  int port = 0;
-  std::unique_ptr<ChildProcess> child;
-};
 
 UniqueFd RawConnection(int port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -179,10 +63,10 @@ std::string LastWords(int fd, Time timeout = kPatience) {
 
 TEST(CoordinatorShellTest, AJobFromStartToEnd) {
   CoordinatorProcess coordinator("BYTEPS_JOB_LINGER", "0");
-  Member server(control::SERVER, coordinator.port);
-  Member a(control::WORKER, coordinator.port, "", kPatience, 0, 2);
-  Member b(control::WORKER, coordinator.port, "", kPatience, 1, 2);
-  const std::vector<Member*> all = {&server, &a, &b};
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
+  LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");
+  const std::vector<LinkMember*> all = {&server, &a, &b};
   ASSERT_TRUE(Drive(all, [&] { return !a.epochs.empty() && !b.epochs.empty() && !server.epochs.empty(); }))
       << a.failure << coordinator.child->Output();
   a.client().Barrier(Now(), "x", kPatience);
@@ -198,8 +82,8 @@ TEST(CoordinatorShellTest, AJobFromStartToEnd) {
 
 TEST(CoordinatorShellTest, AnIdleJobUsesNoCpu) {
   CoordinatorProcess coordinator;
-  Member server(control::SERVER, coordinator.port);
-  Member worker(control::WORKER, coordinator.port);
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember worker(control::WORKER, coordinator.port);
   ASSERT_TRUE(Drive({&server, &worker}, [&] { return !worker.epochs.empty() && !server.epochs.empty(); }));
   const Time before = coordinator.child->CpuTime();
   Drive(
@@ -209,15 +93,15 @@ TEST(CoordinatorShellTest, AnIdleJobUsesNoCpu) {
 
 TEST(CoordinatorShellTest, TheCoordinatorMayComeLast) {
   const int port = FreePort();
-  Member server(control::SERVER, port);
-  Member worker(control::WORKER, port);
+  LinkMember server(control::SERVER, port);
+  LinkMember worker(control::WORKER, port);
   Drive(
       {&server, &worker}, [] { return false; }, 300 * kMillisecond);
   EXPECT_EQ(worker.state(), ControlState::kConnecting);
-  ChildProcess child({Program()}, {{"DMLC_ROLE", "scheduler"},
-                                   {"BYTEPS_JOB_ID", "job"},
-                                   {"DMLC_PS_ROOT_URI", "localhost"},
-                                   {"DMLC_PS_ROOT_PORT", std::to_string(port)}});
+  ChildProcess child({ServerProgram()}, {{"DMLC_ROLE", "scheduler"},
+                                         {"BYTEPS_JOB_ID", "job"},
+                                         {"DMLC_PS_ROOT_URI", "localhost"},
+                                         {"DMLC_PS_ROOT_PORT", std::to_string(port)}});
   EXPECT_TRUE(Drive({&server, &worker},
                     [&] {
                       return AllAre({&server, &worker}, ControlState::kActive);
@@ -227,7 +111,7 @@ TEST(CoordinatorShellTest, TheCoordinatorMayComeLast) {
 
 TEST(CoordinatorShellTest, AnAbsentCoordinatorIsNamedAtTheDeadline) {
   const int port = FreePort();
-  Member worker(control::WORKER, port, "", 400 * kMillisecond);
+  LinkMember worker(control::WORKER, port, "", 400 * kMillisecond);
   ASSERT_TRUE(Drive({&worker}, [&] { return worker.state() == ControlState::kFailed; }));
   EXPECT_EQ(worker.failure.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Says(worker.failure_text(), {"127.0.0.1:" + std::to_string(port), "Connection refused", "0.4 s"}));
@@ -235,7 +119,7 @@ TEST(CoordinatorShellTest, AnAbsentCoordinatorIsNamedAtTheDeadline) {
 
 TEST(CoordinatorShellTest, AnotherProgramAtThatPortIsRecognised) {
   const UniqueFd listener = Listen({.host = "127.0.0.1", .port = 0}).value();
-  Member worker(control::WORKER, PortOf(listener));
+  LinkMember worker(control::WORKER, PortOf(listener));
   UniqueFd accepted;
   ASSERT_TRUE(Drive({&worker}, [&] {
     if (!accepted) {
@@ -251,9 +135,9 @@ TEST(CoordinatorShellTest, AnotherProgramAtThatPortIsRecognised) {
 
 TEST(CoordinatorShellTest, AWorkersEndIsToldAtOnce) {
   CoordinatorProcess coordinator;
-  Member server(control::SERVER, coordinator.port);
-  Member a(control::WORKER, coordinator.port, "", kPatience, 0, 2);
-  Member b(control::WORKER, coordinator.port, "", kPatience, 1, 2);
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
+  LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");
   ASSERT_TRUE(Drive({&server, &a, &b}, [&] { return AllAre({&server, &a, &b}, ControlState::kActive); }));
   b.Vanish();
   ASSERT_TRUE(Drive(
@@ -264,13 +148,13 @@ TEST(CoordinatorShellTest, AWorkersEndIsToldAtOnce) {
 
 TEST(CoordinatorShellTest, TokensAreChecked) {
   CoordinatorProcess coordinator("BYTEPS_JOB_TOKEN", "secret");
-  Member wrong(control::WORKER, coordinator.port, "guess");
-  Member none(control::WORKER, coordinator.port);
+  LinkMember wrong(control::WORKER, coordinator.port, "guess");
+  LinkMember none(control::WORKER, coordinator.port);
   ASSERT_TRUE(Drive({&wrong, &none}, [&] { return AllAre({&wrong, &none}, ControlState::kFailed); }));
   EXPECT_EQ(wrong.failure.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(none.failure.code(), absl::StatusCode::kUnauthenticated);
-  Member server(control::SERVER, coordinator.port, "secret");
-  Member right(control::WORKER, coordinator.port, "secret");
+  LinkMember server(control::SERVER, coordinator.port, "secret");
+  LinkMember right(control::WORKER, coordinator.port, "secret");
   EXPECT_TRUE(Drive({&server, &right}, [&] { return AllAre({&server, &right}, ControlState::kActive); }));
   EXPECT_EQ(coordinator.child->Output().find("secret"), std::string::npos) << "the token was logged";
 }
@@ -278,8 +162,8 @@ TEST(CoordinatorShellTest, TokensAreChecked) {
 TEST(CoordinatorShellTest, SigtermEndsItCleanlyAndTellsEverybody) {
   for (const int signal : {SIGTERM, SIGINT}) {
     CoordinatorProcess coordinator;
-    Member server(control::SERVER, coordinator.port);
-    Member worker(control::WORKER, coordinator.port);
+    LinkMember server(control::SERVER, coordinator.port);
+    LinkMember worker(control::WORKER, coordinator.port);
     ASSERT_TRUE(Drive({&server, &worker}, [&] { return AllAre({&server, &worker}, ControlState::kActive); }));
     coordinator.child->Signal(signal);
     ASSERT_TRUE(Drive({&server, &worker},
@@ -291,8 +175,8 @@ TEST(CoordinatorShellTest, SigtermEndsItCleanlyAndTellsEverybody) {
 
 TEST(CoordinatorShellTest, AKilledCoordinatorIsNamed) {
   CoordinatorProcess coordinator;
-  Member server(control::SERVER, coordinator.port);
-  Member worker(control::WORKER, coordinator.port);
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember worker(control::WORKER, coordinator.port);
   ASSERT_TRUE(Drive({&server, &worker}, [&] { return AllAre({&server, &worker}, ControlState::kActive); }));
   coordinator.child->Signal(SIGKILL);
   ASSERT_TRUE(Drive({&server, &worker}, [&] { return AllAre({&server, &worker}, ControlState::kFailed); }));
@@ -304,7 +188,7 @@ TEST(CoordinatorShellTest, AKilledCoordinatorIsNamed) {
 TEST(CoordinatorShellTest, APortInUseIsNamed) {
   const UniqueFd holder = Listen({.host = "127.0.0.1", .port = 0}).value();
   const std::string port = std::to_string(PortOf(holder));
-  ChildProcess child({Program()},
+  ChildProcess child({ServerProgram()},
                      {{"DMLC_ROLE", "scheduler"}, {"DMLC_PS_ROOT_URI", "127.0.0.1"}, {"DMLC_PS_ROOT_PORT", port}});
   EXPECT_EQ(child.Wait(kPatience), 1);
   EXPECT_TRUE(Says(child.Output(), {"127.0.0.1:" + port, "Address already in use", "DMLC_PS_ROOT_PORT"}));
@@ -334,20 +218,20 @@ TEST(CoordinatorShellTest, WhatIsWrongIsSaidAndTheExitCodeTellsWhoseFaultItIs) {
       {with({{"DMLC_USE_KUBERNETES", "1"}}), 1, {"BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"}},
   };
   for (const Case& each : cases) {
-    ChildProcess child({Program()}, each.variables);
+    ChildProcess child({ServerProgram()}, each.variables);
     EXPECT_EQ(child.Wait(kPatience), each.code) << child.Output();
     EXPECT_TRUE(Says(child.Output(), each.words));
   }
 }
 
 TEST(CoordinatorShellTest, HelpAndVersion) {
-  ChildProcess help({Program(), "--help"}, {});
+  ChildProcess help({ServerProgram(), "--help"}, {});
   EXPECT_EQ(help.Wait(kPatience), 0);
   EXPECT_TRUE(Says(help.Output(), {"DMLC_ROLE=scheduler"}));
-  ChildProcess version({Program(), "--version"}, {});
+  ChildProcess version({ServerProgram(), "--version"}, {});
   EXPECT_EQ(version.Wait(kPatience), 0);
   EXPECT_TRUE(Says(version.Output(), {"byteps_server"}));
-  ChildProcess wrong({Program(), "--port"}, {});
+  ChildProcess wrong({ServerProgram(), "--port"}, {});
   EXPECT_EQ(wrong.Wait(kPatience), 2);
 }
 
@@ -355,7 +239,7 @@ TEST(CoordinatorShellTest, HelpAndVersion) {
 
 TEST(CoordinatorShellTest, StrangersAreToldAndDisturbNobody) {
   CoordinatorProcess coordinator;
-  Member server(control::SERVER, coordinator.port);
+  LinkMember server(control::SERVER, coordinator.port);
   ASSERT_TRUE(Drive({&server}, [&] { return server.state() == ControlState::kActive; }));
 
   const UniqueFd browser = RawConnection(coordinator.port);
@@ -381,20 +265,20 @@ TEST(CoordinatorShellTest, StrangersAreToldAndDisturbNobody) {
   ASSERT_GT(::send(large.get(), frame.data(), 100, 0), 0);
   EXPECT_TRUE(Says(LastWords(large.get()), {"at most 65536"}));
 
-  Member worker(control::WORKER, coordinator.port);
+  LinkMember worker(control::WORKER, coordinator.port);
   EXPECT_TRUE(Drive({&server, &worker}, [&] { return worker.state() == ControlState::kActive; })) << worker.failure;
 }
 
 TEST(CoordinatorShellTest, ACrowdOfSilentStrangersDoesNotKeepMembersOut) {
   CoordinatorProcess coordinator;
-  Member server(control::SERVER, coordinator.port);
+  LinkMember server(control::SERVER, coordinator.port);
   ASSERT_TRUE(Drive({&server}, [&] { return server.state() == ControlState::kActive; }));
   std::vector<UniqueFd> crowd;
   for (size_t i = 0; i < CoordinatorShell::kMaxStrangers + 100; ++i) {
     crowd.push_back(RawConnection(coordinator.port));
     Drive({&server}, [] { return true; });
   }
-  Member worker(control::WORKER, coordinator.port);
+  LinkMember worker(control::WORKER, coordinator.port);
   EXPECT_TRUE(Drive({&server, &worker}, [&] { return worker.state() == ControlState::kActive; })) << worker.failure;
   // The oldest were dropped.
   EXPECT_TRUE(Says(LastWords(crowd.front().get()), {"challenge"}));

@@ -484,6 +484,27 @@ TEST(CoordinatorTest, OneWhoGivesUpSaysWhy) {
   EXPECT_TRUE(Says(trio.a.failure_text(), {"worker rank 1", "gave up", "the disk is full"}));
 }
 
+TEST(CoordinatorTest, AServerMayReportALostWorker) {
+  ControlJob job;
+  Trio trio(&job);
+  ControlMember& other = job.AddWorker({.session = "two"});
+  job.Settle();
+  const uint64_t session = trio.a.welcome.session_id();
+  trio.server.client().BreakSession(job.now(), session, trio.b.welcome.member(),
+                                    absl::UnavailableError("no answer for 30 s"));
+  // Once more, as another lane would; and a session that there is not.
+  trio.server.client().BreakSession(job.now(), session, 0, absl::UnavailableError("again"));
+  trio.server.client().BreakSession(job.now(), session + 1000, 0, absl::UnavailableError("unknown"));
+  job.Settle();
+  for (ControlMember* member : {&trio.a, &trio.b, &trio.c}) {
+    EXPECT_TRUE(Says(member->failure_text(), {"worker rank 1", "pid 1010", "server rank 0", "no answer for 30 s"}));
+  }
+  EXPECT_EQ(trio.server.ended.size(), 1u);
+  EXPECT_EQ(trio.server.client().state(), ControlState::kActive);
+  EXPECT_EQ(other.client().state(), ControlState::kActive);
+  EXPECT_EQ(job.coordinator().connections(), 2u);
+}
+
 TEST(CoordinatorTest, OneWhoBreaksTheProtocolIsDead) {
   control::Envelope envelope;
   envelope.mutable_epoch();

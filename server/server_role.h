@@ -1,0 +1,18 @@
+// server_role.h - DMLC_ROLE=server: a reduction server as configured by the environment.
+#ifndef BYTEPS_SERVER_SERVER_ROLE_H_
+#define BYTEPS_SERVER_SERVER_ROLE_H_
+
+#include "absl/status/status.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "server/stop_signal.h"
+
+namespace byteps {
+
+// Registers with the coordinator and serves until it ends the job or a stop signal has come. An error if it cannot
+// start, is refused, or loses the coordinator.
+absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_SERVER_ROLE_H_

@@ -1,0 +1,166 @@
+// byteps_server as server, beside byteps_server as coordinator: real processes, the tcp plugin, no tensors yet.
+#include "server/server_role.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/log.h"
+#include "core/plugin_registry.h"
+#include "tests/server/child_process.h"
+#include "tests/server/real_job.h"
+
+namespace byteps {
+namespace {
+
+::testing::AssertionResult Says(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (text.find(part) == std::string::npos) {
+      return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+std::string PluginFolder() {
+  const std::string file = std::getenv("BYTEPS_TCP_PLUGIN");
+  return file.substr(0, file.rfind('/'));
+}
+
+std::map<std::string, std::string> ServerVariables(int port) {
+  return {{"DMLC_ROLE", "server"},
+          {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+          {"DMLC_PS_ROOT_PORT", std::to_string(port)},
+          {"DMLC_NUM_SERVER", "1"},
+          {"BYTEPS_JOB_ID", "job"},
+          {"BYTEPS_LOG_LEVEL", "info"},
+          {"BYTEPS_SERVER_ENGINE_THREAD", "2"},
+          {"BYTEPS_SERVER_MEMORY", "64M"},
+          {"BYTEPS_PLUGIN_PATH", PluginFolder()}};
+}
+
+// A worker as far as the control plane sees: its transport is real, and says nothing.
+class Worker {
+ public:
+  explicit Worker(int port)
+      : config_(Config::Make({{"BYTEPS_PLUGIN_PATH", PluginFolder()}}).value()),
+        registry_(config_, log_),
+        transport_(registry_.OpenTransport("tcp", "127.0.0.1").value()) {
+    control::Hello hello = LinkMember::MakeHello(control::WORKER);
+    hello.mutable_lanes(0)->set_provider(transport_.provider());
+    hello.mutable_lanes(0)->set_address(transport_.Address().value());
+    member = std::make_unique<LinkMember>(hello, port, "");
+  }
+
+  std::unique_ptr<LinkMember> member;
+
+ private:
+  Config config_;
+  Logger log_;
+  PluginRegistry registry_;
+  Transport transport_;
+};
+
+TEST(ServerRoleTest, ServesUntilTheJobIsOver) {
+  CoordinatorProcess coordinator("BYTEPS_JOB_LINGER", "0");
+  ChildProcess server({ServerProgram()}, ServerVariables(coordinator.port));
+  Worker worker(coordinator.port);
+  LinkMember& member = *worker.member;
+  ASSERT_TRUE(Drive({&member}, [&] { return !member.epochs.empty(); })) << member.failure << server.Output();
+  ASSERT_EQ(member.epochs[0].servers_size(), 1);
+  EXPECT_EQ(member.epochs[0].servers(0).lanes_size(), 2);
+  EXPECT_EQ(member.epochs[0].servers(0).lanes(1).transport(), "tcp");
+  EXPECT_FALSE(member.epochs[0].servers(0).lanes(1).address().empty());
+  EXPECT_EQ(member.epochs[0].servers(0).pid(), server.pid());
+  EXPECT_EQ(member.epochs[0].slot_bytes(), 512u << 10);
+  member.client().Goodbye(Now(), kPatience);
+  ASSERT_TRUE(Drive({&member}, [&] { return !member.goodbyes.empty(); }));
+  EXPECT_TRUE(member.goodbyes[0].ok());
+  EXPECT_EQ(server.Wait(kPatience), 0) << server.Output();
+  EXPECT_EQ(coordinator.child->Wait(kPatience), 0);
+  EXPECT_TRUE(Says(server.Output(), {"the job is over"}));
+}
+
+TEST(ServerRoleTest, SigtermEndsItCleanlyAndTellsTheWorkers) {
+  CoordinatorProcess coordinator;
+  ChildProcess server({ServerProgram()}, ServerVariables(coordinator.port));
+  Worker worker(coordinator.port);
+  LinkMember& member = *worker.member;
+  ASSERT_TRUE(Drive({&member}, [&] { return !member.epochs.empty(); })) << member.failure << server.Output();
+  ASSERT_TRUE(server.WaitForOutput("generation 1", kPatience)) << server.Output();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(5 * kSecond), 0) << server.Output();
+  ASSERT_TRUE(Drive({&member}, [&] { return member.state() == ControlState::kFailed; }));
+  EXPECT_TRUE(Says(member.failure_text(), {"server rank 0", "pid " + std::to_string(server.pid()), "told to end"}));
+}
+
+TEST(ServerRoleTest, AKilledServerIsNamedAtOnce) {
+  CoordinatorProcess coordinator;
+  ChildProcess server({ServerProgram()}, ServerVariables(coordinator.port));
+  Worker worker(coordinator.port);
+  LinkMember& member = *worker.member;
+  ASSERT_TRUE(Drive({&member}, [&] { return !member.epochs.empty(); })) << member.failure << server.Output();
+  server.Signal(SIGKILL);
+  ASSERT_TRUE(Drive(
+      {&member}, [&] { return member.state() == ControlState::kFailed; }, 5 * kSecond));
+  EXPECT_TRUE(Says(member.failure_text(), {"server rank 0", "pid " + std::to_string(server.pid())}));
+}
+
+TEST(ServerRoleTest, SigtermBeforeTheCoordinatorIsThere) {
+  ChildProcess server({ServerProgram()}, ServerVariables(FreePort()));
+  server.WaitForOutput("never written", 500 * kMillisecond);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(5 * kSecond), 0) << server.Output();
+}
+
+TEST(ServerRoleTest, LosingTheCoordinatorIsAnErrorThatNamesIt) {
+  CoordinatorProcess coordinator;
+  ChildProcess server({ServerProgram()}, ServerVariables(coordinator.port));
+  ASSERT_TRUE(server.WaitForOutput("registered", kPatience)) << server.Output();
+  coordinator.child->Signal(SIGKILL);
+  EXPECT_EQ(server.Wait(5 * kSecond), 1);
+  EXPECT_TRUE(Says(server.Output(), {"lost the coordinator 127.0.0.1:" + std::to_string(coordinator.port)}));
+}
+
+TEST(ServerRoleTest, WhatIsWrongIsSaid) {
+  struct Case {
+    const char* name;
+    const char* value;
+    int code;
+    std::vector<std::string> words;
+  };
+  for (const Case& each :
+       {Case{"DMLC_NUM_SERVER", "0", 2, {"DMLC_NUM_SERVER"}}, Case{"DMLC_PS_ROOT_PORT", "0", 2, {"DMLC_PS_ROOT_PORT"}},
+        Case{"BYTEPS_TRANSPORT", "pigeon", 1, {"pigeon", "BYTEPS_TRANSPORT", PluginFolder()}},
+        Case{"DMLC_INTERFACE", "none7", 2, {"DMLC_INTERFACE=none7", "lo"}},
+        Case{"BYTEPS_START_TIMEOUT", "1", 1, {"127.0.0.1", "Connection refused", "1 s"}}}) {
+    std::map<std::string, std::string> variables = ServerVariables(FreePort());
+    variables[each.name] = each.value;
+    ChildProcess server({ServerProgram()}, variables);
+    EXPECT_EQ(server.Wait(kPatience), each.code) << each.name << ": " << server.Output();
+    EXPECT_TRUE(Says(server.Output(), each.words)) << each.name;
+  }
+}
+
+TEST(ServerRoleTest, AnIdleServerUsesNoCpu) {
+  CoordinatorProcess coordinator;
+  ChildProcess server({ServerProgram()}, ServerVariables(coordinator.port));
+  Worker worker(coordinator.port);
+  LinkMember& member = *worker.member;
+  ASSERT_TRUE(Drive({&member}, [&] { return !member.epochs.empty(); })) << member.failure << server.Output();
+  const Time before = server.CpuTime();
+  Drive(
+      {&member}, [] { return false; }, kSecond);
+  // The lanes call a worker that does not answer, ten times a second.
+  EXPECT_LE(server.CpuTime() - before, 200 * kMillisecond);
+}
+
+}  // namespace
+}  // namespace byteps
