@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/status.h"
 #include "tests/sim/member_options.h"
 
 namespace byteps {
@@ -48,13 +47,7 @@ bool SimulatedServer::Step(Time now) {
   for (const auto& lane : lanes_) {
     worked |= lane->Poll(now);
     for (const BrokenSession& broken : lane->TakeBroken()) {
-      control::Envelope envelope;
-      control::Failure& failure = *envelope.mutable_failure();
-      failure.set_code(StatusCode(broken.why));
-      failure.set_error(std::string(broken.why.message()));
-      failure.set_member(broken.member);
-      failure.set_session_id(broken.session);
-      if (client_->state() == ControlState::kActive) stream_->Send(envelope);
+      client_->BreakSession(now, broken.session, broken.member, broken.why);
     }
   }
   return worked;
