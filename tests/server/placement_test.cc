@@ -1,0 +1,227 @@
+#include "server/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace byteps {
+namespace {
+
+using Elements = std::vector<uint64_t>;
+
+// The shapes of the networks, as numbers of elements, in the order in which their gradients appear (last layer first).
+
+Elements ResNet50() {
+  Elements sizes = {2048 * 1000, 1000};
+  const struct {
+    int blocks;
+    uint64_t in, middle, out;
+  } stages[] = {{3, 64, 64, 256}, {4, 256, 128, 512}, {6, 512, 256, 1024}, {3, 1024, 512, 2048}};
+  for (int stage = 3; stage >= 0; --stage) {
+    const auto& s = stages[stage];
+    for (int block = s.blocks - 1; block >= 0; --block) {
+      const uint64_t in = block == 0 ? s.in : s.out;
+      for (const uint64_t size : {s.middle * s.out, s.middle * s.middle * 9, in * s.middle}) sizes.push_back(size);
+      for (const uint64_t norm : {s.out, s.out, s.middle, s.middle, s.middle, s.middle}) sizes.push_back(norm);
+      if (block == 0) {
+        sizes.push_back(in * s.out);
+        sizes.insert(sizes.end(), 2, s.out);
+      }
+    }
+  }
+  sizes.push_back(3 * 64 * 49);
+  sizes.insert(sizes.end(), 2, 64);
+  return sizes;
+}
+
+Elements Vgg16() {
+  Elements sizes = {4096 * 1000, 1000, 4096 * 4096, 4096, 25088 * 4096, 4096};
+  const uint64_t channels[] = {3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512};
+  for (int layer = 12; layer >= 0; --layer) {
+    sizes.push_back(channels[layer] * channels[layer + 1] * 9);
+    sizes.push_back(channels[layer + 1]);
+  }
+  return sizes;
+}
+
+Elements BertLarge() {
+  Elements sizes = {1024 * 1024, 1024};
+  for (int layer = 0; layer < 24; ++layer) {
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      sizes.push_back(1024 * 1024);
+      sizes.push_back(1024);
+    }
+    for (const uint64_t size : {4096 * 1024, 4096, 4096 * 1024, 1024, 1024, 1024, 1024, 1024}) sizes.push_back(size);
+  }
+  sizes.push_back(30522 * 1024);
+  for (const uint64_t size : {512 * 1024, 2 * 1024, 1024, 1024}) sizes.push_back(size);
+  return sizes;
+}
+
+PlacementOptions Servers(size_t servers, uint32_t lanes) {
+  PlacementOptions options;
+  options.lanes.assign(servers, lanes);
+  options.slot_bytes = 512 << 10;
+  return options;
+}
+
+std::string Describe(const Placed& placed) {
+  std::string text = std::to_string(placed.part_elements) + ":";
+  for (const PartRun& run : placed.runs) {
+    text +=
+        " " + std::to_string(run.parts) + "@" + std::to_string(run.place.server) + "." + std::to_string(run.place.lane);
+  }
+  return text;
+}
+
+uint64_t Parts(const Placed& placed) {
+  return std::accumulate(placed.runs.begin(), placed.runs.end(), uint64_t{0},
+                         [](uint64_t sum, const PartRun& run) { return sum + run.parts; });
+}
+
+TEST(PlacementTest, NoServerHoldsMoreThanFivePercentOverItsShare) {
+  const struct {
+    const char* name;
+    Elements sizes;
+    double megabytes;  // known sizes of the networks: the lists are what they claim to be
+  } networks[] = {{"ResNet-50", ResNet50(), 102.2}, {"VGG-16", Vgg16(), 553.4}, {"BERT-large", BertLarge(), 1340.6}};
+  for (const auto& network : networks) {
+    uint64_t total = 0;
+    for (const uint64_t size : network.sizes) total += 4 * size;
+    EXPECT_NEAR(static_cast<double>(total) / 1e6, network.megabytes, 5) << network.name;
+    for (const size_t servers : {1, 2, 3, 4, 7, 8, 16}) {
+      for (const uint32_t lanes : {1, 2, 4}) {
+        for (const bool shuffled : {false, true}) {
+          Elements sizes = network.sizes;
+          if (shuffled) std::shuffle(sizes.begin(), sizes.end(), std::mt19937(11));
+          Placement placement(Servers(servers, lanes));
+          for (const uint64_t size : sizes) ASSERT_TRUE(placement.Add(size, 4, std::nullopt).ok());
+          const double share = static_cast<double>(total) / static_cast<double>(servers);
+          for (uint32_t server = 0; server < servers; ++server) {
+            EXPECT_LE(static_cast<double>(placement.bytes(server)), 1.05 * share)
+                << network.name << ", " << servers << " servers with " << lanes << " lanes";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PlacementTest, TheSameAdditionsGiveTheSameAnswers) {
+  Placement one(Servers(3, 4)), other(Servers(3, 4));
+  for (const uint64_t size : ResNet50()) {
+    EXPECT_EQ(Describe(*one.Add(size, 4, std::nullopt)), Describe(*other.Add(size, 4, std::nullopt)));
+  }
+}
+
+TEST(PlacementTest, EverythingIsPlacedOnceAndFitsASlot) {
+  std::mt19937 random(5);
+  for (int run = 0; run < 300; ++run) {
+    PlacementOptions options;
+    options.lanes.resize(1 + random() % 5);
+    for (uint32_t& lanes : options.lanes) lanes = 1 + random() % 6;
+    options.slot_bytes = 8 + random() % (1 << 20);
+    if (random() % 2 == 0) options.partition_bytes = 1 + random() % (1 << 21);
+    Placement placement(options);
+    uint64_t total = 0;
+    for (int tensor = 0; tensor < 10; ++tensor) {
+      const uint64_t elements = random() % 5 == 0 ? random() % 3 : random() % 1000000;
+      const uint32_t element_bytes = 1u << random() % 4;
+      const absl::StatusOr<Placed> placed = placement.Add(elements, element_bytes, std::nullopt);
+      ASSERT_TRUE(placed.ok());
+      total += elements * element_bytes;
+      ASSERT_GE(placed->part_elements, 1u);
+      EXPECT_TRUE(placed->part_elements == 1 || placed->part_elements * element_bytes <= options.slot_bytes);
+      const uint64_t parts = Parts(*placed);
+      EXPECT_GE(parts, 1u);
+      EXPECT_GE(parts * placed->part_elements, elements);
+      EXPECT_TRUE(elements == 0 || (parts - 1) * placed->part_elements < elements) << "an empty part";
+      for (const PartRun& each : placed->runs) {
+        ASSERT_LT(each.place.server, options.lanes.size());
+        EXPECT_LT(each.place.lane, options.lanes[each.place.server]);
+      }
+      for (size_t i = 1; i < placed->runs.size(); ++i) EXPECT_NE(placed->runs[i].place, placed->runs[i - 1].place);
+    }
+    uint64_t placed_bytes = 0;
+    for (uint32_t server = 0; server < options.lanes.size(); ++server) placed_bytes += placement.bytes(server);
+    EXPECT_EQ(placed_bytes, total);
+  }
+}
+
+TEST(PlacementTest, ALargeTensorOccupiesAllLanes) {
+  for (const uint64_t megabytes : {1, 4, 100}) {
+    Placement placement(Servers(2, 4));
+    const Placed placed = *placement.Add(megabytes << 18, 4, std::nullopt);
+    std::set<std::pair<uint32_t, uint32_t>> lanes;
+    for (const PartRun& run : placed.runs) lanes.insert({run.place.server, run.place.lane});
+    EXPECT_EQ(lanes.size(), 8u) << megabytes;
+  }
+}
+
+TEST(PlacementTest, SmallTensorsAreWholeAndSpread) {
+  Placement placement(Servers(2, 2));
+  std::map<std::pair<uint32_t, uint32_t>, int> counts;
+  for (int i = 0; i < 400; ++i) {
+    const Placed placed = *placement.Add(static_cast<uint64_t>(i % 64), 4, std::nullopt);
+    ASSERT_EQ(Parts(placed), 1u);
+    ++counts[{placed.home().server, placed.home().lane}];
+  }
+  ASSERT_EQ(counts.size(), 4u);
+  for (const auto& [place, count] : counts) EXPECT_NEAR(count, 100, 10);
+}
+
+TEST(PlacementTest, AConfiguredSizeIsExact) {
+  PlacementOptions options = Servers(2, 1);
+  options.partition_bytes = 1000;
+  Placement placement(options);
+  EXPECT_EQ(placement.Add(100000, 4, std::nullopt)->part_elements, 250u);
+  EXPECT_EQ(placement.Add(100000, 8, std::nullopt)->part_elements, 125u);
+  options.partition_bytes = 4096000;  // larger than a slot
+  Placement bounded(options);
+  EXPECT_EQ(bounded.Add(1 << 20, 4, std::nullopt)->part_elements, (512u << 10) / 4);
+  options.partition_bytes = 3;  // smaller than an element
+  Placement least(options);
+  EXPECT_EQ(least.Add(10, 4, std::nullopt)->part_elements, 1u);
+}
+
+TEST(PlacementTest, APartIsAtHomeAndTheOthersAreNot) {
+  Placement placement(Servers(4, 2));
+  const LanePlace home = {3, 1};
+  const Placed placed = *placement.Add(1 << 20, 4, home);
+  EXPECT_EQ(placed.home(), home);
+  EXPECT_GT(placed.runs.size(), 1u);
+  EXPECT_EQ(placement.Add(0, 4, home)->home(), home);
+}
+
+TEST(PlacementTest, WeightsAreShares) {
+  PlacementOptions options = Servers(3, 2);
+  options.weights = {1, 3, 0};
+  Placement placement(options);
+  for (const uint64_t size : ResNet50()) ASSERT_TRUE(placement.Add(size, 4, std::nullopt).ok());
+  const double total = static_cast<double>(placement.bytes(0) + placement.bytes(1));
+  EXPECT_NEAR(static_cast<double>(placement.bytes(0)) / total, 0.25, 0.02);
+  EXPECT_EQ(placement.bytes(2), 0u);
+  options.weights = {0, 0, 0};
+  Placement equal(options);
+  EXPECT_TRUE(equal.Add(10, 4, std::nullopt).ok());
+}
+
+TEST(PlacementTest, TooManyPartsAreRefused) {
+  PlacementOptions options = Servers(1, 1);
+  options.partition_bytes = 4;
+  Placement placement(options);
+  const absl::Status status = placement.Add(uint64_t{1} << 23, 4, std::nullopt).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.ToString().find("BYTEPS_PARTITION_BYTES"), std::string::npos);
+  EXPECT_EQ(placement.bytes(0), 0u);
+}
+
+}  // namespace
+}  // namespace byteps
