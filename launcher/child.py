@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import enum
 import os
 import signal
 import subprocess
@@ -22,12 +23,20 @@ _KEPT_LINES = 20
 CHUNK_BYTES = 64 * 1024  # of one read
 
 
+class Role(enum.Enum):
+    """What a process is in the job."""
+
+    WORKER = "worker"
+    SERVER = "server"
+    COORDINATOR = "coordinator"
+
+
 @dataclasses.dataclass(frozen=True)
 class ChildSpec:
-    """What to start. `is_worker` tells the trainers from the processes that serve them."""
+    """What to start."""
 
     name: str  # "worker 0", "server 1", "coordinator"
-    is_worker: bool
+    role: Role
     command: list[str]
     variables: dict[str, str]
     cpus: frozenset[int] | None = None  # None: wherever the launcher may run

@@ -13,7 +13,7 @@ import secrets
 import socket
 from collections.abc import Sequence
 
-from .child import ChildSpec
+from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import Environment
 from .failure import LaunchError
@@ -117,7 +117,7 @@ def plan_job(
     services = [
         ChildSpec(
             name="coordinator",
-            is_worker=False,
+            role=Role.COORDINATOR,
             command=binary,
             variables={**variables, "DMLC_ROLE": "scheduler", "BYTEPS_COORDINATOR_FD": str(descriptor)},
             descriptors=(descriptor,),
@@ -127,7 +127,7 @@ def plan_job(
         services.append(
             ChildSpec(
                 name=f"server {rank}",
-                is_worker=False,
+                role=Role.SERVER,
                 command=binary,
                 variables={**variables, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)},
             )

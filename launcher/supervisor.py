@@ -6,11 +6,12 @@
 The job is over when every worker has ended with code 0, or at the first failure: a worker that ends otherwise, a server
 or coordinator that ends while a worker runs, a signal, the death of the guardian. Then a small state machine runs:
 
-    RUNNING -> ENDING_WORKERS -> ENDING_SERVICES -> ENDED
+    RUNNING -> ENDING_WORKERS -> ENDING_COORDINATOR -> ENDING_SERVERS -> ENDED
 
-Each of the two in the middle sends SIGTERM when entered and SIGKILL at its deadline. The servers go after the workers:
-a worker that ends in order may still need them. After ENDED, everything that descends from us is killed: what a worker
-left in the background goes too.
+Each of those in the middle sends SIGTERM when entered and SIGKILL at its deadline. Workers go first: one that ends in
+order still needs the others. The coordinator goes before the servers: it tells them that the job is over; the other way
+round it would see them die. After ENDED, everything that descends from us is killed: what a worker left in the
+background goes too.
 
 Threads: one. It must be the only user of child processes and signals in its process.
 """
@@ -29,15 +30,15 @@ import time
 from collections.abc import Sequence
 
 from . import process_tree
-from .child import CHUNK_BYTES, Child, ChildSpec, Stream
+from .child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
 from .failure import LaunchError
 from .guardian import SIGNALS
 from .output import OutputFiles, Printer
 
-# How long servers and coordinator have to end: after the workers have ended well (freeing much memory takes a while),
-# and after a failure.
+# How long the coordinator has to end, and then the servers: after the workers have ended well (freeing much memory takes
+# a while), and after a failure.
 _SERVICE_SECONDS = 10.0
-_SERVICE_SECONDS_AFTER_FAILURE = 2.0
+_SERVICE_SECONDS_AFTER_FAILURE = 1.0
 # How long the kernel has to carry out SIGKILL: a process inside a hung system call does not end.
 _KILL_SECONDS = 1.0
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
@@ -48,8 +49,17 @@ class Phase(enum.Enum):
 
     RUNNING = "running"
     ENDING_WORKERS = "ending the workers"
-    ENDING_SERVICES = "ending servers and coordinator"
+    ENDING_COORDINATOR = "ending the coordinator"
+    ENDING_SERVERS = "ending the servers"
     ENDED = "ended"
+
+
+# Whom a phase ends, and which phase is next.
+_ENDS = {
+    Phase.ENDING_WORKERS: (Role.WORKER, Phase.ENDING_COORDINATOR),
+    Phase.ENDING_COORDINATOR: (Role.COORDINATOR, Phase.ENDING_SERVERS),
+    Phase.ENDING_SERVERS: (Role.SERVER, Phase.ENDED),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Cause:
     exit_code: int
     text: str
     child: Child | None = None
+    asked_for: bool = False  # by a signal
 
 
 class Supervisor:
@@ -135,14 +146,14 @@ class Supervisor:
     def _signalled(self, number: int) -> None:
         name = signal.Signals(number).name
         if self._phase is Phase.RUNNING and self._cause is None:
-            self._fail(Cause(128 + number, f"{name}: ending the job"))
+            self._fail(Cause(128 + number, f"{name}: ending the job", asked_for=True))
         elif self._deadline is not None:
             self._say(f"{name} while {self._phase.value}: killing what is left")
             self._deadline = min(self._deadline, time.monotonic())
 
     def _guardian_died(self) -> None:
         self._selector.unregister(self._lifeline)
-        self._fail(Cause(128 + signal.SIGKILL, "bpslaunch itself was killed: ending the job"))
+        self._fail(Cause(128 + signal.SIGKILL, "bpslaunch itself was killed: ending the job", asked_for=True))
 
     def _fail(self, cause: Cause) -> None:
         """Notes why the job must end; the first cause stays."""
@@ -185,7 +196,7 @@ class Supervisor:
                     child.ended(os.waitstatus_to_exitcode(status))
                     ended.append(child)
         # Of several that ended at once, the likeliest cause first: a killed one, then one that others depend on.
-        ended.sort(key=lambda child: (child.status >= 0, child.spec.is_worker))
+        ended.sort(key=lambda child: (child.status >= 0, child.spec.role is Role.WORKER))
         for child in ended:
             self._drain(child, closing=False)
             self._judge(child)
@@ -197,20 +208,19 @@ class Supervisor:
             self._say(f"{child.spec.name}: {child.ending()} {after}")
         if self._cause is not None:
             return  # It was asked to end, or its end follows from the first failure.
-        if child.spec.is_worker:
+        if child.spec.role is Role.WORKER:
             failed, circumstance = child.status != 0, ""
-        elif self._phase is Phase.RUNNING and self._alive(workers=True):
+        elif self._phase is Phase.RUNNING and self._alive(Role.WORKER):
             failed, circumstance = True, " while workers were running"
         else:
-            asked = self._phase is Phase.ENDING_SERVICES
-            good = (0, -signal.SIGTERM, 128 + signal.SIGTERM) if asked else (0,)
+            good = (0,) if self._phase is Phase.RUNNING else (0, -signal.SIGTERM, 128 + signal.SIGTERM)
             failed, circumstance = child.status not in good and not self._killed, " at the end of the job"
         if failed:
             text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}{circumstance}"
             self._fail(Cause(child.exit_code() or 1, f"{text}; ending the job", child))
 
-    def _alive(self, workers: bool) -> list[Child]:
-        return [child for child in self._children if child.alive and child.spec.is_worker == workers]
+    def _alive(self, role: Role) -> list[Child]:
+        return [child for child in self._children if child.alive and child.spec.role is role]
 
     # ---- Phases ----
 
@@ -218,24 +228,29 @@ class Supervisor:
         """Takes every step of the state machine that is due."""
         if self._phase is Phase.RUNNING:
             if self._cause is not None:
-                self._enter(Phase.ENDING_WORKERS, self._kill_after)
-            elif not self._alive(workers=True):
-                self._enter(Phase.ENDING_SERVICES, _SERVICE_SECONDS)
-        if self._phase is Phase.ENDING_WORKERS and self._phase_is_over():
-            self._enter(Phase.ENDING_SERVICES, min(self._kill_after, _SERVICE_SECONDS_AFTER_FAILURE))
-        if self._phase is Phase.ENDING_SERVICES and self._phase_is_over():
-            self._phase = Phase.ENDED
+                self._enter(Phase.ENDING_WORKERS)
+            elif not self._alive(Role.WORKER):
+                self._enter(Phase.ENDING_COORDINATOR)
+        while self._phase in _ENDS and self._phase_is_over():
+            self._enter(_ENDS[self._phase][1])
 
-    def _enter(self, phase: Phase, seconds: float) -> None:
+    def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        self._deadline = time.monotonic() + seconds
         self._killed = False
-        for child in self._alive(workers=phase is Phase.ENDING_WORKERS):
+        if phase is Phase.ENDED:
+            return
+        self._deadline = time.monotonic() + self._patience(phase)
+        for child in self._alive(_ENDS[phase][0]):
             child.signal(signal.SIGTERM)
+
+    def _patience(self, phase: Phase) -> float:
+        if phase is Phase.ENDING_WORKERS:
+            return self._kill_after
+        return _SERVICE_SECONDS if self._cause is None else min(self._kill_after, _SERVICE_SECONDS_AFTER_FAILURE)
 
     def _phase_is_over(self) -> bool:
         """True when those whom the phase ends have ended, or do not even end on SIGKILL."""
-        left = self._alive(workers=self._phase is Phase.ENDING_WORKERS)
+        left = self._alive(_ENDS[self._phase][0])
         if not left:
             return True
         if time.monotonic() < self._deadline:
@@ -291,6 +306,13 @@ class Supervisor:
         child.tail.extend(lines)
         if not lines or stream.descriptor in self._mute:
             return
+        if (
+            self._cause is not None
+            and self._cause.asked_for
+            and child.spec.role is not Role.WORKER
+            and not self._verbose
+        ):
+            return  # Servers and coordinator complain of the workers that we have just ended.
         try:
             self._printer.write(child.spec.name, stream.descriptor, lines, self._in_a_hurry)
         except TimeoutError:

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from . import affinity
-from .child import ChildSpec
+from .child import ChildSpec, Role
 from .environment import Environment
 from .failure import LaunchError
 
@@ -39,7 +39,7 @@ def local_workers(
         specs.append(
             ChildSpec(
                 name=f"worker {local_rank}" if host is None else f"worker {host}.{local_rank}",
-                is_worker=True,
+                role=Role.WORKER,
                 command=list(command),
                 variables=own,
                 cpus=cpus[local_rank],

@@ -166,6 +166,14 @@ def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
     coordinator.wait()
 
 
+def test_no_token_off_loopback(spawn: Spawn, real: dict[str, str]) -> None:
+    job = Job(spawn, real, hosts=2, BYTEPS_JOB_TOKEN="", DMLC_USE_KUBERNETES="1")
+    coordinator = job.coordinator()
+    assert coordinator.wait() == 1
+    for way_out in ("BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"):
+        assert way_out in coordinator.stderr
+
+
 def test_check_greets_the_coordinator(spawn: Spawn, real: dict[str, str]) -> None:
     job = Job(spawn, real, hosts=2)
     coordinator = job.coordinator()
