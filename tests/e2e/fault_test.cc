@@ -1,0 +1,120 @@
+// Whole jobs in which somebody dies, is missing or does not fit: everybody else gets an error that names it, in time.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+#include <string>
+
+#include "tests/e2e/job.h"
+
+namespace byteps {
+namespace {
+
+// In the middle of large rounds.
+constexpr char kElements[] = "4000000";
+
+void ExpectNamed(Job* job, int rank, const std::string& who) {
+  EXPECT_EQ(job->worker(rank).Wait(15 * kSecond), std::optional<int>(3)) << job->Output();
+  const std::string output = job->worker(rank).Output();
+  EXPECT_NE(output.find("error 14"), std::string::npos) << output;
+  EXPECT_NE(output.find(who), std::string::npos) << output;
+}
+
+TEST(FaultTest, AKilledWorkerIsNamedToAllOthers) {
+  Job job({.workers = 3, .servers = 2});
+  job.StartWorkers("loop", kElements);
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", 60 * kSecond)) << job.Output();
+  }
+  job.worker(1).Signal(SIGKILL);
+  const Time began = Now();
+  ExpectNamed(&job, 0, "worker 1");
+  ExpectNamed(&job, 2, "worker 1");
+  EXPECT_LT(Now() - began, 10 * kSecond);
+}
+
+TEST(FaultTest, AKilledServerIsNamedToAllWorkers) {
+  Job job({.workers = 2, .servers = 2});
+  job.StartWorkers("loop", kElements);
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", 60 * kSecond)) << job.Output();
+  }
+  job.server(1).Signal(SIGKILL);
+  const Time began = Now();
+  ExpectNamed(&job, 0, "server 1");
+  ExpectNamed(&job, 1, "server 1");
+  EXPECT_LT(Now() - began, 10 * kSecond);
+}
+
+TEST(FaultTest, AKilledCoordinatorEndsTheJob) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("loop", kElements);
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", 60 * kSecond)) << job.Output();
+  }
+  job.coordinator().Signal(SIGKILL);
+  ExpectNamed(&job, 0, "coordinator");
+  ExpectNamed(&job, 1, "coordinator");
+  EXPECT_TRUE(job.server(0).Wait(15 * kSecond).has_value()) << "servers do not outlive the coordinator";
+}
+
+TEST(FaultTest, AWorkerThatClosesWithoutShutdownHasFailed) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorker(0, "loop", "10");
+  job.StartWorker(1, "vanish");
+  EXPECT_TRUE(job.worker(0).Wait(30 * kSecond).has_value()) << job.Output();
+  EXPECT_NE(job.worker(0).Output().find("worker 1"), std::string::npos) << job.Output();
+}
+
+TEST(FaultTest, AMissingWorkerIsNamedAtTheDeadline) {
+  Job job({.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "2"}}});
+  job.StartWorker(0, "open_fails");
+  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  const std::string output = job.worker(0).Output();
+  EXPECT_NE(output.find("error 4"), std::string::npos) << output;
+  EXPECT_NE(output.find("local rank 1"), std::string::npos) << output;
+}
+
+TEST(FaultTest, AMissingServerIsNamedAtTheDeadline) {
+  Job job({.workers = 1, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "2"}}, .start_servers = false});
+  job.StartWorker(0, "open_fails");
+  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_NE(job.worker(0).Output().find("server"), std::string::npos) << job.Output();
+}
+
+TEST(FaultTest, ServersMayComeLast) {
+  Job job({.workers = 2, .servers = 1, .start_servers = false});
+  job.StartWorkers("broadcasts");
+  EXPECT_FALSE(job.worker(0).Wait(kSecond / 2).has_value()) << job.Output();
+  job.StartServers();
+  job.ExpectSuccess();
+}
+
+TEST(FaultTest, WithoutACoordinatorItsAddressIsNamed) {
+  Job job({.workers = 1, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "2"}}});
+  job.coordinator().Signal(SIGKILL);
+  job.coordinator().Wait(10 * kSecond);
+  job.StartWorker(0, "open_fails");
+  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_NE(job.worker(0).Output().find("127.0.0.1:" + std::to_string(job.port())), std::string::npos) << job.Output();
+}
+
+TEST(FaultTest, AWrongTokenIsRefused) {
+  Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_JOB_TOKEN", "right"}}});
+  job.StartWorker(0, "open_fails", "", {{"BYTEPS_JOB_TOKEN", "wrong"}});
+  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_NE(job.worker(0).Output().find("error 16"), std::string::npos) << job.Output();
+}
+
+TEST(FaultTest, DifferentNumbersOfServersAreToldToEverybody) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorker(0, "open_fails");
+  job.StartWorker(1, "open_fails", "", {{"DMLC_NUM_SERVER", "2"}});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(job.worker(rank).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+    EXPECT_NE(job.worker(rank).Output().find("error 9"), std::string::npos) << job.Output();
+  }
+}
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,107 @@
+#include "tests/e2e/job.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "server/listener.h"
+
+namespace byteps {
+namespace {
+
+// The path of something that the test was given (see BUILD).
+std::string Given(const char* variable) {
+  const char* path = std::getenv(variable);
+  EXPECT_NE(path, nullptr) << variable;
+  return path == nullptr ? "" : std::filesystem::absolute(path).string();
+}
+
+std::string FolderOf(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
+
+}  // namespace
+
+Job::Job(JobOptions options) : options_(std::move(options)) {
+  // The coordinator inherits a socket that listens already, so no other process can take the port.
+  listener_ = Listen({.host = "127.0.0.1", .port = 0}).value();
+  const std::string address = ListenerAddress(listener_.get());
+  port_ = std::stoi(address.substr(address.rfind(':') + 1));
+  workers_.resize(static_cast<size_t>(options_.workers));
+  StartCoordinator();
+  if (options_.start_servers) StartServers();
+}
+
+std::map<std::string, std::string> Job::Environment(const std::string& role) const {
+  std::map<std::string, std::string> environment = {
+      {"DMLC_ROLE", role},
+      {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+      {"DMLC_PS_ROOT_PORT", std::to_string(port_)},
+      {"DMLC_NUM_WORKER", "1"},
+      {"DMLC_NUM_SERVER", std::to_string(options_.servers)},
+      {"DMLC_WORKER_ID", "0"},
+      {"BYTEPS_LOCAL_SIZE", std::to_string(options_.workers)},
+      {"BYTEPS_FORCE_DISTRIBUTED", "1"},
+      {"BYTEPS_JOB_LINGER", "1"},
+      {"BYTEPS_PLUGIN_PATH", FolderOf(Given("E2E_TCP")) + ":" + FolderOf(Given("E2E_FIFO"))},
+      {"BYTEPS_SERVER_ENGINE_THREAD", "2"},
+      {"BYTEPS_SERVER_MEMORY", "64M"},
+  };
+  for (const auto& [name, value] : options_.environment) environment[name] = value;
+  return environment;
+}
+
+void Job::StartCoordinator() {
+  ::fcntl(listener_.get(), F_SETFD, 0);
+  auto environment = Environment("scheduler");
+  environment["BYTEPS_COORDINATOR_FD"] = std::to_string(listener_.get());
+  coordinator_ = std::make_unique<ChildProcess>(std::vector<std::string>{Given("E2E_SERVER")}, environment,
+                                                std::vector<int>{listener_.get()});
+  listener_ = UniqueFd();
+}
+
+void Job::StartServers() {
+  for (int rank = 0; rank < options_.servers; ++rank) {
+    auto environment = Environment("server");
+    environment["DMLC_RANK"] = std::to_string(rank);
+    for (const auto& [name, value] : options_.of_servers) environment[name] = value;
+    servers_.push_back(std::make_unique<ChildProcess>(std::vector<std::string>{Given("E2E_SERVER")}, environment));
+  }
+}
+
+void Job::StartWorkers(const std::string& scenario, const std::string& argument) {
+  for (int rank = 0; rank < options_.workers; ++rank) StartWorker(rank, scenario, argument);
+}
+
+void Job::StartWorker(int rank, const std::string& scenario, const std::string& argument,
+                      const std::map<std::string, std::string>& more) {
+  auto environment = Environment("worker");
+  environment["BYTEPS_LOCAL_RANK"] = std::to_string(rank);
+  for (const auto& [name, value] : options_.of_workers) environment[name] = value;
+  for (const auto& [name, value] : more) environment[name] = value;
+  workers_[static_cast<size_t>(rank)] =
+      std::make_unique<ChildProcess>(std::vector<std::string>{Given("E2E_WORKER"), scenario, argument}, environment);
+}
+
+void Job::ExpectSuccess(Time timeout) {
+  const Time deadline = After(Now(), timeout);
+  for (const auto& worker : workers_) {
+    ASSERT_EQ(worker->Wait(deadline - Now()), std::optional<int>(0)) << Output();
+  }
+  for (const auto& server : servers_) ASSERT_EQ(server->Wait(20 * kSecond), std::optional<int>(0)) << Output();
+  ASSERT_EQ(coordinator_->Wait(20 * kSecond), std::optional<int>(0)) << Output();
+}
+
+std::string Job::Output() {
+  std::string text = "\n---- coordinator\n" + coordinator_->Output();
+  for (size_t i = 0; i < servers_.size(); ++i)
+    text += "\n---- server " + std::to_string(i) + "\n" + servers_[i]->Output();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i] != nullptr) text += "\n---- worker " + std::to_string(i) + "\n" + workers_[i]->Output();
+  }
+  return text;
+}
+
+}  // namespace byteps

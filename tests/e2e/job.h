@@ -1,0 +1,65 @@
+// job.h - a whole job of real processes on this host: a coordinator, servers, workers, over TCP on loopback.
+//
+//     Job job({.workers = 2, .servers = 3});
+//     job.StartWorkers("sums");
+//     job.ExpectSuccess();                       // all workers, then servers and coordinator, end with 0
+//
+// What is still running when the object goes is killed.
+#ifndef BYTEPS_TESTS_E2E_JOB_H_
+#define BYTEPS_TESTS_E2E_JOB_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+#include "core/unique_fd.h"
+#include "tests/server/child_process.h"
+
+namespace byteps {
+
+struct JobOptions {
+  int workers = 2;
+  int servers = 1;
+  std::map<std::string, std::string> environment;  // of every process, on top of what the job needs
+  std::map<std::string, std::string> of_servers;
+  std::map<std::string, std::string> of_workers;
+  bool start_servers = true;  // false: by StartServers, later
+};
+
+class Job {
+ public:
+  explicit Job(JobOptions options);
+
+  void StartCoordinator();
+  void StartServers();
+  // One per rank, all in this scenario of tests/e2e/worker.cc.
+  void StartWorkers(const std::string& scenario, const std::string& argument = "");
+  void StartWorker(int rank, const std::string& scenario, const std::string& argument = "",
+                   const std::map<std::string, std::string>& environment = {});
+
+  // Workers end with 0, and then the others, which the job's end reaches.
+  void ExpectSuccess(Time timeout = 60 * kSecond);
+  // Everything that was written, for messages.
+  std::string Output();
+
+  ChildProcess& worker(int rank) { return *workers_[static_cast<size_t>(rank)]; }
+  ChildProcess& server(int rank) { return *servers_[static_cast<size_t>(rank)]; }
+  ChildProcess& coordinator() { return *coordinator_; }
+  int port() const { return port_; }
+
+ private:
+  std::map<std::string, std::string> Environment(const std::string& role) const;
+
+  const JobOptions options_;
+  UniqueFd listener_;
+  int port_ = 0;
+  std::unique_ptr<ChildProcess> coordinator_;
+  std::vector<std::unique_ptr<ChildProcess>> servers_;
+  std::vector<std::unique_ptr<ChildProcess>> workers_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_TESTS_E2E_JOB_H_

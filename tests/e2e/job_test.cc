@@ -1,0 +1,98 @@
+// Whole jobs: real processes over TCP, in fair weather.
+#include "tests/e2e/job.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace byteps {
+namespace {
+
+TEST(JobTest, EveryTypeOperationAndSizeBitForBit) {
+  for (int servers : {1, 3}) {
+    Job job({.workers = 2, .servers = servers});
+    job.StartWorkers("sums");
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+TEST(JobTest, ThreeWorkersSmallPartitions) {
+  Job job({.workers = 3, .servers = 2, .of_workers = {{"BYTEPS_PARTITION_BYTES", "65536"}}});
+  job.StartWorkers("orders");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(JobTest, OppositeOrdersWithHardlyAnyMemory) {
+  Job job({.workers = 2,
+           .servers = 1,
+           .of_servers = {{"BYTEPS_SLOTS_PER_PEER", "1"},
+                          {"BYTEPS_SLOT_BYTES", "64K"},
+                          {"BYTEPS_SERVER_ENGINE_THREAD", "1"},
+                          {"BYTEPS_SERVER_MEMORY", "1M"}}});
+  job.StartWorkers("orders");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(JobTest, BroadcastAndBarrier) {
+  Job job({.workers = 3, .servers = 2});
+  job.StartWorkers("broadcasts");
+  job.ExpectSuccess();
+}
+
+TEST(JobTest, OneWorkerThroughServers) {
+  Job job({.workers = 1, .servers = 1});
+  job.StartWorkers("sums");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(JobTest, ManyLivesInOneProcess) {
+  Job job({.workers = 2, .servers = 1, .environment = {{"BYTEPS_JOB_LINGER", "10"}}});
+  job.StartWorkers("lives", "100");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(JobTest, TwoSessionsSideBySide) {
+  Job job({.workers = 2, .servers = 2});
+  job.StartWorkers("sessions");
+  job.ExpectSuccess();
+}
+
+TEST(JobTest, MismatchesAreErrorsOnEveryRankAndTheSessionGoesOn) {
+  Job job({.workers = 2, .servers = 2});
+  job.StartWorkers("mismatches");
+  job.ExpectSuccess();
+}
+
+TEST(JobTest, DeadlinesCancelsDuplicates) {
+  Job job({.workers = 2, .servers = 2});
+  job.StartWorkers("patience");
+  job.ExpectSuccess();
+}
+
+TEST(JobTest, ForkedChildren) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("fork");
+  job.ExpectSuccess();
+}
+
+TEST(JobTest, IdleUsesNoProcessor) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("idle");
+  job.ExpectSuccess();
+}
+
+TEST(JobTest, SmallRoundsAreQuick) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("latency", "2000");
+  job.ExpectSuccess();
+  std::printf("%s", job.worker(0).Output().c_str());
+}
+
+TEST(JobTest, WithAToken) {
+  Job job({.workers = 2, .servers = 1, .environment = {{"BYTEPS_JOB_TOKEN", "a secret"}}});
+  job.StartWorkers("broadcasts");
+  job.ExpectSuccess();
+}
+
+}  // namespace
+}  // namespace byteps

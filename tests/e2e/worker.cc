@@ -1,0 +1,537 @@
+// worker.cc - a trainer for the tests of whole jobs: one scenario per run, by name.
+//
+//     e2e_worker sums|lives|loop|... [argument]
+//
+// Linked against libbyteps.so like any C program. Exits with 0 when all was as it should be; otherwise says what was
+// not and exits with 1. The scenario `loop` ends with the error it met: exit code 3, the error on stdout.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "core/dtype.h"
+#include "core/reduce.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void Die(const std::string& what) {
+  std::printf("FAILED: %s\n", what.c_str());
+  std::fflush(stdout);
+  std::_Exit(1);
+}
+
+#define CHECK(condition) \
+  if (!(condition)) Die(std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #condition)
+
+// The outcome of a call that must succeed.
+void Ok(bps_status* status, const char* what) {
+  if (status == nullptr) return;
+  Die(std::string(what) + ": code " + std::to_string(bps_status_code(status)) + ": " + bps_status_message(status));
+}
+
+struct Error {
+  int32_t code = BPS_OK;
+  std::string message;
+  bool retryable = false;
+};
+
+Error Take(bps_status* status) {
+  Error error{bps_status_code(status), bps_status_message(status), bps_status_retryable(status) != 0};
+  bps_status_free(status);
+  return error;
+}
+
+bool Has(const Error& error, const std::string& text) { return error.message.find(text) != std::string::npos; }
+
+void Say(const char* what) {
+  std::printf("%s\n", what);
+  std::fflush(stdout);
+}
+
+bps_session* Open() {
+  bps_open_args args = BPS_OPEN_ARGS_INIT;
+  bps_session* session = nullptr;
+  Ok(bps_open(&args, &session), "bps_open");
+  return session;
+}
+
+bps_info Info(bps_session* session) {
+  bps_info info = BPS_INFO_INIT;
+  Ok(bps_session_info(session, &info), "bps_session_info");
+  return info;
+}
+
+void End(bps_session* session) {
+  Ok(bps_shutdown(session, 20000), "bps_shutdown");
+  bps_close(session);
+}
+
+bps_tensor* Declare(bps_session* session, const std::string& name, uint32_t dtype, int64_t elements) {
+  bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+  args.name = name.c_str();
+  args.dtype = dtype;
+  args.shape = &elements;
+  args.ndim = 1;
+  bps_tensor* tensor = nullptr;
+  Ok(bps_declare(session, &args, &tensor), "bps_declare");
+  return tensor;
+}
+
+bps_request* Start(bps_session* session, bps_tensor* tensor, const void* input, void* output, int32_t op,
+                   int64_t timeout_ms = 0) {
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.tensor = tensor;
+  args.input = input;
+  args.output = output;
+  args.op = op;
+  args.timeout_ms = timeout_ms;
+  bps_request* request = nullptr;
+  Ok(bps_push_pull(session, &args, &request), "bps_push_pull");
+  return request;
+}
+
+Error Wait(bps_request* request) {
+  Error error = Take(bps_wait(request, 0));
+  bps_request_free(request);
+  return error;
+}
+
+Error PushPull(bps_session* session, bps_tensor* tensor, const void* input, void* output, int32_t op,
+               int64_t timeout_ms = 0) {
+  return Wait(Start(session, tensor, input, output, op, timeout_ms));
+}
+
+void Expect(const Error& error, int32_t code, const std::vector<std::string>& texts) {
+  bool good = error.code == code;
+  for (const std::string& text : texts) good = good && Has(error, text);
+  if (good) return;
+  std::string wanted;
+  for (const std::string& text : texts) wanted += " \"" + text + "\"";
+  Die("expected code " + std::to_string(code) + " with" + wanted + ", got code " + std::to_string(error.code) + ": " +
+      error.message);
+}
+
+// What rank `rank` gives to a tensor: bytes that depend on everything, numbers that are harmless to add.
+std::vector<uint8_t> Input(uint32_t dtype, size_t elements, int rank, uint64_t seed) {
+  const size_t size = byteps::DtypeSize(dtype);
+  std::vector<uint8_t> bytes(elements * size);
+  uint64_t state = seed * 1000003 + static_cast<uint64_t>(rank) * 7919 + dtype;
+  for (size_t i = 0; i < elements; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t random = state >> 33;
+    const float value = static_cast<float>(static_cast<int64_t>(random % 4096) - 2048) / 256.0f;
+    uint8_t* at = bytes.data() + i * size;
+    if (dtype == BPS_FLOAT32) {
+      std::memcpy(at, &value, size);
+    } else if (dtype == BPS_FLOAT64) {
+      const double wide = value;
+      std::memcpy(at, &wide, size);
+    } else if (dtype == BPS_FLOAT16) {
+      const byteps::Float16 half = byteps::ToFloat16(value);
+      std::memcpy(at, &half.bits, size);
+    } else if (dtype == BPS_BFLOAT16) {
+      const byteps::BFloat16 half = byteps::ToBFloat16(value);
+      std::memcpy(at, &half.bits, size);
+    } else {
+      std::memcpy(at, &random, size);
+    }
+  }
+  return bytes;
+}
+
+// What the documented formula gives, with one group (all workers on one host).
+std::vector<uint8_t> Expected(uint32_t dtype, int32_t op, size_t elements, int workers, uint64_t seed) {
+  std::vector<std::vector<uint8_t>> inputs;
+  std::vector<const void*> pointers;
+  for (int rank = 0; rank < workers; ++rank) inputs.push_back(Input(dtype, elements, rank, seed));
+  for (const auto& input : inputs) pointers.push_back(input.data());
+  std::vector<uint8_t> result(elements * byteps::DtypeSize(dtype));
+  if (elements != 0) byteps::Reduce({dtype, op}, pointers, {}, result.data(), elements);
+  return result;
+}
+
+constexpr uint32_t kDtypes[] = {BPS_FLOAT32, BPS_FLOAT64, BPS_FLOAT16, BPS_BFLOAT16,
+                                BPS_INT8,    BPS_UINT8,   BPS_INT32,   BPS_INT64};
+
+void CheckSum(bps_session* session, const bps_info& info, uint32_t dtype, int32_t op, size_t elements, bool in_place) {
+  const std::string name = std::string("t.") + byteps::DtypeName(dtype) + "." + std::to_string(elements);
+  const uint64_t seed = elements + static_cast<uint64_t>(op) * 17;
+  bps_tensor* tensor = Declare(session, name, dtype, static_cast<int64_t>(elements));
+  std::vector<uint8_t> input = Input(dtype, elements, info.rank, seed);
+  std::vector<uint8_t> output(input.size(), 0xee);
+  void* to = in_place ? input.data() : output.data();
+  const Error error = PushPull(session, tensor, input.data(), to, op);
+  if (error.code != BPS_OK) Die(name + ": " + error.message);
+  const std::vector<uint8_t> wanted = Expected(dtype, op, elements, info.size, seed);
+  if ((in_place ? input : output) != wanted) Die(name + " op " + std::to_string(op) + ": wrong bits");
+}
+
+// ---- Scenarios ----
+
+// All data types, operations and sizes, bit for bit.
+void Sums() {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  for (uint32_t dtype : kDtypes) {
+    for (int32_t op = BPS_SUM; op <= BPS_PRODUCT; ++op) {
+      for (size_t elements : {0, 1, 3, 1000, 70000}) CheckSum(session, info, dtype, op, elements, op == BPS_AVERAGE);
+    }
+  }
+  for (size_t bytes :
+       {size_t{4}, size_t{8192}, size_t{8196}, size_t{1} << 20, (size_t{4} << 20) + 4, size_t{64} << 20}) {
+    CheckSum(session, info, BPS_FLOAT32, BPS_SUM, bytes / 4, false);
+  }
+  End(session);
+}
+
+// Many tensors in flight, submitted in another order on each rank, many times.
+void Orders() {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  constexpr size_t kTensors = 40;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::vector<uint8_t>> values;
+    std::vector<bps_request*> requests;
+    for (size_t i = 0; i < kTensors; ++i) values.push_back(Input(BPS_FLOAT32, 1 + i * i * 700, info.rank, i + 100));
+    for (size_t i = 0; i < kTensors; ++i) {
+      const size_t k = (info.rank % 2 == 0 ? i : kTensors - 1 - i);
+      bps_tensor* tensor =
+          Declare(session, "o" + std::to_string(k), BPS_FLOAT32, static_cast<int64_t>(values[k].size() / 4));
+      requests.push_back(Start(session, tensor, values[k].data(), values[k].data(), BPS_SUM));
+    }
+    for (bps_request* request : requests) {
+      const Error error = Wait(request);
+      if (error.code != BPS_OK) Die(error.message);
+    }
+    for (size_t i = 0; i < kTensors; ++i) {
+      CHECK(values[i] == Expected(BPS_FLOAT32, BPS_SUM, 1 + i * i * 700, info.size, i + 100));
+    }
+  }
+  End(session);
+}
+
+void Broadcasts() {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  for (int root = 0; root < info.size; ++root) {
+    for (size_t elements : {0, 1, 5000, 3000000}) {
+      const std::vector<uint8_t> source = Input(BPS_FLOAT32, elements, root, 9);
+      std::vector<uint8_t> values(elements * 4, 0xee);
+      bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+      args.tensor = Declare(session, "b" + std::to_string(root) + "." + std::to_string(elements), BPS_FLOAT32,
+                            static_cast<int64_t>(elements));
+      args.input = info.rank == root ? source.data() : nullptr;
+      args.output = values.data();
+      args.root = root;
+      bps_request* request = nullptr;
+      Ok(bps_broadcast(session, &args, &request), "bps_broadcast");
+      const Error error = Wait(request);
+      if (error.code != BPS_OK) Die(error.message);
+      CHECK(values == source);
+    }
+  }
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  for (int i = 0; i < 10; ++i) Ok(bps_barrier(session, &barrier), "bps_barrier");
+  End(session);
+}
+
+size_t Descriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+size_t ResidentKiB() {
+  std::ifstream file("/proc/self/statm");
+  size_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+// Open, work, shut down, many times in one process.
+void Lives(int count) {
+  size_t descriptors = 0, resident = 0;
+  for (int life = 0; life < count; ++life) {
+    bps_session* session = Open();
+    const bps_info info = Info(session);
+    CHECK(info.generation == static_cast<uint64_t>(life) + 1);
+    CheckSum(session, info, BPS_FLOAT32, BPS_SUM, 100000, false);
+    End(session);
+    if (life == count / 5) descriptors = Descriptors(), resident = ResidentKiB();
+  }
+  std::printf("descriptors %zu -> %zu, resident %zu -> %zu KiB\n", descriptors, Descriptors(), resident, ResidentKiB());
+  CHECK(Descriptors() <= descriptors);
+  CHECK(ResidentKiB() <= resident + 4096);
+}
+
+// Works until something goes wrong, then says what, and shows that everything after it fails at once.
+int Loop(int64_t elements) {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  std::vector<float> values(static_cast<size_t>(elements), 1);
+  bps_tensor* tensor = Declare(session, "loop", BPS_FLOAT32, elements);
+  for (int round = 0;; ++round) {
+    const Error error = PushPull(session, tensor, values.data(), values.data(), BPS_AVERAGE);
+    if (round == 3) Say("working");
+    if (error.code == BPS_OK) continue;
+    std::printf("error %d: %s\n", error.code, error.message.c_str());
+    const auto began = Clock::now();
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    args.tensor = tensor;
+    args.input = args.output = values.data();
+    const Error later = Take(bps_push_pull(session, &args, nullptr));
+    CHECK(later.message == error.message);
+    bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+    CHECK(Take(bps_barrier(session, &barrier)).message == error.message);
+    CHECK(Info(session).failed == 1);
+    CHECK(info.failed == 0);
+    Take(bps_shutdown(session, 0));
+    bps_close(session);
+    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    return 3;
+  }
+}
+
+// Ranks that disagree: an error on every rank, and the session goes on.
+void Mismatches() {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  std::vector<float> values(100000, 1);
+  const bool odd = info.rank % 2 == 1;
+  const auto good = [&](const char* when) {
+    std::vector<float> ones(1000, 1);
+    const Error error =
+        PushPull(session, Declare(session, "good", BPS_FLOAT32, 1000), ones.data(), ones.data(), BPS_SUM);
+    if (error.code != BPS_OK) Die(std::string(when) + ": " + error.message);
+    CHECK(ones[999] == static_cast<float>(info.size));
+  };
+  Expect(PushPull(session, Declare(session, "shape", BPS_FLOAT32, odd ? 20000 : 10000), values.data(), values.data(),
+                  BPS_SUM),
+         BPS_FAILED_PRECONDITION, {"\"shape\"", "rank 0", "rank 1"});
+  good("after shapes");
+  Expect(PushPull(session, Declare(session, "dtype", odd ? BPS_FLOAT32 : BPS_INT32, 10), values.data(), values.data(),
+                  BPS_SUM),
+         BPS_FAILED_PRECONDITION, {"\"dtype\"", "float32", "int32"});
+  Expect(PushPull(session, Declare(session, "op", BPS_FLOAT32, 90000), values.data(), values.data(),
+                  odd ? BPS_SUM : BPS_MAX),
+         BPS_FAILED_PRECONDITION, {"\"op\"", "sum", "max"});
+  good("after operations");
+  bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+  args.tensor = Declare(session, "root", BPS_FLOAT32, 90000);
+  args.input = args.output = values.data();
+  args.root = odd ? 1 : 0;
+  bps_request* request = nullptr;
+  Ok(bps_broadcast(session, &args, &request), "bps_broadcast");
+  Expect(Wait(request), BPS_FAILED_PRECONDITION, {"\"root\"", "root 0", "root 1"});
+  good("after roots");
+  // The same names once more, this time in agreement.
+  for (const char* name : {"shape", "op"}) {
+    const Error error =
+        PushPull(session, Declare(session, name, BPS_FLOAT32, 10000), values.data(), values.data(), BPS_MAX);
+    if (error.code != BPS_OK) Die(std::string(name) + ": " + error.message);
+  }
+  End(session);
+}
+
+// Deadlines, cancels, duplicates.
+void Patience() {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  std::vector<float> values(300000, 1), other(300000, 1);
+  bps_tensor* tensor = Declare(session, "late", BPS_FLOAT32, 300000);
+  if (info.rank == 0) {
+    // Nobody else submits: the error says who.
+    const auto began = Clock::now();
+    Expect(PushPull(session, tensor, values.data(), other.data(), BPS_SUM, 1000), BPS_DEADLINE_EXCEEDED,
+           {"\"late\"", "rank 1"});
+    CHECK(Clock::now() - began < std::chrono::seconds(5));
+  }
+  Ok(bps_barrier(session, &barrier), "barrier");
+  if (info.rank != 0) {
+    // That round has failed for everybody.
+    const Error error = PushPull(session, tensor, values.data(), other.data(), BPS_SUM);
+    CHECK(error.code == BPS_DEADLINE_EXCEEDED || error.code == BPS_ABORTED);
+    CHECK(error.retryable);
+  }
+  const Error again = PushPull(session, tensor, values.data(), other.data(), BPS_SUM);
+  if (again.code != BPS_OK) Die("after a deadline: " + again.message);
+
+  bps_request* request = Start(session, tensor, values.data(), other.data(), BPS_SUM);
+  if (info.rank == 0) {
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    args.tensor = tensor;
+    args.input = args.output = values.data();
+    const Error duplicate = Take(bps_push_pull(session, &args, nullptr));
+    // It may have been fast.
+    CHECK(duplicate.code == BPS_ALREADY_EXISTS || duplicate.code == BPS_OK);
+    if (duplicate.code == BPS_OK) Die("a round of 1.2 MB ended before the next call; make it larger");
+    CHECK(Has(duplicate, "late"));
+  }
+  const Error ended = Wait(request);
+  if (ended.code != BPS_OK) Die("with a duplicate: " + ended.message);
+
+  bps_tensor* given_up = Declare(session, "given.up", BPS_FLOAT32, 300000);
+  if (info.rank == 0) {
+    request = Start(session, given_up, values.data(), other.data(), BPS_SUM);
+    Ok(bps_cancel(request), "bps_cancel");
+    Expect(Wait(request), BPS_CANCELLED, {});
+  }
+  Ok(bps_barrier(session, &barrier), "barrier");
+  if (info.rank != 0) {
+    Expect(PushPull(session, given_up, values.data(), other.data(), BPS_SUM), BPS_ABORTED, {"rank 0"});
+  }
+  const Error fine = PushPull(session, given_up, values.data(), other.data(), BPS_SUM);
+  if (fine.code != BPS_OK) Die("after a cancel: " + fine.message);
+  End(session);
+}
+
+double CpuSeconds() {
+  rusage usage;
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+// An open session that does nothing uses no processor.
+void Idle() {
+  bps_session* session = Open();
+  CheckSum(session, Info(session), BPS_FLOAT32, BPS_SUM, 100000, false);
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  Ok(bps_barrier(session, &barrier), "barrier");
+  const double before = CpuSeconds();
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // what is measured is that nothing happens
+  const double used = CpuSeconds() - before;
+  std::printf("idle: %.4f s of processor in 2 s\n", used);
+  CHECK(used < 0.05);
+  End(session);
+}
+
+// The time of a small round.
+void Latency(int rounds) {
+  bps_session* session = Open();
+  bps_tensor* tensor = Declare(session, "small", BPS_FLOAT32, 1);
+  float value = 1;
+  std::vector<double> micros;
+  for (int round = 0; round < rounds; ++round) {
+    const auto began = Clock::now();
+    const Error error = PushPull(session, tensor, &value, &value, BPS_AVERAGE);
+    if (error.code != BPS_OK) Die(error.message);
+    micros.push_back(std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+  }
+  CHECK(value == 1);
+  std::sort(micros.begin(), micros.end());
+  std::printf("4 B: median %.1f us, p99 %.1f us\n", micros[micros.size() / 2], micros[micros.size() * 99 / 100]);
+  CHECK(micros[micros.size() / 2] < 5000);
+  End(session);
+}
+
+// A child that uses the session gets an error; one that does not, disturbs nothing.
+void Fork() {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  bps_tensor* tensor = Declare(session, "w", BPS_FLOAT32, 4);
+  for (int i = 0; i < 5; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      float values[4] = {};
+      bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+      args.tensor = tensor;
+      args.input = args.output = values;
+      const Error error =
+          i % 2 == 0 ? Error{BPS_FAILED_PRECONDITION, "fork", false} : Take(bps_push_pull(session, &args, nullptr));
+      if (i % 2 == 1) bps_close(session);
+      ::_exit(error.code == BPS_FAILED_PRECONDITION && Has(error, "fork") ? 0 : 1);
+    }
+    CheckSum(session, info, BPS_FLOAT32, BPS_SUM, 500000, false);
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CheckSum(session, info, BPS_FLOAT32, BPS_SUM, 10, false);
+  }
+  End(session);
+}
+
+// Two sessions of different names side by side in each process.
+void Sessions() {
+  const auto open = [](const char* name) {
+    bps_open_args args = BPS_OPEN_ARGS_INIT;
+    args.name = name;
+    bps_session* session = nullptr;
+    Ok(bps_open(&args, &session), "bps_open");
+    return session;
+  };
+  bps_session* one = open("one");
+  bps_session* two = open("two");
+  for (int i = 0; i < 20; ++i) {
+    CheckSum(one, Info(one), BPS_FLOAT32, BPS_SUM, 30000, false);
+    CheckSum(two, Info(two), BPS_FLOAT32, BPS_MAX, 30000, false);
+  }
+  End(one);
+  CheckSum(two, Info(two), BPS_INT32, BPS_SUM, 100, false);
+  End(two);
+}
+
+// Opens, and tells the error.
+int OpenFails() {
+  bps_open_args args = BPS_OPEN_ARGS_INIT;
+  bps_session* session = nullptr;
+  const Error error = Take(bps_open(&args, &session));
+  std::printf("error %d: %s\n", error.code, error.message.c_str());
+  return error.code == BPS_OK ? 0 : 3;
+}
+
+// Ends without a word.
+void Vanish() {
+  bps_session* session = Open();
+  CheckSum(session, Info(session), BPS_FLOAT32, BPS_SUM, 10, false);
+  Say("working");
+  bps_close(session);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string scenario = argc > 1 ? argv[1] : "";
+  const int argument = argc > 2 ? std::atoi(argv[2]) : 0;
+  const std::map<std::string, std::function<int()>> scenarios = {
+      {"sums", [] { return Sums(), 0; }},
+      {"orders", [] { return Orders(), 0; }},
+      {"broadcasts", [] { return Broadcasts(), 0; }},
+      {"lives", [&] { return Lives(argument), 0; }},
+      {"loop", [&] { return Loop(argument); }},
+      {"mismatches", [] { return Mismatches(), 0; }},
+      {"patience", [] { return Patience(), 0; }},
+      {"idle", [] { return Idle(), 0; }},
+      {"latency", [&] { return Latency(argument), 0; }},
+      {"fork", [] { return Fork(), 0; }},
+      {"sessions", [] { return Sessions(), 0; }},
+      {"open_fails", [] { return OpenFails(); }},
+      {"vanish", [] { return Vanish(), 0; }},
+  };
+  auto it = scenarios.find(scenario);
+  if (it == scenarios.end()) {
+    std::fprintf(stderr, "e2e_worker: no scenario \"%s\"\n", scenario.c_str());
+    return 2;
+  }
+  const int code = it->second();
+  Say("done");
+  return code;
+}
