@@ -138,8 +138,12 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   const bool alone =
       place.num_hosts == 1 && place.local_size == 1 && !session->config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
   absl::Status status = alone ? session->Prepare() : session->PrepareServers(deadline);
-  if (status.ok()) session->driver_.Start("byteps-io");
-  if (status.ok() && !alone) status = session->Join(deadline);
+  if (status.ok()) {
+    // From Start on, opening_ belongs to whoever drives.
+    const std::shared_ptr<Request> opening = session->opening_;
+    session->driver_.Start("byteps-io");
+    if (opening != nullptr) status = Join(*opening, deadline);
+  }
   if (status.ok()) return session;
   session->Close();
   return status;
@@ -247,13 +251,12 @@ absl::Status Session::PrepareServers(Time deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Session::Join(Time deadline) {
+absl::Status Session::Join(const Request& opening, Time deadline) {
   // The client watches the deadline and knows who is missing; ours is for the case that nothing runs at all.
-  const std::shared_ptr<Request> opening = opening_;
-  if (!opening->WaitUntil(After(deadline, 10 * kSecond))) {
+  if (!opening.WaitUntil(After(deadline, 10 * kSecond))) {
     return absl::InternalError("the session's thread does not answer");
   }
-  return opening->outcome();
+  return opening.outcome();
 }
 
 void Session::CheckOpening(Time now) {

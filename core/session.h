@@ -112,7 +112,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Session(Config config, Logger log, WorkerPlace place, std::string name);
   absl::Status Prepare();
   absl::Status PrepareServers(Time deadline);
-  absl::Status Join(Time deadline);
+  static absl::Status Join(const Request& opening, Time deadline);
 
   // Machine.
   bool Step(Time now) override;
