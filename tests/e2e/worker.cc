@@ -205,8 +205,8 @@ void Sums() {
 void Orders() {
   bps_session* session = Open();
   const bps_info info = Info(session);
-  constexpr size_t kTensors = 40;
-  for (int round = 0; round < 10; ++round) {
+  constexpr size_t kTensors = 30;
+  for (int round = 0; round < 5; ++round) {
     std::vector<std::vector<uint8_t>> values;
     std::vector<bps_request*> requests;
     for (size_t i = 0; i < kTensors; ++i) values.push_back(Input(BPS_FLOAT32, 1 + i * i * 700, info.rank, i + 100));
