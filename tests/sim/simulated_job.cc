@@ -26,20 +26,23 @@ SimulatedJob::SimulatedJob(JobOptions options)
       fabric_(FabricOf(options_)),
       log_(LogOptions{.level = std::getenv("BYTEPS_SIM_LOG") != nullptr ? LogLevel::kDebug : LogLevel::kFatal,
                       .verbose = std::getenv("BYTEPS_SIM_LOG") != nullptr ? 2 : 0}) {
-  std::vector<std::string> names = {"coordinator"};
-  for (uint32_t i = 0; i < options_.servers; ++i) names.push_back("server" + std::to_string(i));
-  for (uint32_t i = 0; i < options_.workers; ++i) names.push_back("worker" + std::to_string(i));
-  if (options_.adverse) {
-    for (size_t a = 0; a < names.size(); ++a) {
-      for (size_t b = 0; b < a; ++b) fabric_.SetLink(names[a], names[b], sim::AdverseLink(fabric_.random()));
-    }
-  }
   coordinator_ = std::make_unique<SimulatedCoordinator>(&fabric_, options_, &log_);
   for (uint32_t i = 0; i < options_.servers; ++i) {
     servers_.push_back(std::make_unique<SimulatedServer>(&fabric_, options_, i, &log_));
+    if (options_.adverse) {
+      fabric_.SetLink(servers_.back()->name(), coordinator_->name(), sim::AdverseLink(fabric_.random()));
+    }
   }
+  AddWorkers();
+}
+
+void SimulatedJob::AddWorkers() {
   for (uint32_t i = 0; i < options_.workers; ++i) {
-    workers_.push_back(std::make_unique<SimulatedWorker>(&fabric_, options_, i, 0, &log_));
+    workers_.push_back(std::make_unique<SimulatedWorker>(&fabric_, options_, i, life_, &log_));
+    if (!options_.adverse) continue;
+    const std::string& name = workers_.back()->name();
+    fabric_.SetLink(name, coordinator_->name(), sim::AdverseLink(fabric_.random()));
+    for (const auto& server : servers_) fabric_.SetLink(name, server->name(), sim::AdverseLink(fabric_.random()));
   }
 }
 
@@ -93,7 +96,7 @@ void SimulatedJob::RunFor(Time span) {
   fabric_.RunUntil([&] { return passed; }, end);
 }
 
-void SimulatedJob::Finish() {
+void SimulatedJob::Leave() {
   CheckMemory();
   for (const auto& worker : workers_) worker->Leave(10 * kSecond);
   ASSERT_TRUE(RunUntil([&] {
@@ -106,6 +109,18 @@ void SimulatedJob::Finish() {
     ASSERT_TRUE(worker->failure().ok()) << worker->name() << ": " << worker->failure();
     EXPECT_TRUE(worker->left()->ok()) << worker->name() << ": " << *worker->left();
   }
+}
+
+void SimulatedJob::Reopen() {
+  Leave();
+  for (auto& worker : workers_) retired_.push_back(std::move(worker));
+  workers_.clear();
+  ++life_;
+  AddWorkers();
+}
+
+void SimulatedJob::Finish() {
+  Leave();
   ASSERT_TRUE(RunUntil([&] {
     for (const auto& server : servers_) {
       if (!server->over() || server->sessions() != 0) return false;
@@ -123,9 +138,11 @@ void SimulatedJob::Finish() {
 }
 
 void SimulatedJob::CheckMemory() {
-  for (const auto& worker : workers_) {
-    const std::optional<std::string> touched = worker->Check();
-    EXPECT_FALSE(touched.has_value()) << *touched;
+  for (const auto* lives : {&workers_, &retired_}) {
+    for (const auto& worker : *lives) {
+      const std::optional<std::string> touched = worker->Check();
+      EXPECT_FALSE(touched.has_value()) << *touched;
+    }
   }
 }
 
@@ -148,6 +165,7 @@ std::string SimulatedJob::Describe() {
 
 void ForEachSeed(uint64_t count, const std::function<void(uint64_t seed)>& test) {
   const uint64_t only = sim::SeedOr(0);
+  if (const char* more = std::getenv("BYTEPS_SIM_SEEDS")) count = std::strtoull(more, nullptr, 10);
   for (uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : count); ++seed) {
     test(seed);
     if (::testing::Test::HasFailure()) {

@@ -49,6 +49,9 @@ class SimulatedJob {
   // Runs this long.
   void RunFor(Time span);
 
+  // All workers leave, and open a session of the same name again: the next generation. The old ones are gone from
+  // worker(), but not destroyed.
+  void Reopen();
   // Everybody says goodbye; the servers hold nothing any more, and are sent home. Fails the test otherwise.
   void Finish();
   // No worker's memory was touched after the end of its operation. Fails the test otherwise.
@@ -57,15 +60,21 @@ class SimulatedJob {
   std::string Describe();
 
  private:
+  void AddWorkers();
+  void Leave();
+
   JobOptions options_;
   sim::SimFabric fabric_;
   Logger log_;
   std::unique_ptr<SimulatedCoordinator> coordinator_;
   std::vector<std::unique_ptr<SimulatedServer>> servers_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
+  std::vector<std::unique_ptr<SimulatedWorker>> retired_;
+  uint32_t life_ = 0;
 };
 
-// Runs `test` with `count` seeds from 1 on, or with BYTEPS_SIM_SEED alone; stops at the first that fails, and names it.
+// Runs `test` with `count` seeds from 1 on (BYTEPS_SIM_SEEDS: with that many), or with BYTEPS_SIM_SEED alone; stops at
+// the first that fails, and names it.
 void ForEachSeed(uint64_t count, const std::function<void(uint64_t seed)>& test);
 
 }  // namespace byteps
