@@ -44,8 +44,8 @@ def _check(output: str, workers: int, servers: int) -> re.Match[str]:
 def test_two_workers() -> None:
     launcher = [sys.executable, "-m", "byteps.launcher", "--workers", "2", "--servers", "1", "--"]
     summary = _check(_run(*launcher), workers=2, servers=1)
-    assert summary[4] == "tcp"
-    assert summary[5] == "fifo"
+    assert summary[4].startswith("tcp")
+    assert summary[5].startswith("fifo")
 
 
 def test_one_process() -> None:
