@@ -12,9 +12,10 @@ namespace byteps {
 namespace {
 
 constexpr uint32_t kNobody = UINT32_MAX;
-constexpr size_t kMostNames = 8;     // in one error
-constexpr size_t kMostText = 4096;   // bytes of one error
-constexpr uint32_t kMostLanes = 64;  // per server, in the workers' numbers of their peers
+constexpr size_t kMostNames = 8;         // in one error
+constexpr size_t kMostText = 4096;       // bytes of one error
+constexpr size_t kWorthWaiting = 65536;  // bytes: to copy less takes no time
+constexpr uint32_t kMostLanes = 64;      // per server, in the workers' numbers of their peers
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
 
@@ -190,12 +191,13 @@ bool Reducer::Poll(Time now) {
   now_ = now;
   bool worked = endpoint_.Poll(now);
   worked |= deliveries_.TookBack();
+  if (FreeStuckSlots()) worked = true;
   if (FeedStarved()) worked = true;
   if (CheckDeadlines()) worked = true;
   return worked;
 }
 
-Time Reducer::NextTimer() const { return std::min(endpoint_.NextTimer(), next_deadline_); }
+Time Reducer::NextTimer() const { return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer()}); }
 
 // ---- Links ----
 
@@ -445,13 +447,33 @@ void Reducer::FoldPrefix(Round* round) {
 
 // Keeps a contribution that cannot be used now.
 void Reducer::Store(Round* round, uint32_t rank, const std::byte* payload) {
-  Contribution& contribution = round->of(rank);
-  const PeerId peer = round->session()->workers[rank].peer;
-  if (payload == nullptr && !windows_.Short(peer)) {
-    windows_.Hold(contribution.immediate);
-    round->SetState(rank, ContributionState::kInSlot);
-    return;
+  if (payload == nullptr) {
+    // A worker with a single slot would come to a halt with each contribution; copying a small one costs less than a
+    // halt.
+    const bool last = windows_.Last(round->session()->workers[rank].peer);
+    if (!last || (round->bytes() >= kWorthWaiting && round->session()->slots > 1)) {
+      windows_.Hold(now_, round->of(rank).immediate);
+      round->SetState(rank, ContributionState::kInSlot);
+      return;
+    }
   }
+  MoveOut(round, rank, payload);
+}
+
+bool Reducer::FreeStuckSlots() {
+  const std::vector<Windows::Use> stuck = windows_.Stuck(now_);
+  for (const Windows::Use& use : stuck) {
+    // Moving one may have taken others with it.
+    if (use.round != nullptr && use.round->of(use.rank).state == ContributionState::kInSlot) {
+      MoveOut(use.round, use.rank, nullptr);
+    }
+  }
+  return !stuck.empty();
+}
+
+// Takes a contribution out of its slot, or out of a message.
+void Reducer::MoveOut(Round* round, uint32_t rank, const std::byte* payload) {
+  Contribution& contribution = round->of(rank);
   if (!round->has_accumulator() && pool_.short_of_memory()) {
     // A prefix that takes more memory than its fold is folded.
     uint32_t count = 0;
@@ -464,6 +486,7 @@ void Reducer::Store(Round* round, uint32_t rank, const std::byte* payload) {
   }
   if (round->has_accumulator()) {
     FoldPrefix(round);
+    if (contribution.state == ContributionState::kFolded) return;
     if (round->next() == rank) {
       Fold(round, rank, payload);
       FoldPrefix(round);

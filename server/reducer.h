@@ -11,9 +11,10 @@
 // The subtle parts:
 //
 // Arrival.   A contribution waits in the slot where it landed, and all are folded in one pass into the result when the
-//            last one is there. It is moved only when its worker runs short of slots: into the round's accumulator if
-//            it has one and it is this rank's turn, into a block of the pool, or, without memory, nowhere: dropped, and
-//            asked for again (SEND_AGAIN). So a slot never waits for other workers unless there are enough others.
+//            last one is there. It is moved only when its worker has no slot left, and at once if it is small or a
+//            moment later if it is not: into the round's accumulator if it has one and it is this rank's turn, into a
+//            block of the pool, or, without memory, nowhere: dropped, and asked for again (SEND_AGAIN). So no worker
+//            waits for others in earnest.
 // Progress.  Rounds that everybody has announced and that lack memory stand in a queue. The first gets an accumulator,
 //            from the pool or the reserve, and is folded one contribution at a time. One accumulator, one slot per
 //            worker: with that much memory, every round completes.
@@ -153,6 +154,8 @@ class Reducer : private EndpointHandler {
   void Take(Round* round, uint32_t rank, const wire::DataHeader& header, std::span<const std::byte> payload);
   void Arrived(Round* round, uint32_t rank, const std::byte* payload);
   void Store(Round* round, uint32_t rank, const std::byte* payload);
+  void MoveOut(Round* round, uint32_t rank, const std::byte* payload);
+  bool FreeStuckSlots();
   void Fold(Round* round, uint32_t rank, const std::byte* payload);
   const std::byte* PayloadOf(const Round& round, uint32_t rank) const;
   void Clear(Round* round, uint32_t rank, ContributionState state);

@@ -1,5 +1,7 @@
 #include "server/windows.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace byteps {
@@ -61,21 +63,44 @@ std::span<std::byte> Windows::Memory(uint32_t immediate) const {
   return {window.memory.data() + (slot - window.first_slot) * window.slot_bytes, window.slot_bytes};
 }
 
-void Windows::Hold(uint32_t immediate) {
+void Windows::Hold(Time now, uint32_t immediate) {
   Slot& slot = At(immediate);
   if (slot.held) return;
   slot.held = true;
-  ++slot.window->held;
+  Window& window = *slot.window;
+  if (++window.held < window.slots) return;
+  window.full_since = now;
+  next_stuck_ = std::min(next_stuck_, now + kPatience);
 }
 
-bool Windows::Short(PeerId peer) const {
+bool Windows::Last(PeerId peer) const {
   auto it = windows_.find(peer);
-  return it == windows_.end() || it->second->held >= it->second->slots / 2;
+  return it == windows_.end() || it->second->held + 1 >= it->second->slots;
+}
+
+std::vector<Windows::Use> Windows::Stuck(Time now) {
+  std::vector<Use> stuck;
+  if (now < next_stuck_) return stuck;
+  next_stuck_ = kNever;
+  for (const auto& [peer, window] : windows_) {
+    if (window->full_since == kNever) continue;
+    if (now - window->full_since < kPatience) {
+      next_stuck_ = std::min(next_stuck_, window->full_since + kPatience);
+      continue;
+    }
+    for (uint32_t slot = window->first_slot; slot < window->first_slot + window->slots; ++slot) {
+      if (slots_[slot].held) stuck.push_back(slots_[slot].use);
+    }
+  }
+  return stuck;
 }
 
 void Windows::Return(uint32_t immediate) {
   Slot& slot = At(immediate);
-  if (slot.held) --slot.window->held;
+  if (slot.held) {
+    --slot.window->held;
+    slot.window->full_since = kNever;
+  }
   slot.use = {};
   slot.landed = slot.held = false;
   endpoint_->Return(slot.window->peer, table_.Renew(immediate));

@@ -9,8 +9,9 @@
 //     windows.Abandon(immediate);                               // the same, as soon as nothing lands in it any more
 //     windows.Close(peer);                                      // behind the fence
 //
-// A slot is *held* from the moment its bytes wait in it for others until it is returned. Whoever holds more than half
-// of a worker's slots (Short) stops that worker; then bytes are moved elsewhere.
+// A slot is *held* from the moment its bytes wait in it for others until it is returned. A worker whose slots are all
+// held cannot go on. For a moment that is what it should do: the others are about to come, and nothing need be copied.
+// After it, Stuck names what should be moved elsewhere, so that nobody waits for anybody in earnest.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_WINDOWS_H_
@@ -27,6 +28,7 @@
 #include "absl/status/status.h"
 #include "core/endpoint.h"
 #include "core/landing_table.h"
+#include "core/time.h"
 #include "server/pool.h"
 
 namespace byteps {
@@ -55,9 +57,13 @@ class Windows {
   std::span<std::byte> Memory(uint32_t immediate) const;
 
   // The bytes stay where they are until Return.
-  void Hold(uint32_t immediate);
-  // Would holding one more slot leave the peer too few?
-  bool Short(PeerId peer) const;
+  void Hold(Time now, uint32_t immediate);
+  // Would holding one more slot leave the peer none?
+  bool Last(PeerId peer) const;
+  // What is in the slots of peers that have had none for kPatience.
+  std::vector<Use> Stuck(Time now);
+  // When Stuck will have something; kNever: not as things are.
+  Time NextTimer() const { return next_stuck_; }
 
   void Return(uint32_t immediate);
   void Abandon(uint32_t immediate);
@@ -65,12 +71,17 @@ class Windows {
   uint64_t stale() const { return table_.stale(); }
 
  private:
+  // Long against the time between two contributions of workers in step; short enough for gigabytes per second through
+  // few slots when they are not.
+  static constexpr Time kPatience = 500'000;
+
   struct Window {
     PeerId peer = 0;
     uint32_t first_slot = 0;
     uint32_t slots = 0;
     uint64_t slot_bytes = 0;
     uint32_t held = 0;
+    Time full_since = kNever;  // all slots are held
     RegisteredMemory memory;
   };
   struct Slot {
@@ -86,6 +97,7 @@ class Windows {
   LandingTable table_;
   std::vector<Slot> slots_;
   absl::flat_hash_map<PeerId, std::unique_ptr<Window>> windows_;
+  Time next_stuck_ = kNever;
 };
 
 }  // namespace byteps

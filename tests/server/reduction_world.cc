@@ -60,9 +60,10 @@ absl::Status ReductionWorld::Begin(uint32_t size, const std::vector<uint32_t>& g
     worker.rank = rank;
     worker.slot_bytes = options_.slot_bytes;
     worker.lent_slots = options_.lent_slots;
-    worker.transport = transport_;
     worker.endpoint = endpoint_;
-    session->workers.push_back(std::make_unique<ScriptedWorker>(fabric_.get(), worker));
+    const sim::SimTransport opened = fabric_->Open(worker.node, transport_);
+    session->workers.push_back(
+        std::make_unique<ScriptedWorker>(Transport::Adopt(opened.table, opened.transport), worker));
     *epoch.add_workers() = session->workers.back()->member();
   }
   for (auto& worker : session->workers) {

@@ -10,9 +10,7 @@
 
 namespace byteps {
 
-ScriptedWorker::ScriptedWorker(sim::SimFabric* fabric, const ScriptedWorkerOptions& options) : options_(options) {
-  const sim::SimTransport opened = fabric->Open(options.node, options.transport);
-  Transport transport = Transport::Adopt(opened.table, opened.transport);
+ScriptedWorker::ScriptedWorker(Transport transport, const ScriptedWorkerOptions& options) : options_(options) {
   address_ = *transport.Address();
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options.endpoint, handler, &log_);
@@ -35,7 +33,7 @@ control::Member ScriptedWorker::member() const {
   member.mutable_host()->set_name(options_.node);
   member.mutable_host()->set_address("10.0.0." + std::to_string(options_.member));
   control::Lane* lane = member.add_lanes();
-  lane->set_transport("sim");
+  lane->set_transport(options_.transport_name);
   lane->set_address(address_);
   return member;
 }

@@ -1,6 +1,6 @@
 // scripted_worker.h - the other side of a Reducer in tests: says on the wire what the test asks, right or wrong.
 //
-//     ScriptedWorker worker(&fabric, options);
+//     ScriptedWorker worker(std::move(transport), options);
 //     worker.Join(now, epoch, server_member);
 //     Ask ask = {.key = 1 << 16, .round = 1, .dtype = BPS_FLOAT32, .input = bytes};
 //     worker.Push(ask);                                   // when a slot is free, if it needs one
@@ -25,7 +25,7 @@
 #include "core/endpoint.h"
 #include "core/landing_table.h"
 #include "core/log.h"
-#include "transport_plugins/sim/fabric.h"
+#include "core/transport.h"
 
 namespace byteps {
 
@@ -66,13 +66,13 @@ struct ScriptedWorkerOptions {
   uint32_t rank = 0;
   uint64_t slot_bytes = 0;
   uint32_t lent_slots = 2;
-  sim::EndpointOptions transport;
+  std::string transport_name = "sim";
   EndpointOptions endpoint;
 };
 
 class ScriptedWorker : private EndpointHandler {
  public:
-  ScriptedWorker(sim::SimFabric* fabric, const ScriptedWorkerOptions& options);
+  ScriptedWorker(Transport transport, const ScriptedWorkerOptions& options);
   ~ScriptedWorker() override;
 
   // For the epoch.
