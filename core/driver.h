@@ -14,16 +14,13 @@
 // The subtle parts:
 //
 // Two sleepers. While a caller drives, the I/O thread is parked: it does not look at the machine's descriptors, only at
-// a
-//               descriptor of its own, by which it is called back. A drive that was short and left nothing to do does
+//               a descriptor of its own, by which it is called back. A drive that was short and left nothing to do does
 //               not call it back: it looks by itself every kParkTime, so that a stream of small operations costs no
 //               wake-ups.
 // No lost wake. A thread that goes to sleep counts itself as a sleeper, and then looks at the queue; who pushes, pushes
-// and
-//               then looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+//               and then looks for sleepers. Both are sequentially consistent, so one of them sees the other.
 // Callbacks.    Completions run without the lock, on the I/O thread or on that of a caller inside DriveUntil;
-// InCallback()
-//               is true meanwhile on that thread.
+//               InCallback() is true meanwhile on that thread.
 // Threads:      Wake, Run, TryRun and DriveUntil on any thread; Start and Stop once.
 #ifndef BYTEPS_CORE_DRIVER_H_
 #define BYTEPS_CORE_DRIVER_H_

@@ -16,14 +16,11 @@
 // Step function. The engine has no thread, no clock and no socket. The session drives it in real time, the simulator in
 //                virtual time; both do the same. Everything but tensors() and Admit is called by one thread at a time.
 // Completions.   Requests do not end inside Poll: they are handed out by TakeCompletions, so that whoever drives
-// decides
-//                where callbacks run, and may do so without holding the engine.
+//                decides where callbacks run, and may do so without holding the engine.
 // Failure.       After Fail, or when a stage cannot go on, every operation ends with the first cause, input and output
-// have
-//                ended for good, and Submit fails what comes later. failure() tells.
+//                have ended for good, and Submit fails what comes later. failure() tells.
 // Deadlines.     The servers know an operation's deadline and who is missing, so they speak first; the engine's own
-// clock is
-//                the fallback, kDeadlineGrace later. What never left this worker ends at its deadline.
+//                clock is the fallback, kDeadlineGrace later. What never left this worker ends at its deadline.
 #ifndef BYTEPS_CORE_ENGINE_H_
 #define BYTEPS_CORE_ENGINE_H_
 

@@ -14,17 +14,13 @@
 // The subtle parts:
 //
 // Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to whoever holds the
-// drive
-//            lock. Callbacks of requests run without it.
+//            drive lock. Callbacks of requests run without it.
 // Submitting. A small tensor with nothing else in flight is pushed by the caller himself, if nobody drives just now;
-// else the
-//            submission goes through a queue without a lock, and the driver is woken if it sleeps.
+//            else the submission goes through a queue without a lock, and the driver is woken if it sleeps.
 // Failure.   The first fatal error, from either plane, ends all operations, barriers and waits, and is the answer to
-// every
-//            later call.
+//            every later call.
 // Lifetime.  Handles share the session. Close ends all that is running and gives descriptors and memory of peers back;
-// what is
-//            left goes with the last handle.
+//            what is left goes with the last handle.
 // fork().    In a forked child every public function fails, Close does nothing.
 #ifndef BYTEPS_CORE_SESSION_H_
 #define BYTEPS_CORE_SESSION_H_

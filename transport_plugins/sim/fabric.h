@@ -10,8 +10,7 @@
 // Determinism.  Everything that happens is an event on one heap, ordered by time; ties are broken by the seed. The same
 //               seed and the same calls give the same run, and the same Fingerprint().
 // Nodes.        A node is a name: endpoints, listeners and streams live on one and die with it (Kill). Links between
-// two
-//               nodes can be slowed (SetLink) or cut (Cut, Heal): what is under way on a cut link waits.
+//               two nodes can be slowed (SetLink) or cut (Cut, Heal): what is under way on a cut link waits.
 // Streams.      Beside the transport endpoints, nodes may talk over ordered, reliable byte streams as over TCP: that is
 //               the control plane's way.
 // Violations.   The fabric watches over the contract of abi/transport.h from outside (see README.md) and ends the run
