@@ -35,8 +35,8 @@ from .failure import LaunchError
 from .guardian import SIGNALS
 from .output import OutputFiles, Printer
 
-# How long the coordinator has to end, and then the servers: after the workers have ended well (freeing much memory takes
-# a while), and after a failure.
+# How long the coordinator has to end, and then the servers: after the workers have ended well (freeing memory takes
+# time), and after a failure.
 _SERVICE_SECONDS = 10.0
 _SERVICE_SECONDS_AFTER_FAILURE = 1.0
 # How long the kernel has to carry out SIGKILL: a process inside a hung system call does not end.
