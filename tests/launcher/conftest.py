@@ -6,9 +6,11 @@ import contextlib
 import os
 import pathlib
 import signal
+import socket
 import sys
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -99,3 +101,25 @@ def real() -> dict[str, str]:
     if variables is None:
         pytest.skip("BytePS is neither installed nor built: bazel build //frameworks/python:wheel")
     return variables
+
+
+@pytest.fixture
+def greeter() -> Iterator[Callable[[bytes], int]]:
+    """Listens at a port and says some bytes to whoever connects, then closes."""
+    servers = []
+
+    def listen(words: bytes) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        server.settimeout(20)
+
+        def serve() -> None:
+            with server, server.accept()[0] as connection:
+                connection.sendall(words)
+
+        servers.append(threading.Thread(target=serve))
+        servers[-1].start()
+        return server.getsockname()[1]
+
+    yield listen
+    for thread in servers:
+        thread.join()

@@ -6,10 +6,10 @@ import pathlib
 import re
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from greeting_frame import frame
 from launching import Launch, Service, Start
 
 CODE = """\
@@ -197,44 +197,6 @@ def test_a_token_that_others_can_read(check: Check, tmp_path: pathlib.Path) -> N
     both = check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token), BYTEPS_JOB_TOKEN="x" * 32)
     assert "are set: unset one" in finding(both, "token")
     assert "is empty" in finding(check("--workers", "2", BYTEPS_JOB_TOKEN_FILE=str(token)), "token")
-
-
-def varint_field(number: int, value: int) -> bytes:
-    return bytes([number << 3, value])
-
-
-def bytes_field(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | 2, len(value)]) + value
-
-
-def frame(release: bytes, magic: bytes = b"BPSC") -> bytes:
-    """A coordinator's first words, as core/control.proto has them."""
-    versions = varint_field(2, 1) + varint_field(3, 1)
-    challenge = bytes_field(1, b"n" * 16) + versions + bytes_field(4, release) + varint_field(5, 1)
-    envelope = bytes_field(1, challenge)
-    return magic + (1).to_bytes(2, "little") + bytes(2) + len(envelope).to_bytes(4, "little") + envelope
-
-
-@pytest.fixture
-def greeter() -> Iterator[Callable[[bytes], int]]:
-    """Listens at a port and says some bytes to whoever connects, then closes."""
-    servers = []
-
-    def listen(words: bytes) -> int:
-        server = socket.create_server(("127.0.0.1", 0))
-        server.settimeout(20)
-
-        def serve() -> None:
-            with server, server.accept()[0] as connection:
-                connection.sendall(words)
-
-        servers.append(threading.Thread(target=serve))
-        servers[-1].start()
-        return server.getsockname()[1]
-
-    yield listen
-    for thread in servers:
-        thread.join()
 
 
 @pytest.mark.parametrize(

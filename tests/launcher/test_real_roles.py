@@ -9,8 +9,10 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
+from greeting_frame import frame
 from launching import BPSLAUNCH, Launch, Spawn, wait_until
 
 TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
@@ -164,6 +166,35 @@ def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
     assert TOKEN not in worker.stderr
     coordinator.process.terminate()
     coordinator.wait()
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (frame(b"9.9.9", frame_version=99), "it speaks control protocol 99, this one speaks 1"),
+        (frame(b"9.9.9", control_version=99), "9.9.9"),
+    ],
+    ids=["frame", "challenge"],
+)
+def test_a_coordinator_of_another_version(
+    spawn: Spawn, real: dict[str, str], greeter: Callable[[bytes], int], words: bytes, told: str
+) -> None:
+    job = Job(spawn, real, hosts=2)
+    port = greeter(words)
+    worker = job.plain(0, "1", "10", DMLC_PS_ROOT_PORT=str(port))
+    assert worker.wait() == 3
+    assert "error 9: " in worker.stderr
+    assert f"127.0.0.1:{port}" in worker.stderr and told in worker.stderr
+
+
+def test_a_stranger_at_the_coordinators_port(
+    spawn: Spawn, real: dict[str, str], greeter: Callable[[bytes], int]
+) -> None:
+    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="3")
+    port = greeter(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n")
+    worker = job.plain(0, "1", "10", DMLC_PS_ROOT_PORT=str(port))
+    assert worker.wait() == 3
+    assert f"127.0.0.1:{port}" in worker.stderr
 
 
 def test_no_token_off_loopback(spawn: Spawn, real: dict[str, str]) -> None:
