@@ -9,11 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "core/control_socket.h"
 #include "core/unique_fd.h"
@@ -83,8 +85,14 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
 absl::StatusOr<std::string> AddressOnRoute(const std::string& coordinator, int port) {
   absl::StatusOr<AddressList> addresses = Resolve(coordinator, port);
   if (!addresses.ok()) return addresses.status();
-  int error = 0;
+  int error = EAFNOSUPPORT;
+  // "localhost" and names with both kinds of addresses: IPv4, whatever order the resolver prefers on this host.
+  std::vector<const struct addrinfo*> entries;
   for (const struct addrinfo* entry = addresses->get(); entry != nullptr; entry = entry->ai_next) {
+    entries.push_back(entry);
+  }
+  std::stable_partition(entries.begin(), entries.end(), [](const auto* entry) { return entry->ai_family == AF_INET; });
+  for (const struct addrinfo* entry : entries) {
     const UniqueFd fd(::socket(entry->ai_family, entry->ai_socktype | SOCK_CLOEXEC, entry->ai_protocol));
     if (!fd || ::connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0) {
       error = errno;

@@ -12,6 +12,7 @@
 #include "core/wire.h"
 #include "server/barrier_book.h"
 #include "server/membership.h"
+#include "server/server_weights.h"
 #include "server/tensor_directory.h"
 
 namespace byteps {
@@ -414,10 +415,12 @@ absl::Status Coordinator::Activate(Session* session) {
   };
   PlacementOptions placement;
   placement.slot_bytes = UINT64_MAX;
+  std::vector<const control::Host*> worker_hosts, server_hosts;
   for (size_t rank = 0; rank < session->workers.size(); ++rank) {
     Member* worker = session->workers[rank];
     worker->rank = static_cast<int32_t>(rank);
     fill(*worker, epoch.add_workers());
+    worker_hosts.push_back(&worker->hello.host());
     const uint64_t bound = worker->hello.partition_bytes();
     if (bound != 0 && (placement.partition_bytes == 0 || bound < placement.partition_bytes)) {
       placement.partition_bytes = bound;
@@ -427,10 +430,12 @@ absl::Status Coordinator::Activate(Session* session) {
   }
   for (const Member* server : servers_) {
     fill(*server, epoch.add_servers());
+    server_hosts.push_back(&server->hello.host());
     placement.slot_bytes = std::min(placement.slot_bytes, server->hello.slot_bytes());
     placement.lanes.push_back(static_cast<uint32_t>(server->hello.lanes_size()));
   }
   epoch.set_slot_bytes(placement.slot_bytes);
+  placement.weights = ServerWeights(worker_hosts, server_hosts);
 
   session->state = SessionState::kActive;
   session->gone.clear();

@@ -60,10 +60,12 @@ absl::StatusOr<UniqueFd> Listen(const ListenOptions& options) {
   if (failed != 0) return absl::InvalidArgumentError(what + ::gai_strerror(failed));
   const std::unique_ptr<struct addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   int error = EADDRNOTAVAIL;
-  // IPv6 first where both are meant: such a socket serves IPv4 as well.
-  for (const int family : {AF_INET6, AF_INET}) {
+  // On all addresses IPv6 first: such a socket serves IPv4 as well. A name that has both is its IPv4 address, here and
+  // for the members (core/host_identity.h).
+  const int first = options.all_addresses ? AF_INET6 : AF_INET;
+  for (const int family : {first, first == AF_INET ? AF_INET6 : AF_INET}) {
     for (const struct addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-      if (options.all_addresses ? entry->ai_family != family : family == AF_INET) continue;
+      if (entry->ai_family != family) continue;
       UniqueFd fd;
       error = TryListen(*entry, options.all_addresses, &fd);
       if (error == 0) return fd;
