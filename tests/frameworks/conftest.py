@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import JobResult, clean_environment, run_job
+from jobs import JobResult, Outcomes, clean_environment, launcher_command, run_job
 
 
 @pytest.fixture
@@ -25,10 +24,18 @@ def run_workers(tmp_path: Path) -> Callable[..., JobResult]:
         check: bool = True,
         **variables: str | None,
     ) -> JobResult:
-        launcher = [sys.executable, "-m", "byteps.launcher", "--workers", str(workers), "--servers", str(servers), "--"]
-        return run_job(tmp_path, launcher, workers, body, arguments, clean_environment(**variables), check)
+        launcher = launcher_command(workers, servers)
+        return run_job(tmp_path, launcher, workers, [body], arguments, clean_environment(**variables), check)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """One job of two workers and one server that has run the module's BODIES."""
+    environment = clean_environment(BYTEPS_OP_TIMEOUT="30")
+    folder = tmp_path_factory.mktemp("job")
+    return Outcomes(run_job(folder, launcher_command(2, 1), 2, request.module.BODIES, (), environment, check=False))
 
 
 @pytest.fixture
@@ -36,7 +43,7 @@ def run_alone(tmp_path: Path) -> Callable[..., JobResult]:
     """run_alone(function, *arguments, check=True, **variables): the function in one process, without a job."""
 
     def run(body: Callable[..., Any], *arguments: Any, check: bool = True, **variables: str | None) -> JobResult:
-        return run_job(tmp_path, [], 1, body, arguments, clean_environment(**variables), check)
+        return run_job(tmp_path, [], 1, [body], arguments, clean_environment(**variables), check)
 
     return run
 

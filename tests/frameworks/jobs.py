@@ -7,6 +7,14 @@
     def test_sum(run_workers):
         assert run_workers(_sum, workers=3).results == [3, 3, 3]
 
+Where many short functions need the same job, one job runs them all:
+
+    BODIES = [_sum, _average]
+
+    @pytest.mark.parametrize("body", BODIES)
+    def test_in_one_job(body, outcomes):
+        outcomes.check(body)
+
 What a test asserts, it asserts in the worker where that is simpler: a worker that fails ends the job, and its output is
 in the failure of the test.
 """
@@ -29,7 +37,7 @@ import pytest
 _BODY = Path(__file__).parent / "run_body.py"
 
 # Long enough for a loaded machine; a job that meets it fails its test.
-DEADLINE = 90.0
+DEADLINE = 180.0
 
 
 @dataclass
@@ -44,6 +52,22 @@ class JobResult:
     @property
     def output(self) -> str:
         return f"exit status {self.returncode}\nstdout:\n{self.stdout}\nstderr:\n{self.stderr}"
+
+
+class Outcomes:
+    """How the functions went that one job ran."""
+
+    def __init__(self, job: JobResult) -> None:
+        self._job = job
+
+    def check(self, body: Callable[[], Any]) -> None:
+        """Fails the test if the function failed on any rank."""
+        if self._job.returncode != 0:
+            pytest.fail(self._job.output, pytrace=False)
+        failures = {rank: outcomes[body.__name__] for rank, outcomes in enumerate(self._job.results)}
+        text = "\n".join(f"on rank {rank}: {failure}" for rank, failure in failures.items() if failure)
+        if text:
+            pytest.fail(text, pytrace=False)
 
 
 def clean_environment(**variables: str | None) -> dict[str, str]:
@@ -64,11 +88,16 @@ def clean_environment(**variables: str | None) -> dict[str, str]:
     return environment
 
 
+def launcher_command(workers: int, servers: int) -> list[str]:
+    """bpslaunch for a job on this host; the command of a worker follows."""
+    return [sys.executable, "-m", "byteps.launcher", "--workers", str(workers), "--servers", str(servers), "--"]
+
+
 def run_job(
     tmp_path: Path,
     launcher: list[str],
     workers: int,
-    body: Callable[..., Any],
+    bodies: list[Callable[..., Any]],
     arguments: tuple[Any, ...],
     environment: dict[str, str],
     check: bool,
@@ -76,8 +105,9 @@ def run_job(
     folder = tmp_path / f"job-{uuid.uuid4().hex[:8]}"
     folder.mkdir()
     (folder / "arguments").write_bytes(pickle.dumps(arguments))
-    file = Path(body.__code__.co_filename)
-    command = [*launcher, sys.executable, str(_BODY), str(file), body.__name__, str(folder)]
+    file = Path(bodies[0].__code__.co_filename)
+    names = ",".join(body.__name__ for body in bodies)
+    command = [*launcher, sys.executable, str(_BODY), str(file), names, str(folder)]
     process = subprocess.Popen(
         command,
         env=environment,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from byteps.library import LIBRARY
-from jobs import DEADLINE, clean_environment
+from jobs import DEADLINE, clean_environment, launcher_command
 
 _CHECKOUT = Path(__file__).parents[3]
-_LAUNCHER = [sys.executable, "-m", "byteps.launcher"]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def _run(command: list[str], **variables: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 2)])
 def test_in_a_job(trainer: str, workers: int, servers: int) -> None:
-    done = _run([*_LAUNCHER, "--workers", str(workers), "--servers", str(servers), "--", trainer])
+    done = _run([*launcher_command(workers, servers), trainer])
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"step +\d+  loss \d\.\d+", done.stdout)) == 5
     assert re.search(rf"trainer: converged: .* {workers} workers, {servers} servers", done.stdout), done.stdout

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import DEADLINE, clean_environment
+from jobs import DEADLINE, clean_environment, launcher_command
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -42,7 +42,7 @@ def _check(output: str, workers: int, servers: int) -> re.Match[str]:
 
 
 def test_two_workers() -> None:
-    launcher = [sys.executable, "-m", "byteps.launcher", "--workers", "2", "--servers", "1", "--"]
+    launcher = launcher_command(2, 1)
     summary = _check(_run(*launcher), workers=2, servers=1)
     assert summary[4].startswith("tcp")
     assert summary[5].startswith("fifo")

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
+from jobs import Outcomes
 from torch import nn
 
 RunWorkers = Callable[..., Any]
@@ -108,10 +109,6 @@ def _optimizer_state() -> None:
     assert distributed.param_groups[0]["lr"] == 0.1
 
 
-def test_optimizer_state(run_workers: RunWorkers) -> None:
-    run_workers(_optimizer_state)
-
-
 def _objects() -> None:
     bps.init()
     rank = bps.rank()
@@ -126,5 +123,12 @@ def _objects() -> None:
     assert function(2) == 21
 
 
-def test_objects(run_workers: RunWorkers) -> None:
-    run_workers(_objects)
+BODIES = [
+    _optimizer_state,
+    _objects,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import DEADLINE, clean_environment
+from jobs import DEADLINE, clean_environment, launcher_command
 
 pytest.importorskip("torch")
 
@@ -27,7 +27,7 @@ _ORDERS = {
 
 
 def _run(code: str, in_a_job: bool, **variables: str) -> None:
-    launcher = [sys.executable, "-m", "byteps.launcher", "--workers", "2", "--servers", "1", "--"] if in_a_job else []
+    launcher = launcher_command(2, 1) if in_a_job else []
     done = subprocess.run(
         [*launcher, sys.executable, "-c", code],
         env=clean_environment(**variables),

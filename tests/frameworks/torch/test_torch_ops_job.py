@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
+from jobs import Outcomes
 from numpy_reduction import DTYPES, OPS, make, reduce, same_bits
 
 RunWorkers = Callable[..., Any]
@@ -93,10 +94,6 @@ def _in_any_order() -> None:
     assert [bps.synchronize(handle).item() for handle in unnamed] == [2 * number for number in range(20)]
 
 
-def test_order_does_not_matter(run_workers: RunWorkers) -> None:
-    run_workers(_in_any_order)
-
-
 def _asynchronous() -> None:
     bps.init()
     tensors = [torch.ones(17, 17, 17) for _ in range(15)]
@@ -117,10 +114,6 @@ def _asynchronous() -> None:
             bps.push_pull(torch.ones(3), name="late")
     bps.barrier()
     assert torch.equal(bps.synchronize(handle), torch.ones(3))
-
-
-def test_asynchronous_operations(run_workers: RunWorkers) -> None:
-    run_workers(_asynchronous)
 
 
 def _mismatches() -> None:
@@ -150,10 +143,6 @@ def _mismatches() -> None:
     expect(lambda: bps.push_pull(torch.ones(10_000_000 if rank else 3), name="much larger"), "much larger")
 
 
-def test_mismatches(run_workers: RunWorkers) -> None:
-    run_workers(_mismatches)
-
-
 def _shapes_change() -> None:
     bps.init()
     for turn in range(3):
@@ -161,10 +150,6 @@ def _shapes_change() -> None:
             for shape in ((4,), (2, 2), (), (1000, 100)):
                 result = bps.push_pull(torch.full(shape, turn, dtype=dtype), average=False, name="one name")
                 assert torch.equal(result, torch.full(shape, 2 * turn, dtype=dtype))
-
-
-def test_a_name_is_not_bound_to_a_shape(run_workers: RunWorkers) -> None:
-    run_workers(_shapes_change)
 
 
 def _gradients() -> None:
@@ -184,10 +169,6 @@ def _gradients() -> None:
     assert torch.equal(tensor.grad, expected if rank == 1 else torch.zeros(3))
 
 
-def test_gradients(run_workers: RunWorkers) -> None:
-    run_workers(_gradients)
-
-
 def _broadcasts() -> None:
     bps.init()
     rank = bps.rank()
@@ -205,20 +186,12 @@ def _broadcasts() -> None:
     assert torch.equal(transposed, torch.ones(4, 3))
 
 
-def test_broadcasts(run_workers: RunWorkers) -> None:
-    run_workers(_broadcasts)
-
-
 def _compressed() -> None:
     bps.init()
     rank = bps.rank()
     inputs = [make(torch.float32, (5000,), of).nan_to_num() for of in range(bps.size())]
     result = bps.push_pull(inputs[rank], compression=bps.Compression.fp16, name="x")
     assert same_bits(result, reduce([tensor.half() for tensor in inputs], "Average").float())
-
-
-def test_fp16_compression(run_workers: RunWorkers) -> None:
-    run_workers(_compressed)
 
 
 def _missing(seconds: float) -> str:
@@ -256,3 +229,19 @@ def test_one_worker_through_the_servers(run_workers: RunWorkers) -> None:
 
 def test_one_worker_without_servers(run_alone: RunWorkers) -> None:
     assert run_alone(_forced_alone).results == [0]
+
+
+BODIES = [
+    _in_any_order,
+    _asynchronous,
+    _mismatches,
+    _shapes_change,
+    _gradients,
+    _broadcasts,
+    _compressed,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
+from jobs import Outcomes
 from torch import nn
 
 RunWorkers = Callable[..., Any]
@@ -129,10 +130,6 @@ def _missing_gradients() -> None:
         assert torch.equal(after, start - 2 * 0.5 * torch.ones(1, 2) * (branch < 2)), branch
 
 
-def test_gradients_that_are_missing_on_some_ranks(run_workers: RunWorkers) -> None:
-    run_workers(_missing_gradients)
-
-
 def _rules() -> None:
     bps.init()
     rank = bps.rank()
@@ -207,10 +204,6 @@ def _rules() -> None:
     assert new.tolist() == [-1.5]
 
 
-def test_the_rules_of_use(run_workers: RunWorkers) -> None:
-    run_workers(_rules)
-
-
 def _two_optimizers() -> None:
     """As for a GAN: one backward pass reaches the parameters of both, and neither is named."""
     bps.init()
@@ -222,10 +215,6 @@ def _two_optimizers() -> None:
         optimizer.step()
     assert first.tolist() == [-1] * 2
     assert second.tolist() == [-1.5] * 3
-
-
-def test_two_optimizers_at_once(run_workers: RunWorkers) -> None:
-    run_workers(_two_optimizers)
 
 
 def _compressed() -> None:
@@ -245,10 +234,6 @@ def _compressed() -> None:
     assert parameter.tolist() == [-3, -0.75]
 
 
-def test_fp16_compression(run_workers: RunWorkers) -> None:
-    run_workers(_compressed)
-
-
 def _memory_formats() -> None:
     bps.init()
     rank = bps.rank()
@@ -262,10 +247,6 @@ def _memory_formats() -> None:
     optimizer.step()
     for mine, wanted in itertools.zip_longest(model.parameters(), reference.parameters()):
         assert torch.allclose(mine.grad, wanted.grad, rtol=1e-4, atol=1e-5)
-
-
-def test_channels_last(run_workers: RunWorkers) -> None:
-    run_workers(_memory_formats)
 
 
 def _disagreement() -> None:
@@ -286,10 +267,6 @@ def _disagreement() -> None:
     assert bps.push_pull(torch.ones(1), average=False).item() == 2
 
 
-def test_disagreement(run_workers: RunWorkers) -> None:
-    run_workers(_disagreement)
-
-
 def _sparse() -> None:
     bps.init()
     embedding = nn.Embedding(5, 2, sparse=True)
@@ -299,5 +276,17 @@ def _sparse() -> None:
     assert optimizer.param_groups
 
 
-def test_sparse_gradients_are_refused(run_workers: RunWorkers) -> None:
-    run_workers(_sparse)
+BODIES = [
+    _missing_gradients,
+    _rules,
+    _two_optimizers,
+    _compressed,
+    _memory_formats,
+    _disagreement,
+    _sparse,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
