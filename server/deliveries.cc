@@ -45,6 +45,11 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
   const bool direct = delivery->memory.key_size > 0;
   Result* result = delivery->result;
   RemoteSlot slot;
+  if (!direct && !lenders_.contains(peer) && result->bytes <= endpoint_->MaxRecord() - sizeof(wire::DataHeader)) {
+    AddInline(peer, delivery->header, {result->block.data(), result->bytes});
+    Release(result);
+    return true;
+  }
   if (!direct) {
     const std::optional<RemoteSlot> taken = endpoint_->TakeSlot(peer);
     if (!taken) return false;
@@ -83,6 +88,8 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
 }
 
 void Deliveries::OnRoom(PeerId peer) {
+  // A lease comes right behind HELLO, and with it this call: before any result.
+  if (endpoint_->FreeSlots(peer) > 0) lenders_.insert(peer);
   auto it = waiting_.find(peer);
   if (it == waiting_.end()) return;
   while (!it->second.empty() && Post(peer, &it->second.front())) it->second.pop_front();
@@ -107,6 +114,7 @@ bool Deliveries::Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t pa
 }
 
 void Deliveries::Drop(PeerId peer) {
+  lenders_.erase(peer);
   auto it = waiting_.find(peer);
   if (it == waiting_.end()) return;
   for (Delivery& delivery : it->second) Release(delivery.result);

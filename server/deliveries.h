@@ -7,8 +7,8 @@
 //     deliveries.AddInline(peer, header, bytes);
 //
 // A result stays in memory until every write of it has ended: a slow worker does not lose it to the next round. It is
-// written to where the worker's PUSH said, else into a slot that the worker lent; what the transport or the worker
-// cannot take now waits, in order, for OnRoom.
+// written to where the worker's PUSH said, else into a slot that the worker lent, else (the worker lends none) put into
+// the record if that can hold it. What the transport or the worker cannot take now waits, in order, for OnRoom.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_DELIVERIES_H_
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "core/endpoint.h"
 #include "core/wire.h"
 #include "server/pool.h"
@@ -70,6 +71,7 @@ class Deliveries {
 
   Endpoint* const endpoint_;
   absl::flat_hash_map<PeerId, std::deque<Delivery>> waiting_;
+  absl::flat_hash_set<PeerId> lenders_;  // peers that have lent slots
   std::vector<Result*> writes_;  // by `user` of the write
   std::vector<uint64_t> free_writes_;
   std::vector<std::unique_ptr<Result>> results_;

@@ -219,6 +219,23 @@ TEST_P(ReducerTest, NothingIsCopiedBetweenWorkersInStep) {
   EXPECT_EQ(world.reducer().stats().dropped, 0u);
 }
 
+// A worker that shows no memory and lends none gets what fits into a message.
+TEST_P(ReducerTest, WhoOffersNoPlaceGetsTheResultInTheRecord) {
+  ReductionWorldOptions options = this->options();
+  options.lent_slots = 0;
+  options.inline_bytes = 0;
+  ReductionWorld world(options);
+  ReductionSession* session = world.Open(2);
+  ASSERT_NE(session, nullptr);
+  Ask ask;
+  ask.elements = 2000;
+  ask.place = ResultPlace::kLentSlot;
+  const Together together(ask, 2, {}, 1);
+  together.PushAll(session);
+  ASSERT_TRUE(world.Run([&] { return together.Home(session); })) << world.reducer().Describe();
+  together.Check(session);
+}
+
 TEST_P(ReducerTest, ZeroElementsAreARendezvous) {
   ReductionWorld world(options());
   ReductionSession* session = world.Open(3);

@@ -14,6 +14,7 @@ ScriptedWorker::ScriptedWorker(Transport transport, const ScriptedWorkerOptions&
   address_ = *transport.Address();
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options.endpoint, handler, &log_);
+  if (options.lent_slots == 0) return;
   window_.resize(options.slot_bytes * options.lent_slots);
   EXPECT_TRUE(endpoint_->transport().Reg(window_.data(), window_.size(), &window_region_).ok());
   first_slot_ = *table_.TakeRange(options.lent_slots);
@@ -21,7 +22,7 @@ ScriptedWorker::ScriptedWorker(Transport transport, const ScriptedWorkerOptions&
 
 ScriptedWorker::~ScriptedWorker() {
   for (const auto& pushed : all_) EndExposure(pushed.get());
-  endpoint_->transport().Unreg(window_region_);
+  if (window_region_ != nullptr) endpoint_->transport().Unreg(window_region_);
 }
 
 control::Member ScriptedWorker::member() const {
