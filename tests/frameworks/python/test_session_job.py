@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import byteps
@@ -49,13 +50,20 @@ def test_who_we_are(run_workers: RunWorkers) -> None:
 
 
 def _lives() -> None:
-    for generation in range(1, 11):
+    def resources() -> list[int]:
+        return [len(list(Path("/proc/self", kind).iterdir())) for kind in ("fd", "task")]
+
+    before: list[int] = []
+    for generation in range(1, 101):
         byteps.init()
         assert byteps.info().generation == generation
         request, memory = _start("x", [float(generation)])
         request.wait()
         assert list(memory) == [2.0 * generation]
         byteps.shutdown()
+        if generation == 10:
+            before = resources()
+    assert resources() == before, "open files and threads"
 
 
 def test_many_lives(run_workers: RunWorkers) -> None:
