@@ -160,6 +160,30 @@ TEST_P(ReducerTest, ReversedOrdersInTheLeastMemory) {
   EXPECT_GT(world.reducer().stats().sent_again, 0u);
 }
 
+// Large contributions wait in their slots, even in the last one, but not for ever: workers that go through the tensors in
+// different orders get on.
+TEST_P(ReducerTest, ReversedOrdersOfLargePartitions) {
+  ReductionWorldOptions options = this->options();
+  options.slot_bytes = 128 << 10;
+  options.slots_per_peer = 3;
+  ReductionWorld world(options);
+  ReductionSession* session = world.Open(2);
+  ASSERT_NE(session, nullptr);
+  std::vector<Together> rounds;
+  for (uint64_t tensor = 1; tensor <= 10; ++tensor) {
+    Ask ask;
+    ask.key = tensor << 16;
+    ask.elements = options.slot_bytes / 4;
+    rounds.emplace_back(ask, 2, std::vector<uint32_t>{}, tensor);
+  }
+  for (const Together& round : rounds) session->worker(0).Push(round.of(0));
+  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) session->worker(1).Push(round->of(1));
+  ASSERT_TRUE(world.Run([&] {
+    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
+  })) << world.reducer().Describe();
+  for (const Together& round : rounds) round.Check(session);
+}
+
 // A result must survive until everybody has it, although the others are far ahead.
 TEST_P(ReducerTest, ASlowWorkerGetsItsOwnRoundNotTheNext) {
   ReductionWorldOptions options = this->options();
