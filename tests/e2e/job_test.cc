@@ -88,6 +88,13 @@ TEST(JobTest, SmallRoundsAreQuick) {
   std::printf("%s", job.worker(0).Output().c_str());
 }
 
+TEST(JobTest, LargeTensorsMove) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("bandwidth");
+  job.ExpectSuccess(120 * kSecond);
+  std::printf("%s", job.worker(0).Output().c_str());
+}
+
 TEST(JobTest, WithAToken) {
   Job job({.workers = 2, .servers = 1, .environment = {{"BYTEPS_JOB_TOKEN", "a secret"}}});
   job.StartWorkers("broadcasts");

@@ -443,6 +443,28 @@ void Latency(int rounds) {
   End(session);
 }
 
+// How fast large tensors are, and at what price.
+void Bandwidth() {
+  bps_session* session = Open();
+  for (size_t bytes : {size_t{64} << 10, size_t{1} << 20, size_t{16} << 20, size_t{64} << 20}) {
+    std::vector<float> input(bytes / 4, 1), output(bytes / 4);
+    bps_tensor* tensor = Declare(session, "b" + std::to_string(bytes), BPS_FLOAT32, static_cast<int64_t>(input.size()));
+    const int rounds = static_cast<int>((size_t{256} << 20) / bytes);
+    for (int round = 0; round < 2; ++round)
+      CHECK(PushPull(session, tensor, input.data(), output.data(), BPS_SUM).code == BPS_OK);
+    const double cpu = CpuSeconds();
+    const auto began = Clock::now();
+    for (int round = 0; round < std::min(rounds, 200); ++round) {
+      CHECK(PushPull(session, tensor, input.data(), output.data(), BPS_SUM).code == BPS_OK);
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - began).count() / std::min(rounds, 200);
+    std::printf("%zu B: %.3f ms, %.2f GB/s, %.2f cpu s/GB\n", bytes, seconds * 1e3,
+                static_cast<double>(bytes) / seconds / 1e9,
+                (CpuSeconds() - cpu) / std::min(rounds, 200) / static_cast<double>(bytes) * 1e9);
+  }
+  End(session);
+}
+
 // A child that uses the session gets an error; one that does not, disturbs nothing.
 void Fork() {
   bps_session* session = Open();
@@ -524,6 +546,7 @@ int main(int argc, char** argv) {
       {"patience", [] { return Patience(), 0; }},
       {"idle", [] { return Idle(), 0; }},
       {"latency", [&] { return Latency(argument), 0; }},
+      {"bandwidth", [] { return Bandwidth(), 0; }},
       {"fork", [] { return Fork(), 0; }},
       {"sessions", [] { return Sessions(), 0; }},
       {"open_fails", [] { return OpenFails(); }},
