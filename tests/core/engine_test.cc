@@ -243,6 +243,29 @@ TEST_P(EngineTest, CancelTellsEveryServerAndLetsGoOfTheMemory) {
   EXPECT_EQ(x, a);
 }
 
+TEST_P(EngineTest, AResultThatIsUnderWayWhenItIsCancelledStillFindsItsMemory) {
+  for (Time cancel_at : {6, 8, 10, 12, 14}) {
+    EngineJobOptions options = Options(1, 1);
+    options.fabric.link.latency = 4 * kMillisecond;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    job.RunUntil([] { return false; }, 100 * kMillisecond);  // the slots are lent
+    std::vector<float> a = Ramp(300, 1), x(300);
+    auto request = job.PushPull(0, "w", a, &x);
+    job.RunUntil([&] { return request->ended(); }, cancel_at * kMillisecond);
+    job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }, kSecond));
+    EXPECT_TRUE(request->outcome().ok() || request->outcome().code() == absl::StatusCode::kCancelled);
+    const std::vector<float> at_end = x;
+    job.RunUntil([] { return false; }, 100 * kMillisecond);
+    EXPECT_EQ(x, at_end) << "touched after its end";
+    EXPECT_EQ(job.fabric.stats().dropped_writes, 0u) << "a write went to memory that was no longer shown";
+    request = job.PushPull(0, "w", a, &x);
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    EXPECT_EQ(x, a);
+  }
+}
+
 TEST_P(EngineTest, AServerThatNeverConfirmsACancelLosesItsAccess) {
   EngineJobOptions options = Options(1, 1);
   options.server.silent = true;
