@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -434,6 +435,16 @@ bps_info Session::Info() const {
 
 bool Session::Step(Time now) {
   now_ = now;
+  // An exception here is a defect of this library, or there is no memory: the session ends, the host's process does not.
+  try {
+    return StepOrThrow(now);
+  } catch (const std::exception& error) {
+    OnFailed(absl::InternalError(absl::StrCat("unexpected exception in the session: ", error.what())));
+    return true;
+  }
+}
+
+bool Session::StepOrThrow(Time now) {
   bool worked = RunCommands(now);
   if (control_ != nullptr) worked |= DriveControl(now);
   worked |= engine_->Poll(now);

@@ -134,6 +134,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void OnGoodbye(const absl::Status& status) override;
   void OnFailure(const absl::Status& fatal) override;
 
+  bool StepOrThrow(Time now);
   bool RunCommands(Time now);
   bool DriveControl(Time now);
   void CheckOpening(Time now);
