@@ -1,6 +1,7 @@
 #include "server/deliveries.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/message.h"

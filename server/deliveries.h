@@ -19,6 +19,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -72,7 +73,7 @@ class Deliveries {
   Endpoint* const endpoint_;
   absl::flat_hash_map<PeerId, std::deque<Delivery>> waiting_;
   absl::flat_hash_set<PeerId> lenders_;  // peers that have lent slots
-  std::vector<Result*> writes_;  // by `user` of the write
+  std::vector<Result*> writes_;          // by `user` of the write
   std::vector<uint64_t> free_writes_;
   std::vector<std::unique_ptr<Result>> results_;
   std::vector<Result*> free_results_;
