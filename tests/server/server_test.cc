@@ -19,7 +19,9 @@
 extern "C" int32_t bps_transport_plugin_v1_tcp(const bps_plugin_host* host, const bps_transport_plugin** plugin);
 
 // libfabric 1.17 loses 40 bytes of its own with some connections that end while they are made.
-extern "C" const char* __lsan_default_suppressions() { return "leak:libfabric.so"; }  // NOLINT
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {  // NOLINT
+  return "leak:libfabric.so";
+}
 
 namespace byteps {
 namespace {
