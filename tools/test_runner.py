@@ -77,6 +77,18 @@ def bazel_tests(pattern: str | None, tag: str | None = None) -> list[str]:
     return sorted(label for label in labels if pattern is None or pattern in label)
 
 
+def result_files(logs: Path) -> list[Path]:
+    """The JUnit files of one Bazel test; a sharded test has one for each shard, all of the same number."""
+    if (logs / "test.xml").exists():
+        return [logs / "test.xml"]
+    shards = sorted(path for path in logs.glob("shard_*_of_*") if path.is_dir())
+    if not shards:
+        return []
+    # An earlier run may have had another number of shards: the newest says how many there are.
+    newest = max(shards, key=lambda path: path.stat().st_mtime).name.rsplit("_of_", 1)[1]
+    return [path / "test.xml" for path in shards if path.name.endswith(f"_of_{newest}")]
+
+
 def run_bazel(labels: list[str], configs: Sequence[str] = ()) -> Count:
     """Runs Bazel tests and counts their cases; a test that did not build or run is one failure."""
     flags = [f"--config={config}" for config in configs]
@@ -97,14 +109,15 @@ def run_bazel(labels: list[str], configs: Sequence[str] = ()) -> Count:
     )
     count = Count()
     for label in labels:
-        results = logs / label.lstrip("/").replace(":", "/") / "test.xml"
-        cached = results.exists() and results.stat().st_mtime < started
-        if not results.exists() or (status == 1 and cached):
-            # Status 1: something did not build; an old result proves nothing then.
+        results = result_files(logs / label.lstrip("/").replace(":", "/"))
+        # Status 1: something did not build; an old result proves nothing then.
+        if not results or (
+            status == 1 and any(not path.exists() or path.stat().st_mtime < started for path in results)
+        ):
             print(f"{label}: no result")
             count.failed += 1
-        else:
-            count += count_junit(results)
+        for path in results:
+            count += count_junit(path)
     if status != 0 and count.failed == 0:
         count.failed += 1
     return count

@@ -49,3 +49,14 @@ def test_results_that_cannot_be_read_are_a_failure(runner: ModuleType, tmp_path:
 
 def test_the_last_line_has_the_agreed_form(runner: ModuleType) -> None:
     assert str(runner.Count(3, 0, 1)) == "3 passed, 0 failed, 1 skipped"
+
+
+def test_a_sharded_test_has_a_file_for_each_shard(runner: ModuleType, tmp_path: Path) -> None:
+    assert runner.result_files(tmp_path) == []
+    for shard in (1, 2):
+        folder = tmp_path / f"shard_{shard}_of_2"
+        folder.mkdir()
+        (folder / "test.xml").write_text("<testsuites/>")
+    assert len(runner.result_files(tmp_path)) == 2
+    (tmp_path / "test.xml").write_text("<testsuites/>")
+    assert runner.result_files(tmp_path) == [tmp_path / "test.xml"]
