@@ -346,7 +346,7 @@ void ControlClient::CheckBarriers(Time now) {
 }
 
 absl::Status ControlClient::StartTimeoutError() const {
-  std::string text = "the job has not started within " + Seconds(options_.start_timeout) + ": ";
+  std::string text = "the job has not started within " + Seconds(options_.start_waited + options_.start_timeout) + ": ";
   const std::string& coordinator = options_.coordinator;
   switch (state_) {
     case ControlState::kConnecting:

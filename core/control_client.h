@@ -106,6 +106,7 @@ struct ControlClientOptions {
   std::string token;                  // empty: none
   std::string coordinator;            // "10.0.0.1:9000", for errors
   Time start_timeout = 60 * kSecond;  // until everybody is there
+  Time start_waited = 0;              // how long the caller had waited before, for errors
   Time grace = 2 * kSecond;           // beyond a timeout that the coordinator watches
   // Random bytes for nonces; empty: the system's.
   std::function<std::string(size_t)> random;

@@ -230,6 +230,8 @@ absl::Status Session::PrepareServers(Time deadline) {
   options_of_link.connection.port = port;
   options_of_link.client.token = *token;
   options_of_link.client.start_timeout = deadline - Now();
+  options_of_link.client.start_waited =
+      config_.GetDuration("BYTEPS_START_TIMEOUT").count() - options_of_link.client.start_timeout;
   control::Hello& hello = options_of_link.client.hello;
   hello.set_role(control::WORKER);
   hello.set_job(config_.GetString("BYTEPS_JOB_ID"));

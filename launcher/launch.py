@@ -27,4 +27,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # While the modules were loading: nothing has been started, and a traceback helps nobody.
+        sys.exit(130)

@@ -149,6 +149,7 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   options.client.token = *token;
   const Time now = Now();
   options.client.start_timeout = std::max<Time>(deadline - now, 0);
+  options.client.start_waited = config.GetDuration("BYTEPS_START_TIMEOUT").count() - options.client.start_timeout;
   control::Hello& hello = options.client.hello;
   hello.set_role(control::SERVER);
   hello.set_job(config.GetString("BYTEPS_JOB_ID"));

@@ -271,3 +271,11 @@ def test_pinning_by_hand(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--", *show, variables={"BYTEPS_VISIBLE_CPU_CORES": sections})
     assert launch.wait() == 0, launch.stderr
     assert sorted(launch.stdout.splitlines()) == [f"[worker 0] 0 [{cpus[0]}]", f"[worker 1] 1 [{cpus[-1]}]"]
+
+
+def test_ctrl_c_before_there_was_anything_to_end(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
+    """The signal comes while modules are loading: here, in place of one of them."""
+    (tmp_path / "argparse.py").write_text("raise KeyboardInterrupt\n")
+    launch = start("--", *worker(SHOW), variables={"PYTHONPATH": str(tmp_path)})
+    assert launch.wait() == 130, launch.stderr
+    assert launch.stderr == ""

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "frameworks/python/native/interruptible.h"
@@ -48,11 +49,18 @@ void Request::Wait(const std::optional<double>& timeout) const {
         status = library().bps_wait(request_, /*timeout_ms=*/0);
       }
     }
-    if (ended != 0 || expired) {
+    if (ended != 0) {
       Check(library(), status);
       return;
     }
     library().bps_status_free(status);
+    // The library knows the last slice alone, and would tell its length instead of the caller's.
+    if (expired) {
+      throw StatusError(
+          BPS_DEADLINE_EXCEEDED,
+          "the operation had not ended after " + std::to_string(timeout_ms) + " ms (it is " + State() + "); it goes on",
+          /*retryable=*/true);
+    }
     CheckSignals();
   }
 }
