@@ -18,6 +18,10 @@ const char* Pointer(const std::optional<std::string>& text) { return text ? text
 
 bps_tensor* DeclareIn(const Library& library, bps_session* session, const TensorSpec& spec) {
   bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+  // The library would see the part before it alone, and two such names as one.
+  if (spec.name.find('\0') != std::string::npos) {
+    throw StatusError(BPS_INVALID_ARGUMENT, "the name of a tensor has a NUL character", /*retryable=*/false);
+  }
   args.name = spec.name.c_str();
   args.shape = spec.shape.data();
   args.ndim = static_cast<int32_t>(spec.shape.size());

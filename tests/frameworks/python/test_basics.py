@@ -10,6 +10,7 @@ from pathlib import Path
 import byteps
 import pytest
 from byteps import _native
+from byteps.session import current_session
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,11 @@ def test_root_that_is_no_rank(alone: None) -> None:
 def test_timeouts_are_positive(alone: None, timeout: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         byteps.barrier(timeout=timeout)
+
+
+def test_a_name_is_not_cut_short(alone: None) -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        current_session().native.declare("a\0b", _native.FLOAT32, [1])
 
 
 def test_wrong_options(monkeypatch: pytest.MonkeyPatch) -> None:
