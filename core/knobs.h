@@ -337,7 +337,8 @@ inline constexpr Knob kKnobs[] = {
      .unit = "bytes",
      .min = 1 << 20,
      .meaning = "Memory for landing slots and for what waits to be folded; shown with its use in the log",
-     .reason = "holds the largest models' rounds of a few workers; less slows down, but does not fail"},
+     .reason = "holds the largest models' rounds of a few workers; less slows down. Each engine thread needs four "
+               "BYTEPS_SLOT_BYTES and one for each worker: with less the server refuses, and says how much"},
     {.name = "BYTEPS_SERVER_ENABLE_SCHEDULE",
      .type = KnobType::kBool,
      .readers = kServer,

@@ -104,6 +104,8 @@ def run_bazel(labels: list[str], configs: Sequence[str] = ()) -> Count:
             "--keep_going",
             "--test_output=errors",
             "--show_progress_rate_limit=10",
+            # Sanitizers slow a test down ten times and more.
+            *(["--test_timeout=900"] if configs else []),
             *labels,
         ]
     )

@@ -43,9 +43,15 @@ class Handle:
         return f"<byteps.torch.Handle {self.name!r} {self._request.state}>"
 
 
+def _checked(handle: Handle) -> Handle:
+    if not isinstance(handle, Handle):
+        raise TypeError(f"expected the handle that an asynchronous operation returned, not {handle!r}")
+    return handle
+
+
 def poll(handle: Handle) -> bool:
     """Whether the operation has ended; synchronize() will then not wait."""
-    return handle.poll()
+    return _checked(handle).poll()
 
 
 def synchronize(handle: Handle) -> torch.Tensor:
@@ -58,5 +64,6 @@ def synchronize(handle: Handle) -> torch.Tensor:
         BytePSError: FailedPreconditionError (the ranks disagree about the tensor; the session goes on),
             DeadlineExceededError (names the ranks that did not come), UnavailableError (a member died; names it),
             CancelledError, AbortedError.
+        TypeError: `handle` is no Handle.
     """
-    return handle.synchronize()
+    return _checked(handle).synchronize()

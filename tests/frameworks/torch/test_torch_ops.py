@@ -207,3 +207,10 @@ def test_numbers_of_unnamed_operations(alone: None) -> None:
     for _ in range(4096):
         last = session.number("kind")
     assert last == 2, "numbers go round"
+
+
+def test_what_is_no_handle() -> None:
+    with pytest.raises(TypeError, match="not 3"):
+        bps.synchronize(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not None"):
+        bps.poll(None)  # type: ignore[arg-type]
