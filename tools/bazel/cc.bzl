@@ -34,8 +34,9 @@ _CXX_COPTS = _COPTS + [
     "-fno-gnu-unique",
 ]
 
-# For shared objects: nothing of a static library exported, nothing linked that is not used.
-_SHARED_LINKOPTS = ["-Wl,--exclude-libs,ALL", "-Wl,--as-needed"]
+# For shared objects: nothing linked that is not used. What is exported is said by the version script alone, which ends
+# with `local: *`; --exclude-libs would, with GNU ld, also hide what the script names, since it comes from archives.
+_SHARED_LINKOPTS = ["-Wl,--as-needed"]
 
 # And nothing undefined: what is missing fails here, not when the object is loaded.
 _COMPLETE_LINKOPTS = ["-Wl,-z,defs"]
