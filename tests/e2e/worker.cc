@@ -279,7 +279,8 @@ void Lives(int count) {
     if (life == count * 3 / 5) middle = ResidentKiB();
   }
   const size_t end = ResidentKiB();
-  std::printf("descriptors %zu -> %zu, resident %zu -> %zu -> %zu KiB\n", descriptors, Descriptors(), begin, middle, end);
+  std::printf("descriptors %zu -> %zu, resident %zu -> %zu -> %zu KiB\n", descriptors, Descriptors(), begin, middle,
+              end);
   CHECK(Descriptors() <= descriptors);
   CHECK(middle <= begin + 1024 || end <= middle + 1024);
 }
