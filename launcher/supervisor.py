@@ -6,12 +6,13 @@
 The job is over when every worker has ended with code 0, or at the first failure: a worker that ends otherwise, a server
 or coordinator that ends while a worker runs, a signal, the death of the guardian. Then a small state machine runs:
 
-    RUNNING -> ENDING_WORKERS -> ENDING_COORDINATOR -> ENDING_SERVERS -> ENDED
+    RUNNING -> LAST_WORDS -> ENDING_WORKERS -> ENDING_COORDINATOR -> ENDING_SERVERS -> ENDED
 
-Each of those in the middle sends SIGTERM when entered and SIGKILL at its deadline. Workers go first: one that ends in
-order still needs the others. The coordinator goes before the servers: it tells them that the job is over; the other way
-round it would see them die. After ENDED, everything that descends from us is killed: what a worker left in the
-background goes too.
+In LAST_WORDS, which only the failure of a process leads to, the other workers have a moment to hear of it and to end by
+their own errors: these name who is missing, and a SIGTERM would silence them. Each of the three that follow sends
+SIGTERM when entered and SIGKILL at its deadline. Workers go first: one that ends in order still needs the others. The
+coordinator goes before the servers: it tells them that the job is over; the other way round it would see them die.
+After ENDED, everything that descends from us is killed: what a worker left in the background goes too.
 
 Threads: one. It must be the only user of child processes and signals in its process.
 """
@@ -39,6 +40,8 @@ from .output import OutputFiles, Printer
 # time), and after a failure.
 _SERVICE_SECONDS = 10.0
 _SERVICE_SECONDS_AFTER_FAILURE = 1.0
+# How long workers have, after a process of the job has failed, to end by their own errors.
+_LAST_WORDS_SECONDS = 1.0
 # How long the kernel has to carry out SIGKILL: a process inside a hung system call does not end.
 _KILL_SECONDS = 1.0
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
@@ -48,6 +51,7 @@ class Phase(enum.Enum):
     """What the supervisor is doing."""
 
     RUNNING = "running"
+    LAST_WORDS = "waiting for the workers' own errors"
     ENDING_WORKERS = "ending the workers"
     ENDING_COORDINATOR = "ending the coordinator"
     ENDING_SERVERS = "ending the servers"
@@ -148,7 +152,8 @@ class Supervisor:
         if self._phase is Phase.RUNNING and self._cause is None:
             self._fail(Cause(128 + number, f"{name}: ending the job", asked_for=True))
         elif self._deadline is not None:
-            self._say(f"{name} while {self._phase.value}: killing what is left")
+            what = "ending the workers" if self._phase is Phase.LAST_WORDS else "killing what is left"
+            self._say(f"{name} while {self._phase.value}: {what}")
             self._deadline = min(self._deadline, time.monotonic())
 
     def _guardian_died(self) -> None:
@@ -228,9 +233,11 @@ class Supervisor:
         """Takes every step of the state machine that is due."""
         if self._phase is Phase.RUNNING:
             if self._cause is not None:
-                self._enter(Phase.ENDING_WORKERS)
+                self._enter(Phase.LAST_WORDS if self._cause.child is not None else Phase.ENDING_WORKERS)
             elif not self._alive(Role.WORKER):
                 self._enter(Phase.ENDING_COORDINATOR)
+        if self._phase is Phase.LAST_WORDS and self._last_words_are_said():
+            self._enter(Phase.ENDING_WORKERS)
         while self._phase in _ENDS and self._phase_is_over():
             self._enter(_ENDS[self._phase][1])
 
@@ -240,13 +247,20 @@ class Supervisor:
         if phase is Phase.ENDED:
             return
         self._deadline = time.monotonic() + self._patience(phase)
+        if phase is Phase.LAST_WORDS:
+            return
         for child in self._alive(_ENDS[phase][0]):
             child.signal(signal.SIGTERM)
 
     def _patience(self, phase: Phase) -> float:
+        if phase is Phase.LAST_WORDS:
+            return _LAST_WORDS_SECONDS
         if phase is Phase.ENDING_WORKERS:
             return self._kill_after
         return _SERVICE_SECONDS if self._cause is None else min(self._kill_after, _SERVICE_SECONDS_AFTER_FAILURE)
+
+    def _last_words_are_said(self) -> bool:
+        return not self._alive(Role.WORKER) or time.monotonic() >= self._deadline
 
     def _phase_is_over(self) -> bool:
         """True when those whom the phase ends have ended, or do not even end on SIGKILL."""

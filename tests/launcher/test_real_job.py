@@ -58,6 +58,10 @@ def test_killed_in_the_middle(start: Start, real: dict[str, str], name: str) -> 
     assert launch.wait() == 137
     assert time.monotonic() - began < 10
     assert f"bpslaunch: {name} (pid " in launch.stderr and "was killed by SIGKILL" in launch.stderr
+    # Those who are left have had the time to say whom they miss.
+    survivors = [worker for worker in ("worker 0", "worker 1", "worker 2") if worker != name]
+    for worker in survivors:
+        assert re.search(rf"^\[{worker}\] error 14: .*{name.split()[0]}", launch.stderr, re.MULTILINE), worker
 
 
 def test_ctrl_c_in_the_middle(start: Start, real: dict[str, str]) -> None:
