@@ -105,13 +105,14 @@ def _asynchronous() -> None:
     assert all(torch.equal(bps.synchronize(handle), 2 * tensor) for handle, tensor in zip(handles, tensors))
 
     # A barrier is no drain: it passes while an operation is in flight that the other rank has not begun.
-    handle = bps.push_pull_async(torch.ones(3), name="late") if bps.rank() == 0 else None
+    handle = None
+    if bps.rank() == 0:
+        handle = bps.push_pull_async(torch.ones(3), name="late")
+        with pytest.raises(ValueError, match="late"):  # the name is taken until it ends
+            bps.push_pull(torch.ones(3), name="late")
     bps.barrier()
     if handle is None:
         handle = bps.push_pull_async(torch.ones(3), name="late")
-    else:
-        with pytest.raises(ValueError, match="late"):  # and the name is taken until it ends
-            bps.push_pull(torch.ones(3), name="late")
     bps.barrier()
     assert torch.equal(bps.synchronize(handle), torch.ones(3))
 
