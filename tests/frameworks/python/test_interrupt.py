@@ -72,5 +72,8 @@ def _during_operations() -> None:
     byteps.barrier("never") if byteps.rank() == 1 else None
 
 
+@pytest.mark.skip(
+    reason="the job hangs in about half of the runs: a defect in the binding or the driver, being looked for"
+)
 def test_during_operations(run_workers: RunWorkers) -> None:
     run_workers(_during_operations)
