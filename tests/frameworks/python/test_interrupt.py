@@ -73,7 +73,7 @@ def _during_operations() -> None:
 
 
 @pytest.mark.skip(
-    reason="the job hangs in about half of the runs: a defect in the binding or the driver, being looked for"
+    reason="hangs in about half of the runs: a defect of the binding or the driver"
 )
 def test_during_operations(run_workers: RunWorkers) -> None:
     run_workers(_during_operations)
