@@ -291,6 +291,11 @@ void ControlClient::OnGoodbyeReply(const control::GoodbyeReply& reply) {
 
 void ControlClient::EndGoodbye(const absl::Status& status) {
   Move(ControlState::kLeft);
+  // Whoever still waits in a barrier is told here: the coordinator answers one that has left no more.
+  for (const auto& [key, barrier] : std::exchange(barriers_, {})) {
+    handler_->OnBarrier(key.first, key.second,
+                        absl::CancelledError("barrier \"" + key.first + "\": the session was shut down meanwhile"));
+  }
   handler_->OnGoodbye(status);
 }
 

@@ -96,6 +96,8 @@ bool Driver::TryRun(const std::function<void()>& body, bool called_back) {
 
 bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  // Only here, with the lock: a thread that woke without it could take away a signal meant for the next sleeper.
+  if (ringing_.exchange(false)) waker_.Clear();
   // After counting ourselves, the last look: see "No lost wake" in the header.
   signalled_.store(false, std::memory_order_seq_cst);
   *until = machine_->NextTimer();
@@ -109,11 +111,10 @@ bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
   return true;
 }
 
-void Driver::Block(std::vector<pollfd>* descriptors, Time until, bool caller) {
+void Driver::Block(std::vector<pollfd>* descriptors, Time until) {
   SleepOn(descriptors, until);
   sleepers_.fetch_sub(1);
-  // While a caller drives, the signal is for him, though it wakes both.
-  if ((*descriptors)[0].revents != 0 && (caller || !driving_.load())) waker_.Clear();
+  if ((*descriptors)[0].revents != 0) ringing_.store(true);
 }
 
 void Driver::Loop() {
@@ -140,7 +141,7 @@ void Driver::Loop() {
     if (worked) {
       worked_at = now;
     } else if (block) {
-      Block(&descriptors, until, false);
+      Block(&descriptors, until);
       worked_at = Now();
     } else {
       ::sched_yield();
@@ -199,7 +200,7 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
     } else if (now - worked_at < spin_) {
       ::sched_yield();
     } else if (Prepare(now, &descriptors, &until)) {
-      Block(&descriptors, std::min(until, deadline), true);
+      Block(&descriptors, std::min(until, deadline));
       worked_at = Now();
     }
   }

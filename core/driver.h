@@ -97,7 +97,7 @@ class Driver {
   void Park();
   // With the lock. True if the caller may block on `descriptors` until `until`; then it counts as a sleeper.
   bool Prepare(Time now, std::vector<pollfd>* descriptors, Time* until);
-  void Block(std::vector<pollfd>* descriptors, Time until, bool caller);
+  void Block(std::vector<pollfd>* descriptors, Time until);
 
   Machine* const machine_;
   const Time spin_;
@@ -105,8 +105,9 @@ class Driver {
   std::atomic<int> wanted_{0};    // threads that wait for it
   std::atomic<int> sleepers_{0};  // threads that block on the machine's descriptors, or are about to
   std::atomic<bool> signalled_{false};
-  Waker waker_;     // for whoever blocks on the machine's descriptors
-  Waker handback_;  // for the parked I/O thread
+  std::atomic<bool> ringing_{false};  // the waker has woken somebody and is still set
+  Waker waker_;                       // for whoever blocks on the machine's descriptors
+  Waker handback_;                    // for the parked I/O thread
   std::atomic<bool> parked_{false};
   std::atomic<bool> driving_{false};  // a caller is inside DriveUntil
   std::atomic<uint64_t> drives_{0};

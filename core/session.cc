@@ -368,8 +368,9 @@ absl::Status Session::Barrier(const std::string& name, Time timeout) {
   if (timeout == 0) timeout = operation_timeout_;
   auto request = std::make_shared<Request>(nullptr, nullptr);
   driver_.Run([&] {
-    if (failed_.load()) {
-      completions_.push_back({request, failure()});
+    // Asked again inside the machine: Shutdown and failures happen there.
+    if (absl::Status status = CheckOpen(); !status.ok()) {
+      completions_.push_back({request, status});
       return;
     }
     const uint64_t sequence = control_->client().Barrier(Now(), name, timeout);

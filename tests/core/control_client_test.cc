@@ -360,6 +360,20 @@ TEST_F(ControlClientTest, BarriersAreCountedByNameAndEndByThemselvesAtLast) {
   EXPECT_EQ(client_->state(), ControlState::kActive);
 }
 
+// The coordinator answers no barrier of one that has left, so whoever still waits in one is told by the client.
+TEST_F(ControlClientTest, ABarrierThatNobodyReachedEndsWithTheGoodbye) {
+  Activate();
+  client_->Barrier(now_, "never", kNever);
+  client_->Goodbye(now_, 2 * kSecond);
+  recorder_.Take();
+  Envelope reply;
+  reply.mutable_goodbye_reply()->set_code(BPS_DEADLINE_EXCEEDED);
+  Frame(reply);
+  EXPECT_EQ(recorder_.Take(), (Events{"barrier never 1 failed", "goodbye failed"}));
+  // Nothing is left that would have to be looked at again and again.
+  EXPECT_GT(client_->NextTimer(), now_);
+}
+
 TEST_F(ControlClientTest, GoodbyeEndsInOrderOrAtItsDeadline) {
   Activate();
   client_->Declare(now_, std::vector<control::TensorSpec>(1));

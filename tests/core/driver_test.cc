@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -85,23 +86,29 @@ std::shared_ptr<Request> Ask(Echo* echo, Driver* driver) {
 }
 
 TEST(DriverTest, ManyThreadsHandOverNothingIsLost) {
-  for (bool by_pipe : {false, true}) {
-    Echo echo;
-    echo.by_pipe = by_pipe;
-    Driver driver(&echo, 20'000);
-    driver.Start("driver-test");
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&, t] {
-        for (int i = 0; i < 3000; ++i) {
-          auto request = Ask(&echo, &driver);
-          // Half of them drive, half only wait.
-          ASSERT_TRUE(t % 2 == 0 ? driver.DriveUntil(*request, Now() + kLong) : request->WaitUntil(Now() + kLong));
-        }
-      });
+  for (const bool by_pipe : {false, true}) {
+    for (const Time spin : {Time{0}, Time{20'000}}) {
+      Echo echo;
+      echo.by_pipe = by_pipe;
+      Driver driver(&echo, spin);
+      driver.Start("driver-test");
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+          std::minstd_rand random(static_cast<unsigned>(t) + 1);
+          for (int i = 0; i < 2000; ++i) {
+            // Pauses of any length, so that sleepers change over at every point.
+            for (Time until = Now() + static_cast<Time>(random() % 50'000); random() % 4 == 0 && Now() < until;) {
+            }
+            auto request = Ask(&echo, &driver);
+            // Half of them drive, half only wait.
+            ASSERT_TRUE(t % 2 == 0 ? driver.DriveUntil(*request, Now() + kLong) : request->WaitUntil(Now() + kLong));
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      driver.Stop();
     }
-    for (std::thread& thread : threads) thread.join();
-    driver.Stop();
   }
 }
 

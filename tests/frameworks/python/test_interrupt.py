@@ -72,6 +72,5 @@ def _during_operations() -> None:
     byteps.barrier("never") if byteps.rank() == 1 else None
 
 
-@pytest.mark.skip(reason="hangs in about half of the runs: a defect of the binding or the driver")
 def test_during_operations(run_workers: RunWorkers) -> None:
     run_workers(_during_operations)
