@@ -88,6 +88,7 @@ class Child:
         self.started = now
         self.tail: collections.deque[bytes] = collections.deque(maxlen=_KEPT_LINES)
         self.status: int | None = None  # as of subprocess: an exit code, or minus a signal's number
+        self.told_to_end = False  # It was signalled, and had not begun to end.
         supervisor = os.getpid()
 
         def in_child() -> None:
@@ -130,6 +131,11 @@ class Child:
         """True until it was reaped."""
         return self.status is None
 
+    @property
+    def exiting(self) -> bool:
+        """True if it has begun to end and was not reaped yet."""
+        return self.alive and process_tree.exiting(self.pid)
+
     def ended(self, status: int) -> None:
         """It was reaped with this status."""
         self.status = status
@@ -138,6 +144,7 @@ class Child:
     def signal(self, number: int) -> None:
         """Sends a signal to it and to what it started in its session."""
         if self.alive:
+            self.told_to_end = self.told_to_end or not self.exiting
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 

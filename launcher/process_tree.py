@@ -19,6 +19,7 @@ from collections.abc import Collection
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PF_EXITING = 0x4  # of the kernel's linux/sched.h, in the field "flags" of /proc/PID/stat
 
 # Loaded here, not after fork: the dynamic loader takes locks.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -42,6 +43,25 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _stat(pid: int | str) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on; OSError if there is no such process."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        # The command, second field, is in parentheses and may contain anything.
+        return stat.read().rpartition(b")")[2].split()
+
+
+def exiting(pid: int) -> bool:
+    """True from the moment when the end of a process has begun, also of one that nobody has reaped.
+
+    The kernel sets the mark before it closes the sockets of the process, and those before its parent can reap it.
+    """
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return False
+    return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+
+
 def _parents() -> dict[int, int]:
     """Parent of each process that is alive; zombies are left out."""
     parents = {}
@@ -49,9 +69,7 @@ def _parents() -> dict[int, int]:
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat", "rb") as stat:
-                # The command, second field, is in parentheses and may contain anything.
-                fields = stat.read().rpartition(b")")[2].split()
+            fields = _stat(entry)
         except OSError:
             continue
         if fields[0] not in (b"Z", b"X"):

@@ -20,7 +20,6 @@ Threads: one. It must be the only user of child processes and signals in its pro
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import errno
 import os
@@ -31,6 +30,7 @@ import time
 from collections.abc import Sequence
 
 from . import process_tree
+from .cause import Cause, Verdict, gravity
 from .child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
 from .failure import LaunchError
 from .guardian import SIGNALS
@@ -66,16 +66,6 @@ _ENDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Cause:
-    """Why the job ended early."""
-
-    exit_code: int
-    text: str
-    child: Child | None = None
-    asked_for: bool = False  # by a signal
-
-
 class Supervisor:
     """One job, from the start of its processes to the end of the last one."""
 
@@ -97,7 +87,8 @@ class Supervisor:
         self._phase = Phase.RUNNING
         self._deadline: float | None = None  # of the phase; None: it has none
         self._killed = False  # in this phase
-        self._cause: Cause | None = None
+        self._verdict = Verdict()
+        self._ending_with_the_first: list[Child] = []  # who had begun to end when the first failure was seen
         self._signals: list[int] = []
         self._mute: set[int] = set()  # our output descriptors that nobody reads any more
         self._selector = selectors.DefaultSelector()
@@ -119,6 +110,10 @@ class Supervisor:
             self._drain(child, closing=True)
         self._report()
         return 0 if self._cause is None else self._cause.exit_code
+
+    @property
+    def _cause(self) -> Cause | None:
+        return self._verdict.cause
 
     # ---- Events ----
 
@@ -161,9 +156,8 @@ class Supervisor:
         self._fail(Cause(128 + signal.SIGKILL, "bpslaunch itself was killed: ending the job", asked_for=True))
 
     def _fail(self, cause: Cause) -> None:
-        """Notes why the job must end; the first cause stays."""
-        if self._cause is None:
-            self._cause = cause
+        """Notes why the job must end; an earlier cause stays."""
+        if self._verdict.weigh(cause):
             self._say(cause.text)
 
     # ---- Processes ----
@@ -200,29 +194,51 @@ class Supervisor:
                 if child is not None:  # Else an orphan that we inherited.
                     child.ended(os.waitstatus_to_exitcode(status))
                     ended.append(child)
-        # Of several that ended at once, the likeliest cause first: a killed one, then one that others depend on.
-        ended.sort(key=lambda child: (child.status >= 0, child.spec.role is Role.WORKER))
+        ended.sort(key=gravity)  # Of several that ended at once, the likeliest cause first.
         for child in ended:
             self._drain(child, closing=False)
             self._judge(child)
 
     def _judge(self, child: Child) -> None:
-        """Decides whether the end of a child is a failure of the job."""
+        """Decides what the end of a child means for the job."""
         after = f"after {time.monotonic() - child.started:.1f} s"
         if self._verbose:
             self._say(f"{child.spec.name}: {child.ending()} {after}")
         if self._cause is not None:
-            return  # It was asked to end, or its end follows from the first failure.
-        if child.spec.role is Role.WORKER:
-            failed, circumstance = child.status != 0, ""
-        elif self._phase is Phase.RUNNING and self._alive(Role.WORKER):
-            failed, circumstance = True, " while workers were running"
-        else:
-            good = (0,) if self._phase is Phase.RUNNING else (0, -signal.SIGTERM, 128 + signal.SIGTERM)
-            failed, circumstance = child.status not in good and not self._killed, " at the end of the job"
+            self._reconsider(child, after)
+            return
+        failed, circumstance = self._failed(child)
         if failed:
+            self._ending_with_the_first = [other for other in self._children if other.exiting]
             text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}{circumstance}"
             self._fail(Cause(child.exit_code() or 1, f"{text}; ending the job", child))
+
+    def _failed(self, child: Child) -> tuple[bool, str]:
+        """Whether the end of a child is a failure of the job, and in what circumstance."""
+        if child.spec.role is Role.WORKER:
+            return child.status != 0, ""
+        if self._phase is Phase.RUNNING and self._alive(Role.WORKER):
+            return True, " while workers were running"
+        good = (0,) if self._phase is Phase.RUNNING else (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+        return child.status not in good and not self._killed, " at the end of the job"
+
+    def _reconsider(self, child: Child, after: str) -> None:
+        """After the first failure: decides whether the end of a child is the cause of it.
+
+        One whom we told to end is not. A coordinator or server does not end because of a worker; a worker may well, so
+        it must have begun to end by then, unless it was killed, which nobody does to himself.
+        """
+        first = self._cause.child
+        if first is None or child.told_to_end or (child.spec.role is Role.WORKER and child.status == 0):
+            return
+        earlier = (
+            child.spec.role is not Role.WORKER
+            or child in self._ending_with_the_first
+            or child.status == -signal.SIGKILL
+        )
+        text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}: the likely cause"
+        if self._verdict.weigh(Cause(child.exit_code() or 1, text, child), may_come_first=earlier):
+            self._say(text)
 
     def _alive(self, role: Role) -> list[Child]:
         return [child for child in self._children if child.alive and child.spec.role is role]
@@ -260,7 +276,9 @@ class Supervisor:
         return _SERVICE_SECONDS if self._cause is None else min(self._kill_after, _SERVICE_SECONDS_AFTER_FAILURE)
 
     def _last_words_are_said(self) -> bool:
-        return not self._alive(Role.WORKER) or time.monotonic() >= self._deadline
+        if time.monotonic() >= self._deadline:
+            return True
+        return not self._alive(Role.WORKER) and not any(child.exiting for child in self._children)
 
     def _phase_is_over(self) -> bool:
         """True when those whom the phase ends have ended, or do not even end on SIGKILL."""
