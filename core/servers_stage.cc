@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/message.h"
+#include "core/push_head.h"
 #include "core/status.h"
 #include "core/time.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 // Cookies of landings: the operation's number and the part. 0: nobody's.
 constexpr int kPartBits = 24;
+constexpr size_t kMostReason = 2048;  // bytes, of a CANCEL
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
 
@@ -302,7 +304,7 @@ bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeade
   partition->Move(PartitionState::kPosted);
   header->way = wire::PayloadWay::kLanded;
   header->immediate = slot->immediate;
-  Send(peer, wire::RecordType::kPush, BytesOf(*header));
+  SendPush(peer, *header, *partition->operation->asked.tensor, {});
   return true;
 }
 
@@ -311,8 +313,14 @@ void ServersStage::PostInline(Partition* partition, Peer* peer, const wire::Data
   wire::DataHeader with_way = header;
   with_way.way = payload.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
   partition->Move(PartitionState::kPosted);
-  Send(peer, wire::RecordType::kPush, BytesOf(with_way), payload);
+  SendPush(peer, with_way, *partition->operation->asked.tensor, payload);
   peer->leaving.emplace_back(peer->queued_bytes, partition->task);
+}
+
+void ServersStage::SendPush(Peer* peer, const wire::DataHeader& header, const Tensor& tensor,
+                            std::span<const std::byte> payload) {
+  const PushHead head(header, tensor.shape(), peer->carrier->endpoint().MaxRecord() - payload.size());
+  Send(peer, wire::RecordType::kPush, head.bytes(), payload);
 }
 
 void ServersStage::Send(Peer* peer, wire::RecordType type, std::span<const std::byte> fixed,
@@ -325,9 +333,10 @@ void ServersStage::SendCancel(const Tensor& tensor, uint64_t round, uint64_t fin
                               const absl::Status& why) {
   Peer* peer = FindPeer(PeerOf(tensor.cut->place(part)));
   if (peer == nullptr) return;
-  // Enough for a reason; the whole story is told where it happened.
-  const absl::string_view text = why.message().substr(0, 512);
   wire::RoundBody body{};
+  // Enough for both sides of a disagreement, with some ranks' names.
+  const size_t room = std::min(kMostReason, peer->carrier->endpoint().MaxRecord() - sizeof body);
+  const absl::string_view text = why.message().substr(0, room);
   body.key = tensor.cut->key();
   body.fingerprint = fingerprint;
   body.round = round;

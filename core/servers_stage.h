@@ -108,6 +108,7 @@ class ServersStage : public Stage, private CarrierSink {
   bool Post(Partition* partition, Peer* peer, absl::Status* error);
   bool PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
   void PostInline(Partition* partition, Peer* peer, const wire::DataHeader& header, std::span<const std::byte> payload);
+  void SendPush(Peer* peer, const wire::DataHeader& header, const Tensor& tensor, std::span<const std::byte> payload);
   void Send(Peer* peer, wire::RecordType type, std::span<const std::byte> fixed,
             std::span<const std::byte> payload = {});
   void SendCancel(const Tensor& tensor, uint64_t round, uint64_t fingerprint, uint32_t part, const absl::Status& why);

@@ -5,14 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
+#include "core/push_head.h"
 #include "core/utf8.h"
+#include "core/wire.h"
 
 namespace byteps {
 namespace {
 
 // Names travel in control messages and in errors.
 constexpr size_t kMaxName = 4096;
-constexpr size_t kMaxDimensions = 64;
+constexpr size_t kMaxDimensions = wire::kMaxExtents;
 
 absl::Status CheckName(std::string_view name) {
   if (name.empty()) return absl::InvalidArgumentError("the name of a tensor is empty");
@@ -69,10 +71,7 @@ Tensor::Tensor(const TensorTable* table, TensorName* name, uint32_t dtype, std::
       bytes_(elements * element_bytes_) {}
 
 std::string Tensor::Describe() const {
-  std::string text = absl::StrCat("\"", name_->text(), "\" (", DtypeName(dtype_), ", ");
-  if (shape_.empty()) return absl::StrCat(text, "scalar)");
-  for (size_t i = 0; i < shape_.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : "x", shape_[i]);
-  return absl::StrCat(text, ")");
+  return absl::StrCat("\"", name_->text(), "\" (", DtypeName(dtype_), ", ", DescribeShape(shape_), ")");
 }
 
 absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) {

@@ -31,6 +31,7 @@ inline constexpr uint32_t kMagic = 0x31535042;  // "BPS1"
 inline constexpr uint16_t kVersion = 1;
 
 inline constexpr uint32_t kMaxKey = 64;
+inline constexpr uint32_t kMaxExtents = 64;  // of a tensor's shape
 inline constexpr uint32_t kSlotBits = 14;
 inline constexpr uint32_t kGenerationBits = 10;
 
@@ -54,7 +55,7 @@ static_assert(sizeof(MessageHeader) == 24);
 
 enum class RecordType : uint16_t {
   kHello = 1,      // HelloBody: first on every link, both ways; repeated until answered
-  kPush = 2,       // DataHeader: a contribution, worker to server
+  kPush = 2,       // DataHeader, shape: a contribution, worker to server
   kResult = 3,     // DataHeader: the reduced partition, server to worker
   kError = 4,      // ErrorBody + message: this round has failed
   kCancel = 5,     // RoundBody + reason: the sender gives this round up
@@ -116,7 +117,8 @@ struct DataHeader {
   uint32_t checksum;     // of the payload, if kFlagChecksum; else 0
   MemoryRef memory;      // PUSH: where the result may be written, key_size 0: into a leased slot or inline
                          // (in place: of the payload, followed in a later version by the result's)
-  uint64_t reserved[2];  // 0
+  uint32_t shape;        // PUSH: 1 + the number of extents (int64_t each) that follow the header, 0: not told
+  uint32_t reserved[3];  // 0
 };
 static_assert(sizeof(DataHeader) == 200);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/message.h"
+#include "core/push_head.h"
 #include "core/status.h"
 #include "server/push_check.h"
 
@@ -271,11 +272,10 @@ void Reducer::Break(ServedSession* session, uint32_t member, const absl::Status&
 // ---- Contributions ----
 
 void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> body) {
-  wire::DataHeader header;
-  if (!ReadStruct(body, &header)) {
-    return Violation(peer, link, absl::InvalidArgumentError("PUSH is cut off"));
-  }
-  const std::span<const std::byte> payload = body.subspan(sizeof header);
+  Push push;
+  if (!ReadPush(body, &push)) return Violation(peer, link, absl::InvalidArgumentError("PUSH is cut off"));
+  const wire::DataHeader& header = push.header;
+  const std::span<const std::byte> payload = push.payload;
   const PushLimits limits{link.rank, static_cast<uint32_t>(link.session->workers.size()), link.session->slot_bytes,
                           caps().key_size, payload.size()};
   const absl::Status status = CheckPush(header, limits);
@@ -292,7 +292,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     return FailNumber(peer, link, BodyOf(header), why);
   }
   absl::Status why = link.session->failure;
-  Round* round = why.ok() ? RoundOf(link, header, &why) : nullptr;
+  Round* round = why.ok() ? RoundOf(link, push, &why) : nullptr;
   if (round == nullptr) {
     Discard(header);
     return SendError(peer, BodyOf(header), why);
@@ -307,7 +307,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
   }
   if (!SameRequest(round->header(), header)) {
     Discard(header);
-    return FailMismatch(round, link.rank, header);
+    return FailMismatch(round, link.rank, push);
   }
   Take(round, link.rank, header, payload);
 }
@@ -318,7 +318,8 @@ void Reducer::Discard(const wire::DataHeader& header) {
   if (windows_.Announce(header.immediate, nullptr, 0)) windows_.Return(header.immediate);
 }
 
-Round* Reducer::RoundOf(const Link& link, const wire::DataHeader& header, absl::Status* why) {
+Round* Reducer::RoundOf(const Link& link, const Push& push, absl::Status* why) {
+  const wire::DataHeader& header = push.header;
   Part* part = link.session->parts.FindOrMake(NameId(header.key), header.part);
   if (part->round != nullptr) {
     if (part->round->number() == header.round) return part->round;
@@ -343,10 +344,10 @@ Round* Reducer::RoundOf(const Link& link, const wire::DataHeader& header, absl::
         absl::StrCat("round ", header.round, " is past: ", others, " went on to round ", std::max(current, past)));
     return nullptr;
   }
-  return NewRound(link, part, header);
+  return NewRound(link, part, push);
 }
 
-Round* Reducer::NewRound(const Link& link, Part* part, const wire::DataHeader& header) {
+Round* Reducer::NewRound(const Link& link, Part* part, const Push& push) {
   if (free_rounds_.empty()) {
     rounds_.push_back(std::make_unique<Round>());
     free_rounds_.push_back(rounds_.back().get());
@@ -355,8 +356,8 @@ Round* Reducer::NewRound(const Link& link, Part* part, const wire::DataHeader& h
   free_rounds_.pop_back();
   link.session->parts.SetBusy(part);
   part->round = round;
-  round->Begin(now_, link.session, part, header, link.session->groups,
-               static_cast<uint32_t>(link.session->workers.size()));
+  round->Begin(now_, link.session, part, push.header, link.session->groups,
+               static_cast<uint32_t>(link.session->workers.size()), push.shape);
   round->open_index = open_.size();
   open_.push_back(round);
   return round;
@@ -651,19 +652,23 @@ void Reducer::Fail(Round* round, const absl::Status& why) {
   Close(round);
 }
 
-void Reducer::FailMismatch(Round* round, uint32_t rank, const wire::DataHeader& header) {
+void Reducer::FailMismatch(Round* round, uint32_t rank, const Push& push) {
   const ServedSession& session = *round->session();
   const std::string others =
       Names(session, *round, [](ContributionState state) { return state != ContributionState::kAbsent; });
-  const std::string theirs = DescribeRequest(round->header());
-  const std::string ours = DescribeRequest(header);
-  std::string text =
-      absl::StrCat("the ranks disagree: ", others, ": ", theirs, "; ", session.workers[rank].description, ": ", ours);
-  if (theirs == ours) absl::StrAppend(&text, " (of another shape, root or scaling)");
+  std::string theirs = round->DescribeAsked();
+  std::string ours = DescribeRequest(push.header, push.shape);
+  if (theirs == ours) {
+    absl::StrAppend(&theirs, ", cut into ", round->header().parts, " parts");
+    absl::StrAppend(&ours, ", cut into ", push.header.parts, " parts");
+  }
+  const std::string text =
+      absl::StrCat("the ranks disagree: ", others, ": ", theirs, "; ", session.workers[rank].description, ": ", ours,
+                   theirs == ours ? " (of another shape or scaling)" : "");
   const absl::Status why = absl::FailedPreconditionError(text);
   const PeerId peer = session.workers[rank].peer;
   Fail(round, why);
-  SendError(peer, BodyOf(header), why);
+  SendError(peer, BodyOf(push.header), why);
 }
 
 void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte> body) {
@@ -680,7 +685,7 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
     }
     return;
   }
-  const size_t size = std::min<size_t>(round.text, 1024);
+  const size_t size = std::min<size_t>(round.text, kMostText);
   const absl::string_view reason(reinterpret_cast<const char*>(body.data() + sizeof round), size);
   // Where this worker only passes on what another server told it, the others hear the same, whoever is first.
   const int32_t code = round.code == BPS_OK || round.code == BPS_CANCELLED ? BPS_ABORTED : round.code;

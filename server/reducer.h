@@ -45,6 +45,7 @@
 #include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "core/log.h"
+#include "core/push_head.h"
 #include "core/time.h"
 #include "core/transport.h"
 #include "core/wire.h"
@@ -150,7 +151,7 @@ class Reducer : private EndpointHandler {
   // Contributions.
   void OnPush(PeerId peer, const Link& link, std::span<const std::byte> body);
   // The round a PUSH belongs to, begun if need be; nullptr if it is past: then `why`.
-  Round* RoundOf(const Link& link, const wire::DataHeader& header, absl::Status* why);
+  Round* RoundOf(const Link& link, const Push& push, absl::Status* why);
   void Take(Round* round, uint32_t rank, const wire::DataHeader& header, std::span<const std::byte> payload);
   void Arrived(Round* round, uint32_t rank, const std::byte* payload);
   void Store(Round* round, uint32_t rank, const std::byte* payload);
@@ -177,7 +178,7 @@ class Reducer : private EndpointHandler {
   void OnCancel(PeerId peer, const Link& link, std::span<const std::byte> body);
   void Discard(const wire::DataHeader& header);
   void Fail(Round* round, const absl::Status& why);
-  void FailMismatch(Round* round, uint32_t rank, const wire::DataHeader& header);
+  void FailMismatch(Round* round, uint32_t rank, const Push& push);
   // Fails round `number` of a partition, whether or not anybody has come to it; tells `link` in any case.
   void FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why);
   void Violation(PeerId peer, const Link& link, const absl::Status& what);
@@ -186,7 +187,7 @@ class Reducer : private EndpointHandler {
   bool CheckDeadlines();
   absl::Status Overdue(const Round& round) const;
 
-  Round* NewRound(const Link& link, Part* part, const wire::DataHeader& header);
+  Round* NewRound(const Link& link, Part* part, const Push& push);
   void Unlist(Round* round);
   void Close(Round* round);
   void ForgetRounds(const ServedSession* session);

@@ -1,10 +1,12 @@
 #include "server/round.h"
 
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
+#include "core/push_head.h"
 
 namespace byteps {
 
@@ -63,7 +65,7 @@ bool RoundMayMove(RoundState from, RoundState to) {
 }
 
 void Round::Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header,
-                  std::span<const uint32_t> groups, uint32_t workers) {
+                  std::span<const uint32_t> groups, uint32_t workers, std::span<const std::byte> shape) {
   state_ = RoundState::kGathering;
   session_ = session;
   part_ = part;
@@ -73,6 +75,9 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
   header_.immediate = 0;
   header_.timeout_ms = 0;
   header_.memory = {};
+  header_.shape = 0;
+  told_shape_ = header.shape;
+  extents_.assign(shape.begin(), shape.end());
   header_.rank = workers;  // RESULT: the number of contributors
   bytes_ = header.elements * DtypeSize(header.dtype);
   contributions_.resize(workers);
@@ -148,12 +153,23 @@ std::string Round::Describe() const {
   return text;
 }
 
-std::string DescribeRequest(const wire::DataHeader& header) {
+std::string Round::DescribeAsked() const {
+  wire::DataHeader header = header_;
+  header.shape = told_shape_;
+  return DescribeRequest(header, extents_);
+}
+
+std::string DescribeRequest(const wire::DataHeader& header, std::span<const std::byte> shape) {
   const std::string what = header.operation == wire::Operation::kBroadcast
                                ? absl::StrCat("broadcast from rank ", header.root)
                                : absl::StrCat("push_pull (", OpName(header.reduction), ")");
-  return absl::StrCat(what, " of ", DtypeName(header.dtype), ", part ", header.part, " of ", header.parts, " with ",
-                      header.elements, " elements");
+  if (header.shape == 0) {
+    return absl::StrCat(what, " of ", DtypeName(header.dtype), ", part ", header.part, " of ", header.parts, " with ",
+                        header.elements, " elements");
+  }
+  std::vector<int64_t> extents(shape.size() / sizeof(int64_t));
+  if (!extents.empty()) std::memcpy(extents.data(), shape.data(), extents.size() * sizeof(int64_t));
+  return absl::StrCat(what, " of ", DtypeName(header.dtype), ", ", DescribeShape(extents));
 }
 
 bool SameRequest(const wire::DataHeader& a, const wire::DataHeader& b) {

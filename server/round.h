@@ -69,9 +69,9 @@ struct Contribution {
 
 class Round {
  public:
-  // Begins a round as `header`, the first PUSH of it, describes it. `groups` must stay until End.
+  // Begins a round as `header`, the first PUSH of it, describes it. `groups` must stay until End; `shape` is as in Push.
   void Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header,
-             std::span<const uint32_t> groups, uint32_t workers);
+             std::span<const uint32_t> groups, uint32_t workers, std::span<const std::byte> shape = {});
   // Forgets everything; blocks are given back.
   void End();
 
@@ -83,6 +83,8 @@ class Round {
   Part* part() const { return part_; }
   // Of the first PUSH, with what is the sender's own taken out: the description of the round.
   const wire::DataHeader& header() const { return header_; }
+  // "push_pull (sum) of float32, 2x4", for errors.
+  std::string DescribeAsked() const;
   uint64_t number() const { return header_.round; }
   uint64_t bytes() const { return bytes_; }
   bool broadcast() const { return header_.operation == wire::Operation::kBroadcast; }
@@ -125,6 +127,8 @@ class Round {
   ServedSession* session_ = nullptr;
   Part* part_ = nullptr;
   wire::DataHeader header_{};
+  uint32_t told_shape_ = 0;         // as in the header of the first PUSH
+  std::vector<std::byte> extents_;  // likewise
   uint64_t bytes_ = 0;
   std::vector<Contribution> contributions_;
   uint32_t counts_[8] = {};
@@ -139,8 +143,8 @@ class Round {
   Time deadline_ = kNever;
 };
 
-// "float32 sum of 10 elements (part 0 of 3)": what a PUSH asks, for errors.
-std::string DescribeRequest(const wire::DataHeader& header);
+// "push_pull (sum) of float32, 2x4": what a PUSH asks, for errors; without a shape, its part and elements.
+std::string DescribeRequest(const wire::DataHeader& header, std::span<const std::byte> shape);
 // Do two PUSHes of one round ask the same?
 bool SameRequest(const wire::DataHeader& a, const wire::DataHeader& b);
 

@@ -27,6 +27,7 @@
 #include "core/landing_table.h"
 #include "core/log.h"
 #include "core/message.h"
+#include "core/push_head.h"
 #include "core/region.h"
 #include "core/wire.h"
 #include "transport_plugins/sim/fabric.h"
@@ -132,14 +133,15 @@ class FakeServer : private EndpointHandler {
       return;
     }
     ASSERT_EQ(type, wire::RecordType::kPush);
-    wire::DataHeader header;
-    ASSERT_TRUE(ReadStruct(body, &header));
+    Push push;
+    ASSERT_TRUE(ReadPush(body, &push));
+    const wire::DataHeader& header = push.header;
     seen.emplace_back(type, header.part);
     switch (header.way) {
       case wire::PayloadWay::kNone:
         return Contribute(header, {});
       case wire::PayloadWay::kInline:
-        return Contribute(header, body.subspan(sizeof header, header.payload_bytes));
+        return Contribute(header, push.payload.first(header.payload_bytes));
       case wire::PayloadWay::kLanded: {
         ASSERT_TRUE(landing_.Expects(header.immediate));
         pending_[header.immediate] = header;

@@ -328,7 +328,7 @@ void Mismatches() {
   };
   Expect(PushPull(session, Declare(session, "shape", BPS_FLOAT32, odd ? 20000 : 10000), values.data(), values.data(),
                   BPS_SUM),
-         BPS_FAILED_PRECONDITION, {"\"shape\"", "rank 0", "rank 1"});
+         BPS_FAILED_PRECONDITION, {"\"shape\"", "rank 0", "rank 1", "float32, 10000", "float32, 20000"});
   good("after shapes");
   Expect(PushPull(session, Declare(session, "dtype", odd ? BPS_FLOAT32 : BPS_INT32, 10), values.data(), values.data(),
                   BPS_SUM),

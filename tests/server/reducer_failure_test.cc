@@ -78,6 +78,11 @@ TEST_P(ReducerFailureTest, MismatchIsToldToEverybodyAndTheNextRoundIsFine) {
        {"broadcast from rank 1", "push_pull"},
        [](Ask* ask) { ask->operation = wire::Operation::kBroadcast, ask->root = 1, ask->fingerprint += 1; }},
       {"parts", {"part 0 of 1", "part 0 of 5"}, [](Ask* ask) { ask->parts = 5; }},
+      {"told shape",
+       {"float32, part 0 of 1 with 2000 elements", "float32, 2x4"},
+       [](Ask* ask) {
+         ask->key += 1, ask->shape = {2, 4};
+       }},
   };
   uint64_t round = 1;
   for (const Case& one : cases) {
@@ -98,6 +103,40 @@ TEST_P(ReducerFailureTest, MismatchIsToldToEverybodyAndTheNextRoundIsFine) {
     ExpectError(session, 2, together.ask, BPS_FAILED_PRECONDITION, words);
     ++round;
     ExpectUsable(session, round++);
+  }
+}
+
+TEST_P(ReducerFailureTest, AMismatchTellsBothShapes) {
+  ReductionSession* session = world.Open(3);
+  ASSERT_NE(session, nullptr);
+  using Shape = std::vector<int64_t>;
+  const std::vector<std::tuple<Shape, Shape, const char*, const char*>> cases = {
+      {{40, 50}, {50, 40}, "push_pull (sum) of float32, 40x50", "push_pull (sum) of float32, 50x40"},
+      {{400000}, {400001}, "float32, 400000", "float32, 400001"},
+      {{}, {1, 1}, "float32, scalar", "float32, 1x1"},
+      {Shape(64, 1), {2000}, "float32, 1x1x1x1x1x1x1", "float32, 2000"},
+  };
+  uint64_t round = 1;
+  for (const auto& [shape, other_shape, here, there] : cases) {
+    for (const bool in_record : {false, true}) {
+      Ask description = Large(round);
+      description.in_record = in_record;
+      if (in_record) description.elements = 100;
+      description.shape = shape;
+      const Together together(description, 3, {}, round);
+      Ask other = together.of(1);
+      other.shape = other_shape;
+      other.key += 1;
+      session->worker(0).Push(together.of(0));
+      session->worker(1).Push(other);
+      session->worker(2).Push(together.of(2));
+      for (uint32_t rank : {0u, 2u}) {
+        ExpectError(session, rank, together.ask, BPS_FAILED_PRECONDITION, {here, there, "rank 1"});
+      }
+      ExpectError(session, 1, other, BPS_FAILED_PRECONDITION, {here, there, "rank 1"});
+      ++round;
+      ExpectUsable(session, round++);
+    }
   }
 }
 

@@ -101,7 +101,7 @@ TEST(RoundTest, RequestsAreComparedAndTold) {
   other.timeout_ms = 9;
   other.memory = {};
   EXPECT_TRUE(SameRequest(header, other));
-  EXPECT_EQ(DescribeRequest(header), "push_pull (sum) of float32, part 1 of 3 with 10 elements");
+  EXPECT_EQ(DescribeRequest(header, {}), "push_pull (sum) of float32, part 1 of 3 with 10 elements");
   for (auto change : {+[](wire::DataHeader* h) { ++h->key; }, +[](wire::DataHeader* h) { ++h->fingerprint; },
                       +[](wire::DataHeader* h) { ++h->offset; }, +[](wire::DataHeader* h) { ++h->elements; },
                       +[](wire::DataHeader* h) { ++h->parts; }, +[](wire::DataHeader* h) { ++h->dtype; },

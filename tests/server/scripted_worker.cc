@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/message.h"
+#include "core/push_head.h"
 #include "gtest/gtest.h"
 
 namespace byteps {
@@ -91,6 +92,13 @@ wire::DataHeader ScriptedWorker::HeaderOf(const Ask& ask) const {
   return header;
 }
 
+Bytes ScriptedWorker::HeadOf(const Ask& ask, const wire::DataHeader& header) {
+  const std::span<const std::byte> fixed = BytesOf(header);
+  if (!ask.shape.has_value()) return {fixed.begin(), fixed.end()};
+  const PushHead head(header, *ask.shape, SIZE_MAX);
+  return {head.bytes().begin(), head.bytes().end()};
+}
+
 void ScriptedWorker::Push(const Ask& ask) {
   all_.push_back(std::make_unique<Pushed>());
   Pushed* pushed = all_.back().get();
@@ -123,9 +131,9 @@ bool ScriptedWorker::TryPush(Pushed* pushed) {
       return false;
     }
     header.immediate = slot.immediate;
-    endpoint_->Send(server_, wire::RecordType::kPush, BytesOf(header));
+    endpoint_->Send(server_, wire::RecordType::kPush, HeadOf(ask, header));
   } else {
-    endpoint_->Send(server_, wire::RecordType::kPush, BytesOf(header), ask.input);
+    endpoint_->Send(server_, wire::RecordType::kPush, HeadOf(ask, header), ask.input);
   }
   return true;
 }

@@ -48,6 +48,7 @@ struct Ask {
   bool in_record = false;  // the payload goes inline; else into a slot
   ResultPlace place = ResultPlace::kDirect;
   uint32_t timeout_ms = 0;
+  std::optional<std::vector<int64_t>> shape;  // as it is told
 };
 
 struct Answer {
@@ -92,6 +93,8 @@ class ScriptedWorker : private EndpointHandler {
   void SendRaw(wire::RecordType type, std::span<const std::byte> body, std::span<const std::byte> payload = {});
   // The header Push would send.
   wire::DataHeader HeaderOf(const Ask& ask) const;
+  // Header and shape.
+  static Bytes HeadOf(const Ask& ask, const wire::DataHeader& header);
   Endpoint& endpoint() { return *endpoint_; }
   PeerId server() const { return server_; }
 

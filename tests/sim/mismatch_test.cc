@@ -48,7 +48,8 @@ void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
 }
 
 // All ranks ask the same, but the last asks what `twist` makes of it.
-void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(Ask*)>& twist) {
+void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(Ask*)>& twist,
+                    const std::vector<std::string>& words) {
   ForEachSeed(seeds, [&](uint64_t seed) {
     JobOptions options;
     options.seed = seed;
@@ -71,7 +72,8 @@ void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(As
       EXPECT_EQ(call->outcome().code(), absl::StatusCode::kFailedPrecondition) << call->outcome();
       const std::string text(call->outcome().message());
       EXPECT_THAT(text, HasSubstr("weights"));
-      EXPECT_THAT(text, HasSubstr("rank"));
+      EXPECT_THAT(text, HasSubstr("rank " + std::to_string(odd) + " (worker"));
+      for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
     }
     for (uint32_t w = 0; w < 3; ++w) EXPECT_TRUE(job.worker(w).failure().ok()) << job.worker(w).failure();
     ExpectGoesOn(&job, "weights");
@@ -80,30 +82,42 @@ void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(As
 }
 
 TEST(Mismatch, OfShapesIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) {
-    ask->shape = {100, 50};
-    ask->input.resize(5000 * 4);
-  });
+  ExpectMismatch(60, 10'000,
+                 [](Ask* ask) {
+                   ask->shape = {100, 50};
+                   ask->input.resize(5000 * 4);
+                 },
+                 {"float32, 10000", "float32, 100x50"});
 }
 
 TEST(Mismatch, OfShapesWithEqualSizesIsAnErrorOnEveryRank) {
-  ExpectMismatch(40, 10'000, [](Ask* ask) { ask->shape = {100, 100}; });
+  ExpectMismatch(40, 10'000, [](Ask* ask) { ask->shape = {100, 100}; }, {"float32, 10000", "float32, 100x100"});
+}
+
+TEST(Mismatch, OfOneElementAmongMany) {
+  ExpectMismatch(20, 400'000,
+                 [](Ask* ask) {
+                   ask->shape = {400'001};
+                   ask->input.resize(400'001 * 4);
+                 },
+                 {"float32, 400000", "float32, 400001"});
 }
 
 TEST(Mismatch, OfDataTypesIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->dtype = BPS_INT32; });
+  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10000", "of int32, 10000"});
 }
 
 TEST(Mismatch, OfReductionsIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->reduction = BPS_MAX; });
+  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Mismatch, OfSmallTensorsIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10, [](Ask* ask) { ask->reduction = BPS_MAX; });
+  ExpectMismatch(60, 10, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Mismatch, OfPushPullAndBroadcastIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; });
+  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
+                 {"broadcast from rank", "push_pull (sum) of"});
 }
 
 TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
