@@ -132,7 +132,9 @@ def _mismatches() -> None:
         assert bps.push_pull(torch.ones(3), average=False, name=name)[0] == 2
 
     expect(lambda: bps.push_pull(torch.ones(3 + rank), name="shape"), "shape")
-    expect(lambda: bps.push_pull(torch.ones(3 * (1 + rank)).reshape(-1, 3), name="dimensions"), "dimensions", "1x3", "2x3")
+    expect(
+        lambda: bps.push_pull(torch.ones(3 * (1 + rank)).reshape(-1, 3), name="dimensions"), "dimensions", "1x3", "2x3"
+    )
     expect(lambda: bps.push_pull(torch.ones(3).to([torch.float32, torch.float64][rank]), name="dtype"), "dtype")
     expect(lambda: bps.push_pull(torch.ones(3), op=[bps.Sum, bps.Min][rank], name="operation"), "operation")
     expect(lambda: bps.broadcast(torch.ones(3), root_rank=rank, name="root"), "root")
