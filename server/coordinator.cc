@@ -79,6 +79,7 @@ struct Coordinator::Session {
   SessionState state = SessionState::kGathering;
   std::vector<Member*> workers;           // gathering: by arrival; active: by rank, nullptr: has left
   std::map<HostPlace, std::string> gone;  // gathering: who was here before, and why no more
+  std::string refused;                    // gathering: the last one who wanted a place that is taken
   std::vector<std::string> names;         // active: of each rank, for errors
   std::unique_ptr<TensorDirectory> tensors;
   std::unique_ptr<BarrierBook> barriers;
@@ -215,17 +216,15 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
   ActivateIfComplete();
 }
 
-// What concerns everybody who waits fails all gathering sessions, so that nobody waits in vain. Sessions that run are
-// not disturbed by a newcomer, whoever he is.
+// What concerns everybody who waits fails all gathering sessions, so that nobody waits in vain. Who wants what somebody
+// else has is refused alone, and sessions that run are not disturbed by a newcomer, whoever he is.
 absl::Status Coordinator::AddServer(Connection* connection, const control::Hello& hello) {
+  for (const Member* server : servers_) {
+    if (absl::Status taken = CheckPlace(hello, server->hello); !taken.ok()) return taken;
+  }
   absl::Status status = CheckExpected(hello);
   for (const Member* server : servers_) {
     if (status.ok()) status = CheckAgreement(hello, server->hello);
-    const bool taken = hello.preferred_rank() >= 0 && server->hello.preferred_rank() == hello.preferred_rank();
-    if (status.ok() && taken) {
-      status = absl::AlreadyExistsError("two servers want DMLC_RANK=" + std::to_string(hello.preferred_rank()) + ": " +
-                                        DescribeHello(hello) + ", and before it " + DescribeHello(server->hello));
-    }
   }
   for (const auto& [id, session] : sessions_) {
     if (!status.ok() || session->state != SessionState::kGathering) continue;
@@ -236,8 +235,8 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
   if (status.ok() && servers_.size() >= static_cast<size_t>(hello.num_servers())) {
     std::string there;
     for (const Member* server : servers_) there += (there.empty() ? "" : ", ") + DescribeHello(server->hello);
-    status = absl::AlreadyExistsError(DescribeHello(hello) + " is one server too many: DMLC_NUM_SERVER=" +
-                                      std::to_string(hello.num_servers()) + ", and there are " + there);
+    return absl::AlreadyExistsError(DescribeHello(hello) + " is one server too many: DMLC_NUM_SERVER=" +
+                                    std::to_string(hello.num_servers()) + ", and there are " + there);
   }
   if (!status.ok()) {
     FailGathering(status);
@@ -263,13 +262,15 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   Session* session = Gathering(hello.session());
   if (session != nullptr) {
     for (const Member* worker : session->workers) {
-      if (status.ok()) status = CheckAgreement(hello, worker->hello);
-      if (status.ok() && PlaceOf(worker->hello) == PlaceOf(hello)) {
-        status = absl::AlreadyExistsError(
-            "two workers want one place (DMLC_WORKER_ID=" + std::to_string(hello.host_index()) +
-            ", BYTEPS_LOCAL_RANK=" + std::to_string(hello.local_rank()) + "): " + DescribeHello(hello) +
-            ", and before it " + DescribeHello(worker->hello));
+      if (absl::Status taken = CheckPlace(hello, worker->hello); !taken.ok()) {
+        // Likewise. But if nobody else comes, those who wait shall know of it.
+        session->refused = Message(taken);
+        announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));
+        return taken;
       }
+    }
+    for (const Member* worker : session->workers) {
+      if (status.ok()) status = CheckAgreement(hello, worker->hello);
     }
   }
   if (status.ok() && !servers_.empty()) status = CheckAgreement(hello, servers_.front()->hello);
@@ -439,6 +440,7 @@ absl::Status Coordinator::Activate(Session* session) {
 
   session->state = SessionState::kActive;
   session->gone.clear();
+  session->refused.clear();
   session->tensors = std::make_unique<TensorDirectory>(std::move(placement));
   session->barriers = std::make_unique<BarrierBook>(static_cast<uint32_t>(session->workers.size()),
                                                     [session](uint32_t rank) { return session->names[rank]; });
@@ -735,6 +737,7 @@ std::vector<std::string> Coordinator::Missing(const Session* session) const {
     for (const auto& [place, why] : session->gone) {
       if (missing.size() <= 2 * kMaxMissing) missing.push_back("(" + why + ")");
     }
+    if (!missing.empty() && !session->refused.empty()) missing.push_back("(refused: " + session->refused + ")");
   }
   const int32_t expected = ExpectedServers();
   const auto present = static_cast<int32_t>(servers_.size());

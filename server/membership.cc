@@ -145,6 +145,26 @@ absl::Status CheckHello(const control::Hello& hello) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPlace(const control::Hello& newcomer, const control::Hello& present) {
+  const auto taken = [&](const std::string& place, const std::string& rest) {
+    return absl::AlreadyExistsError(DescribeHello(newcomer) + " wants a place that is taken: " + place + " is " +
+                                    DescribeHello(present) + rest);
+  };
+  const bool same_rank = newcomer.preferred_rank() >= 0 && newcomer.preferred_rank() == present.preferred_rank();
+  if (newcomer.role() != control::WORKER) {
+    if (!same_rank) return absl::OkStatus();
+    return taken("DMLC_RANK=" + std::to_string(newcomer.preferred_rank()),
+                 "; give each server its own, or none of them one");
+  }
+  if (PlaceOf(newcomer) == PlaceOf(present)) {
+    return taken("DMLC_WORKER_ID=" + std::to_string(newcomer.host_index()) +
+                     ", BYTEPS_LOCAL_RANK=" + std::to_string(newcomer.local_rank()),
+                 "; give each host its own DMLC_WORKER_ID, and each worker of a host its own BYTEPS_LOCAL_RANK");
+  }
+  if (!same_rank) return absl::OkStatus();
+  return taken("BYTEPS_GLOBAL_RANK=" + std::to_string(newcomer.preferred_rank()), "; give each worker its own");
+}
+
 absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello& present) {
   if (newcomer.num_servers() != present.num_servers()) {
     return Differs("DMLC_NUM_SERVER", std::to_string(newcomer.num_servers()), newcomer,

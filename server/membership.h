@@ -1,6 +1,7 @@
 // membership.h - the rules of who may be together in a session, as functions over Hellos.
 //
 //     absl::Status sane = CheckHello(hello);                     // by itself
+//     absl::Status taken = CheckPlace(newcomer, present);        // with each of its role
 //     absl::Status agree = CheckAgreement(newcomer, present);    // with each who is there; names both sides
 //     std::vector<std::string> missing = MissingWorkers(hellos);
 //     absl::StatusOr<std::vector<size_t>> order = RankOrder(hellos);      // when nobody is missing
@@ -41,6 +42,9 @@ std::string DescribeWhere(const control::Host& host, int64_t pid);
 
 // What is wrong with a Hello whoever else is there: INVALID_ARGUMENT.
 absl::Status CheckHello(const control::Hello& hello);
+
+// Do these two, of one role, want the same place? ALREADY_EXISTS names the place, the variable, and who has it.
+absl::Status CheckPlace(const control::Hello& newcomer, const control::Hello& present);
 
 // Do these two (in whatever roles) agree about what all must agree about? FAILED_PRECONDITION names both sides and the
 // variable.

@@ -149,6 +149,24 @@ def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
     coordinator.wait()
 
 
+def test_a_place_that_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
+    """Two workers of one place: one of them gets an error of its own, the other waits for the right one, and works."""
+    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="60")
+    services = [job.coordinator(), job.server()]
+    rivals = [job.plain(0, "2", "10") for _ in range(2)]
+    wait_until(
+        lambda: any(rival.process.poll() is not None for rival in rivals),
+        lambda: "both wait: " + "".join(rival.stderr for rival in rivals),
+    )
+    refused, first = sorted(rivals, key=lambda rival: rival.process.poll() is None)
+    assert refused.wait() == 3
+    assert "error 6: " in refused.stderr and "wants a place that is taken: DMLC_WORKER_ID=0" in refused.stderr
+    assert f"pid {refused.process.pid}" in refused.stderr and f"pid {first.process.pid}" in refused.stderr
+    right = job.plain(1, "2", "10")
+    for launch in (first, right, *services):
+        assert launch.wait() == 0, launch.stderr
+
+
 def test_the_coordinators_port_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
     job = Job(spawn, real, hosts=2)
     with socket.create_server(("127.0.0.1", job.port)):

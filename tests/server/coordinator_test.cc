@@ -214,8 +214,9 @@ TEST(CoordinatorTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
          h->set_host_index(0);
          h->set_pid(99);
        }),
-       {"DMLC_WORKER_ID=0", "pid 99", "pid 1000"},
-       absl::StatusCode::kAlreadyExists},
+       {"taken", "DMLC_WORKER_ID=0, BYTEPS_LOCAL_RANK=0 is worker host 0", "pid 99", "pid 1000"},
+       absl::StatusCode::kAlreadyExists,
+       false},
       {"local size",
        worker([](auto* h) {
          h->set_host_index(0);
@@ -324,11 +325,53 @@ TEST(CoordinatorTest, OneServerTooManyIsRefused) {
   EXPECT_EQ(second.failure.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_TRUE(Says(second.failure_text(), {"DMLC_NUM_SERVER=1", "serverhost"}));
 
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  EXPECT_EQ(worker.client().state(), ControlState::kActive) << worker.failure;
+
   ControlJob two;
+  ControlMember& waiting = two.AddWorker({.servers = 2});
   two.AddServer({.servers = 2, .preferred_rank = 0});
   ControlMember& same = two.AddServer({.servers = 2, .preferred_rank = 0});
   two.Settle();
-  EXPECT_TRUE(Says(same.failure_text(), {"DMLC_RANK=0"}));
+  EXPECT_EQ(same.failure.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(Says(same.failure_text(), {"taken: DMLC_RANK=0 is server 0"}));
+  EXPECT_TRUE(waiting.failure.ok()) << waiting.failure;
+  two.AddServer({.servers = 2, .preferred_rank = 1});
+  two.Settle();
+  EXPECT_EQ(waiting.client().state(), ControlState::kActive) << waiting.failure;
+}
+
+TEST(CoordinatorTest, WhoWantsATakenPlaceIsRefusedAloneAndTheSessionStarts) {
+  for (const bool by_rank : {false, true}) {
+    SCOPED_TRACE(by_rank);
+    ControlJob job;
+    const auto hello = [&](int32_t host, int32_t rank, int64_t pid) {
+      control::Hello made = ControlJob::WorkerHello({.host = host, .hosts = 3});
+      if (by_rank) made.set_preferred_rank(rank);
+      made.set_pid(pid);
+      return made;
+    };
+    ControlMember& first = job.Add(hello(0, 2, 10));
+    job.Settle();
+    ControlMember& second = job.Add(by_rank ? hello(1, 2, 20) : hello(0, 2, 20));
+    job.Settle();
+    EXPECT_EQ(second.failure.code(), absl::StatusCode::kAlreadyExists) << second.failure;
+    EXPECT_TRUE(
+        Says(second.failure_text(), {by_rank ? "BYTEPS_GLOBAL_RANK=2 is" : "DMLC_WORKER_ID=0", "pid 10", "pid 20"}));
+    EXPECT_TRUE(first.failure.ok()) << first.failure;
+    // Who waits hears of it, should nobody else come.
+    job.Advance(kSecond);
+    EXPECT_TRUE(Says(Join(first.waiting), {"all workers of host 1", "refused", "pid 20"}));
+    // And the session starts when the right ones come.
+    ControlMember& third = job.Add(hello(1, 0, 30));
+    ControlMember& fourth = job.Add(hello(2, 1, 40));
+    job.AddServer({});
+    job.Settle();
+    for (ControlMember* worker : {&first, &third, &fourth}) {
+      EXPECT_EQ(worker->client().state(), ControlState::kActive) << worker->failure;
+    }
+  }
 }
 
 TEST(CoordinatorTest, ANewcomerDoesNotDisturbARunningSession) {
@@ -382,8 +425,7 @@ TEST(CoordinatorTest, GlobalRanksOverrideThePlaces) {
   ASSERT_EQ(a.epochs.size(), 1u);
   EXPECT_EQ(a.epochs[0].workers(2).member(), a.welcome.member());
 
-  for (const auto& [rank, words] :
-       std::map<int, std::string>{{-1, "but not at"}, {0, "at both"}, {7, "there are 2 workers"}}) {
+  for (const auto& [rank, words] : std::map<int, std::string>{{-1, "but not at"}, {7, "there are 2 workers"}}) {
     ControlJob wrong;
     ControlMember& one = wrong.AddWorker({.host = 0, .hosts = 2, .global_rank = 0});
     ControlMember& other = wrong.AddWorker({.host = 1, .hosts = 2, .global_rank = rank});
