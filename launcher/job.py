@@ -98,6 +98,8 @@ def plan_job(
         variables.pop(name, None)
     variables["DMLC_NUM_WORKER"] = "1"
     variables["DMLC_NUM_SERVER"] = str(size.servers)
+    # Whose descendants may read each other's memory, where the system asks for it.
+    variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
     if size.alone:
         return _workers(size, command, environment, variables)
 

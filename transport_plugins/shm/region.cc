@@ -1,0 +1,48 @@
+#include "transport_plugins/shm/region.h"
+
+#include <utility>
+
+namespace byteps::shm {
+
+Region* RegionTable::Add(std::byte* base, size_t size, std::optional<SharedMemory> memory) {
+  auto region = std::make_unique<Region>();
+  region->number = next_++;
+  region->base = base;
+  region->size = size;
+  region->memory = std::move(memory);
+  Region* result = region.get();
+  if (result->memory) shared_.emplace(base, result);
+  by_handle_.emplace(result, result->number);
+  regions_.emplace(result->number, std::move(region));
+  return result;
+}
+
+void RegionTable::Remove(Region* region) {
+  const auto found = by_handle_.find(region);
+  if (found == by_handle_.end()) return;
+  if (region->memory) shared_.erase(region->base);
+  regions_.erase(found->second);
+  by_handle_.erase(region);
+}
+
+Region* RegionTable::Find(uint64_t number) const {
+  const auto found = regions_.find(number);
+  return found == regions_.end() ? nullptr : found->second.get();
+}
+
+Region* RegionTable::FindGranted(uint64_t number, uint64_t secret, bps_peer peer) const {
+  Region* region = Find(number);
+  if (region == nullptr) return nullptr;
+  const auto grant = region->grants.find(peer);
+  return grant != region->grants.end() && grant->second.exported && grant->second.secret == secret ? region : nullptr;
+}
+
+Region* RegionTable::FindShared(const void* address, size_t size) const {
+  if (shared_.empty()) return nullptr;
+  auto above = shared_.upper_bound(static_cast<const std::byte*>(address));
+  if (above == shared_.begin()) return nullptr;
+  Region* region = std::prev(above)->second;
+  return region->Contains(address, size) ? region : nullptr;
+}
+
+}  // namespace byteps::shm

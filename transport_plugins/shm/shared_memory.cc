@@ -1,0 +1,72 @@
+#include "transport_plugins/shm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+namespace byteps::shm {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// Transparent huge pages are worth their alignment from here on.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+std::byte* Map(int fd, size_t size) {
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) return nullptr;
+  if (size >= kHugePage) ::madvise(base, size, MADV_HUGEPAGE);  // where shmem has them; else no harm
+  return static_cast<std::byte*>(base);
+}
+
+std::string Why(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+}  // namespace
+
+std::optional<SharedMemory> SharedMemory::Create(const char* name, size_t size, std::string* reason) {
+  // Kernels since 6.3 may insist on the first, older ones do not know it.
+  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
+  if (!fd) fd = UniqueFd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) {
+    *reason = Why("no shared memory (memfd_create)");
+    return std::nullopt;
+  }
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
+    *reason = Why("no shared memory of " + std::to_string(size) + " bytes");
+    return std::nullopt;
+  }
+  std::byte* base = Map(fd.get(), size);
+  if (base == nullptr) {
+    *reason = Why("cannot map " + std::to_string(size) + " bytes of shared memory");
+    return std::nullopt;
+  }
+  return SharedMemory(std::move(fd), base, size);
+}
+
+std::optional<SharedMemory> SharedMemory::Adopt(UniqueFd fd, size_t size, std::string* reason) {
+  struct stat status {};
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (::fstat(fd.get(), &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+      status.st_size < static_cast<off_t>(size)) {
+    *reason = "the descriptor of a peer is no sealed memory of " + std::to_string(size) + " bytes";
+    return std::nullopt;
+  }
+  std::byte* base = Map(fd.get(), size);
+  if (base == nullptr) {
+    *reason = Why("cannot map " + std::to_string(size) + " bytes of a peer's memory");
+    return std::nullopt;
+  }
+  return SharedMemory(UniqueFd(), base, size);
+}
+
+SharedMemory::~SharedMemory() {
+  if (base_ != nullptr) ::munmap(base_, size_);
+}
+
+}  // namespace byteps::shm
