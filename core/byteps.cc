@@ -245,9 +245,16 @@ bps_status* bps_wait(bps_request* request, int64_t timeout_ms) noexcept {
       ended = request->request->WaitUntil(deadline);
     }
     if (ended) return request->request->outcome();
-    return byteps::Retryable(absl::DeadlineExceededError(
-        absl::StrCat("the operation had not ended after ", timeout_ms, " ms (it is ",
-                     byteps::RequestStateName(bps_request_state(request)), "); it goes on")));
+    std::string what;
+    if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {
+      what = session->DescribeWait(*request->request);
+    }
+    if (request->request->ended()) return request->request->outcome();
+    // The session ends it any moment, or has been closed.
+    if (what.empty()) what = absl::StrCat("it is ", byteps::RequestStateName(bps_request_state(request)));
+    // Bindings that wait in slices put their own duration before the colon.
+    return byteps::Retryable(
+        absl::DeadlineExceededError(absl::StrCat("the operation had not ended after ", timeout_ms, " ms: ", what)));
   });
 }
 

@@ -234,15 +234,30 @@ bool Engine::CheckDeadlines(Time now) {
     }
     worked = true;
     const double seconds = static_cast<double>(operation->asked.timeout) / 1e9;
-    std::string text = absl::StrCat("not complete within ", seconds, " s");
-    if (declaring_.contains(operation->asked.tensor)) {
-      absl::StrAppend(&text, ": the coordinator has not answered its declaration");
-    } else if (servers_ != nullptr) {
-      absl::StrAppend(&text, ": no answer from ", servers_->WhoIsMissing(*operation));
-    }
-    Abort(now, operation, absl::DeadlineExceededError(text));
+    Abort(now, operation,
+          absl::DeadlineExceededError(absl::StrCat("not complete within ", seconds, " s: ", Awaited(*operation))));
   }
   return worked;
+}
+
+std::string Engine::Awaited(const Operation& operation) const {
+  if (declaring_.contains(operation.asked.tensor)) return "the coordinator has not answered its declaration";
+  if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
+  if (servers_ == nullptr) return absl::StrCat("it waits in the stage ", stages_[operation.stage]->name());
+  return absl::StrCat("no answer from ", servers_->WhoIsMissing(operation));
+}
+
+std::string Engine::DescribeWait(Time now, const Request* request) const {
+  const auto it = by_request_.find(request);
+  if (it == by_request_.end()) return "";
+  const Operation& operation = *it->second;
+  std::string text = absl::StrCat(DescribeOperation(operation), ", is ",
+                                  RequestStateName(static_cast<int32_t>(request->state())), ": ", Awaited(operation));
+  const Time left = std::max<Time>(operation.deadline - now, 0) / kMillisecond;
+  absl::StrAppend(&text, "; it goes on until its own deadline, in ", left, " ms");
+  // This side cannot know which ranks have not come.
+  if (operation.pushed_any) absl::StrAppend(&text, ", when the servers name the ranks that they miss");
+  return text;
 }
 
 Time Engine::NextTimer() const {

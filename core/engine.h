@@ -101,6 +101,8 @@ class Engine : private StageSink {
 
   const absl::Status& failure() const { return failure_; }
   size_t in_flight() const { return operations_.size(); }
+  // What an operation that has not ended waits for, for people; empty if it has ended.
+  std::string DescribeWait(Time now, const Request* request) const;
   // "servers": the way of every operation, stage by stage.
   std::string DescribeStages() const;
   ServersStage* servers() { return servers_; }
@@ -114,6 +116,7 @@ class Engine : private StageSink {
   void Abort(Time now, Operation* operation, const absl::Status& why);
   void End(Operation* operation, const absl::Status& outcome);
   bool CheckDeadlines(Time now);
+  std::string Awaited(const Operation& operation) const;
   void SetAlarm(Operation* operation, Time at);
 
   const EngineOptions options_;

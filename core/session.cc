@@ -345,6 +345,16 @@ bool Session::Wait(const Request& request, Time deadline, bool small) {
   return request.WaitUntil(deadline);
 }
 
+std::string Session::DescribeWait(const Request& request) {
+  std::string text;
+  if (closed_.load()) return text;
+  driver_.Run([&] {
+    RunCommands(Now());  // it may be on its way to the engine
+    text = engine_->DescribeWait(Now(), &request);
+  });
+  return text;
+}
+
 void Session::Look(const Request& request) {
   // A caller who asks again and again instead of waiting moves things himself.
   if (request.ended() || request.has_callback() || closed_.load() || in_flight_.load() != 1) return;

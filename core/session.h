@@ -79,6 +79,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   absl::Status Cancel(std::shared_ptr<Request> request);
   // Blocks until the request has ended or `deadline`; true if it has ended. `small`: worth driving the engine for.
   bool Wait(const Request& request, Time deadline, bool small);
+  // What an operation waits for, for people; empty if it has ended.
+  std::string DescribeWait(const Request& request);
   // One look, without blocking.
   void Look(const Request& request);
   absl::Status Barrier(const std::string& name, Time timeout);

@@ -395,6 +395,16 @@ void Patience() {
   bps_tensor* given_up = Declare(session, "given.up", BPS_FLOAT32, 300000);
   if (info.rank == 0) {
     request = Start(session, given_up, values.data(), other.data(), BPS_SUM);
+    // A wait that is shorter than the operation says what it waits for. (At first it may not be that far.)
+    Error impatient;
+    do {
+      impatient = Take(bps_wait(request, 20));
+      CHECK(impatient.code == BPS_DEADLINE_EXCEEDED && impatient.retryable);
+    } while (!Has(impatient, "is pushed") && Has(impatient, "had not ended after 20 ms: "));
+    for (const char* word : {"had not ended after 20 ms: ", "push_pull (sum) of \"given.up\" (float32, 300000)",
+                             "active", "no answer from server ", "is pushed", "it goes on", "name the ranks"}) {
+      if (!Has(impatient, word)) Die(std::string(word) + " is not in: " + impatient.message);
+    }
     Ok(bps_cancel(request), "bps_cancel");
     Expect(Wait(request), BPS_CANCELLED, {});
   }

@@ -53,13 +53,15 @@ void Request::Wait(const std::optional<double>& timeout) const {
       Check(library(), status);
       return;
     }
+    const std::string text = library().bps_status_message(status);
     library().bps_status_free(status);
-    // The library knows the last slice alone, and would tell its length instead of the caller's.
     if (expired) {
-      throw StatusError(
-          BPS_DEADLINE_EXCEEDED,
-          "the operation had not ended after " + std::to_string(timeout_ms) + " ms (it is " + State() + "); it goes on",
-          /*retryable=*/true);
+      // The library knows the last slice alone, and has told its length instead of the caller's.
+      const size_t colon = text.find(": ");
+      throw StatusError(BPS_DEADLINE_EXCEEDED,
+                        "the operation had not ended after " + std::to_string(timeout_ms) +
+                            " ms: " + (colon == std::string::npos ? text : text.substr(colon + 2)),
+                        /*retryable=*/true);
     }
     CheckSignals();
   }
