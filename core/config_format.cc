@@ -36,6 +36,7 @@ std::string Values(const Knob& knob) {
   switch (knob.type) {
     case KnobType::kInt:
     case KnobType::kBytes:
+    case KnobType::kCount:
     case KnobType::kDuration: {
       std::string text = KnobTypeName(knob.type);
       if (knob.max != INT64_MAX) return text + ", " + std::to_string(knob.min) + " to " + std::to_string(knob.max);

@@ -8,6 +8,8 @@ const char* KnobTypeName(KnobType type) {
       return "number";
     case KnobType::kBytes:
       return "bytes";
+    case KnobType::kCount:
+      return "number or bytes";
     case KnobType::kDuration:
       return "duration";
     case KnobType::kBool:

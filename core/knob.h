@@ -11,6 +11,7 @@ namespace byteps {
 enum class KnobType {
   kInt,       // a whole number, decimal
   kBytes,     // a whole number, optionally with a unit: K, M, G, T (or KiB, ...), powers of 1024
+  kCount,     // a whole number of the knob's unit, or with B, K, M, G, T a number of bytes instead
   kDuration,  // a number of the knob's unit, or with a unit of its own: us, ms, s, m, h
   kBool,      // 0 or 1, also false/true, no/yes, off/on
   kEnum,      // one of `choices`, in any case

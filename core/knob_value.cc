@@ -79,7 +79,7 @@ std::optional<int64_t> ParseNumber(const Knob& knob, std::string_view text) {
   int64_t scale = 1;  // of min and max
   if (knob.type == KnobType::kInt) {
     if (!rest.empty()) return std::nullopt;
-  } else if (knob.type == KnobType::kBytes) {
+  } else if (knob.type == KnobType::kBytes || knob.type == KnobType::kCount) {
     const std::optional<int64_t> unit = ByteUnit(rest);
     if (!unit.has_value()) return std::nullopt;
     number = Times(*number, *unit);
@@ -165,6 +165,8 @@ std::string KnobAccepts(const Knob& knob) {
       return "a whole number, " + Range(knob);
     case KnobType::kBytes:
       return "a whole number of bytes, " + Range(knob) + ", optionally with K, M, G or T (powers of 1024)";
+    case KnobType::kCount:
+      return "a whole number of " + unit + ", " + Range(knob) + ", or of bytes with B, K, M, G or T (powers of 1024)";
     case KnobType::kDuration:
       return "a whole number of " + unit + ", " + Range(knob) + ", or one with its own unit: us, ms, s, m, h";
     case KnobType::kBool:

@@ -17,7 +17,7 @@
 namespace byteps {
 
 struct KnobValue {
-  // Numbers and bytes as they are; durations in nanoseconds; booleans 0 or 1; enumerations: index of the choice.
+  // Numbers and bytes as they are (kCount: of either; only the text says which); durations in nanoseconds; booleans 0 or 1; enumerations: index of the choice.
   int64_t number = 0;
   // Canonical text: choices as the table spells them, booleans 0 or 1, everything else without surrounding blanks.
   std::string text;

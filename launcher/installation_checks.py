@@ -14,7 +14,7 @@ from .failure import LaunchError
 from .finding import Finding, fail, note, ok
 
 _DEFAULT_TRANSPORT = "tcp"
-_DEFAULT_SCHEDULER = "fifo"
+_DEFAULT_SCHEDULER = "credit"
 # Transports that register memory with a network card, which locks it.
 _LOCKING = ("verbs", "efa")
 _ENOUGH_LOCKED = 1 << 30

@@ -86,7 +86,7 @@ def real_byteps() -> dict[str, str] | None:
     else:
         built = _CHECKOUT / "bazel-bin"
         library, server = built / "core" / "libbyteps.so", built / "server" / "byteps_server"
-        plugins = [built / "transport_plugins" / "libfabric", built / "scheduler_plugins" / "fifo"]
+        plugins = [built / "transport_plugins" / "libfabric", built / "scheduler_plugins" / "credit"]
     if not library.exists() or not server.exists():
         return None
     found = {"BYTEPS_LIBRARY": str(library), "BYTEPS_SERVER_BINARY": str(server)}

@@ -41,7 +41,7 @@ def check(start: Start, service: Service, build: Callable[..., pathlib.Path]) ->
     """Runs `bpslaunch --check` where everything is in order, but for the variables given."""
     library = build("lib/libbyteps.so")
     build("lib/byteps/plugins/libbyteps_transport_tcp.so")
-    build("lib/byteps/plugins/libbyteps_scheduler_fifo.so")
+    build("lib/byteps/plugins/libbyteps_scheduler_credit.so")
     good = {"BYTEPS_LIBRARY": str(library), "BYTEPS_SERVER_BINARY": service(SERVER)}
 
     def run(*words: str, **variables: str) -> Launch:

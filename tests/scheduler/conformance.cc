@@ -1,10 +1,13 @@
 #include "tests/scheduler/conformance.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/plugin_host.h"
@@ -35,12 +38,21 @@ std::vector<bps_budget> Everything(uint32_t peers) {
   return budgets;
 }
 
+// What the user has asked for: BYTEPS_SCHEDULING_CREDIT, or nothing. Who knows no credit takes no notice.
+struct CreditConfig : PluginConfig {
+  explicit CreditConfig(const char* with_credit) : credit(with_credit) {}
+  const char* PluginValue(std::string_view name) const override {
+    return name == "BYTEPS_SCHEDULING_CREDIT" ? credit : nullptr;
+  }
+  const char* credit;
+};
+
 // A scheduler in the hands of a host that plays by the rules. core/scheduler.h checks each answer; what it reports
 // fails the test.
 class Host {
  public:
-  Host(const bps_scheduler_plugin& plugin, uint32_t peers) {
-    absl::StatusOr<Scheduler> made = Scheduler::Create(plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
+  Host(const bps_scheduler_plugin& plugin, uint32_t peers, const char* credit = nullptr) : config(credit) {
+    absl::StatusOr<Scheduler> made = Scheduler::Create(plugin, BPS_DIRECTION_PUSH, &config, nullptr);
     if (!made.ok()) {
       ADD_FAILURE() << made.status();
       return;
@@ -69,6 +81,7 @@ class Host {
     return ids;
   }
 
+  CreditConfig config;
   std::optional<Scheduler> scheduler;
 };
 
@@ -228,15 +241,68 @@ TEST_P(SchedulerConformance, NothingStarves) {
   FAIL() << "task 0 was passed over 64 times";
 }
 
+// Numbers at their limits order tasks and break nothing.
+TEST_P(SchedulerConformance, PrioritiesAndOrdersAtTheirLimits) {
+  Host host(Plugin(), 2);
+  std::set<uint64_t> all;
+  uint64_t id = 0;
+  for (int64_t priority : {INT64_MAX, INT64_MIN, int64_t{0}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
+    for (uint64_t order : {UINT64_MAX, uint64_t{0}}) {
+      for (uint32_t part : {UINT32_MAX, 0u}) {
+        bps_task task = MakeTask(UINT64_MAX - id, static_cast<uint32_t>(id % 2), 1 + id % 7, priority);
+        task.order = order;
+        task.part = part;
+        host.scheduler->Enqueue(0, task);
+        all.insert(task.id);
+        ++id;
+      }
+    }
+  }
+  const std::vector<uint64_t> went = host.Drain(0, Everything(2));
+  EXPECT_EQ(std::set<uint64_t>(went.begin(), went.end()), all);
+  EXPECT_EQ(went.size(), all.size());
+}
+
+// A stream of tasks that are more urgent in every respect never ends; the one goes all the same, within a minute.
+TEST_P(SchedulerConformance, UrgentOnesDelayOthersButNotForEver) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    Host host(Plugin(), 2);
+    bps_task patient = MakeTask(1, 0, 50000, INT64_MIN);
+    patient.order = UINT64_MAX;
+    host.scheduler->Enqueue(0, patient);
+    uint64_t id = 2;
+    Time now = 0;
+    bool went = false;
+    for (int i = 0; i < 16; ++i) host.scheduler->Enqueue(0, MakeTask(id++, random() % 2, random() % 100000, 1));
+    while (!went && now < 60 * kSecond) {
+      now += 1 + random() % (50 * kMillisecond);
+      const std::optional<uint64_t> next = host.Next(now, Everything(2));
+      ASSERT_TRUE(next.has_value());
+      went = *next == patient.id;
+      host.scheduler->Sent(now, *next);
+      host.scheduler->Complete(now, *next, BPS_OK);
+      host.scheduler->Enqueue(now, MakeTask(id++, random() % 2, random() % 100000, 1));
+    }
+    ASSERT_TRUE(went) << "task 1 was passed over for " << now / kSecond << " s";
+  }
+}
+
 // A random life: every task that is not withdrawn goes exactly once, within its budget and its time (core/scheduler.h
-// checks), and nothing is held back when nothing is in flight and everything fits.
+// checks), nothing is held back when nothing is in flight and everything fits, and the bytes in flight stay within the
+// credit that was asked for (one task may be larger than all of it).
 TEST_P(SchedulerConformance, RandomHistories) {
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
     const uint32_t peers = 1 + below(4);
-    Host host(Plugin(), peers);
+    constexpr const char* kCredits[] = {nullptr, "0", "1", "3", "150000B", "64k", "1MiB"};
+    const char* const credit = kCredits[below(std::size(kCredits))];
+    SCOPED_TRACE(std::string("credit ") + (credit == nullptr ? "unset" : credit));
+    constexpr int64_t kPriorities[] = {INT64_MIN, -1, 0, 0, 0, 1, INT64_MAX};
+    Host host(Plugin(), peers, credit);
     std::map<uint64_t, bps_task> queued;
     std::vector<uint64_t> started, sent;  // in flight; sent but not complete
     std::set<uint64_t> gone;
@@ -251,6 +317,10 @@ TEST_P(SchedulerConformance, RandomHistories) {
     const auto start = [&](const std::vector<bps_budget>& budgets) {
       const std::optional<uint64_t> id = host.Next(now, budgets);
       if (!id.has_value()) return false;
+      const bps_scheduler_stats stats = host.scheduler->Stats();
+      if (credit != nullptr && stats.credit_bytes != 0 && stats.in_flight_tasks > 1) {
+        EXPECT_LE(stats.in_flight_bytes, stats.credit_bytes);
+      }
       EXPECT_EQ(queued.erase(*id), 1u);
       EXPECT_TRUE(gone.insert(*id).second) << "task " << *id << " went twice";
       started.push_back(*id);
@@ -264,7 +334,8 @@ TEST_P(SchedulerConformance, RandomHistories) {
           const uint64_t id = next_id + below(3);  // ids need not be dense
           next_id = id + 1;
           const Time earliest = below(4) == 0 ? now + below(100) : 0;
-          const bps_task task = MakeTask(id, below(peers), below(5) == 0 ? 0 : below(100000), below(3), earliest);
+          const bps_task task = MakeTask(id, below(peers), below(5) == 0 ? 0 : below(100000),
+                                         kPriorities[below(std::size(kPriorities))], earliest);
           host.scheduler->Enqueue(now, task);
           queued[id] = task;
           ++enqueued;
@@ -277,7 +348,11 @@ TEST_P(SchedulerConformance, RandomHistories) {
             if (below(3) != 0) budgets.push_back({peer, below(3), below(150000)});
           }
           std::shuffle(budgets.begin(), budgets.end(), random);
-          start(budgets);
+          const bool all = below(4) == 0;
+          if (start(all ? Everything(peers) : budgets) || !all || !started.empty()) break;
+          for (const auto& [id, task] : queued) {
+            EXPECT_GT(task.earliest, now) << "task " << id << " was held back, though it fits and nothing is in flight";
+          }
           break;
         }
         case 4:

@@ -31,7 +31,8 @@ struct Outcome {
 
 // `variables`: assignments before the command.
 Outcome Info(const std::string& arguments, const std::string& variables = "") {
-  const std::string command = "env BYTEPS_PLUGIN_PATH=" + Root() + "/scheduler_plugins/fifo " + variables + " " +
+  const std::string command = "env BYTEPS_PLUGIN_PATH=" + Root() + "/scheduler_plugins/credit:" + Root() +
+                              "/scheduler_plugins/fifo:" + Root() + "/scheduler_plugins/priority " + variables + " " +
                               Root() + "/tools/bps_info " + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return {-1, "popen failed"};
@@ -63,13 +64,14 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
            "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_ENABLE_ASYNC=1 "
            "BYTEPS_JOB_TOKEN=hunter2");
   EXPECT_EQ(outcome.code, 1);  // the transport
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1.0"), HasSubstr("scheduler fifo"),
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1.0"), HasSubstr("scheduler credit"),
+                                    HasSubstr("scheduler priority"), HasSubstr("scheduler fifo"),
                                     HasSubstr("transport \"absent\" (from BYTEPS_TRANSPORT) could not be found"),
                                     HasSubstr("BYTEPS_ENABLE_ASYNC is set, but this release does not act on it"),
                                     Not(HasSubstr("hunter2")), Not(HasSubstr("PS_RESEND "))));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_OP_TIMEOUT +7 +environment"));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_START_TIMEOUT +8 +alias"));
-  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_SCHEDULER +fifo +default"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_SCHEDULER +credit +default"));
   EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
 }
 
@@ -77,6 +79,13 @@ TEST(BpsInfoTest, WrongConfigurationAndWrongCallsAreErrors) {
   Outcome outcome = Info("", "BYTEPS_PARTITION_BYTES=abc");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.output, HasSubstr("BYTEPS_PARTITION_BYTES=abc is not accepted"));
+  for (const char* credit : {"-1", "many", "4X", "1.5"}) {
+    outcome = Info("", std::string("BYTEPS_SCHEDULING_CREDIT=") + credit);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.output, HasSubstr(std::string("BYTEPS_SCHEDULING_CREDIT=") + credit + " is not accepted"));
+  }
+  EXPECT_THAT(Info("", "BYTEPS_SCHEDULING_CREDIT=16M").output,
+              testing::ContainsRegex("BYTEPS_SCHEDULING_CREDIT +16M +environment"));
   outcome = Info("--everything");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.output, HasSubstr("bps_info --markdown"));

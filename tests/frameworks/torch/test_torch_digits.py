@@ -45,7 +45,7 @@ def test_two_workers() -> None:
     launcher = launcher_command(2, 1)
     summary = _check(_run(*launcher), workers=2, servers=1)
     assert summary[4].startswith("tcp")
-    assert summary[5].startswith("fifo")
+    assert summary[5].startswith("credit")
 
 
 def test_one_process() -> None:

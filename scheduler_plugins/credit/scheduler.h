@@ -1,0 +1,60 @@
+// scheduler.h - the most urgent first, and no more on the way than the path needs: the default.
+//
+//     Scheduler scheduler(*Bound::Parse(text, &reason));
+//     scheduler.Enqueue(now, task);
+//     uint64_t id;
+//     if (scheduler.Next(now, budgets, count, &id)) ...      // the most urgent task there is room and credit for
+//     scheduler.Sent(now, id);                                // its credit is back
+//
+// What has been started cannot be overtaken, so nothing is started before it must be. Tuned (the default), each peer
+// has a credit of its own, learned from its path (path.h): one slow server holds up nobody else. With a bound, the bytes
+// to all peers together stay within it. In both cases one task may always be on its way, however large it is, so that
+// nothing is stuck.
+//
+// A bound belongs to everybody: if the most urgent task does not fit into what is left, nothing else goes before it.
+//
+// Threads: one at a time. Errors: none; the library checks what it passes in.
+#ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_SCHEDULER_H_
+#define BYTEPS_SCHEDULER_PLUGINS_CREDIT_SCHEDULER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "abi/scheduler.h"
+#include "scheduler_plugins/common/urgency_queue.h"
+#include "scheduler_plugins/credit/bound.h"
+#include "scheduler_plugins/credit/path.h"
+
+namespace byteps::credit {
+
+class Scheduler {
+ public:
+  explicit Scheduler(const Bound& bound) : bound_(bound) {}
+
+  void Enqueue(int64_t now, const bps_task& task);
+  bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
+  void Sent(int64_t now, uint64_t id);
+  void Complete(uint64_t id);
+  void Withdraw(uint64_t id) { queue_.Remove(id); }
+  void Peers(const uint32_t* peers, size_t count);
+  void Stats(bps_scheduler_stats* stats) const;
+  int64_t WakeAt() const { return queue_.NextJoin(); }
+
+ private:
+  struct Started {
+    uint32_t peer;
+    Path::Flight flight;
+  };
+
+  const Bound bound_;
+  scheduling::UrgencyQueue queue_;
+  std::unordered_map<uint32_t, Path> paths_;         // by peer
+  std::unordered_map<uint64_t, Started> in_flight_;  // by id, from Next to Sent
+  uint64_t in_flight_bytes_ = 0;
+  uint64_t largest_ = 0;  // task so far
+};
+
+}  // namespace byteps::credit
+
+#endif  // BYTEPS_SCHEDULER_PLUGINS_CREDIT_SCHEDULER_H_

@@ -1,0 +1,42 @@
+// scheduler.h - the most urgent first: larger priority, then the tensor declared earlier, then the lower part.
+//
+//     Scheduler scheduler;
+//     scheduler.Enqueue(now, task);
+//     uint64_t id;
+//     if (scheduler.Next(now, budgets, count, &id)) ...      // the most urgent task whose peer can take it
+//
+// A late urgent tensor overtakes all that is queued, between two partitions: what has been started is not taken back.
+// How much that is, is bounded by the peers' budgets alone; `credit` keeps it as small as the path allows.
+//
+// Threads: one at a time. Errors: none; the library checks what it passes in.
+#ifndef BYTEPS_SCHEDULER_PLUGINS_PRIORITY_SCHEDULER_H_
+#define BYTEPS_SCHEDULER_PLUGINS_PRIORITY_SCHEDULER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "abi/scheduler.h"
+#include "scheduler_plugins/common/urgency_queue.h"
+
+namespace byteps::priority {
+
+class Scheduler {
+ public:
+  void Enqueue(int64_t now, const bps_task& task) { queue_.Add(now, task); }
+  bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
+  void Sent(uint64_t id);
+  void Complete(uint64_t id);
+  void Withdraw(uint64_t id) { queue_.Remove(id); }
+  void Stats(bps_scheduler_stats* stats) const;
+  int64_t WakeAt() const { return queue_.NextJoin(); }
+
+ private:
+  scheduling::UrgencyQueue queue_;
+  std::unordered_map<uint64_t, uint64_t> in_flight_;  // bytes by id, from Next to Sent
+  uint64_t in_flight_bytes_ = 0;
+};
+
+}  // namespace byteps::priority
+
+#endif  // BYTEPS_SCHEDULER_PLUGINS_PRIORITY_SCHEDULER_H_

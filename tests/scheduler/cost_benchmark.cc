@@ -1,0 +1,114 @@
+// cost_benchmark - what a partition costs in each scheduler, with so many queued.
+//
+//     bazel run -c opt //tests/scheduler:cost_benchmark [-- <tasks> <peers>]
+//
+// "plugin": enqueue, next, sent and complete of the plugin alone; "checked": the same through core/scheduler.h, which
+// remembers each task to hold the plugin to its contract. The queue stays full: one comes for each that goes.
+
+#include <time.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "core/plugin_host.h"
+#include "core/scheduler.h"
+
+extern "C" {
+int32_t bps_scheduler_plugin_v1_credit(const bps_plugin_host*, const bps_scheduler_plugin**);
+int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host*, const bps_scheduler_plugin**);
+int32_t bps_scheduler_plugin_v1_priority(const bps_plugin_host*, const bps_scheduler_plugin**);
+}
+
+namespace byteps {
+namespace {
+
+struct Shape {
+  uint64_t tasks = 100000;
+  uint32_t peers = 4;
+};
+
+bps_task TaskOf(uint64_t id, uint32_t peers, std::mt19937_64& random) {
+  bps_task task = {};
+  task.struct_size = sizeof task;
+  task.id = id;
+  task.tensor = task.order = random() % 1000;
+  task.priority = -static_cast<int64_t>(task.order);
+  task.part = static_cast<uint32_t>(random() % 64);
+  task.peer = static_cast<uint32_t>(random() % peers);
+  task.bytes = 1 + random() % (512 << 10);
+  return task;
+}
+
+// Of this thread's CPU time: others on the machine do not count.
+double Nanoseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+// ns per task, over as many as are queued.
+template <typename Enqueue, typename Next>
+double Measure(const Shape& shape, const Enqueue& enqueue, const Next& next) {
+  std::mt19937_64 random(1);
+  std::vector<bps_task> tasks;
+  for (uint64_t id = 1; id <= 2 * shape.tasks; ++id) tasks.push_back(TaskOf(id, shape.peers, random));
+  for (uint64_t i = 0; i < shape.tasks; ++i) enqueue(tasks[i]);
+  const double begin = Nanoseconds();
+  for (uint64_t i = shape.tasks; i < 2 * shape.tasks; ++i) {
+    next();
+    enqueue(tasks[i]);
+  }
+  return (Nanoseconds() - begin) / static_cast<double>(shape.tasks);
+}
+
+void Run(const Shape& shape, bps_scheduler_plugin_fn entry) {
+  const bps_scheduler_plugin* plugin = nullptr;
+  if (entry(PluginHost(), &plugin) != BPS_OK) std::abort();
+  std::vector<bps_budget> budgets;
+  for (uint32_t peer = 0; peer < shape.peers; ++peer) budgets.push_back({peer, 1, UINT64_MAX});
+  const bps_scheduler_table& table = *plugin->table;
+  bps_scheduler_create_args args = {};
+  args.struct_size = sizeof args;
+  bps_scheduler* scheduler = nullptr;
+  bps_failure failure;
+  if (table.create(&args, &scheduler, &failure) != BPS_OK) std::abort();
+  int64_t now = 0;
+  const double alone = Measure(
+      shape, [&](const bps_task& task) { table.enqueue(scheduler, ++now, &task); },
+      [&] {
+        uint64_t id = 0;
+        if (table.next(scheduler, ++now, budgets.data(), budgets.size(), &id) != 1) std::abort();
+        table.sent(scheduler, ++now, id);
+        table.complete(scheduler, now, id, BPS_OK);
+      });
+  table.destroy(scheduler);
+  Scheduler checked = *Scheduler::Create(*plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
+  const double all = Measure(
+      shape, [&](const bps_task& task) { checked.Enqueue(++now, task); },
+      [&] {
+        const std::optional<bps_task> next = *checked.Next(++now, budgets);
+        checked.Sent(++now, next.value().id);
+        checked.Complete(now, next->id, BPS_OK);
+      });
+  std::printf("%-10s %10.0f %10.0f\n", plugin->info.name, alone, all);
+}
+
+}  // namespace
+}  // namespace byteps
+
+int main(int argc, char** argv) {
+  byteps::Shape shape;
+  if (argc > 1) shape.tasks = std::strtoull(argv[1], nullptr, 10);
+  if (argc > 2) shape.peers = static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 10));
+  if (shape.tasks == 0 || shape.peers == 0) return 2;
+  std::printf("ns per task, %llu queued, %u peers\n%-10s %10s %10s\n", static_cast<unsigned long long>(shape.tasks),
+              shape.peers, "scheduler", "plugin", "checked");
+  byteps::Run(shape, bps_scheduler_plugin_v1_fifo);
+  byteps::Run(shape, bps_scheduler_plugin_v1_priority);
+  byteps::Run(shape, bps_scheduler_plugin_v1_credit);
+  return 0;
+}

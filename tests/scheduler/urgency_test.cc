@@ -1,0 +1,110 @@
+// What `priority` and `credit` share: the most urgent first, at any moment, between two partitions.
+
+#include <optional>
+#include <vector>
+
+#include "core/plugin_host.h"
+#include "core/scheduler.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+extern "C" {
+int32_t bps_scheduler_plugin_v1_credit(const bps_plugin_host*, const bps_scheduler_plugin**);
+int32_t bps_scheduler_plugin_v1_priority(const bps_plugin_host*, const bps_scheduler_plugin**);
+}
+
+namespace byteps {
+namespace {
+
+using testing::ElementsAre;
+
+class UrgencyTest : public testing::TestWithParam<bps_scheduler_plugin_fn> {
+ protected:
+  UrgencyTest() {
+    const bps_scheduler_plugin* plugin = nullptr;
+    EXPECT_EQ(GetParam()(PluginHost(), &plugin), BPS_OK);
+    absl::StatusOr<Scheduler> made = Scheduler::Create(*plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
+    EXPECT_TRUE(made.ok()) << made.status();
+    scheduler_.emplace(*std::move(made));
+  }
+
+  void Add(uint64_t id, int64_t priority, uint64_t order, uint32_t part, uint32_t peer = 0, uint64_t bytes = 1000) {
+    bps_task task = {};
+    task.id = id;
+    task.tensor = order;
+    task.order = order;
+    task.part = part;
+    task.peer = peer;
+    task.bytes = bytes;
+    task.priority = priority;
+    scheduler_->Enqueue(0, task);
+  }
+
+  uint64_t Next(std::vector<bps_budget> budgets = {{0, 1, UINT64_MAX}, {1, 1, UINT64_MAX}}) {
+    absl::StatusOr<std::optional<bps_task>> next = scheduler_->Next(0, budgets);
+    EXPECT_TRUE(next.ok()) << next.status();
+    if (!next.ok() || !next->has_value()) return 0;
+    scheduler_->Sent(0, (*next)->id);
+    return (*next)->id;
+  }
+
+  std::vector<uint64_t> Drain() {
+    std::vector<uint64_t> ids;
+    while (const uint64_t id = Next()) ids.push_back(id);
+    return ids;
+  }
+
+  std::optional<Scheduler> scheduler_;
+};
+
+TEST_P(UrgencyTest, LargerPriorityThenDeclarationThenPart) {
+  Add(1, -5, 0, 0);
+  Add(2, 3, 9, 1);
+  Add(3, 3, 9, 0);
+  Add(4, 3, 4, 7);
+  Add(5, INT64_MAX, 99, 0);
+  Add(6, INT64_MIN, 0, 0);
+  EXPECT_THAT(Drain(), ElementsAre(5, 4, 3, 2, 1, 6));
+}
+
+TEST_P(UrgencyTest, ALateUrgentTensorOvertakesAtThePartitionBoundary) {
+  for (uint32_t part = 0; part < 4; ++part) Add(1 + part, 0, 7, part, part % 2);
+  EXPECT_EQ(Next(), 1u);  // under way: it is not taken back
+  Add(100, 1, 8, 0, 1);
+  Add(101, 1, 8, 1, 0);
+  EXPECT_THAT(Drain(), ElementsAre(100, 101, 2, 3, 4));
+}
+
+// Behind a peer that takes only small tasks now, a small task does not slip past a larger one that is more urgent.
+TEST_P(UrgencyTest, TheMostUrgentOfAPeerWaitsForRoomBeforeTheOthers) {
+  Add(1, 1, 0, 0, 0, 5000);
+  Add(2, 0, 1, 0, 0, 10);
+  EXPECT_EQ(Next({{0, 1, 100}}), 0u);
+  EXPECT_EQ(Next({{0, 1, 5000}}), 1u);
+  EXPECT_EQ(Next({{0, 1, 100}}), 2u);
+}
+
+TEST_P(UrgencyTest, WithdrawnHeadsLeaveTheOrderAlone) {
+  for (uint64_t id = 1; id <= 1000; ++id) Add(id, static_cast<int64_t>(id % 10), id, 0);
+  std::vector<uint64_t> left;
+  for (uint64_t id = 1; id <= 1000; ++id) {
+    if (id % 3 != 0) {
+      EXPECT_TRUE(scheduler_->Withdraw(id));
+    }
+  }
+  for (int64_t priority = 9; priority >= 0; --priority) {
+    for (uint64_t id = 3; id <= 1000; id += 3) {
+      if (static_cast<int64_t>(id % 10) == priority) left.push_back(id);
+    }
+  }
+  EXPECT_EQ(Drain(), left);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedulers, UrgencyTest,
+                         testing::Values(bps_scheduler_plugin_v1_priority, bps_scheduler_plugin_v1_credit),
+                         [](const testing::TestParamInfo<bps_scheduler_plugin_fn>& param) {
+                           return param.index == 0 ? "priority" : "credit";
+                         });
+
+}  // namespace
+}  // namespace byteps

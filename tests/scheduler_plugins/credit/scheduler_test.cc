@@ -1,0 +1,121 @@
+#include "scheduler_plugins/credit/scheduler.h"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/plugin_host.h"
+#include "core/scheduler.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+extern "C" int32_t bps_scheduler_plugin_v1_credit(const bps_plugin_host*, const bps_scheduler_plugin**);
+
+namespace byteps::credit {
+namespace {
+
+using testing::HasSubstr;
+
+bps_task TaskOf(uint64_t id, uint32_t peer, uint64_t bytes, int64_t priority = 0) {
+  bps_task task = {};
+  task.id = id;
+  task.peer = peer;
+  task.bytes = bytes;
+  task.priority = priority;
+  task.order = id;
+  return task;
+}
+
+const std::vector<bps_budget> kRoom = {{0, 1, UINT64_MAX}, {1, 1, UINT64_MAX}};
+
+// How many go before it says no.
+size_t Burst(Scheduler* scheduler) {
+  uint64_t id = 0;
+  size_t count = 0;
+  while (scheduler->Next(0, kRoom.data(), kRoom.size(), &id)) ++count;
+  return count;
+}
+
+TEST(CreditSchedulerTest, PartitionsCountAsTheLargest) {
+  Scheduler scheduler(Bound{Bound::Kind::kPartitions, 3});
+  for (uint64_t id = 1; id <= 10; ++id) scheduler.Enqueue(0, TaskOf(id, id % 2, 1000));
+  EXPECT_EQ(Burst(&scheduler), 3u);
+  scheduler.Sent(0, 1);
+  EXPECT_EQ(Burst(&scheduler), 1u);
+  bps_scheduler_stats stats = {};
+  scheduler.Stats(&stats);
+  EXPECT_EQ(stats.credit_bytes, 3000u);
+  EXPECT_EQ(stats.in_flight_bytes, 3000u);
+}
+
+TEST(CreditSchedulerTest, BytesAndNone) {
+  Scheduler bytes(Bound{Bound::Kind::kBytes, 2500});
+  Scheduler none(Bound{Bound::Kind::kUnbounded, 0});
+  for (uint64_t id = 1; id <= 10; ++id) {
+    bytes.Enqueue(0, TaskOf(id, 0, 1000));
+    none.Enqueue(0, TaskOf(id, 0, 1 << 30));
+  }
+  EXPECT_EQ(Burst(&bytes), 2u);
+  EXPECT_EQ(Burst(&none), 10u);
+}
+
+TEST(CreditSchedulerTest, ATaskLargerThanTheCreditGoesAlone) {
+  Scheduler scheduler(Bound{Bound::Kind::kBytes, 10});
+  for (uint64_t id = 1; id <= 3; ++id) scheduler.Enqueue(0, TaskOf(id, 0, 1000));
+  for (uint64_t id = 1; id <= 3; ++id) {
+    EXPECT_EQ(Burst(&scheduler), 1u);
+    scheduler.Sent(0, id);
+  }
+}
+
+// What fits but is less urgent does not eat the credit that the most urgent waits for.
+TEST(CreditSchedulerTest, SmallOnesDoNotKeepALargeUrgentOneWaiting) {
+  Scheduler scheduler(Bound{Bound::Kind::kBytes, 1000});
+  scheduler.Enqueue(0, TaskOf(1, 0, 600, 9));
+  scheduler.Enqueue(0, TaskOf(2, 0, 600, 8));
+  scheduler.Enqueue(0, TaskOf(3, 1, 100, 7));
+  EXPECT_EQ(Burst(&scheduler), 1u);
+  scheduler.Sent(0, 1);
+  EXPECT_EQ(Burst(&scheduler), 2u);
+}
+
+// Tuned: a peer that never says that anything has left keeps its own credit, and nobody else's.
+TEST(CreditSchedulerTest, ASlowPeerHoldsUpNobodyElse) {
+  Scheduler scheduler(Bound{});
+  uint64_t id = 1;
+  for (; id <= 100; ++id) scheduler.Enqueue(0, TaskOf(id, 0, 512 << 10, 1));  // urgent, to the slow one
+  for (; id <= 200; ++id) scheduler.Enqueue(0, TaskOf(id, 1, 512 << 10));
+  size_t to_slow = 0, to_fast = 0;
+  uint64_t next = 0;
+  for (int64_t now = 0; now < 200; ++now) {
+    while (scheduler.Next(now * 1000, kRoom.data(), kRoom.size(), &next)) {
+      ++(next <= 100 ? to_slow : to_fast);
+      if (next > 100) scheduler.Sent(now * 1000 + 500, next);
+    }
+  }
+  EXPECT_EQ(to_slow, Path::kInitialCredit / (512 << 10));
+  EXPECT_EQ(to_fast, 100u);
+}
+
+struct OneValue : PluginConfig {
+  explicit OneValue(const char* with_text) : text(with_text) {}
+  const char* PluginValue(std::string_view name) const override {
+    return name == "BYTEPS_SCHEDULING_CREDIT" ? text : nullptr;
+  }
+  const char* text;
+};
+
+TEST(CreditSchedulerTest, AWrongBoundIsAnErrorThatNamesIt) {
+  const bps_scheduler_plugin* plugin = nullptr;
+  ASSERT_EQ(bps_scheduler_plugin_v1_credit(PluginHost(), &plugin), BPS_OK);
+  for (const char* text : {"-4", "x"}) {
+    const OneValue config(text);
+    const absl::Status status = byteps::Scheduler::Create(*plugin, BPS_DIRECTION_PUSH, &config, nullptr).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(std::string("\"credit\" could not be created: BYTEPS_SCHEDULING_CREDIT=") + text));
+  }
+}
+
+}  // namespace
+}  // namespace byteps::credit
