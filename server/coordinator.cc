@@ -92,7 +92,7 @@ struct Coordinator::Session {
 };
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log)
-    : options_(std::move(options)), handler_(handler), log_(log) {
+    : options_(std::move(options)), handler_(handler), log_(log), strangers_(log) {
   if (!options_.random) options_.random = RandomBytes;
   // A random half: members of an earlier job at this address are strangers.
   for (const char byte : options_.random(4)) last_session_ = last_session_ << 8 | static_cast<unsigned char>(byte);
@@ -110,7 +110,7 @@ void Coordinator::OnOpened(Time now, ConnectionId id, const std::string& address
   if (over_) return handler_->Close(id);
   const absl::Status allowed = CheckUnauthenticated(options_.token, options_.allow_unauthenticated, address);
   if (!allowed.ok()) {
-    BPS_LOG(*log_, kWarning) << "refused a connection from " << address << ": " << Message(allowed);
+    strangers_.Say(now_, address, Message(allowed));
     handler_->Send(id, FailureEnvelope(allowed, 0, 0));
     return handler_->Close(id);
   }
@@ -148,8 +148,13 @@ void Coordinator::OnClosed(Time now, ConnectionId id, const absl::Status& why) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   if (found->second->member != nullptr) return Depart(found->second->member.get(), why);
-  BPS_LOG(*log_, kInfo) << "a connection from " << found->second->address
-                        << " ended before it said who it is: " << Message(why);
+  const std::string& address = found->second->address;
+  if (why.code() == absl::StatusCode::kUnavailable) {
+    // It went by itself: bpslaunch --check, or somebody who looks whether this port answers.
+    BPS_LOG(*log_, kInfo) << "a connection from " << address << " ended before it said who it is: " << Message(why);
+  } else {
+    strangers_.Say(now_, address, Message(why));
+  }
   connections_.erase(found);
 }
 
@@ -159,7 +164,7 @@ void Coordinator::Drop(ConnectionId id) {
 }
 
 void Coordinator::Refuse(ConnectionId id, const absl::Status& why) {
-  BPS_LOG(*log_, kWarning) << "refused: " << Message(why);
+  strangers_.Say(now_, connections_.at(id)->address, Message(why));
   handler_->Send(id, FailureEnvelope(why, 0, 0));
   Drop(id);
 }
@@ -783,6 +788,7 @@ void Coordinator::Stop(Time now, const absl::Status& why) {
   for (const Member* server : servers_) handler_->Send(server->connection, envelope);
   servers_.clear();
   while (!connections_.empty()) Drop(connections_.begin()->first);
+  strangers_.Flush();
   over_ = true;
 }
 

@@ -37,6 +37,7 @@
 #include "core/log.h"
 #include "core/time.h"
 #include "server/barrier_book.h"
+#include "server/stranger_log.h"
 
 namespace byteps {
 
@@ -143,6 +144,7 @@ class Coordinator {
   CoordinatorOptions options_;
   CoordinatorHandler* const handler_;
   const Logger* const log_;
+  StrangerLog strangers_;
   bool over_ = false;
   Time now_ = 0;
 

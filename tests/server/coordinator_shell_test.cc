@@ -269,6 +269,30 @@ TEST(CoordinatorShellTest, StrangersAreToldAndDisturbNobody) {
   EXPECT_TRUE(Drive({&server, &worker}, [&] { return worker.state() == ControlState::kActive; })) << worker.failure;
 }
 
+TEST(CoordinatorShellTest, StrangersAreLoggedNowAndThenAndARunningJobGoesOn) {
+  CoordinatorProcess coordinator;
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember worker(control::WORKER, coordinator.port);
+  const auto active = [&] { return AllAre({&server, &worker}, ControlState::kActive); };
+  ASSERT_TRUE(Drive({&server, &worker}, active));
+  for (int i = 0; i < 200; ++i) {
+    const UniqueFd stranger = RawConnection(coordinator.port);
+    ASSERT_GT(::send(stranger.get(), "GET / HTTP/1.1\r\n\r\n", 18, 0), 0);
+    EXPECT_TRUE(Says(LastWords(stranger.get()), {"no BytePS control message"}));
+  }
+  // The first with its address and what was wrong; not all of them.
+  ASSERT_TRUE(coordinator.child->WaitForOutput("turned away a connection from 127.0.0.1", kPatience));
+  const std::string output = coordinator.child->Output();
+  EXPECT_TRUE(Says(output, {"the job goes on", "it starts with 47 45 54 20", "another program"}));
+  size_t lines = 0;
+  for (size_t at = 0; (at = output.find("turned away a connection", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_LT(lines, 100u) << output;
+  EXPECT_TRUE(active()) << server.failure << worker.failure;
+  worker.client().Barrier(Now(), "still there", kPatience);
+  EXPECT_TRUE(Drive({&server, &worker}, [&] { return worker.barriers.size() == 1; }));
+  EXPECT_TRUE(worker.barriers.at(0).ok()) << worker.barriers.at(0);
+}
+
 TEST(CoordinatorShellTest, ACrowdOfSilentStrangersDoesNotKeepMembersOut) {
   CoordinatorProcess coordinator;
   LinkMember server(control::SERVER, coordinator.port);
