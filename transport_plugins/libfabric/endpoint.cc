@@ -17,15 +17,24 @@
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "transport_plugins/libfabric/fabric_library.h"
+#include "transport_plugins/libfabric/locked_memory.h"
+#include "transport_plugins/libfabric/rdma_device.h"
 
 namespace byteps::fabric {
 namespace {
 
 // The oldest interface of libfabric this is written for, and what we ask to be talked to with.
 constexpr uint32_t kApi = FI_VERSION(1, 17);
-constexpr size_t kCompletionQueueSize = 4096;
+// Of the completion queue: what is asked for first; halved until the device has it.
+constexpr size_t kBoundedQueueSize = 32768, kQueueSize = 4096;
+
+std::string Version() {
+  const uint32_t version = fi_version();
+  return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
+}
 
 // Everything this implementation can live with is offered; what comes back is obeyed.
 InfoPtr Hints(const Provider& provider) {
@@ -33,13 +42,37 @@ InfoPtr Hints(const Provider& provider) {
   if (hints == nullptr) throw std::bad_alloc();
   hints->caps = FI_MSG | FI_RMA;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  if (provider.immediate_takes_receive) hints->mode |= FI_RX_CQ_DATA;
   hints->ep_attr->type = FI_EP_MSG;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->fabric_attr->prov_name = strdup(provider.fabric_name);
+  if (provider.bounded_queue) {  // what is not asked for may be the most the device has
+    hints->tx_attr->size = provider.depth;
+    hints->rx_attr->size = provider.receives();
+  }
   return hints;
+}
+
+std::string OfferingNothing(const Provider& provider, const std::string& where, int code) {
+  return "libfabric " + Version() + " offers no provider \"" + provider.fabric_name + "\" " + where +
+         " (fi_getinfo: " + fi_strerror(-code) + "); " + provider.missing;
+}
+
+// The address to bind, where the device was named; "" and a reason if there is no such, "" and no reason if nothing was
+// named.
+std::string NamedRdmaAddress(const Host& host, std::string* reason) {
+  const std::string device = host.Config("BYTEPS_RDMA_DEVICE"), gid = host.Config("BYTEPS_RDMA_GID_INDEX");
+  if (device.empty() && gid.empty()) return "";
+  RdmaWish wish;
+  if (!device.empty() && !ParseRdmaDevice(device, &wish)) {
+    *reason = "BYTEPS_RDMA_DEVICE=" + device + " is neither a device (mlx5_0) nor a device and a port (mlx5_0:1)";
+    return "";
+  }
+  if (!gid.empty()) wish.gid = std::atoi(gid.c_str());  // the configuration has checked that it is a number
+  return FindRdmaAddress(RdmaAddresses(), wish, reason);
 }
 
 // The address of an interface that others can reach: IPv4 before IPv6, real ones before bridges of containers, which
@@ -105,11 +138,6 @@ std::string Printed(const void* data, fi_type type) {
   return text;
 }
 
-std::string Version() {
-  const uint32_t version = fi_version();
-  return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
-}
-
 }  // namespace
 
 Endpoint::Endpoint(const Provider& provider, InfoPtr info)
@@ -123,14 +151,36 @@ Descriptor::~Descriptor() {
 }
 
 bool Endpoint::Probe(const Provider& provider, std::string* reason) {
+  if (provider.rdma_device && RdmaDevices().empty()) {
+    *reason = "this host has no RDMA device (/sys/class/infiniband is empty)";
+    return false;
+  }
   if (!LoadFabricLibrary(reason)) return false;
-  const InfoPtr hints = Hints(provider);
-  InfoPtr found;
-  const int code = fi_getinfo(kApi, nullptr, nullptr, 0, hints.get(), Out(found));
-  if (code == 0) return true;
-  *reason = "libfabric " + Version() + " offers no provider \"" + provider.fabric_name +
-            "\" with messages and writes (fi_getinfo: " + fi_strerror(-code) + "); " + provider.missing;
-  return false;
+  // rdma_cm knows its devices by their addresses only.
+  std::vector<std::string> sources;
+  if (provider.rdma_device && provider.ip_addressed) {
+    for (const RdmaAddress& at : RdmaAddresses()) sources.push_back(at.address);
+    if (sources.empty()) {
+      *reason = "no RDMA device of this host has an IP address, which connections need";
+      return false;
+    }
+  } else {
+    sources.push_back("");
+  }
+  int code = 0;
+  for (const std::string& source : sources) {
+    const InfoPtr hints = Hints(provider);
+    InfoPtr found;
+    code = fi_getinfo(kApi, source.empty() ? nullptr : source.c_str(), nullptr, source.empty() ? 0 : FI_SOURCE,
+                      hints.get(), Out(found));
+    if (code == 0) break;
+  }
+  if (code != 0) {
+    *reason = OfferingNothing(provider, "with messages and writes", code);
+    return false;
+  }
+  if (provider.locks_memory) *reason = LockedMemoryComplaint(ReadLockedMemoryLimit());
+  return reason->empty();
 }
 
 std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const Host& host, const char* local_host,
@@ -138,6 +188,11 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const Host& h
   if (!LoadFabricLibrary(reason)) return nullptr;
   const InfoPtr hints = Hints(provider);
   std::string node = local_host == nullptr ? "" : local_host;
+  if (provider.rdma_device && provider.ip_addressed) {
+    const std::string named = NamedRdmaAddress(host, reason);
+    if (!reason->empty()) return nullptr;
+    if (!named.empty()) node = named;
+  }
   if (provider.ip_addressed) {
     if (node.empty()) node = ChooseHost(device, reason);
     if (node.empty()) return nullptr;
@@ -147,8 +202,12 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const Host& h
   InfoPtr found;
   int code = fi_getinfo(kApi, node.empty() ? nullptr : node.c_str(), nullptr, FI_SOURCE, hints.get(), Out(found));
   if (code != 0) {
-    *reason = "libfabric " + Version() + " offers no provider \"" + provider.fabric_name + "\" on " +
-              (node.empty() ? "any address" : node) + " (fi_getinfo: " + fi_strerror(-code) + "); " + provider.missing;
+    if (provider.rdma_device && provider.ip_addressed) {
+      *reason = node + " is no address of an RDMA device; choose one of these by DMLC_NODE_HOST, DMLC_INTERFACE, or " +
+                "BYTEPS_RDMA_DEVICE and BYTEPS_RDMA_GID_INDEX: " + PrintAll(RdmaAddresses());
+    } else {
+      *reason = OfferingNothing(provider, "on " + (node.empty() ? "any address" : node), code);
+    }
     return nullptr;
   }
   std::unique_ptr<Endpoint> endpoint(new Endpoint(provider, InfoPtr(fi_dupinfo(found.get()))));
@@ -181,13 +240,9 @@ int Endpoint::Build() {
 
   fi_eq_attr eq_attr{};
   eq_attr.wait_obj = FI_WAIT_FD;
-  fi_cq_attr cq_attr{};
-  cq_attr.format = FI_CQ_FORMAT_DATA;
-  cq_attr.size = kCompletionQueueSize;
-  cq_attr.wait_obj = FI_WAIT_FD;
   code = step("fi_eq_open", fi_eq_open(fabric_.get(), &eq_attr, Out(eq_), nullptr));
   if (code != 0) return code;
-  code = step("fi_cq_open", fi_cq_open(domain_.get(), &cq_attr, Out(cq_), nullptr));
+  code = step("fi_cq_open", OpenQueue());
   if (code != 0) return code;
 
   code = step("fi_passive_ep", fi_passive_ep(fabric_.get(), info_.get(), Out(listener_), nullptr));
@@ -217,6 +272,23 @@ int Endpoint::Build() {
   event.events = EPOLLIN;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0) return -errno;
   return 0;
+}
+
+int Endpoint::OpenQueue() {
+  fi_cq_attr attributes{};
+  attributes.format = FI_CQ_FORMAT_DATA;
+  attributes.wait_obj = FI_WAIT_FD;
+  for (queue_size_ = provider_.bounded_queue ? kBoundedQueueSize : kQueueSize;; queue_size_ /= 2) {
+    attributes.size = queue_size_;
+    const int code = fi_cq_open(domain_.get(), &attributes, Out(cq_), nullptr);
+    if (code == 0 || queue_size_ <= 1024) return code;
+  }
+}
+
+std::string Endpoint::AdviceOnMemory() const {
+  if (!provider_.locks_memory) return "";
+  const LockedMemoryLimit limit = ReadLockedMemoryLimit();
+  return limit.unlimited ? "" : "; " + LockedMemoryComplaint(limit, std::max(kLeastLockedMemory, 2 * limit.bytes));
 }
 
 std::string Endpoint::Print(const std::string& address) const { return PrintedAddress(*info_, address.data()); }

@@ -49,7 +49,7 @@ class Endpoint {
   // nullptr, and the reason, if that is not possible here. `local_host` and `device` (an interface) may be NULL.
   static std::unique_ptr<Endpoint> Open(const Provider& provider, const Host& host, const char* local_host,
                                         const char* device, std::string* reason);
-  // Whether the provider is there at all.
+  // Whether the provider, its device and what it needs are there at all.
   static bool Probe(const Provider& provider, std::string* reason);
 
   const Provider& provider() const { return provider_; }
@@ -66,6 +66,10 @@ class Endpoint {
   bool ChoosesKeys() const { return (info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0; }
   // An immediate's upper half travels too, and can say whose it is.
   bool WideImmediates() const { return info_->domain_attr->cq_data_size >= 8; }
+
+  size_t CompletionQueueSize() const { return queue_size_; }
+  // What a failed registration may be due to, to be put behind its error; "" if nothing is known.
+  std::string AdviceOnMemory() const;
 
   // An address for people.
   std::string Print(const std::string& address) const;
@@ -86,12 +90,14 @@ class Endpoint {
  private:
   Endpoint(const Provider& provider, InfoPtr info);
   int Build();
+  int OpenQueue();
   void SetAlarm(Clock::time_point wake);
   FidPtr<fid_ep> Enable(fi_info* info, int* code);
 
   const Provider& provider_;
   InfoPtr info_;
   std::string name_, address_, failed_step_;
+  size_t queue_size_ = 0;
   FidPtr<fid_fabric> fabric_;
   FidPtr<fid_domain> domain_;
   FidPtr<fid_eq> eq_;

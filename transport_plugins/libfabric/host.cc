@@ -40,6 +40,11 @@ int32_t Host::FailLiteral(bps_failure* failure, int32_t code, const char* reason
   return failure == nullptr ? code : table_->fail(failure, code, reason);
 }
 
+std::string Host::Config(const char* name) const {
+  const char* value = table_->config == nullptr ? nullptr : table_->config(config_, name);
+  return value == nullptr ? "" : value;
+}
+
 std::chrono::nanoseconds Host::PeerTimeout() const {
   constexpr double kDefault = 30, kMost = 1e6;
   const char* text = table_->config == nullptr ? nullptr : table_->config(config_, "BYTEPS_PEER_TIMEOUT");

@@ -25,6 +25,9 @@ class Host {
   // Cannot throw.
   int32_t FailLiteral(bps_failure* failure, int32_t code, const char* reason) const noexcept;
 
+  // The value of a configuration variable, "" if it is not set.
+  std::string Config(const char* name) const;
+
   // BYTEPS_PEER_TIMEOUT in seconds (30 if it is not set): how long a peer may leave what it was sent untouched. 0: for
   // ever.
   std::chrono::nanoseconds PeerTimeout() const;

@@ -26,9 +26,9 @@ Peer::Peer(Endpoint& endpoint, const bps_connect_args& args, uint32_t depth)
       local_id_(args.local_id),
       depth_(depth),
       sends_(depth, sizeof(MessageHeader) + kMaxMessage),
-      receives_(kReceiveBuffers, sizeof(MessageHeader) + kMaxMessage),
-      receive_(kReceiveBuffers) {
-  for (uint32_t i = 0; i < kReceiveBuffers; ++i) {
+      receives_(endpoint.provider().receives(), sizeof(MessageHeader) + kMaxMessage),
+      receive_(endpoint.provider().receives()) {
+  for (uint32_t i = 0; i < receive_.size(); ++i) {
     receive_[i].kind = Completion::Kind::kReceive;
     receive_[i].peer = this;
     receive_[i].buffer = i;

@@ -28,9 +28,6 @@
 namespace byteps::fabric {
 
 inline constexpr uint32_t kMaxMessage = 16384;
-inline constexpr uint32_t kReceivePool = 64;
-// Beyond the owner's pool, for announcements.
-inline constexpr uint32_t kReceiveBuffers = kReceivePool + 8;
 
 // In front of every message.
 struct MessageHeader {
@@ -116,7 +113,8 @@ class Peer {
   std::byte* receive_buffer(uint32_t index) const { return receives_.at(index); }
   // Gives the buffer to the provider again.
   int Repost(Receive* receive);
-  Receive* receive(uint32_t index) { return &receive_[index]; }
+  // nullptr if there is none of that number.
+  Receive* receive(uint32_t index) { return index < receive_.size() ? &receive_[index] : nullptr; }
 
   size_t waiting() const { return waiting_.size(); }
   size_t busy() const { return waiting_.size() + taken_.size(); }

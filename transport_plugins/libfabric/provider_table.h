@@ -10,11 +10,20 @@
 
 namespace byteps::fabric {
 
+// Messages of one peer that its owner may have unreleased.
+inline constexpr uint32_t kReceivePool = 64;
+
 struct Provider {
   const char* name;         // of the plugin
   const char* description;  // one line, for people
   const char* fabric_name;  // what libfabric calls it; asked for by exactly this name
   const char* missing;      // what to do when libfabric does not offer it
+
+  // -- Sizes, for each peer --
+
+  uint32_t depth;           // operations under way at most
+  uint32_t spare_receives;  // receives beyond the owner's pool: for announcements, for writes that take one
+  constexpr uint32_t receives() const { return kReceivePool + spare_receives; }
 
   // -- Quirks --
 
@@ -25,6 +34,14 @@ struct Provider {
   bool cheap_registration;
   // Addresses are those of network interfaces: bind one of them.
   bool ip_addressed;
+  // The device is one of /sys/class/infiniband: without one there, nothing else need be asked.
+  bool rdma_device;
+  // The completion queue is a piece of hardware: who overruns it loses completions, so peers are counted.
+  bool bounded_queue;
+  // An immediate takes a posted receive of its peer (FI_RX_CQ_DATA), and so tells whose it is.
+  bool immediate_takes_receive;
+  // Registered memory is locked: RLIMIT_MEMLOCK counts.
+  bool locks_memory;
 };
 
 // nullptr if there is no such row.

@@ -13,7 +13,6 @@ constexpr uint32_t kHelloMagic = 0x31484742;
 constexpr uint32_t kAddressMagic = 0x31414742;
 // What libfabric carries along with a connection request, at most.
 constexpr size_t kMaxConnectionData = 256;
-constexpr uint32_t kMaxDepth = 256;
 constexpr size_t kMaxRequests = 4096;
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
 // How long unreg lets a transfer that uses the memory come to its end before it cuts the connection.
@@ -56,7 +55,7 @@ Transport::Transport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint6
       peer_timeout_(host.PeerTimeout()),
       endpoint_(std::move(endpoint)),
       nonce_(endpoint_->RandomKey()),
-      depth_(static_cast<uint32_t>(std::min<size_t>(endpoint_->info().tx_attr->size, kMaxDepth))),
+      depth_(static_cast<uint32_t>(std::min<size_t>(endpoint_->info().tx_attr->size, endpoint_->provider().depth))),
       now_(Clock::now()),
       checked_(now_) {}
 
@@ -118,13 +117,20 @@ int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
     *reason = "there is a peer " + std::to_string(args.peer) + " already";
     return BPS_ALREADY_EXISTS;
   }
+  const size_t room = endpoint_->CompletionQueueSize() / (depth_ + endpoint_->provider().receives());
+  if (endpoint_->provider().bounded_queue && peers_.size() >= room) {
+    *reason = "the completion queue of this device is large enough for " + std::to_string(room) +
+              " peers, and they are there already; open more endpoints (BYTEPS_SERVER_ENGINE_THREAD)";
+    return BPS_RESOURCE_EXHAUSTED;
+  }
   auto made = std::make_unique<Peer>(*endpoint_, args, depth_);
   Peer* peer = made.get();
   peer->nonce = header.nonce;
   peer->where = endpoint_->Print(address);
   peer->progress = Clock::now();
   if (const int code = peer->RegisterBuffers(); code != 0) {
-    *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + Text(code);
+    *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + Text(code) +
+              endpoint_->AdviceOnMemory();
     return BPS_RESOURCE_EXHAUSTED;
   }
   peers_.emplace(args.peer, std::move(made));
@@ -283,7 +289,7 @@ int32_t Transport::Reg(void* base, size_t size, Region** out, std::string* reaso
   auto region = std::make_unique<Region>(*endpoint_, base, size);
   if (endpoint_->RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
-      *reason = "cannot register " + std::to_string(size) + " bytes: " + Text(code);
+      *reason = "cannot register " + std::to_string(size) + " bytes: " + Text(code) + endpoint_->AdviceOnMemory();
       return BPS_RESOURCE_EXHAUSTED;
     }
   }
@@ -442,7 +448,11 @@ void Transport::DrainCompletions() {
 }
 
 void Transport::HandleCompletion(const fi_cq_data_entry& entry) {
-  if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) return HandleImmediate(entry.data);
+  if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
+    auto* taken =
+        endpoint_->provider().immediate_takes_receive ? static_cast<Receive*>(entry.op_context) : nullptr;
+    return HandleImmediate(entry.data, taken);
+  }
   auto* completion = static_cast<Completion*>(entry.op_context);
   if (completion == nullptr || completion->peer->state() == PeerState::kDown) return;
   completion->peer->progress = now_;
@@ -486,12 +496,13 @@ void Transport::HandleReceive(Receive* receive, size_t size) {
   Doom(peer, BPS_UNAVAILABLE, "sent what is no message of this transport (" + std::to_string(size) + " bytes)");
 }
 
-void Transport::HandleImmediate(uint64_t data) {
+void Transport::HandleImmediate(uint64_t data, Receive* taken) {
   bps_event event = Event(BPS_EVENT_IMMEDIATE, BPS_PEER_UNKNOWN);
   event.immediate = static_cast<uint32_t>(data);
-  if (endpoint_->WideImmediates()) {
-    Peer* peer = FindPeer(static_cast<bps_peer>(data >> 32));
+  if (taken != nullptr || endpoint_->WideImmediates()) {
+    Peer* peer = taken != nullptr ? taken->peer : FindPeer(static_cast<bps_peer>(data >> 32));
     if (peer == nullptr || peer->state() == PeerState::kDown) return;
+    if (taken != nullptr) Repost(taken);
     event.peer = peer->number();
     peer->progress = now_;
     if (!peer->incoming.empty()) peer->incoming.pop_front();
@@ -514,7 +525,7 @@ void Transport::Release(uint64_t lease) {
   Peer* peer = FindPeer(number);
   auto departed = departed_.find(number);
   if (peer == nullptr && departed != departed_.end()) peer = departed->second.get();
-  if (peer == nullptr || index >= kReceiveBuffers || !peer->receive(index)->leased) {
+  if (peer == nullptr || peer->receive(index) == nullptr || !peer->receive(index)->leased) {
     BPS_FABRIC_LOG(host_, ERROR, "release of a message that is not on loan");
     return;
   }

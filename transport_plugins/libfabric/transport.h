@@ -93,7 +93,8 @@ class Transport {
   void HandleCompletion(const fi_cq_data_entry& entry);
   void HandleError(const fi_cq_err_entry& error);
   void HandleReceive(Receive* receive, size_t size);
-  void HandleImmediate(uint64_t data);
+  // `taken`: the receive that it used up, where it does.
+  void HandleImmediate(uint64_t data, Receive* taken);
   void Repost(Receive* receive);
 
   // Failure. `Doom` may be called anywhere; `TakeDown` follows when nothing is being iterated over.
