@@ -234,6 +234,23 @@ absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::s
   return Annotate(here, absl::StrCat("transport \"", std::string(wanted), "\" (from BYTEPS_TRANSPORT)"));
 }
 
+std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
+  absl::StatusOr<const bps_transport_plugin*> plugin =
+      Search<bps_transport_plugin>(wanted, folders_, builtin_transports_).Run();
+  if (plugin.status().code() == absl::StatusCode::kNotFound) return "it is not installed";
+  if (!plugin.ok()) {
+    std::string text(plugin.status().message());
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+  }
+  const absl::Status here = Probe(**plugin, config_);
+  if (here.ok()) return "";
+  std::string_view text(here.message().data(), here.message().size());
+  constexpr std::string_view kSubject = "it cannot be used here: ";
+  if (text.substr(0, kSubject.size()) == kSubject) text.remove_prefix(kSubject.size());
+  return std::string(text);
+}
+
 absl::StatusOr<const bps_scheduler_plugin*> PluginRegistry::FindScheduler(std::string_view wanted) {
   return Search<bps_scheduler_plugin>(wanted, folders_, builtin_schedulers_).Run();
 }

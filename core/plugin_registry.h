@@ -62,6 +62,9 @@ class PluginRegistry {
   absl::StatusOr<const bps_transport_plugin*> FindTransport(std::string_view wanted);
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
 
+  // Why a transport cannot be used here, in one line; "" if its plugin is there and its probe is content.
+  std::string WhyNotTransport(std::string_view wanted);
+
   // An endpoint of it. `local_host`: numeric address to bind, "": the plugin chooses; `device` likewise.
   absl::StatusOr<Transport> OpenTransport(std::string_view wanted, const std::string& local_host,
                                           const std::string& device = "", uint64_t job_key = 0);

@@ -12,6 +12,7 @@
 #include "core/auth.h"
 #include "core/host_identity.h"
 #include "core/status.h"
+#include "core/transport_choice.h"
 #include "core/version.h"
 
 namespace byteps {
@@ -194,7 +195,9 @@ absl::Status Session::PrepareServers(Time deadline) {
   if (!address.ok()) return address.status();
   host.set_address(*address);
 
-  absl::StatusOr<Transport> transport = registry_.OpenTransport(config_.GetString("BYTEPS_TRANSPORT"), *address);
+  absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, *address);
+  if (!wanted.ok()) return wanted.status();
+  absl::StatusOr<Transport> transport = registry_.OpenTransport(*wanted, *address);
   if (!transport.ok()) return transport.status();
   absl::StatusOr<Scheduler> scheduler =
       registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);

@@ -13,7 +13,9 @@ from .environment import Environment
 from .failure import LaunchError
 from .finding import Finding, fail, note, ok
 
-_DEFAULT_TRANSPORT = "tcp"
+_DEFAULT_TRANSPORT = "auto"
+# What "auto" comes down to on a host without RDMA; the others need not be installed.
+_FALLBACK_TRANSPORT = "tcp"
 _DEFAULT_SCHEDULER = "credit"
 # Transports that register memory with a network card, which locks it.
 _LOCKING = ("verbs", "efa")
@@ -39,6 +41,8 @@ def check_installation(environment: Environment, workers: bool, services: bool, 
         yield from _check_package(versions)
         yield _check_torch()
     transport = environment.text("BYTEPS_TRANSPORT") or _DEFAULT_TRANSPORT
+    if transport.lower() == _DEFAULT_TRANSPORT:
+        transport = _FALLBACK_TRANSPORT
     if not alone:
         yield _check_plugin(environment, "transport", transport, path)
         yield _check_memlock(transport)

@@ -171,7 +171,10 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
                    std::to_string(present.num_servers()), present);
   }
   if (Transport(newcomer) != Transport(present)) {
-    return Differs("the transport", Transport(newcomer), newcomer, Transport(present), present);
+    const absl::Status differs = Differs("the transport", Transport(newcomer), newcomer, Transport(present), present);
+    return absl::Status(differs.code(), std::string(differs.message()) +
+                                            "; set BYTEPS_TRANSPORT to one value everywhere (auto goes by what each "
+                                            "host has)");
   }
   if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
   if (newcomer.num_hosts() != present.num_hosts()) {

@@ -14,6 +14,7 @@
 #include "core/host_identity.h"
 #include "core/plugin_registry.h"
 #include "core/time.h"
+#include "core/transport_choice.h"
 #include "server/server.h"
 
 namespace byteps {
@@ -132,14 +133,15 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   if (!address.ok()) return address.status();
 
   PluginRegistry registry(config, log);
-  const std::string& wanted = config.GetString("BYTEPS_TRANSPORT");
-  absl::StatusOr<const bps_transport_plugin*> plugin = registry.FindTransport(wanted);
+  absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
+  if (!wanted.ok()) return wanted.status();
+  absl::StatusOr<const bps_transport_plugin*> plugin = registry.FindTransport(*wanted);
   if (!plugin.ok()) return plugin.status();
   ServerOptions server_options = ServerOptionsFrom(config, *token);
   // Two paths to one plugin are one transport.
   server_options.lane.reducer.transport = (*plugin)->info.name;
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      server_options, [&](uint32_t) { return registry.OpenTransport(wanted, *address); }, log);
+      server_options, [&](uint32_t) { return registry.OpenTransport(*wanted, *address); }, log);
   if (!server.ok()) return server.status();
 
   ControlLinkOptions options;

@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ConfigTest, DefaultsWithoutAnEnvironment) {
   Config config = MakeOrDie({});
-  EXPECT_EQ(config.GetString("BYTEPS_TRANSPORT"), "tcp");
+  EXPECT_EQ(config.GetString("BYTEPS_TRANSPORT"), "auto");
   EXPECT_EQ(config.GetInt("DMLC_NUM_WORKER"), 1);
   EXPECT_EQ(config.GetDuration("BYTEPS_OP_TIMEOUT"), seconds(600));
   EXPECT_FALSE(config.GetBool("BYTEPS_FORCE_DISTRIBUTED"));
@@ -188,7 +188,7 @@ TEST(ConfigTest, ArgumentsBeatVariablesBeatAliasesBeatDefaults) {
 
 TEST(ConfigTest, EmptyIsUnset) {
   Config config = MakeOrDie({{"BYTEPS_TRANSPORT", ""}, {"DMLC_NUM_WORKER", "  "}, {"HOROVOD_START_TIMEOUT", ""}});
-  EXPECT_EQ(config.GetString("BYTEPS_TRANSPORT"), "tcp");
+  EXPECT_EQ(config.GetString("BYTEPS_TRANSPORT"), "auto");
   EXPECT_FALSE(config.IsSet("DMLC_NUM_WORKER"));
   EXPECT_FALSE(config.IsSet("BYTEPS_START_TIMEOUT"));
 }

@@ -23,8 +23,9 @@ constexpr Provider kProviders[] = {
         .name = "verbs",
         .description = "RDMA verbs through libfabric: InfiniBand and RoCE",
         .fabric_name = "verbs",
-        .missing = "load the kernel module rdma_ucm, give the device's network interface an address, install a libfabric "
-                   "with its verbs provider (Debian: libfabric1, ibverbs-providers) and see that FI_PROVIDER allows it",
+        .missing =
+            "load the kernel module rdma_ucm, give the device's network interface an address, install a libfabric "
+            "with its verbs provider (Debian: libfabric1, ibverbs-providers) and see that FI_PROVIDER allows it",
         // What is under way lies in locked memory.
         .depth = 64,
         .spare_receives = 32,

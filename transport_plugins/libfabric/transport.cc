@@ -449,8 +449,7 @@ void Transport::DrainCompletions() {
 
 void Transport::HandleCompletion(const fi_cq_data_entry& entry) {
   if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
-    auto* taken =
-        endpoint_->provider().immediate_takes_receive ? static_cast<Receive*>(entry.op_context) : nullptr;
+    auto* taken = endpoint_->provider().immediate_takes_receive ? static_cast<Receive*>(entry.op_context) : nullptr;
     return HandleImmediate(entry.data, taken);
   }
   auto* completion = static_cast<Completion*>(entry.op_context);

@@ -1,0 +1,33 @@
+// transport_choice.h - which transport plugin carries a process's data over the network.
+//
+//     absl::StatusOr<std::string> name = ChooseTransport(&registry, config, log, local_host);
+//     registry.OpenTransport(*name, local_host);
+//
+// BYTEPS_TRANSPORT names a plugin, or is "auto" (the default): the best one that can be used here, in the order efa,
+// verbs, tcp, where "can be used" means that its probe says so and that an endpoint opens at this host's address. What
+// was chosen, and why the better ones were not, is one line of the log. DMLC_ENABLE_RDMA means what it means in the
+// original (0: tcp, 1: verbs, fabric: efa if it is there) where BYTEPS_TRANSPORT is not set.
+//
+// Each process chooses for itself by what its host has; the coordinator refuses a job whose members chose differently.
+//
+// Threads: any; the registry by one at a time.
+// Errors:  INVALID_ARGUMENT: a value of the original that has no counterpart. UNAVAILABLE: nothing can be used here.
+//          A name that is not "auto" is not checked here: opening it does that.
+#ifndef BYTEPS_CORE_TRANSPORT_CHOICE_H_
+#define BYTEPS_CORE_TRANSPORT_CHOICE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "core/plugin_registry.h"
+
+namespace byteps {
+
+absl::StatusOr<std::string> ChooseTransport(PluginRegistry* registry, const Config& config, const Logger& log,
+                                            const std::string& local_host);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_TRANSPORT_CHOICE_H_

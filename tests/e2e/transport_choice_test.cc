@@ -1,0 +1,67 @@
+// Whole jobs whose members choose their transport: by themselves, by the variables of the original, or differently.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/job.h"
+
+namespace byteps {
+namespace {
+
+constexpr Time kPatience = 60 * kSecond;
+
+void ExpectSays(const std::string& output, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(output.find(part), std::string::npos) << part << " in\n" << output;
+}
+
+TEST(TransportChoice, ByItselfItTakesTheBestAndSaysSo) {
+  Job job({.workers = 2, .servers = 2, .environment = {{"BYTEPS_LOG_LEVEL", "INFO"}}});
+  job.StartWorkers("sums");
+  job.ExpectSuccess(2 * kPatience);
+  for (int rank = 0; rank < 2; ++rank) {
+    ExpectSays(job.worker(rank).Output(), {"transport tcp, chosen by BYTEPS_TRANSPORT=auto: not efa (", "not verbs ("});
+    ExpectSays(job.server(rank).Output(), {"transport tcp, chosen by BYTEPS_TRANSPORT=auto"});
+  }
+}
+
+TEST(TransportChoice, TheVariableOfTheOriginalIsUnderstood) {
+  Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_LOG_LEVEL", "INFO"}, {"DMLC_ENABLE_RDMA", "zmq"}}});
+  job.StartWorkers("sums");
+  job.ExpectSuccess(2 * kPatience);
+  ExpectSays(job.worker(0).Output(), {"transport tcp, as DMLC_ENABLE_RDMA=0 asks"});
+}
+
+TEST(TransportChoice, WhatDoesNotExistIsAnErrorThatNamesWhatDoes) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorker(0, "sums", "", {{"DMLC_ENABLE_RDMA", "ucx"}});
+  job.StartWorker(1, "sums", "", {{"BYTEPS_TRANSPORT", "pigeon"}});
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::optional<int> status = job.worker(rank).Wait(kPatience);
+    EXPECT_TRUE(status.has_value() && *status != 0) << job.Output();
+  }
+  ExpectSays(job.worker(0).Output(), {"DMLC_ENABLE_RDMA=ucx", "BYTEPS_TRANSPORT=verbs", "auto"});
+  ExpectSays(job.worker(1).Output(), {"transport \"pigeon\" (from BYTEPS_TRANSPORT)", "Known here: ", "tcp"});
+}
+
+TEST(TransportChoice, MembersThatDifferAreToldWhoSaysWhat) {
+  const std::string idle = std::filesystem::absolute(std::getenv("E2E_IDLE")).string();
+  Job job({.workers = 3, .servers = 1, .environment = {{"PS_VERBOSE", "1"}}});
+  for (int rank = 0; rank < 2; ++rank) {
+    job.StartWorker(rank, "sums");
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("registered as member", kPatience)) << job.Output();
+  }
+  job.StartWorker(2, "sums", "", {{"BYTEPS_TRANSPORT", idle}});
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::optional<int> status = job.worker(rank).Wait(kPatience);
+    EXPECT_TRUE(status.has_value() && *status != 0) << job.Output();
+    ExpectSays(job.worker(rank).Output(), {"the transport differs: idle (none) at worker host 0 local rank 2 (host ",
+                                           "tcp (tcp) at ", "set BYTEPS_TRANSPORT to one value everywhere"});
+  }
+}
+
+}  // namespace
+}  // namespace byteps
