@@ -32,7 +32,6 @@ ServerOptions ServerOptionsFrom(const Config& config, const std::string& token) 
   options.memory = static_cast<uint64_t>(config.GetInt("BYTEPS_SERVER_MEMORY"));
   options.lane.spin = config.GetDuration("BYTEPS_SPIN_US").count();
   ReducerOptions& reducer = options.lane.reducer;
-  reducer.transport = config.GetString("BYTEPS_TRANSPORT");
   reducer.slot_bytes = static_cast<uint64_t>(config.GetInt("BYTEPS_SLOT_BYTES"));
   reducer.slots_per_peer = static_cast<uint32_t>(config.GetInt("BYTEPS_SLOTS_PER_PEER"));
   reducer.inline_bytes = static_cast<uint64_t>(config.GetInt("BYTEPS_INLINE_BYTES"));
@@ -55,6 +54,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     if (!transport.ok()) return transport.status();
     LaneOptions lane_options = options.lane;
     lane_options.reducer.lane = i;
+    // The name is the plugin's own: two paths to one plugin are one transport.
+    if (lane_options.reducer.transport.empty()) lane_options.reducer.transport = transport->name();
     lane_options.reducer.memory = options.memory / options.lanes;
     absl::StatusOr<std::unique_ptr<Lane>> lane = Lane::Start(
         *std::move(transport), lane_options,

@@ -135,13 +135,8 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   PluginRegistry registry(config, log);
   absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
   if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<const bps_transport_plugin*> plugin = registry.FindTransport(*wanted);
-  if (!plugin.ok()) return plugin.status();
-  ServerOptions server_options = ServerOptionsFrom(config, *token);
-  // Two paths to one plugin are one transport.
-  server_options.lane.reducer.transport = (*plugin)->info.name;
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      server_options, [&](uint32_t) { return registry.OpenTransport(*wanted, *address); }, log);
+      ServerOptionsFrom(config, *token), [&](uint32_t) { return registry.OpenTransport(*wanted, *address); }, log);
   if (!server.ok()) return server.status();
 
   ControlLinkOptions options;

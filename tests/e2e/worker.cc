@@ -292,7 +292,14 @@ int Loop(int64_t elements) {
   std::vector<float> values(static_cast<size_t>(elements), 1);
   bps_tensor* tensor = Declare(session, "loop", BPS_FLOAT32, elements);
   for (int round = 0;; ++round) {
-    const Error error = PushPull(session, tensor, values.data(), values.data(), BPS_AVERAGE);
+    // The error may be met by the call itself as well as by the wait.
+    bps_push_pull_args call = BPS_PUSH_PULL_ARGS_INIT;
+    call.tensor = tensor;
+    call.input = call.output = values.data();
+    call.op = BPS_AVERAGE;
+    bps_request* request = nullptr;
+    bps_status* refused = bps_push_pull(session, &call, &request);
+    const Error error = refused == nullptr ? Wait(request) : Take(refused);
     if (round == 3) Say("working");
     if (error.code == BPS_OK) continue;
     std::printf("error %d: %s\n", error.code, error.message.c_str());
