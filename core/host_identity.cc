@@ -106,8 +106,9 @@ absl::StatusOr<std::string> AddressOnRoute(const std::string& coordinator, int p
 
 }  // namespace
 
-control::Host HostIdentity() {
+control::Host HostIdentity(const std::string& id) {
   control::Host host;
+  host.set_id(id);
   char name[HOST_NAME_MAX + 1] = {};
   if (::gethostname(name, sizeof(name) - 1) == 0) host.set_name(name);
   host.set_boot_id(ReadLine("/proc/sys/kernel/random/boot_id"));
@@ -119,6 +120,11 @@ control::Host HostIdentity() {
 bool SameHost(const control::Host& one, const control::Host& other) {
   return !one.boot_id().empty() && one.boot_id() == other.boot_id() && one.ipc_namespace() == other.ipc_namespace() &&
          one.pid_namespace() == other.pid_namespace();
+}
+
+std::string LinkOf(const control::Host& host) {
+  if (!host.id().empty()) return "id " + host.id();
+  return host.boot_id().empty() ? "" : "boot " + host.boot_id();
 }
 
 absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options) {

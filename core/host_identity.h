@@ -1,10 +1,11 @@
 // host_identity.h - where this process runs, and under which address others reach it.
 //
-//     control::Host host = HostIdentity();                       // name, boot id, namespaces; no address yet
+//     control::Host host = HostIdentity(config.GetString("BYTEPS_HOST_ID"));      // no address yet
 //     absl::StatusOr<std::string> address = OwnAddress({.coordinator = "10.0.0.1", .port = 9000});
 //     host.set_address(*address);
 //
-// Two processes are on the same host when boot id, IPC and PID namespace are equal: then they can share memory.
+// Two processes are on the same host when boot id, IPC and PID namespace are equal: then they can share memory. They
+// share a network link when their ids are equal or, where nothing was said, their boot ids: placement asks this.
 //
 // The address to advertise is, in this order: the one that was named (DMLC_NODE_HOST), that of the interface that was
 // named (DMLC_INTERFACE), the one this host uses on its route to the coordinator (nothing is sent to find out).
@@ -20,9 +21,13 @@
 
 namespace byteps {
 
-control::Host HostIdentity();
+// `id`: whose network link this process uses, where the boot id does not say it.
+control::Host HostIdentity(const std::string& id = "");
 
 bool SameHost(const control::Host& one, const control::Host& other);
+
+// Equal for those who share a network link; "": not known.
+std::string LinkOf(const control::Host& host);
 
 struct OwnAddressOptions {
   std::string node_host;    // DMLC_NODE_HOST: an address or a name of this host; empty: not named

@@ -180,7 +180,7 @@ absl::Status Session::PrepareServers(Time deadline) {
       JobToken(config_.GetString("BYTEPS_JOB_TOKEN"), config_.GetString("BYTEPS_JOB_TOKEN_FILE"));
   if (!token.ok()) return token.status();
 
-  control::Host host = HostIdentity();
+  control::Host host = HostIdentity(config_.GetString("BYTEPS_HOST_ID"));
   absl::StatusOr<std::string> address = OwnAddress({.node_host = config_.GetString("DMLC_NODE_HOST"),
                                                     .interface = config_.GetString("DMLC_INTERFACE"),
                                                     .coordinator = coordinator,

@@ -13,6 +13,7 @@ import enum
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from typing import BinaryIO
 
 from . import process_tree
@@ -42,6 +43,7 @@ class ChildSpec:
     cpus: frozenset[int] | None = None  # None: wherever the launcher may run
     reads_stdin: bool = False
     descriptors: tuple[int, ...] = ()  # inherited under the same numbers
+    enter: Callable[[], None] | None = None  # called in the child before its program: into namespaces, for instance
 
 
 class Stream:
@@ -95,6 +97,8 @@ class Child:
             process_tree.die_with_parent(supervisor)
             if spec.cpus is not None:
                 os.sched_setaffinity(0, spec.cpus)
+            if spec.enter is not None:
+                spec.enter()
 
         try:
             self._process = subprocess.Popen(

@@ -77,7 +77,9 @@ def _last_state(line: bytes) -> bytes:
 class Printer:
     """Writes lines with their prefix. Colours only where the stream is a terminal and NO_COLOR is unset."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "bpslaunch") -> None:
+        """`program`: whose own messages those of `say` are."""
+        self._program = program
         self._colour: dict[str, int] = {}
 
     def write(
@@ -99,14 +101,14 @@ class Printer:
         deadline = time.monotonic() + _MESSAGE_SECONDS
         lines = [line.encode(errors="replace") for line in text.splitlines()]
         with contextlib.suppress(OSError):
-            self.write("bpslaunch", 2, lines, lambda: time.monotonic() > deadline)
+            self.write(self._program, 2, lines, lambda: time.monotonic() > deadline)
 
     def _prefix(self, name: str, descriptor: int) -> bytes:
-        text = "bpslaunch: " if name == "bpslaunch" else f"[{name}] "
+        text = f"{name}: " if name == self._program else f"[{name}] "
         if not os.isatty(descriptor) or os.environ.get("NO_COLOR"):
             return text.encode()
         colour = (
-            1 if name == "bpslaunch" else self._colour.setdefault(name, _COLOURS[len(self._colour) % len(_COLOURS)])
+            1 if name == self._program else self._colour.setdefault(name, _COLOURS[len(self._colour) % len(_COLOURS)])
         )
         return f"\033[{colour}m{text}\033[0m".encode()
 

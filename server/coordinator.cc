@@ -12,7 +12,6 @@
 #include "core/wire.h"
 #include "server/barrier_book.h"
 #include "server/membership.h"
-#include "server/server_weights.h"
 #include "server/tensor_directory.h"
 
 namespace byteps {
@@ -441,7 +440,14 @@ absl::Status Coordinator::Activate(Session* session) {
     placement.lanes.push_back(static_cast<uint32_t>(server->hello.lanes_size()));
   }
   epoch.set_slot_bytes(placement.slot_bytes);
-  placement.weights = ServerWeights(worker_hosts, server_hosts);
+  const ServerShares shares = SharesOf(worker_hosts, server_hosts);
+  if (options_.mixed_mode != MixedMode::kOff) placement.weights = shares.weights;
+  if (options_.mixed_mode == MixedMode::kOn && !shares.obstacle.empty()) {
+    BPS_LOG(*log_, kWarning) << "BYTEPS_ENABLE_MIXED_MODE=on, but " << shares.obstacle
+                             << ": every server gets the same share";
+  }
+  placement.hash = options_.hash;
+  placement.hash.dedicated = shares.dedicated;
 
   session->state = SessionState::kActive;
   session->gone.clear();

@@ -37,6 +37,8 @@
 #include "core/log.h"
 #include "core/time.h"
 #include "server/barrier_book.h"
+#include "server/key_hash.h"
+#include "server/server_weights.h"
 #include "server/stranger_log.h"
 
 namespace byteps {
@@ -64,6 +66,8 @@ struct CoordinatorOptions {
   Time peer_timeout = 30 * kSecond;  // kNever: only a closed connection is a death
   Time linger = 30 * kSecond;        // after the last session; kNever: it stays
   Time hello_timeout = 10 * kSecond;
+  MixedMode mixed_mode = MixedMode::kAuto;  // BYTEPS_ENABLE_MIXED_MODE
+  KeyHash hash;                             // BYTEPS_KEY_HASH_FN
   // Random bytes for nonces; empty: the system's.
   std::function<std::string(size_t)> random;
 };

@@ -8,6 +8,7 @@
 #include "core/control_socket.h"
 #include "core/unique_fd.h"
 #include "server/coordinator_shell.h"
+#include "server/key_hash.h"
 #include "server/listener.h"
 
 namespace byteps {
@@ -15,6 +16,11 @@ namespace {
 
 // 0 in the configuration: not at all.
 Time OrNever(Time time) { return time <= 0 ? kNever : time; }
+
+MixedMode ReadMixedMode(const std::string& choice) {
+  if (choice == "on") return MixedMode::kOn;
+  return choice == "off" ? MixedMode::kOff : MixedMode::kAuto;
+}
 
 CoordinatorOptions Options(const Config& config, std::string token) {
   CoordinatorOptions options;
@@ -30,6 +36,8 @@ CoordinatorOptions Options(const Config& config, std::string token) {
   if (options.heartbeat == kNever) options.peer_timeout = kNever;
   const Time linger = config.GetDuration("BYTEPS_JOB_LINGER").count();
   options.linger = linger < 0 ? kNever : linger;
+  options.mixed_mode = ReadMixedMode(config.GetString("BYTEPS_ENABLE_MIXED_MODE"));
+  options.hash = ReadKeyHash(config);
   return options;
 }
 

@@ -109,7 +109,7 @@ absl::Status CheckHello(const control::Hello& hello) {
   if (hello.nonce().size() != kNonceBytes) return Invalid(hello, "its nonce has a wrong size");
   const control::Host& host = hello.host();
   for (const std::string* text : {&hello.job(), &hello.session(), &hello.release(), &host.name(), &host.address(),
-                                  &host.boot_id(), &host.ipc_namespace(), &host.pid_namespace()}) {
+                                  &host.boot_id(), &host.ipc_namespace(), &host.pid_namespace(), &host.id()}) {
     if (text->size() > kMaxText) return absl::InvalidArgumentError("a name in the greeting is too long");
   }
   const bool worker = hello.role() == control::WORKER;

@@ -38,8 +38,10 @@ uint64_t Placement::PartElements(uint64_t elements, uint32_t element_bytes) cons
   return std::min(CeilDiv(even, kGranule) * kGranule, most);
 }
 
-LanePlace Placement::LeastLoaded() const {
-  const uint32_t server = order_.begin()->second;
+LanePlace Placement::Choose(uint64_t name, uint64_t part) const {
+  const uint32_t server = options_.hash.function == KeyHash::Function::kNone
+                              ? order_.begin()->second
+                              : options_.hash.Server(KeyHash::Key(name, part), static_cast<uint32_t>(lanes_.size()));
   const std::vector<uint64_t>& lanes = lanes_[server];
   const auto lane = std::min_element(lanes.begin(), lanes.end());
   return {server, static_cast<uint32_t>(lane - lanes.begin())};
@@ -57,7 +59,8 @@ void Placement::Load(LanePlace place, uint64_t bytes) {
   order_.insert({load, place.server});
 }
 
-absl::StatusOr<Placed> Placement::Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home) {
+absl::StatusOr<Placed> Placement::Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home,
+                                      uint64_t name) {
   Placed placed;
   placed.part_elements = PartElements(elements, element_bytes);
   const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, placed.part_elements));
@@ -69,7 +72,7 @@ absl::StatusOr<Placed> Placement::Add(uint64_t elements, uint32_t element_bytes,
   }
   uint64_t left = elements;
   for (uint64_t part = 0; part < parts; ++part) {
-    const LanePlace place = part == 0 && home.has_value() ? *home : LeastLoaded();
+    const LanePlace place = part == 0 && home.has_value() ? *home : Choose(name, part);
     const uint64_t taken = std::min(left, placed.part_elements);
     left -= taken;
     Load(place, taken * element_bytes);

@@ -13,7 +13,9 @@
 //
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all
-// variants of a name goes to the same lane, the name's home, where a disagreement about the shape is seen.
+// variants of a name goes to the same lane, the name's home, where a disagreement about the shape is seen. With a hash
+// in the options (BYTEPS_KEY_HASH_FN) the server of a part is what the hash of its key says, and only the lane is chosen
+// by what there is to do.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_PLACEMENT_H_
@@ -26,6 +28,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/key_hash.h"
 
 namespace byteps {
 
@@ -34,6 +37,7 @@ struct PlacementOptions {
   std::vector<double> weights;   // share of each server; empty: all alike. 0: it gets nothing
   uint64_t slot_bytes = 0;       // bound of a part
   uint64_t partition_bytes = 0;  // BYTEPS_PARTITION_BYTES; 0: automatic
+  KeyHash hash;                  // none: balanced by bytes
 };
 
 struct LanePlace {
@@ -64,15 +68,17 @@ class Placement {
 
   explicit Placement(PlacementOptions options);
 
-  // Cuts and places one more tensor, its part 0 at `home` if that is given. RESOURCE_EXHAUSTED: too many parts.
-  absl::StatusOr<Placed> Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home);
+  // Cuts and places one more tensor, its part 0 at `home` if that is given. `name`: number of its name, from 0, for a
+  // hash. RESOURCE_EXHAUSTED: too many parts.
+  absl::StatusOr<Placed> Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home,
+                             uint64_t name = 0);
 
   // What was placed on a server so far, in bytes (without kPartCost).
   uint64_t bytes(uint32_t server) const { return bytes_[server]; }
 
  private:
   uint64_t PartElements(uint64_t elements, uint32_t element_bytes) const;
-  LanePlace LeastLoaded() const;
+  LanePlace Choose(uint64_t name, uint64_t part) const;
   void Load(LanePlace place, uint64_t bytes);
 
   PlacementOptions options_;

@@ -150,7 +150,7 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   control::Hello& hello = options.client.hello;
   hello.set_role(control::SERVER);
   hello.set_job(config.GetString("BYTEPS_JOB_ID"));
-  *hello.mutable_host() = HostIdentity();
+  *hello.mutable_host() = HostIdentity(config.GetString("BYTEPS_HOST_ID"));
   hello.mutable_host()->set_address(*address);
   hello.set_pid(::getpid());
   hello.set_num_servers(static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER")));

@@ -3,34 +3,48 @@
 #include <algorithm>
 #include <cstddef>
 #include <set>
-#include <string>
+
+#include "core/host_identity.h"
 
 namespace byteps {
 
-std::vector<double> ServerWeights(const std::vector<const control::Host*>& workers,
-                                  const std::vector<const control::Host*>& servers) {
+OptimalWeights OptimumOf(uint64_t n, uint64_t k) {
+  // One worker host needs no network at all.
+  if (n == 1) return {0, 1};
+  return {2 * static_cast<double>(n - 1), static_cast<double>(n - std::min(n, k))};
+}
+
+ServerShares SharesOf(const std::vector<const control::Host*>& workers,
+                      const std::vector<const control::Host*>& servers) {
   std::set<std::string> worker_hosts, server_hosts;
-  for (const control::Host* host : workers) worker_hosts.insert(host->boot_id());
-  for (const control::Host* host : servers) server_hosts.insert(host->boot_id());
-  const bool known = worker_hosts.count("") == 0 && server_hosts.count("") == 0;
-  if (!known || server_hosts.size() != servers.size()) return {};
-  const size_t n = worker_hosts.size();
+  for (const control::Host* host : workers) worker_hosts.insert(LinkOf(*host));
+  for (const control::Host* host : servers) server_hosts.insert(LinkOf(*host));
+  ServerShares shares;
+  if (worker_hosts.count("") != 0 || server_hosts.count("") != 0) {
+    shares.obstacle = "of some members it is not known on which host they are: set BYTEPS_HOST_ID";
+    return shares;
+  }
   size_t colocated = 0;
   for (const std::string& host : worker_hosts) colocated += server_hosts.count(host);
-  const size_t k = servers.size() - colocated;
-  if (colocated != n || k == 0) return {};
-
-  std::vector<double> weights;
-  for (const control::Host* host : servers) {
-    const bool shares = worker_hosts.count(host->boot_id()) != 0;
-    // One worker host needs no network at all.
-    if (n == 1) {
-      weights.push_back(shares ? 1 : 0);
-    } else {
-      weights.push_back(shares ? static_cast<double>(n - std::min(n, k)) : 2 * static_cast<double>(n - 1));
-    }
+  for (const control::Host* host : servers) shares.dedicated.push_back(worker_hosts.count(LinkOf(*host)) == 0);
+  if (server_hosts.size() != servers.size()) {
+    shares.obstacle = "some hosts have several servers (" + std::to_string(servers.size()) + " servers on " +
+                      std::to_string(server_hosts.size()) + " hosts; BYTEPS_HOST_ID tells hosts apart)";
+    return shares;
   }
-  return weights;
+  const size_t n = worker_hosts.size();
+  const size_t k = servers.size() - colocated;
+  if (colocated != n) {
+    shares.obstacle =
+        "only " + std::to_string(colocated) + " of " + std::to_string(n) + " worker hosts have a server";
+    return shares;
+  }
+  if (k == 0) return shares;
+  const OptimalWeights optimum = OptimumOf(n, k);
+  for (const bool dedicated : shares.dedicated) {
+    shares.weights.push_back(dedicated ? optimum.dedicated : optimum.colocated);
+  }
+  return shares;
 }
 
 }  // namespace byteps

@@ -63,7 +63,9 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
 
   // Nothing is remembered of a tensor that cannot be placed.
   const std::optional<LanePlace> home = known == names_.end() ? std::nullopt : known->second.home;
-  absl::StatusOr<Placed> placed = placement_.Add(*elements, static_cast<uint32_t>(DtypeSize(spec.dtype())), home);
+  const uint64_t id = known == names_.end() ? next_id_ : known->second.id;
+  absl::StatusOr<Placed> placed =
+      placement_.Add(*elements, static_cast<uint32_t>(DtypeSize(spec.dtype())), home, id - 1);
   if (!placed.ok()) return placed.status();
   Name& name = names_[key];
   if (name.id == 0) name.id = next_id_++;

@@ -14,7 +14,10 @@ else the machine does meets both. Columns:
     cpu      CPU seconds of all workers and of all servers per GB of tensor, per round, of push_pull alone
     ratio    time / Gloo's time: below 1 is faster than Gloo
 
-The same program is the launcher (as you call it) and the worker (as bpslaunch calls it).
+The same program is the launcher (as you call it) and the worker (as bpslaunch calls it). Inside a job, such as one that
+netlab runs on links of a known rate, it is a worker of that job:
+
+    tools/netlab run --hosts 4 --rate 200mbit -- bps_perf --sizes 20M --against gloo
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -103,6 +107,13 @@ class Servers:
         return ticks / self._tick
 
 
+def own_address() -> str:
+    """The address of this host on its route to the coordinator."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"])))
+        return probe.getsockname()[0]
+
+
 class Gloo:
     """torch.distributed's all-reduce between the processes of this job."""
 
@@ -110,11 +121,13 @@ class Gloo:
         import torch.distributed as dist
 
         rank, size = bps.rank(), bps.size()
-        # Rank 0 listens on a port the system chooses, and tells the others.
-        store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
-        port = bps.broadcast_object(store.port if store is not None else None, root_rank=0, name="bps_perf.port")
+        # Rank 0 listens where the others reach it, on a port the system chooses, and tells them.
+        address = own_address()
+        store = dist.TCPStore(address, 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
+        place = (address, store.port) if store is not None else None
+        address, port = bps.broadcast_object(place, root_rank=0, name="bps_perf.store")
         if store is None:
-            store = dist.TCPStore("127.0.0.1", port, size, is_master=False)
+            store = dist.TCPStore(address, port, size, is_master=False)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
         self._dist = dist
 
@@ -224,7 +237,8 @@ def work(arguments: argparse.Namespace) -> int:
     rank = bps.rank()
     if rank == 0 and not arguments.json:
         place = "out of place" if arguments.out_of_place else "in place"
-        print(f"{bps.size()} workers, {arguments.servers} servers, {arguments.dtype}, {place}; every output checked")
+        servers_here = os.environ.get("DMLC_NUM_SERVER", "0")
+        print(f"{bps.size()} workers, {servers_here} servers, {arguments.dtype}, {place}; every output checked")
         header = f"{'bytes':>12} {'time us':>12} {'p90 us':>12} {'algbw GB/s':>10} {'cpu s/GB':>12}"
         print(header + (f" {'Gloo us':>12} {'ratio':>7}" if gloo else ""), flush=True)
     for size in arguments.sizes:
@@ -239,7 +253,8 @@ def work(arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     arguments = parse_arguments()
-    return work(arguments) if arguments.worker else launch(arguments)
+    inside = arguments.worker or os.environ.get("DMLC_ROLE") == "worker"
+    return work(arguments) if inside else launch(arguments)
 
 
 if __name__ == "__main__":

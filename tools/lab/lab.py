@@ -1,0 +1,260 @@
+"""The switch, the hosts, their cables, and what can go wrong with these.
+
+    with Lab() as lab:
+        host = lab.add_host("server0", rate=200_000_000)
+        child = host.popen(["program"], env=variables)      # killed when the lab ends, at the latest
+        host.address                                        # "10.77.0.1"
+        lab.counters()["server0"]                           # what its cable has carried
+
+A cable carries `rate` bits per second in each direction at once: one token bucket where the host sends, one where the
+switch sends to it, each with a queue. Beyond the queue of the switch packets are lost, as in a real one.
+
+What can be done to a cable:
+
+    link_down(), link_up()      unplugged: the host sees its carrier go
+    silence(), unsilence()      packets vanish in both directions and nobody is told: the other side is half open
+    lose(percent)               some vanish, at random; 0: none
+    set_rate(rate)              slower, or faster
+
+Threads: one. Ownership: `close` (or the end of `with`) kills what `popen` has started and lets go of the namespaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .namespaces import Namespaces, die_with_parent
+from .rates import bucket
+
+_COMMAND_SECONDS = 20
+# Where the host sends, backpressure keeps the sockets from overflowing the queue, so it may be long.
+_HOST_QUEUE_SECONDS = 0.2
+# Where the switch sends: of its buffers a port gets about a megabyte.
+_SWITCH_QUEUE_SECONDS = 0.05
+_KILL_SECONDS = 5.0
+
+
+class LabError(Exception):
+    """What the lab needs is not here, or a command of the system failed; the message has its words."""
+
+
+def why_not() -> str | None:
+    """Why there can be no lab here, as a sentence; None if there can."""
+    if os.geteuid() != 0:
+        return "netlab needs root, to make network namespaces"
+    for program in ("ip", "tc", "bridge"):
+        if _find(program) is None:
+            return f"netlab needs the program {program}: apt-get install iproute2"
+    try:
+        with Lab() as lab:
+            lab.add_host("probe", rate=10**6)
+    except (OSError, LabError) as error:
+        return f"netlab cannot make a host here: {error}"
+    return None
+
+
+def why_not_lose() -> str | None:
+    """Why `Host.lose` cannot work here; None if it can."""
+    if _find("nft") is None:
+        return "netlab needs the program nft to lose packets at random: apt-get install nftables"
+    return why_not()
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """Bytes that a host's cable has carried since it was plugged in, with all headers."""
+
+    sent: int
+    received: int
+
+    def __sub__(self, before: Traffic) -> Traffic:
+        return Traffic(self.sent - before.sent, self.received - before.received)
+
+
+class Host:
+    """One host of a lab. Made by `Lab.add_host`."""
+
+    def __init__(self, lab: Lab, name: str, address: str, namespaces: Namespaces) -> None:
+        self.name = name
+        self.address = address
+        self._lab = lab
+        self._namespaces = namespaces
+        self._rated = False
+        self._lossy = False
+
+    def enter(self) -> None:
+        """Moves the calling process, a child before its exec, onto this host."""
+        self._namespaces.enter()
+
+    def popen(self, command: Sequence[str], **arguments: Any) -> subprocess.Popen[Any]:
+        """subprocess.Popen on this host, in a session of its own. It dies with this process, and with the lab."""
+        return self._lab.popen(self._namespaces.enter, command, **arguments)
+
+    def run(self, command: Sequence[str], **arguments: Any) -> str:
+        """Runs a short command on this host; its output. LabError if it fails."""
+        return _run(self._namespaces, command, **arguments)
+
+    def link_down(self) -> None:
+        """Unplugs the cable."""
+        self._lab.at_switch(["ip", "link", "set", "dev", self.name, "down"])
+
+    def link_up(self) -> None:
+        """Plugs it in again."""
+        self._lab.at_switch(["ip", "link", "set", "dev", self.name, "up"])
+
+    def silence(self) -> None:
+        """From now on the switch throws away what comes from this host and what goes to it."""
+        self._lab.at_switch(["bridge", "link", "set", "dev", self.name, "state", "0"])
+
+    def unsilence(self) -> None:
+        """The end of `silence`."""
+        self._lab.at_switch(["bridge", "link", "set", "dev", self.name, "state", "3"])
+
+    def lose(self, percent: int) -> None:
+        """From now on the switch throws away this many of a hundred packets to this host and from it."""
+        if not 0 <= percent <= 100:
+            raise ValueError(f"{percent} percent cannot be lost")
+        rules = [f"delete table bridge {self.name}"] if self._lossy else []
+        self._lossy = percent > 0
+        if percent > 0:
+            rules += [
+                f"add table bridge {self.name}",
+                f"add chain bridge {self.name} lose {{ type filter hook forward priority 0; }}",
+                *(
+                    f"add rule bridge {self.name} lose {side} {self.name} numgen random mod 100 < {percent} drop"
+                    for side in ("iifname", "oifname")
+                ),
+            ]
+        self._lab.at_switch(["nft", "-f", "-"], input="\n".join(rules) + "\n")
+
+    def set_rate(self, rate: int) -> None:
+        """Bits per second in each direction."""
+        verb = "change" if self._rated else "add"
+        self._rated = True
+        self.run(["tc", "qdisc", verb, "dev", "eth0", "root", *bucket(rate, _HOST_QUEUE_SECONDS).split()])
+        self._lab.at_switch(
+            ["tc", "qdisc", verb, "dev", self.name, "root", *bucket(rate, _SWITCH_QUEUE_SECONDS).split()]
+        )
+
+    def close(self) -> None:
+        """Lets go of its namespaces."""
+        self._namespaces.close()
+
+
+class Lab:
+    """Some hosts around a switch."""
+
+    def __init__(self, mtu: int = 1500) -> None:
+        self._mtu = mtu
+        self._children: list[subprocess.Popen[Any]] = []
+        self.hosts: dict[str, Host] = {}
+        self._switch = Namespaces.make("switch")
+        try:
+            self.at_switch(
+                ["ip", "-batch", "-"],
+                input=f"link add name switch mtu {mtu} type bridge mcast_snooping 0\nlink set dev switch up\n",
+            )
+        except BaseException:
+            self._switch.close()
+            raise
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def add_host(self, name: str, rate: int | None = None) -> Host:
+        """One more host. `name`: at most 15 letters and digits. `rate`: bits per second; None: as fast as it goes."""
+        if name in self.hosts or name == "switch" or not name.isalnum() or len(name) > 15:
+            raise ValueError(f"{name!r} cannot be the name of one more host")
+        number = len(self.hosts) + 1
+        host = Host(self, name, f"10.77.{number // 250}.{number % 250 + 1}", Namespaces.make(name))
+        self.hosts[name] = host
+        # IPv6 would only add its chatter to the counters.
+        host.run(["sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 2>/dev/null || true"])
+        self.at_switch(
+            ["ip", "-batch", "-"],
+            input=f"link add name {name} mtu {self._mtu} type veth peer name eth0 mtu {self._mtu} "
+            f"netns {host._namespaces.network}\nlink set dev {name} master switch\nlink set dev {name} up\n",
+        )
+        host.run(
+            ["ip", "-batch", "-"],
+            input=f"link set dev lo up\naddr add {host.address}/16 dev eth0\nlink set dev eth0 up\n",
+        )
+        if rate is not None:
+            host.set_rate(rate)
+        return host
+
+    def counters(self) -> dict[str, Traffic]:
+        """What each host's cable has carried, as the switch counts it."""
+        links = json.loads(self.at_switch(["ip", "-j", "-s", "link", "show"]))
+        return {
+            # The switch receives what the host sends.
+            link["ifname"]: Traffic(link["stats64"]["rx"]["bytes"], link["stats64"]["tx"]["bytes"])
+            for link in links
+            if link["ifname"] in self.hosts
+        }
+
+    def at_switch(self, command: Sequence[str], **arguments: Any) -> str:
+        """Runs a short command where the other ends of the cables are."""
+        return _run(self._switch, command, **arguments)
+
+    def popen(self, enter: Callable[[], None], command: Sequence[str], **arguments: Any) -> subprocess.Popen[Any]:
+        """Starts a child that `enter`s a host; see Host.popen."""
+        parent = os.getpid()
+
+        def in_child() -> None:
+            die_with_parent(parent)
+            enter()
+
+        child = subprocess.Popen(command, start_new_session=True, preexec_fn=in_child, **arguments)
+        self._children.append(child)
+        return child
+
+    def close(self) -> None:
+        """Kills what runs on the hosts and lets go of them."""
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # Also what it left behind in its session.
+        for child in self._children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_KILL_SECONDS)
+        for host in self.hosts.values():
+            host.close()
+        self.hosts = {}
+        self._children = []
+        self._switch.close()
+
+
+def _find(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def _run(namespaces: Namespaces, command: Sequence[str], **arguments: Any) -> str:
+    program = _find(command[0])
+    if program is None:
+        raise LabError(f"the program {command[0]} is not here")
+    if "input" not in arguments:
+        arguments["stdin"] = subprocess.DEVNULL
+    done = subprocess.run(
+        [program, *command[1:]],
+        preexec_fn=namespaces.enter,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=_COMMAND_SECONDS,
+        check=False,
+        **arguments,
+    )
+    if done.returncode != 0:
+        raise LabError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+    return done.stdout

@@ -1,0 +1,75 @@
+"""How long a plain socket takes from one host of a lab to another: what a protocol over the same cables is judged by.
+
+    seconds = measure(lab.hosts["worker0"], lab.hosts["server0"], size=20_000_000)
+
+From the first byte sent to the word of the other side that it has the last one, on a connection that is there already;
+the median of some rounds.
+"""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # As the two ends it runs by itself.
+    from .lab import Host
+
+_PORT = 5201
+_SECONDS = 120
+_CHUNK = 1 << 20
+
+
+def measure(source: Host, sink: Host, size: int, rounds: int = 3) -> float:
+    """Median seconds for `size` bytes; OSError or LabError if it does not work."""
+    command = [sys.executable, __file__, str(size), str(rounds)]
+    server = sink.popen([*command, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        if not server.stdout.readline():
+            raise OSError(f"the receiver of the raw socket does not start: {server.communicate()[1]}")
+        times = source.run([*command, sink.address]).split()
+        return statistics.median(float(each) for each in times)
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _serve(size: int, rounds: int) -> None:
+    listener = socket.create_server(("", _PORT))
+    listener.settimeout(_SECONDS)
+    print("ready", flush=True)
+    connection = listener.accept()[0]
+    connection.settimeout(_SECONDS)
+    buffer = bytearray(_CHUNK)
+    for _ in range(rounds):
+        left = size
+        while left > 0:
+            received = connection.recv_into(buffer, min(left, _CHUNK))
+            if received == 0:
+                return
+            left -= received
+        connection.sendall(b"!")
+
+
+def _send(address: str, size: int, rounds: int) -> None:
+    payload = memoryview(bytes(min(size, _CHUNK)))
+    with socket.create_connection((address, _PORT), _SECONDS) as connection:
+        for _ in range(rounds):
+            started = time.perf_counter()
+            left = size
+            while left > 0:
+                left -= connection.send(payload[: min(left, _CHUNK)])
+            connection.recv(1)
+            print(time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    _size, _rounds, _what = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    if _what == "serve":
+        _serve(_size, _rounds)
+    else:
+        _send(_what, _size, _rounds)
