@@ -53,6 +53,7 @@ class Arguments:
     workers: int | None
     servers: int | None
     port: int | None
+    colocate: bool
     output_dir: str | None
     kill_after: float
     check: bool
@@ -86,6 +87,11 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         "--port", type=_port, metavar="N", help="port of the coordinator on 127.0.0.1 (default: a free one)"
     )
     parser.add_argument(
+        "--colocate",
+        action="store_true",
+        help="role worker: a server on this host, too, beside those on hosts of their own",
+    )
+    parser.add_argument(
         "--output-dir", metavar="DIR", help="also write DIR/<role><rank>.stdout and .stderr, byte for byte"
     )
     parser.add_argument(
@@ -109,6 +115,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         workers=values.workers,
         servers=values.servers,
         port=values.port,
+        colocate=values.colocate,
         output_dir=values.output_dir,
         kill_after=values.kill_after,
         check=values.check,

@@ -48,6 +48,11 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
         )
     if role is None:
         _refuse_half_a_role(arguments, environment)
+    if arguments.colocate and role != "worker":
+        raise LaunchError(
+            "--colocate is for DMLC_ROLE=worker: it starts a server beside the workers of this host; "
+            "on a single host --servers says how many there are"
+        )
     if arguments.check:
         return run_checks(arguments, environment, printer)
     if role is None:
@@ -78,7 +83,9 @@ def _run_job(arguments: Arguments, environment: Environment, printer: Printer) -
 def _run_role(role: str, arguments: Arguments, environment: Environment, printer: Printer) -> int:
     place = read_place(environment, role)
     if role == "worker":
-        return _supervise(lambda: plan_workers(place, arguments.command, environment), arguments, printer)
+        return _supervise(
+            lambda: plan_workers(place, arguments.command, environment, arguments.colocate), arguments, printer
+        )
     if not place.distributed:
         printer.say(
             f"DMLC_ROLE={role}: nothing to do: one worker host (DMLC_NUM_WORKER=1) without BYTEPS_FORCE_DISTRIBUTED=1 "

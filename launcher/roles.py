@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from .child import ChildSpec
+from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import Environment
 from .failure import LaunchError
@@ -64,14 +64,30 @@ def check_local_count(place: Place, count: int) -> None:
         )
 
 
-def plan_workers(place: Place, command: Sequence[str], environment: Environment) -> list[ChildSpec]:
-    """The workers of this host."""
+def plan_workers(
+    place: Place, command: Sequence[str], environment: Environment, colocate: bool = False
+) -> list[ChildSpec]:
+    """The workers of this host; with `colocate`, before them a server that shares its network link."""
+    if colocate and not place.distributed:
+        raise LaunchError("--colocate: one worker host (DMLC_NUM_WORKER=1) needs no server")
     count = environment.local_workers()
     check_local_count(place, count)
     variables = environment.variables()
     variables.pop("BYTEPS_COORDINATOR_FD", None)
     host = place.host if place.hosts > 1 else None
-    return local_workers(worker_command(command, environment), environment, variables, count, host)
+    services = []
+    if colocate:
+        # The coordinator gives servers shares by who shares a link; it shall not have to guess.
+        variables.setdefault("BYTEPS_HOST_ID", f"worker-host-{place.host}")
+        services.append(
+            ChildSpec(
+                name="server" if host is None else f"server of host {host}",
+                role=Role.SERVER,
+                command=service_command(environment),
+                variables={**variables, "DMLC_ROLE": "server"},
+            )
+        )
+    return services + local_workers(worker_command(command, environment), environment, variables, count, host)
 
 
 def service_command(environment: Environment) -> list[str]:

@@ -35,8 +35,7 @@ ServerShares SharesOf(const std::vector<const control::Host*>& workers,
   const size_t n = worker_hosts.size();
   const size_t k = servers.size() - colocated;
   if (colocated != n) {
-    shares.obstacle =
-        "only " + std::to_string(colocated) + " of " + std::to_string(n) + " worker hosts have a server";
+    shares.obstacle = "only " + std::to_string(colocated) + " of " + std::to_string(n) + " worker hosts have a server";
     return shares;
   }
   if (k == 0) return shares;

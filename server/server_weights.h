@@ -27,9 +27,9 @@ namespace byteps {
 enum class MixedMode : uint8_t { kAuto, kOn, kOff };
 
 struct ServerShares {
-  std::vector<double> weights;   // of each server; empty: all alike
-  std::vector<bool> dedicated;   // of each server: no worker shares its host
-  std::string obstacle;          // why the optimum says nothing here; empty: it does, or all are alike by it
+  std::vector<double> weights;  // of each server; empty: all alike
+  std::vector<bool> dedicated;  // of each server: no worker shares its host
+  std::string obstacle;         // why the optimum says nothing here; empty: it does, or all are alike by it
 };
 
 // The hosts of the workers and of the servers, by rank.

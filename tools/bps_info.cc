@@ -3,11 +3,14 @@
 //     bps_info               versions, plugins, and the configuration in force with the source of each value
 //     bps_info --all         also the variables that this release does not act on
 //     bps_info --markdown    docs/configuration.md, on standard output
+//     bps_info --placement resnet50 --servers 4        who gets what of that network
 //
 // Exits with 0; with 1 if a plugin that is chosen cannot be used; with 2 if the configuration or the call is wrong.
 
+#include <charconv>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "abi/scheduler.h"
@@ -19,6 +22,8 @@
 #include "core/plugin_registry.h"
 #include "core/version.h"
 #include "core/wire.h"
+#include "tools/model_file.h"
+#include "tools/placement_report.h"
 
 namespace byteps {
 namespace {
@@ -27,7 +32,11 @@ constexpr char kHelp[] =
     "bps_info: what of BytePS is installed here and how it is configured\n\n"
     "  bps_info               versions, plugins, and the configuration in force with the source of each value\n"
     "  bps_info --all         also the variables that this release does not act on\n"
-    "  bps_info --markdown    the page docs/configuration.md\n";
+    "  bps_info --markdown    the page docs/configuration.md\n"
+    "  bps_info --placement MODEL [--servers N] [--workers N] [--colocate K]\n"
+    "                         which server gets what of resnet50, vgg16, bert-large, transformer or the file MODEL,\n"
+    "                         with N servers and N worker hosts (4 and 4), K of the servers on worker hosts (0), and\n"
+    "                         the configuration in force\n";
 
 void PrintVersions() {
   std::cout << "BytePS " << kRelease << "\n"
@@ -77,11 +86,49 @@ int Run(bool all) {
   return usable ? 0 : 1;
 }
 
+int Fail(const absl::Status& status, int code) {
+  std::cerr << "bps_info: " << status.message() << "\n";
+  return code;
+}
+
+// `words`: what follows --placement.
+int ReportPlacement(const std::vector<std::string>& words) {
+  PlacementRequest request;
+  if (words.empty() || words.size() % 2 == 0) {
+    std::cerr << kHelp;
+    return 2;
+  }
+  for (size_t i = 1; i < words.size(); i += 2) {
+    uint32_t* number = words[i] == "--servers"    ? &request.servers
+                       : words[i] == "--workers"  ? &request.workers
+                       : words[i] == "--colocate" ? &request.colocated
+                                                  : nullptr;
+    if (number == nullptr) {
+      std::cerr << kHelp;
+      return 2;
+    }
+    const std::string& text = words[i + 1];
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
+      return Fail(absl::InvalidArgumentError(words[i] + " " + text + ": not a whole number"), 2);
+    }
+  }
+  const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
+  if (!config.ok()) return Fail(config.status(), 2);
+  const absl::StatusOr<ModelFile> model = ReadModel(words[0]);
+  if (!model.ok()) return Fail(model.status(), 2);
+  const absl::StatusOr<std::string> report = PlacementReport(*model, request, *config);
+  if (!report.ok()) return Fail(report.status(), 2);
+  std::cout << *report;
+  return 0;
+}
+
 }  // namespace
 }  // namespace byteps
 
 int main(int argc, char** argv) {
   const std::string option = argc > 1 ? argv[1] : "";
+  if (option == "--placement") return byteps::ReportPlacement({argv + 2, argv + argc});
   if (argc > 2 || (argc == 2 && option != "--all" && option != "--markdown" && option != "--help")) {
     std::cerr << byteps::kHelp;
     return 2;

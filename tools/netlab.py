@@ -8,7 +8,7 @@ from pathlib import Path
 # The packages `lab` and `launcher`.
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
-from lab.main import main
+from lab.main import main  # noqa: E402
 
 if __name__ == "__main__":
     try:

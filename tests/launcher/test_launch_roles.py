@@ -64,6 +64,43 @@ def test_local_workers(start: Start, worker: Worker, variables: dict[str, str], 
     assert sorted(launch.stdout.splitlines()) == [f"[worker 1.{rank}] worker 1 {rank} {size}" for rank in range(size)]
 
 
+def test_a_server_beside_the_workers(start: Start, service: Service, worker: Worker) -> None:
+    source = """#!{python}
+import os, pathlib, signal
+print(*map(os.environ.get, ("DMLC_ROLE", "BYTEPS_HOST_ID", "DMLC_NUM_SERVER")), flush=True)
+pathlib.Path("up").touch()
+signal.sigwait([signal.SIGTERM])
+"""
+    trainer = worker("""
+import os, pathlib, time
+while not pathlib.Path("up").exists():
+    time.sleep(0.01)
+print(*map(os.environ.get, ("DMLC_ROLE", "BYTEPS_HOST_ID", "BYTEPS_LOCAL_RANK")))
+""")
+    place = {**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", "BYTEPS_LOCAL_SIZE": "2"}
+    launch = start("--colocate", *trainer, variables={**place, "BYTEPS_SERVER_BINARY": service(source)})
+    assert launch.wait() == 0, launch.stderr
+    assert sorted(launch.stdout.splitlines()) == [
+        "[server of host 1] server worker-host-1 1",
+        "[worker 1.0] worker worker-host-1 0",
+        "[worker 1.1] worker worker-host-1 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "variables, told",
+    [
+        ({}, "--colocate is for DMLC_ROLE=worker"),
+        ({**MEET, "DMLC_ROLE": "server"}, "--colocate is for DMLC_ROLE=worker"),
+        ({"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0"}, "needs no server"),
+    ],
+)
+def test_a_server_beside_nobody(start: Start, worker: Worker, variables: dict[str, str], told: str) -> None:
+    launch = start("--colocate", *worker(SHOW), variables=variables)
+    assert launch.wait() == 2
+    assert told in launch.stderr
+
+
 def test_one_host_alone(start: Start, worker: Worker) -> None:
     launch = start(*worker(SHOW), variables={"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0"})
     assert launch.wait() == 0, launch.stderr

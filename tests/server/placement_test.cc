@@ -96,7 +96,7 @@ TEST(PlacementTest, NoServerHoldsMoreThanFivePercentOverItsShare) {
     uint64_t total = 0;
     for (const uint64_t size : network.sizes) total += 4 * size;
     EXPECT_NEAR(static_cast<double>(total) / 1e6, network.megabytes, 5) << network.name;
-    for (const size_t servers : {1, 2, 3, 4, 7, 8, 16}) {
+    for (const size_t servers : {1, 2, 3, 4, 7, 8, 16, 64}) {
       for (const uint32_t lanes : {1, 2, 4}) {
         for (const bool shuffled : {false, true}) {
           Elements sizes = network.sizes;
@@ -211,6 +211,31 @@ TEST(PlacementTest, WeightsAreShares) {
   options.weights = {0, 0, 0};
   Placement equal(options);
   EXPECT_TRUE(equal.Add(10, 4, std::nullopt).ok());
+}
+
+TEST(PlacementTest, AHashDecidesTheServerAndNothingElse) {
+  PlacementOptions options = Servers(3, 2);
+  options.hash.function = KeyHash::Function::kDjb2;
+  Placement placement(options);
+  uint64_t total = 0;
+  std::set<std::pair<uint32_t, uint32_t>> lanes;
+  for (uint64_t name = 0; name < 100; ++name) {
+    const uint64_t elements = 1000 + 70000 * (name % 9);
+    total += 4 * elements;
+    const Placed placed = *placement.Add(elements, 4, std::nullopt, name);
+    uint64_t part = 0;
+    for (const PartRun& run : placed.runs) {
+      lanes.insert({run.place.server, run.place.lane});
+      for (uint32_t i = 0; i < run.parts; ++i, ++part) {
+        EXPECT_EQ(run.place.server, options.hash.Server(KeyHash::Key(name, part), 3));
+      }
+    }
+    // Another shape of the name begins at home.
+    EXPECT_EQ(placement.Add(10, 4, placed.home(), name)->home(), placed.home());
+    total += 40;
+  }
+  EXPECT_EQ(lanes.size(), 6u);
+  EXPECT_EQ(placement.bytes(0) + placement.bytes(1) + placement.bytes(2), total);
 }
 
 TEST(PlacementTest, TooManyPartsAreRefused) {

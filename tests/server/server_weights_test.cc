@@ -11,36 +11,71 @@
 namespace byteps {
 namespace {
 
-// Boot ids, one letter each.
-std::vector<double> Weights(const std::string& workers, const std::string& servers) {
+// Hosts, one letter each; '?': not known. Small letters are boot ids, capital ones BYTEPS_HOST_ID on one machine.
+ServerShares Shares(const std::string& workers, const std::string& servers) {
   std::vector<control::Host> hosts(workers.size() + servers.size());
   std::vector<const control::Host*> of_workers, of_servers;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const bool worker = i < workers.size();
     const char id = worker ? workers[i] : servers[i - workers.size()];
-    if (id != '?') hosts[i].set_boot_id(std::string(1, id));
+    if (id != '?') hosts[i].set_boot_id(std::string(1, id < 'a' ? 'z' : id));
+    if (id < 'a' && id != '?') hosts[i].set_id(std::string(1, id));
     (worker ? of_workers : of_servers).push_back(&hosts[i]);
   }
-  return ServerWeights(of_workers, of_servers);
+  return SharesOf(of_workers, of_servers);
 }
 
-using Shares = std::vector<double>;
+std::vector<double> Weights(const std::string& workers, const std::string& servers) {
+  return Shares(workers, servers).weights;
+}
+
+using Numbers = std::vector<double>;
 
 TEST(ServerWeightsTest, AllAlikeWhereNothingElseIsKnown) {
-  EXPECT_EQ(Weights("aabb", "xy"), Shares{});    // no server beside workers
-  EXPECT_EQ(Weights("aabb", "ab"), Shares{});    // all of them
-  EXPECT_EQ(Weights("aabb", "ax"), Shares{});    // some worker hosts without
-  EXPECT_EQ(Weights("aabb", "abxx"), Shares{});  // two on one host
-  EXPECT_EQ(Weights("aa", "a"), Shares{});
-  EXPECT_EQ(Weights("a?", "ax"), Shares{});
+  EXPECT_EQ(Weights("aabb", "xy"), Numbers{});    // no server beside workers
+  EXPECT_EQ(Weights("aabb", "ab"), Numbers{});    // all of them
+  EXPECT_EQ(Weights("aabb", "ax"), Numbers{});    // some worker hosts without
+  EXPECT_EQ(Weights("aabb", "abxx"), Numbers{});  // two on one host
+  EXPECT_EQ(Weights("aa", "a"), Numbers{});
+  EXPECT_EQ(Weights("a?", "ax"), Numbers{});
+}
+
+TEST(ServerWeightsTest, SaysWhyTheOptimumDoesNotApply) {
+  EXPECT_EQ(Shares("aabb", "ab").obstacle, "");
+  EXPECT_EQ(Shares("aabb", "abx").obstacle, "");
+  EXPECT_NE(Shares("abc", "abx").obstacle.find("only 2 of 3 worker hosts have a server"), std::string::npos);
+  EXPECT_NE(Shares("ab", "abxx").obstacle.find("several servers (4 servers on 3 hosts"), std::string::npos);
+  EXPECT_NE(Shares("a?", "ax").obstacle.find("BYTEPS_HOST_ID"), std::string::npos);
+}
+
+TEST(ServerWeightsTest, HostIdsTellTheHostsOfOneMachineApart) {
+  EXPECT_EQ(Weights("ABCD", "ABCDXY"), (Numbers{2, 2, 2, 2, 6, 6}));
+  EXPECT_EQ(Shares("ABCD", "XABCD").dedicated, (std::vector<bool>{true, false, false, false, false}));
+  // An id is no boot id, whatever it looks like.
+  control::Host id, boot;
+  id.set_id("a");
+  boot.set_boot_id("a");
+  EXPECT_EQ(SharesOf({&id}, {&boot}).dedicated, std::vector<bool>{true});
+}
+
+TEST(ServerWeightsTest, SharesAreThoseOfTheFormulas) {
+  for (uint64_t n = 2; n <= 9; ++n) {
+    for (uint64_t k = 1; k <= n; ++k) {
+      const OptimalWeights optimum = OptimumOf(n, k);
+      const auto all = static_cast<double>(n * n + k * n - 2 * k);
+      const double sum = static_cast<double>(k) * optimum.dedicated + static_cast<double>(n) * optimum.colocated;
+      EXPECT_DOUBLE_EQ(optimum.dedicated / sum, 2 * static_cast<double>(n - 1) / all) << n << " " << k;
+      EXPECT_DOUBLE_EQ(optimum.colocated / sum, static_cast<double>(n - k) / all) << n << " " << k;
+    }
+  }
 }
 
 TEST(ServerWeightsTest, ExtraHostsGetTheSharesOfTheOptimum) {
   // n = 4, k = 2: an extra host gets 2(n-1)/(n^2+kn-2k) = 6/20, a colocated server (n-k)/(...) = 2/20.
-  EXPECT_EQ(Weights("abcd", "abcdxy"), (Shares{2, 2, 2, 2, 6, 6}));
-  EXPECT_EQ(Weights("aabb", "xab"), (Shares{2, 1, 1}));
-  EXPECT_EQ(Weights("ab", "abxyz"), (Shares{0, 0, 2, 2, 2}));
-  EXPECT_EQ(Weights("a", "ax"), (Shares{1, 0}));
+  EXPECT_EQ(Weights("abcd", "abcdxy"), (Numbers{2, 2, 2, 2, 6, 6}));
+  EXPECT_EQ(Weights("aabb", "xab"), (Numbers{2, 1, 1}));
+  EXPECT_EQ(Weights("ab", "abxyz"), (Numbers{0, 0, 2, 2, 2}));
+  EXPECT_EQ(Weights("a", "ax"), (Numbers{1, 0}));
 
   PlacementOptions options;
   options.lanes = {2, 2, 2, 2, 2, 2};

@@ -75,6 +75,19 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
   EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
 }
 
+TEST(BpsInfoTest, ShowsThePlacementOfAShippedModel) {
+  Outcome outcome = Info("--placement " + Root() + "/tools/models/vgg16.model --servers 3 --workers 2 --colocate 2");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("VGG-16"), HasSubstr("server 2: "), HasSubstr("features.0.weight")));
+  outcome = Info("--placement vgg61");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("no model \"vgg61\""));
+  for (const char* wrong : {"--placement", "--placement vgg16 --servers", "--placement vgg16 --servers many",
+                            "--placement /dev/null", "--placement vgg16 --hosts 3"}) {
+    EXPECT_EQ(Info(wrong).code, 2) << wrong;
+  }
+}
+
 TEST(BpsInfoTest, WrongConfigurationAndWrongCallsAreErrors) {
   Outcome outcome = Info("", "BYTEPS_PARTITION_BYTES=abc");
   EXPECT_EQ(outcome.code, 2);

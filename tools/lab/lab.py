@@ -124,12 +124,13 @@ class Host:
             raise ValueError(f"{percent} percent cannot be lost")
         rules = [f"delete table bridge {self.name}"] if self._lossy else []
         self._lossy = percent > 0
+        chance = f"numgen random mod 100 < {percent}" if percent < 100 else ""
         if percent > 0:
             rules += [
                 f"add table bridge {self.name}",
                 f"add chain bridge {self.name} lose {{ type filter hook forward priority 0; }}",
                 *(
-                    f"add rule bridge {self.name} lose {side} {self.name} numgen random mod 100 < {percent} drop"
+                    f"add rule bridge {self.name} lose {side} {self.name} {chance} drop"
                     for side in ("iifname", "oifname")
                 ),
             ]
@@ -248,8 +249,7 @@ def _run(namespaces: Namespaces, command: Sequence[str], **arguments: Any) -> st
     done = subprocess.run(
         [program, *command[1:]],
         preexec_fn=namespaces.enter,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=_COMMAND_SECONDS,
         check=False,

@@ -3,8 +3,8 @@
     tools/netlab run --hosts 8 --rate 200mbit -- bps_perf --sizes 20M
     tools/netlab run --hosts 8 --colocate --servers 4 --rate 200mbit -- python train.py
 
-`run` starts a whole BytePS job (a coordinator, servers, and the command as each worker), every role on a host of its own
-with a link of that rate, all on this machine, and ends with the command's exit code. Worker hosts are worker0,
+`run` starts a whole BytePS job (a coordinator, servers, and the command as each worker), every role on a host of its
+own with a link of that rate, all on this machine, and ends with the command's exit code. Worker hosts are worker0,
 worker1, ..., hosts with a server alone server0, ... . First it measures how long a plain socket takes over the same
 links: that is what times are to be judged by. The job has a secret of its own. When the command ends, or is
 interrupted, or netlab is killed, nothing of it is left.
@@ -114,9 +114,7 @@ def _prefer_installed_server() -> None:
             os.environ.setdefault("BYTEPS_SERVER_BINARY", str(binary))
 
 
-def _run(
-    arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int
-) -> int:
+def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
     environment = Environment(os.environ)
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
     with Lab(arguments.mtu) as lab:
@@ -140,7 +138,8 @@ def _say_raw(arguments: argparse.Namespace, layout: Layout, lab: Lab, printer: P
     seconds = raw.measure(lab.hosts["worker0"], lab.hosts[others[0]], arguments.raw_bytes)
     text = f"raw socket: {arguments.raw_bytes} bytes in {seconds:.3f} s"
     if arguments.rate is not None:
-        text += f" (at {arguments.rate / 1e6:g} Mbit/s at least {payload_seconds(arguments.raw_bytes, arguments.rate):.3f} s)"
+        least = payload_seconds(arguments.raw_bytes, arguments.rate)
+        text += f" (at {arguments.rate / 1e6:g} Mbit/s at least {least:.3f} s)"
     printer.say(text)
 
 

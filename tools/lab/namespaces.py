@@ -47,11 +47,9 @@ class Namespaces:
         child = os.fork()
         if child == 0:
             os.close(tell_done)
-            code = 0
-            if _libc.unshare(sum(flag for _, flag in cls._KINDS)) != 0:
-                code = ctypes.get_errno() or 1
-            elif _libc.sethostname(hostname.encode(), len(hostname.encode())) != 0:
-                code = ctypes.get_errno() or 1
+            failed = _libc.unshare(sum(flag for _, flag in cls._KINDS)) != 0
+            failed = failed or _libc.sethostname(hostname.encode(), len(hostname.encode())) != 0
+            code = ctypes.get_errno() or 1 if failed else 0
             os.write(tell_ready, bytes([min(code, 255)]))
             os.read(done, 1)
             os._exit(0)

@@ -1,0 +1,182 @@
+"""`netlab run`, in real processes; at its end nothing of it is left, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+NETLAB = [sys.executable, str(ROOT / "tools" / "netlab.py"), "run"]
+SECONDS = 60.0
+COOKIE = "NETLAB_TEST_COOKIE"
+
+# What stands for byteps_server where the job itself does not matter.
+_SERVICE = f"""#!{sys.executable}
+import os, signal, socket
+print(os.environ["DMLC_ROLE"], "on", socket.gethostname(), flush=True)
+open(os.environ["DMLC_ROLE"] + os.environ.get("DMLC_RANK", ""), "w")  # in the folder that all share
+signal.sigwait([signal.SIGTERM])
+"""
+
+# The line of a shell, for a worker: waits until these have started.
+_WAIT = "for each in {}; do until [ -e $each ]; do sleep 0.05; done; done; "
+
+
+class Run:
+    """A run of netlab, and all processes that descend from it."""
+
+    def __init__(self, folder: Path, words: list[str], variables: dict[str, str]) -> None:
+        self.folder = folder
+        self.cookie = uuid.uuid4().hex
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("DMLC_", "BYTEPS_"))}
+        environment |= {COOKIE: self.cookie, "TMPDIR": str(folder / "tmp"), **variables}
+        (folder / "tmp").mkdir()
+        with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
+            self.process = subprocess.Popen(
+                [*NETLAB, *words], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder
+            )
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self.folder / "err").read_text()
+
+    @property
+    def said(self) -> str:
+        return f"out:\n{self.out}\nerr:\n{self.err}"
+
+    def wait(self) -> int:
+        return self.process.wait(SECONDS)
+
+    def wait_for(self, text: str) -> None:
+        self._until(lambda: text in self.out, f"{text!r}")
+
+    def processes(self) -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self.cookie.encode() in (path / "environ").read_bytes():
+                    found.append(int(path.name))
+        return found
+
+    def wait_gone(self) -> None:
+        self._until(lambda: not self.processes(), "the end of all processes")
+
+    def _until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {SECONDS} s: {what}\n{self.said}"
+            time.sleep(0.02)
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(tmp_path: Path, namespaces: None) -> Iterator[Start]:
+    service = tmp_path / "service"
+    service.write_text(_SERVICE)
+    service.chmod(0o755)
+    runs: list[Run] = []
+
+    def make(*words: str, **variables: str) -> Run:
+        variables.setdefault("BYTEPS_SERVER_BINARY", str(service))
+        runs.append(Run(tmp_path, list(words), variables))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+        run.wait_gone()
+    # The folder of the token, unless netlab could do nothing about it.
+    left = [path for run in runs for path in (run.folder / "tmp").iterdir() if run.process.returncode >= 0]
+    assert not left, left
+
+
+def test_each_role_is_on_its_host(start: Start) -> None:
+    command = _WAIT.format("scheduler server0") + "echo worker $DMLC_WORKER_ID of $DMLC_NUM_WORKER on $(hostname);"
+    command += "wc -c <$BYTEPS_JOB_TOKEN_FILE"
+    run = start("--hosts", "2", "--servers", "1", "--rate", "100mbit", "--raw-bytes", "1000000", "--counters", command)
+    assert run.wait() == 0, run.said
+    for line in (
+        "[worker 0.0] worker 0 of 2 on worker0",
+        "[worker 1.0] worker 1 of 2 on worker1",
+        "[worker 0.0] 65",
+        "[server 0] server on server0",
+        "[coordinator] scheduler on coordinator",
+    ):
+        assert line in run.out.splitlines(), run.said
+    assert "raw socket: 1000000 bytes in" in run.err
+    assert "link of server0: sent" in run.err
+
+
+def test_colocated_servers_share_the_hosts_of_workers(start: Start) -> None:
+    command = _WAIT.format("server0 server1 server2") + "echo $BYTEPS_HOST_ID of $DMLC_NUM_SERVER servers"
+    run = start("--hosts", "2", "--colocate", "--servers", "1", "--raw-bytes", "0", command)
+    assert run.wait() == 0, run.said
+    for line in (
+        "[worker 1.0] worker1 of 3 servers",
+        "[server 0] server on worker0",
+        "[server 1] server on worker1",
+        "[server 2] server on server2",
+    ):
+        assert line in run.out.splitlines(), run.said
+
+
+def test_the_first_failure_is_the_exit_code(start: Start) -> None:
+    run = start("--raw-bytes", "0", "--", "sh", "-c", "test $DMLC_WORKER_ID = 0 && exit 7; exec sleep 1000")
+    assert run.wait() == 7, run.said
+    assert "worker 0.0 exited with code 7" in run.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(start: Start, number: signal.Signals) -> None:
+    run = start("--raw-bytes", "0", "--", "sh", "-c", "sleep 1000 & echo here; wait")
+    run.wait_for("[worker 1.0] here")
+    run.process.send_signal(number)
+    assert run.wait() == 128 + number, run.said
+    assert not run.processes(), run.said
+
+
+@pytest.mark.parametrize("whom", ["netlab", "supervisor"])
+def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
+    run = start("--raw-bytes", "0", "--", "sh", "-c", "sleep 1000 & echo here; wait")
+    run.wait_for("[worker 1.0] here")
+    victim = run.process.pid
+    if whom == "supervisor":
+        victim = int(Path(f"/proc/{victim}/task/{victim}/children").read_text().split()[0])
+    os.kill(victim, signal.SIGKILL)
+    run.wait()
+    run.wait_gone()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "no command to run"),
+        (["--rate", "fast", "true"], "is no rate"),
+        (["--servers", "0", "true"], "no servers"),
+        (["--slow", "server7=1mbit", "true"], "--slow server7: there are worker0, worker1, server0, server1"),
+        (["--hosts", "0", "true"], "must be at least 1"),
+        (["no-such-program"], "no such program: no-such-program"),
+    ],
+)
+def test_wrong_calls_are_errors(start: Start, words: list[str], complaint: str) -> None:
+    run = start("--raw-bytes", "0", *words)
+    assert run.wait() in (2, 127)
+    assert complaint in run.err
+    assert "Traceback" not in run.err
