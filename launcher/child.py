@@ -152,6 +152,12 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
+    def end_the_rest(self) -> None:
+        """It has failed and was not reaped: kills what it has started in its session. Such a child, as those of data
+        loaders, holds the connections of its parent, and nobody would hear of the death."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     def exit_code(self) -> int:
         """What a shell would report."""
         assert self.status is not None

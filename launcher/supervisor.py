@@ -186,11 +186,12 @@ class Supervisor:
         by_pid = {child.pid: child for child in self._children if child.alive}
         ended = []
         with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                child = by_pid.get(pid)
+            # Looked at before it is reaped: until then its number is nobody else's.
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                child = by_pid.get(found.si_pid)
+                if child is not None and (found.si_code != os.CLD_EXITED or found.si_status != 0):
+                    child.end_the_rest()
+                _, status = os.waitpid(found.si_pid, 0)
                 if child is not None:  # Else an orphan that we inherited.
                     child.ended(os.waitstatus_to_exitcode(status))
                     ended.append(child)

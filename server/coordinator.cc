@@ -317,7 +317,7 @@ void Coordinator::Welcome(Connection* connection, const control::Hello& hello) {
   }
   welcome.set_heartbeat_ms(Milliseconds(options_.heartbeat));
   welcome.set_peer_timeout_ms(Milliseconds(options_.peer_timeout));
-  handler_->OnRegistered(connection->id);
+  handler_->OnRegistered(connection->id, hello);
   handler_->Send(connection->id, envelope);
   BPS_LOG(*log_, kInfo) << "member " << member.id << " is " << DescribeHello(hello);
 }

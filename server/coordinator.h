@@ -51,7 +51,7 @@ class CoordinatorHandler {
   // None of these may call the coordinator; that a connection is broken is told later.
   virtual void Send(ConnectionId connection, const control::Envelope& envelope) = 0;
   // This connection has proven who it is: it may send large frames, and is not dropped in favour of others.
-  virtual void OnRegistered(ConnectionId connection) = 0;
+  virtual void OnRegistered(ConnectionId connection, const control::Hello& hello) = 0;
   // To be closed once it has taken what was sent to it. No input of this connection is wanted any more.
   virtual void Close(ConnectionId connection) = 0;
 };

@@ -2,6 +2,8 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "core/control_codec.h"
+#include "core/host_identity.h"
 
 namespace byteps {
 namespace {
@@ -20,6 +23,14 @@ constexpr Time kCloseTimeout = 5 * kSecond;
 constexpr Time kFinishTimeout = 2 * kSecond;
 constexpr Time kAcceptPause = 100 * kMillisecond;
 constexpr int kAcceptsAtOnce = 64;
+// After the end of a process, for what it has sent to arrive, and for its connection to end by itself.
+constexpr Time kHeldTimeout = kSecond;
+
+// A descriptor that becomes readable when the process ends; none if the kernel cannot do that, or there is no such
+// process.
+UniqueFd WatchProcess(int64_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0u)));
+}
 
 }  // namespace
 
@@ -33,10 +44,16 @@ struct CoordinatorShell::Link {
   bool shut = false;     // everything has left; only the other side's end is awaited
   bool done = false;     // to be destroyed
   Time close_deadline = kNever;
+  UniqueFd process;          // of a member on this host
+  Time held_until = kNever;  // its process has ended: when the connection must have ended, too
 };
 
 CoordinatorShell::CoordinatorShell(UniqueFd listener, CoordinatorOptions options, const Logger* log)
-    : listener_(std::move(listener)), log_(log), now_(Now()), coordinator_(std::move(options), this, log) {}
+    : listener_(std::move(listener)),
+      log_(log),
+      host_(HostIdentity()),
+      now_(Now()),
+      coordinator_(std::move(options), this, log) {}
 
 CoordinatorShell::~CoordinatorShell() = default;
 
@@ -46,11 +63,12 @@ void CoordinatorShell::Send(ConnectionId connection, const control::Envelope& en
   found->second->broken = found->second->socket.Send(envelope);
 }
 
-void CoordinatorShell::OnRegistered(ConnectionId connection) {
+void CoordinatorShell::OnRegistered(ConnectionId connection, const control::Hello& hello) {
   Link* link = links_.at(connection).get();
   link->registered = true;
   link->socket.set_max_frame(kMaxFrameBytes);
   --strangers_;
+  if (hello.pid() > 0 && SameHost(host_, hello.host())) link->process = WatchProcess(hello.pid());
 }
 
 void CoordinatorShell::Close(ConnectionId connection) {
@@ -65,7 +83,7 @@ void CoordinatorShell::Close(ConnectionId connection) {
 Time CoordinatorShell::NextTimer() const {
   Time next = coordinator_.NextTimer();
   if (accept_again_ > now_) next = std::min(next, accept_again_);
-  for (const auto& [id, link] : links_) next = std::min(next, link->close_deadline);
+  for (const auto& [id, link] : links_) next = std::min({next, link->close_deadline, link->held_until});
   return next;
 }
 
@@ -82,6 +100,12 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
       polled.push_back({link->socket.fd(), static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)), 0});
       ids.push_back(id);
     }
+    const size_t sockets = ids.size();
+    for (const auto& [id, link] : links_) {
+      if (!link->process) continue;
+      polled.push_back({link->process.get(), POLLIN, 0});
+      ids.push_back(id);
+    }
     const int ready = ::poll(polled.data(), polled.size(), PollTimeout(now_, NextTimer()));
     if (ready < 0 && errno != EINTR) return absl::UnavailableError(std::string("poll: ") + std::strerror(errno));
     now_ = Now();
@@ -89,8 +113,16 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     for (size_t i = 0; ready > 0 && i < ids.size(); ++i) {
       if (polled[i + 2].revents == 0) continue;
       const auto found = links_.find(ids[i]);
-      if (found != links_.end()) Progress(ids[i], found->second.get(), polled[i + 2].revents);
+      if (found == links_.end()) continue;
+      Link* link = found->second.get();
+      if (i < sockets) {
+        Progress(ids[i], link);
+      } else {
+        link->process.Reset();
+        link->held_until = After(now_, kHeldTimeout);
+      }
     }
+    for (const auto& [id, link] : links_) CheckHeld(id, link.get());
     Sweep();
     if (ready > 0 && polled[1].revents != 0) Accept();
     coordinator_.Tick(now_);
@@ -103,7 +135,15 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
   return absl::OkStatus();
 }
 
-void CoordinatorShell::Progress(ConnectionId id, Link* link, short) {
+void CoordinatorShell::CheckHeld(ConnectionId id, Link* link) {
+  if (now_ < link->held_until) return;
+  link->held_until = kNever;
+  Progress(id, link);
+  if (link->closing || !link->broken.ok()) return;
+  link->broken = absl::UnavailableError("its process has ended, though something that it forked holds its connection");
+}
+
+void CoordinatorShell::Progress(ConnectionId id, Link* link) {
   if (link->closing) return ProgressClosing(link);
   absl::Status status = link->broken.ok() ? link->socket.Flush() : link->broken;
   const absl::Status received = link->socket.Receive([&](const control::Envelope& envelope) {

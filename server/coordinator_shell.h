@@ -9,6 +9,9 @@
 // A connection that is closed takes its last message first: the shell sends, says that no more will come, and waits
 // (not for long) until the other side has closed, too. Closing with unread input would make the kernel throw it away.
 //
+// A process that was killed may have forked: its child holds the connection open, and nothing is ever heard. So of
+// members on this host the process itself is watched, too (pidfd); of others the peer timeout decides.
+//
 // Threads:   one.
 // Ownership: the log must outlive it.
 #ifndef BYTEPS_SERVER_COORDINATOR_SHELL_H_
@@ -45,19 +48,21 @@ class CoordinatorShell final : private CoordinatorHandler {
   struct Link;
 
   void Send(ConnectionId connection, const control::Envelope& envelope) override;
-  void OnRegistered(ConnectionId connection) override;
+  void OnRegistered(ConnectionId connection, const control::Hello& hello) override;
   void Close(ConnectionId connection) override;
 
   Time NextTimer() const;
   void Accept();
   void DropOldestStranger(const char* why);
-  void Progress(ConnectionId id, Link* link, short events);
+  void Progress(ConnectionId id, Link* link);
+  void CheckHeld(ConnectionId id, Link* link);
   void ProgressClosing(Link* link);
   void Sweep();
   void Finish();
 
   UniqueFd listener_;
   const Logger* const log_;
+  const control::Host host_;
   Time now_;
   Time accept_again_ = 0;  // out of descriptors until then
   std::map<ConnectionId, std::unique_ptr<Link>> links_;

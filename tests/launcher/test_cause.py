@@ -142,6 +142,41 @@ def test_a_service_whose_death_is_seen_after_that_of_a_worker(
     assert launch.stderr.splitlines()[-1].startswith(f"bpslaunch: {name} {ending}")
 
 
+# Worker 1 forks, and is killed; worker 0, deaf to SIGTERM, ends well once the child of worker 1 is gone.
+FORKS = """\
+import os, pathlib, signal, sys, time
+mark = pathlib.Path(os.environ["MARK"])
+if os.environ["BYTEPS_LOCAL_RANK"] == "1":
+    while not mark.exists():
+        time.sleep(0.01)
+    child = os.fork()
+    if child == 0:
+        time.sleep(1000)
+    half = pathlib.Path(os.environ["MARK"] + "-half")
+    half.write_text(str(child))
+    half.rename(os.environ["MARK"] + "-forked")
+    %s
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+mark.touch()
+while not pathlib.Path(os.environ["MARK"] + "-forked").exists():
+    time.sleep(0.01)
+while os.path.exists("/proc/" + pathlib.Path(os.environ["MARK"] + "-forked").read_text()):
+    time.sleep(0.01)
+print("nobody holds its sockets")
+"""
+
+
+@pytest.mark.parametrize("act, code", [("os.kill(os.getpid(), signal.SIGKILL)", 137), ("os._exit(5)", 5)])
+def test_what_a_failed_worker_has_forked_is_killed_at_once(
+    start: Start, worker: Worker, tmp_path: pathlib.Path, act: str, code: int
+) -> None:
+    """Its children hold its connections: while they live, no other worker can hear of its death."""
+    variables = {"MARK": str(tmp_path / "mark")}
+    launch = start("--workers", "2", "--kill-after", "600", "--", *worker(FORKS % act), variables=variables)
+    assert launch.wait() == code
+    assert "[worker 0] nobody holds its sockets" in launch.stdout
+
+
 # Worker 1 fails; worker 0 then aborts, as an exception that nobody catches does, when worker 1 is gone.
 ABORTS = """\
 import os, pathlib, signal, sys, time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import pathlib
 import signal
 import socket
@@ -130,6 +131,27 @@ def test_the_library_names_the_dead(spawn: Spawn, real: dict[str, str], victim: 
         if service is not dead:
             service.process.terminate()
             service.wait()
+
+
+def test_a_death_is_noticed_though_a_forked_child_lives(spawn: Spawn, real: dict[str, str]) -> None:
+    """The child of a killed worker holds its sockets: nothing is heard of the death but from the kernel."""
+    job = Job(spawn, real, hosts=2, BYTEPS_PEER_TIMEOUT="1000")
+    coordinator, server = job.coordinator(), job.server()
+    survivor, victim = job.plain(0, "0", LARGE), job.plain(1, "0", LARGE, TRAINER_FORKS="1")
+    for worker in (survivor, victim):
+        worker.wait_for("round 3")
+    (child,) = (int(line.split()[1]) for line in victim.stdout.splitlines() if line.startswith("forked"))
+    try:
+        victim.process.kill()
+        victim.wait()
+        assert survivor.wait() == 3, survivor.stderr
+        assert f"pid {victim.process.pid}" in survivor.stderr and "its process has ended" in survivor.stderr
+        os.kill(child, 0)  # It has lived all the time.
+    finally:
+        os.kill(child, signal.SIGKILL)
+    for service in (coordinator, server):
+        service.process.terminate()
+        service.wait()
 
 
 def test_nobody_there(spawn: Spawn, real: dict[str, str]) -> None:

@@ -3,7 +3,8 @@
     trainer.py ROUNDS ELEMENTS
 
 Prints "rank R of S, local L of N, pid P", then "round I" after each, then "done". ROUNDS 0: for ever. An error of
-BytePS goes to stderr as "error CODE: MESSAGE", and the exit code is 3.
+BytePS goes to stderr as "error CODE: MESSAGE", and the exit code is 3. With TRAINER_FORKS=1 it forks a child once it
+has joined, as data loaders do, which never ends: "forked PID".
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import array
 import ctypes
 import os
 import sys
+import time
 from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 FLOAT32 = 2 | 32 << 8 | 1 << 16
@@ -116,6 +118,13 @@ def main() -> None:
     library.call("bps_session_info", session, ctypes.byref(info))
     place = f"rank {info.rank} of {info.size}, local {info.local_rank} of {info.local_size}"
     print(f"{place}, pid {os.getpid()}", flush=True)
+
+    if os.environ.get("TRAINER_FORKS") == "1":
+        child = os.fork()
+        if child == 0:
+            while True:
+                time.sleep(1000)
+        print(f"forked {child}", flush=True)
 
     declare = make(DeclareArgs)
     declare.name = b"x"

@@ -112,7 +112,7 @@ class ControlJob final : public CoordinatorHandler {
 
   // CoordinatorHandler.
   void Send(ConnectionId connection, const control::Envelope& envelope) override;
-  void OnRegistered(ConnectionId) override {}
+  void OnRegistered(ConnectionId, const control::Hello&) override {}
   void Close(ConnectionId connection) override;
 
   void SendToCoordinator(ConnectionId connection, const control::Envelope& envelope);

@@ -146,6 +146,42 @@ TEST(CoordinatorShellTest, AWorkersEndIsToldAtOnce) {
   EXPECT_EQ(server.state(), ControlState::kActive);
 }
 
+TEST(CoordinatorShellTest, TheEndOfAProcessCountsThoughSomebodyHoldsItsConnection) {
+  // The timeout of silent peers must not be what is seen.
+  CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
+  ChildProcess process({"/bin/sleep", "1000"}, {});
+  control::Hello hello = LinkMember::MakeHello(control::WORKER, 1, 2);
+  hello.set_pid(process.pid());
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
+  LinkMember held(hello, coordinator.port, "");
+  ASSERT_TRUE(Drive({&server, &a, &held}, [&] { return AllAre({&server, &a, &held}, ControlState::kActive); }));
+  process.Signal(SIGKILL);
+  ASSERT_TRUE(Drive({&server, &a, &held}, [&] { return a.state() == ControlState::kFailed; }));
+  EXPECT_TRUE(Says(a.failure_text(), {"worker rank 1", "pid " + std::to_string(process.pid()), "its process has ended",
+                                      "forked holds its connection"}));
+  EXPECT_EQ(server.state(), ControlState::kActive);
+}
+
+TEST(CoordinatorShellTest, WhatAProcessSaidBeforeItsEndCounts) {
+  CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
+  ChildProcess process({"/bin/sleep", "1000"}, {});
+  control::Hello hello = LinkMember::MakeHello(control::WORKER, 1, 2);
+  hello.set_pid(process.pid());
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
+  LinkMember held(hello, coordinator.port, "");
+  ASSERT_TRUE(Drive({&server, &a, &held}, [&] { return AllAre({&server, &a, &held}, ControlState::kActive); }));
+  held.client().Goodbye(Now(), kPatience);
+  held.link().Drive(Now());
+  process.Signal(SIGKILL);
+  a.client().Barrier(Now(), "x", kPatience);
+  a.client().Goodbye(Now(), kPatience);
+  ASSERT_TRUE(Drive({&server, &a}, [&] { return !a.goodbyes.empty(); })) << a.failure;
+  EXPECT_TRUE(a.goodbyes[0].ok()) << a.goodbyes[0];
+  EXPECT_TRUE(a.failure.ok()) << a.failure;
+}
+
 TEST(CoordinatorShellTest, TokensAreChecked) {
   CoordinatorProcess coordinator("BYTEPS_JOB_TOKEN", "secret");
   LinkMember wrong(control::WORKER, coordinator.port, "guess");

@@ -68,7 +68,7 @@ void SimulatedCoordinator::Send(ConnectionId connection, const control::Envelope
   fabric()->WriteStream(connection, *frame);
 }
 
-void SimulatedCoordinator::OnRegistered(ConnectionId connection) {
+void SimulatedCoordinator::OnRegistered(ConnectionId connection, const control::Hello&) {
   auto reader = readers_.find(connection);
   if (reader != readers_.end()) reader->second->set_max_frame(kMaxFrameBytes);
 }

@@ -32,7 +32,7 @@ class SimulatedCoordinator : public Node, private sim::StreamHandler, private Co
   void OnClosed(sim::StreamId stream, const std::string& why) override;
 
   void Send(ConnectionId connection, const control::Envelope& envelope) override;
-  void OnRegistered(ConnectionId connection) override;
+  void OnRegistered(ConnectionId connection, const control::Hello& hello) override;
   void Close(ConnectionId connection) override;
 
   std::map<sim::StreamId, std::unique_ptr<FrameReader>> readers_;
