@@ -8,12 +8,14 @@ The first death that we learn of need not be the first that happened. The kernel
 killed before it tells the parent, so a worker may see its coordinator gone, and have ended by its own error, before the
 coordinator can be reaped. So a death that we learn of later takes the place of the first one if it may have come before
 it, and says more: killed by a signal before an exit code, and then a process that others depend on before one that
-depends on it.
+depends on it. SIGABRT of a worker is no more than an exit code: that is how an exception ends that nobody catches, the
+one that tells of a lost peer among them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import signal
 
 from .child import Child, Role
 
@@ -34,7 +36,8 @@ class Cause:
 def gravity(child: Child) -> tuple[bool, int]:
     """Of several that ended, the least is the likeliest cause."""
     assert child.status is not None
-    return child.status >= 0, _DEPENDENCE[child.spec.role]
+    gave_up = child.status >= 0 or (child.spec.role is Role.WORKER and child.status == -signal.SIGABRT)
+    return gave_up, _DEPENDENCE[child.spec.role]
 
 
 class Verdict:

@@ -53,6 +53,13 @@ def test_any_order(deaths: list[tuple[Role, int]]) -> None:
         assert verdict.cause is not None and verdict.cause.child is children[0]
 
 
+def test_an_abort_of_a_worker_may_be_an_uncaught_error() -> None:
+    for first, second in ((-signal.SIGABRT, 42), (42, -signal.SIGABRT)):
+        verdict = Verdict()
+        verdict.weigh(Cause(1, "first", FakeChild(WORKER, first)))
+        assert not verdict.weigh(Cause(1, "second", FakeChild(WORKER, second)), may_come_first=True)
+
+
 def test_the_first_of_equals_stays() -> None:
     verdict = Verdict()
     first = Cause(3, "first", FakeChild(WORKER, 3))
