@@ -252,6 +252,13 @@ inline constexpr Knob kKnobs[] = {
      .fallback = "credit",
      .meaning = "Scheduler plugin: credit, priority, fifo, another name, or a path if it contains '/'",
      .reason = "what the next forward pass needs first goes first, and little is under way that cannot be overtaken"},
+    {.name = "BYTEPS_SHM",
+     .type = KnobType::kBool,
+     .readers = kWorker | kServer,
+     .fallback = "1",
+     .meaning = "Processes of one host reach each other through shared memory, whatever BYTEPS_TRANSPORT says; 0: over "
+                "the network as well",
+     .reason = "several times faster; who is on one host is checked, not guessed"},
     {.name = "BYTEPS_SHM_PROCESS_VM",
      .type = KnobType::kBool,
      .readers = kWorker | kServer,

@@ -13,6 +13,7 @@
 #include "core/host_identity.h"
 #include "core/status.h"
 #include "core/transport_choice.h"
+#include "core/transport_set.h"
 #include "core/version.h"
 
 namespace byteps {
@@ -197,7 +198,7 @@ absl::Status Session::PrepareServers(Time deadline) {
 
   absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, *address);
   if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<Transport> transport = registry_.OpenTransport(*wanted, *address);
+  absl::StatusOr<Transport> transport = OpenTransports(&registry_, config_, *wanted, *address, log_);
   if (!transport.ok()) return transport.status();
   absl::StatusOr<Scheduler> scheduler =
       registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "core/plugin_host.h"
 #include "core/status.h"
@@ -54,7 +55,11 @@ absl::StatusOr<Transport> Transport::Open(const bps_transport_plugin& plugin, co
   return transport;
 }
 
-Transport Transport::Adopt(const bps_transport_table* table, bps_transport* handle) { return Transport(table, handle); }
+Transport Transport::Adopt(const bps_transport_table* table, bps_transport* handle, std::string name) {
+  Transport transport(table, handle);
+  transport.name_ = std::move(name);
+  return transport;
+}
 
 absl::StatusOr<std::string> Transport::Address() {
   std::string address(BPS_TRANSPORT_MAX_ADDRESS, '\0');

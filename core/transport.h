@@ -25,14 +25,14 @@ class Transport {
  public:
   static absl::StatusOr<Transport> Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args);
   // Takes over `handle`, which `table` drives. `table` must outlive it.
-  static Transport Adopt(const bps_transport_table* table, bps_transport* handle);
+  static Transport Adopt(const bps_transport_table* table, bps_transport* handle, std::string name = "");
 
   Transport(Transport&&) = default;
   Transport& operator=(Transport&&) = default;
 
   const bps_transport_caps& caps() const { return caps_; }
   bool Has(uint32_t capability) const { return (caps_.flags & capability) != 0; }
-  // The plugin's name; "" for an adopted one.
+  // The plugin's name; of an adopted one what it was given.
   const std::string& name() const { return name_; }
   std::string provider() const { return caps_.provider == nullptr ? "" : caps_.provider; }
 

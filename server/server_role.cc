@@ -15,6 +15,7 @@
 #include "core/plugin_registry.h"
 #include "core/time.h"
 #include "core/transport_choice.h"
+#include "core/transport_set.h"
 #include "server/server.h"
 
 namespace byteps {
@@ -136,7 +137,8 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
   if (!wanted.ok()) return wanted.status();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      ServerOptionsFrom(config, *token), [&](uint32_t) { return registry.OpenTransport(*wanted, *address); }, log);
+      ServerOptionsFrom(config, *token),
+      [&](uint32_t) { return OpenTransports(&registry, config, *wanted, *address, log); }, log);
   if (!server.ok()) return server.status();
 
   ControlLinkOptions options;

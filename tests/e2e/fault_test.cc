@@ -14,7 +14,7 @@ namespace {
 constexpr char kElements[] = "4000000";
 
 void ExpectNamed(Job* job, int rank, const std::string& who) {
-  EXPECT_EQ(job->worker(rank).Wait(15 * kSecond), std::optional<int>(3)) << job->Output();
+  EXPECT_EQ(job->worker(rank).Wait(60 * kSecond), std::optional<int>(3)) << job->Output();
   const std::string output = job->worker(rank).Output();
   EXPECT_NE(output.find("error 14"), std::string::npos) << output;
   EXPECT_NE(output.find(who), std::string::npos) << output;
@@ -66,18 +66,18 @@ TEST(FaultTest, AWorkerThatClosesWithoutShutdownHasFailed) {
 }
 
 TEST(FaultTest, AMissingWorkerIsNamedAtTheDeadline) {
-  Job job({.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "2"}}});
+  Job job({.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "6"}}});
   job.StartWorker(0, "open_fails");
-  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_EQ(job.worker(0).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
   const std::string output = job.worker(0).Output();
   EXPECT_NE(output.find("error 4"), std::string::npos) << output;
   EXPECT_NE(output.find("local rank 1"), std::string::npos) << output;
 }
 
 TEST(FaultTest, AMissingServerIsNamedAtTheDeadline) {
-  Job job({.workers = 1, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "2"}}, .start_servers = false});
+  Job job({.workers = 1, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "6"}}, .start_servers = false});
   job.StartWorker(0, "open_fails");
-  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_EQ(job.worker(0).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
   EXPECT_NE(job.worker(0).Output().find("server"), std::string::npos) << job.Output();
 }
 
@@ -90,18 +90,18 @@ TEST(FaultTest, ServersMayComeLast) {
 }
 
 TEST(FaultTest, WithoutACoordinatorItsAddressIsNamed) {
-  Job job({.workers = 1, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "2"}}});
+  Job job({.workers = 1, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "6"}}});
   job.coordinator().Signal(SIGKILL);
   job.coordinator().Wait(10 * kSecond);
   job.StartWorker(0, "open_fails");
-  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_EQ(job.worker(0).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
   EXPECT_NE(job.worker(0).Output().find("127.0.0.1:" + std::to_string(job.port())), std::string::npos) << job.Output();
 }
 
 TEST(FaultTest, AWrongTokenIsRefused) {
   Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_JOB_TOKEN", "right"}}});
   job.StartWorker(0, "open_fails", "", {{"BYTEPS_JOB_TOKEN", "wrong"}});
-  EXPECT_EQ(job.worker(0).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+  EXPECT_EQ(job.worker(0).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
   EXPECT_NE(job.worker(0).Output().find("error 16"), std::string::npos) << job.Output();
 }
 
@@ -110,7 +110,7 @@ TEST(FaultTest, AnotherNumberOfServersIsRefused) {
   job.StartWorker(0, "open_fails");
   job.StartWorker(1, "open_fails", "", {{"DMLC_NUM_SERVER", "2"}});
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(job.worker(rank).Wait(15 * kSecond), std::optional<int>(3)) << job.Output();
+    EXPECT_EQ(job.worker(rank).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
   }
   EXPECT_NE(job.worker(1).Output().find("error 9"), std::string::npos) << job.Output();
   EXPECT_NE(job.worker(1).Output().find("DMLC_NUM_SERVER"), std::string::npos) << job.Output();

@@ -45,9 +45,11 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
       {"BYTEPS_LOCAL_SIZE", std::to_string(options_.workers)},
       {"BYTEPS_FORCE_DISTRIBUTED", "1"},
       {"BYTEPS_JOB_LINGER", "1"},
-      {"BYTEPS_PLUGIN_PATH", FolderOf(Given("E2E_TCP")) + ":" + FolderOf(Given("E2E_CREDIT"))},
+      {"BYTEPS_PLUGIN_PATH",
+       FolderOf(Given("E2E_TCP")) + ":" + FolderOf(Given("E2E_SHM")) + ":" + FolderOf(Given("E2E_CREDIT"))},
       {"BYTEPS_SERVER_ENGINE_THREAD", "2"},
       {"BYTEPS_SERVER_MEMORY", "64M"},
+      {"BYTEPS_SHM", std::getenv("E2E_BYTEPS_SHM")},
   };
   for (const auto& [name, value] : options_.environment) environment[name] = value;
   return environment;
