@@ -30,7 +30,7 @@ TEST(FaultTest, AKilledWorkerIsNamedToAllOthers) {
   const Time began = Now();
   ExpectNamed(&job, 0, "worker rank 1");
   ExpectNamed(&job, 2, "worker rank 1");
-  EXPECT_LT(Now() - began, 10 * kSecond);
+  EXPECT_LT(Now() - began, 30 * kSecond);
 }
 
 TEST(FaultTest, AKilledServerIsNamedToAllWorkers) {
@@ -43,7 +43,7 @@ TEST(FaultTest, AKilledServerIsNamedToAllWorkers) {
   const Time began = Now();
   ExpectNamed(&job, 0, "server rank 1");
   ExpectNamed(&job, 1, "server rank 1");
-  EXPECT_LT(Now() - began, 10 * kSecond);
+  EXPECT_LT(Now() - began, 30 * kSecond);
 }
 
 TEST(FaultTest, AKilledCoordinatorEndsTheJob) {
@@ -106,7 +106,7 @@ TEST(FaultTest, AWrongTokenIsRefused) {
 }
 
 TEST(FaultTest, AnotherNumberOfServersIsRefused) {
-  Job job({.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "3"}}});
+  Job job({.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_START_TIMEOUT", "10"}}});
   job.StartWorker(0, "open_fails");
   job.StartWorker(1, "open_fails", "", {{"DMLC_NUM_SERVER", "2"}});
   for (int rank = 0; rank < 2; ++rank) {
