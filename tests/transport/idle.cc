@@ -3,6 +3,9 @@
 #include <poll.h>
 #include <time.h>
 
+#include <atomic>
+#include <thread>
+
 #include "abi/byteps.h"
 #include "tests/transport/transport_test.h"
 
@@ -55,6 +58,38 @@ TEST_P(TransportTest, TheDescriptorWakesAnArmedSleeper) {
     ASSERT_TRUE(arrived()) << "the sleeper was not woken";
     ASSERT_TRUE(Until([&] { return a.outstanding() == 0; }));
   }
+}
+
+// The two ends belong to two threads; one of them sleeps between any two messages.
+TEST_P(TransportTest, ASleeperInAnotherThreadIsWokenEachTime) {
+  if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  if (!b.has(BPS_TRANSPORT_WAIT_FD)) GTEST_SKIP() << "BPS_TRANSPORT_WAIT_FD is not announced";
+  constexpr size_t kMessages = 300;
+  const size_t base = b.messages(pair.to_a).size();
+  std::atomic<size_t> seen{0};
+  std::atomic<bool> overslept{false};
+  std::thread sleeper([&] {
+    const int fd = b.table().wait_fd(b.transport());
+    while (seen.load() < kMessages && !overslept.load()) {
+      const bool worked = b.Poll() != 0;
+      seen.store(b.messages(pair.to_a).size() - base);
+      if (worked || b.table().arm(b.transport()) != BPS_OK) continue;
+      if (!Readable(fd, 20'000)) overslept.store(true);
+    }
+  });
+  size_t sent = 0;
+  while (!overslept.load() && seen.load() < kMessages) {
+    // Some at once, some after the sleeper has seen all.
+    if (sent < kMessages && (sent == seen.load() || sent % 7 == 0) && a.Send(pair.to_b, "wake up") == BPS_OK) ++sent;
+    a.Poll();
+    world().Pass();
+  }
+  sleeper.join();
+  EXPECT_FALSE(overslept.load()) << "not woken for message " << seen.load();
+  EXPECT_TRUE(Until([&] { return a.outstanding() == 0; }));
 }
 
 TEST_P(TransportTest, AnIdleTransportUsesNoCpu) {

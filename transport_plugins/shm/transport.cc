@@ -24,8 +24,8 @@ constexpr auto kRetryInterval = std::chrono::milliseconds(2);
 // How long a peer may take to end a copy into memory that is taken back, before its process is killed: it is one block,
 // so only a stopped process takes longer than milliseconds.
 constexpr auto kCopyPatience = std::chrono::seconds(2);
-// How long a peer that was disconnected may keep pointers into our memory.
-constexpr auto kFencePatience = std::chrono::seconds(10);
+// How long a peer that was disconnected may keep pointers into our memory (at most: BYTEPS_PEER_TIMEOUT, if shorter).
+constexpr std::chrono::nanoseconds kFencePatience = std::chrono::seconds(10);
 constexpr auto kKillPatience = std::chrono::seconds(5);
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 40;
 constexpr auto kNever = Clock::time_point::max();
@@ -414,7 +414,8 @@ int32_t Transport::Disconnect(bps_peer number) {
     ::shutdown(peer->socket.get(), SHUT_WR);
   }
   peer->state = PeerState::kFencing;
-  peer->fence_deadline = Clock::now() + kFencePatience;
+  peer->fence_deadline =
+      Clock::now() + (peer_timeout_.count() == 0 ? kFencePatience : std::min(kFencePatience, peer_timeout_));
   fencing_.push_back(peer);
   return BPS_OK;
 }

@@ -1,0 +1,473 @@
+// Endpoints in processes of their own: killed in the middle of everything, stopped, hindered by the system.
+
+#include <dirent.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "abi/transport.h"
+#include "gtest/gtest.h"
+
+extern "C" int32_t bps_transport_plugin_v1_shm(const bps_plugin_host* host, const bps_transport_plugin** plugin);
+
+namespace byteps::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr size_t kSize = size_t{8} << 20;
+constexpr bps_peer kOther = 1;  // each end calls the other so
+
+// One endpoint with a host of its own.
+class End {
+ public:
+  explicit End(std::map<std::string, std::string> config = {}) : config_(std::move(config)) {
+    static constexpr bps_plugin_host kHost = {sizeof(bps_plugin_host), Log, Fail, Config};
+    const bps_transport_plugin* plugin = nullptr;
+    if (bps_transport_plugin_v1_shm(&kHost, &plugin) != BPS_OK) std::abort();
+    table_ = plugin->table;
+    bps_transport_open_args args{};
+    args.struct_size = sizeof args;
+    args.config = args.log = this;
+    if (table_->open(&args, &transport_, Handle()) != BPS_OK) throw std::runtime_error(failure_);
+    address_.resize(BPS_TRANSPORT_MAX_ADDRESS);
+    size_t size = address_.size();
+    table_->address(transport_, address_.data(), &size, nullptr);
+    address_.resize(size);
+    caps_.struct_size = sizeof caps_;
+    table_->caps(transport_, &caps_);
+  }
+  ~End() { table_->close(transport_); }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+
+  const bps_transport_table& table() const { return *table_; }
+  bps_transport* transport() { return transport_; }
+  const std::string& address() const { return address_; }
+  const std::string& failure() const { return failure_; }
+  const std::string& log() const { return log_; }
+
+  int32_t Connect(const std::string& address, bps_peer peer = kOther) {
+    const bps_connect_args args{sizeof args, peer, kOther, address.data(), address.size()};
+    return table_->connect(transport_, &args, Handle());
+  }
+  bps_region* Reg(void* base, size_t size) {
+    bps_region* region = nullptr;
+    if (table_->reg(transport_, base, size, &region, Handle()) != BPS_OK) throw std::runtime_error(failure_);
+    return region;
+  }
+  std::string Key(bps_region* region, bps_peer peer = kOther) {
+    std::string key(caps_.key_size, '\0');
+    if (table_->export_key(transport_, region, peer, key.data()) != BPS_OK) throw std::runtime_error("export_key");
+    return key;
+  }
+  int32_t Send(const std::string& text, bps_peer peer = kOther) {
+    return table_->post_send(transport_, peer, text.data(), text.size(), 0);
+  }
+  int32_t Write(const void* from, size_t size, const std::string& key, uint32_t immediate, bps_peer peer = kOther) {
+    const bps_local local{nullptr, const_cast<void*>(from)};
+    const bps_remote remote{key.data(), key.size(), 0};
+    return table_->post_write(transport_, peer, &local, size, &remote, immediate, 0);
+  }
+
+  size_t Poll() {
+    bps_event events[16];
+    const size_t count = table_->poll(transport_, events, 16);
+    for (size_t i = 0; i < count; ++i) {
+      ++heard[events[i].type];
+      last = events[i];
+      if (events[i].type != BPS_EVENT_MESSAGE) continue;
+      messages.emplace_back(static_cast<const char*>(events[i].data), events[i].size);
+      table_->release(transport_, events[i].lease);
+    }
+    return count;
+  }
+  bool Until(const std::function<bool()>& done, Clock::duration patience = kPatience) {
+    const auto end = Clock::now() + patience;
+    while (!done()) {
+      if (Clock::now() > end) return false;
+      if (Poll() == 0) sched_yield();
+    }
+    return true;
+  }
+
+  std::map<uint32_t, size_t> heard;
+  bps_event last{};
+  std::vector<std::string> messages;
+
+ private:
+  bps_failure* Handle() { return reinterpret_cast<bps_failure*>(&failure_); }
+  static void Log(void* log, int32_t, const char*, int32_t, const char* message) {
+    if (log != nullptr) static_cast<End*>(log)->log_ += std::string(message) + "\n";
+  }
+  static int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
+    if (failure != nullptr) *reinterpret_cast<std::string*>(failure) = reason;
+    return code;
+  }
+  static const char* Config(const void* config, const char* name) {
+    if (config == nullptr) return nullptr;
+    const auto& values = static_cast<const End*>(config)->config_;
+    const auto value = values.find(name);
+    return value == values.end() ? nullptr : value->second.c_str();
+  }
+
+  const std::map<std::string, std::string> config_;
+  std::string address_, failure_, log_;
+  const bps_transport_table* table_ = nullptr;
+  bps_transport* transport_ = nullptr;
+  bps_transport_caps caps_{};
+};
+
+void WriteText(int fd, const std::string& text) {
+  const auto size = static_cast<uint32_t>(text.size());
+  if (write(fd, &size, 4) != 4 || write(fd, text.data(), size) != static_cast<ssize_t>(size)) _exit(3);
+}
+
+std::string ReadText(int fd) {
+  uint32_t size = 0;
+  if (read(fd, &size, 4) != 4) throw std::runtime_error("the child has ended");
+  std::string text(size, '\0');
+  for (size_t got = 0; got < size;) {
+    const ssize_t n = read(fd, text.data() + got, size - got);
+    if (n <= 0) throw std::runtime_error("the child has ended");
+    got += static_cast<size_t>(n);
+  }
+  return text;
+}
+
+// A process with an endpoint, made before this one opens its own. It runs `before`, tells its address, connects to the
+// one it is told, and then runs `body` with the key that it is told for good.
+class Child {
+ public:
+  using Body = std::function<void(End* end, const std::string& key)>;
+  Child(std::function<void()> before, Body body) {
+    if (pipe(up_) != 0 || pipe(down_) != 0) throw std::runtime_error("pipe");
+    pid_ = fork();
+    if (pid_ != 0) return;
+    try {
+      before();
+      End end;
+      WriteText(up_[1], end.address());
+      if (end.Connect(ReadText(down_[0])) != BPS_OK) _exit(4);
+      const std::string key = ReadText(down_[0]);
+      body(&end, key);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "child: %s\n", error.what());
+      _exit(5);
+    }
+    _exit(0);
+  }
+  explicit Child(Body body) : Child([] {}, std::move(body)) {}
+  ~Child() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    for (const int fd : {up_[0], up_[1], down_[0], down_[1]}) close(fd);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void Signal(int signal) { kill(pid_, signal); }
+  // `region`: what the child is given the key of.
+  void Join(End* end, bps_region* region) {
+    const std::string address = ReadText(up_[0]);
+    ASSERT_EQ(end->Connect(address), BPS_OK) << end->failure();
+    WriteText(down_[1], end->address());
+    WriteText(down_[1], end->Key(region));
+  }
+
+ private:
+  int up_[2], down_[2];
+  pid_t pid_;
+};
+
+std::vector<std::byte> Pattern(size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + (i >> 9));
+  return bytes;
+}
+
+// Messages, writes and copies into the other's memory, as fast as it goes.
+void Storm(End* end, const std::string& key) {
+  const std::vector<std::byte> source = Pattern(kSize);
+  const bps_remote remote{key.data(), key.size(), 0};
+  for (uint32_t i = 0;; ++i) {
+    end->Send(std::string(1 + i % 9000, 'm'));
+    end->Write(source.data(), 1 + i * 4099 % kSize, key, i);
+    if (i % 3 == 0) end->table().copy_to(end->transport(), kOther, &remote, source.data(), kSize / 4);
+    end->Poll();
+  }
+}
+
+TEST(ShmProcess, KilledInTheMiddleOfEverythingItIsSeenAtOnceAndNothingLandsAfterIt) {
+  for (int round = 0; round < 8; ++round) {
+    SCOPED_TRACE(round);
+    Child child(Storm);
+    End end;
+    std::vector<std::byte> memory(kSize);
+    bps_region* region = end.Reg(memory.data(), memory.size());
+    child.Join(&end, region);
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_IMMEDIATE] > static_cast<size_t>(round) * 3; }));
+    child.Signal(SIGKILL);
+    ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_PEER_DOWN] == 1; }));
+    EXPECT_EQ(end.Send("anybody there?"), BPS_UNAVAILABLE);
+    end.table().unreg(end.transport(), region);
+    std::fill(memory.begin(), memory.end(), std::byte{0xbb});
+    end.Until([] { return false; }, std::chrono::milliseconds(20));
+    EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0xbb}), static_cast<ptrdiff_t>(kSize));
+    EXPECT_EQ(end.heard[BPS_EVENT_PEER_DOWN], 1u);
+  }
+}
+
+TEST(ShmProcess, ADeathWakesASleeperEvenWhenAForkedChildHoldsTheConnection) {
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);
+  Child child([&](End* end, const std::string&) {
+    // As a data loader does: it inherits all descriptors and lives on.
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      sleep(60);
+      _exit(0);
+    }
+    if (write(pipe_fds[1], &grandchild, sizeof grandchild) != sizeof grandchild) _exit(6);
+    end->Send("ready");
+    while (true) end->Poll();
+  });
+  End end;
+  std::vector<std::byte> memory(64);
+  child.Join(&end, end.Reg(memory.data(), memory.size()));
+  if (HasFatalFailure()) return;
+  pid_t grandchild = 0;
+  ASSERT_EQ(read(pipe_fds[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
+  ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); }));
+  const auto began = Clock::now();
+  child.Signal(SIGKILL);
+  while (end.heard[BPS_EVENT_PEER_DOWN] == 0 && Clock::now() - began < kPatience) {
+    if (end.Poll() != 0 || end.table().arm(end.transport()) != BPS_OK) continue;
+    pollfd entry{end.table().wait_fd(end.transport()), POLLIN, 0};
+    EXPECT_EQ(poll(&entry, 1, 30'000), 1) << "nobody woke the sleeper";
+  }
+  EXPECT_EQ(end.heard[BPS_EVENT_PEER_DOWN], 1u);
+  kill(grandchild, SIGKILL);
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
+}
+
+// Stopped while it copies into our memory: the memory is ours again all the same.
+TEST(ShmProcess, AStoppedWriterIsKilledBeforeItsMemoryIsGivenBack) {
+  for (int round = 0; round < 2; ++round) {
+    SCOPED_TRACE(round);
+    Child child([](End* end, const std::string& key) {
+      const std::vector<std::byte> source(kSize, std::byte{0x77});
+      const bps_remote remote{key.data(), key.size(), 0};
+      while (end->table().copy_to(end->transport(), kOther, &remote, source.data(), kSize) != BPS_OK) end->Poll();
+      end->Send("begun");
+      end->Poll();
+      while (true) end->table().copy_to(end->transport(), kOther, &remote, source.data(), kSize);
+    });
+    End end;
+    std::vector<std::byte> memory(kSize);
+    bps_region* region = end.Reg(memory.data(), memory.size());
+    child.Join(&end, region);
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
+    child.Signal(SIGSTOP);
+    int status = 0;
+    ASSERT_EQ(waitpid(child.pid(), &status, WUNTRACED), child.pid());
+    ASSERT_TRUE(WIFSTOPPED(status));
+    end.table().unreg(end.transport(), region);
+    std::fill(memory.begin(), memory.end(), std::byte{0xbb});
+    child.Signal(SIGCONT);
+    end.Until([] { return false; }, std::chrono::milliseconds(50));
+    EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0xbb}), static_cast<ptrdiff_t>(kSize));
+  }
+}
+
+// It holds a pointer into our memory and does not let go.
+TEST(ShmProcess, TheFenceKillsWhoKeepsPointersIntoOurMemory) {
+  Child child([](End* end, const std::string& key) {
+    const bps_remote remote{key.data(), key.size(), 0};
+    void* base = nullptr;
+    while (end->table().map_remote(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
+    end->Send("mapped");
+    while (true) std::memset(base, 0x77, kSize);
+  });
+  End end(std::map<std::string, std::string>{{"BYTEPS_PEER_TIMEOUT", "1"}});
+  bps_region* region = nullptr;
+  void* base = nullptr;
+  ASSERT_EQ(end.table().allocate(end.transport(), kSize, &region, &base, nullptr), BPS_OK);
+  child.Join(&end, region);
+  if (HasFatalFailure()) return;
+  ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
+  ASSERT_EQ(end.table().disconnect(end.transport(), kOther), BPS_OK);
+  ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_DISCONNECTED] == 1; })) << end.log();
+  std::memset(base, 0xbb, kSize);
+  end.Until([] { return false; }, std::chrono::milliseconds(50));
+  const auto* bytes = static_cast<const unsigned char*>(base);
+  EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
+  EXPECT_NE(end.log().find("it is killed"), std::string::npos) << end.log();
+  end.table().unreg(end.transport(), region);
+}
+
+// ---- Refusals ----
+
+// From here on process_vm_readv and process_vm_writev answer EPERM.
+void FilterSystemCalls() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{sizeof filter / sizeof *filter, filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    throw std::runtime_error("no seccomp filter can be set here");
+  }
+}
+
+// Without capabilities a process may not look into one that has some.
+void DropCapabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (syscall(SYS_capset, &header, data) != 0) throw std::runtime_error("capabilities cannot be dropped");
+}
+
+// The child, hindered, writes to us, reads from us and is written to; says what its log has.
+void Exchange(End* end, const std::string& key) {
+  const std::vector<std::byte> pattern = Pattern(kSize);
+  const bps_remote remote{key.data(), key.size(), 0};
+  if (end->Write(pattern.data(), kSize, key, 7) != BPS_OK) _exit(7);
+  if (!end->Until([&] { return end->heard[BPS_EVENT_WRITTEN] == 1; }) || end->last.code != BPS_OK) _exit(8);
+  std::vector<std::byte> copy(kSize);
+  const bps_local local{nullptr, copy.data()};
+  if (end->table().post_read(end->transport(), kOther, &local, kSize, &remote, 0) != BPS_OK) _exit(9);
+  if (!end->Until([&] { return end->heard[BPS_EVENT_READ] == 1; })) _exit(10);
+  if (copy != pattern) _exit(11);
+  std::vector<std::byte> landing(kSize);
+  end->Send(end->Key(end->Reg(landing.data(), kSize)));
+  if (!end->Until([&] { return end->heard[BPS_EVENT_IMMEDIATE] == 1; })) _exit(12);
+  if (landing != pattern) _exit(13);
+  end->Send(end->log().empty() ? "silent" : end->log());
+  end->Until([] { return false; });
+}
+
+void ExpectExchange(const std::function<void()>& hinder, const std::string& says) {
+  Child child(hinder, Exchange);
+  End end;
+  std::vector<std::byte> memory(kSize);
+  bps_region* region = end.Reg(memory.data(), memory.size());
+  child.Join(&end, region);
+  if (::testing::Test::HasFatalFailure()) return;
+  ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_IMMEDIATE] == 1; })) << end.log();
+  EXPECT_TRUE(memory == Pattern(kSize));
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 1; })) << end.log();
+  ASSERT_EQ(end.Write(memory.data(), kSize, end.messages[0], 9), BPS_OK);
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
+  const std::string& log = end.messages[1];
+  EXPECT_NE(log.find(says), std::string::npos) << log;
+  EXPECT_EQ(log.find(says), log.rfind(says)) << "said more than once: " << log;
+}
+
+TEST(ShmProcess, NothingIsMissingWhereAFilterForbidsToReadProcesses) {
+  ExpectExchange(FilterSystemCalls, "process_vm_readv is not allowed here");
+}
+
+TEST(ShmProcess, NothingIsMissingWithoutCapabilities) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  ASSERT_EQ(syscall(SYS_capget, &header, data), 0);
+  if (data[0].permitted == 0) GTEST_SKIP() << "this process has no capabilities to drop";
+  ExpectExchange(DropCapabilities, "cannot be read directly");
+}
+
+TEST(ShmProcess, AnUnhinderedProcessSaysNothing) {
+  ExpectExchange([] {}, "silent");
+}
+
+// ---- Lives ----
+
+size_t Descriptors() {
+  size_t count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+size_t Mappings() {
+  size_t count = 0;
+  FILE* maps = std::fopen("/proc/self/maps", "r");
+  char line[512];
+  while (std::fgets(line, sizeof line, maps) != nullptr) count += std::strstr(line, "memfd:byteps") != nullptr;
+  std::fclose(maps);
+  return count;
+}
+
+TEST(ShmProcess, ManyLivesLeaveNothingBehind) {
+  const std::vector<std::byte> source = Pattern(100'000);
+  size_t descriptors = 0, mappings = 0;
+  for (int life = 0; life < 100; ++life) {
+    SCOPED_TRACE(life);
+    {
+      End a, b;
+      ASSERT_EQ(a.Connect(b.address()), BPS_OK);
+      ASSERT_EQ(b.Connect(a.address()), BPS_OK);
+      bps_region* region = nullptr;
+      void* base = nullptr;
+      ASSERT_EQ(b.table().allocate(b.transport(), source.size(), &region, &base, nullptr), BPS_OK);
+      ASSERT_EQ(a.Write(source.data(), source.size(), b.Key(region), 1), BPS_OK);
+      ASSERT_TRUE(a.Until([&] {
+        b.Poll();
+        return b.heard[BPS_EVENT_IMMEDIATE] == 1;
+      }));
+      EXPECT_EQ(std::memcmp(base, source.data(), source.size()), 0);
+      if (life % 2 == 0) b.table().unreg(b.transport(), region);
+      if (life % 3 == 0) a.table().disconnect(a.transport(), kOther);
+      if (life % 2 == 1) b.table().unreg(b.transport(), region);
+    }
+    if (life == 3) {
+      descriptors = Descriptors();
+      mappings = Mappings();
+    }
+  }
+  EXPECT_EQ(Descriptors(), descriptors);
+  EXPECT_EQ(Mappings(), mappings);
+}
+
+TEST(ShmProcess, WhoIsOutOfReachIsToldWhy) {
+  End end, other;
+  std::string elsewhere = other.address();
+  elsewhere[8] = elsewhere[8] == 'x' ? 'y' : 'x';  // the first letter of the boot id
+  EXPECT_EQ(end.Connect(elsewhere), BPS_UNAVAILABLE);
+  EXPECT_NE(end.failure().find("on another host"), std::string::npos) << end.failure();
+  elsewhere = other.address();
+  elsewhere[48] = static_cast<char>(elsewhere[48] ^ 1);  // the network namespace
+  EXPECT_EQ(end.Connect(elsewhere), BPS_UNAVAILABLE);
+  EXPECT_NE(end.failure().find("another network namespace"), std::string::npos) << end.failure();
+  EXPECT_EQ(end.Connect(end.address()), BPS_UNAVAILABLE);
+  EXPECT_EQ(end.Connect("nonsense"), BPS_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace byteps::testing
