@@ -223,8 +223,10 @@ BPS_API bps_status* bps_shutdown(bps_session* session, int64_t timeout_ms) BPS_N
 
 /* Ends the session and frees it with everything it owns: tensors, and the library's side of requests. What is still
  * running ends with CANCELLED: callbacks run before this returns. Requests stay valid until bps_request_free. Without a
- * preceding bps_shutdown the other members see this one fail. NULL is allowed. */
-BPS_API void bps_close(bps_session* session) BPS_NOEXCEPT;
+ * preceding bps_shutdown the other members see this one fail. NULL is allowed.
+ * On error (inside a callback, whose thread it would wait for; in a forked child) nothing has happened, and the session
+ * is to be closed by another thread: the log says so, too, for owners that cannot look at the answer. */
+BPS_API bps_status* bps_close(bps_session* session) BPS_NOEXCEPT;
 
 /* Who we are. Filled up to the caller's struct_size. */
 typedef struct bps_info {

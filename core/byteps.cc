@@ -120,15 +120,18 @@ bps_status* bps_shutdown(bps_session* session, int64_t timeout_ms) noexcept {
   });
 }
 
-void bps_close(bps_session* session) noexcept {
-  BoundaryOr(0, [&] {
-    if (session == nullptr || !session->session->CheckProcess().ok()) return 0;
-    // Inside a callback the thread that would be waited for is this one: then the session only ends with its last
-    // handle.
-    if (byteps::Driver::InCallback()) return 0;
+bps_status* bps_close(bps_session* session) noexcept {
+  return Boundary("bps_close", [&]() -> absl::Status {
+    if (session == nullptr) return absl::OkStatus();
+    RETURN_IF_ERROR(session->session->CheckProcess());
+    if (absl::Status status = CheckMayBlock("bps_close"); !status.ok()) {
+      status = byteps::Annotate(status, "the session stays open, until another thread closes it");
+      BPS_LOG(session->session->log(), kError) << status.message();
+      return status;
+    }
     session->session->Close();
     delete session;
-    return 0;
+    return absl::OkStatus();
   });
 }
 

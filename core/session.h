@@ -88,6 +88,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void Close();
 
   bps_info Info() const;
+  const Logger& log() const { return log_; }
   const std::string& transport_name() const { return transport_name_; }
   const std::string& scheduler_name() const { return scheduler_name_; }
   Time operation_timeout() const { return operation_timeout_; }

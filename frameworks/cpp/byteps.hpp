@@ -163,6 +163,12 @@ class Session {
   // Leaves the job in order. Without it the others see this worker fail when the session is destroyed.
   void Shutdown(Timeout timeout = Timeout(0)) { Check(bps_shutdown(session_.get(), timeout.count())); }
 
+  // What the destructor does, but with a word: it cannot be done inside a callback. The session is empty afterwards.
+  void Close() {
+    Check(bps_close(session_.get()));
+    session_.release();
+  }
+
   bps_session* get() const { return session_.get(); }
 
  private:
@@ -171,10 +177,11 @@ class Session {
     return args;
   }
 
-  struct Close {
-    void operator()(bps_session* session) const { bps_close(session); }
+  struct Closer {
+    // Refused inside a callback: the library has logged it.
+    void operator()(bps_session* session) const { bps_status_free(bps_close(session)); }
   };
-  std::unique_ptr<bps_session, Close> session_;
+  std::unique_ptr<bps_session, Closer> session_;
 };
 
 }  // namespace byteps

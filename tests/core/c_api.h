@@ -44,7 +44,7 @@ inline std::ostream& operator<<(std::ostream& out, const Said& said) {
   } while (false)
 
 struct CloseSession {
-  void operator()(bps_session* session) const { bps_close(session); }
+  void operator()(bps_session* session) const { bps_status_free(bps_close(session)); }
 };
 struct FreeRequest {
   void operator()(bps_request* request) const { bps_request_free(request); }

@@ -101,6 +101,20 @@ void Remember(void* user, bps_status* error) {
   ++called->times;
 }
 
+// Closes the session that calls it, which cannot be done.
+struct Closing {
+  bps_session* session = nullptr;
+  Said answer = nullptr;
+  std::atomic<bool> called{false};
+
+  static void Run(void* user, bps_status* error) {
+    auto* self = static_cast<Closing*>(user);
+    bps_status_free(error);
+    self->answer = Said(bps_close(self->session));
+    self->called = true;
+  }
+};
+
 // Waits for what has no request, but not for ever.
 void WaitFor(const std::function<bool()>& done) {
   const Time deadline = Now() + 30 * kSecond;
@@ -208,7 +222,7 @@ TEST_F(SessionTest, AForkedChildIsToldSoAndDisturbsNothing) {
     expect(bps_test(request, &done));
     expect(bps_shutdown(session.get(), 0));
     bps_request_free(owner.release());
-    bps_close(session.release());
+    expect(bps_close(session.release()));
     ::_exit(wrong);
   }
   int status = 0;
@@ -217,6 +231,41 @@ TEST_F(SessionTest, AForkedChildIsToldSoAndDisturbsNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   ASSERT_SAID_OK(bps_wait(request, 0));
   EXPECT_SAID_OK(bps_shutdown(session.get(), 0));
+}
+
+TEST_F(SessionTest, ClosingInsideACallbackIsRefusedAndSaid) {
+  const auto logged = [](void* user, int32_t, const char*, int32_t, const char* message) {
+    static_cast<std::vector<std::string>*>(user)->emplace_back(message);
+  };
+  std::vector<std::string> lines;
+  bps_open_args open_args = BPS_OPEN_ARGS_INIT;
+  open_args.log = logged;
+  open_args.log_user = &lines;
+  bps_session* session = nullptr;
+  ASSERT_SAID_OK(bps_open(&open_args, &session));
+  bps_tensor* tensor = DeclareTensor(session, "w", BPS_FLOAT32, {1});
+  float value = 3;
+  Closing closing;
+  closing.session = session;
+  bps_push_pull_args args = PushPullArgs(tensor, &value, &value);
+  args.done = &Closing::Run;
+  args.user = &closing;
+  ASSERT_SAID_OK(bps_push_pull(session, &args, nullptr));
+  WaitFor([&] { return closing.called.load(); });
+  EXPECT_EQ(closing.answer.code, BPS_FAILED_PRECONDITION);
+  EXPECT_TRUE(closing.answer.Contains("bps_close")) << closing.answer;
+  EXPECT_TRUE(closing.answer.Contains("another thread")) << closing.answer;
+  // It is as good as before, and can be closed.
+  args.done = nullptr;
+  bps_request* request = nullptr;
+  ASSERT_SAID_OK(bps_push_pull(session, &args, &request));
+  RequestOwner owner(request);
+  ASSERT_SAID_OK(bps_wait(request, 0));
+  EXPECT_SAID_OK(bps_shutdown(session, 0));
+  EXPECT_SAID_OK(bps_close(session));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("bps_close"), std::string::npos) << lines[0];
+  EXPECT_SAID_OK(bps_close(nullptr));
 }
 
 size_t OpenDescriptors() {

@@ -93,7 +93,7 @@ std::shared_ptr<Session> Session::Open(std::shared_ptr<const Library> library, O
         const Library& table = *opening->library;
         Check(table, table.bps_open_versioned(BPS_ABI_MAJOR, BPS_ABI_MINOR, &args, &opening->session));
       },
-      [opening] { opening->library->bps_close(opening->session); });
+      [opening] { opening->library->bps_status_free(opening->library->bps_close(opening->session)); });
   return std::make_shared<Session>(std::make_shared<SessionHandle>(opening->library, opening->session));
 }
 

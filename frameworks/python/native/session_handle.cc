@@ -33,7 +33,11 @@ void SessionHandle::Close() {
     lock.lock();
   }
   if (session_ == nullptr) return;
-  library_->bps_close(session_);
+  if (bps_status* refused = library_->bps_close(session_)) {
+    // Inside a callback of the library, which has logged it: the session stays open.
+    library_->bps_status_free(refused);
+    return;
+  }
   session_ = nullptr;
 }
 
