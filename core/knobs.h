@@ -128,8 +128,10 @@ inline constexpr Knob kKnobs[] = {
     {.name = "BYTEPS_ORDERED_HOSTS",
      .type = KnobType::kString,
      .readers = kCoordinator,
-     .status = KnobStatus::kAccepted,
-     .meaning = "Comma list of hosts that fixes the order of ranks"},
+     .meaning =
+         "Hosts by name or address, separated by commas: servers without DMLC_RANK get their ranks in this order, "
+         "those of other hosts after them. Workers are ordered by DMLC_WORKER_ID",
+     .reason = "without it, the order in which they arrive"},
     {.name = "BYTEPS_COORDINATOR_FD",
      .type = KnobType::kInt,
      .readers = kCoordinator,

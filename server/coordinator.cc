@@ -352,7 +352,7 @@ bool Coordinator::ServersComplete() const {
 }
 
 // Ranks are given when all servers are there, and kept: those who asked for one get it, the others what is left, in the
-// order of their arrival.
+// order of their hosts (BYTEPS_ORDERED_HOSTS), then of their arrival.
 void Coordinator::RankServers() {
   std::vector<bool> taken(servers_.size(), false);
   for (const Member* server : servers_) {
@@ -364,6 +364,13 @@ void Coordinator::RankServers() {
     server->rank = wanted;
     taken[static_cast<size_t>(wanted)] = true;
   }
+  const auto place = [&](const Member* server) {
+    const control::Host& host = server->hello.host();
+    return std::find_if(options_.ordered_hosts.begin(), options_.ordered_hosts.end(),
+                        [&](const std::string& one) { return one == host.name() || one == host.address(); });
+  };
+  std::stable_sort(servers_.begin(), servers_.end(),
+                   [&](const Member* one, const Member* other) { return place(one) < place(other); });
   for (Member* server : servers_) {
     if (server->rank >= 0) continue;
     const auto free = std::find(taken.begin(), taken.end(), false);

@@ -62,6 +62,8 @@ struct CoordinatorOptions {
   bool allow_unauthenticated = false;
   int32_t num_hosts = 0;    // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
   int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
+  // Names or addresses: the order of servers that ask for no rank.
+  std::vector<std::string> ordered_hosts;
   Time heartbeat = 5 * kSecond;
   Time peer_timeout = 30 * kSecond;  // kNever: only a closed connection is a death
   Time linger = 30 * kSecond;        // after the last session; kNever: it stays

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "core/auth.h"
 #include "core/control_socket.h"
 #include "core/unique_fd.h"
@@ -30,6 +32,9 @@ CoordinatorOptions Options(const Config& config, std::string token) {
   // Only what somebody has said here can differ from what the members say.
   if (config.IsSet("DMLC_NUM_WORKER")) options.num_hosts = static_cast<int32_t>(config.GetInt("DMLC_NUM_WORKER"));
   if (config.IsSet("DMLC_NUM_SERVER")) options.num_servers = static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER"));
+  for (const absl::string_view host : absl::StrSplit(config.GetString("BYTEPS_ORDERED_HOSTS"), ',')) {
+    if (!absl::StripAsciiWhitespace(host).empty()) options.ordered_hosts.emplace_back(absl::StripAsciiWhitespace(host));
+  }
   options.heartbeat = OrNever(config.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count());
   options.peer_timeout = OrNever(config.GetDuration("BYTEPS_PEER_TIMEOUT").count());
   // Without signs of life their absence says nothing.

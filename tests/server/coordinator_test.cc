@@ -437,6 +437,28 @@ TEST(CoordinatorTest, GlobalRanksOverrideThePlaces) {
   }
 }
 
+TEST(CoordinatorTest, ServersAreOrderedByTheHostsThatWereNamed) {
+  // By name and by address; one has a rank of its own, one is on a host that was not named.
+  const std::vector<std::string> hosts = {"c", "x", "a", "b", "d"};
+  std::vector<size_t> arrival = {0, 1, 2, 3, 4};
+  do {
+    ControlJob job({.ordered_hosts = {"a", "10.0.0.3", "c"}});
+    std::vector<ControlMember*> members(hosts.size());
+    for (const size_t each : arrival) {
+      control::Hello hello = ControlJob::ServerHello({.servers = 5, .preferred_rank = hosts[each] == "d" ? 1 : -1});
+      hello.mutable_host()->set_name(hosts[each]);
+      hello.mutable_host()->set_address("10.0.0." + std::to_string(each));
+      members[each] = &job.Add(hello);
+    }
+    ControlMember& worker = job.AddWorker({.servers = 5});
+    job.Settle();
+    ASSERT_EQ(worker.epochs.size(), 1u) << worker.failure;
+    std::string order;
+    for (const control::Member& server : worker.epochs[0].servers()) order += server.host().name();
+    EXPECT_EQ(order, "adbcx");
+  } while (std::next_permutation(arrival.begin(), arrival.end()));
+}
+
 TEST(CoordinatorTest, GroupsAreHostsOrWhatWasSaid) {
   const auto groups = [](const std::string& text) {
     ControlJob job;
