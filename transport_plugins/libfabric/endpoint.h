@@ -17,40 +17,24 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "transport_plugins/libfabric/fid.h"
 #include "transport_plugins/libfabric/host.h"
+#include "transport_plugins/libfabric/memory_domain.h"
 #include "transport_plugins/libfabric/provider_table.h"
+#include "transport_plugins/libfabric/sleeper.h"
 
 namespace byteps::fabric {
-
-using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC
-inline constexpr Clock::time_point kNever = Clock::time_point::max();
-
-// A file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 class Endpoint {
  public:
   // nullptr, and the reason, if that is not possible here. `local_host` and `device` (an interface) may be NULL.
   static std::unique_ptr<Endpoint> Open(const Provider& provider, const Host& host, const char* local_host,
                                         const char* device, std::string* reason);
-  // Whether the provider, its device and what it needs are there at all.
-  static bool Probe(const Provider& provider, std::string* reason);
 
   const Provider& provider() const { return provider_; }
   const fi_info& info() const { return *info_; }
@@ -61,9 +45,8 @@ class Endpoint {
   fid_pep* listener() const { return listener_.get(); }
   const std::string& address() const { return address_; }  // of the listener, as libfabric writes it
 
-  bool RegistersLocalMemory() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
-  bool RemoteAddressIsVirtual() const { return (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0; }
-  bool ChoosesKeys() const { return (info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0; }
+  MemoryDomain memory() const { return {domain_.get(), info_.get()}; }
+  bool RegistersLocalMemory() const { return memory().RegistersLocalMemory(); }
   // An immediate's upper half travels too, and can say whose it is.
   bool WideImmediates() const { return info_->domain_attr->cq_data_size >= 8; }
 
@@ -79,19 +62,15 @@ class Endpoint {
   FidPtr<fid_ep> NewConnection(const std::string& address, int* code);
   FidPtr<fid_ep> NewConnection(fi_info* request, int* code);
 
-  // Random, so that a key is a capability: only who was given it can write.
-  uint64_t RandomKey();
-
   // For poll(2); -1 if the provider has none.
-  int wait_fd() const { return epoll_.get(); }
+  int wait_fd() const { return sleeper_.fd(); }
   // True: nothing waits to be fetched, and wait_fd becomes readable when something comes, at the latest at `wake`.
-  bool Arm(Clock::time_point wake);
+  bool Arm(Clock::time_point wake) { return sleeper_.Arm(fabric_.get(), wake); }
 
  private:
-  Endpoint(const Provider& provider, InfoPtr info);
+  Endpoint(const Provider& provider, InfoPtr info) : provider_(provider), info_(std::move(info)) {}
   int Build();
   int OpenQueue();
-  void SetAlarm(Clock::time_point wake);
   FidPtr<fid_ep> Enable(fi_info* info, int* code);
 
   const Provider& provider_;
@@ -103,8 +82,7 @@ class Endpoint {
   FidPtr<fid_eq> eq_;
   FidPtr<fid_cq> cq_;
   FidPtr<fid_pep> listener_;
-  Descriptor epoll_, timer_;
-  Clock::time_point alarm_ = kNever;  // what the timer is set to
+  Sleeper sleeper_;
 };
 
 }  // namespace byteps::fabric

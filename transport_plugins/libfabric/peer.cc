@@ -37,8 +37,8 @@ Peer::Peer(Endpoint& endpoint, const bps_connect_args& args, uint32_t depth)
 
 int Peer::RegisterBuffers() {
   if (!endpoint_.RegistersLocalMemory()) return 0;
-  const int code = sends_.Register(endpoint_.domain(), FI_SEND, endpoint_.RandomKey());
-  return code != 0 ? code : receives_.Register(endpoint_.domain(), FI_RECV, endpoint_.RandomKey());
+  const int code = sends_.Register(endpoint_.domain(), FI_SEND, endpoint_.memory().RandomKey());
+  return code != 0 ? code : receives_.Register(endpoint_.domain(), FI_RECV, endpoint_.memory().RandomKey());
 }
 
 int Peer::Adopt(FidPtr<fid_ep> connection) {

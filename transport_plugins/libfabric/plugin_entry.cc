@@ -1,6 +1,8 @@
 // plugin_entry.cc - the function table of abi/transport.h over byteps::fabric::Transport.
 //
 // The plugin's name, a row of provider_table.h, is the macro BPS_FABRIC_PLUGIN: one source, several shared objects.
+// What opens its transports is OpenTransport, or, in tests, the function BPS_FABRIC_OPEN of the header
+// BPS_FABRIC_OPEN_HEADER.
 
 #include <algorithm>
 #include <atomic>
@@ -10,10 +12,17 @@
 #include <string>
 
 #include "abi/transport.h"
-#include "transport_plugins/libfabric/endpoint.h"
 #include "transport_plugins/libfabric/host.h"
+#include "transport_plugins/libfabric/open_transport.h"
+#include "transport_plugins/libfabric/provider_info.h"
 #include "transport_plugins/libfabric/provider_table.h"
 #include "transport_plugins/libfabric/transport.h"
+
+#ifdef BPS_FABRIC_OPEN_HEADER
+#include BPS_FABRIC_OPEN_HEADER
+#else
+#define BPS_FABRIC_OPEN byteps::fabric::OpenTransport
+#endif
 
 namespace byteps::fabric {
 namespace {
@@ -22,7 +31,6 @@ namespace {
 std::atomic<const bps_plugin_host*> g_host{nullptr};
 
 Transport* Unwrap(bps_transport* transport) { return reinterpret_cast<Transport*>(transport); }
-Region* Unwrap(bps_region* region) { return reinterpret_cast<Region*>(region); }
 
 // No exception may leave a plugin.
 template <typename Function>
@@ -51,8 +59,9 @@ int32_t GuardWithReason(const Host& host, bps_failure* failure, Function functio
 }
 
 int32_t Probe(const void* config, bps_failure* failure) {
-  return GuardWithReason(Host(g_host.load(), config, nullptr), failure, [](std::string* reason) {
-    return Endpoint::Probe(*FindProvider(BPS_FABRIC_PLUGIN), reason) ? BPS_OK : BPS_UNAVAILABLE;
+  const Host host(g_host.load(), config, nullptr);
+  return GuardWithReason(host, failure, [&host](std::string* reason) {
+    return ProbeProvider(*FindProvider(BPS_FABRIC_PLUGIN), host, reason) ? BPS_OK : BPS_UNAVAILABLE;
   });
 }
 
@@ -63,7 +72,7 @@ int32_t Open(const bps_transport_open_args* args, bps_transport** out, bps_failu
               reinterpret_cast<char*>(&known));
   const Host host(g_host.load(), known.config, known.log);
   return GuardWithReason(host, failure, [&](std::string* reason) {
-    std::unique_ptr<Transport> transport = Transport::Open(*FindProvider(BPS_FABRIC_PLUGIN), host, known, reason);
+    std::unique_ptr<Transport> transport = BPS_FABRIC_OPEN(*FindProvider(BPS_FABRIC_PLUGIN), host, known, reason);
     if (transport == nullptr) return BPS_UNAVAILABLE;
     *out = reinterpret_cast<bps_transport*>(transport.release());
     return BPS_OK;
@@ -89,23 +98,19 @@ int32_t Disconnect(bps_transport* transport, bps_peer peer) {
 }
 
 int32_t Reg(bps_transport* transport, void* base, size_t size, bps_region** out, bps_failure* failure) {
-  return GuardWithReason(Unwrap(transport)->host(), failure, [&](std::string* reason) {
-    Region* region = nullptr;
-    const int32_t code = Unwrap(transport)->Reg(base, size, &region, reason);
-    if (code == BPS_OK) *out = reinterpret_cast<bps_region*>(region);
-    return code;
-  });
+  return GuardWithReason(Unwrap(transport)->host(), failure,
+                         [&](std::string* reason) { return Unwrap(transport)->Reg(base, size, out, reason); });
 }
 
 void Unreg(bps_transport* transport, bps_region* region) {
   Guard([&] {
-    Unwrap(transport)->Unreg(Unwrap(region));
+    Unwrap(transport)->Unreg(region);
     return BPS_OK;
   });
 }
 
 int32_t ExportKey(bps_transport* transport, bps_region* region, bps_peer peer, void* key) {
-  return Guard([&] { return Unwrap(transport)->ExportKey(Unwrap(region), peer, key); });
+  return Guard([&] { return Unwrap(transport)->ExportKey(region, peer, key); });
 }
 
 int32_t PostSend(bps_transport* transport, bps_peer peer, const void* data, size_t size, uint64_t user) {

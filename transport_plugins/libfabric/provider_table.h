@@ -5,6 +5,7 @@
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_PROVIDER_TABLE_H_
 #define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_PROVIDER_TABLE_H_
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -13,11 +14,20 @@ namespace byteps::fabric {
 // Messages of one peer that its owner may have unreleased.
 inline constexpr uint32_t kReceivePool = 64;
 
+// What carries a write.
+enum class Writes {
+  kRemote,       // the provider's remote writes
+  kMessages,     // messages: its writes cannot be stopped
+  kByTheDevice,  // remote writes where the device does them itself, else messages
+};
+
 struct Provider {
   const char* name;         // of the plugin
   const char* description;  // one line, for people
   const char* fabric_name;  // what libfabric calls it; asked for by exactly this name
   const char* missing;      // what to do when libfabric does not offer it
+  bool connected;           // a connection (FI_EP_MSG) to each peer; else one endpoint (FI_EP_RDM) for all
+  Writes writes;
 
   // -- Sizes, for each peer --
 
@@ -34,14 +44,21 @@ struct Provider {
   bool cheap_registration;
   // Addresses are those of network interfaces: bind one of them.
   bool ip_addressed;
-  // The device is one of /sys/class/infiniband: without one there, nothing else need be asked.
-  bool rdma_device;
+  // What its device is called, which is one of /sys/class/infiniband: without one there, nothing else need be asked.
+  // nullptr: needs no device.
+  const char* device;
   // The completion queue is a piece of hardware: who overruns it loses completions, so peers are counted.
   bool bounded_queue;
   // An immediate takes a posted receive of its peer (FI_RX_CQ_DATA), and so tells whose it is.
   bool immediate_takes_receive;
   // Registered memory is locked: RLIMIT_MEMLOCK counts.
   bool locks_memory;
+  // Variables of the environment that the provider reads: set if they are not, before it is asked for the first time.
+  struct Variable {
+    const char* name;
+    const char* value;
+  };
+  std::array<Variable, 2> environment;
 };
 
 // nullptr if there is no such row.

@@ -5,7 +5,7 @@
 namespace byteps::fabric {
 
 int Region::RegisterLocal() {
-  return fi_mr_reg(endpoint_.domain(), base_, size_, FI_WRITE, 0, endpoint_.RandomKey(), 0, Out(local_), nullptr);
+  return fi_mr_reg(memory_.get(), base_, size_, FI_WRITE, 0, memory_.RandomKey(), 0, Out(local_), nullptr);
 }
 
 bool Region::Contains(const void* at, size_t size) const {
@@ -17,13 +17,13 @@ int Region::GrantTo(bps_peer peer, Key* key) {
   auto grant = grants_.find(peer);
   if (grant == grants_.end()) {
     FidPtr<fid_mr> registration;
-    const int code = fi_mr_reg(endpoint_.domain(), base_, size_, FI_REMOTE_WRITE, 0, endpoint_.RandomKey(), 0,
-                               Out(registration), nullptr);
+    const int code =
+        fi_mr_reg(memory_.get(), base_, size_, FI_REMOTE_WRITE, 0, memory_.RandomKey(), 0, Out(registration), nullptr);
     if (code != 0) return code;
     grant = grants_.emplace(peer, std::move(registration)).first;
   }
   key->key = fi_mr_key(grant->second.get());
-  key->base = endpoint_.RemoteAddressIsVirtual() ? reinterpret_cast<uintptr_t>(base_) : 0;
+  key->base = memory_.RemoteAddressIsVirtual() ? reinterpret_cast<uintptr_t>(base_) : 0;
   key->size = size_;
   return 0;
 }

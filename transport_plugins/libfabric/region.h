@@ -1,6 +1,6 @@
 // region.h - a range of this process's memory that operations may use and that peers may be let into.
 //
-//     Region region(endpoint, base, size);
+//     Region region(endpoint.memory(), base, size);
 //     region.GrantTo(peer, &key);   // what export_key hands out
 //     region.Withdraw(peer);        // that peer's writes are refused from now on
 //
@@ -13,7 +13,8 @@
 #include <unordered_map>
 
 #include "abi/transport.h"
-#include "transport_plugins/libfabric/endpoint.h"
+#include "transport_plugins/libfabric/fid.h"
+#include "transport_plugins/libfabric/memory_domain.h"
 
 namespace byteps::fabric {
 
@@ -27,13 +28,17 @@ static_assert(sizeof(Key) == 24 && sizeof(Key) <= BPS_TRANSPORT_MAX_KEY);
 
 class Region {
  public:
-  Region(Endpoint& endpoint, void* base, size_t size) : endpoint_(endpoint), base_(base), size_(size) {}
+  Region(const MemoryDomain& memory, void* base, size_t size) : memory_(memory), base_(base), size_(size) {}
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
   // For providers that want local memory registered. 0 or a libfabric code.
   int RegisterLocal();
 
+  std::byte* base() const { return static_cast<std::byte*>(base_); }
+  size_t size() const { return size_; }
+  // Whether [offset, offset + size) lies within.
+  bool HasRange(uint64_t offset, uint64_t size) const { return offset <= size_ && size <= size_ - offset; }
   // Whether [at, at + size) lies within.
   bool Contains(const void* at, size_t size) const;
   void* descriptor() const { return local_ == nullptr ? nullptr : fi_mr_desc(local_.get()); }
@@ -46,7 +51,7 @@ class Region {
   bool GrantedTo(bps_peer peer, uint64_t* key) const;
 
  private:
-  Endpoint& endpoint_;
+  const MemoryDomain memory_;
   void* const base_;
   const size_t size_;
   FidPtr<fid_mr> local_;

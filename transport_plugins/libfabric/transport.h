@@ -1,127 +1,52 @@
 // transport.h - one endpoint of this process as abi/transport.h describes it, on a libfabric provider.
 //
-//     std::unique_ptr<Transport> transport = Transport::Open(provider, host, args, &reason);
+//     std::unique_ptr<Transport> transport = OpenTransport(provider, host, args, &reason);
 //     transport->Connect(args, &reason); transport->PostWrite(...); transport->Poll(events, n);
 //
-// Every peer has a connection of its own (endpoint.h says why). Of two peers the one with the smaller nonce calls, the
-// other answers; what the caller says of itself (Hello) is checked against what the answering side was told about its
-// peers, and a caller nobody was told about yet waits.
+// There are two kinds: ConnectedTransport has a connection to each peer (tcp, verbs), DatagramTransport one endpoint for
+// all of them (efa). Which one a provider gets is said in provider_table.h.
 //
 // Threads: one at a time.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_TRANSPORT_H_
 #define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_TRANSPORT_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "abi/transport.h"
-#include "transport_plugins/libfabric/endpoint.h"
 #include "transport_plugins/libfabric/host.h"
-#include "transport_plugins/libfabric/peer.h"
-#include "transport_plugins/libfabric/region.h"
 
 namespace byteps::fabric {
 
 class Transport {
  public:
-  // nullptr, and the reason, if that is not possible.
-  static std::unique_ptr<Transport> Open(const Provider& provider, const Host& host,
-                                         const bps_transport_open_args& args, std::string* reason);
-  ~Transport();
+  explicit Transport(const Host& host) : host_(host) {}
+  virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
   const Host& host() const { return host_; }
 
   // As the functions of bps_transport_table; those with a `reason` say why they answer other than BPS_OK.
-  void Caps(bps_transport_caps* caps) const;
-  void Address(void* out, size_t* size) const;
-  int32_t Connect(const bps_connect_args& args, std::string* reason);
-  int32_t Disconnect(bps_peer number);
-  int32_t Reg(void* base, size_t size, Region** region, std::string* reason);
-  void Unreg(Region* region);
-  int32_t ExportKey(Region* region, bps_peer peer, void* key);
-  int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user);
-  int32_t PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
-                    uint64_t user);
-  size_t Poll(bps_event* events, size_t capacity);
-  void Release(uint64_t lease);
-  int WaitFd() const { return endpoint_->wait_fd(); }
-  int32_t Arm();
+  virtual void Caps(bps_transport_caps* caps) const = 0;
+  virtual void Address(void* out, size_t* size) const = 0;
+  virtual int32_t Connect(const bps_connect_args& args, std::string* reason) = 0;
+  virtual int32_t Disconnect(bps_peer number) = 0;
+  virtual int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) = 0;
+  virtual void Unreg(bps_region* region) = 0;
+  virtual int32_t ExportKey(bps_region* region, bps_peer peer, void* key) = 0;
+  virtual int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user) = 0;
+  virtual int32_t PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
+                            uint32_t immediate, uint64_t user) = 0;
+  virtual size_t Poll(bps_event* events, size_t capacity) = 0;
+  virtual void Release(uint64_t lease) = 0;
+  virtual int WaitFd() const = 0;
+  virtual int32_t Arm() = 0;
 
- private:
-  // What a caller says of itself when it connects.
-  struct Hello {
-    uint32_t magic;
-    uint32_t caller;  // as the answering side calls it
-    uint64_t job_key;
-    uint64_t caller_nonce, answerer_nonce;
-  };
-  // A caller that Connect has not named yet.
-  struct Request {
-    InfoPtr info;
-    Hello hello;
-    Clock::time_point since;
-  };
-
-  Transport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key);
-
-  Peer* FindPeer(bps_peer number);
-  // The peer and a free operation for a post, or the code to answer with.
-  int32_t Begin(bps_peer number, Completion::Kind kind, uint64_t user, Operation** operation);
-  void Enqueue(Operation* operation);
-
-  // Connections.
-  int Call(Peer* peer, const std::string& address);
-  int Answer(Peer* peer, fi_info* request);
-  void Reject(fi_info* request);
-  // False if `request` fits no peer that is known.
-  bool Meet(Request& request);
-
-  // Progress.
-  void Progress();
-  void DrainCompletions();
-  void DrainConnections();
-  void FlushBacklog();
-  void CheckTime();
-  void HandleCompletion(const fi_cq_data_entry& entry);
-  void HandleError(const fi_cq_err_entry& error);
-  void HandleReceive(Receive* receive, size_t size);
-  // `taken`: the receive that it used up, where it does.
-  void HandleImmediate(uint64_t data, Receive* taken);
-  void Repost(Receive* receive);
-
-  // Failure. `Doom` may be called anywhere; `TakeDown` follows when nothing is being iterated over.
-  void Doom(Peer* peer, int32_t code, const std::string& cause);
-  void BuryTheDoomed();
-  void TakeDown(Peer* peer, int32_t code);
-  void End(Operation* operation, int32_t code);
-
+ protected:
   const Host host_;
-  const uint64_t job_key_;
-  const std::chrono::nanoseconds peer_timeout_;
-  const std::unique_ptr<Endpoint> endpoint_;
-  const uint64_t nonce_;
-  const uint32_t depth_;
-  std::unordered_map<Region*, std::unique_ptr<Region>> regions_;
-  std::unordered_map<bps_peer, std::unique_ptr<Peer>> peers_;
-  // Disconnected, but their messages are still on loan.
-  std::unordered_map<bps_peer, std::unique_ptr<Peer>> departed_;
-  std::unordered_map<const fid*, Peer*> by_connection_;
-  std::deque<Request> requests_;
-  std::vector<Peer*> backlog_;  // peers with operations that the provider has not taken
-  std::vector<Peer*> doomed_;
-  std::deque<bps_event> events_;
-  size_t connecting_ = 0;
-  uint32_t rounds_ = 0;
-  bool slept_ = true;
-  Clock::time_point now_, checked_;
 };
 
 }  // namespace byteps::fabric

@@ -1,4 +1,4 @@
-#include "transport_plugins/libfabric/transport.h"
+#include "transport_plugins/libfabric/connected_transport.h"
 
 #include <rdma/fi_errno.h>
 
@@ -42,29 +42,22 @@ bps_event Event(uint32_t type, bps_peer peer, int32_t code = BPS_OK) {
 
 }  // namespace
 
-std::unique_ptr<Transport> Transport::Open(const Provider& provider, const Host& host,
-                                           const bps_transport_open_args& args, std::string* reason) {
-  std::unique_ptr<Endpoint> endpoint = Endpoint::Open(provider, host, args.local_host, args.device, reason);
-  if (endpoint == nullptr) return nullptr;
-  return std::unique_ptr<Transport>(new Transport(host, std::move(endpoint), args.job_key));
-}
-
-Transport::Transport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key)
-    : host_(host),
+ConnectedTransport::ConnectedTransport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key)
+    : Transport(host),
       job_key_(job_key),
       peer_timeout_(host.PeerTimeout()),
       endpoint_(std::move(endpoint)),
-      nonce_(endpoint_->RandomKey()),
+      nonce_(RandomNumber()),
       depth_(static_cast<uint32_t>(std::min<size_t>(endpoint_->info().tx_attr->size, endpoint_->provider().depth))),
       now_(Clock::now()),
       checked_(now_) {}
 
-Transport::~Transport() {
+ConnectedTransport::~ConnectedTransport() {
   // Connections first: then nothing lands any more, and the provider forgets our buffers.
   for (auto& [number, peer] : peers_) peer->CloseConnection();
 }
 
-void Transport::Caps(bps_transport_caps* out) const {
+void ConnectedTransport::Caps(bps_transport_caps* out) const {
   bps_transport_caps caps{};
   caps.struct_size = out->struct_size;
   caps.flags = BPS_TRANSPORT_WAIT_FD;
@@ -81,7 +74,7 @@ void Transport::Caps(bps_transport_caps* out) const {
   std::memcpy(out, &caps, std::min(out->struct_size, sizeof caps));
 }
 
-void Transport::Address(void* out, size_t* size) const {
+void ConnectedTransport::Address(void* out, size_t* size) const {
   const std::string& address = endpoint_->address();
   const AddressHeader header{kAddressMagic, static_cast<uint32_t>(address.size()), nonce_};
   std::memcpy(out, &header, sizeof header);
@@ -91,12 +84,12 @@ void Transport::Address(void* out, size_t* size) const {
 
 // ---- Connections ----
 
-Peer* Transport::FindPeer(bps_peer number) {
+Peer* ConnectedTransport::FindPeer(bps_peer number) {
   auto peer = peers_.find(number);
   return peer == peers_.end() ? nullptr : peer->second.get();
 }
 
-int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
+int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* reason) {
   AddressHeader header;
   if (args.address_size <= sizeof header) {
     *reason = "the address of peer " + std::to_string(args.peer) + " is too short";
@@ -150,7 +143,7 @@ int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
   return BPS_OK;
 }
 
-int Transport::Call(Peer* peer, const std::string& address) {
+int ConnectedTransport::Call(Peer* peer, const std::string& address) {
   int code = 0;
   FidPtr<fid_ep> connection = endpoint_->NewConnection(address, &code);
   if (connection == nullptr) return code;
@@ -161,7 +154,7 @@ int Transport::Call(Peer* peer, const std::string& address) {
   return fi_connect(peer->connection(), address.data(), &hello, sizeof hello);
 }
 
-int Transport::Answer(Peer* peer, fi_info* request) {
+int ConnectedTransport::Answer(Peer* peer, fi_info* request) {
   int code = 0;
   FidPtr<fid_ep> connection = endpoint_->NewConnection(request, &code);
   if (connection == nullptr) return code;
@@ -170,9 +163,9 @@ int Transport::Answer(Peer* peer, fi_info* request) {
   return code != 0 ? code : fi_accept(peer->connection(), nullptr, 0);
 }
 
-void Transport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
+void ConnectedTransport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
 
-bool Transport::Meet(Request& request) {
+bool ConnectedTransport::Meet(Request& request) {
   Peer* peer = FindPeer(request.hello.caller);
   if (peer == nullptr) return false;
   if (peer->nonce != request.hello.caller_nonce || peer->attached() || peer->state() != PeerState::kConnecting) {
@@ -189,7 +182,7 @@ bool Transport::Meet(Request& request) {
   return true;
 }
 
-void Transport::DrainConnections() {
+void ConnectedTransport::DrainConnections() {
   slept_ = false;
   alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
   auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
@@ -238,14 +231,14 @@ void Transport::DrainConnections() {
 
 // ---- Failure ----
 
-void Transport::Doom(Peer* peer, int32_t code, const std::string& cause) {
+void ConnectedTransport::Doom(Peer* peer, int32_t code, const std::string& cause) {
   if (peer->doom != BPS_OK || peer->state() == PeerState::kDown) return;
   peer->doom = code;
   peer->cause = cause;
   doomed_.push_back(peer);
 }
 
-void Transport::BuryTheDoomed() {
+void ConnectedTransport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     Peer* peer = doomed_.back();
     doomed_.pop_back();
@@ -255,7 +248,7 @@ void Transport::BuryTheDoomed() {
   }
 }
 
-void Transport::TakeDown(Peer* peer, int32_t code) {
+void ConnectedTransport::TakeDown(Peer* peer, int32_t code) {
   if (peer->state() == PeerState::kDown) return;
   // What has come already counts, and after the connection is closed the queue must not name this peer any more.
   DrainCompletions();
@@ -268,7 +261,7 @@ void Transport::TakeDown(Peer* peer, int32_t code) {
   backlog_.erase(std::remove(backlog_.begin(), backlog_.end(), peer), backlog_.end());
 }
 
-int32_t Transport::Disconnect(bps_peer number) {
+int32_t ConnectedTransport::Disconnect(bps_peer number) {
   Peer* peer = FindPeer(number);
   if (peer == nullptr) return BPS_NOT_FOUND;
   TakeDown(peer, BPS_CANCELLED);
@@ -281,24 +274,25 @@ int32_t Transport::Disconnect(bps_peer number) {
 
 // ---- Memory ----
 
-int32_t Transport::Reg(void* base, size_t size, Region** out, std::string* reason) {
+int32_t ConnectedTransport::Reg(void* base, size_t size, bps_region** out, std::string* reason) {
   if (base == nullptr || size == 0) {
     *reason = "a region needs an address and a size";
     return BPS_INVALID_ARGUMENT;
   }
-  auto region = std::make_unique<Region>(*endpoint_, base, size);
+  auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
   if (endpoint_->RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
       *reason = "cannot register " + std::to_string(size) + " bytes: " + Text(code) + endpoint_->AdviceOnMemory();
       return BPS_RESOURCE_EXHAUSTED;
     }
   }
-  *out = region.get();
+  *out = reinterpret_cast<bps_region*>(region.get());
   regions_.emplace(region.get(), std::move(region));
   return BPS_OK;
 }
 
-void Transport::Unreg(Region* region) {
+void ConnectedTransport::Unreg(bps_region* handle) {
+  auto* region = reinterpret_cast<Region*>(handle);
   DrainCompletions();
   // From here on no write into it begins; a peer that tries is cut off by the provider.
   std::vector<std::pair<Peer*, std::vector<uint64_t>>> guests;
@@ -338,7 +332,8 @@ void Transport::Unreg(Region* region) {
   regions_.erase(region);
 }
 
-int32_t Transport::ExportKey(Region* region, bps_peer number, void* out) {
+int32_t ConnectedTransport::ExportKey(bps_region* handle, bps_peer number, void* out) {
+  auto* region = reinterpret_cast<Region*>(handle);
   Peer* peer = FindPeer(number);
   if (peer == nullptr || peer->state() == PeerState::kDown) return BPS_UNAVAILABLE;
   Key key;
@@ -349,7 +344,7 @@ int32_t Transport::ExportKey(Region* region, bps_peer number, void* out) {
 
 // ---- Operations ----
 
-int32_t Transport::Begin(bps_peer number, Completion::Kind kind, uint64_t user, Operation** operation) {
+int32_t ConnectedTransport::Begin(bps_peer number, Completion::Kind kind, uint64_t user, Operation** operation) {
   Peer* peer = FindPeer(number);
   if (peer == nullptr || peer->state() == PeerState::kDown || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
   if (peer->busy() == 0) peer->progress = Clock::now();
@@ -357,7 +352,7 @@ int32_t Transport::Begin(bps_peer number, Completion::Kind kind, uint64_t user, 
   return *operation == nullptr ? BPS_TRANSPORT_AGAIN : BPS_OK;
 }
 
-void Transport::Enqueue(Operation* operation) {
+void ConnectedTransport::Enqueue(Operation* operation) {
   Peer* peer = operation->peer;
   const bool first = peer->waiting() == 0;
   peer->Enqueue(operation);
@@ -368,7 +363,7 @@ void Transport::Enqueue(Operation* operation) {
   if (peer->waiting() != 0) backlog_.push_back(peer);
 }
 
-int32_t Transport::PostSend(bps_peer number, const void* data, size_t size, uint64_t user) {
+int32_t ConnectedTransport::PostSend(bps_peer number, const void* data, size_t size, uint64_t user) {
   if (size == 0 || size > kMaxMessage) return BPS_INVALID_ARGUMENT;
   Operation* operation = nullptr;
   if (const int32_t code = Begin(number, Completion::Kind::kSend, user, &operation); code != BPS_OK) return code;
@@ -382,8 +377,8 @@ int32_t Transport::PostSend(bps_peer number, const void* data, size_t size, uint
   return BPS_OK;
 }
 
-int32_t Transport::PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
-                             uint32_t immediate, uint64_t user) {
+int32_t ConnectedTransport::PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
+                                      uint32_t immediate, uint64_t user) {
   Key key;
   if (to.key_size != sizeof key || size > kMaxTransfer) return BPS_INVALID_ARGUMENT;
   std::memcpy(&key, to.key, sizeof key);
@@ -405,7 +400,7 @@ int32_t Transport::PostWrite(bps_peer number, const bps_local& from, size_t size
   return BPS_OK;
 }
 
-void Transport::End(Operation* operation, int32_t code) {
+void ConnectedTransport::End(Operation* operation, int32_t code) {
   bps_event event = Event(operation->kind == Completion::Kind::kSend ? BPS_EVENT_SENT : BPS_EVENT_WRITTEN,
                           operation->peer->number(), code);
   event.user = operation->user;
@@ -415,7 +410,7 @@ void Transport::End(Operation* operation, int32_t code) {
 
 // ---- Progress ----
 
-size_t Transport::Poll(bps_event* events, size_t capacity) {
+size_t ConnectedTransport::Poll(bps_event* events, size_t capacity) {
   if (events_.size() < capacity) Progress();
   const size_t count = std::min(capacity, events_.size());
   std::copy_n(events_.begin(), count, events);
@@ -423,7 +418,7 @@ size_t Transport::Poll(bps_event* events, size_t capacity) {
   return count;
 }
 
-void Transport::Progress() {
+void ConnectedTransport::Progress() {
   now_ = Clock::now();
   DrainCompletions();
   if (connecting_ != 0 || slept_ || ++rounds_ % kConnectionRounds == 0) DrainConnections();
@@ -432,7 +427,7 @@ void Transport::Progress() {
   BuryTheDoomed();
 }
 
-void Transport::DrainCompletions() {
+void ConnectedTransport::DrainCompletions() {
   fi_cq_data_entry entries[32];
   while (true) {
     const ssize_t count = fi_cq_read(endpoint_->cq(), entries, std::size(entries));
@@ -447,7 +442,7 @@ void Transport::DrainCompletions() {
   }
 }
 
-void Transport::HandleCompletion(const fi_cq_data_entry& entry) {
+void ConnectedTransport::HandleCompletion(const fi_cq_data_entry& entry) {
   if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
     auto* taken = endpoint_->provider().immediate_takes_receive ? static_cast<Receive*>(entry.op_context) : nullptr;
     return HandleImmediate(entry.data, taken);
@@ -461,7 +456,7 @@ void Transport::HandleCompletion(const fi_cq_data_entry& entry) {
   End(static_cast<Operation*>(completion), BPS_OK);
 }
 
-void Transport::HandleError(const fi_cq_err_entry& error) {
+void ConnectedTransport::HandleError(const fi_cq_err_entry& error) {
   auto* completion = static_cast<Completion*>(error.op_context);
   if (completion == nullptr || !completion->peer->attached()) return;  // see TakeDown: ended there
   char text[256] = "";
@@ -471,7 +466,7 @@ void Transport::HandleError(const fi_cq_err_entry& error) {
   if (completion->kind != Completion::Kind::kReceive) End(static_cast<Operation*>(completion), BPS_UNAVAILABLE);
 }
 
-void Transport::HandleReceive(Receive* receive, size_t size) {
+void ConnectedTransport::HandleReceive(Receive* receive, size_t size) {
   Peer* peer = receive->peer;
   const std::byte* buffer = peer->receive_buffer(receive->buffer);
   MessageHeader header{};
@@ -495,7 +490,7 @@ void Transport::HandleReceive(Receive* receive, size_t size) {
   Doom(peer, BPS_UNAVAILABLE, "sent what is no message of this transport (" + std::to_string(size) + " bytes)");
 }
 
-void Transport::HandleImmediate(uint64_t data, Receive* taken) {
+void ConnectedTransport::HandleImmediate(uint64_t data, Receive* taken) {
   bps_event event = Event(BPS_EVENT_IMMEDIATE, BPS_PEER_UNKNOWN);
   event.immediate = static_cast<uint32_t>(data);
   if (taken != nullptr || endpoint_->WideImmediates()) {
@@ -509,7 +504,7 @@ void Transport::HandleImmediate(uint64_t data, Receive* taken) {
   events_.push_back(event);
 }
 
-void Transport::Repost(Receive* receive) {
+void ConnectedTransport::Repost(Receive* receive) {
   receive->leased = false;
   Peer* peer = receive->peer;
   if (!peer->attached()) return;
@@ -518,7 +513,7 @@ void Transport::Repost(Receive* receive) {
   }
 }
 
-void Transport::Release(uint64_t lease) {
+void ConnectedTransport::Release(uint64_t lease) {
   const bps_peer number = static_cast<bps_peer>(lease >> 32);
   const uint32_t index = static_cast<uint32_t>(lease);
   Peer* peer = FindPeer(number);
@@ -533,7 +528,7 @@ void Transport::Release(uint64_t lease) {
   if (departed != departed_.end() && peer->leases == 0) departed_.erase(departed);
 }
 
-void Transport::FlushBacklog() {
+void ConnectedTransport::FlushBacklog() {
   for (size_t i = 0; i < backlog_.size();) {
     Peer* peer = backlog_[i];
     if (const int code = peer->Flush(); code != 0) {
@@ -548,7 +543,7 @@ void Transport::FlushBacklog() {
   }
 }
 
-void Transport::CheckTime() {
+void ConnectedTransport::CheckTime() {
   if (peer_timeout_.count() == 0 || now_ - checked_ < kTimeCheckInterval) return;
   checked_ = now_;
   for (auto& [number, peer] : peers_) {
@@ -564,7 +559,7 @@ void Transport::CheckTime() {
   }
 }
 
-int32_t Transport::Arm() {
+int32_t ConnectedTransport::Arm() {
   if (!events_.empty() || !doomed_.empty()) return BPS_TRANSPORT_AGAIN;
   // The sleep ends when the patience with a peer does.
   Clock::time_point wake = kNever;
