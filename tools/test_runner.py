@@ -187,6 +187,21 @@ def step_sanitizers(_: str | None) -> Count:
     return run_bazel(labels, ["asan", "ubsan"]) + run_bazel(labels, ["tsan"])
 
 
+def step_soft_roce(_: str | None) -> Count:
+    """The verbs transport in a virtual machine with a soft-RoCE device; each PASS and FAIL it prints is one case."""
+    count = Count()
+    command = ["tools/soft_roce/run"]
+    print("+ " + " ".join(command), flush=True)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            count += Count(passed=line.startswith("PASS "), failed=line.startswith("FAIL "))
+    if process.returncode != 0 and count.failed == 0:
+        count.failed += 1
+    return count
+
+
 Step = tuple[str, Callable[[str | None], Count], bool]
 
 # Name, function, and whether it also runs when a PATTERN is given.
@@ -201,6 +216,7 @@ STEPS: list[Step] = [
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/test", description=__doc__)
     parser.add_argument("pattern", nargs="?", help="run only tests whose name contains this")
+    parser.add_argument("--soft-roce", action="store_true", help="run the verbs transport in a virtual machine instead")
     parser.add_argument("--list", action="store_true", help="list the Bazel tests and pytest files")
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
@@ -212,6 +228,8 @@ def main() -> int:
     total = Count()
     summary: list[str] = []
     steps = [step for step in STEPS if arguments.pattern is None or step[2]]
+    if arguments.soft_roce:
+        steps = [("verbs on soft-RoCE", step_soft_roce, False)]
     for number, (name, step, _) in enumerate(steps, 1):
         print(f"\n==== {number}/{len(steps)} {name}", flush=True)
         started = time.monotonic()

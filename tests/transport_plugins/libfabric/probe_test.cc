@@ -37,8 +37,12 @@ TEST(Probe, EachPluginHasItsName) {
 
 TEST(Probe, WithoutADeviceItSaysSoInOneSentence) {
   if (!RdmaDevices().empty()) GTEST_SKIP() << "this machine has RDMA devices";
+  struct Case {
+    bps_transport_plugin_fn entry;
+    const char* name;
+  };
   for (const auto& [entry, name] :
-       {std::pair{bps_transport_plugin_v1_efa, "EFA"}, std::pair{bps_transport_plugin_v1_verbs, "RDMA"}}) {
+       {Case{bps_transport_plugin_v1_efa, "EFA"}, Case{bps_transport_plugin_v1_verbs, "RDMA"}}) {
     std::string reason;
     EXPECT_EQ(Load(entry).probe(nullptr, reinterpret_cast<bps_failure*>(&reason)), BPS_UNAVAILABLE);
     EXPECT_EQ(reason, std::string("this host has no ") + name + " device (/sys/class/infiniband is empty)");
