@@ -87,7 +87,7 @@ def _pkg_config_impl(ctx):
             name = target,
             defines = found.defines,
             includes = includes,
-            linkopts = found.linkopts,
+            linkopts = [] if ctx.attr.headers_only else found.linkopts,
             hdrs = "glob({}, allow_empty = True)".format(repr([i + "/**" for i in includes])) if includes else None,
         )
     ctx.file("BUILD.bazel", text)
@@ -96,6 +96,7 @@ pkg_config = repository_rule(
     implementation = _pkg_config_impl,
     attrs = {
         "apt": attr.string(mandatory = True, doc = "Debian packages that provide the modules"),
+        "headers_only": attr.bool(doc = "whether to leave the libraries alone: what needs them does not link"),
         "targets": attr.string_list_dict(mandatory = True, doc = "target name to pkg-config modules"),
     },
     configure = True,

@@ -32,7 +32,7 @@ def repositories():
     pkg_config(name = "glog", apt = "libgoogle-glog-dev", targets = {"glog": ["libglog"]})
     pkg_config(name = "libfabric", apt = "libfabric-dev", targets = {"libfabric": ["libfabric"]})
     pkg_config(name = "libsodium", apt = "libsodium-dev", targets = {"libsodium": ["libsodium"]})
-    pkg_config(name = "highway", apt = "libhwy-dev", targets = {"highway": ["libhwy"]})
+    pkg_config(name = "highway", apt = "libhwy-dev", headers_only = True, targets = {"highway": ["libhwy"]})
     pkg_config(name = "pybind11", apt = "pybind11-dev python3-dev", targets = {"pybind11": ["pybind11", "python3"]})
     protobuf_source(name = "protobuf_source")
     cuda(name = "cuda")

@@ -1,6 +1,7 @@
 #include "core/reduce.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/reduce_kernels.h"
 #include "gtest/gtest.h"
 
 namespace byteps {
@@ -196,6 +198,15 @@ std::string Describe(uint32_t dtype, int32_t op, const std::vector<uint32_t>& gr
   return text;
 }
 
+// Every set of kernels that this processor can run; nullptr: the scalar ones.
+std::vector<const ReduceKernels*> AllKernels() {
+  std::vector<const ReduceKernels*> all = {nullptr};
+  for (const ReduceKernels& kernels : VectorKernels()) all.push_back(&kernels);
+  return all;
+}
+
+const char* NameOf(const ReduceKernels* kernels) { return kernels != nullptr ? kernels->name : ScalarKernels().name; }
+
 // Memory that starts `shift` elements behind an address aligned to 64 bytes, between guards.
 class Placed {
  public:
@@ -238,21 +249,47 @@ TEST_P(ReduceTest, FollowsTheFormula) {
           const std::string what = Describe(dtype, op, groups, contributors, elements);
           const Bytes expected = WithoutNanBits(dtype, Expected(dtype, op, inputs, groups));
 
-          std::vector<Placed> placed;
-          std::vector<const void*> pointers;
-          for (uint32_t i = 0; i < contributors; ++i) placed.emplace_back(dtype, inputs[i], i % 3);
-          for (Placed& input : placed) pointers.push_back(input.data());
-          Placed output(dtype, Bytes(inputs[0].size()), 1);
-          Reduce({dtype, op}, pointers, groups, output.data(), elements);
-          ASSERT_EQ(WithoutNanBits(dtype, output.content()), expected) << what;
-          ASSERT_TRUE(output.GuardsIntact()) << what;
-          for (uint32_t i = 0; i < contributors; ++i) ASSERT_EQ(placed[i].content(), inputs[i]) << what;
+          for (const ReduceKernels* kernels : AllKernels()) {
+            const std::string with = what + ", " + NameOf(kernels);
+            const Reduction reduction = {dtype, op};
+            std::vector<Placed> placed;
+            std::vector<const void*> pointers;
+            for (uint32_t i = 0; i < contributors; ++i) placed.emplace_back(dtype, inputs[i], i % 3);
+            for (Placed& input : placed) pointers.push_back(input.data());
+            Placed output(dtype, Bytes(inputs[0].size()), 1);
+            const auto reduce = [&](std::vector<void*> outputs, Stores stores) {
+              ReduceWith(kernels, reduction, pointers, groups, outputs, elements, stores);
+            };
+            reduce({output.data()}, Stores::kCached);
+            ASSERT_EQ(WithoutNanBits(dtype, output.content()), expected) << with;
+            ASSERT_TRUE(output.GuardsIntact()) << with;
+            for (uint32_t i = 0; i < contributors; ++i) ASSERT_EQ(placed[i].content(), inputs[i]) << with;
 
-          // In place, over the first input.
-          Reduce({dtype, op}, pointers, groups, placed[0].data(), elements);
-          ASSERT_EQ(placed[0].content(), output.content()) << what << ", in place";
-          ASSERT_TRUE(placed[0].GuardsIntact()) << what << ", in place";
-          for (uint32_t i = 1; i < contributors; ++i) ASSERT_EQ(placed[i].content(), inputs[i]) << what;
+            // Two more outputs, around the cache where they lie alike.
+            Placed second(dtype, Bytes(inputs[0].size()), 1);
+            Placed third(dtype, Bytes(inputs[0].size()), elements % 2);
+            reduce({second.data(), third.data()}, Stores::kStreamed);
+            ASSERT_EQ(WithoutNanBits(dtype, second.content()), expected) << with << ", second output";
+            ASSERT_EQ(WithoutNanBits(dtype, third.content()), expected) << with << ", third output";
+            ASSERT_TRUE(second.GuardsIntact() && third.GuardsIntact()) << with;
+
+            // In place, over one input; then over all of them.
+            const uint32_t over = static_cast<uint32_t>(elements) % contributors;
+            reduce({placed[over].data()}, Stores::kCached);
+            ASSERT_EQ(WithoutNanBits(dtype, placed[over].content()), expected) << with << ", over input " << over;
+            for (uint32_t i = 0; i < contributors; ++i) {
+              ASSERT_TRUE(placed[i].GuardsIntact()) << with << ", over input " << over;
+              if (i != over) ASSERT_EQ(placed[i].content(), inputs[i]) << with << ", over input " << over;
+            }
+            std::copy(inputs[over].begin(), inputs[over].end(), placed[over].data());
+            std::vector<void*> everywhere;
+            for (Placed& input : placed) everywhere.push_back(input.data());
+            reduce(everywhere, Stores::kStreamed);
+            for (Placed& result : placed) {
+              ASSERT_EQ(WithoutNanBits(dtype, result.content()), expected) << with << ", over all inputs";
+              ASSERT_TRUE(result.GuardsIntact()) << with << ", over all inputs";
+            }
+          }
         }
       }
     }
@@ -275,30 +312,67 @@ TEST_P(ReduceTest, AccumulationGivesTheSameBits) {
           Reduce({dtype, op}, pointers, groups, expected.data(), elements);
           expected = WithoutNanBits(dtype, expected);
 
-          const size_t bytes = AccumulationBytes({dtype, op}, groups, elements);
-          Placed memory(BPS_INT8, Bytes(bytes, std::byte{0x77}), 0);
-          const auto fill = [&](Accumulation* fold) {
-            for (uint32_t i = 0; i < contributors; ++i) {
-              EXPECT_EQ(fold->added(), i);
-              Bytes passing = inputs[i];  // gone when the next one comes
-              fold->Add(passing.data());
-            }
-            EXPECT_EQ(fold->added(), contributors);
-          };
-          Accumulation apart({dtype, op}, groups, contributors, elements, memory.data());
-          fill(&apart);
-          Placed output(dtype, Bytes(inputs[0].size()), 1);
-          apart.Finish(output.data());
-          ASSERT_EQ(WithoutNanBits(dtype, output.content()), expected) << what;
-          ASSERT_TRUE(output.GuardsIntact()) << what;
+          for (const ReduceKernels* kernels : AllKernels()) {
+            const std::string with = what + ", " + NameOf(kernels);
+            const size_t bytes = AccumulationBytes({dtype, op}, groups, elements);
+            Placed memory(BPS_INT8, Bytes(bytes, std::byte{0x77}), 0);
+            const auto fill = [&](Accumulation* fold) {
+              for (uint32_t i = 0; i < contributors; ++i) {
+                EXPECT_EQ(fold->added(), i);
+                Bytes passing = inputs[i];  // gone when the next one comes
+                fold->Add(passing.data());
+              }
+              EXPECT_EQ(fold->added(), contributors);
+            };
+            Accumulation apart({dtype, op}, groups, contributors, elements, memory.data(), kernels);
+            fill(&apart);
+            Placed output(dtype, Bytes(inputs[0].size()), 1);
+            apart.Finish(output.data());
+            ASSERT_EQ(WithoutNanBits(dtype, output.content()), expected) << with;
+            ASSERT_TRUE(output.GuardsIntact()) << with;
 
-          Accumulation in_place({dtype, op}, groups, contributors, elements, memory.data());
-          fill(&in_place);
-          in_place.Finish(memory.data());
-          const Bytes result(memory.data(), memory.data() + expected.size());
-          ASSERT_EQ(WithoutNanBits(dtype, result), expected) << what << ", into its own memory";
-          ASSERT_TRUE(memory.GuardsIntact()) << what;
+            Accumulation in_place({dtype, op}, groups, contributors, elements, memory.data(), kernels);
+            fill(&in_place);
+            in_place.Finish(memory.data());
+            const Bytes result(memory.data(), memory.data() + expected.size());
+            ASSERT_EQ(WithoutNanBits(dtype, result), expected) << with << ", into its own memory";
+            ASSERT_TRUE(memory.GuardsIntact()) << with;
+          }
         }
+      }
+    }
+  }
+}
+
+// Every length around the steps of every vector unit, every alignment of the output and of the inputs against it.
+TEST_P(ReduceTest, EveryLengthAndAlignment) {
+  const uint32_t dtype = GetParam();
+  std::mt19937_64 random(9);
+  const size_t most = 1100;
+  std::vector<Bytes> inputs;
+  for (int i = 0; i < 3; ++i) inputs.push_back(RandomInput(dtype, most, random));
+  const size_t size = DtypeSize(dtype);
+  for (const int32_t op : {BPS_SUM, BPS_AVERAGE, BPS_MAX}) {
+    const Bytes expected = WithoutNanBits(dtype, Expected(dtype, op, inputs, {}));
+    for (const ReduceKernels* kernels : AllKernels()) {
+      for (size_t elements = 0; elements < most; elements += elements < 300 ? 1 : 37) {
+        const size_t shift = elements % (64 / size);
+        const Bytes wanted(expected.begin(), expected.begin() + static_cast<ptrdiff_t>(elements * size));
+        std::vector<Placed> placed;
+        std::vector<const void*> pointers;
+        for (size_t i = 0; i < inputs.size(); ++i) {
+          const Bytes& input = inputs[i];
+          placed.emplace_back(dtype, Bytes(input.begin(), input.begin() + static_cast<ptrdiff_t>(elements * size)),
+                              (shift * (i + 2) + i) % (64 / size));
+        }
+        for (Placed& input : placed) pointers.push_back(input.data());
+        Placed output(dtype, Bytes(elements * size), shift);
+        void* const to = output.data();
+        ReduceWith(kernels, {dtype, op}, pointers, {}, {&to, 1}, elements,
+                   elements % 2 == 0 ? Stores::kCached : Stores::kStreamed);
+        ASSERT_EQ(WithoutNanBits(dtype, output.content()), wanted)
+            << Describe(dtype, op, {}, 3, elements) << ", " << NameOf(kernels);
+        ASSERT_TRUE(output.GuardsIntact()) << Describe(dtype, op, {}, 3, elements) << ", " << NameOf(kernels);
       }
     }
   }
@@ -306,6 +380,80 @@ TEST_P(ReduceTest, AccumulationGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, ReduceTest, ::testing::ValuesIn(kDtypes),
                          [](const auto& param_info) { return std::string(DtypeName(param_info.param)); });
+
+// ---- The conversions of 16-bit floats, bit by bit, NaNs included ----
+
+class ConversionTest : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(ConversionTest, WidensAsTheScalarCode) {
+  std::vector<uint16_t> narrow(1 << 16);
+  for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<uint16_t>(i);
+  WideTask task;
+  task.dtype = GetParam();
+  task.narrow_in = narrow.data();
+  task.end = narrow.size();
+  std::vector<float> expected(narrow.size());
+  task.wide = expected.data();
+  ASSERT_EQ(ScalarKernels().wide(task), narrow.size());
+  for (const ReduceKernels& kernels : VectorKernels()) {
+    std::vector<float> wide(narrow.size());
+    task.wide = wide.data();
+    ASSERT_EQ(kernels.wide(task), narrow.size());
+    for (size_t i = 0; i < wide.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected[i])) << i << ", " << kernels.name;
+    }
+  }
+}
+
+TEST_P(ConversionTest, RoundsAsTheScalarCode) {
+  // Each sign, exponent and leading bits of the mantissa, with what is cut off: little, half, a little less or more.
+  std::vector<float> wide;
+  std::mt19937 random(10);
+  for (uint32_t upper = 0; upper < 1 << 16; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x3001u, 0x7fffu, 0x8000u,
+                                 0x8001u, 0xffffu, static_cast<uint32_t>(random() & 0xffff)}) {
+      wide.push_back(std::bit_cast<float>(upper << 16 | lower));
+    }
+  }
+  wide.resize(wide.size() / 64 * 64);
+  WideTask task;
+  task.dtype = GetParam();
+  task.step = WideTask::Step::kRound;
+  task.wide = wide.data();
+  task.end = wide.size();
+  std::vector<uint16_t> expected(wide.size());
+  task.narrow_out = expected.data();
+  ASSERT_EQ(ScalarKernels().wide(task), wide.size());
+  for (const ReduceKernels& kernels : VectorKernels()) {
+    std::vector<uint16_t> narrow(wide.size());
+    task.narrow_out = narrow.data();
+    ASSERT_EQ(kernels.wide(task), wide.size());
+    for (size_t i = 0; i < wide.size(); ++i) {
+      ASSERT_EQ(narrow[i], expected[i]) << std::hex << std::bit_cast<uint32_t>(wide[i]) << ", " << kernels.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, ConversionTest, ::testing::Values(BPS_FLOAT16, BPS_BFLOAT16),
+                         [](const auto& param_info) { return std::string(DtypeName(param_info.param)); });
+
+// ---- The processor ----
+
+TEST(ReduceKernelsTest, VectorsWhereThereAreSome) {
+  std::string names;
+  for (const ReduceKernels& kernels : VectorKernels()) names += std::string(" ") + kernels.name;
+  RecordProperty("kernels", names);
+#if defined(__x86_64__)
+  // Every x86-64 of the last 15 years.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    ASSERT_NE(BestKernels(), nullptr);
+    EXPECT_STREQ(VectorKernels().back().name, "SSE4") << names;
+    EXPECT_GE(VectorKernels().size(), 2u) << names;
+  }
+#elif defined(__aarch64__)
+  ASSERT_NE(BestKernels(), nullptr);
+#endif
+}
 
 // ---- The formulas themselves, by numbers that a person can check ----
 
