@@ -14,27 +14,22 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
-// Which targets are worth their bytes. Others that Highway has (such as those between SSE4 and AVX2, or AVX-512's later
-// extensions) would compute the same with the same instructions.
-#ifndef BYTEPS_REDUCE_HAS_TARGET_ONCE
-#define BYTEPS_REDUCE_HAS_TARGET_ONCE
-#define BYTEPS_REDUCE_X86_TARGETS (HWY_SSE4 | HWY_AVX2 | HWY_AVX3)
+// The targets that are worth their bytes: each adds some hundred KiB. Others that Highway has would run the same
+// instructions (AVX-512's later extensions), or are of processors that nobody trains on (SSE4).
+#undef BYTEPS_REDUCE_TARGET
+#if HWY_ARCH_X86
+#define BYTEPS_REDUCE_TARGET (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)
+#else
+#define BYTEPS_REDUCE_TARGET (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
 #endif
 
 HWY_BEFORE_NAMESPACE();
 namespace byteps {
 namespace HWY_NAMESPACE {
 
-#if (HWY_ARCH_X86 && (HWY_TARGET & BYTEPS_REDUCE_X86_TARGETS)) || HWY_TARGET == HWY_NEON
+#if BYTEPS_REDUCE_TARGET
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Are there instructions that convert float16 exactly as core/dtype.h does?
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64)
-#define BYTEPS_REDUCE_FLOAT16_INSTRUCTIONS 1
-#else
-#define BYTEPS_REDUCE_FLOAT16_INSTRUCTIONS 0
-#endif
 
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
@@ -114,6 +109,7 @@ struct Max {
 template <typename T>
 struct Native {
   using Element = T;
+  using Stored = T;  // of accumulators in memory
   using Tag = hn::ScalableTag<T>;
   using Acc = hn::Vec<Tag>;
   static constexpr bool kRounds = false;
@@ -124,6 +120,8 @@ struct Native {
     hn::Stream(a, Tag(), to);
     hn::Stream(b, Tag(), to + Lanes());
   }
+  static HWY_INLINE Acc LoadAcc(const T* from) { return hn::Load(Tag(), from); }
+  static HWY_INLINE void StoreAcc(Acc acc, T* to) { hn::Store(acc, Tag(), to); }
   static HWY_INLINE Acc Round(Acc acc) { return acc; }
   template <class Op>
   static HWY_INLINE Acc Apply(Acc a, Acc b) {
@@ -152,6 +150,7 @@ HWY_INLINE BitsVec RoundedToUpperHalf(FloatVec value) {
 template <class Conversion>
 struct InOrder {
   using Element = uint16_t;
+  using Stored = float;
   using Acc = FloatVec;
   static constexpr bool kRounds = true;
   static HWY_INLINE size_t Lanes() { return hn::Lanes(FloatTag()); }
@@ -161,6 +160,8 @@ struct InOrder {
     const hn::ScalableTag<uint16_t> whole;  // only whole vectors can be streamed
     hn::Stream(hn::Combine(whole, Conversion::Narrow(b), Conversion::Narrow(a)), whole, to);
   }
+  static HWY_INLINE Acc LoadAcc(const float* from) { return hn::Load(FloatTag(), from); }
+  static HWY_INLINE void StoreAcc(Acc acc, float* to) { hn::Store(acc, FloatTag(), to); }
   static HWY_INLINE Acc Round(Acc acc) { return Conversion::Widen(Conversion::Narrow(acc)); }
   template <class Op>
   static HWY_INLINE Acc Apply(Acc a, Acc b) {
@@ -179,50 +180,11 @@ struct BFloat16Conversion {
   }
 };
 
-// The formulas of core/dtype.h; its comments say why they are right.
+// All targets have instructions for it, which agree with core/dtype.h in every bit.
 struct Float16Conversion {
-#if BYTEPS_REDUCE_FLOAT16_INSTRUCTIONS
   using Tag = hn::Rebind<hwy::float16_t, FloatTag>;
   static HWY_INLINE FloatVec Widen(HalvesVec bits) { return hn::PromoteTo(FloatTag(), hn::BitCast(Tag(), bits)); }
   static HWY_INLINE HalvesVec Narrow(FloatVec value) { return hn::BitCast(HalvesTag(), hn::DemoteTo(Tag(), value)); }
-#else
-  using SignedVec = hn::Vec<SignedTag>;
-  static HWY_INLINE SignedVec Signed(BitsVec bits) { return hn::BitCast(SignedTag(), bits); }
-  // All ones where a < b; of numbers below 2^31.
-  static HWY_INLINE BitsVec Less(BitsVec a, BitsVec b) {
-    return hn::BitCast(BitsTag(), hn::VecFromMask(SignedTag(), hn::Lt(Signed(a), Signed(b))));
-  }
-  static HWY_INLINE BitsVec Select(BitsVec mask, BitsVec yes, BitsVec no) { return hn::IfVecThenElse(mask, yes, no); }
-
-  static HWY_INLINE FloatVec Widen(HalvesVec half) {
-    const BitsVec bits = hn::PromoteTo(BitsTag(), half);
-    const BitsVec magnitude = hn::ShiftLeft<13>(hn::And(bits, Constant(0x7fff)));
-    const BitsVec normal = hn::Add(magnitude, Constant(0x38000000));
-    const BitsVec special = hn::Add(magnitude, Constant(0x70000000));
-    const BitsVec quiet = hn::And(Less(Constant(0x0f800000), magnitude), Constant(0x400000));
-    const BitsVec subnormal =
-        Bits(hn::Sub(Float(hn::Add(magnitude, Constant(0x38800000))), hn::Set(FloatTag(), 0x1p-14f)));
-    BitsVec result = Select(Less(magnitude, Constant(0x00800000)), subnormal, normal);
-    result = Select(Less(Constant(0x0f7fffff), magnitude), hn::Or(special, quiet), result);
-    return Float(hn::Or(result, hn::ShiftLeft<16>(hn::And(bits, Constant(0x8000)))));
-  }
-  static HWY_INLINE HalvesVec Narrow(FloatVec value) {
-    const BitsVec bits = Bits(value);
-    const BitsVec sign = hn::And(hn::ShiftRight<16>(bits), Constant(0x8000));
-    const BitsVec magnitude = hn::And(bits, Constant(0x7fffffff));
-    const BitsVec odd = hn::And(hn::ShiftRight<13>(magnitude), Constant(1));
-    const BitsVec normal =
-        hn::ShiftRight<13>(hn::Add(hn::Add(hn::Sub(magnitude, Constant(0x38000000)), Constant(0xfff)), odd));
-    const BitsVec small = Less(magnitude, Constant(0x38800000));
-    const BitsVec subnormal =
-        hn::Sub(Bits(hn::Add(Float(hn::And(magnitude, small)), hn::Set(FloatTag(), 0.5f))), Constant(0x3f000000));
-    const BitsVec nan = hn::Or(Constant(0x7e00), hn::And(hn::ShiftRight<13>(magnitude), Constant(0x3ff)));
-    BitsVec result = Select(small, subnormal, normal);
-    result = Select(Less(Constant(0x477fefff), magnitude), Constant(0x7c00), result);
-    result = Select(Less(Constant(0x7f800000), magnitude), nan, result);
-    return hn::DemoteTo(HalvesTag(), Signed(hn::Or(result, sign)));
-  }
-#endif
 };
 
 using Float16InOrder = InOrder<Float16Conversion>;
@@ -232,6 +194,7 @@ using BFloat16InOrder = InOrder<BFloat16Conversion>;
 // lane.
 struct BFloat16Pairs {
   using Element = uint16_t;
+  using Stored = float;
   using Tag = hn::ScalableTag<uint16_t>;
   struct Acc {
     FloatVec lower;
@@ -251,6 +214,13 @@ struct BFloat16Pairs {
   static HWY_INLINE void StreamTwo(Acc a, Acc b, uint16_t* to) {
     hn::Stream(Narrow(a), Tag(), to);
     hn::Stream(Narrow(b), Tag(), to + Lanes());
+  }
+  static HWY_INLINE Acc LoadAcc(const float* from) {
+    return {hn::Load(FloatTag(), from), hn::Load(FloatTag(), from + hn::Lanes(FloatTag()))};
+  }
+  static HWY_INLINE void StoreAcc(Acc acc, float* to) {
+    hn::Store(acc.lower, FloatTag(), to);
+    hn::Store(acc.upper, FloatTag(), to + hn::Lanes(FloatTag()));
   }
   static HWY_INLINE Acc Round(Acc acc) {
     const BitsVec kept = Constant(0xffff0000);
@@ -287,6 +257,18 @@ struct Four {
   HWY_INLINE Four Divide(uint32_t by) const {
     return {Codec::Divide(a, by), Codec::Divide(b, by), Codec::Divide(c, by), Codec::Divide(d, by)};
   }
+  static HWY_INLINE Four LoadAcc(const typename Codec::Stored* from) {
+    const size_t lanes = Codec::Lanes();
+    return {Codec::LoadAcc(from), Codec::LoadAcc(from + lanes), Codec::LoadAcc(from + 2 * lanes),
+            Codec::LoadAcc(from + 3 * lanes)};
+  }
+  HWY_INLINE void StoreAcc(typename Codec::Stored* to) const {
+    const size_t lanes = Codec::Lanes();
+    Codec::StoreAcc(a, to);
+    Codec::StoreAcc(b, to + lanes);
+    Codec::StoreAcc(c, to + 2 * lanes);
+    Codec::StoreAcc(d, to + 3 * lanes);
+  }
   HWY_INLINE void Store(Element* to) const {
     const size_t lanes = Codec::Lanes();
     Codec::Store(a, to);
@@ -300,52 +282,131 @@ struct Four {
   }
 };
 
-template <class Codec, class Op>
-HWY_INLINE Four<Codec> FoldInputs(const void* const* inputs, size_t count, size_t at) {
-  using T = typename Codec::Element;
-  Four<Codec> acc = Four<Codec>::Load(static_cast<const T*>(inputs[0]) + at);
-  for (size_t i = 1; i < count; ++i) {
-    acc = acc.template Apply<Op>(Four<Codec>::Load(static_cast<const T*>(inputs[i]) + at));
+// Results on their way out.
+template <class Codec>
+HWY_INLINE void Deliver(const FoldTask& task, Four<Codec> result, size_t at) {
+  if (task.divisor != 1) result = result.Divide(task.divisor);
+  for (void* output : task.outputs) {
+    typename Codec::Element* to = static_cast<typename Codec::Element*>(output) + at;
+    if (task.streamed) {
+      result.Stream(to);
+    } else {
+      result.Store(to);
+    }
   }
-  return acc;
+}
+
+// Bytes of each input that are folded at a time, in the first-level cache. Two inputs at once: the processor reads ahead
+// along few streams better than along many.
+constexpr size_t kBlockBytes = 4096;
+
+// n elements of `count` inputs from `at` on -> acc.
+template <class Codec, class Op>
+HWY_NOINLINE void Gather(typename Codec::Stored* acc, const void* const* inputs, size_t count, size_t at, size_t n) {
+  using T = typename Codec::Element;
+  using F = Four<Codec>;
+  const size_t step = 4 * Codec::Lanes();
+  const T* one = static_cast<const T*>(inputs[0]) + at;
+  size_t next = 1;
+  if (count == 1) {
+    for (size_t i = 0; i < n; i += step) F::Load(one + i).StoreAcc(acc + i);
+  } else {
+    const T* two = static_cast<const T*>(inputs[1]) + at;
+    for (size_t i = 0; i < n; i += step) {
+      F::Load(one + i).template Apply<Op>(F::Load(two + i)).StoreAcc(acc + i);
+    }
+    next = 2;
+  }
+  for (; next + 1 < count; next += 2) {
+    one = static_cast<const T*>(inputs[next]) + at;
+    const T* two = static_cast<const T*>(inputs[next + 1]) + at;
+    for (size_t i = 0; i < n; i += step) {
+      F::LoadAcc(acc + i).template Apply<Op>(F::Load(one + i)).template Apply<Op>(F::Load(two + i)).StoreAcc(acc + i);
+    }
+  }
+  if (next < count) {
+    one = static_cast<const T*>(inputs[next]) + at;
+    for (size_t i = 0; i < n; i += step) {
+      F::LoadAcc(acc + i).template Apply<Op>(F::Load(one + i)).StoreAcc(acc + i);
+    }
+  }
+}
+
+// One level of three inputs or more.
+template <class Codec, class Op>
+HWY_INLINE void FoldBlock(const FoldTask& task, typename Codec::Stored* acc, size_t at, size_t n) {
+  using T = typename Codec::Element;
+  using F = Four<Codec>;
+  const size_t step = 4 * Codec::Lanes();
+  const size_t count = task.inputs.size();
+  const bool odd = count % 2 != 0;
+  Gather<Codec, Op>(acc, task.inputs.data(), odd ? count - 1 : count - 2, at, n);
+  const T* last = static_cast<const T*>(task.inputs[count - 1]) + at;
+  if (odd) {
+    for (size_t i = 0; i < n; i += step) {
+      Deliver<Codec>(task, F::LoadAcc(acc + i).template Apply<Op>(F::Load(last + i)), at + i);
+    }
+  } else {
+    const T* before = static_cast<const T*>(task.inputs[count - 2]) + at;
+    for (size_t i = 0; i < n; i += step) {
+      Deliver<Codec>(task,
+                     F::LoadAcc(acc + i).template Apply<Op>(F::Load(before + i)).template Apply<Op>(F::Load(last + i)),
+                     at + i);
+    }
+  }
+}
+
+// Two levels.
+template <class Codec, class Op>
+HWY_NOINLINE void FoldGroups(const FoldTask& task, typename Codec::Stored* total, typename Codec::Stored* acc,
+                             size_t at, size_t n) {
+  using F = Four<Codec>;
+  const size_t step = 4 * Codec::Lanes();
+  const void* const* inputs = task.inputs.data();
+  for (size_t g = 0; g < task.groups.size(); ++g) {
+    typename Codec::Stored* of_group = g == 0 ? total : acc;
+    Gather<Codec, Op>(of_group, inputs, task.groups[g], at, n);
+    inputs += task.groups[g];
+    if (g == 0) {
+      if (!Codec::kRounds) continue;
+      for (size_t i = 0; i < n; i += step) F::LoadAcc(total + i).Round().StoreAcc(total + i);
+    } else {
+      for (size_t i = 0; i < n; i += step) {
+        F::LoadAcc(total + i).template Apply<Op>(F::LoadAcc(acc + i).Round()).StoreAcc(total + i);
+      }
+    }
+  }
+  for (size_t i = 0; i < n; i += step) Deliver<Codec>(task, F::LoadAcc(total + i), at + i);
 }
 
 template <class Codec, class Op>
 size_t Fold(const FoldTask& task) {
   using T = typename Codec::Element;
+  using F = Four<Codec>;
+  constexpr size_t kBlock = kBlockBytes / sizeof(T);
   const size_t step = 4 * Codec::Lanes();
   size_t at = task.begin;
-  const size_t last = task.end < step ? 0 : task.end - step + 1;  // behind the last possible begin of a step
-  if (task.inputs.size() == 2 && task.groups.empty() && task.outputs.size() == 1 && task.divisor == 1 &&
-      !task.streamed) {
-    const T* one = static_cast<const T*>(task.inputs[0]);
-    const T* two = static_cast<const T*>(task.inputs[1]);
-    T* out = static_cast<T*>(task.outputs[0]);
-    for (; at < last; at += step) {
-      Four<Codec>::Load(one + at).template Apply<Op>(Four<Codec>::Load(two + at)).Store(out + at);
-    }
-    return at;
-  }
-  for (; at < last; at += step) {
-    Four<Codec> result;
-    if (task.groups.empty()) {
-      result = FoldInputs<Codec, Op>(task.inputs.data(), task.inputs.size(), at);
-    } else {
-      const void* const* inputs = task.inputs.data();
-      for (size_t g = 0; g < task.groups.size(); ++g) {
-        Four<Codec> of_group = FoldInputs<Codec, Op>(inputs, task.groups[g], at);
-        if constexpr (Codec::kRounds) of_group = of_group.Round();
-        result = g == 0 ? of_group : result.template Apply<Op>(of_group);
-        inputs += task.groups[g];
-      }
-    }
-    if (task.divisor != 1) result = result.Divide(task.divisor);
-    for (void* output : task.outputs) {
-      if (task.streamed) {
-        result.Stream(static_cast<T*>(output) + at);
+  const size_t end = at + (task.end - at) / step * step;
+  const T* one = static_cast<const T*>(task.inputs[0]);
+  if (!task.groups.empty() || task.inputs.size() > 2) {
+    alignas(64) typename Codec::Stored total[kBlock];
+    alignas(64) typename Codec::Stored acc[kBlock];
+    for (; at < end; at += std::min(kBlock, end - at)) {
+      if (task.groups.empty()) {
+        FoldBlock<Codec, Op>(task, total, at, std::min(kBlock, end - at));
       } else {
-        result.Store(static_cast<T*>(output) + at);
+        FoldGroups<Codec, Op>(task, total, acc, at, std::min(kBlock, end - at));
       }
+    }
+  } else if (task.inputs.size() == 1) {
+    for (; at < end; at += step) Deliver<Codec>(task, F::Load(one + at), at);
+  } else {
+    const T* two = static_cast<const T*>(task.inputs[1]);
+    if (task.outputs.size() == 1 && task.divisor == 1 && !task.streamed) {  // the most frequent, without questions
+      T* out = static_cast<T*>(task.outputs[0]);
+      for (; at < end; at += step) F::Load(one + at).template Apply<Op>(F::Load(two + at)).Store(out + at);
+    } else {
+      for (; at < end; at += step) Deliver<Codec>(task, F::Load(one + at).template Apply<Op>(F::Load(two + at)), at);
     }
   }
   if (task.streamed) hwy::FlushStream();
@@ -371,7 +432,10 @@ size_t FoldAny(const FoldTask& task) {
     case BPS_INT8:
       return FoldBy<Native<int8_t>>(task);
     case BPS_UINT8:
-      return FoldBy<Native<uint8_t>>(task);
+      // Sums and products of the lowest eight bits do not know of signs.
+      return task.op == BPS_MIN   ? Fold<Native<uint8_t>, Min>(task)
+             : task.op == BPS_MAX ? Fold<Native<uint8_t>, Max>(task)
+                                  : FoldBy<Native<int8_t>>(task);
     case BPS_INT32:
       return FoldBy<Native<int32_t>>(task);
     case BPS_INT64:
@@ -380,10 +444,8 @@ size_t FoldAny(const FoldTask& task) {
       return FoldBy<Float16InOrder>(task);
     case BPS_FLOAT32:
       return FoldBy<Native<float>>(task);
-#if HWY_HAVE_FLOAT64
     case BPS_FLOAT64:
       return FoldBy<Native<double>>(task);
-#endif
     case BPS_BFLOAT16:
       return FoldBy<BFloat16Pairs>(task);
     default:
@@ -490,9 +552,6 @@ Available FindAvailable() {
 #endif
 #if HWY_TARGETS & HWY_AVX2
   if (avx2) available.Add(N_AVX2::Kernels());
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  if (sse4) available.Add(N_SSE4::Kernels());
 #endif
 #else
   // One that needs no asking: NEON on 64-bit ARM.
