@@ -526,6 +526,8 @@ void ServersStage::OnRound(PeerId peer, wire::RecordType type, std::span<const s
   }
   const std::string_view text(reinterpret_cast<const char*>(body.data() + sizeof round), round.text);
   const absl::Status why = MakeStatus(round.code == BPS_OK ? BPS_INTERNAL : round.code, text);
+  // Every operation ends with the session, and with its words: the first error a caller sees is that of all later calls.
+  if ((round.flags & wire::kFlagSessionOver) != 0) return Fatal(why);
   // The server has nothing of this partition any more, nor will it write its result.
   if (operation->failure.ok()) {
     Lost(partition);

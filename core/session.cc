@@ -25,7 +25,7 @@ constexpr Time kControlInterval = kMillisecond / 2;
 constexpr Time kBusyPoll = 50'000;
 constexpr Time kIdlePoll = 5 * kMillisecond;
 // How long the coordinator's word on a lost server is waited for.
-constexpr Time kFatalGrace = 300 * kMillisecond;
+constexpr Time kFatalGrace = 2 * kSecond;
 // How long the servers are waited for after an operation was given up (see ServersStage).
 constexpr Time kReleaseGrace = 2 * kSecond;
 // What may wait in the outbox for one server lane.

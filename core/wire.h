@@ -133,9 +133,14 @@ struct RoundBody {
   uint32_t rank;  // of the worker it concerns
   int32_t code;   // BPS_* code; CANCEL: why
   uint32_t text;  // bytes of UTF-8 that follow
-  uint32_t reserved;
+  uint32_t flags;
 };
 static_assert(sizeof(RoundBody) == 48);
+
+// In the flags of ERROR: not only this round has failed, the server has given the whole session up. The
+// coordinator says why, to everybody, in the same words.
+inline constexpr uint32_t kFlagSessionOver = 1u << 0;
+
 using ErrorBody = RoundBody;
 
 struct LeaseBody {

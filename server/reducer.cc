@@ -721,7 +721,9 @@ void Reducer::SendError(PeerId peer, wire::RoundBody round, const absl::Status& 
   const absl::string_view text = why.message().substr(0, room);
   round.code = StatusCode(why);
   round.text = static_cast<uint32_t>(text.size());
-  round.reserved = 0;
+  const auto link = links_.find(peer);
+  const bool over = link != links_.end() && !link->second.session->failure.ok();
+  round.flags = over ? wire::kFlagSessionOver : 0;
   endpoint_.Send(peer, wire::RecordType::kError, BytesOf(round),
                  std::as_bytes(std::span<const char>(text.data(), text.size())));
 }

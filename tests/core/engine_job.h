@@ -43,6 +43,7 @@ struct EngineJobOptions {
   uint32_t bounce_blocks = 2;
   uint32_t worker_flags = BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG;
   bool assign = true;  // answer declarations at once
+  Time fatal_grace = 0;
   sim::FabricOptions fabric;
 };
 
@@ -64,6 +65,7 @@ class EngineJob {
       worker->job = this;
       EngineOptions engine_options;
       engine_options.servers = {options.inline_bytes, 64 * 1024, 2 * kSecond};
+      engine_options.fatal_grace = options.fatal_grace;
       EngineHandler* handler = worker.get();
       worker->engine = std::make_unique<Engine>(engine_options, handler, &log);
       sim::EndpointOptions own = options.fabric.endpoint;

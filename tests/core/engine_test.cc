@@ -361,6 +361,34 @@ TEST_P(EngineTest, ADeadServerEndsEverythingOnceWithItsName) {
   EXPECT_EQ(late->outcome(), requests[0]->outcome());
 }
 
+// A server hears of a worker's death before the coordinator does, often: what the caller is told first must be what all
+// later calls are told, and that is the coordinator's word.
+TEST_P(EngineTest, AServerThatGivesTheSessionUpLeavesTheLastWordToTheCoordinator) {
+  for (const bool coordinator : {true, false}) {
+    EngineJobOptions options = Options(1, 1);
+    options.server.error = BPS_UNAVAILABLE;
+    options.server.error_text = "the connection to rank 1 is lost";
+    options.server.error_flags = wire::kFlagSessionOver;
+    options.fatal_grace = kSecond;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    std::vector<float> a = Ramp(5000, 1), x(5000);
+    auto request = job.PushPull(0, "w", a, &x);
+    ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 500 * kMillisecond)) << request->outcome();
+    if (coordinator) {
+      job.workers[0]->engine->Fail(job.fabric.now(), absl::UnavailableError("worker rank 1 is gone"));
+      for (Completion& completion : job.workers[0]->engine->TakeCompletions()) completion.Run();
+    } else {
+      ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }, kSecond)) << "the coordinator says nothing";
+    }
+    EXPECT_EQ(request->outcome().message(), coordinator ? "worker rank 1 is gone" : "the connection to rank 1 is lost");
+    EXPECT_FALSE(IsRetryable(request->outcome()));
+    auto late = job.PushPull(0, "w", a, &x);
+    ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+    EXPECT_EQ(late->outcome(), request->outcome());
+  }
+}
+
 TEST_P(EngineTest, FailureFromTheControlPlaneReleasesAllMemory) {
   EngineJobOptions options = Options(1, 1);
   options.server.silent = true;

@@ -44,6 +44,7 @@ struct FakeServerScript {
   bool forgetful_of_slots = false;  // never returns a slot
   int32_t error = 0;                // answers every round with this code instead
   std::string error_text;
+  uint32_t error_flags = 0;
   bool error_to_cancel = true;  // confirms CANCEL by ERROR
 };
 
@@ -176,6 +177,7 @@ class FakeServer : private EndpointHandler {
     if (script.error != 0) {
       wire::RoundBody round = RoundOf(header);
       round.code = script.error;
+      round.flags = script.error_flags;
       round.text = static_cast<uint32_t>(script.error_text.size());
       endpoint_->Send(peer, wire::RecordType::kError, BytesOf(round),
                       std::as_bytes(std::span<const char>(script.error_text.data(), script.error_text.size())));

@@ -36,6 +36,8 @@ class ReducerFailureTest : public testing::TestWithParam<uint64_t> {
     const Answer* answer = session->worker(rank).answer(ask);
     EXPECT_EQ(answer->results, 0) << "rank " << rank;
     EXPECT_EQ(answer->code, code) << "rank " << rank << ": " << answer->text;
+    // Only a broken session makes a server answer so, and it says that it is more than the round.
+    EXPECT_EQ((answer->flags & wire::kFlagSessionOver) != 0, code == BPS_UNAVAILABLE) << answer->text;
     for (const std::string& word : words) {
       EXPECT_NE(answer->text.find(word), std::string::npos) << "\"" << word << "\" is not in: " << answer->text;
     }

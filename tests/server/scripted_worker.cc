@@ -202,6 +202,7 @@ void ScriptedWorker::OnRecord(PeerId, wire::RecordType type, std::span<const std
   ASSERT_EQ(type, wire::RecordType::kError);
   ++pushed->answer.errors;
   pushed->answer.code = round.code;
+  pushed->answer.flags = round.flags;
   pushed->answer.text.assign(reinterpret_cast<const char*>(body.data() + sizeof round), round.text);
   EndExposure(pushed);
 }

@@ -58,6 +58,7 @@ struct Answer {
   Bytes result;
   int32_t code = BPS_OK;
   std::string text;
+  uint32_t flags = 0;
   bool ended() const { return results + errors > 0; }
 };
 
