@@ -412,7 +412,8 @@ absl::Status Session::Shutdown(Time timeout) {
   // The coordinator answers at the deadline and names who is missing; its word is worth a moment.
   if (!request->WaitUntil(After(deadline, kSecond))) {
     driver_.Run([&] {
-      if (leaving_ != nullptr) leaving_.reset();
+      leaving_.reset();
+      EndWaits(absl::CancelledError("the session was shut down"));
     });
     return absl::DeadlineExceededError("the session could not be left in time");
   }
@@ -554,8 +555,10 @@ void Session::CheckLeaving(Time now) {
   if (now < leave_deadline_) return;
   const absl::Status why = absl::DeadlineExceededError(
       absl::StrCat(in_flight_.load(), " operations had not ended when the time to leave was up"));
-  engine_->CancelAll(now, absl::CancelledError("the session was shut down"));
+  const absl::Status given_up = absl::CancelledError("the session was shut down");
+  engine_->CancelAll(now, given_up);
   completions_.push_back({std::exchange(leaving_, nullptr), why});
+  EndWaits(given_up);
 }
 
 void Session::OnGoodbye(const absl::Status& status) {

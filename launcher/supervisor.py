@@ -41,7 +41,7 @@ from .output import OutputFiles, Printer
 _SERVICE_SECONDS = 10.0
 _SERVICE_SECONDS_AFTER_FAILURE = 1.0
 # How long workers have, after a process of the job has failed, to end by their own errors.
-_LAST_WORDS_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 2.0
 # How long the kernel has to carry out SIGKILL: a process inside a hung system call does not end.
 _KILL_SECONDS = 1.0
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size

@@ -117,7 +117,7 @@ struct Closing {
 
 // Waits for what has no request, but not for ever.
 void WaitFor(const std::function<bool()>& done) {
-  const Time deadline = Now() + 30 * kSecond;
+  const Time deadline = Now() + 60 * kSecond;
   while (!done()) {
     ASSERT_LT(Now(), deadline) << "it never happened";
     std::this_thread::yield();

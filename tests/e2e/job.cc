@@ -92,8 +92,8 @@ void Job::ExpectSuccess(Time timeout) {
   for (const auto& worker : workers_) {
     ASSERT_EQ(worker->Wait(deadline - Now()), std::optional<int>(0)) << Output();
   }
-  for (const auto& server : servers_) ASSERT_EQ(server->Wait(20 * kSecond), std::optional<int>(0)) << Output();
-  ASSERT_EQ(coordinator_->Wait(20 * kSecond), std::optional<int>(0)) << Output();
+  for (const auto& server : servers_) ASSERT_EQ(server->Wait(60 * kSecond), std::optional<int>(0)) << Output();
+  ASSERT_EQ(coordinator_->Wait(60 * kSecond), std::optional<int>(0)) << Output();
 }
 
 std::string Job::Output() {

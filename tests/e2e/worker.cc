@@ -315,7 +315,7 @@ int Loop(int64_t elements) {
     CHECK(info.failed == 0);
     Take(bps_shutdown(session, 0));
     bps_close(session);
-    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    CHECK(Clock::now() - began < std::chrono::seconds(10));
     return 3;
   }
 }
@@ -373,7 +373,7 @@ void Patience() {
     const auto began = Clock::now();
     Expect(PushPull(session, tensor, values.data(), other.data(), BPS_SUM, 1000), BPS_DEADLINE_EXCEEDED,
            {"\"late\"", "rank 1"});
-    CHECK(Clock::now() - began < std::chrono::seconds(5));
+    CHECK(Clock::now() - began < std::chrono::seconds(30));
   }
   Ok(bps_barrier(session, &barrier), "barrier");
   if (info.rank != 0) {
@@ -385,16 +385,16 @@ void Patience() {
   const Error again = PushPull(session, tensor, values.data(), other.data(), BPS_SUM);
   if (again.code != BPS_OK) Die("after a deadline: " + again.message);
 
+  // Nobody else takes part before the duplicate was tried: the round is open for certain.
+  if (info.rank != 0) Ok(bps_barrier(session, &barrier), "barrier");
   bps_request* request = Start(session, tensor, values.data(), other.data(), BPS_SUM);
   if (info.rank == 0) {
     bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
     args.tensor = tensor;
     args.input = args.output = values.data();
     const Error duplicate = Take(bps_push_pull(session, &args, nullptr));
-    // It may have been fast.
-    CHECK(duplicate.code == BPS_ALREADY_EXISTS || duplicate.code == BPS_OK);
-    if (duplicate.code == BPS_OK) Die("a round of 1.2 MB ended before the next call; make it larger");
-    CHECK(Has(duplicate, "late"));
+    Expect(duplicate, BPS_ALREADY_EXISTS, {"late"});
+    Ok(bps_barrier(session, &barrier), "barrier");
   }
   const Error ended = Wait(request);
   if (ended.code != BPS_OK) Die("with a duplicate: " + ended.message);
@@ -460,7 +460,8 @@ void Latency(int rounds) {
   CHECK(value == 1);
   std::sort(micros.begin(), micros.end());
   std::printf("4 B: median %.1f us, p99 %.1f us\n", micros[micros.size() / 2], micros[micros.size() * 99 / 100]);
-  CHECK(micros[micros.size() / 2] < 5000);
+  // Not the median: on a loaded machine most rounds wait for a processor. What waits for a timer does so in every round.
+  CHECK(micros[micros.size() / 10] < 5000);
   End(session);
 }
 

@@ -13,18 +13,19 @@ from jobs import JobResult, Outcomes, clean_environment, launcher_command, run_j
 
 @pytest.fixture
 def run_workers(tmp_path: Path) -> Callable[..., JobResult]:
-    """run_workers(function, *arguments, workers=2, servers=1, check=True, **variables): the function in every worker of
-    a job. With `check`, the job must succeed."""
+    """run_workers(function, *arguments, workers=2, servers=1, options=(), check=True, **variables): the function in
+    every worker of a job. `options` are those of bpslaunch. With `check`, the job must succeed."""
 
     def run(
         body: Callable[..., Any],
         *arguments: Any,
         workers: int = 2,
         servers: int = 1,
+        options: tuple[str, ...] = (),
         check: bool = True,
         **variables: str | None,
     ) -> JobResult:
-        launcher = launcher_command(workers, servers)
+        launcher = launcher_command(workers, servers, *options)
         return run_job(tmp_path, launcher, workers, [body], arguments, clean_environment(**variables), check)
 
     return run
@@ -33,7 +34,7 @@ def run_workers(tmp_path: Path) -> Callable[..., JobResult]:
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """One job of two workers and one server that has run the module's BODIES."""
-    environment = clean_environment(BYTEPS_OP_TIMEOUT="30")
+    environment = clean_environment(BYTEPS_OP_TIMEOUT="120")
     folder = tmp_path_factory.mktemp("job")
     return Outcomes(run_job(folder, launcher_command(2, 1), 2, request.module.BODIES, (), environment, check=False))
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -37,7 +38,7 @@ import pytest
 _BODY = Path(__file__).parent / "run_body.py"
 
 # Long enough for a loaded machine; a job that meets it fails its test.
-DEADLINE = 180.0
+DEADLINE = 300.0
 
 
 @dataclass
@@ -88,9 +89,16 @@ def clean_environment(**variables: str | None) -> dict[str, str]:
     return environment
 
 
-def launcher_command(workers: int, servers: int) -> list[str]:
+def launcher_command(workers: int, servers: int, *options: str) -> list[str]:
     """bpslaunch for a job on this host; the command of a worker follows."""
-    return [sys.executable, "-m", "byteps.launcher", "--workers", str(workers), "--servers", str(servers), "--"]
+    size = ["--workers", str(workers), "--servers", str(servers)]
+    return [sys.executable, "-m", "byteps.launcher", *size, *options, "--"]
+
+
+def _default_signals() -> None:
+    """In a child: whoever runs the tests in the background, or under nohup, ignores some of these, and so would it."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def run_job(
@@ -116,6 +124,7 @@ def run_job(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_default_signals,
     )
     late = threading.Event()
 

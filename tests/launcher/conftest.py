@@ -110,7 +110,7 @@ def greeter() -> Iterator[Callable[[bytes], int]]:
 
     def listen(words: bytes) -> int:
         server = socket.create_server(("127.0.0.1", 0))
-        server.settimeout(20)
+        server.settimeout(100)
 
         def serve() -> None:
             with server, server.accept()[0] as connection:

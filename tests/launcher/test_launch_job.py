@@ -120,7 +120,7 @@ signal.sigwait([signal.SIGTERM])
     connect = """\
 import os, socket
 root = (os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"]))
-with socket.create_connection(root, timeout=20) as connection:
+with socket.create_connection(root, timeout=100) as connection:
     print(connection.recv(100).decode())
 """
     launch = start(
@@ -143,7 +143,7 @@ signal.sigwait([signal.SIGTERM])
     connect = """\
 import os, socket, time
 root = (os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"]))
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 100
 while time.monotonic() < deadline:
     try:
         socket.create_connection(root, timeout=5).close()
@@ -250,7 +250,7 @@ def test_standard_input_goes_to_the_first_worker(start: Start, worker: Worker) -
 def test_under_gdb(start: Start, worker: Worker, source: str, code: int, told: str) -> None:
     command = [str(pathlib.Path(sys.executable).resolve()), *worker(source)[1:]]
     launch = start("--workers", "1", "--", *command, variables={"BYTEPS_ENABLE_GDB": "1"})
-    assert launch.wait(60) == code, launch.stdout + launch.stderr
+    assert launch.wait() == code, launch.stdout + launch.stderr
     assert told in launch.stdout
 
 

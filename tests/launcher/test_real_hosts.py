@@ -59,7 +59,7 @@ def variables(real: dict[str, str], tmp_path: pathlib.Path) -> dict[str, str]:
         "DMLC_PS_ROOT_PORT": "9000",
         "BYTEPS_JOB_LINGER": "0",
         "BYTEPS_JOB_TOKEN_FILE": str(token),
-        "BYTEPS_START_TIMEOUT": "20",
+        "BYTEPS_START_TIMEOUT": "100",
     }
 
 

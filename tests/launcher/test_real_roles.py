@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 from greeting_frame import frame
-from launching import BPSLAUNCH, Launch, Spawn, wait_until
+from launching import BPSLAUNCH, Launch, Spawn, free_port, wait_until
 
 TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 LARGE = "1000000"
@@ -25,8 +25,7 @@ class Job:
     """The variables of a job of several hosts, and its processes."""
 
     def __init__(self, spawn: Spawn, real: dict[str, str], hosts: int, servers: int = 1, **variables: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self._spawn = spawn
         self._variables = {
             **real,
@@ -37,7 +36,7 @@ class Job:
             "BYTEPS_FORCE_DISTRIBUTED": "1",
             "BYTEPS_JOB_TOKEN": TOKEN,
             "BYTEPS_JOB_LINGER": "0",
-            "BYTEPS_START_TIMEOUT": "20",
+            "BYTEPS_START_TIMEOUT": "100",
             **variables,
         }
 
@@ -162,8 +161,9 @@ def test_nobody_there(spawn: Spawn, real: dict[str, str]) -> None:
 
 
 def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2, servers=1, BYTEPS_START_TIMEOUT="3")
+    job = Job(spawn, real, hosts=2, servers=1, BYTEPS_START_TIMEOUT="5")
     coordinator = job.coordinator()
+    wait_settled([coordinator])
     host = job.host(0, 2, "1", "10")
     assert host.wait() == 3
     assert "host 1" in host.stderr and "server" in host.stderr
@@ -198,7 +198,7 @@ def test_the_coordinators_port_is_taken(spawn: Spawn, real: dict[str, str]) -> N
 
 
 def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="10")
+    job = Job(spawn, real, hosts=2)
     coordinator = job.coordinator()
     worker = job.plain(0, "1", "10", BYTEPS_JOB_TOKEN="a wrong one, just as long as that")
     assert worker.wait() == 3

@@ -48,6 +48,11 @@ else:
 """
 
 
+def since(mark: pathlib.Path) -> float:
+    """The seconds since a worker made this file."""
+    return time.time() - mark.stat().st_mtime
+
+
 def second(tmp_path: pathlib.Path, act: str, first: str = "pass", wait: str = "time.sleep(1000)") -> tuple[str, dict]:
     return SECOND.format(first=first, act=act, wait=wait), {"MARK": str(tmp_path / "mark")}
 
@@ -61,9 +66,8 @@ def test_the_first_failure_ends_the_job(start: Start, worker: Worker, tmp_path: 
         tmp_path, "print('before the end', file=sys.stderr); print('no newline', end='', file=sys.stderr); sys.exit(42)"
     )
     launch = start("--workers", "2", "--", *worker(source), variables=variables)
-    began = time.monotonic()
     assert launch.wait() == 42
-    assert time.monotonic() - began < 10
+    assert since(tmp_path / "mark") < 10
     assert "worker 1 (pid " in launch.stderr and "exited with code 42" in launch.stderr
     told = launch.stderr[launch.stderr.index("last lines of worker 1") :]
     assert "  before the end\n" in told and "  no newline\n" in told
@@ -94,10 +98,8 @@ def test_stubborn_workers_are_killed_in_time(start: Start, worker: Worker, tmp_p
     first = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     source, variables = second(tmp_path, "sys.exit(7)", first)
     launch = start("--workers", "2", "--", *worker(source), variables=variables)
-    wait_until(lambda: "exited with code 7" in launch.stderr, lambda: launch.stderr)
-    began = time.monotonic()
     assert launch.wait() == 7
-    assert time.monotonic() - began < 20  # Six, on a machine that has nothing else to do.
+    assert since(tmp_path / "mark") < 20  # Seven, on a machine that has nothing else to do.
     assert "still there after SIGTERM, killed: worker 0" in launch.stderr
 
 
@@ -158,7 +160,8 @@ while not all(pathlib.Path(os.environ["MARK"] + role).exists() for role in ("ser
 def test_signals_leave_nothing(start: Start, worker: Worker, number: signal.Signals) -> None:
     launch = start("--workers", "2", "--servers", "2", "--", *worker(ENDLESS))
     launch.wait_for("ready", 2)
-    assert len(launch.processes()) >= 2 + 1 + 2 + 4
+    # (A process that has just begun has no environment yet by which it could be found.)
+    wait_until(lambda: len(launch.processes()) >= 2 + 1 + 2 + 4, lambda: f"not all there: {launch.processes()}")
     launch.process.send_signal(number)
     began = time.monotonic()
     assert launch.wait() == 128 + number
@@ -181,11 +184,9 @@ def test_a_second_signal_kills_at_once(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--kill-after", "600", "--", *worker(STUBBORN))
     launch.wait_for("ready", 2)
     launch.process.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + 20
-    while "ending the job" not in launch.stderr and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: "ending the job" in launch.stderr, lambda: "the first signal was not heard")
     launch.process.send_signal(signal.SIGINT)
-    assert launch.wait(20) == 130
+    assert launch.wait() == 130
     assert "killing what is left" in launch.stderr
 
 
@@ -232,7 +233,7 @@ def test_the_launcher_killed(start: Start, worker: Worker) -> None:
     launch.wait_for("ready", 2)
     launch.process.kill()
     assert launch.wait() == -signal.SIGKILL
-    launch.wait_gone(10)
+    launch.wait_gone()
 
 
 def test_the_supervisor_killed(start: Start, worker: Worker) -> None:
@@ -241,7 +242,7 @@ def test_the_supervisor_killed(start: Start, worker: Worker) -> None:
     launch.wait_for("ready", 2)
     (supervisor,) = children(launch.process.pid)
     os.kill(supervisor, signal.SIGKILL)
-    assert launch.wait(10) == 137
+    assert launch.wait() == 137
     assert not launch.processes()
     assert "everything it had started was ended" in launch.stderr
 
@@ -256,7 +257,7 @@ def test_both_halves_killed(start: Start, worker: Worker, tmp_path: pathlib.Path
     os.kill(supervisor, signal.SIGKILL)
     launch.process.kill()
     launch.wait()
-    launch.wait_gone(10)
+    launch.wait_gone()
     for folder in (tmp_path / "tmp").iterdir():  # Only the folder of the dead job's token is left.
         shutil.rmtree(folder)
 

@@ -111,10 +111,10 @@ TEST(CoordinatorShellTest, TheCoordinatorMayComeLast) {
 
 TEST(CoordinatorShellTest, AnAbsentCoordinatorIsNamedAtTheDeadline) {
   const int port = FreePort();
-  LinkMember worker(control::WORKER, port, "", 400 * kMillisecond);
+  LinkMember worker(control::WORKER, port, "", 2 * kSecond);
   ASSERT_TRUE(Drive({&worker}, [&] { return worker.state() == ControlState::kFailed; }));
   EXPECT_EQ(worker.failure.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(Says(worker.failure_text(), {"127.0.0.1:" + std::to_string(port), "Connection refused", "0.4 s"}));
+  EXPECT_TRUE(Says(worker.failure_text(), {"127.0.0.1:" + std::to_string(port), "Connection refused", "2 s"}));
 }
 
 TEST(CoordinatorShellTest, AnotherProgramAtThatPortIsRecognised) {
@@ -141,7 +141,7 @@ TEST(CoordinatorShellTest, AWorkersEndIsToldAtOnce) {
   ASSERT_TRUE(Drive({&server, &a, &b}, [&] { return AllAre({&server, &a, &b}, ControlState::kActive); }));
   b.Vanish();
   ASSERT_TRUE(Drive(
-      {&server, &a}, [&] { return a.state() == ControlState::kFailed; }, 5 * kSecond));
+      {&server, &a}, [&] { return a.state() == ControlState::kFailed; }, kAtOnce));
   EXPECT_TRUE(Says(a.failure_text(), {"worker rank 1", "pid " + std::to_string(::getpid())}));
   EXPECT_EQ(server.state(), ControlState::kActive);
 }
@@ -205,7 +205,7 @@ TEST(CoordinatorShellTest, SigtermEndsItCleanlyAndTellsEverybody) {
     ASSERT_TRUE(Drive({&server, &worker},
                       [&] { return worker.state() == ControlState::kFailed && !server.job_ended.empty(); }));
     EXPECT_TRUE(Says(worker.failure_text(), {signal == SIGTERM ? "SIGTERM" : "SIGINT"}));
-    EXPECT_EQ(coordinator.child->Wait(5 * kSecond), 0);
+    EXPECT_EQ(coordinator.child->Wait(kAtOnce), 0);
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <random>
 #include <utility>
 
 #include "core/host_identity.h"
@@ -17,7 +19,16 @@ int PortOf(const UniqueFd& listener) {
   return std::stoi(address.substr(address.rfind(':') + 1));
 }
 
-int FreePort() { return PortOf(Listen({.host = "127.0.0.1", .port = 0}).value()); }
+int FreePort() {
+  int lowest = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> lowest;
+  if (lowest <= 12'000) return PortOf(Listen({.host = "127.0.0.1", .port = 0}).value());
+  std::random_device random;
+  while (true) {
+    const int port = std::uniform_int_distribution<int>(10'000, lowest - 1)(random);
+    if (Listen({.host = "127.0.0.1", .port = port}).ok()) return port;
+  }
+}
 
 std::string ServerProgram() {
   const char* path = std::getenv("BYTEPS_SERVER");

@@ -22,10 +22,12 @@
 namespace byteps {
 
 // Until a test gives up; nothing that works comes near it.
-inline constexpr Time kPatience = 20 * kSecond;
+inline constexpr Time kPatience = 60 * kSecond;
+// Until something that is told "at once" must be told: no timeout of a job is as short.
+inline constexpr Time kAtOnce = 10 * kSecond;
 
 int PortOf(const UniqueFd& listener);
-// A port that was free a moment ago.
+// A port that is free, and that the kernel gives to nobody who asks for any: so it stays free.
 int FreePort();
 // The path of byteps_server.
 std::string ServerProgram();

@@ -41,7 +41,7 @@ TEST_P(TransportTest, TheDescriptorWakesAnArmedSleeper) {
     const size_t messages = b.messages(pair.to_a).size(), immediates = b.immediates().size();
     const bool write = round % 2 == 1;
     int32_t code = BPS_TRANSPORT_AGAIN;
-    const int64_t deadline = world().Now() + int64_t{20'000'000'000};
+    const int64_t deadline = world().Now() + int64_t{60'000'000'000};
     auto arrived = [&] { return write ? b.immediates().size() > immediates : b.messages(pair.to_a).size() > messages; };
     // b sleeps as its owner would: it polls only when the descriptor says so and arms before it sleeps again.
     while (!arrived() && world().Now() < deadline) {

@@ -43,7 +43,7 @@ class TransportTest : public ::testing::TestWithParam<TransportFactory> {
   Pair Join() { return Join(Open(), Open()); }
 
   // Polls all stations until done(). False (and a failed test) after `seconds`.
-  bool Until(const std::function<bool()>& done, int seconds = 20);
+  bool Until(const std::function<bool()>& done, int seconds = 60);
   // Polls for this long, come what may.
   void Settle(int64_t nanoseconds);
   // Posts until accepted; the answer is BPS_OK or the first error other than AGAIN.

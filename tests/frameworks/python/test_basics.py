@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,13 +101,22 @@ def test_a_hundred_lives() -> None:
     for _ in range(10):
         live()
     gc.collect()
-    before = _resources()
-    for _ in range(100):
-        live()
-    gc.collect()
-    after = _resources()
-    assert after[:2] == before[:2], "open files and threads"
-    assert after[2] - before[2] < 1024, "kilobytes of memory"
+    growth = []
+    for _ in range(2):
+        before = _resources()
+        for _ in range(100):
+            live()
+        gc.collect()
+        # A thread that was joined may be listed for a moment more.
+        deadline = time.monotonic() + 60
+        while (after := _resources())[1] > before[1] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert after[0] <= before[0], "open files"
+        assert after[1] <= before[1], "threads"
+        growth.append(after[2] - before[2])
+    # What leaks grows each time; what the allocator or the kernel keeps for the next time (2 MB at once, where it makes
+    # huge pages) grows once.
+    assert min(growth) < 1024, f"kilobytes of memory: {growth}"
 
 
 def test_sessions_side_by_side() -> None:

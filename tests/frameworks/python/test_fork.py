@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 
@@ -25,7 +27,16 @@ def _in_child(body: Callable[[], None]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    deadline = time.monotonic() + 60
+    while True:
+        done, waited = os.waitpid(process, os.WNOHANG)
+        if done == process:
+            return os.waitstatus_to_exitcode(waited)
+        if time.monotonic() > deadline:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            raise AssertionError("the child hangs")
+        time.sleep(0.005)
 
 
 def _expect_refusal(call: Callable[[], object]) -> None:

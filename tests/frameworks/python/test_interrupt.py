@@ -31,7 +31,8 @@ def _interrupted() -> Iterator[None]:
     with pytest.raises(KeyboardInterrupt):
         yield
     timer.join()
-    assert time.monotonic() - sent[0] < 1
+    # At once, on a loaded machine too: what is waited for takes 100 seconds and more.
+    assert time.monotonic() - sent[0] < 10
 
 
 def _during_init() -> None:
@@ -49,7 +50,7 @@ def test_during_init(run_alone: RunWorkers) -> None:
         DMLC_WORKER_ID="0",
         DMLC_PS_ROOT_URI="127.0.0.1",
         DMLC_PS_ROOT_PORT="1",
-        BYTEPS_START_TIMEOUT="30",
+        BYTEPS_START_TIMEOUT="100",
     )
 
 

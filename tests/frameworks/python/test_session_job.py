@@ -31,6 +31,14 @@ def _start(name: str, values: list[float]) -> tuple[_native.Request, Any]:
     return request, memory
 
 
+def _until(condition: Callable[[], object], what: str) -> None:
+    """Waits for what comes by itself, at a time of its own."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
 def _who() -> tuple[int, ...]:
     byteps.init()
     request, memory = _start("x", [1.0, byteps.rank()])
@@ -63,7 +71,9 @@ def _lives() -> None:
         byteps.shutdown()
         if generation == 10:
             before = resources()
-    assert resources() == before, "open files and threads"
+    assert resources()[0] <= before[0], "open files"
+    # A thread that was joined may be listed for a moment more.
+    _until(lambda: resources()[1] <= before[1], "threads")
 
 
 def test_many_lives(run_workers: RunWorkers) -> None:
@@ -104,8 +114,8 @@ def _dropped_requests() -> None:
         request, sums = _start("kept", [1.0])
         request.wait()
         assert list(sums) == [2.0]
-    gc.collect()
-    assert memory is None or memory() is None, "kept for ever"
+    # Its result and those of the others may come over different lanes.
+    _until(lambda: gc.collect() >= 0 and (memory is None or memory() is None), "kept for ever")
 
 
 def test_dropped_requests(run_workers: RunWorkers) -> None:
@@ -162,13 +172,14 @@ def _shutdown_while_others_wait() -> None:
     for thread in threads:
         thread.start()
     ready.wait()
+    byteps.barrier("both have begun")
     start = time.monotonic()
     with pytest.raises(byteps.BytePSError):
         byteps.shutdown(timeout=0.5)
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 10
     assert len(woken) == 2
     assert all(isinstance(error, byteps.BytePSError) for error in woken), woken
     assert not byteps.is_initialized()
@@ -178,7 +189,7 @@ def test_shutdown_while_others_wait(run_workers: RunWorkers) -> None:
     run_workers(_shutdown_while_others_wait)
 
 
-def _killed(folder: str) -> None:
+def _killed(folder: str) -> str:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # bpslaunch ends the job; that is not what is tested here
     byteps.init()
     byteps.barrier()
@@ -199,18 +210,20 @@ def _killed(folder: str) -> None:
         with pytest.raises(byteps.UnavailableError) as later:
             call()
         assert "rank 1" in str(later.value)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 10
     assert byteps.info().failed
     assert byteps.rank() in (0, 2)
     start = time.monotonic()
     with pytest.raises(byteps.BytePSError):
         byteps.shutdown()
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 10
+    return "in order"
 
 
 def test_a_worker_is_killed(run_workers: RunWorkers, tmp_path: Any) -> None:
-    job = run_workers(_killed, str(tmp_path), workers=3, check=False)
+    job = run_workers(_killed, str(tmp_path), workers=3, options=("--kill-after", "120"), check=False)
     assert job.returncode == 128 + signal.SIGKILL, job.output
+    assert job.results == ["in order", None, "in order"], job.output
     for rank in (0, 2):
         assert "rank 1" in (tmp_path / f"rank{rank}").read_text(), job.output
 

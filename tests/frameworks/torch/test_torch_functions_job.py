@@ -33,14 +33,19 @@ def _parameters() -> None:
             assert torch.equal(value, wanted), name
         assert all(parameter.requires_grad for parameter in mine.parameters())
 
+
+def _other_names() -> None:
+    bps.init()
+    rank = bps.rank()
     # Other names on another rank: an error of both, not a wrong pairing.
     names = ["a", "b"][rank]
     with pytest.raises(bps.DeadlineExceededError, match=names):
         bps.broadcast_parameters({names: torch.ones(1)})
+    bps.barrier("the end", timeout=120)
 
 
-def test_parameters(run_workers: RunWorkers) -> None:
-    run_workers(_parameters, BYTEPS_OP_TIMEOUT="3")
+def test_other_names(run_workers: RunWorkers) -> None:
+    run_workers(_other_names, BYTEPS_OP_TIMEOUT="3")
 
 
 OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
@@ -124,6 +129,7 @@ def _objects() -> None:
 
 
 BODIES = [
+    _parameters,
     _optimizer_state,
     _objects,
 ]

@@ -97,11 +97,15 @@ def _in_any_order() -> None:
 def _asynchronous() -> None:
     bps.init()
     tensors = [torch.ones(17, 17, 17) for _ in range(15)]
+    if bps.rank() == 1:
+        bps.barrier("rank 0 has begun")
     handles = [bps.push_pull_async(tensor, average=False) for tensor in tensors]
-    seen_running = False
+    if bps.rank() == 0:
+        assert not any(bps.poll(handle) for handle in handles), "the other rank has not begun"
+        bps.barrier("rank 0 has begun")
+    deadline = time.monotonic() + 60
     while not all(bps.poll(handle) for handle in handles):
-        seen_running = True
-    assert seen_running
+        assert time.monotonic() < deadline
     assert all(torch.equal(bps.synchronize(handle), 2 * tensor) for handle, tensor in zip(handles, tensors))
 
     # A barrier is no drain: it passes while an operation is in flight that the other rank has not begun.
@@ -205,7 +209,7 @@ def _missing(seconds: float) -> str:
         start = time.monotonic()
         with pytest.raises(bps.DeadlineExceededError) as raised:
             bps.push_pull(torch.ones(3), name="lonely")
-        assert time.monotonic() - start < seconds + 5
+        assert time.monotonic() - start < seconds + 30
         assert "lonely" in str(raised.value)
         message = str(raised.value)
         with pytest.raises(bps.DeadlineExceededError, match=r"\b1\b"):
@@ -215,7 +219,7 @@ def _missing(seconds: float) -> str:
 
 
 def test_who_is_missing(run_workers: RunWorkers) -> None:
-    message = run_workers(_missing, 2.0, BYTEPS_OP_TIMEOUT="2").results[0]
+    message = run_workers(_missing, 4.0, BYTEPS_OP_TIMEOUT="4").results[0]
     assert "rank 1" in message or "ranks 1" in message, message
 
 

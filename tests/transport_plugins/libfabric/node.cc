@@ -126,10 +126,10 @@ void Join(Node& a, bps_peer to_b, Node& b, bps_peer to_a) {
   if (b.Connect(to_a, to_b, a.address()) != BPS_OK) throw std::runtime_error(b.failure());
   if (a.Send(to_b, "hello") != BPS_OK || b.Send(to_a, "hello") != BPS_OK) throw std::runtime_error("send refused");
   const bool met = Until(
-      a, b, [&] { return a.Count(BPS_EVENT_MESSAGE, to_b) == 1 && b.Count(BPS_EVENT_MESSAGE, to_a) == 1; }, 10);
+      a, b, [&] { return a.Count(BPS_EVENT_MESSAGE, to_b) == 1 && b.Count(BPS_EVENT_MESSAGE, to_a) == 1; }, 60);
   if (!met) throw std::runtime_error("no connection within 10 s: " + a.log() + b.log());
   Until(
-      a, b, [&] { return a.Count(BPS_EVENT_SENT) != 0 && b.Count(BPS_EVENT_SENT) != 0; }, 10);
+      a, b, [&] { return a.Count(BPS_EVENT_SENT) != 0 && b.Count(BPS_EVENT_SENT) != 0; }, 60);
   a.Forget();
   b.Forget();
 }
