@@ -125,7 +125,8 @@ def test_dropped_requests(run_workers: RunWorkers) -> None:
 def _cancelled() -> str:
     byteps.init()
     if byteps.rank() == 0:
-        request, _ = _start("given up", [1.0])
+        # Large: its cancel ends when the servers know of it, and the other rank cannot come before.
+        request, _ = _start("given up", [1.0] * 100_000)
         while True:
             with pytest.raises(byteps.DeadlineExceededError, match=r'had not ended after 250 ms: .*"given up"') as told:
                 request.wait(0.25)  # the wait ends, the operation goes on
@@ -140,7 +141,7 @@ def _cancelled() -> str:
         byteps.barrier("given up")
         return ""
     byteps.barrier("given up")
-    request, _ = _start("given up", [1.0])
+    request, _ = _start("given up", [1.0] * 100_000)
     with pytest.raises(byteps.AbortedError) as raised:
         request.wait()
     return str(raised.value)
