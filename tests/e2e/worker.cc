@@ -202,11 +202,11 @@ void Sums() {
 }
 
 // Many tensors in flight, submitted in another order on each rank, many times.
-void Orders() {
+void Orders(int rounds) {
   bps_session* session = Open();
   const bps_info info = Info(session);
   constexpr size_t kTensors = 30;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     std::vector<std::vector<uint8_t>> values;
     std::vector<bps_request*> requests;
     for (size_t i = 0; i < kTensors; ++i) values.push_back(Input(BPS_FLOAT32, 1 + i * i * 700, info.rank, i + 100));
@@ -282,7 +282,8 @@ void Lives(int count) {
   std::printf("descriptors %zu -> %zu, resident %zu -> %zu -> %zu KiB\n", descriptors, Descriptors(), begin, middle,
               end);
   CHECK(Descriptors() <= descriptors);
-  CHECK(middle <= begin + 1024 || end <= middle + 1024);
+  // Few lives say nothing about memory.
+  if (count >= 50) CHECK(middle <= begin + 1024 || end <= middle + 1024);
 }
 
 // Works until something goes wrong, then says what, and shows that everything after it fails at once.
@@ -560,7 +561,7 @@ int main(int argc, char** argv) {
   const int argument = argc > 2 ? std::atoi(argv[2]) : 0;
   const std::map<std::string, std::function<int()>> scenarios = {
       {"sums", [] { return Sums(), 0; }},
-      {"orders", [] { return Orders(), 0; }},
+      {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},
       {"loop", [&] { return Loop(argument); }},
