@@ -18,7 +18,7 @@ from .environment import Environment
 from .failure import EXIT_NOT_FOUND, LaunchError
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-_VERSION_SECONDS = 10
+_VERSION_SECONDS = 60
 
 
 def server_binary(environment: Environment) -> str:

@@ -232,6 +232,8 @@ class Supervisor:
         first = self._cause.child
         if first is None or child.told_to_end or (child.spec.role is Role.WORKER and child.status == 0):
             return
+        if child.spec.role is Role.SERVER and child.status >= 0 and self._coordinator_told_to_end():
+            return  # It heard it from the coordinator.
         earlier = (
             child.spec.role is not Role.WORKER
             or child in self._ending_with_the_first
@@ -240,6 +242,9 @@ class Supervisor:
         text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}: the likely cause"
         if self._verdict.weigh(Cause(child.exit_code() or 1, text, child), may_come_first=earlier):
             self._say(text)
+
+    def _coordinator_told_to_end(self) -> bool:
+        return any(child.told_to_end for child in self._children if child.spec.role is Role.COORDINATOR)
 
     def _alive(self, role: Role) -> list[Child]:
         return [child for child in self._children if child.alive and child.spec.role is role]

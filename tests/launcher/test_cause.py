@@ -204,3 +204,39 @@ def test_a_worker_that_aborts_because_of_the_first_failure(
     launch = start("--workers", "2", "--", *worker(ABORTS), variables={"MARK": str(tmp_path / "mark")})
     assert launch.wait() == 42
     assert "likely cause" not in launch.stderr
+
+
+# The servers of a job end by themselves when its coordinator says that the job is over.
+HEARS_IT = """\
+#!{python}
+import os, pathlib, signal, sys, time
+over = pathlib.Path(os.environ["MARK"] + "-over")
+if os.environ["DMLC_ROLE"] == "scheduler":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    pathlib.Path(os.environ["MARK"]).touch()
+    signal.sigwait([signal.SIGTERM])
+    over.write_text("")
+    while not (over.read_text() and not os.path.exists("/proc/" + over.read_text())):
+        time.sleep(0.01)
+else:
+    while not over.exists():
+        time.sleep(0.01)
+    half = pathlib.Path(os.environ["MARK"] + "-half")
+    half.write_text(str(os.getpid()))
+    half.rename(over)
+"""
+
+
+def test_a_server_that_ends_with_the_job_is_no_cause(
+    start: Start, worker: Worker, service: Service, tmp_path: pathlib.Path
+) -> None:
+    fails = """\
+import os, pathlib, sys, time
+while not pathlib.Path(os.environ["MARK"]).exists():
+    time.sleep(0.01)
+sys.exit(7)
+"""
+    variables = {"BYTEPS_SERVER_BINARY": service(HEARS_IT), "MARK": str(tmp_path / "mark")}
+    launch = start("--workers", "1", "--servers", "1", "--kill-after", "600", "--", *worker(fails), variables=variables)
+    assert launch.wait() == 7, launch.stderr
+    assert "likely cause" not in launch.stderr
