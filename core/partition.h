@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "core/control.pb.h"
 #include "core/endpoint.h"
+#include "core/time.h"
 
 namespace byteps {
 
@@ -84,6 +85,7 @@ struct Partition {
 
   uint64_t task = 0;                         // its id in the scheduler while it is queued, held, posted or pushed
   bool sent = false;                         // the scheduler has its credit back
+  Time posted_at = 0;                        // when it left for the server, last
   std::optional<uint32_t> result_immediate;  // under which the result may be written straight into the output
 
   PartitionState state() const { return state_; }

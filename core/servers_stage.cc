@@ -277,6 +277,7 @@ bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
     PostInline(partition, peer, header, {bytes, partition->push_bytes});
   }
   operation->pushed_any = true;
+  partition->posted_at = now_;
   operation->asked.request->Advance(RequestState::kActive);
   return true;
 }
@@ -580,9 +581,21 @@ void ServersStage::Home(Partition* partition) {
   EndTask(partition, BPS_OK);
   FindPeer(partition->peer)->carrier->EndExposure(partition);
   partition->Move(PartitionState::kHome);
+  NoteTime(*partition);
   ++operation->home;
   pump_ = true;
   MaybeLeave(operation);
+}
+
+// Names the server that holds everybody up.
+void ServersStage::NoteTime(const Partition& partition) {
+  slow_servers_.Add((partition.peer - 1) / kMaxLanes, now_ - partition.posted_at);
+  const std::optional<SlowServers::Finding> slow = slow_servers_.Check(now_);
+  if (!slow.has_value()) return;
+  BPS_LOG(*log_, kWarning) << DescribePeer(PeerOf({slow->server, 0})) << " is slow: a partition takes "
+                           << slow->mean / kMillisecond << " ms from its push to its result, with the other servers "
+                           << slow->others / kMillisecond
+                           << " ms; every tensor waits for it. Look at its network link and its CPU";
 }
 
 // The partition is over without a result.

@@ -33,6 +33,7 @@
 #include "core/control.pb.h"
 #include "core/log.h"
 #include "core/scheduler.h"
+#include "core/slow_servers.h"
 #include "core/stage.h"
 
 namespace byteps {
@@ -129,6 +130,7 @@ class ServersStage : public Stage, private CarrierSink {
   // Ending.
   void GiveUp(Operation* operation, const absl::Status& why, bool tell_everyone);
   void Home(Partition* partition);
+  void NoteTime(const Partition& partition);
   void Lost(Partition* partition);
   void MaybeLeave(Operation* operation);
   void Leave(Operation* operation);
@@ -163,6 +165,7 @@ class ServersStage : public Stage, private CarrierSink {
   size_t queued_ = 0;  // tasks in the scheduler's queue
   size_t held_ = 0;
   bool pump_ = false;  // something may go that could not
+  SlowServers slow_servers_;
   Time now_ = 0;
 };
 

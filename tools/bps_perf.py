@@ -3,6 +3,7 @@
     tools/bps_perf                                  # 2 workers, 1 server, 4 B to 100 MB
     tools/bps_perf --workers 4 --servers 4 --against gloo
     tools/bps_perf --sizes 4,64K,100M --json
+    tools/bps_perf --model vgg16 --schedulers fifo,credit --against gloo      # training steps
 
 Each size is measured over several rounds, and every output of every round is checked. `--against gloo` runs
 torch.distributed's Gloo all-reduce between the same processes, round by round in turn with push_pull, so that whatever
@@ -18,21 +19,37 @@ The same program is the launcher (as you call it) and the worker (as bpslaunch c
 netlab runs on links of a known rate, it is a worker of that job:
 
     tools/netlab run --hosts 4 --rate 200mbit -- bps_perf --sizes 20M --against gloo
+    tools/netlab run --hosts 4 --rate 200mbit -- bps_perf --model vgg16 --shrink 8 --against gloo
+
+`--model` replays a training step: layers are slept through for as long as the profile in tools/models says, gradients
+travel for real, each with the priority of its layer in the forward pass, and a layer waits for its own. It prints
+the time of a step for each scheduler, and, on links of a known rate, next to the least possible (tools/perf/bound.py).
+With `--against gloo` also for buckets as DistributedDataParallel makes them. `--shrink 8` makes tensors and buckets
+eight times smaller, which is as if the links were eight times faster.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from perf.bound import at_the_end, bound, first_in_first_out
+from perf.model import Model, known_models, read_model
 
 UNITS = {"": 1, "K": 1 << 10, "M": 10**6, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "G": 10**9}
 DEFAULT_SIZES = "4,1K,16K,64K,256K,1M,4M,16M,100M"
@@ -64,18 +81,66 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="rounds per size (default: by size, 5 to 200)")
     parser.add_argument("--against", choices=["gloo"], help="measure this in the same run and print the ratio")
     parser.add_argument("--json", action="store_true", help="one JSON object per size")
+    parser.add_argument(
+        "--model", metavar="NAME", help=f"replay training steps of {', '.join(known_models())} or a file (with a slash)"
+    )
+    parser.add_argument(
+        "--schedulers", default="fifo,priority,credit", metavar="LIST", help="with --model: these, one after the other"
+    )
+    parser.add_argument("--shrink", type=int, default=1, metavar="N", help="with --model: tensors N times smaller")
+    parser.add_argument(
+        "--compute", type=float, metavar="S", help="with --model: seconds of computation per step (default: profile's)"
+    )
+    parser.add_argument("--steps", type=int, default=5, metavar="N", help="with --model: steps measured (default 5)")
+    parser.add_argument("--scheduler", metavar="NAME", help="the scheduler plugin (as BYTEPS_SCHEDULER)")
+    parser.add_argument("--transport", metavar="NAME", help="the transport plugin (as BYTEPS_TRANSPORT)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def launch(arguments: argparse.Namespace) -> int:
     """Starts this program as the workers of a job."""
+    for name, value in (("BYTEPS_SCHEDULER", arguments.scheduler), ("BYTEPS_TRANSPORT", arguments.transport)):
+        if value is not None:
+            os.environ[name] = value
     command = [
         *(str(Path(sys.executable).parent / "bpslaunch"),),
         *("--workers", str(arguments.workers), "--servers", str(arguments.servers)),
         *("--", sys.executable, str(Path(__file__).resolve()), "--worker", *sys.argv[1:]),
     ]
     return subprocess.run(command, check=False).returncode
+
+
+class Notices:
+    """What the library has to say of slow servers, noticed on its way to the standard error."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        read, write = os.pipe()
+        self._screen = os.dup(2)
+        os.dup2(write, 2)
+        os.close(write)
+        self._thread = threading.Thread(target=self._pass_on, args=(read,), daemon=True)
+        self._thread.start()
+        atexit.register(self._close)  # after the traceback of whatever went wrong
+
+    def _close(self) -> None:
+        os.dup2(self._screen, 2)
+        self._thread.join()
+
+    def _pass_on(self, read: int) -> None:
+        with open(read, "rb", buffering=0) as source:
+            rest = b""
+            while chunk := source.read(65536):
+                with contextlib.suppress(OSError):
+                    os.write(self._screen, chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                self._lines += [line.decode(errors="replace") for line in lines if b" is slow: " in line]
+
+    def slow(self) -> list[str]:
+        """The slow servers, each once."""
+        found = (re.search(r"server \d+ \([^)]*\)(?= is slow: )", line) for line in self._lines)
+        return sorted({each.group() for each in found if each is not None})
 
 
 class Servers:
@@ -131,9 +196,9 @@ class Gloo:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
         self._dist = dist
 
-    def all_reduce(self, tensor: Any) -> None:
-        """In place."""
-        self._dist.all_reduce(tensor)
+    def all_reduce(self, tensor: Any, async_op: bool = False) -> Any:
+        """In place; what to wait for if `async_op`."""
+        return self._dist.all_reduce(tensor, async_op=async_op)
 
     def close(self) -> None:
         """Leaves the process group."""
@@ -174,7 +239,7 @@ def measure(size: int, arguments: argparse.Namespace, bps: Any, gloo: Gloo | Non
     times: dict[str, list[float]] = {"byteps": [], "gloo": []}
     cpu = [0.0, 0.0]
 
-    def one(kind: str, call: Callable[[], None], keep: bool) -> None:
+    def one(kind: str, call: Callable[[], object], keep: bool) -> None:
         tensor.copy_(source)
         bps.barrier()
         before = time.process_time(), servers.cpu_seconds()
@@ -226,11 +291,104 @@ def print_row(row: dict[str, Any], as_json: bool) -> None:
     print(line, flush=True)
 
 
+def load_model(arguments: argparse.Namespace) -> Model:
+    """The model as the options change it."""
+    try:
+        model = read_model(arguments.model)
+    except ValueError as error:
+        raise SystemExit(f"bps_perf: {error}") from None
+    model = model.shrunk(arguments.shrink) if arguments.shrink > 1 else model
+    return model.lasting(arguments.compute) if arguments.compute else model
+
+
+def replay_all(arguments: argparse.Namespace) -> int:
+    """Steps of a model, by each scheduler and by Gloo."""
+    import byteps.torch as bps
+    import torch
+    from perf.replay import Buckets, PushPull, replay
+
+    torch.set_num_threads(1)
+    model = load_model(arguments)
+    # What netlab has measured: of a plain socket, and what the shares of the servers make of it.
+    rate = float(os.environ.get("NETLAB_BYTES_PER_SECOND", "0"))
+    factor = float(os.environ.get("NETLAB_OPTIMUM", "1"))
+    notices = Notices()
+
+    def row_of(kind: str, times: list[float], least: float | None) -> dict[str, Any]:
+        row = {"model": arguments.model, "by": kind, "bytes": model.size, "steps": len(times)}
+        row |= {"step_s": statistics.median(times), "p90_s": quantile(times, 0.9)}
+        if least:
+            row |= {"bound_s": least, "over_bound": row["step_s"] / least - 1}
+        return row
+
+    for index, scheduler in enumerate(arguments.schedulers.split(",")):
+        os.environ["BYTEPS_SCHEDULER"] = scheduler
+        bps.init()
+        rank, size = bps.rank(), bps.size()
+        if rank == 0 and index == 0 and not arguments.json:
+            print_model(model, size, rate, factor)
+        exchange = PushPull(bps, model)
+        bps.barrier()
+        times = replay(model, exchange, arguments.steps)
+        exchange.check(model)
+        row = row_of(scheduler, times, bound(model, factor / rate) if rate else None)
+        if rank == 0:
+            print_step(row, arguments.json)
+        last = index == arguments.schedulers.count(",")
+        if last and arguments.against == "gloo":
+            gloo = Gloo(bps)
+            buckets = Buckets(gloo, model, arguments.shrink)
+            bps.barrier()
+            times = replay(model, buckets, arguments.steps)
+            buckets.check(size)
+            ring = 2 * (size - 1) / size
+            row = row_of("gloo", times, at_the_end(model, ring / rate) if rate else None)
+            if rank == 0:
+                print_step(row, arguments.json)
+            gloo.close()
+        if last:
+            print_slow(notices, rank)
+        bps.shutdown()
+    return 0
+
+
+def print_model(model: Model, size: int, rate: float, factor: float) -> None:
+    print(f"{size} workers, {os.environ.get('DMLC_NUM_SERVER', '0')} servers; {model.source}")
+    print(
+        f"{len(model.tensors)} gradients, {model.size / 1e6:.1f} MB; "
+        f"computation {model.forward + model.backward:.3f} s ({model.forward:.3f} forward)"
+    )
+    if rate:
+        per_byte = factor / rate
+        print(
+            f"transfer {model.size * per_byte:.3f} s at {rate / 1e6:.1f} MB/s; a step takes at least "
+            f"{bound(model, per_byte):.3f} s, first in first out {first_in_first_out(model, per_byte):.3f} s"
+        )
+    print(f"{'by':>10} {'step s':>9} {'p90 s':>9} {'bound s':>9} {'over':>7}", flush=True)
+
+
+def print_slow(notices: Notices, rank: int) -> None:
+    """The servers that held everybody up; on standard error, beside the table."""
+    if rank == 0 and notices.slow():
+        print(f"bps_perf: slow: {', '.join(notices.slow())}", file=sys.stderr, flush=True)
+
+
+def print_step(row: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(row), flush=True)
+        return
+    line = f"{row['by']:>10} {row['step_s']:>9.3f} {row['p90_s']:>9.3f}"
+    if "bound_s" in row:
+        line += f" {row['bound_s']:>9.3f} {100 * row['over_bound']:>6.1f}%"
+    print(line, flush=True)
+
+
 def work(arguments: argparse.Namespace) -> int:
     import byteps.torch as bps
     import torch
 
     torch.set_num_threads(1)
+    notices = Notices()
     bps.init()
     gloo = Gloo(bps) if arguments.against == "gloo" else None
     servers = Servers()
@@ -245,6 +403,7 @@ def work(arguments: argparse.Namespace) -> int:
         row = measure(size, arguments, bps, gloo, servers)
         if rank == 0:
             print_row(row, arguments.json)
+    print_slow(notices, rank)
     if gloo is not None:
         gloo.close()
     bps.shutdown()
@@ -254,7 +413,9 @@ def work(arguments: argparse.Namespace) -> int:
 def main() -> int:
     arguments = parse_arguments()
     inside = arguments.worker or os.environ.get("DMLC_ROLE") == "worker"
-    return work(arguments) if inside else launch(arguments)
+    if not inside:
+        return launch(arguments)
+    return replay_all(arguments) if arguments.model else work(arguments)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,14 @@ class Layout:
         """All but the coordinator's."""
         return list(dict.fromkeys(self.worker_hosts() + self.server_hosts()))
 
+    def optimum(self) -> float:
+        """How often the bytes of a tensor must cross the busiest link at least, in each direction: in the time of so
+        many bytes over one link a round of one byte can be done."""
+        n, k = self.workers, self.servers
+        if self.colocate:
+            return 2 * n * (n - 1) / (n * n + k * n - 2 * k) if k <= n else 1.0
+        return max(1.0, n / k)
+
     def check(self) -> None:
         """LaunchError if there can be no such job."""
         if self.total_servers == 0:

@@ -115,13 +115,12 @@ def _prefer_installed_server() -> None:
 
 
 def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
-    environment = Environment(os.environ)
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
     with Lab(arguments.mtu) as lab:
         layout.build(lab, arguments.rate, dict(arguments.slow))
         if arguments.raw_bytes > 0:
-            _say_raw(arguments, layout, lab, printer)
-        specs = plan(layout, lab, arguments.command, environment, folder)
+            _measure_raw(arguments, layout, lab, printer)
+        specs = plan(layout, lab, arguments.command, Environment(os.environ), folder)
         before = lab.counters()
         code = Supervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose).run(specs)
         if arguments.counters:
@@ -129,13 +128,15 @@ def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, print
         return code
 
 
-def _say_raw(arguments: argparse.Namespace, layout: Layout, lab: Lab, printer: Printer) -> None:
-    """Between the first worker and a host of the other kind, or another worker."""
+def _measure_raw(arguments: argparse.Namespace, layout: Layout, lab: Lab, printer: Printer) -> None:
+    """Between the first worker and a host of the other kind, or another worker. The job learns it, too."""
     others = [name for name in reversed(layout.hosts()) if name not in dict(arguments.slow)]
     others = [name for name in others if name != "worker0"]
     if not others:
         return
     seconds = raw.measure(lab.hosts["worker0"], lab.hosts[others[0]], arguments.raw_bytes)
+    os.environ["NETLAB_BYTES_PER_SECOND"] = str(arguments.raw_bytes / seconds)
+    os.environ["NETLAB_OPTIMUM"] = str(layout.optimum())
     text = f"raw socket: {arguments.raw_bytes} bytes in {seconds:.3f} s"
     if arguments.rate is not None:
         least = payload_seconds(arguments.raw_bytes, arguments.rate)

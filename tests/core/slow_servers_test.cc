@@ -1,0 +1,66 @@
+#include "core/slow_servers.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+namespace byteps {
+namespace {
+
+// One window: partitions of each server, all of which take so long.
+std::optional<SlowServers::Finding> Window(SlowServers* slow, Time* now, const std::vector<Time>& took,
+                                           int partitions = 10) {
+  EXPECT_FALSE(slow->Check(*now).has_value());
+  for (uint32_t server = 0; server < took.size(); ++server) {
+    for (int i = 0; i < partitions; ++i) slow->Add(server, took[server]);
+  }
+  *now += SlowServers::kWindow;
+  return slow->Check(*now);
+}
+
+constexpr Time kMs = kMillisecond;
+
+TEST(SlowServersTest, NamesTheOneThatTakesSeveralTimesAsLong) {
+  SlowServers slow;
+  Time now = kSecond;
+  const std::optional<SlowServers::Finding> finding =
+      Window(&slow, &now, {100 * kMs, 90 * kMs, 110 * kMs, 900 * kMs, 100 * kMs});
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_EQ(finding->server, 3u);
+  EXPECT_EQ(finding->mean, 900 * kMs);
+  EXPECT_EQ(finding->others, 100 * kMs);
+}
+
+TEST(SlowServersTest, NamesNobodyWhereAllAreAlikeOrItDoesNotMatter) {
+  for (const std::vector<Time>& took : std::vector<std::vector<Time>>{
+           {},
+           {900 * kMs},                        // nobody to compare with
+           {900 * kMs, 900 * kMs, 900 * kMs},  // a slow worker
+           {100 * kMs, 290 * kMs, 100 * kMs},  // not slow enough
+           {kMs / 10, 10 * kMs, kMs / 10},     // milliseconds
+       }) {
+    SlowServers slow;
+    Time now = 0;
+    EXPECT_FALSE(Window(&slow, &now, took).has_value());
+  }
+  SlowServers slow;
+  Time now = 0;
+  EXPECT_FALSE(Window(&slow, &now, {10 * kMs, 900 * kMs}, 3).has_value());  // too few to say
+  EXPECT_TRUE(Window(&slow, &now, {10 * kMs, 900 * kMs}, 4).has_value());   // with those before
+}
+
+TEST(SlowServersTest, TheSameOneIsNamedOnceAMinute) {
+  SlowServers slow;
+  Time now = 0;
+  const std::vector<Time> took = {10 * kMs, 10 * kMs, 900 * kMs};
+  int named = 0;
+  for (int window = 0; window < 25; ++window) named += Window(&slow, &now, took).has_value() ? 1 : 0;
+  EXPECT_EQ(named, 3);  // in 125 s
+  const std::optional<SlowServers::Finding> another = Window(&slow, &now, {900 * kMs, 10 * kMs, 10 * kMs});
+  ASSERT_TRUE(another.has_value());
+  EXPECT_EQ(another->server, 0u);
+}
+
+}  // namespace
+}  // namespace byteps

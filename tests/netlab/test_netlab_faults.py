@@ -1,0 +1,228 @@
+"""What training does when a link fails: real jobs on a lab, with real processes, servers and transport."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab
+from lab.job import Layout, variables_for
+
+from launcher.environment import Environment
+from launcher.job_folder import JobFolder
+
+SECONDS = 180.0
+
+# A worker: rounds of a tensor until the file `stop` is there, each checked; says when it begins and how it ends.
+_WORKER = """
+import os, sys, time
+import byteps.torch as bps
+import torch
+
+bps.init()
+rank, size = bps.rank(), bps.size()
+# All stop after the same round: whoever sees the file says so in the round's first element.
+source = torch.arange(int(os.environ["TEST_ELEMENTS"])).remainder(7).float()
+print("joined", flush=True)
+rounds = 0
+try:
+    while True:
+        tensor = source + rank
+        tensor[0] = float(os.path.exists("stop"))
+        bps.push_pull_inplace(tensor, average=False, name="x")
+        rounds += 1
+        expected = source[1:] * size + sum(range(size))
+        assert torch.equal(tensor[1:], expected), f"wrong sum in round {rounds}"
+        if rounds == 3:
+            print("training", flush=True)
+        if os.path.exists("mark"):
+            print("after the mark", flush=True)
+        if tensor[0] > 0:
+            break
+    print("done", flush=True)
+    bps.shutdown()
+except bps.BytePSError as error:
+    print("error:", str(error).replace("\\n", " "), flush=True)
+    os._exit(3)
+"""
+
+
+class Role:
+    """A process of the job, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], name: str, output: Path) -> None:
+        self.process, self.name, self._output = process, name, output
+
+    @property
+    def said(self) -> str:
+        return self._output.read_text(errors="replace")
+
+
+class Job:
+    """A job on a lab, whose roles are started one by one."""
+
+    def __init__(self, lab: Lab, layout: Layout, folder: Path, rate: int | None, **variables: str) -> None:
+        self.lab, self._layout, self.folder = lab, layout, folder
+        self._token = JobFolder()
+        layout.build(lab, rate, {})
+        environment = Environment({**_clean_environment(), **variables})
+        self._common = variables_for(layout, lab, environment, self._token)
+        self.coordinator = self._start("coordinator", "coordinator", {"DMLC_ROLE": "scheduler"}, [_server()])
+        self.servers = [
+            self._start(f"server {rank}", name, {"DMLC_ROLE": "server", "DMLC_RANK": str(rank)}, [_server()])
+            for rank, name in enumerate(layout.server_hosts())
+        ]
+        self.workers: list[Role] = []
+
+    def start_worker(self) -> Role:
+        """The next one."""
+        index = len(self.workers)
+        own = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(index), "BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1"}
+        program = self.folder / "worker.py"
+        program.write_text(_WORKER)
+        self.workers.append(self._start(f"worker {index}", f"worker{index}", own, [sys.executable, "-u", str(program)]))
+        return self.workers[-1]
+
+    def _start(self, name: str, host: str, own: dict[str, str], command: list[str]) -> Role:
+        output = self.folder / f"{name}.out"
+        variables = {"OMP_NUM_THREADS": "1", **self._common, "BYTEPS_HOST_ID": host, **own}
+        with open(output, "wb") as file:
+            process = self.lab.hosts[host].popen(
+                command, env=variables, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        return Role(process, name, output)
+
+    def everything(self) -> str:
+        return "".join(f"---- {role.name}\n{role.said}" for role in [self.coordinator, *self.servers, *self.workers])
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {SECONDS} s: {what}\n{self.everything()}", pytrace=False)
+            time.sleep(0.05)
+
+    def wait_said(self, roles: list[Role], text: str) -> None:
+        self.wait_until(lambda: all(text in role.said for role in roles), f"{text!r} of all")
+
+    def finish(self) -> None:
+        """Lets the workers end, in order."""
+        (self.folder / "stop").touch()
+        self.wait_until(lambda: all(role.process.poll() is not None for role in self.workers), "the end of all")
+        for role in self.workers:
+            assert role.process.returncode == 0, self.everything()
+            assert "done" in role.said
+
+    def close(self) -> None:
+        self._token.remove()
+
+
+def _clean_environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith(("DMLC_", "BYTEPS_", "PS_"))}
+
+
+def _server() -> str:
+    spec = importlib.util.find_spec("byteps")
+    assert spec is not None and spec.origin is not None
+    return str(Path(spec.origin).parent / "bin" / "byteps_server")
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(lab: Lab, tmp_path: Path) -> Iterator[Start]:
+    """start(workers, servers, rate=None, **variables): a job of that size, without workers yet."""
+    if importlib.util.find_spec("byteps") is None or importlib.util.find_spec("torch") is None:
+        pytest.skip("needs the wheel of BytePS and PyTorch in this environment")
+    with contextlib.ExitStack() as stack:
+
+        def make(workers: int, servers: int, rate: int | None = None, elements: int = 300_000, **variables: str) -> Job:
+            variables.setdefault("BYTEPS_START_TIMEOUT", "150")
+            job = Job(lab, Layout(workers, servers), tmp_path, rate, TEST_ELEMENTS=str(elements), **variables)
+            stack.callback(job.close)
+            return job
+
+        yield make
+
+
+def test_training_goes_on_after_two_seconds_without_a_link(start: Start) -> None:
+    job = start(2, 2, rate=100_000_000)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    for victim in ("server0", "worker1"):
+        host = job.lab.hosts[victim]
+        host.link_down()
+        time.sleep(2)  # the fault itself, not a wait for anything
+        host.link_up()
+        mark = job.folder / "mark"
+        before = [role.said.count("after the mark") for role in job.workers]
+        mark.touch()
+        job.wait_until(
+            lambda before=before: all(
+                role.said.count("after the mark") > count for role, count in zip(job.workers, before)
+            ),
+            f"rounds after the link of {victim} was down",
+        )
+        mark.unlink()
+    job.finish()
+
+
+def test_a_worker_that_starts_late_is_waited_for(start: Start) -> None:
+    job = start(2, 1, BYTEPS_LOG_LEVEL="info")
+    first = job.start_worker()
+    job.wait_until(lambda: "is worker host 0" in job.coordinator.said, "the first worker's arrival")
+    assert "joined" not in first.said
+    job.start_worker()
+    job.wait_said(job.workers, "training")
+    job.finish()
+
+
+def test_a_silent_server_is_an_error_that_names_it(start: Start) -> None:
+    job = start(2, 2, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    silenced = time.monotonic()
+    job.lab.hosts["server1"].silence()
+    job.wait_until(lambda: all(role.process.poll() is not None for role in job.workers), "an error on every worker")
+    # A deadline that a loaded machine keeps, and that nobody reaches by waiting for the operation's own.
+    assert time.monotonic() - silenced < 55, job.everything()
+    for role in job.workers:
+        assert role.process.returncode == 3, job.everything()
+        said = role.said.partition("error:")[2]
+        assert "server rank 1" in said and "server1" in said, job.everything()
+        assert "silent" in said, job.everything()
+
+
+def test_a_silent_worker_is_an_error_that_names_it(start: Start) -> None:
+    job = start(2, 1, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    job.lab.hosts["worker1"].silence()
+    # Both hear of it: the one that is cut off misses the coordinator.
+    job.wait_until(lambda: all(role.process.poll() is not None for role in job.workers), "an error on every worker")
+    survivor, victim = (role.said.partition("error:")[2] for role in job.workers)
+    assert "rank 1" in survivor and "worker1" in survivor, job.everything()
+    assert "coordinator" in victim, job.everything()
+
+
+def test_a_slow_server_is_named(start: Start) -> None:
+    """One of eight. A worker's own link is shared by all of its partitions: with two workers a server's partitions take
+    so many times longer as its link is slower, divided by four."""
+    job = start(2, 8, rate=50_000_000, elements=500_000)
+    job.lab.hosts["server5"].set_rate(2_000_000)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_until(lambda: any(re.search(r"server 5 \(.* is slow: ", role.said) for role in job.workers), "its name")
+    job.finish()

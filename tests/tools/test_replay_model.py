@@ -1,0 +1,120 @@
+"""The replayed training step: its models, and the least time that any schedule needs."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from perf.bound import at_the_end, bound, first_in_first_out
+from perf.model import Model, Tensor, known_models, read_model
+
+NAMES = ["bert-large", "resnet50", "transformer", "vgg16"]
+
+
+def make(forward: float, backward: float, *tensors: tuple[int, float, float]) -> Model:
+    """Tensors of (bytes / 4, begins, ready)."""
+    named = [Tensor(f"t{number}", *each) for number, each in enumerate(tensors)]
+    return Model("a test", forward, backward, tuple(sorted(named, key=lambda tensor: tensor.begins)))
+
+
+def test_the_shipped_models() -> None:
+    assert known_models() == NAMES
+    for name in NAMES:
+        model = read_model(name)
+        assert "arXiv" in model.source
+        assert model.forward > 0 and model.backward > 0
+        for tensor in model.tensors:
+            assert 0 <= tensor.begins <= model.forward
+            assert 0 <= tensor.ready <= model.backward
+        # Gradients of what is used last are ready first.
+        first, last = model.tensors[0], model.tensors[-1]
+        if name != "transformer":  # its embedding is both
+            assert first.ready > last.ready
+        assert len({tensor.name for tensor in model.tensors}) == len(model.tensors)
+
+
+def test_other_sizes_and_speeds() -> None:
+    model = read_model("vgg16")
+    small = model.shrunk(8)
+    assert model.size / 8 <= small.size <= model.size / 8 + 4 * len(model.tensors)
+    fast = model.lasting(0.5)
+    assert fast.forward + fast.backward == pytest.approx(0.5)
+    assert fast.tensors[5].ready / fast.backward == pytest.approx(model.tensors[5].ready / model.backward)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "needs forward_ms"),
+        ("forward_ms 1\nbackward_ms 1\n", "needs forward_ms"),
+        ("forward_ms 1\nbackward_ms x\n", ":2:"),
+        ("forward_ms 1\nbackward_ms 1\ntensor a 3x 0 0\n", ":3:"),
+        ("forward_ms 1\nbackward_ms 1\ntensor a 3 0\n", ":3:"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "wrong.model"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        read_model(str(path))
+    with pytest.raises(ValueError, match="known are bert-large"):
+        read_model("alexnet")
+
+
+def test_without_communication_a_step_is_its_computation() -> None:
+    for name in NAMES:
+        model = read_model(name)
+        for best in (bound, first_in_first_out, at_the_end):
+            assert best(model, 0) == pytest.approx(model.forward + model.backward)
+
+
+def test_what_is_needed_first_overtakes() -> None:
+    # The large one is ready at once and needed at the end; the small one is ready at 1 and needed at once.
+    model = make(1.0, 1.0, (1, 0.0, 1.0), (8, 1.0, 0.0))
+    per_byte = 1 / 4
+    # Best: 1 s of the large one, the small one, the rest until 9; fifo: large until 8, small until 9, forward until 10.
+    assert bound(model, per_byte) == pytest.approx(9.0)
+    assert first_in_first_out(model, per_byte) == pytest.approx(10.0)
+    assert at_the_end(model, per_byte) == pytest.approx(10.0)
+
+
+def test_no_schedule_is_faster() -> None:
+    """All schedules of small whole numbers, slot by slot."""
+    chance = random.Random(3)
+    for _ in range(60):
+        count = chance.randint(1, 3)
+        tensors = [(chance.randint(1, 3), chance.randint(0, 3), chance.randint(0, 3)) for _ in range(count)]
+        model = make(3.0, 3.0, *tensors)
+
+        def best(now: int, left: tuple[int, ...], model: Model = model) -> float:
+            """The end of the step, from here on."""
+            if not any(left):
+                return model.forward + model.backward
+            ready = [i for i, size in enumerate(left) if size and model.tensors[i].ready <= now]
+            if not ready:
+                return best(now + 1, left)
+            ends = []
+            for i in ready:
+                after = (*left[:i], left[i] - 1, *left[i + 1 :])
+                end = best(now + 1, after)
+                if after[i] == 0:
+                    end = max(end, now + 1 + model.forward - model.tensors[i].begins)
+                ends.append(end)
+            return min(ends)
+
+        assert bound(model, 1 / 4) == pytest.approx(best(0, tuple(each.elements for each in model.tensors)))
+
+
+def test_the_bounds_are_ordered() -> None:
+    for name in NAMES:
+        model = read_model(name)
+        for seconds in (0.1, 1, 10):
+            per_byte = seconds / model.size
+            times = [best(model, per_byte) for best in (bound, first_in_first_out, at_the_end)]
+            assert times == sorted(times)
+            assert times[0] >= seconds

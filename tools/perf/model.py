@@ -1,0 +1,90 @@
+"""The tensors of a well-known network, and when a training step needs each.
+
+    model = read_model("vgg16").shrunk(8).lasting(2.0)
+
+The files are in tools/models, each with its source; a path with a slash names another one. tools/model_file.h has the
+format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+_FOLDER = Path(__file__).resolve().parents[1] / "models"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """One gradient, of float32."""
+
+    name: str
+    elements: int
+    begins: float  # seconds into the forward pass at which its layer begins and the new value must be there
+    ready: float  # seconds into the backward pass at which the gradient is there
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return 4 * self.elements
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A network, as a training step sees it. `tensors`: in the order of the forward pass."""
+
+    source: str
+    forward: float  # seconds
+    backward: float
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def size(self) -> int:
+        """Of all gradients, in bytes."""
+        return sum(tensor.size for tensor in self.tensors)
+
+    def shrunk(self, divisor: int) -> Model:
+        """The same with tensors so many times smaller: as if every link were so many times faster."""
+        tensors = (dataclasses.replace(each, elements=math.ceil(each.elements / divisor)) for each in self.tensors)
+        return dataclasses.replace(self, tensors=tuple(tensors))
+
+    def lasting(self, seconds: float) -> Model:
+        """The same with a computation of so many seconds, as on another device or with another batch."""
+        factor = seconds / (self.forward + self.backward)
+        tensors = (
+            dataclasses.replace(each, begins=each.begins * factor, ready=each.ready * factor) for each in self.tensors
+        )
+        return Model(self.source, self.forward * factor, self.backward * factor, tuple(tensors))
+
+
+def known_models() -> list[str]:
+    """The names of the shipped ones."""
+    return sorted(path.stem for path in _FOLDER.glob("*.model"))
+
+
+def read_model(name: str) -> Model:
+    """The model of that name or file; ValueError says what is wrong."""
+    path = Path(name) if "/" in name else _FOLDER / f"{name}.model"
+    if not path.exists():
+        raise ValueError(f"there is no model {name!r}; known are {', '.join(known_models())}, and paths with a slash")
+    times: dict[str, float] = {}
+    tensors, source = [], ""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.startswith("# "):
+            source = source or line[2:]
+            continue
+        words = line.split()
+        try:
+            if words and words[0] == "tensor":
+                name_, shape, begins, ready = words[1:]
+                elements = math.prod(int(extent) for extent in shape.split("x"))
+                tensors.append(Tensor(name_, elements, float(begins) / 1e3, float(ready) / 1e3))
+            elif words:
+                times[words[0]] = float(words[1]) / 1e3
+        except (ValueError, IndexError) as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+    if not tensors or "forward_ms" not in times or "backward_ms" not in times:
+        raise ValueError(f"{path}: it needs forward_ms, backward_ms and tensors")
+    tensors.sort(key=lambda tensor: tensor.begins)  # stable: as declared where layers begin together
+    return Model(source, times["forward_ms"], times["backward_ms"], tuple(tensors))
