@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/auth.h"
+#include "core/group_ranges.h"
 #include "core/host_identity.h"
 #include "core/status.h"
 #include "core/transport_choice.h"
@@ -605,6 +606,9 @@ void Session::OnEpoch(const control::Epoch& epoch) {
   info_.num_servers = epoch.servers_size();
   info_.epoch = epoch.epoch();
   info_.generation = epoch.generation();
+  const std::vector<uint32_t> groups(epoch.group_sizes().begin(), epoch.group_sizes().end());
+  BPS_VERBOSE(log_, 1) << "rank " << info_.rank << " of " << info_.size << "; stages: " << engine_->DescribeStages()
+                       << "; groups of the reduction: " << GroupRanges(groups);
 }
 
 void Session::OnAssignment(const control::Assignment& assignment) { engine_->OnAssignment(now_, assignment); }

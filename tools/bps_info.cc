@@ -1,6 +1,7 @@
 // bps_info - what is installed here and how it is configured.
 //
-//     bps_info               versions, plugins, and the configuration in force with the source of each value
+//     bps_info               versions, plugins, groups of the reduction, and the configuration in force with the source of
+//                            each value
 //     bps_info --all         also the variables that this release does not act on
 //     bps_info --markdown    docs/configuration.md, on standard output
 //     bps_info --placement resnet50 --servers 4        who gets what of that network
@@ -22,6 +23,7 @@
 #include "core/plugin_registry.h"
 #include "core/version.h"
 #include "core/wire.h"
+#include "tools/groups_report.h"
 #include "tools/model_file.h"
 #include "tools/placement_report.h"
 
@@ -72,6 +74,18 @@ bool PrintPlugins(const Config& config) {
   return usable;
 }
 
+// Likewise.
+bool PrintGroups(const Config& config) {
+  const absl::StatusOr<std::string> report = GroupsReport(config);
+  std::cout << "\nReduction\n";
+  if (report.ok()) {
+    std::cout << *report;
+  } else {
+    std::cout << "  " << report.status().message() << "\n";
+  }
+  return report.ok();
+}
+
 int Run(bool all) {
   PrintVersions();
   absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
@@ -79,7 +93,8 @@ int Run(bool all) {
     std::cerr << "bps_info: " << config.status().message() << "\n";
     return 2;
   }
-  const bool usable = PrintPlugins(*config);
+  bool usable = PrintPlugins(*config);
+  usable &= PrintGroups(*config);
   std::cout << ConfigText(*config, all);
   if (!config->warnings().empty()) std::cout << "\nWarnings\n";
   for (const std::string& warning : config->warnings()) std::cout << "  " << warning << "\n";

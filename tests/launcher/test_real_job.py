@@ -36,6 +36,13 @@ def test_sums(start: Start, real: dict[str, str], workers: int, servers: int, el
         assert f"[worker {rank}] done" in launch.stdout
 
 
+def test_the_way_of_a_tensor_is_told(start: Start, real: dict[str, str]) -> None:
+    launch = start("--workers", "2", "--", *TRAINER, "1", SMALL, variables={**real, "PS_VERBOSE": "1"})
+    assert launch.wait() == 0, launch.stderr
+    for rank in range(2):
+        assert re.search(rf"rank {rank} of 2; stages: \w.*; groups of the reduction: 0-1$", launch.stderr, re.MULTILINE)
+
+
 def test_one_worker_alone(start: Start, real: dict[str, str]) -> None:
     launch = start(*TRAINER, "3", LARGE, variables=real)
     assert launch.wait() == 0, launch.stderr

@@ -75,6 +75,17 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
   EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
 }
 
+TEST(BpsInfoTest, ShowsTheGroupsOfTheReduction) {
+  const std::string two_hosts = "DMLC_NUM_WORKER=2 BYTEPS_LOCAL_SIZE=4 ";
+  EXPECT_THAT(Info("", two_hosts).output,
+              HasSubstr("8 workers, if each of 2 hosts has 4: groups of ranks 0-3, 4-7 (BYTEPS_GROUPS=host)"));
+  EXPECT_THAT(Info("", two_hosts + "BYTEPS_GROUPS=none").output, HasSubstr("one group, ranks 0-7"));
+  EXPECT_THAT(Info("", two_hosts + "BYTEPS_GROUPS=0-1,2-7").output, HasSubstr("groups of ranks 0-1, 2-7"));
+  const Outcome wrong = Info("", two_hosts + "BYTEPS_GROUPS=0-1,3-7");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.output, HasSubstr("BYTEPS_GROUPS=0-1,3-7: expected host, none, or ranges"));
+}
+
 TEST(BpsInfoTest, ShowsThePlacementOfAShippedModel) {
   Outcome outcome = Info("--placement " + Root() + "/tools/models/vgg16.model --servers 3 --workers 2 --colocate 2");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
