@@ -120,6 +120,7 @@ Session::Session(Config config, Logger log, WorkerPlace place, std::string name)
       operation_timeout_(config_.GetDuration("BYTEPS_OP_TIMEOUT").count()),
       shutdown_timeout_(config_.GetDuration("BYTEPS_SHUTDOWN_TIMEOUT").count()),
       small_bytes_(static_cast<uint64_t>(config_.GetInt("BYTEPS_INLINE_BYTES"))),
+      huge_pages_(config_.GetBool("BYTEPS_SHM") && config_.GetBool("BYTEPS_HUGE_PAGES")),
       registry_(config_, log_),
       driver_(this, config_.GetDuration("BYTEPS_SPIN_US").count()) {}
 
@@ -480,6 +481,11 @@ bool Session::RunCommands(Time now) {
     if (command.cancel != nullptr) {
       engine_->Cancel(now, command.cancel.get());
     } else {
+      if (huge_pages_) {
+        const Submission& asked = command.submission;
+        if (asked.input != nullptr) asked.tensor->input_pages.Use(asked.input, asked.tensor->bytes());
+        if (asked.output != asked.input) asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes());
+      }
       engine_->Submit(now, std::move(command.submission));
     }
   }

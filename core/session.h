@@ -157,6 +157,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Time operation_timeout_ = 0;
   Time shutdown_timeout_ = 0;
   uint64_t small_bytes_ = 0;
+  bool huge_pages_ = false;
 
   PluginRegistry registry_;
   std::unique_ptr<Engine> engine_;

@@ -29,6 +29,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/huge_pages.h"
 #include "core/partition.h"
 
 namespace byteps {
@@ -85,6 +86,9 @@ class Tensor {
     absl::Status why;
   };
   std::vector<Owed> owed;
+
+  // Of its buffers.
+  HugePages input_pages, output_pages;
 
  private:
   const TensorTable* const table_;
