@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 
 from .environment import Environment
 from .failure import EXIT_NOT_FOUND, LaunchError
@@ -73,6 +74,22 @@ def plugin(environment: Environment, kind: str, name: str, beside: pathlib.Path 
         "or add the plugin's folder to BYTEPS_PLUGIN_PATH",
         EXIT_NOT_FOUND,
     )
+
+
+def with_plugins_of_checkout(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables, with BYTEPS_PLUGIN_PATH where nothing is installed and nothing is named.
+
+    In a checkout library and server have no plugins beside them: they lie where Bazel has built them.
+    """
+    named = ("BYTEPS_PLUGIN_PATH", "BYTEPS_LIBRARY", "BYTEPS_SERVER_BINARY")
+    built = _ROOT / "bazel-bin"
+    if any(variables.get(name, "").strip() for name in named) or not built.is_dir():
+        return dict(variables)
+    files = [
+        file for kind in ("transport", "scheduler") for file in built.glob(f"{kind}_plugins/*/libbyteps_{kind}_*.so")
+    ]
+    folders = sorted({str(file.parent) for file in files})
+    return {**variables, "BYTEPS_PLUGIN_PATH": ":".join(folders)} if folders else dict(variables)
 
 
 def server_version(binary: str) -> str | None:

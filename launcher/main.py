@@ -14,6 +14,7 @@ from .child import ChildSpec
 from .environment import Environment
 from .failure import EXIT_NOT_EXECUTABLE, LaunchError
 from .guardian import Guardian
+from .installation import with_plugins_of_checkout
 from .job import job_size, plan_job
 from .job_folder import JobFolder
 from .output import OutputFiles, Printer
@@ -31,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs bpslaunch with `words` (default: the process's own) and returns its exit code."""
     printer = Printer()
     try:
-        return _launch(parse_arguments(words), Environment(os.environ), printer)
+        return _launch(parse_arguments(words), Environment(with_plugins_of_checkout(os.environ)), printer)
     except LaunchError as error:
         printer.say(str(error))
         return error.exit_code
