@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -43,6 +44,23 @@ TEST(Tcp, ChoosesAnInterfaceByNameAndSaysWhichThereAre) {
     EXPECT_NE(std::string(error.what()).find("\"eth99\""), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("lo"), std::string::npos) << error.what();
   }
+}
+
+TEST(Tcp, RunsOverIpv6) {
+  std::ifstream interfaces("/proc/net/if_inet6");
+  if (!interfaces || interfaces.peek() == EOF) GTEST_SKIP() << "this machine has no IPv6";
+  Node a({.local_host = "::1"}), b({.local_host = "::1"});
+  EXPECT_NE(a.log().find("address [::1]:"), std::string::npos) << a.log();
+  Join(a, 1, b, 2);
+  std::vector<char> target(1 << 20, 0), source(1 << 20, 1);
+  bps_region* to = b.Reg(target.data(), target.size());
+  bps_region* from = a.Reg(source.data(), source.size());
+  ASSERT_EQ(a.Write(1, from, source.data(), source.size(), b.Key(to, 2), 0, 5), BPS_OK);
+  ASSERT_TRUE(Until(
+      a, b, [&] { return b.Count(BPS_EVENT_IMMEDIATE, 2) == 1 && a.Count(BPS_EVENT_WRITTEN) == 1; }, 60));
+  EXPECT_EQ(target, source);
+  b.Unreg(to);
+  a.Unreg(from);
 }
 
 TEST(Tcp, AnImmediateTellsWhoWrote) {
