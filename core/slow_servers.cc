@@ -30,7 +30,13 @@ std::optional<SlowServers::Finding> SlowServers::Check(Time now) {
   const auto [mean, server] = means.back();
   means.pop_back();
   const Time others = means[means.size() / 2].first;
-  if (mean < kTimesLonger * others || mean - others < kLongerBy) return std::nullopt;
+  if (mean < kTimesLonger * others || mean - others < kLongerBy) {
+    windows_ = 0;
+    return std::nullopt;
+  }
+  windows_ = server == suspect_ ? windows_ + 1 : 1;
+  suspect_ = server;
+  if (windows_ < kWindows) return std::nullopt;
   const auto named = named_.find(server);
   if (named != named_.end() && now - named->second < kSilence) return std::nullopt;
   named_[server] = now;

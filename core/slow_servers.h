@@ -6,8 +6,10 @@
 //
 // A tensor is as slow as its slowest partition, so one server with a bad link holds everybody up, and from outside all
 // look alike. Here the time from a partition's push to its result is averaged for each server over a window of some
-// seconds, longer if there were too few of them; a server is slow if its partitions take several times as long as those of the others in the median, and
-// long enough to matter. A slow worker makes all servers slow, and names none.
+// seconds, longer if there were too few of them. A server is slow if in several windows in a row its partitions take
+// several times as long as those of the others in the median, and long enough to matter. (In one window some server is
+// always last: connections that share a link do not share it evenly.) A slow worker makes all servers slow, and names
+// none.
 //
 // Threads: none. Units: Time, nanoseconds.
 #ifndef BYTEPS_CORE_SLOW_SERVERS_H_
@@ -24,6 +26,7 @@ namespace byteps {
 class SlowServers {
  public:
   static constexpr Time kWindow = 5 * kSecond;
+  static constexpr int kWindows = 3;
   static constexpr Time kSilence = 60 * kSecond;  // until the same one is named again
   static constexpr uint64_t kLeastPartitions = 4;
   static constexpr Time kTimesLonger = 3;
@@ -48,6 +51,8 @@ class SlowServers {
   };
 
   std::map<uint32_t, Sum> sums_;    // of the window, by server
+  uint32_t suspect_ = 0;            // the slowest of the last window
+  int windows_ = 0;                 // for so many in a row; 0: there was none
   std::map<uint32_t, Time> named_;  // when last
   std::optional<Time> window_;      // its beginning
 };

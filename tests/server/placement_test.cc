@@ -165,6 +165,20 @@ TEST(PlacementTest, ALargeTensorOccupiesAllLanes) {
   }
 }
 
+TEST(PlacementTest, ALargeTensorIsCutSoThatEveryServerGetsTheSame) {
+  for (const size_t servers : {2, 3, 4, 7, 8}) {
+    for (const uint64_t bytes : {20'000'000, 20'000'004, 100'000'000, 64'000'000}) {
+      Placement placement(Servers(servers, 2));
+      const Placed placed = *placement.Add(bytes / 4, 4, std::nullopt);
+      EXPECT_LE(placed.part_elements * 4, uint64_t{512} << 10);
+      for (uint32_t server = 0; server < servers; ++server) {
+        const double share = static_cast<double>(bytes) / static_cast<double>(servers);
+        EXPECT_NEAR(static_cast<double>(placement.bytes(server)) / share, 1, 0.05) << bytes << " on " << servers;
+      }
+    }
+  }
+}
+
 TEST(PlacementTest, SmallTensorsAreWholeAndSpread) {
   Placement placement(Servers(2, 2));
   std::map<std::pair<uint32_t, uint32_t>, int> counts;
