@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/alone_stage.h"
 #include "core/dtype.h"
-#include "core/local_stage.h"
 #include "core/status.h"
 
 namespace byteps {
@@ -34,17 +34,23 @@ Engine::~Engine() {
   for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
 }
 
-void Engine::UseLocal() {
+void Engine::UseAlone() {
   StageSink* sink = this;
-  stages_.push_back(std::make_unique<LocalStage>(sink));
+  stages_.push_back(std::make_unique<AloneStage>(sink));
 }
 
 ServersStage& Engine::UseServers(Scheduler scheduler) {
   StageSink* sink = this;
-  auto stage = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
-  servers_ = stage.get();
-  stages_.push_back(std::move(stage));
+  coordinated_ = true;
+  servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
   return *servers_;
+}
+
+void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
+  StageSink* sink = this;
+  coordinated_ = true;
+  local_ = std::make_unique<LocalStage>(options_.local, std::move(scheduler), std::move(transport), std::move(endpoint),
+                                        sink, log_);
 }
 
 absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member) {
@@ -54,11 +60,46 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
     return absl::InternalError(absl::StrCat("the coordinator's list of workers lacks this one, member ", member));
   }
   size_ = static_cast<uint32_t>(epoch.workers_size());
-  return servers_ == nullptr ? absl::OkStatus() : servers_->Join(now, epoch, *self);
+  const bool local = epoch.local_sizes_size() != 0;
+  if (local ? local_ == nullptr : servers_ == nullptr) {
+    return absl::InternalError(absl::StrCat("the coordinator wants this worker to reduce ",
+                                            local ? "with the others of its host" : "through servers",
+                                            ", for which it has opened no transport"));
+  }
+  absl::Status status;
+  if (local) {
+    status = local_->Join(now, epoch, *self);
+    stages_.push_back(std::move(local_));
+  } else {
+    status = servers_->Join(now, epoch, *self);
+    stages_.push_back(std::move(servers_));
+  }
+  local_.reset();
+  servers_.reset();
+  return status;
 }
 
-bool Engine::ready() const { return servers_ == nullptr || servers_->ready(); }
-std::string Engine::missing() const { return servers_ == nullptr ? "" : servers_->missing(); }
+bool Engine::ready() const {
+  return !stages_.empty() && std::all_of(stages_.begin(), stages_.end(),
+                                         [](const std::unique_ptr<Stage>& stage) { return stage->ready(); });
+}
+
+std::string Engine::missing() const {
+  std::string text;
+  for (const std::unique_ptr<Stage>& stage : stages_) {
+    if (!stage->ready()) absl::StrAppend(&text, text.empty() ? "" : ", ", stage->missing());
+  }
+  return text;
+}
+
+std::vector<Endpoint*> Engine::endpoints() {
+  std::vector<Endpoint*> all;
+  for (const std::unique_ptr<Stage>& stage : stages_) {
+    const std::vector<Endpoint*> of_stage = stage->endpoints();
+    all.insert(all.end(), of_stage.begin(), of_stage.end());
+  }
+  return all;
+}
 
 std::string Engine::DescribeStages() const {
   std::string text;
@@ -119,7 +160,7 @@ void Engine::Submit(Time now, Submission asked) {
   by_request_.emplace(operation->asked.request.get(), operation);
   SetAlarm(operation, operation->deadline);
   Tensor* tensor = operation->asked.tensor;
-  if (servers_ != nullptr && !tensor->cut) {
+  if (coordinated_ && !tensor->cut) {
     if (!tensor->refusal.ok()) {
       End(operation, tensor->refusal);
     } else {
@@ -162,7 +203,7 @@ void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
 // ---- Declarations ----
 
 void Engine::Declare() {
-  if (servers_ == nullptr || !tensors_.HasUndeclared()) return;
+  if (!coordinated_ || !tensors_.HasUndeclared()) return;
   std::vector<control::TensorSpec> specs;
   for (const Tensor* tensor : tensors_.TakeUndeclared()) {
     control::TensorSpec& spec = specs.emplace_back();
@@ -174,7 +215,7 @@ void Engine::Declare() {
 }
 
 void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
-  if (!failure_.ok() || servers_ == nullptr) return;
+  if (!failure_.ok() || stages_.empty()) return;
   const control::TensorSpec& spec = assignment.tensor();
   const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
   Tensor* tensor = tensors_.Find(spec.name(), spec.dtype(), shape);
@@ -183,7 +224,7 @@ void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
     tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
   } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
     tensor->cut = *std::move(cut);
-    servers_->Know(tensor);
+    for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor);
   } else {
     tensor->refusal = Annotate(cut.status(), tensor->Describe());
   }
@@ -243,8 +284,8 @@ bool Engine::CheckDeadlines(Time now) {
 std::string Engine::Awaited(const Operation& operation) const {
   if (declaring_.contains(operation.asked.tensor)) return "the coordinator has not answered its declaration";
   if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
-  if (servers_ == nullptr) return absl::StrCat("it waits in the stage ", stages_[operation.stage]->name());
-  return absl::StrCat("no answer from ", servers_->WhoIsMissing(operation));
+  const std::string missing = stages_[operation.stage]->WhoIsMissing(operation);
+  return missing.empty() ? absl::StrCat("it waits in the stage ", stages_[operation.stage]->name()) : missing;
 }
 
 std::string Engine::DescribeWait(Time now, const Request* request) const {
@@ -262,7 +303,7 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
 
 Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
-  if (servers_ != nullptr && tensors_.HasUndeclared()) return 0;
+  if (coordinated_ && tensors_.HasUndeclared()) return 0;
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
   for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());

@@ -1,8 +1,9 @@
 // engine.h - the worker's heart: takes operations, moves them from stage to stage, ends each exactly once.
 //
 //     Engine engine(options, &handler, &log);
-//     engine.UseLocal();                                        // a worker alone, or:
+//     engine.UseAlone();                                        // a worker alone, or one or both of:
 //     engine.UseServers(std::move(scheduler)).AddCarrier("tcp", std::move(transport), carrier_options);
+//     engine.UseLocal(std::move(scheduler), std::move(transport), endpoint_options);
 //     engine.Join(now, epoch, own_member);
 //
 //     Tensor* tensor = *engine.tensors().Declare(name, dtype, shape);      // any thread
@@ -15,6 +16,8 @@
 //
 // Step function. The engine has no thread, no clock and no socket. The session drives it in real time, the simulator in
 //                virtual time; both do the same. Everything but tensors() and Admit is called by one thread at a time.
+// Stages.        The coordinator decides which of the stages that were prepared the operations go through; Join lets the
+//                others go.
 // Completions.   Requests do not end inside Poll: they are handed out by TakeCompletions, so that whoever drives
 //                decides where callbacks run, and may do so without holding the engine.
 // Failure.       After Fail, or when a stage cannot go on, every operation ends with the first cause, input and output
@@ -34,6 +37,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/control.pb.h"
+#include "core/local_stage.h"
 #include "core/log.h"
 #include "core/operation.h"
 #include "core/scheduler.h"
@@ -56,6 +60,7 @@ class EngineHandler {
 
 struct EngineOptions {
   ServersStageOptions servers;
+  LocalStageOptions local;
   // A lost server is often the echo of something that the coordinator knows better: how long its word is waited for
   // before the loss itself is the cause.
   Time fatal_grace = 0;
@@ -69,9 +74,10 @@ class Engine : private StageSink {
   Engine(EngineOptions options, EngineHandler* handler, Logger* log);
   ~Engine() override;
 
-  // One of these, once.
-  void UseLocal();
+  // Each at most once, the first without the others.
+  void UseAlone();
   ServersStage& UseServers(Scheduler scheduler);
+  void UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint);
 
   // The membership. `member`: this worker's number.
   absl::Status Join(Time now, const control::Epoch& epoch, uint32_t member);
@@ -105,7 +111,8 @@ class Engine : private StageSink {
   std::string DescribeWait(Time now, const Request* request) const;
   // "servers": the way of every operation, stage by stage.
   std::string DescribeStages() const;
-  ServersStage* servers() { return servers_; }
+  // What to wait for between two Polls.
+  std::vector<Endpoint*> endpoints();
 
  private:
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
@@ -124,8 +131,10 @@ class Engine : private StageSink {
   Logger* const log_;
 
   TensorTable tensors_;
-  std::vector<std::unique_ptr<Stage>> stages_;
-  ServersStage* servers_ = nullptr;  // one of stages_
+  std::vector<std::unique_ptr<Stage>> stages_;  // the way of every operation
+  std::unique_ptr<ServersStage> servers_;       // prepared, until Join
+  std::unique_ptr<LocalStage> local_;           // likewise
+  bool coordinated_ = false;                    // tensors are declared to a coordinator
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
   absl::flat_hash_map<Tensor*, Operation*> declaring_;  // wait for the coordinator's answer

@@ -24,6 +24,16 @@ class Region {
     return Region(transport, handle);
   }
 
+  // Memory of the transport's own, at *base; freed with the region.
+  static absl::StatusOr<Region> Allocate(Transport* transport, size_t size, std::byte** base) {
+    bps_region* handle = nullptr;
+    void* memory = nullptr;
+    absl::Status status = transport->Allocate(size, &handle, &memory);
+    if (!status.ok()) return status;
+    *base = static_cast<std::byte*>(memory);
+    return Region(transport, handle);
+  }
+
   Region() = default;
   Region(Region&& other) noexcept : transport_(other.transport_), handle_(std::exchange(other.handle_, nullptr)) {}
   Region& operator=(Region&& other) noexcept {

@@ -679,6 +679,13 @@ Time ServersStage::NextTimer() const {
   return next;
 }
 
+std::vector<Endpoint*> ServersStage::endpoints() {
+  std::vector<Endpoint*> all;
+  if (stopped_) return all;
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) all.push_back(&carrier->endpoint());
+  return all;
+}
+
 std::string ServersStage::WhoIsMissing(const Operation& operation) const {
   std::vector<PeerId> seen;
   std::string text;
@@ -686,8 +693,8 @@ std::string ServersStage::WhoIsMissing(const Operation& operation) const {
     if (partition.state() == PartitionState::kHome || std::count(seen.begin(), seen.end(), partition.peer) != 0)
       continue;
     seen.push_back(partition.peer);
-    absl::StrAppend(&text, text.empty() ? "" : "; ", DescribePeer(partition.peer), ": part ", partition.part, " is ",
-                    PartitionStateName(partition.state()));
+    absl::StrAppend(&text, text.empty() ? "no answer from " : "; ", DescribePeer(partition.peer), ": part ",
+                    partition.part, " is ", PartitionStateName(partition.state()));
   }
   return text;
 }

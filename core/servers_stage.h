@@ -56,15 +56,11 @@ class ServersStage : public Stage, private CarrierSink {
   // Learns the membership and connects to all lanes of all servers.
   absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self);
   // Are all links ready? Until then `missing()` names who is awaited.
-  bool ready() const { return joined_ && ready_peers_ == peers_.size(); }
-  std::string missing() const;
-
-  // The coordinator has assigned `tensor`: its key may now appear in records. Tells the servers of the rounds that were
-  // given up before.
-  void Know(Tensor* tensor);
-
-  // Servers that have not answered an operation, for the error of its deadline.
-  std::string WhoIsMissing(const Operation& operation) const;
+  bool ready() const override { return joined_ && ready_peers_ == peers_.size(); }
+  std::string missing() const override;
+  void Know(Tensor* tensor) override;
+  std::string WhoIsMissing(const Operation& operation) const override;
+  std::vector<Endpoint*> endpoints() override;
 
   const char* name() const override { return "servers"; }
   void Start(Time now, Operation* operation) override;

@@ -37,6 +37,10 @@ constexpr uint32_t kBounceBlocks = 16;
 // How long Close waits for the last words to the coordinator to leave.
 constexpr Time kDrainTime = kSecond / 2;
 constexpr Time kHelloInterval = 20 * kMillisecond;
+// Between the workers of one host.
+constexpr char kLocalTransport[] = "shm";
+// Of the reason why a worker cannot reduce with the others of its host.
+constexpr size_t kMaxRefusal = 1024;
 
 // 0, "no such timer", as step functions write it; halved so that additions do not overflow.
 Time TimerOf(std::chrono::nanoseconds interval) { return interval.count() == 0 ? kNever / 2 : interval.count(); }
@@ -142,7 +146,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
       new Session(*std::move(config), std::move(log), place, args.name == nullptr ? "" : args.name));
   const bool alone =
       place.num_hosts == 1 && place.local_size == 1 && !session->config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  absl::Status status = alone ? session->Prepare() : session->PrepareServers(deadline);
+  absl::Status status = alone ? session->PrepareAlone() : session->PrepareJob(deadline);
   if (status.ok()) {
     // From Start on, opening_ belongs to whoever drives.
     const std::shared_ptr<Request> opening = session->opening_;
@@ -155,9 +159,9 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
 }
 
 // A worker alone.
-absl::Status Session::Prepare() {
+absl::Status Session::PrepareAlone() {
   engine_ = std::make_unique<Engine>(EngineOptions{}, static_cast<EngineHandler*>(this), &log_);
-  engine_->UseLocal();
+  engine_->UseAlone();
   transport_name_ = "local (a worker alone)";
   scheduler_name_ = "none (a worker alone)";
   info_.size = info_.local_size = 1;
@@ -165,80 +169,50 @@ absl::Status Session::Prepare() {
   return absl::OkStatus();
 }
 
-absl::Status Session::PrepareServers(Time deadline) {
-  if (place_.num_servers == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("this job has ", place_.num_hosts, " worker hosts with ", place_.local_size,
-                     " workers here, and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
+absl::Status Session::PrepareJob(Time deadline) {
+  const bool forced = config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
+  if (place_.num_servers == 0 && (place_.num_hosts > 1 || forced)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "this job has ", place_.num_hosts, " worker hosts with ", place_.local_size, " workers here",
+        forced ? " and BYTEPS_FORCE_DISTRIBUTED=1" : "", ", and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
   }
   const std::string& coordinator = config_.GetString("DMLC_PS_ROOT_URI");
   const int port = static_cast<int>(config_.GetInt("DMLC_PS_ROOT_PORT"));
   if (coordinator.empty() || port == 0) {
     return absl::InvalidArgumentError(
         "the address of the coordinator is not known: set DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT, or start this "
-        "program "
-        "with bpslaunch");
+        "program with bpslaunch");
   }
   absl::StatusOr<std::string> token =
       JobToken(config_.GetString("BYTEPS_JOB_TOKEN"), config_.GetString("BYTEPS_JOB_TOKEN_FILE"));
   if (!token.ok()) return token.status();
 
   control::Host host = HostIdentity(config_.GetString("BYTEPS_HOST_ID"));
-  absl::StatusOr<std::string> address = OwnAddress({.node_host = config_.GetString("DMLC_NODE_HOST"),
-                                                    .interface = config_.GetString("DMLC_INTERFACE"),
-                                                    .coordinator = coordinator,
-                                                    .port = port});
+  const OwnAddressOptions own{.node_host = config_.GetString("DMLC_NODE_HOST"),
+                              .interface = config_.GetString("DMLC_INTERFACE"),
+                              .coordinator = coordinator,
+                              .port = port};
+  absl::StatusOr<std::string> address = OwnAddress(own);
   while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline) {
     ::usleep(100'000);  // a name or a route may still come up
-    address = OwnAddress({.node_host = config_.GetString("DMLC_NODE_HOST"),
-                          .interface = config_.GetString("DMLC_INTERFACE"),
-                          .coordinator = coordinator,
-                          .port = port});
+    address = OwnAddress(own);
   }
   if (!address.ok()) return address.status();
   host.set_address(*address);
 
-  absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, *address);
-  if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<Transport> transport = OpenTransports(&registry_, config_, *wanted, *address, log_);
-  if (!transport.ok()) return transport.status();
-  absl::StatusOr<Scheduler> scheduler =
-      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
-  if (!scheduler.ok()) return scheduler.status();
-  scheduler_name_ = scheduler->name();
-
-  control::Lane lane;
-  lane.set_transport(transport->name());
-  lane.set_provider(transport->provider());
-  absl::StatusOr<std::string> bytes = transport->Address();
-  if (!bytes.ok()) return bytes.status();
-  lane.set_address(*bytes);
-  transport_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
-  polled_transport_ = !transport->Has(BPS_TRANSPORT_WAIT_FD);
-
   EngineOptions options;
   options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace};
+  options.local = {kReleaseGrace};
   options.fatal_grace = kFatalGrace;
   engine_ = std::make_unique<Engine>(options, static_cast<EngineHandler*>(this), &log_);
-  CarrierOptions carrier;
-  carrier.endpoint.hello_interval = kHelloInterval;
-  carrier.endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
-  carrier.endpoint.ping_interval = TimerOf(config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL"));
-  carrier.endpoint.peer_timeout = TimerOf(config_.GetDuration("BYTEPS_PEER_TIMEOUT"));
-  carrier.endpoint.token = *token;
-  carrier.window_slots = kWindowSlots;
-  carrier.bounce_blocks = kBounceBlocks;
-  engine_->UseServers(*std::move(scheduler)).AddCarrier(lane.transport(), *std::move(transport), carrier);
+  EndpointOptions endpoint;
+  endpoint.hello_interval = kHelloInterval;
+  endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
+  endpoint.ping_interval = TimerOf(config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL"));
+  endpoint.peer_timeout = TimerOf(config_.GetDuration("BYTEPS_PEER_TIMEOUT"));
+  endpoint.token = *token;
 
-  ControlLinkOptions options_of_link;
-  options_of_link.allow_unauthenticated = config_.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
-  options_of_link.connection.host = coordinator;
-  options_of_link.connection.port = port;
-  options_of_link.client.token = *token;
-  options_of_link.client.start_timeout = deadline - Now();
-  options_of_link.client.start_waited =
-      config_.GetDuration("BYTEPS_START_TIMEOUT").count() - options_of_link.client.start_timeout;
-  control::Hello& hello = options_of_link.client.hello;
+  control::Hello hello;
   hello.set_role(control::WORKER);
   hello.set_job(config_.GetString("BYTEPS_JOB_ID"));
   hello.set_session(name_);
@@ -251,12 +225,86 @@ absl::Status Session::PrepareServers(Time deadline) {
   hello.set_num_servers(place_.num_servers);
   hello.set_preferred_rank(
       config_.Has("BYTEPS_GLOBAL_RANK") ? static_cast<int32_t>(config_.GetInt("BYTEPS_GLOBAL_RANK")) : -1);
-  *hello.add_lanes() = lane;
   hello.set_partition_bytes(static_cast<uint64_t>(config_.GetInt("BYTEPS_PARTITION_BYTES")));
   hello.set_groups(config_.GetString("BYTEPS_GROUPS"));
-  control_ = std::make_unique<ControlLink>(std::move(options_of_link), static_cast<ControlHandler*>(this), Now());
+  hello.set_force_servers(forced);
+  if (place_.num_servers != 0) {
+    if (absl::Status status = PrepareServers(*address, endpoint, &hello); !status.ok()) return status;
+  }
+  if (absl::Status status = PrepareLocal(*address, endpoint, &hello); !status.ok()) {
+    hello.set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
+    BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello.local_refusal();
+  }
+
+  ControlLinkOptions link;
+  link.allow_unauthenticated = config_.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
+  link.connection.host = coordinator;
+  link.connection.port = port;
+  link.client.token = *token;
+  link.client.start_timeout = deadline - Now();
+  link.client.start_waited = config_.GetDuration("BYTEPS_START_TIMEOUT").count() - link.client.start_timeout;
+  link.client.hello = std::move(hello);
+  control_ = std::make_unique<ControlLink>(std::move(link), static_cast<ControlHandler*>(this), Now());
   opening_ = std::make_shared<Request>(nullptr, nullptr);
   open_deadline_ = deadline;
+  return absl::OkStatus();
+}
+
+// What leads to the servers.
+absl::Status Session::PrepareServers(const std::string& address, const EndpointOptions& endpoint,
+                                     control::Hello* hello) {
+  absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, address);
+  if (!wanted.ok()) return wanted.status();
+  absl::StatusOr<Transport> transport = OpenTransports(&registry_, config_, *wanted, address, log_);
+  if (!transport.ok()) return transport.status();
+  absl::StatusOr<Scheduler> scheduler =
+      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
+  if (!scheduler.ok()) return scheduler.status();
+  scheduler_name_ = scheduler->name();
+
+  control::Lane& lane = *hello->add_lanes();
+  lane.set_transport(transport->name());
+  lane.set_provider(transport->provider());
+  absl::StatusOr<std::string> bytes = transport->Address();
+  if (!bytes.ok()) return bytes.status();
+  lane.set_address(*bytes);
+  transport_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
+  polled_transport_ = !transport->Has(BPS_TRANSPORT_WAIT_FD);
+
+  CarrierOptions carrier;
+  carrier.endpoint = endpoint;
+  carrier.window_slots = kWindowSlots;
+  carrier.bounce_blocks = kBounceBlocks;
+  engine_->UseServers(*std::move(scheduler)).AddCarrier(lane.transport(), *std::move(transport), carrier);
+  return absl::OkStatus();
+}
+
+// What leads to the other workers of this host. Not OK: they are reached through the servers.
+absl::Status Session::PrepareLocal(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello) {
+  if (!config_.GetBool("BYTEPS_LOCAL_REDUCE")) return absl::FailedPreconditionError("BYTEPS_LOCAL_REDUCE=0");
+  if (hello->force_servers()) return absl::FailedPreconditionError("BYTEPS_FORCE_DISTRIBUTED=1");
+  if (!config_.GetBool("BYTEPS_SHM")) return absl::FailedPreconditionError("BYTEPS_SHM=0");
+  if (place_.num_hosts > 1) return absl::FailedPreconditionError("there are other hosts");
+  absl::StatusOr<Transport> transport = registry_.OpenTransport(kLocalTransport, address);
+  if (!transport.ok()) return transport.status();
+  const bps_transport_caps caps = transport->caps();
+  if (absl::Status usable = LocalStage::Usable(caps); !usable.ok()) {
+    return Annotate(usable, absl::StrCat("transport \"", transport->name(), "\""));
+  }
+  absl::StatusOr<Scheduler> scheduler =
+      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
+  if (!scheduler.ok()) return scheduler.status();
+  scheduler_name_ = scheduler->name();
+  absl::StatusOr<std::string> bytes = transport->Address();
+  if (!bytes.ok()) return bytes.status();
+  control::Lane& lane = *hello->mutable_local();
+  lane.set_transport(transport->name());
+  lane.set_provider(transport->provider());
+  lane.set_address(*bytes);
+  hello->set_inline_bytes(std::min(small_bytes_, LocalStage::MaxInline(caps)));
+  local_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
+  polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
+  engine_->UseLocal(*std::move(scheduler), *std::move(transport), endpoint);
   return absl::OkStatus();
 }
 
@@ -522,9 +570,9 @@ Time Session::NextTimer() const {
 }
 
 bool Session::Arm() {
-  if (engine_->servers() == nullptr || !engine_->failure().ok()) return true;
-  for (const std::unique_ptr<Carrier>& carrier : engine_->servers()->carriers()) {
-    if (!carrier->endpoint().Arm()) return false;
+  if (!engine_->failure().ok()) return true;
+  for (Endpoint* endpoint : engine_->endpoints()) {
+    if (!endpoint->Arm()) return false;
   }
   return true;
 }
@@ -534,9 +582,9 @@ void Session::Descriptors(std::vector<pollfd>* descriptors) {
     descriptors->push_back({control_->fd(), control_->events(), 0});
     control_at_ = 0;  // whatever wakes us, look there first
   }
-  if (engine_->servers() == nullptr || !engine_->failure().ok()) return;
-  for (const std::unique_ptr<Carrier>& carrier : engine_->servers()->carriers()) {
-    const int fd = carrier->endpoint().WaitFd();
+  if (!engine_->failure().ok()) return;
+  for (Endpoint* endpoint : engine_->endpoints()) {
+    const int fd = endpoint->WaitFd();
     if (fd >= 0) descriptors->push_back({fd, POLLIN, 0});
   }
 }
@@ -607,6 +655,10 @@ void Session::OnEpoch(const control::Epoch& epoch) {
       info_.local_rank = worker.local_rank();
       info_.local_size = worker.local_size();
     }
+  }
+  if (epoch.local_sizes_size() != 0) {
+    transport_name_ = local_name_;
+    BPS_LOG(log_, kInfo) << "the workers of this host reduce among themselves, over " << local_name_;
   }
   info_.size = epoch.workers_size();
   info_.num_servers = epoch.servers_size();

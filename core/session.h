@@ -109,8 +109,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   };
 
   Session(Config config, Logger log, WorkerPlace place, std::string name);
-  absl::Status Prepare();
-  absl::Status PrepareServers(Time deadline);
+  absl::Status PrepareAlone();
+  absl::Status PrepareJob(Time deadline);
+  absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
+  absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
   static absl::Status Join(const Request& opening, Time deadline);
 
   // Machine.
@@ -153,6 +155,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   const WorkerPlace place_;
   const std::string name_;
   std::string transport_name_;
+  std::string local_name_;  // of the transport within the host
   std::string scheduler_name_;
   Time operation_timeout_ = 0;
   Time shutdown_timeout_ = 0;

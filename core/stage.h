@@ -4,13 +4,18 @@
 //     stage->Run(now);                    // from time to time: progress
 //     sink->OnStageDone(operation, status)  // the stage hands it back, from Run, from Abort or from Start itself
 //
-// Today the list has one entry: `local` for a worker alone, `servers` otherwise.
+// Today the list has one entry: `alone` for a worker alone, `local` for the workers of one host among themselves,
+// `servers` otherwise.
 //
 // Threads: none; called by whoever drives the engine.
 #ifndef BYTEPS_CORE_STAGE_H_
 #define BYTEPS_CORE_STAGE_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "core/endpoint.h"
 #include "core/operation.h"
 
 namespace byteps {
@@ -42,6 +47,17 @@ class Stage {
   virtual bool Run(Time now) = 0;
   // When Run must be called although nothing arrives.
   virtual Time NextTimer() const = 0;
+
+  // Are all connections there? Until then `missing` names who is awaited.
+  virtual bool ready() const { return true; }
+  virtual std::string missing() const { return ""; }
+  // The coordinator has assigned `tensor`: its key may now appear in records. Tells the others of its rounds that were
+  // given up before.
+  virtual void Know(Tensor* tensor) { (void)tensor; }
+  // What an operation waits for, for the error of its deadline: "no answer from server 1 (...)".
+  virtual std::string WhoIsMissing(const Operation& operation) const { return (void)operation, ""; }
+  // What to wait for between two Runs.
+  virtual std::vector<Endpoint*> endpoints() { return {}; }
 };
 
 }  // namespace byteps

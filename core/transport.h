@@ -61,6 +61,18 @@ class Transport {
     return table_->post_read(handle(), peer, &to, size, &from, user);
   }
 
+  // Only with BPS_TRANSPORT_MAP_REMOTE.
+  int32_t MapRemote(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
+    return table_->map_remote(handle(), peer, &remote, size, base);
+  }
+  // Only with BPS_TRANSPORT_COPY.
+  int32_t CopyFrom(bps_peer peer, const bps_remote& from, void* to, size_t size) {
+    return table_->copy_from(handle(), peer, &from, to, size);
+  }
+  int32_t CopyTo(bps_peer peer, const bps_remote& to, const void* from, size_t size) {
+    return table_->copy_to(handle(), peer, &to, from, size);
+  }
+
   size_t Poll(bps_event* events, size_t capacity) { return table_->poll(handle(), events, capacity); }
   void Release(uint64_t lease) { table_->release(handle(), lease); }
 

@@ -67,6 +67,12 @@ enum class RecordType : uint16_t {
   kAllHave = 11,   // RoundBody: every worker holds the result (reserved for failover)
   kPing = 12,      // no body: liveness
   kCredit = 13,    // no body: carries MessageHeader.credits only
+  // Among the workers of one host (core/local_stage.h):
+  kOffer = 32,   // OfferBody: the sender takes part in this round, and shows its memory or gives its input
+  kDone = 33,    // RoundBody: the sender's slice is in everybody's output; it touches nobody's memory any more
+  kGiveUp = 34,  // RoundBody + reason: this round has failed; the sender touches nobody's memory any more
+  kProbe = 35,   // ProbeBody: can the receiver copy from the sender's memory?
+  kReach = 36,   // ReachBody: the answer
 };
 
 struct RecordHeader {
@@ -143,6 +149,42 @@ inline constexpr uint32_t kFlagSessionOver = 1u << 0;
 
 using ErrorBody = RoundBody;
 
+// Inline: the payload follows. In place: the keys of input and output follow, `key_size` bytes each.
+struct OfferBody {
+  uint64_t key;
+  uint64_t fingerprint;
+  uint64_t round;
+  uint64_t elements;
+  uint64_t input_offset;  // from the start of what the key was exported for
+  uint64_t output_offset;
+  uint32_t rank;
+  uint32_t dtype;
+  int32_t root;  // broadcast: its rank; otherwise 0
+  uint32_t key_size;
+  PayloadWay way;
+  Operation operation;
+  uint8_t reduction;
+  uint8_t memory;  // kOfferInput | kOfferOutput: the keys that follow
+  uint32_t reserved;
+};
+static_assert(sizeof(OfferBody) == 72);
+
+struct ProbeBody {
+  uint64_t value;  // of the 8 bytes that the key shows
+  uint32_t key_size;
+  uint32_t reserved;
+  uint8_t key[kMaxKey];
+};
+static_assert(sizeof(ProbeBody) == 80);
+
+struct ReachBody {
+  uint32_t reached;  // 1: it could
+  uint32_t reserved;
+};
+static_assert(sizeof(ReachBody) == 8);
+
+inline constexpr uint8_t kOfferInput = 1;   // the input may be read
+inline constexpr uint8_t kOfferOutput = 2;  // the output may be written; without it, it is the input
 struct LeaseBody {
   uint64_t slot_bytes;
   uint64_t offset;      // of the first slot from the start of the region; slot i is at offset + i x slot_bytes

@@ -14,6 +14,7 @@ one fails.
 
 A whole job on this host (coordinator, servers and workers, with the DMLC_* and BYTEPS_* variables set):
 
+    bpslaunch --workers 2 -- python train.py --epochs 3
     bpslaunch --workers 2 --servers 1 -- python train.py --epochs 3
 
 One role at a time, on one or several hosts, the way of BytePS:
@@ -81,7 +82,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         "--servers",
         type=_at_least(0),
         metavar="N",
-        help="servers that sum, on this host (default: 1 with several workers; a single worker needs none)",
+        help="servers that sum, on this host (default: none; the workers of one host reduce among themselves)",
     )
     parser.add_argument(
         "--port", type=_port, metavar="N", help="port of the coordinator on 127.0.0.1 (default: a free one)"

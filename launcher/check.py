@@ -18,7 +18,7 @@ from .installation_checks import check_installation
 from .job import LOOPBACK, job_size
 from .network_checks import check_network, check_port, is_loopback
 from .output import Printer
-from .roles import check_local_count, read_place
+from .roles import read_place
 
 _SHORTEST_TOKEN = 16
 
@@ -49,7 +49,9 @@ def _check_job(arguments: Arguments, environment: Environment) -> Iterator[Findi
         yield fail("counts", str(error))
         return
     yield from _check_workers(size.workers, arguments, environment)
-    yield from check_installation(environment, workers=True, services=not size.alone, alone=size.alone)
+    yield from check_installation(
+        environment, workers=True, services=not size.alone, alone=size.alone, local=size.servers == 0
+    )
     if not size.alone:
         yield check_port(socket.AF_INET, LOOPBACK, arguments.port or 0)
         yield _check_token(environment, None)
@@ -59,16 +61,21 @@ def _check_role(role: str, arguments: Arguments, environment: Environment) -> It
     try:
         place = read_place(environment, role)
         workers = environment.local_workers() if role == "worker" else 0
-        check_local_count(place, workers)
         here = "" if place.host is None else f"; workers on this one, host {place.host}: {workers}"
         yield ok("counts", f"worker hosts {place.hosts}, servers {place.servers}{here}")
     except LaunchError as error:
         yield fail("counts", str(error))
         return
+    # One host without servers: the launcher starts the coordinator by which its workers meet.
+    together = workers > 1 and not place.distributed
     if role == "worker":
         yield from _check_workers(workers, arguments, environment)
     yield from check_installation(
-        environment, workers=role == "worker", services=role != "worker", alone=not place.distributed
+        environment,
+        workers=role == "worker",
+        services=role != "worker" or together,
+        alone=not place.distributed and not together,
+        local=together,
     )
     if place.root is not None:
         yield from check_network(environment, role, place.root)

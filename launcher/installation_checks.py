@@ -13,6 +13,8 @@ from .environment import Environment
 from .failure import LaunchError
 from .finding import Finding, fail, note, ok
 
+# Within one host, without servers.
+_LOCAL_TRANSPORT = "shm"
 _DEFAULT_TRANSPORT = "auto"
 # What "auto" comes down to on a host without RDMA; the others need not be installed.
 _FALLBACK_TRANSPORT = "tcp"
@@ -22,10 +24,12 @@ _LOCKING = ("verbs", "efa")
 _ENOUGH_LOCKED = 1 << 30
 
 
-def check_installation(environment: Environment, workers: bool, services: bool, alone: bool) -> Iterator[Finding]:
+def check_installation(
+    environment: Environment, workers: bool, services: bool, alone: bool, local: bool = False
+) -> Iterator[Finding]:
     """One finding per part that the processes on this host need: workers, and services (servers or the coordinator).
 
-    A worker `alone` needs no plugins.
+    A worker `alone` needs no plugins; `local`: without servers, the workers of one host reduce among themselves.
     """
     versions: dict[str, str] = {}
     path = None
@@ -40,7 +44,7 @@ def check_installation(environment: Environment, workers: bool, services: bool, 
     if workers:
         yield from _check_package(versions)
         yield _check_torch()
-    transport = environment.text("BYTEPS_TRANSPORT") or _DEFAULT_TRANSPORT
+    transport = _LOCAL_TRANSPORT if local else environment.text("BYTEPS_TRANSPORT") or _DEFAULT_TRANSPORT
     if transport.lower() == _DEFAULT_TRANSPORT:
         transport = _FALLBACK_TRANSPORT
     if not alone:

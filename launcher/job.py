@@ -1,8 +1,10 @@
 """A whole job on this host: coordinator, servers and workers, and the variables that bring them together.
 
+    bpslaunch --workers 4 -- python train.py
     bpslaunch --workers 2 --servers 1 -- python train.py
 
-One worker without servers is alone: it gets its place and nothing else is started.
+The workers of one host reduce among themselves: they need a coordinator, by which they meet, and no server. Servers are
+used where they are asked for. One worker without servers is alone: it gets its place and nothing else is started.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class JobSize:
     @property
     def alone(self) -> bool:
         """One worker for itself: neither server nor coordinator."""
-        return self.servers == 0
+        return self.servers == 0 and self.workers == 1
 
 
 def job_size(workers: int | None, servers: int | None, environment: Environment) -> JobSize:
@@ -61,9 +63,7 @@ def job_size(workers: int | None, servers: int | None, environment: Environment)
     workers = 1 if workers is None else workers
     forced = environment.flag("BYTEPS_FORCE_DISTRIBUTED")
     if servers is None:
-        servers = 1 if workers > 1 or forced else 0
-    if servers == 0 and workers > 1:
-        raise LaunchError(f"--workers {workers} --servers 0: several workers need at least one server")
+        servers = 1 if forced else 0
     if servers == 0 and forced:
         raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
     return JobSize(workers, servers)
@@ -107,7 +107,8 @@ def plan_job(
     listener = listen(port)
     variables["DMLC_PS_ROOT_URI"] = LOOPBACK
     variables["DMLC_PS_ROOT_PORT"] = str(listener.getsockname()[1])
-    variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
+    if size.servers > 0:
+        variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
     variables["BYTEPS_JOB_ID"] = f"local-{secrets.token_hex(6)}"
     # The coordinator shall not end by itself: we end it when the last worker has ended.
     variables["BYTEPS_JOB_LINGER"] = "-1"

@@ -15,7 +15,7 @@ from .environment import Environment
 from .failure import EXIT_NOT_EXECUTABLE, LaunchError
 from .guardian import Guardian
 from .installation import with_plugins_of_checkout
-from .job import job_size, plan_job
+from .job import JobSize, job_size, plan_job
 from .job_folder import JobFolder
 from .output import OutputFiles, Printer
 from .roles import plan_workers, read_place, service_command
@@ -83,6 +83,13 @@ def _run_job(arguments: Arguments, environment: Environment, printer: Printer) -
 
 def _run_role(role: str, arguments: Arguments, environment: Environment, printer: Printer) -> int:
     place = read_place(environment, role)
+    if role == "worker" and not (place.distributed or arguments.colocate) and environment.local_workers() > 1:
+        # The workers of one host reduce among themselves; what brings them together is ours to start.
+        size = JobSize(environment.local_workers(), 0)
+        with JobFolder() as folder:
+            return _supervise(
+                lambda: plan_job(size, arguments.command, environment, folder, 0), arguments, printer, folder
+            )
     if role == "worker":
         return _supervise(
             lambda: plan_workers(place, arguments.command, environment, arguments.colocate), arguments, printer

@@ -55,23 +55,16 @@ def read_place(environment: Environment, role: str) -> Place:
     return Place(role, hosts, host, True, servers, (uri, port))
 
 
-def check_local_count(place: Place, count: int) -> None:
-    """LaunchError if this many workers cannot run on this host."""
-    if count > 1 and not place.distributed:
-        raise LaunchError(
-            f"{count} workers on one host need a server: set BYTEPS_FORCE_DISTRIBUTED=1 (and start a scheduler "
-            f"and a server), or let bpslaunch start everything: bpslaunch --workers {count} -- command"
-        )
-
-
 def plan_workers(
     place: Place, command: Sequence[str], environment: Environment, colocate: bool = False
 ) -> list[ChildSpec]:
-    """The workers of this host; with `colocate`, before them a server that shares its network link."""
+    """The workers of this host; with `colocate`, before them a server that shares its network link.
+
+    Several workers on one host that is the whole job are not planned here: they need a coordinator, see main.py.
+    """
     if colocate and not place.distributed:
         raise LaunchError("--colocate: one worker host (DMLC_NUM_WORKER=1) needs no server")
     count = environment.local_workers()
-    check_local_count(place, count)
     variables = environment.variables()
     variables.pop("BYTEPS_COORDINATOR_FD", None)
     host = place.host if place.hosts > 1 else None

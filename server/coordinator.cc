@@ -76,6 +76,7 @@ struct Coordinator::Session {
   std::string name;
   uint64_t generation = 0;
   SessionState state = SessionState::kGathering;
+  bool served = true;                     // active: servers take part
   std::vector<Member*> workers;           // gathering: by arrival; active: by rank, nullptr: has left
   std::map<HostPlace, std::string> gone;  // gathering: who was here before, and why no more
   std::string refused;                    // gathering: the last one who wanted a place that is taken
@@ -348,7 +349,7 @@ const control::Hello* Coordinator::AnyHello() const {
 }
 
 bool Coordinator::ServersComplete() const {
-  return !servers_.empty() && servers_.size() == static_cast<size_t>(ExpectedServers());
+  return AnyHello() != nullptr && servers_.size() == static_cast<size_t>(ExpectedServers());
 }
 
 // Ranks are given when all servers are there, and kept: those who asked for one get it, the others what is left, in the
@@ -404,6 +405,12 @@ absl::Status Coordinator::Activate(Session* session) {
   session->workers = std::move(by_rank);
   const absl::StatusOr<std::vector<uint32_t>> groups = GroupSizes(session->Hellos());
   if (!groups.ok()) return groups.status();
+  const LocalSets local = FindLocalSets(session->Hellos());
+  if (servers_.empty() && local.sizes.size() != 1) {
+    return absl::FailedPreconditionError(
+        "this job has no servers (DMLC_NUM_SERVER=0), so its workers must reduce among themselves, but they cannot: " +
+        local.refusal + ": start a server (bpslaunch --servers 1), or remove the cause");
+  }
 
   control::Envelope envelope;
   control::Epoch& epoch = *envelope.mutable_epoch();
@@ -413,6 +420,8 @@ absl::Status Coordinator::Activate(Session* session) {
   epoch.set_session(session->name);
   epoch.set_nonce(options_.random(kNonceBytes));
   for (const uint32_t size : *groups) epoch.add_group_sizes(size);
+  for (const uint32_t size : local.sizes) epoch.add_local_sizes(size);
+  epoch.set_inline_bytes(UINT64_MAX);
   const auto fill = [](const Member& member, control::Member* out) {
     const control::Hello& hello = member.hello;
     out->set_member(member.id);
@@ -424,6 +433,7 @@ absl::Status Coordinator::Activate(Session* session) {
     *out->mutable_host() = hello.host();
     out->set_pid(hello.pid());
     *out->mutable_lanes() = hello.lanes();
+    if (hello.has_local()) *out->mutable_local() = hello.local();
   };
   PlacementOptions placement;
   placement.slot_bytes = UINT64_MAX;
@@ -433,6 +443,7 @@ absl::Status Coordinator::Activate(Session* session) {
     worker->rank = static_cast<int32_t>(rank);
     fill(*worker, epoch.add_workers());
     worker_hosts.push_back(&worker->hello.host());
+    epoch.set_inline_bytes(std::min(epoch.inline_bytes(), worker->hello.inline_bytes()));
     const uint64_t bound = worker->hello.partition_bytes();
     if (bound != 0 && (placement.partition_bytes == 0 || bound < placement.partition_bytes)) {
       placement.partition_bytes = bound;
@@ -464,9 +475,14 @@ absl::Status Coordinator::Activate(Session* session) {
                                                     [session](uint32_t rank) { return session->names[rank]; });
   served_ = true;
   BPS_LOG(*log_, kInfo) << "session \"" << session->name << "\" generation " << session->generation
-                        << " starts: " << session->workers.size() << " workers, " << servers_.size() << " servers";
+                        << " starts: " << session->workers.size() << " workers, " << servers_.size() << " servers, "
+                        << (local.sizes.empty() ? "no reduction within hosts (" + local.refusal + ")"
+                                                : "the workers of a host reduce among themselves");
   // Servers first: they should know the workers when those call.
-  for (const Member* server : servers_) handler_->Send(server->connection, envelope);
+  session->served = local.sizes.size() != 1;
+  if (session->served) {
+    for (const Member* server : servers_) handler_->Send(server->connection, envelope);
+  }
   for (const Member* worker : session->workers) handler_->Send(worker->connection, envelope);
   return absl::OkStatus();
 }
@@ -474,9 +490,9 @@ absl::Status Coordinator::Activate(Session* session) {
 void Coordinator::FailSession(Session* session, const absl::Status& why, uint32_t member) {
   BPS_LOG(*log_, kWarning) << "session \"" << session->name << "\" generation " << session->generation
                            << " fails: " << Message(why);
-  const bool active = session->state == SessionState::kActive;
+  const bool served = session->state == SessionState::kActive && session->served;
   const uint64_t id = session->id;
-  if (active) {
+  if (served) {
     for (const Member* server : servers_) {
       handler_->Send(server->connection, FailureEnvelope(why, member, id));
     }
@@ -513,7 +529,9 @@ void Coordinator::EndIfEverybodyLeft(Session* session) {
   const uint64_t id = session->id;
   control::Envelope ended;
   ended.mutable_session_ended()->set_session_id(id);
-  for (const Member* server : servers_) handler_->Send(server->connection, ended);
+  if (session->served) {
+    for (const Member* server : servers_) handler_->Send(server->connection, ended);
+  }
   control::Envelope reply;
   reply.mutable_goodbye_reply();
   std::vector<ConnectionId> left;
@@ -538,7 +556,7 @@ void Coordinator::Depart(Member* member, const absl::Status& why) {
     connections_.erase(connection);
     std::vector<Session*> active;
     for (const auto& [session_id, each] : sessions_) {
-      if (each->state == SessionState::kActive) active.push_back(each.get());
+      if (each->state == SessionState::kActive && each->served) active.push_back(each.get());
     }
     for (Session* each : active) FailSession(each, death, id);
     announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));

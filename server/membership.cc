@@ -9,11 +9,13 @@
 #include <string_view>
 
 #include "core/auth.h"
+#include "core/host_identity.h"
 
 namespace byteps {
 namespace {
 
 constexpr size_t kMaxText = 256;
+constexpr size_t kMaxReason = 4096;
 
 absl::Status Invalid(const control::Hello& hello, const std::string& what) {
   return absl::InvalidArgumentError(DescribeHello(hello) + ": " + what);
@@ -32,6 +34,7 @@ absl::Status Differs(const char* what, const std::string& newcomer_says, const c
 }
 
 std::string Transport(const control::Hello& hello) {
+  if (hello.lanes_size() == 0) return "none";
   const control::Lane& lane = hello.lanes(0);
   return lane.provider().empty() ? lane.transport() : lane.transport() + " (" + lane.provider() + ")";
 }
@@ -113,7 +116,9 @@ absl::Status CheckHello(const control::Hello& hello) {
     if (text->size() > kMaxText) return absl::InvalidArgumentError("a name in the greeting is too long");
   }
   const bool worker = hello.role() == control::WORKER;
-  absl::Status range = CheckRange(hello, "DMLC_NUM_SERVER", hello.num_servers(), 1, kMaxServers);
+  // The workers of one host can do without servers.
+  const bool alone = worker && hello.num_hosts() == 1;
+  absl::Status range = CheckRange(hello, "DMLC_NUM_SERVER", hello.num_servers(), alone ? 0 : 1, kMaxServers);
   if (range.ok() && worker) range = CheckRange(hello, "DMLC_NUM_WORKER", hello.num_hosts(), 1, kMaxHosts);
   if (range.ok() && worker) {
     range = CheckRange(hello, "DMLC_WORKER_ID", hello.host_index(), 0, hello.num_hosts() - 1);
@@ -128,15 +133,20 @@ absl::Status CheckHello(const control::Hello& hello) {
   if (!range.ok()) return range;
 
   const int most_lanes = worker ? 1 : kMaxServerLanes;
-  if (hello.lanes_size() < 1 || hello.lanes_size() > most_lanes) {
-    return Invalid(hello, "it has " + Plural(static_cast<size_t>(hello.lanes_size()), "lane") + "; between 1 and " +
-                              std::to_string(most_lanes) + " are possible");
+  const int least_lanes = hello.num_servers() == 0 ? 0 : 1;
+  if (hello.lanes_size() < least_lanes || hello.lanes_size() > most_lanes) {
+    return Invalid(hello, "it has " + Plural(static_cast<size_t>(hello.lanes_size()), "lane") + "; between " +
+                              std::to_string(least_lanes) + " and " + std::to_string(most_lanes) + " are possible");
+  }
+  const auto too_long = [](const control::Lane& lane) {
+    return lane.address().size() > kMaxLaneAddress || lane.transport().size() > kMaxText ||
+           lane.provider().size() > kMaxText;
+  };
+  if (too_long(hello.local()) || hello.local_refusal().size() > kMaxReason) {
+    return Invalid(hello, "its address for the workers of its host is too long");
   }
   for (const control::Lane& lane : hello.lanes()) {
-    if (lane.address().size() > kMaxLaneAddress || lane.transport().size() > kMaxText ||
-        lane.provider().size() > kMaxText) {
-      return Invalid(hello, "the address of a lane is too long");
-    }
+    if (too_long(lane)) return Invalid(hello, "the address of a lane is too long");
     if (lane.transport() != hello.lanes(0).transport() || lane.provider() != hello.lanes(0).provider()) {
       return Invalid(hello, "its lanes have different transports");
     }
@@ -280,6 +290,29 @@ absl::StatusOr<std::vector<uint32_t>> GroupSizes(const std::vector<const control
     }
   }
   return sizes;
+}
+
+LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank) {
+  LocalSets sets;
+  const control::Hello& first = *workers_by_rank.front();
+  for (const control::Hello* worker : workers_by_rank) {
+    if (!worker->has_local() && worker->local_refusal().empty()) {
+      sets.refusal = DescribeHello(*worker) + " has no transport for its own host";
+    } else if (!worker->local_refusal().empty()) {
+      sets.refusal = DescribeHello(*worker) + ": " + worker->local_refusal();
+    } else if (worker->force_servers()) {
+      sets.refusal = DescribeHello(*worker) + ": BYTEPS_FORCE_DISTRIBUTED=1";
+    } else if (!SameHost(worker->host(), first.host()) || worker->host_index() != first.host_index()) {
+      sets.refusal = DescribeHello(first) + " and " + DescribeHello(*worker) + " are on different hosts";
+    } else if (worker->local().transport() != first.local().transport() ||
+               worker->local().provider() != first.local().provider()) {
+      sets.refusal =
+          DescribeHello(first) + " and " + DescribeHello(*worker) + " have different transports for one host";
+    }
+    if (!sets.refusal.empty()) return sets;
+  }
+  sets.sizes = {static_cast<uint32_t>(workers_by_rank.size())};
+  return sets;
 }
 
 }  // namespace byteps

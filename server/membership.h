@@ -6,6 +6,7 @@
 //     std::vector<std::string> missing = MissingWorkers(hellos);
 //     absl::StatusOr<std::vector<size_t>> order = RankOrder(hellos);      // when nobody is missing
 //     absl::StatusOr<std::vector<uint32_t>> groups = GroupSizes(hellos_by_rank);
+//     LocalSets local = FindLocalSets(hellos_by_rank);
 //
 // Everything in a Hello was chosen by somebody else: sizes and counts are checked here before anybody uses them.
 //
@@ -62,6 +63,13 @@ absl::StatusOr<std::vector<size_t>> RankOrder(const std::vector<const control::H
 // The groups of the reduction, as numbers of consecutive ranks: BYTEPS_GROUPS is "host" (or empty), "none", or ranges
 // that cover all ranks in order ("0-3,4-7").
 absl::StatusOr<std::vector<uint32_t>> GroupSizes(const std::vector<const control::Hello*>& workers_by_rank);
+
+// Sets of workers that reduce among themselves before anything leaves their host, as numbers of consecutive ranks.
+struct LocalSets {
+  std::vector<uint32_t> sizes;  // empty: nobody does, and `refusal` says why; one: no server takes part
+  std::string refusal;
+};
+LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank);
 
 }  // namespace byteps
 

@@ -63,6 +63,12 @@ void Placement::Load(LanePlace place, uint64_t bytes) {
 absl::StatusOr<Placed> Placement::Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home,
                                       uint64_t name) {
   Placed placed;
+  if (lanes_.empty()) {
+    // Without servers a tensor needs its key alone.
+    placed.part_elements = std::max<uint64_t>(1, elements);
+    placed.runs = {{1, {}}};
+    return placed;
+  }
   placed.part_elements = PartElements(elements, element_bytes);
   const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, placed.part_elements));
   if (parts > kMaxParts) {

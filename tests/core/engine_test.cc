@@ -45,7 +45,7 @@ bool Ended(const std::vector<std::shared_ptr<Request>>& requests) {
 
 class AloneTest : public testing::Test, public EngineHandler {
  protected:
-  AloneTest() { engine_.UseLocal(); }
+  AloneTest() { engine_.UseAlone(); }
   void OnDeclare(const std::vector<control::TensorSpec>&) override { FAIL() << "nobody to tell"; }
   void OnFailed(const absl::Status& why) override { FAIL() << why; }
 
@@ -80,7 +80,7 @@ TEST_F(AloneTest, TheReductionOverOneWorkerIsItsInput) {
     EXPECT_TRUE(request->outcome().ok()) << request->outcome();
     EXPECT_EQ(output, input);
   }
-  EXPECT_EQ(engine_.DescribeStages(), "local");
+  EXPECT_EQ(engine_.DescribeStages(), "alone");
 }
 
 TEST_F(AloneTest, RefusesWhatMakesNoSense) {

@@ -357,12 +357,13 @@ TEST_F(SessionTest, EnvironmentThatMakesNoSense) {
   EXPECT_TRUE(said.Contains("BYTEPS_PARTITION_BYTES") && said.Contains("abc")) << said;
 }
 
-TEST_F(SessionTest, SeveralWorkersNeedServersAndACoordinator) {
-  ::setenv("BYTEPS_LOCAL_SIZE", "2", 1);
+TEST_F(SessionTest, SeveralHostsNeedServersAndSeveralWorkersACoordinator) {
+  ::setenv("DMLC_NUM_WORKER", "2", 1);
   const Said no_server = OpenError();
   EXPECT_EQ(no_server.code, BPS_INVALID_ARGUMENT);
   EXPECT_TRUE(no_server.Contains("DMLC_NUM_SERVER")) << no_server;
-  ::setenv("DMLC_NUM_SERVER", "1", 1);
+  ::unsetenv("DMLC_NUM_WORKER");
+  ::setenv("BYTEPS_LOCAL_SIZE", "2", 1);
   const Said no_coordinator = OpenError();
   EXPECT_EQ(no_coordinator.code, BPS_INVALID_ARGUMENT);
   EXPECT_TRUE(no_coordinator.Contains("DMLC_PS_ROOT_URI")) << no_coordinator;

@@ -43,7 +43,7 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
       {"DMLC_NUM_SERVER", std::to_string(options_.servers)},
       {"DMLC_WORKER_ID", "0"},
       {"BYTEPS_LOCAL_SIZE", std::to_string(options_.workers)},
-      {"BYTEPS_FORCE_DISTRIBUTED", "1"},
+      {"BYTEPS_FORCE_DISTRIBUTED", options_.servers == 0 ? "0" : "1"},
       {"BYTEPS_JOB_LINGER", "1"},
       {"BYTEPS_PLUGIN_PATH",
        FolderOf(Given("E2E_TCP")) + ":" + FolderOf(Given("E2E_SHM")) + ":" + FolderOf(Given("E2E_CREDIT"))},

@@ -142,7 +142,7 @@ def test_a_service_whose_death_is_seen_after_that_of_a_worker(
     role: str, name: str, act: str, code: int, ending: str,
 ) -> None:  # fmt: skip
     variables = {"BYTEPS_SERVER_BINARY": service(LATE % (role, act)), "MARK": str(tmp_path / "mark")}
-    launch = start("--workers", "2", "--kill-after", "600", "--", *worker(DEAF), variables=variables)
+    launch = start("--workers", "2", "--servers", "1", "--kill-after", "600", "--", *worker(DEAF), variables=variables)
     assert launch.wait() == code
     assert launch.stderr.index("worker 1 (pid ") < launch.stderr.index(f"bpslaunch: {name} (pid ")
     assert ending in launch.stderr and "the likely cause" in launch.stderr

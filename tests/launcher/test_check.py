@@ -69,7 +69,7 @@ def finding(launch: Launch, subject: str) -> str:
 
 
 def test_all_is_well(check: Check) -> None:
-    launch = check("--workers", "2", "--", "echo", "hi")
+    launch = check("--workers", "2", "--servers", "1", "--", "echo", "hi")
     assert launch.process.returncode == 0, launch.stdout
     assert launch.stdout.endswith(" 0 FAIL\n")
     for subject in [
@@ -127,9 +127,9 @@ def test_what_is_wrong_is_named(check: Check, subject: str, told: str, variables
 
 
 def test_wrong_numbers_of_a_job(check: Check) -> None:
-    launch = check("--workers", "2", "--servers", "0")
+    launch = check("--workers", "2", "--servers", "0", BYTEPS_FORCE_DISTRIBUTED="1")
     assert launch.process.returncode == 1
-    assert "several workers need at least one server" in finding(launch, "counts")
+    assert "contradicts BYTEPS_FORCE_DISTRIBUTED=1" in finding(launch, "counts")
 
 
 def test_no_such_command(check: Check) -> None:
@@ -155,7 +155,9 @@ def test_broken_plugin(check: Check, build: Callable[..., pathlib.Path], tmp_pat
     build("mine/libbyteps_transport_empty.so", "int nothing;")
     (tmp_path / "mine" / "libbyteps_transport_text.so").write_text("not a shared object")
     for name, told in (("empty", "it has no bps_transport_plugin_v1"), ("text", "invalid ELF header|file too short")):
-        launch = check("--workers", "2", BYTEPS_TRANSPORT=name, BYTEPS_PLUGIN_PATH=str(tmp_path / "mine"))
+        launch = check(
+            "--workers", "2", "--servers", "1", BYTEPS_TRANSPORT=name, BYTEPS_PLUGIN_PATH=str(tmp_path / "mine")
+        )
         assert launch.process.returncode == 1
         assert re.search(told, finding(launch, "transport"))
 

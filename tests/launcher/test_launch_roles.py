@@ -123,10 +123,6 @@ def test_one_host_alone(start: Start, worker: Worker) -> None:
         ({**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "2"}, "DMLC_WORKER_ID=2: out of range, expected 0 to 1"),
         ({**MEET, "DMLC_ROLE": "server", "DMLC_NUM_SERVER": "one"}, "DMLC_NUM_SERVER=one: not a whole number"),
         ({**MEET, "DMLC_ROLE": "server", "DMLC_PS_ROOT_PORT": "70000"}, "DMLC_PS_ROOT_PORT=70000: out of range"),
-        (
-            {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "2"},
-            "2 workers on one host need a server: set BYTEPS_FORCE_DISTRIBUTED=1",
-        ),
     ],
 )
 def test_wrong_variables(start: Start, worker: Worker, variables: dict[str, str], told: str) -> None:
@@ -134,6 +130,16 @@ def test_wrong_variables(start: Start, worker: Worker, variables: dict[str, str]
     assert launch.wait() == 2
     assert told in launch.stderr
     assert "started" not in launch.stdout
+
+
+def test_the_workers_of_one_host_need_nobody_else(start: Start, worker: Worker) -> None:
+    names = ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "BYTEPS_LOCAL_SIZE", "DMLC_PS_ROOT_URI")
+    source = f"import os\nprint([os.environ[name] for name in {names}], os.environ.get('BYTEPS_FORCE_DISTRIBUTED'))"
+    variables = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "2"}
+    launch = start("--", *worker(source), variables=variables)
+    assert launch.wait() == 0, launch.stderr
+    for rank in range(2):
+        assert f"[worker {rank}] ['1', '0', '2', '127.0.0.1'] None" in launch.stdout
 
 
 def test_one_failing_worker_ends_those_of_its_host(start: Start, worker: Worker) -> None:

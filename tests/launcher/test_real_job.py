@@ -24,7 +24,7 @@ def pid_of(launch: Launch, name: str) -> int:
     return int(found.group(1))
 
 
-@pytest.mark.parametrize("workers, servers", [(2, 1), (3, 2), (1, 1)])
+@pytest.mark.parametrize("workers, servers", [(2, 1), (3, 2), (1, 1), (4, 0)])
 @pytest.mark.parametrize("elements", ["0", "1", LARGE])
 def test_sums(start: Start, real: dict[str, str], workers: int, servers: int, elements: str) -> None:
     words = ["--workers", str(workers), "--servers", str(servers), "--", *TRAINER, "5", elements]
@@ -94,6 +94,6 @@ def test_two_jobs_at_once(start: Start, real: dict[str, str]) -> None:
 
 def test_a_wrong_server_setting_is_told(start: Start, real: dict[str, str]) -> None:
     variables = {**real, "BYTEPS_SERVER_ENGINE_THREAD": "many"}
-    launch = start("--workers", "2", "--", *TRAINER, "1", SMALL, variables=variables)
+    launch = start("--workers", "2", "--servers", "1", "--", *TRAINER, "1", SMALL, variables=variables)
     assert launch.wait() not in (0, 137, 143)
     assert "BYTEPS_SERVER_ENGINE_THREAD=many" in launch.stderr

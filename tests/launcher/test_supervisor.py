@@ -125,7 +125,7 @@ if os.environ["DMLC_ROLE"] == "{role}":
 signal.sigwait([signal.SIGTERM])
 """
     launch = start(
-        "--workers", "2", "--", *worker("import time\ntime.sleep(1000)"),
+        "--workers", "2", "--servers", "1", "--", *worker("import time\ntime.sleep(1000)"),
         variables={"BYTEPS_SERVER_BINARY": service(source)},
     )  # fmt: skip
     assert launch.wait() == code
@@ -151,7 +151,7 @@ while not all(pathlib.Path(os.environ["MARK"] + role).exists() for role in ("ser
     time.sleep(0.01)
 """
     variables = {"BYTEPS_SERVER_BINARY": service(source), "MARK": str(tmp_path / "mark-")}
-    launch = start("--workers", "2", "--", *worker(wait), variables=variables)
+    launch = start("--workers", "2", "--servers", "1", "--", *worker(wait), variables=variables)
     assert launch.wait() == 128 + signal.SIGABRT
     assert "was killed by SIGABRT" in launch.stderr and "at the end of the job" in launch.stderr
 
@@ -332,7 +332,9 @@ os.write(1, b"the end without newline")
 
 def test_output_files(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     source = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.stdout.write('rest')"
-    launch = start("--workers", "2", "--output-dir", str(tmp_path / "logs" / "today"), "--", *worker(source))
+    launch = start(
+        "--workers", "2", "--servers", "1", "--output-dir", str(tmp_path / "logs" / "today"), "--", *worker(source)
+    )
     assert launch.wait() == 0, launch.stderr
     for rank in range(2):
         assert (tmp_path / "logs" / "today" / f"worker{rank}.stdout").read_text() == "out\nrest"

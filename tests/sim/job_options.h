@@ -21,6 +21,8 @@ struct JobOptions {
   uint32_t lanes = 1;  // of each server
   std::string token = "a secret";
   std::string groups = "none";  // BYTEPS_GROUPS
+  bool local = false;           // workers of one host reduce among themselves; without servers they must
+  bool copy_refused = false;    // but some cannot read the memory of the others
 
   // Data plane.
   uint64_t partition_bytes = 4096;

@@ -14,7 +14,9 @@ EndpointOptions LinkOptionsOf(const JobOptions& options) {
   return endpoint;
 }
 
-Transport OpenTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node) {
+namespace {
+
+Transport Open(sim::SimFabric* fabric, const JobOptions& options, Node* node, uint32_t more_flags) {
   sim::EndpointOptions endpoint = options.endpoint;
   if (options.adverse) {
     // All members of a job have the same plugin, on networks and hosts as bad as you like.
@@ -26,9 +28,21 @@ Transport OpenTransport(sim::SimFabric* fabric, const JobOptions& options, Node*
     endpoint.receive_pool = plugin.receive_pool;
     endpoint.key_size = plugin.key_size;
   }
+  endpoint.flags |= more_flags;
+  if (options.copy_refused && more_flags != 0) endpoint.copy_refused = fabric->random().Chance(0.5);
   endpoint.wake = [node] { node->Wake(); };
   const sim::SimTransport opened = fabric->Open(node->name(), endpoint);
   return Transport::Adopt(opened.table, opened.transport);
+}
+
+}  // namespace
+
+Transport OpenTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node) {
+  return Open(fabric, options, node, 0);
+}
+
+Transport OpenLocalTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node) {
+  return Open(fabric, options, node, BPS_TRANSPORT_COPY | (options.seed % 2 == 0 ? BPS_TRANSPORT_MAP_REMOTE : 0));
 }
 
 control::Lane LaneOf(Transport* transport) {

@@ -16,18 +16,29 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
       scheduler_config_(fabric->random().Next(), options.credit) {
   EngineOptions engine;
   engine.servers = {options.inline_bytes, 64 * 1024, 2 * kSecond};
+  engine.local.release_grace = 2 * kSecond;
   engine.fatal_grace = 300 * kMillisecond;
   engine_ = std::make_unique<Engine>(engine, static_cast<EngineHandler*>(this), log);
-  Transport transport = OpenTransport(fabric, options, this);
   ControlClientOptions client = ClientOptionsOf(fabric, options, name());
-  *client.hello.add_lanes() = LaneOf(&transport);
-  CarrierOptions carrier;
-  carrier.endpoint = LinkOptionsOf(options);
-  carrier.window_slots = options.window_slots;
-  carrier.bounce_blocks = options.bounce_blocks;
-  absl::StatusOr<Scheduler> scheduler =
-      Scheduler::Create(ChaosSchedulerPlugin(), BPS_DIRECTION_PUSH, &scheduler_config_, log);
-  engine_->UseServers(*std::move(scheduler)).AddCarrier("sim", std::move(transport), carrier);
+  const auto scheduler = [&] {
+    return *Scheduler::Create(ChaosSchedulerPlugin(), BPS_DIRECTION_PUSH, &scheduler_config_, log);
+  };
+  if (options.servers != 0) {
+    Transport transport = OpenTransport(fabric, options, this);
+    *client.hello.add_lanes() = LaneOf(&transport);
+    CarrierOptions carrier;
+    carrier.endpoint = LinkOptionsOf(options);
+    carrier.window_slots = options.window_slots;
+    carrier.bounce_blocks = options.bounce_blocks;
+    engine_->UseServers(scheduler()).AddCarrier("sim", std::move(transport), carrier);
+  }
+  if (options.local) {
+    Transport transport = OpenLocalTransport(fabric, options, this);
+    *client.hello.mutable_local() = LaneOf(&transport);
+    client.hello.set_inline_bytes(std::min(options.inline_bytes, LocalStage::MaxInline(transport.caps())));
+    client.hello.mutable_host()->set_boot_id("host" + std::to_string(index / options.workers_per_host));
+    engine_->UseLocal(scheduler(), std::move(transport), LinkOptionsOf(options));
+  }
 
   client.hello.set_role(control::WORKER);
   client.hello.set_host_index(static_cast<int32_t>(index / options.workers_per_host));

@@ -33,7 +33,7 @@ inline constexpr uint32_t kMaxMessage = 16384;
 inline constexpr uint32_t kSlots = 64;         // messages that may be unreleased
 inline constexpr uint32_t kOperations = 256;   // that may be outstanding
 inline constexpr uint32_t kDescriptors = 512;  // more than slots and operations together: the ring never runs full
-inline constexpr uint32_t kLedger = 4096;
+inline constexpr uint32_t kLedger = 32768;
 inline constexpr uint32_t kStagingChunks = 2;
 inline constexpr uint32_t kStagingBytes = 512 * 1024;
 

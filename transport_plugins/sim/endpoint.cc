@@ -333,7 +333,9 @@ int32_t Endpoint::Resolve(bps_peer number, const bps_remote* remote, size_t size
   if (peer->second.state != PeerState::kUp || target == nullptr || target->dead_) return BPS_UNAVAILABLE;
   bps_peer unused;
   *base = target->Lookup(id_, Cookie(remote), remote->offset, size, &unused);
-  return *base == nullptr ? BPS_PERMISSION_DENIED : BPS_OK;
+  if (*base == nullptr) return BPS_PERMISSION_DENIED;
+  const Region& region = target->regions_.at(target->exports_.at(Cookie(remote)).region);
+  return options_.copy_refused && region.owned == nullptr ? BPS_UNIMPLEMENTED : BPS_OK;
 }
 
 // ---- Endpoint: operations -------------------------------------------------------------------------------------------

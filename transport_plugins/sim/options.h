@@ -58,6 +58,8 @@ struct EndpointOptions {
   bool disconnect_is_heard = true;   // the other side of a disconnect sees PEER_DOWN
   Time fence = 10 * kMicrosecond;    // from disconnect() to DISCONNECTED
 
+  bool copy_refused = false;  // only memory from allocate() can be mapped and copied, as where a system forbids it
+
   // Called whenever the endpoint should be polled: an event waits, or what was answered with AGAIN may go. Runs inside
   // the fabric: may only take note.
   std::function<void()> wake;

@@ -1,0 +1,67 @@
+// block_fold.h - reduces one block of memory that lies in several processes, and writes the result into each.
+//
+//     BlockFold fold(&transport, members);
+//     absl::Status status = fold.Reduce(reduction, group_sizes, spans, own, offset, bytes, &culprit);
+//     status = fold.Read(spans[root], to, offset, bytes);
+//
+// A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process, or
+// the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache.
+//
+// Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes are
+// read before the first is written, so inputs and outputs may be the same memory.
+//
+// Threads: none. Errors: that of the transport; `culprit` says with which member.
+#ifndef BYTEPS_CORE_BLOCK_FOLD_H_
+#define BYTEPS_CORE_BLOCK_FOLD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/aligned_memory.h"
+#include "core/reduce.h"
+#include "core/transport.h"
+
+namespace byteps {
+
+// Memory of one member, from the first byte of a tensor on.
+struct MemberSpan {
+  bps_peer peer = 0;
+  std::byte* base = nullptr;  // in this process; nullptr: reached by copies
+  bps_remote remote{};        // else: what the key was exported for, and where the tensor begins in it
+};
+
+// What a member has shown of one operation.
+struct MemberMemory {
+  MemberSpan input;
+  MemberSpan output;
+};
+
+class BlockFold {
+ public:
+  // Bytes folded at a time: scratch memory and both copies stay in the second-level cache, and a step of the engine
+  // stays short.
+  static constexpr size_t kBlockBytes = 128 * 1024;
+
+  BlockFold(Transport* transport, size_t members);
+
+  // Folds bytes [offset, offset + bytes) of all inputs, in the order of `members`, and writes them to all outputs. At
+  // most kBlockBytes; `own`: which of the members this process is. BPS_OK, or the transport's code.
+  int32_t Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes, std::span<const MemberMemory> members,
+               size_t own, uint64_t offset, size_t bytes, size_t* culprit);
+
+  // Copies a member's bytes [offset, offset + bytes) to `to`.
+  int32_t Read(const MemberSpan& from, std::byte* to, uint64_t offset, size_t bytes);
+
+ private:
+  int32_t Write(const MemberSpan& to, const std::byte* from, uint64_t offset, size_t bytes);
+
+  Transport* const transport_;
+  AlignedMemory scratch_;  // a block for each member, and one for the result
+  std::vector<const void*> inputs_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_BLOCK_FOLD_H_

@@ -1,0 +1,95 @@
+// local_round.h - one round of a tensor among the workers of a host: who has said what, and how far it is.
+//
+// The states (LocalState):
+//
+//     awaited --> gathering --> working --> finishing --> (over: forgotten)
+//        |            \____________\___________\_____> releasing --> (over: forgotten)
+//        \--> refused
+//
+//   awaited    others have offered; not submitted here yet
+//   gathering  offered; waits for the offers of the others
+//   working    everybody has offered; this member folds its slice
+//   finishing  its slice is done; waits for those of the others
+//   releasing  failed; waits until nobody touches its memory any more
+//   refused    failed before it was submitted here; whoever submits it hears why
+//
+// Every member ends its part of a round with one last word: DONE or GIVE_UP. After it the member touches nobody's memory.
+// So memory may be given back to its user when the last words of all others are there, whatever became of the round.
+//
+// Threads: none.
+#ifndef BYTEPS_CORE_LOCAL_ROUND_H_
+#define BYTEPS_CORE_LOCAL_ROUND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/block_fold.h"
+#include "core/operation.h"
+#include "core/region.h"
+#include "core/staging_pool.h"
+#include "core/wire.h"
+
+namespace byteps {
+
+enum class LocalState : uint8_t { kAwaited, kGathering, kWorking, kFinishing, kReleasing, kRefused };
+
+// "awaited", ...
+const char* LocalStateName(LocalState state);
+// Is there an arrow between these two?
+bool LocalMayMove(LocalState from, LocalState to);
+
+// What one member has said in a round.
+struct LocalVoice {
+  bool offered = false;
+  bool ended = false;  // its last word is there
+  wire::OfferBody offer{};
+  std::vector<std::byte> payload;        // inline
+  uint8_t keys[2 * wire::kMaxKey] = {};  // in place: of input and output
+};
+
+class LocalRound {
+ public:
+  LocalRound(uint64_t name_id, uint64_t number, size_t members)
+      : name_id_(name_id), number_(number), voices(members), memory(members) {}
+  LocalRound(const LocalRound&) = delete;
+  LocalRound& operator=(const LocalRound&) = delete;
+
+  uint64_t name_id() const { return name_id_; }
+  uint64_t number() const { return number_; }
+  LocalState state() const { return state_; }
+  // Throws std::logic_error if there is no such arrow: a defect of this library.
+  void Move(LocalState to);
+
+  bool AllOffered() const;
+  bool AllEnded() const;
+  // "round 3 of name 7 working: 4 of 4 offered, 1 of 4 ended"
+  std::string Describe() const;
+
+ private:
+  const uint64_t name_id_;
+  const uint64_t number_;
+  LocalState state_ = LocalState::kAwaited;
+
+ public:
+  Operation* operation = nullptr;    // once submitted here
+  std::vector<LocalVoice> voices;    // by index in the set, our own included
+  std::vector<MemberMemory> memory;  // where everybody's bytes are, while working
+  absl::Status failure;              // why it is being given up, as the others are told
+  Region input;                      // our registrations, while others may use them
+  Region output;
+  Staging staging;     // what is shown in their place, where the others cannot reach our memory
+  bool shown = false;  // others may touch our memory
+  uint64_t task = 0;   // in the scheduler: the next piece of our slice
+  uint64_t next = 0;   // our slice, in bytes: what is not yet folded
+  uint64_t end = 0;
+  uint64_t piece_end = 0;  // the piece that `task` stands for
+  Time release_at = 0;     // when the others are not waited for any longer
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_LOCAL_ROUND_H_

@@ -1,0 +1,106 @@
+// Whole jobs without servers: the workers of one host reduce among themselves, in each other's memory.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+#include <string>
+
+#include "tests/e2e/job.h"
+
+namespace byteps {
+namespace {
+
+TEST(LocalTest, EveryTypeOperationAndSizeBitForBit) {
+  for (int workers : {2, 3}) {
+    Job job({.workers = workers, .servers = 0});
+    job.StartWorkers("sums");
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+// Servers that are there but were not asked for have nothing to do.
+TEST(LocalTest, WithServersBesideIt) {
+  Job job({.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_FORCE_DISTRIBUTED", "0"}}});
+  job.StartWorkers("sums");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LocalTest, OppositeOrders) {
+  Job job({.workers = 3, .servers = 0});
+  job.StartWorkers("orders");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LocalTest, BroadcastAndBarrier) {
+  Job job({.workers = 3, .servers = 0});
+  job.StartWorkers("broadcasts");
+  job.ExpectSuccess();
+}
+
+TEST(LocalTest, ManyLivesInOneProcess) {
+  Job job({.workers = 2, .servers = 0, .environment = {{"BYTEPS_JOB_LINGER", "10"}}});
+  job.StartWorkers("lives", "100");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LocalTest, TwoSessionsSideBySide) {
+  Job job({.workers = 2, .servers = 0});
+  job.StartWorkers("sessions");
+  job.ExpectSuccess();
+}
+
+TEST(LocalTest, MismatchesAreErrorsOnEveryRankAndTheSessionGoesOn) {
+  Job job({.workers = 2, .servers = 0});
+  job.StartWorkers("mismatches");
+  job.ExpectSuccess();
+}
+
+TEST(LocalTest, DeadlinesCancelsDuplicates) {
+  Job job({.workers = 2, .servers = 0});
+  job.StartWorkers("patience");
+  job.ExpectSuccess();
+}
+
+TEST(LocalTest, ForkedChildren) {
+  Job job({.workers = 2, .servers = 0});
+  job.StartWorkers("fork");
+  job.ExpectSuccess();
+}
+
+TEST(LocalTest, IdleUsesNoProcessor) {
+  Job job({.workers = 2, .servers = 0});
+  job.StartWorkers("idle");
+  job.ExpectSuccess();
+}
+
+// It dies in the middle of the others' memory.
+TEST(LocalTest, AKilledWorkerIsNamedToAllOthers) {
+  Job job({.workers = 3, .servers = 0});
+  job.StartWorkers("loop", "200000");
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", 60 * kSecond)) << job.Output();
+  }
+  job.worker(1).Signal(SIGKILL);
+  for (int rank : {0, 2}) {
+    EXPECT_EQ(job.worker(rank).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
+    EXPECT_NE(job.worker(rank).Output().find("worker rank 1"), std::string::npos) << job.Output();
+  }
+}
+
+// As where a system forbids it: large tensors go through shared memory.
+TEST(LocalTest, WithoutReadingEachOthersMemory) {
+  Job job({.workers = 3, .servers = 0, .of_workers = {{"BYTEPS_SHM_PROCESS_VM", "0"}}});
+  job.StartWorkers("sums");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LocalTest, WhereItIsRefusedTheReasonIsSaid) {
+  Job job({.workers = 2, .servers = 0, .of_workers = {{"BYTEPS_LOCAL_REDUCE", "0"}}});
+  job.StartWorkers("sums");
+  EXPECT_NE(job.worker(0).Wait(60 * kSecond), std::optional<int>(0)) << job.Output();
+  EXPECT_NE(job.worker(1).Wait(60 * kSecond), std::optional<int>(0)) << job.Output();
+  EXPECT_NE(job.Output().find("BYTEPS_LOCAL_REDUCE=0"), std::string::npos) << job.Output();
+}
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,328 @@
+// The workers of one host reduce among themselves: no server takes part, or there is none.
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/reduce.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+using ::testing::HasSubstr;
+
+// `workers` of one host; with servers or without, which must make no difference.
+JobOptions HostOptions(uint64_t seed, uint32_t workers) {
+  JobOptions options;
+  options.seed = seed;
+  options.workers = options.workers_per_host = workers;
+  options.servers = seed % 3 == 0 ? 2 : 0;
+  options.local = true;
+  return options;
+}
+
+bool Ended(const std::vector<Call*>& calls) {
+  for (const Call* call : calls) {
+    if (!call->ended()) return false;
+  }
+  return true;
+}
+
+Ask FloatAsk(const std::string& name, size_t elements) {
+  Ask ask;
+  ask.name = name;
+  ask.shape = {static_cast<int64_t>(elements)};
+  ask.input.resize(elements * 4);
+  return ask;
+}
+
+// The session works: a tensor of this name, and one of another.
+void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
+  for (const std::string& tensor : {name, std::string("another")}) {
+    for (const size_t size : {size_t{3}, size_t{3000}}) {
+      std::vector<std::vector<float>> inputs;
+      std::vector<Call*> calls;
+      for (uint32_t w = 0; w < job->workers(); ++w) {
+        inputs.push_back(job->Numbers(size));
+        calls.push_back(job->worker(w).PushPull(tensor, inputs.back()));
+        ASSERT_NE(calls.back(), nullptr);
+      }
+      ASSERT_TRUE(job->RunUntil([&] { return Ended(calls); }));
+      for (const Call* call : calls) {
+        ASSERT_TRUE(call->ok()) << call->name << ": " << call->outcome();
+        ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs));
+      }
+    }
+  }
+}
+
+TEST(Local, SumsAreTheRankOrderFoldWhateverTheNetworkAndTheOrder) {
+  ForEachSeed(200, [](uint64_t seed) {
+    sim::Random random(seed);
+    JobOptions options = HostOptions(seed, static_cast<uint32_t>(random.Between(2, 5)));
+    options.inline_bytes = random.Chance(0.3) ? 0 : 1024;
+    options.copy_refused = random.Chance(0.3);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    EXPECT_EQ(job.worker(0).engine().DescribeStages(), "local");
+    for (int round = 0; round < 2; ++round) {
+      const size_t sizes[] = {0, 1, 3, 15, 17, 256, 257, 1000, 5000, 100'000};
+      std::vector<Call*> calls;
+      std::vector<std::vector<float>> expected;
+      for (const size_t size : sizes) {
+        std::vector<std::vector<float>> inputs;
+        for (uint32_t w = 0; w < job.workers(); ++w) inputs.push_back(job.Numbers(size));
+        for (uint32_t w = 0; w < job.workers(); ++w) {
+          calls.push_back(job.worker(w).PushPull("t" + std::to_string(size), inputs[w]));
+          ASSERT_NE(calls.back(), nullptr);
+          expected.push_back(SimulatedJob::Sum(inputs));
+        }
+        if (random.Chance(0.3)) job.RunFor(random.Between(0, 2000) * 1000);
+      }
+      ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+      for (size_t i = 0; i < calls.size(); ++i) {
+        ASSERT_TRUE(calls[i]->ok()) << calls[i]->name << ": " << calls[i]->outcome();
+        ASSERT_EQ(calls[i]->Output<float>(), expected[i]) << calls[i]->name;
+      }
+    }
+    job.Finish();
+  });
+}
+
+// Groups within a host belong to the definition of the result here too.
+TEST(Local, EveryDataTypeAndOperationWithGroups) {
+  ForEachSeed(60, [](uint64_t seed) {
+    JobOptions options = HostOptions(seed, 4);
+    const bool grouped = seed % 2 == 0;
+    options.groups = grouped ? "0-1,2-3" : "host";
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const std::vector<uint32_t> groups = grouped ? std::vector<uint32_t>{2, 2} : std::vector<uint32_t>{4};
+    std::vector<Call*> calls;
+    std::vector<std::vector<std::byte>> expected;
+    for (const uint32_t dtype :
+         {BPS_FLOAT32, BPS_FLOAT64, BPS_FLOAT16, BPS_BFLOAT16, BPS_INT8, BPS_UINT8, BPS_INT32, BPS_INT64}) {
+      for (const int32_t reduction : {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT}) {
+        const size_t elements = seed % 4 < 2 ? 700 : 20, bytes = elements * DtypeSize(dtype);
+        std::vector<std::vector<std::byte>> inputs(4, std::vector<std::byte>(bytes));
+        for (auto& input : inputs) {
+          for (std::byte& byte : input) byte = static_cast<std::byte>(job.fabric().random().Next() & 0x3f);
+        }
+        const void* pointers[] = {inputs[0].data(), inputs[1].data(), inputs[2].data(), inputs[3].data()};
+        std::vector<std::byte> result(bytes);
+        Reduce({dtype, reduction}, pointers, groups, result.data(), elements);
+        for (uint32_t w = 0; w < 4; ++w) {
+          Ask ask;
+          ask.name = std::to_string(dtype) + "/" + std::to_string(reduction);
+          ask.dtype = dtype;
+          ask.shape = {static_cast<int64_t>(elements)};
+          ask.input = inputs[w];
+          ask.reduction = reduction;
+          calls.push_back(job.worker(w).Submit(ask));
+          ASSERT_NE(calls.back(), nullptr);
+          expected.push_back(result);
+        }
+      }
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    for (size_t i = 0; i < calls.size(); ++i) {
+      ASSERT_TRUE(calls[i]->ok()) << calls[i]->name << ": " << calls[i]->outcome();
+      ASSERT_TRUE(calls[i]->output == expected[i]) << calls[i]->name;
+    }
+    job.Finish();
+  });
+}
+
+TEST(Local, ABroadcastIsTheRootsInput) {
+  ForEachSeed(60, [](uint64_t seed) {
+    SimulatedJob job(HostOptions(seed, 3));
+    ASSERT_TRUE(job.Start());
+    std::vector<Call*> calls;
+    std::vector<std::vector<float>> expected;
+    for (int32_t root = 0; root < 3; ++root) {
+      for (const size_t size : {size_t{0}, size_t{1}, size_t{100'000}}) {
+        const std::vector<float> value = job.Numbers(size);
+        for (uint32_t w = 0; w < 3; ++w) {
+          Ask ask;
+          ask.name = "b" + std::to_string(root) + "." + std::to_string(size);
+          ask.shape = {static_cast<int64_t>(size)};
+          ask.kind = wire::Operation::kBroadcast;
+          ask.root = root;
+          ask.input.resize(size * 4);
+          if (w == static_cast<uint32_t>(root) && size != 0) std::memcpy(ask.input.data(), value.data(), size * 4);
+          calls.push_back(job.worker(w).Submit(ask));
+          ASSERT_NE(calls.back(), nullptr);
+          expected.push_back(value);
+        }
+      }
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    for (size_t i = 0; i < calls.size(); ++i) {
+      ASSERT_TRUE(calls[i]->ok()) << calls[i]->name << ": " << calls[i]->outcome();
+      ASSERT_EQ(calls[i]->Output<float>(), expected[i]) << calls[i]->name;
+    }
+    job.Finish();
+  });
+}
+
+// All ranks ask the same, but one asks what `twist` makes of it.
+void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist) {
+  ForEachSeed(60, [&](uint64_t seed) {
+    SimulatedJob job(HostOptions(seed, 3));
+    ASSERT_TRUE(job.Start());
+    const uint32_t odd = static_cast<uint32_t>(job.fabric().random().Below(3));
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < 3; ++w) {
+      Ask ask = FloatAsk("weights", elements);
+      if (w == odd) twist(&ask);
+      calls.push_back(job.worker(w).Submit(ask));
+      ASSERT_NE(calls.back(), nullptr);
+      if (job.fabric().random().Chance(0.3)) job.RunFor(job.fabric().random().Between(0, 100) * kMillisecond);
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    for (const Call* call : calls) {
+      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kFailedPrecondition) << call->outcome();
+      const std::string text(call->outcome().message());
+      EXPECT_THAT(text, HasSubstr("weights"));
+      EXPECT_THAT(text, HasSubstr("the ranks disagree: rank 0"));
+      EXPECT_THAT(text, HasSubstr("rank " + std::to_string(odd == 0 ? 2 : odd)));
+    }
+    ExpectGoesOn(&job, "weights");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+TEST(Local, AMismatchOfShapesIsAnErrorOnEveryRank) {
+  ExpectMismatch(10'000, [](Ask* ask) {
+    ask->shape = {10};
+    ask->input.resize(40);
+  });
+}
+
+TEST(Local, AMismatchOfReductionsIsAnErrorOnEveryRank) {
+  ExpectMismatch(10'000, [](Ask* ask) { ask->reduction = BPS_MAX; });
+}
+
+TEST(Local, AMismatchOfSmallTensorsIsAnErrorOnEveryRank) {
+  ExpectMismatch(10, [](Ask* ask) { ask->dtype = BPS_INT32; });
+}
+
+TEST(Local, AMismatchOfPushPullAndBroadcastIsAnErrorOnEveryRank) {
+  ExpectMismatch(10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; });
+}
+
+TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
+  ForEachSeed(60, [](uint64_t seed) {
+    SimulatedJob job(HostOptions(seed, 3));
+    ASSERT_TRUE(job.Start());
+    const size_t elements = seed % 2 == 0 ? 5000 : 5;
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < 2; ++w) {
+      Ask ask = FloatAsk("weights", elements);
+      ask.timeout = 2 * kSecond;
+      calls.push_back(job.worker(w).Submit(ask));
+    }
+    const Time begin = job.fabric().now();
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }, 10 * kSecond));
+    EXPECT_LE(job.fabric().now() - begin, 5 * kSecond);
+    for (const Call* call : calls) {
+      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kDeadlineExceeded) << call->outcome();
+      EXPECT_THAT(std::string(call->outcome().message()), HasSubstr("rank 2"));
+    }
+    // It comes too late, and meets the failed round.
+    job.RunFor(kSecond);
+    Call* late = job.worker(2).Submit(FloatAsk("weights", elements));
+    ASSERT_NE(late, nullptr);
+    ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+    EXPECT_FALSE(late->ok());
+    ExpectGoesOn(&job, "weights");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+TEST(Local, ACancelEndsTheRoundForEverybody) {
+  ForEachSeed(150, [](uint64_t seed) {
+    SimulatedJob job(HostOptions(seed, 3));
+    ASSERT_TRUE(job.Start());
+    const size_t elements = seed % 2 == 0 ? 400'000 : 20;
+    const bool all = job.fabric().random().Chance(0.5);
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < (all ? 3 : 2); ++w) calls.push_back(job.worker(w).Submit(FloatAsk("weights", elements)));
+    job.RunFor(job.fabric().random().Between(0, 20) * kMillisecond / 4);
+    job.worker(1).Cancel(calls[1]);
+    if (!all) {
+      job.RunFor(job.fabric().random().Between(0, 20) * kMillisecond);
+      calls.push_back(job.worker(2).Submit(FloatAsk("weights", elements)));
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    EXPECT_TRUE(calls[1]->ok() || calls[1]->outcome().code() == absl::StatusCode::kCancelled) << calls[1]->outcome();
+    for (const uint32_t w : {0u, 2u}) {
+      EXPECT_TRUE(calls[w]->ok() || calls[w]->outcome().code() == absl::StatusCode::kAborted) << calls[w]->outcome();
+      if (!calls[w]->ok()) {
+        EXPECT_THAT(std::string(calls[w]->outcome().message()), HasSubstr("rank 1"));
+      }
+      if (calls[1]->ok()) {
+        EXPECT_TRUE(calls[w]->ok()) << calls[w]->outcome();
+      }
+    }
+    ExpectGoesOn(&job, "weights");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+// Some are in the middle of the others' memory when one dies: an error on all others, and no byte moves afterwards.
+TEST(Local, ADeathIsAnErrorOnAllOthersThatNamesIt) {
+  ForEachSeed(100, [](uint64_t seed) {
+    SimulatedJob job(HostOptions(seed, 3));
+    ASSERT_TRUE(job.Start());
+    std::vector<Call*> calls;
+    for (uint32_t w = 0; w < 3; ++w) calls.push_back(job.worker(w).Submit(FloatAsk("weights", 400'000)));
+    Call* others = job.worker(0).Submit(FloatAsk("alone", 400'000));
+    job.fabric().Timer(job.fabric().now() + job.fabric().random().Between(0, 3000) * 1000,
+                       [&] { job.fabric().Kill("worker1"); });
+    ASSERT_TRUE(job.RunUntil(
+        [&] {
+          return others->ended() && calls[0]->ended() && calls[2]->ended() && !job.worker(0).failure().ok() &&
+                 !job.worker(2).failure().ok();
+        },
+        30 * kSecond));
+    for (const uint32_t w : {0u, 2u}) {
+      EXPECT_THAT(std::string(job.worker(w).failure().message()), HasSubstr("rank 1")) << job.worker(w).failure();
+    }
+    EXPECT_THAT(std::string(others->outcome().message()), HasSubstr("rank 1"));
+    job.RunFor(kSecond);
+    job.CheckMemory();
+  });
+}
+
+TEST(Local, SessionsOpenAgain) {
+  ForEachSeed(30, [](uint64_t seed) {
+    JobOptions options = HostOptions(seed, 3);
+    options.linger = 20 * kSecond;
+    SimulatedJob job(options);
+    for (int life = 0; life < 3; ++life) {
+      if (life > 0) job.Reopen();
+      ASSERT_TRUE(job.Start());
+      ExpectGoesOn(&job, "t");
+    }
+    job.Finish();
+  });
+}
+
+// Two hosts have no common memory.
+TEST(Local, WorkersThatCannotReduceAmongThemselvesNeedAServer) {
+  JobOptions options = HostOptions(1, 2);
+  options.servers = 0;
+  options.local = false;
+  SimulatedJob job(options);
+  EXPECT_FALSE(job.Start());
+  EXPECT_THAT(std::string(job.worker(0).failure().message()), HasSubstr("no servers"));
+  EXPECT_THAT(std::string(job.worker(0).failure().message()), HasSubstr("has no transport for its own host"));
+}
+
+}  // namespace
+}  // namespace byteps
