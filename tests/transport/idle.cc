@@ -60,6 +60,30 @@ TEST_P(TransportTest, TheDescriptorWakesAnArmedSleeper) {
   }
 }
 
+// Between the last poll and arm: the last chance to lose a wake-up.
+TEST_P(TransportTest, WhatCameBeforeArmingIsNotSleptThrough) {
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  if (!b.has(BPS_TRANSPORT_WAIT_FD)) GTEST_SKIP() << "BPS_TRANSPORT_WAIT_FD is not announced";
+  const int fd = b.table().wait_fd(b.transport());
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    const size_t before = b.messages(pair.to_a).size();
+    ASSERT_TRUE(Until([&] { return b.table().arm(b.transport()) == BPS_OK; }));
+    b.Poll();
+    ASSERT_EQ(Post([&] { return a.Send(pair.to_b, "just now"); }), BPS_OK);
+    const int64_t deadline = world().Now() + int64_t{20'000'000'000};
+    while (b.messages(pair.to_a).size() == before && world().Now() < deadline) {
+      a.Poll();
+      if (b.table().arm(b.transport()) != BPS_OK || Readable(fd, 0)) b.Poll();
+      world().Pass();
+    }
+    ASSERT_GT(b.messages(pair.to_a).size(), before) << "armed, and not woken";
+    ASSERT_TRUE(Until([&] { return a.outstanding() == 0; }));
+  }
+}
+
 // The two ends belong to two threads; one of them sleeps between any two messages.
 TEST_P(TransportTest, ASleeperInAnotherThreadIsWokenEachTime) {
   if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";

@@ -1,12 +1,15 @@
 // Endpoints in processes of their own: killed in the middle of everything, stopped, hindered by the system.
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -17,6 +20,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -301,6 +305,52 @@ TEST(ShmProcess, AStoppedWriterIsKilledBeforeItsMemoryIsGivenBack) {
     end.Until([] { return false; }, std::chrono::milliseconds(50));
     EXPECT_EQ(std::count(memory.begin(), memory.end(), std::byte{0xbb}), static_cast<ptrdiff_t>(kSize));
   }
+}
+
+// Memory that nobody will ever fill: whoever reads it stands still.
+void* Quicksand() {
+  const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
+  uffdio_api api{};
+  api.api = UFFD_API;
+  if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0) return nullptr;
+  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uffdio_register range{};
+  range.range = {reinterpret_cast<uint64_t>(base), kSize};
+  range.mode = UFFDIO_REGISTER_MODE_MISSING;
+  return ioctl(fd, UFFDIO_REGISTER, &range) == 0 ? base : nullptr;
+}
+
+// Is the process within this system call?
+bool IsIn(pid_t pid, long call) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/syscall");
+  long number = -1;
+  return static_cast<bool>(file >> number) && number == call;
+}
+
+TEST(ShmProcess, AWriterThatDoesNotMoveIsWaitedForAndKilled) {
+  Child child([](End* end, const std::string& key) {
+    const void* source = Quicksand();
+    end->Send(source == nullptr ? "none" : "begun");
+    const bps_remote remote{key.data(), key.size(), 0};
+    while (source == nullptr || end->table().copy_to(end->transport(), kOther, &remote, source, kSize) != BPS_OK) {
+      end->Poll();
+    }
+  });
+  End end;
+  std::vector<std::byte> memory(kSize);
+  bps_region* region = end.Reg(memory.data(), memory.size());
+  child.Join(&end, region);
+  if (HasFatalFailure()) return;
+  ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
+  if (end.messages[0] == "none") GTEST_SKIP() << "userfaultfd is not allowed here";
+  if (!end.Until([&] { return IsIn(child.pid(), SYS_process_vm_writev); }, std::chrono::seconds(20))) {
+    GTEST_SKIP() << "/proc/PID/syscall does not tell, or process_vm_writev is not used here";
+  }
+  end.table().unreg(end.transport(), region);
+  EXPECT_NE(end.log().find("it is killed"), std::string::npos) << end.log();
+  int status = 0;
+  ASSERT_EQ(waitpid(child.pid(), &status, 0), child.pid());
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
 // It holds a pointer into our memory and does not let go.
