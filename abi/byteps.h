@@ -69,7 +69,7 @@ extern "C" {
 /* ---- Version ---------------------------------------------------------------------------------------------------- */
 
 #define BPS_ABI_MAJOR 1
-#define BPS_ABI_MINOR 0
+#define BPS_ABI_MINOR 1
 
 /* Writes the library's own ABI version (not the caller's compiled-in one). Either pointer may be NULL. */
 BPS_API void bps_version(int32_t* major, int32_t* minor) BPS_NOEXCEPT;
@@ -376,6 +376,36 @@ typedef struct bps_barrier_args {
 /* Blocks until all workers have called it as often as this one has (per name). It does not wait for operations in
  * flight. Errors: DEADLINE_EXCEEDED (names the missing ranks), UNAVAILABLE. */
 BPS_API bps_status* bps_barrier(bps_session* session, const bps_barrier_args* args) BPS_NOEXCEPT;
+
+/* ---- Memory (since 1.1) ----------------------------------------------------------------------------------------- */
+
+/* Memory for tensors, of the kind that the library moves fastest (huge pages where there are such). Operations take any
+ * memory; a buffer that is used again at every step is faster, and costs page faults only once. */
+typedef struct bps_buffer bps_buffer;
+
+typedef struct bps_buffer_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  size_t size;       /* bytes; 0 is allowed */
+  int32_t device;    /* 0 or BPS_CPU */
+  int32_t device_id; /* 0 */
+} bps_buffer_args;
+#define BPS_BUFFER_ARGS_INIT \
+  { sizeof(bps_buffer_args) }
+
+/* Makes a buffer. Its bytes are zero; it begins at a multiple of a page, from 2 MiB on at a multiple of 2 MiB. The caller
+ * frees it; it stays valid until then, also behind bps_close. Operations may use any part of it as input or output.
+ * Errors: RESOURCE_EXHAUSTED (memory); UNIMPLEMENTED (device). */
+BPS_API bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args,
+                                     bps_buffer** buffer) BPS_NOEXCEPT;
+
+/* The first byte of `buffer`; NULL for NULL. */
+BPS_API void* bps_buffer_data(const bps_buffer* buffer) BPS_NOEXCEPT;
+
+/* Frees `buffer`; NULL is allowed. FAILED_PRECONDITION while an operation that has not ended uses a part of it: then the
+ * buffer is as it was. Inside the operation's callback it has ended. Must not run beside a bps_push_pull or
+ * bps_broadcast that is being called with this memory. */
+BPS_API bps_status* bps_buffer_free(bps_buffer* buffer) BPS_NOEXCEPT;
 
 #ifdef __cplusplus
 }

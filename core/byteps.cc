@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/boundary.h"
+#include "core/buffer.h"
 #include "core/driver.h"
 #include "core/read_args.h"
 #include "core/request.h"
@@ -30,6 +31,11 @@ struct bps_request {
   std::weak_ptr<byteps::Session> session;
   byteps::Time deadline = 0;  // the operation's own
   bool small = false;
+};
+
+struct bps_buffer {
+  std::shared_ptr<byteps::BufferTable> table;
+  std::shared_ptr<byteps::Buffer> buffer;
 };
 
 namespace {
@@ -85,6 +91,8 @@ absl::Status Start(bps_session* session, byteps::Submission asked, int64_t timeo
     handle->deadline = byteps::After(Now(), asked.timeout);
     handle->small = asked.tensor->bytes() <= owner.small_bytes();
   }
+  asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.tensor->bytes()),
+                      owner.buffers()->Use(asked.output, asked.tensor->bytes()));
   RETURN_IF_ERROR(session->session->Submit(std::move(asked)));
   if (request != nullptr) *request = handle.release();
   return absl::OkStatus();
@@ -293,5 +301,36 @@ void bps_request_free(bps_request* request) noexcept {
     }
     delete request;
     return 0;
+  });
+}
+
+bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args, bps_buffer** buffer) noexcept {
+  return Boundary("bps_buffer_alloc", [&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckNotNull(session, "session"));
+    RETURN_IF_ERROR(CheckNotNull(buffer, "buffer"));
+    RETURN_IF_ERROR(session->session->CheckOpen());
+    absl::StatusOr<bps_buffer_args> known = byteps::ReadArgs(args);
+    RETURN_IF_ERROR(known.status());
+    RETURN_IF_ERROR(CheckDevice("the buffer", known->device));
+    auto handle = std::make_unique<bps_buffer>();
+    handle->table = session->session->buffers();
+    absl::StatusOr<std::shared_ptr<byteps::Buffer>> made = handle->table->Allocate(known->size);
+    RETURN_IF_ERROR(made.status());
+    handle->buffer = *std::move(made);
+    *buffer = handle.release();
+    return absl::OkStatus();
+  });
+}
+
+void* bps_buffer_data(const bps_buffer* buffer) noexcept {
+  return buffer == nullptr ? nullptr : buffer->buffer->data();
+}
+
+bps_status* bps_buffer_free(bps_buffer* buffer) noexcept {
+  return Boundary("bps_buffer_free", [&]() -> absl::Status {
+    if (buffer == nullptr) return absl::OkStatus();
+    RETURN_IF_ERROR(buffer->table->Free(buffer->buffer.get()));
+    delete buffer;
+    return absl::OkStatus();
   });
 }

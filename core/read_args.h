@@ -55,6 +55,9 @@ inline constexpr StructRule kStructRule<bps_broadcast_args> = {"bps_broadcast_ar
 template <>
 inline constexpr StructRule kStructRule<bps_barrier_args> = {"bps_barrier_args", "BPS_BARRIER_ARGS_INIT", 32,
                                                              sizeof(bps_barrier_args), true};
+template <>
+inline constexpr StructRule kStructRule<bps_buffer_args> = {"bps_buffer_args", "BPS_BUFFER_ARGS_INIT", 32,
+                                                            sizeof(bps_buffer_args), true};
 
 // Checks struct_size, the bytes beyond ours and the extensions of `from`, then copies at most rule.size bytes to `to`,
 // which the caller has zeroed. The untyped heart of ReadArgs.

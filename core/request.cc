@@ -42,6 +42,7 @@ void Request::Complete(absl::Status outcome) {
   if (completed_.exchange(true, std::memory_order_acq_rel)) return;
   outcome_ = std::move(outcome);
   state_.store(outcome_.ok() ? RequestState::kDone : RequestState::kFailed, std::memory_order_release);
+  Hold({}, {});
   if (done_ != nullptr) done_(user_, StatusToC(outcome_));
   {
     // Under the mutex, or a waiter that has just looked would miss the notice.

@@ -24,6 +24,7 @@
 
 #include "abi/byteps.h"
 #include "absl/status/status.h"
+#include "core/buffer.h"
 #include "core/time.h"
 
 namespace byteps {
@@ -63,6 +64,12 @@ class Request {
   // Moves to a later state that is not an end; anything else is ignored.
   void Advance(RequestState state);
 
+  // Holds the buffers that input and output lie in, until the request ends. Before the operation is accepted.
+  void Hold(BufferUse input, BufferUse output) {
+    input_ = std::move(input);
+    output_ = std::move(output);
+  }
+
   // Ends the request.
   void Complete(absl::Status outcome);
 
@@ -72,6 +79,8 @@ class Request {
   std::atomic<RequestState> state_{RequestState::kDeclaring};
   std::atomic<bool> completed_{false};
   std::atomic<bool> ended_{false};
+  BufferUse input_;
+  BufferUse output_;
   absl::Status outcome_;  // written once, before ended_
   mutable std::mutex mutex_;
   mutable std::condition_variable condition_;

@@ -41,6 +41,7 @@
 #include "abi/byteps.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/buffer.h"
 #include "core/config.h"
 #include "core/control_client.h"
 #include "core/control_link.h"
@@ -88,6 +89,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void Close();
 
   bps_info Info() const;
+  // Memory given out; outlives the session with its last buffer.
+  const std::shared_ptr<BufferTable>& buffers() const { return buffers_; }
   const Logger& log() const { return log_; }
   const std::string& transport_name() const { return transport_name_; }
   const std::string& scheduler_name() const { return scheduler_name_; }
@@ -150,6 +153,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void EndWaits(const absl::Status& why);
 
   const ForkGuard fork_guard_;
+  const std::shared_ptr<BufferTable> buffers_ = std::make_shared<BufferTable>();
   const Config config_;
   Logger log_;
   const WorkerPlace place_;

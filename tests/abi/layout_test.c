@@ -105,6 +105,14 @@ FIELD(bps_barrier_args, name, 16);
 FIELD(bps_barrier_args, timeout_ms, 24);
 SIZE(bps_barrier_args, 32);
 
+/* Version 1.1. */
+FIELD(bps_buffer_args, struct_size, 0);
+FIELD(bps_buffer_args, ext, 8);
+FIELD(bps_buffer_args, size, 16);
+FIELD(bps_buffer_args, device, 24);
+FIELD(bps_buffer_args, device_id, 28);
+SIZE(bps_buffer_args, 32);
+
 FIELD(bps_plugin_host, struct_size, 0);
 FIELD(bps_plugin_host, log, 8);
 FIELD(bps_plugin_host, fail, 16);
