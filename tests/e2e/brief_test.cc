@@ -1,4 +1,4 @@
-// Whole jobs of real processes, small and few: what runs under the sanitizers each time. The large ones are in job_test.cc.
+// Whole jobs of real processes, small and few, for the sanitizers. The large ones are in job_test.cc.
 #include <gtest/gtest.h>
 #include <signal.h>
 
