@@ -12,6 +12,7 @@ from byteps.basics import info
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 from byteps.torch.compression import Compression, Compressor
+from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.functions import wait_all
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.handle import Handle
@@ -48,12 +49,19 @@ class _Reducer:
         self.in_flight: dict[torch.Tensor, _InFlight] = {}
         self._passes_left: dict[torch.Tensor, int] = {}
         self._hooks: list[Any] = []
+        self._forward_order: ForwardOrder | None = None  # while it is being learned
+
+    def learn_order(self) -> None:
+        """Watches the passes of the first iteration: what the forward pass uses first is the most urgent afterwards."""
+        self._forward_order = ForwardOrder(self.names)
 
     def add(self, parameter: torch.Tensor, name: str) -> None:
-        """Takes care of a parameter from now on. The first added is the most urgent: the next forward pass needs it
-        first, and the backward pass gives it last."""
+        """Takes care of a parameter from now on. Until the order of the forward pass is known, the first added is the
+        most urgent: mostly the forward pass needs it first, and the backward pass gives it last."""
         self.names[parameter] = name
         self.priorities[parameter] = -len(self.priorities)
+        if self._forward_order is not None:
+            self._forward_order.add(parameter)
         if parameter.requires_grad:
             self._watch(parameter)
 
@@ -78,6 +86,9 @@ class _Reducer:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        if self._forward_order is not None:
+            self._forward_order.close()
+            self._forward_order = None
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by autograd when a parameter's gradient has been accumulated."""
@@ -88,6 +99,8 @@ class _Reducer:
         )
         self._passes_left[parameter] = left - 1
         if left == 1:
+            if self._forward_order is not None:
+                self._forward_order.gradient_ready(parameter)
             self._start(parameter)
 
     def _start(self, parameter: torch.Tensor) -> None:
@@ -116,6 +129,9 @@ class _Reducer:
             wait_all(item.handle for item in in_flight)
         for item in in_flight:
             item.finish(self.compression)
+        if self._forward_order is not None and self._forward_order.seen:
+            order, self._forward_order = self._forward_order.close(), None
+            self.priorities = {parameter: -position for position, parameter in enumerate(order)}
 
     def reset(self) -> None:
         """Starts counting backward passes anew."""
@@ -267,7 +283,7 @@ def DistributedOptimizer(
     """Makes an optimizer reduce its gradients over all workers before each step.
 
     The reduction of each gradient starts while the backward pass still computes the others, and the parameters that the
-    next forward pass needs first go first::
+    next forward pass needs first go first, as the first forward pass has shown::
 
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * bps.size())
         optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -313,5 +329,6 @@ def DistributedOptimizer(
     if distributed._is_distributed:
         for name, parameter in names:
             distributed._reducer.add(parameter, name)
+        distributed._reducer.learn_order()
     weakref.finalize(distributed, distributed._reducer.close)
     return distributed
