@@ -254,6 +254,7 @@ wire::DataHeader ServersStage::HeaderOf(const Partition& partition) const {
   header.timeout_ms = static_cast<uint32_t>(std::clamp<Time>(patience, 1, std::numeric_limits<uint32_t>::max()));
   header.operation = asked.kind;
   header.reduction = static_cast<uint8_t>(asked.reduction);
+  header.priority = asked.priority;
   return header;
 }
 

@@ -31,8 +31,56 @@ void Deliveries::Release(Result* result) {
 void Deliveries::Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result) {
   ++result->users;
   Delivery delivery{header, memory, result};
-  std::deque<Delivery>& waiting = waiting_[peer];
-  if (!waiting.empty() || !Post(peer, &delivery)) waiting.push_back(delivery);
+  Waiting& waiting = waiting_[peer];
+  if (scheduler_) {
+    bps_task task{};
+    task.struct_size = sizeof task;
+    task.id = delivery.task = next_task_++;
+    task.tensor = header.key;
+    task.bytes = result->bytes;
+    task.priority = header.priority;
+    task.order = header.key >> 16;  // names are numbered as they were declared
+    task.part = header.part;
+    task.peer = peer;
+    task.contributors = header.rank;
+    waiting.queued.emplace(task.id, delivery);
+    scheduler_->Enqueue(now_, task);
+  } else if (!waiting.ready.empty() || !Post(peer, &delivery)) {
+    waiting.ready.push_back(delivery);
+  }
+}
+
+bool Deliveries::Pump(Time now) {
+  now_ = now;
+  if (!scheduler_ || scheduler_->queued() == 0 || !status_.ok()) return false;
+  budgets_.clear();
+  for (const auto& [peer, waiting] : waiting_) {
+    if (waiting.ready.empty() && !waiting.queued.empty()) budgets_.push_back({peer, 1, UINT64_MAX});
+  }
+  bool worked = false;
+  while (!budgets_.empty()) {
+    const absl::StatusOr<std::optional<bps_task>> next = scheduler_->Next(now_, budgets_);
+    if (!next.ok()) {
+      status_ = next.status();
+      return true;
+    }
+    if (!next->has_value()) break;
+    worked = true;
+    const PeerId peer = (*next)->peer;
+    Waiting& waiting = waiting_.at(peer);
+    Delivery delivery = waiting.queued.extract((*next)->id).mapped();
+    if (Post(peer, &delivery)) continue;
+    waiting.ready.push_back(delivery);
+    std::erase_if(budgets_, [&](const bps_budget& budget) { return budget.peer == peer; });
+  }
+  return worked;
+}
+
+// Credit returns here: the bytes have left, or never will.
+void Deliveries::EndTask(uint64_t task, int32_t code) {
+  if (!scheduler_) return;
+  if (code == BPS_OK) scheduler_->Sent(now_, task);
+  scheduler_->Complete(now_, task, code);
 }
 
 void Deliveries::AddInline(PeerId peer, const wire::DataHeader& header, std::span<const std::byte> payload) {
@@ -48,6 +96,7 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
   RemoteSlot slot;
   if (!direct && !lenders_.contains(peer) && result->bytes <= endpoint_->MaxRecord() - sizeof(wire::DataHeader)) {
     AddInline(peer, delivery->header, {result->block.data(), result->bytes});
+    EndTask(delivery->task, BPS_OK);
     Release(result);
     return true;
   }
@@ -58,6 +107,7 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
     if (slot.bytes < result->bytes) {
       // A worker lends what its own partitions need. This one will miss its result, and its deadline says so.
       endpoint_->GiveBack(peer, slot);
+      EndTask(delivery->task, BPS_OUT_OF_RANGE);
       Release(result);
       return true;
     }
@@ -65,7 +115,7 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
   uint64_t user;
   if (free_writes_.empty()) {
     user = writes_.size();
-    writes_.push_back(nullptr);
+    writes_.emplace_back();
   } else {
     user = free_writes_.back();
     free_writes_.pop_back();
@@ -79,7 +129,7 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
     if (!direct) endpoint_->GiveBack(peer, slot);
     return false;
   }
-  writes_[user] = result;
+  writes_[user] = {result, delivery->task};
   wire::DataHeader header = delivery->header;
   header.way = wire::PayloadWay::kLanded;
   header.payload_bytes = result->bytes;
@@ -93,24 +143,38 @@ void Deliveries::OnRoom(PeerId peer) {
   if (endpoint_->FreeSlots(peer) > 0) lenders_.insert(peer);
   auto it = waiting_.find(peer);
   if (it == waiting_.end()) return;
-  while (!it->second.empty() && Post(peer, &it->second.front())) it->second.pop_front();
+  std::deque<Delivery>& ready = it->second.ready;
+  while (!ready.empty() && Post(peer, &ready.front())) ready.pop_front();
 }
 
 void Deliveries::OnWritten(uint64_t user) {
-  if (user >= writes_.size() || writes_[user] == nullptr) return;
-  Release(std::exchange(writes_[user], nullptr));
+  if (user >= writes_.size() || writes_[user].result == nullptr) return;
+  const Write write = std::exchange(writes_[user], {});
+  EndTask(write.task, BPS_OK);
+  Release(write.result);
   free_writes_.push_back(user);
 }
 
 bool Deliveries::Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t part) {
   auto it = waiting_.find(peer);
   if (it == waiting_.end()) return false;
-  auto found = std::find_if(it->second.begin(), it->second.end(), [&](const Delivery& delivery) {
+  const auto wanted = [&](const Delivery& delivery) {
     return delivery.header.key == key && delivery.header.round == round && delivery.header.part == part;
-  });
-  if (found == it->second.end()) return false;
-  Release(found->result);
-  it->second.erase(found);
+  };
+  Waiting& waiting = it->second;
+  const auto ready = std::find_if(waiting.ready.begin(), waiting.ready.end(), wanted);
+  if (ready != waiting.ready.end()) {
+    EndTask(ready->task, BPS_CANCELLED);
+    Release(ready->result);
+    waiting.ready.erase(ready);
+    return true;
+  }
+  const auto queued = std::find_if(waiting.queued.begin(), waiting.queued.end(),
+                                   [&](const auto& entry) { return wanted(entry.second); });
+  if (queued == waiting.queued.end()) return false;
+  scheduler_->Withdraw(queued->first);
+  Release(queued->second.result);
+  waiting.queued.erase(queued);
   return true;
 }
 
@@ -118,7 +182,14 @@ void Deliveries::Drop(PeerId peer) {
   lenders_.erase(peer);
   auto it = waiting_.find(peer);
   if (it == waiting_.end()) return;
-  for (Delivery& delivery : it->second) Release(delivery.result);
+  for (const Delivery& delivery : it->second.ready) {
+    EndTask(delivery.task, BPS_UNAVAILABLE);
+    Release(delivery.result);
+  }
+  for (const auto& [task, delivery] : it->second.queued) {
+    scheduler_->Withdraw(task);
+    Release(delivery.result);
+  }
   waiting_.erase(it);
 }
 

@@ -10,6 +10,9 @@
 // written to where the worker's PUSH said, else into a slot that the worker lent, else (the worker lends none) put into
 // the record if that can hold it. What the transport or the worker cannot take now waits, in order, for OnRoom.
 //
+// With a scheduler (UseScheduler) results wait with it, and it says which goes next and how much may be under way: a
+// late urgent one overtakes those of large tensors. Results within a record do not wait.
+//
 // Threads: none.
 #ifndef BYTEPS_SERVER_DELIVERIES_H_
 #define BYTEPS_SERVER_DELIVERIES_H_
@@ -17,14 +20,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "core/endpoint.h"
+#include "core/scheduler.h"
+#include "core/time.h"
 #include "core/wire.h"
 #include "server/pool.h"
 
@@ -40,6 +47,14 @@ struct Result {
 class Deliveries {
  public:
   explicit Deliveries(Endpoint* endpoint) : endpoint_(endpoint) {}
+
+  // Before the first result. `scheduler` was made for BPS_DIRECTION_RESULT.
+  void UseScheduler(Scheduler scheduler) { scheduler_.emplace(std::move(scheduler)); }
+  // Starts what the scheduler lets go. True if anything was started.
+  bool Pump(Time now);
+  Time NextTimer() const { return scheduler_ ? scheduler_->WakeAt(now_) : kNever; }
+  // Not OK: the scheduler has broken its contract, and nothing goes any more.
+  const absl::Status& status() const { return status_; }
 
   Result* Make(Block block, uint64_t bytes);
   void Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result);
@@ -65,15 +80,31 @@ class Deliveries {
     wire::DataHeader header;
     wire::MemoryRef memory;
     Result* result;
+    uint64_t task = 0;  // of the scheduler, if there is one
+  };
+  struct Write {
+    Result* result = nullptr;
+    uint64_t task = 0;
+  };
+  // What one peer awaits.
+  struct Waiting {
+    std::map<uint64_t, Delivery> queued;  // by task: with the scheduler
+    std::deque<Delivery> ready;           // for room
   };
 
   bool Post(PeerId peer, Delivery* delivery);
+  void EndTask(uint64_t task, int32_t code);
   void Release(Result* result);
 
   Endpoint* const endpoint_;
-  absl::flat_hash_map<PeerId, std::deque<Delivery>> waiting_;
+  std::map<PeerId, Waiting> waiting_;           // ordered: a simulated run must repeat itself
+  mutable std::optional<Scheduler> scheduler_;  // asking it for its timer is not const
+  std::vector<bps_budget> budgets_;
+  uint64_t next_task_ = 1;
+  absl::Status status_;
+  Time now_ = 0;
   absl::flat_hash_set<PeerId> lenders_;  // peers that have lent slots
-  std::vector<Result*> writes_;          // by `user` of the write
+  std::vector<Write> writes_;            // by `user` of the write
   std::vector<uint64_t> free_writes_;
   std::vector<std::unique_ptr<Result>> results_;
   std::vector<Result*> free_results_;

@@ -25,8 +25,7 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
   if (header.codec != 0) return later("codec ", static_cast<int>(header.codec));
   if (header.flags != 0) return later("flags ", header.flags);
   if (header.contributors != 0) return later("contributor sets");
-  if (header.reserved[0] != 0 || header.reserved[1] != 0 || header.reserved[2] != 0 || header.checksum != 0 ||
-      header.memory.reserved != 0) {
+  if (header.reserved != 0 || header.checksum != 0 || header.memory.reserved != 0) {
     return later("what was put into reserved fields");
   }
   if (header.way > wire::PayloadWay::kLanded) return later("payload way ", static_cast<int>(header.way));

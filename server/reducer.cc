@@ -62,6 +62,11 @@ absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Make(Transport transport, cons
                                                        Logger* log) {
   std::unique_ptr<Reducer> reducer(new Reducer(std::move(transport), options, log));
   if (!reducer->pool_.ok().ok()) return reducer->pool_.ok();
+  if (options.make_scheduler) {
+    absl::StatusOr<Scheduler> scheduler = options.make_scheduler();
+    if (!scheduler.ok()) return scheduler.status();
+    reducer->deliveries_.UseScheduler(*std::move(scheduler));
+  }
   return reducer;
 }
 
@@ -195,10 +200,16 @@ bool Reducer::Poll(Time now) {
   if (FreeStuckSlots()) worked = true;
   if (FeedStarved()) worked = true;
   if (CheckDeadlines()) worked = true;
+  if (deliveries_.Pump(now)) worked = true;
+  if (const absl::Status& broken = deliveries_.status(); !broken.ok()) {
+    for (const auto& [id, session] : sessions_) Break(session.get(), 0, broken);
+  }
   return worked;
 }
 
-Time Reducer::NextTimer() const { return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer()}); }
+Time Reducer::NextTimer() const {
+  return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer(), deliveries_.NextTimer()});
+}
 
 // ---- Links ----
 
@@ -309,6 +320,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     Discard(header);
     return FailMismatch(round, link.rank, push);
   }
+  round->Raise(header.priority);
   Take(round, link.rank, header, payload);
 }
 

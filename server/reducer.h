@@ -33,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,7 @@
 #include "core/endpoint.h"
 #include "core/log.h"
 #include "core/push_head.h"
+#include "core/scheduler.h"
 #include "core/time.h"
 #include "core/transport.h"
 #include "core/wire.h"
@@ -66,6 +68,8 @@ struct ReducerOptions {
   uint32_t slots_per_peer = 4;  // fewer where memory is short
   uint64_t inline_bytes = 0;    // results up to this size travel inside the record
   size_t most_idle_parts = 1 << 17;
+  // Makes what orders the results (BYTEPS_SERVER_ENABLE_SCHEDULE); empty: they go as they come.
+  std::function<absl::StatusOr<Scheduler>()> make_scheduler;
 };
 
 // A session that cannot go on, for the coordinator.

@@ -136,9 +136,14 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   PluginRegistry registry(config, log);
   absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
   if (!wanted.ok()) return wanted.status();
+  ServerOptions server_options = ServerOptionsFrom(config, *token);
+  if (config.GetBool("BYTEPS_SERVER_ENABLE_SCHEDULE")) {
+    server_options.lane.reducer.make_scheduler = [&] {
+      return registry.CreateScheduler(config.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_RESULT);
+    };
+  }
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      ServerOptionsFrom(config, *token),
-      [&](uint32_t) { return OpenTransports(&registry, config, *wanted, *address, log); }, log);
+      server_options, [&](uint32_t) { return OpenTransports(&registry, config, *wanted, *address, log); }, log);
   if (!server.ok()) return server.status();
 
   ControlLinkOptions options;

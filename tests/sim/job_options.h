@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "core/time.h"
@@ -33,6 +34,10 @@ struct JobOptions {
   uint32_t window_slots = 2;  // that a worker lends each server lane, where results cannot land in place
   uint32_t bounce_blocks = 2;
   uint64_t credit = 0;  // bytes that may be under way from one worker; 0: unlimited
+  // "fifo", "priority" or "credit" instead of chaos, and what it is given as BYTEPS_SCHEDULING_CREDIT.
+  std::string scheduler;
+  std::optional<std::string> scheduling_credit;
+  bool schedule_results = false;  // BYTEPS_SERVER_ENABLE_SCHEDULE, with `scheduler`
 
   // Network. `adverse`: links and endpoints are drawn from the seed, each node its own, as bad as the contract allows.
   bool adverse = true;

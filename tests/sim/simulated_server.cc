@@ -8,7 +8,8 @@
 namespace byteps {
 
 SimulatedServer::SimulatedServer(sim::SimFabric* fabric, const JobOptions& options, uint32_t index, Logger* log)
-    : Node(fabric, "server" + std::to_string(index), options, [this] { stream_->Open(); }) {
+    : Node(fabric, "server" + std::to_string(index), options, [this] { stream_->Open(); }),
+      scheduler_config_(options.scheduling_credit) {
   ControlClientOptions client = ClientOptionsOf(fabric, options, name());
   client.hello.set_role(control::SERVER);
   client.hello.set_preferred_rank(static_cast<int32_t>(index));
@@ -24,6 +25,12 @@ SimulatedServer::SimulatedServer(sim::SimFabric* fabric, const JobOptions& optio
     reducer.slot_bytes = options.slot_bytes;
     reducer.slots_per_peer = options.slots_per_peer;
     reducer.inline_bytes = options.inline_bytes;
+    if (options.schedule_results) {
+      reducer.make_scheduler = [this, &options, log] {
+        return Scheduler::Create(NamedSchedulerPlugin(options.scheduler), BPS_DIRECTION_RESULT, &scheduler_config_,
+                                 log);
+      };
+    }
     absl::StatusOr<std::unique_ptr<Reducer>> made = Reducer::Make(std::move(transport), reducer, log);
     if (!made.ok()) {
       fabric->Violation(name() + ": " + made.status().ToString());

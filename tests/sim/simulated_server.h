@@ -13,6 +13,7 @@
 #include "server/reducer.h"
 #include "tests/sim/control_stream.h"
 #include "tests/sim/job_options.h"
+#include "tests/sim/named_scheduler.h"
 #include "tests/sim/node.h"
 
 namespace byteps {
@@ -39,6 +40,7 @@ class SimulatedServer : public Node, private ControlHandler {
   void OnSessionEnded(uint64_t session_id, const absl::Status& why) override;
   void OnJobEnded(const std::string& reason) override;
 
+  NamedSchedulerConfig scheduler_config_;
   std::vector<std::unique_ptr<Reducer>> lanes_;
   std::unique_ptr<ControlClient> client_;
   std::unique_ptr<ControlStream> stream_;

@@ -13,7 +13,8 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
                                  Logger* log)
     : Node(fabric, "worker" + std::to_string(index) + (life == 0 ? "" : "." + std::to_string(life)), options,
            [this] { stream_->Open(); }),
-      scheduler_config_(fabric->random().Next(), options.credit) {
+      scheduler_config_(options.scheduling_credit),
+      chaos_config_(fabric->random().Next(), options.credit) {
   EngineOptions engine;
   engine.servers = {options.inline_bytes, 64 * 1024, 2 * kSecond};
   engine.local.release_grace = 2 * kSecond;
@@ -21,7 +22,10 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
   engine_ = std::make_unique<Engine>(engine, static_cast<EngineHandler*>(this), log);
   ControlClientOptions client = ClientOptionsOf(fabric, options, name());
   const auto scheduler = [&] {
-    return *Scheduler::Create(ChaosSchedulerPlugin(), BPS_DIRECTION_PUSH, &scheduler_config_, log);
+    if (options.scheduler.empty()) {
+      return *Scheduler::Create(ChaosSchedulerPlugin(), BPS_DIRECTION_PUSH, &chaos_config_, log);
+    }
+    return *Scheduler::Create(NamedSchedulerPlugin(options.scheduler), BPS_DIRECTION_PUSH, &scheduler_config_, log);
   };
   if (options.servers != 0) {
     Transport transport = OpenTransport(fabric, options, this);
@@ -90,6 +94,7 @@ Call* SimulatedWorker::Submit(Ask ask, absl::Status* refused) {
   asked.kind = ask.kind;
   asked.reduction = ask.reduction;
   asked.root = ask.root;
+  asked.priority = ask.priority;
   asked.input = in_place ? call.output.data() : call.input.data();
   asked.output = call.output.data();
   asked.timeout = ask.timeout;

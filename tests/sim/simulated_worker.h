@@ -24,6 +24,7 @@
 #include "tests/sim/chaos_scheduler.h"
 #include "tests/sim/control_stream.h"
 #include "tests/sim/job_options.h"
+#include "tests/sim/named_scheduler.h"
 #include "tests/sim/node.h"
 
 namespace byteps {
@@ -56,6 +57,7 @@ struct Ask {
   wire::Operation kind = wire::Operation::kPushPull;
   int32_t reduction = BPS_SUM;
   int32_t root = 0;
+  int32_t priority = 0;
   Time timeout = 600 * kSecond;
 };
 
@@ -103,7 +105,8 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
 
   void Fail(const absl::Status& why);
 
-  ChaosSchedulerConfig scheduler_config_;
+  NamedSchedulerConfig scheduler_config_;
+  ChaosSchedulerConfig chaos_config_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ControlClient> client_;
   std::unique_ptr<ControlStream> stream_;
