@@ -191,11 +191,15 @@ void Engine::CancelAll(Time now, const absl::Status& why) {
   }
 }
 
+bool Engine::Declaring(const Operation& operation) const {
+  const auto it = declaring_.find(operation.asked.tensor);
+  return it != declaring_.end() && it->second == &operation;
+}
+
 void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
-  auto it = declaring_.find(operation->asked.tensor);
-  if (it == declaring_.end() || it->second != operation) return stages_[operation->stage]->Abort(now, operation, why);
+  if (!Declaring(*operation)) return stages_[operation->stage]->Abort(now, operation, why);
   // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
-  declaring_.erase(it);
+  declaring_.erase(operation->asked.tensor);
   operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
   End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
 }
@@ -282,7 +286,7 @@ bool Engine::CheckDeadlines(Time now) {
 }
 
 std::string Engine::Awaited(const Operation& operation) const {
-  if (declaring_.contains(operation.asked.tensor)) return "the coordinator has not answered its declaration";
+  if (Declaring(operation)) return "the coordinator has not answered its declaration";
   if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
   const std::string missing = stages_[operation.stage]->WhoIsMissing(operation);
   return missing.empty() ? absl::StrCat("it waits in the stage ", stages_[operation.stage]->name()) : missing;
@@ -344,15 +348,16 @@ void Engine::Fail(Time, const absl::Status& why) {
   failure_ = why;
   // No registration outlives its transport, and no transport touches memory when this returns.
   for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
-  declaring_.clear();
   std::vector<uint64_t> ids;
   for (const auto& [id, operation] : operations_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   for (uint64_t id : ids) {
     Operation* operation = operations_.at(id).get();
-    stages_[operation->stage]->Drop(operation);
+    // No stage has what still waits for its assignment; before the membership is known there are no stages at all.
+    if (!Declaring(*operation)) stages_[operation->stage]->Drop(operation);
     End(operation, why);
   }
+  declaring_.clear();
   alarms_.clear();
 }
 

@@ -120,6 +120,8 @@ class Engine : private StageSink {
 
   void Declare();
   void Begin(Time now, Operation* operation);
+  // Does it wait for the coordinator's answer, so that no stage has it?
+  bool Declaring(const Operation& operation) const;
   void Abort(Time now, Operation* operation, const absl::Status& why);
   void End(Operation* operation, const absl::Status& outcome);
   bool CheckDeadlines(Time now);
