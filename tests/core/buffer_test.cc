@@ -192,17 +192,20 @@ TEST_F(BufferTest, MayBeFreedInTheCallbackAndAfterARefusal) {
 
   struct Freed {
     bps_buffer* buffer;
-    std::promise<int32_t> code;
-  } freed{buffer, {}};
+    int32_t code;
+  } freed{buffer, BPS_UNKNOWN};
   args = PushPullArgs(tensor, bps_buffer_data(buffer), bps_buffer_data(buffer));
   args.user = &freed;
   args.done = [](void* user, bps_status* error) {
     bps_status_free(error);
     auto* self = static_cast<Freed*>(user);
-    self->code.set_value(Said(bps_buffer_free(self->buffer)).code);
+    self->code = Said(bps_buffer_free(self->buffer)).code;
   };
-  ASSERT_SAID_OK(bps_push_pull(session_.get(), &args, nullptr));
-  EXPECT_EQ(freed.code.get_future().get(), BPS_OK);
+  bps_request* request = nullptr;
+  ASSERT_SAID_OK(bps_push_pull(session_.get(), &args, &request));
+  const RequestOwner owner(request);
+  ASSERT_SAID_OK(bps_wait(request, 0));  // the callback has returned
+  EXPECT_EQ(freed.code, BPS_OK);
 }
 
 TEST_F(BufferTest, AForkedChildIsToldSo) {
