@@ -64,7 +64,7 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
            "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_ENABLE_ASYNC=1 "
            "BYTEPS_JOB_TOKEN=hunter2");
   EXPECT_EQ(outcome.code, 1);  // the transport
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1.0"), HasSubstr("scheduler credit"),
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1.1"), HasSubstr("scheduler credit"),
                                     HasSubstr("scheduler priority"), HasSubstr("scheduler fifo"),
                                     HasSubstr("transport \"absent\" (from BYTEPS_TRANSPORT) could not be found"),
                                     HasSubstr("BYTEPS_ENABLE_ASYNC is set, but this release does not act on it"),
