@@ -120,9 +120,9 @@ struct DataHeader {
   uint8_t codec;       // 0: none
   uint32_t immediate;  // landed: the immediate under which the payload arrives
   uint32_t flags;
-  uint32_t checksum;     // of the payload, if kFlagChecksum; else 0
-  MemoryRef memory;      // PUSH: where the result may be written, key_size 0: into a leased slot or inline
-                         // (in place: of the payload, followed in a later version by the result's)
+  uint32_t checksum;  // of the payload, if kFlagChecksum; else 0
+  MemoryRef memory;   // PUSH: where the result may be written, key_size 0: into a leased slot or inline
+                      // (in place: of the payload, followed in a later version by the result's)
   uint32_t shape;     // PUSH: 1 + the number of extents (int64_t each) that follow the header, 0: not told
   uint32_t reserved;  // 0
   int64_t priority;   // PUSH: larger is sooner; orders the results of a server that schedules them

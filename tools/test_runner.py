@@ -71,8 +71,10 @@ def output(command: Sequence[str]) -> list[str]:
 
 
 def bazel_tests(pattern: str | None, tag: str | None = None) -> list[str]:
-    """The labels of the Bazel tests that contain `pattern` and carry `tag`."""
+    """The labels of the Bazel tests that contain `pattern` and carry `tag`, but for those that ask for what is not
+    everywhere ("manual")."""
     query = "tests(//...)" if tag is None else f'attr(tags, "\\b{tag}\\b", tests(//...))'
+    query += ' except attr(tags, "\\bmanual\\b", tests(//...))'
     labels = output(["bazel", "query", "--noshow_progress", query])
     return sorted(label for label in labels if pattern is None or pattern in label)
 
