@@ -31,6 +31,12 @@ signal.sigwait([signal.SIGTERM])
 _WAIT = "for each in {}; do until [ -e $each ]; do sleep 0.05; done; done; "
 
 
+def _default_signals() -> None:
+    """In a child: whoever runs the tests in the background, or under nohup, ignores some of these, and so would it."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Run:
     """A run of netlab, and all processes that descend from it."""
 
@@ -42,7 +48,13 @@ class Run:
         (folder / "tmp").mkdir()
         with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
             self.process = subprocess.Popen(
-                [*NETLAB, *words], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder
+                [*NETLAB, *words],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                preexec_fn=_default_signals,
             )
 
     @property
