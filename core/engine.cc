@@ -1,6 +1,8 @@
 #include "core/engine.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/alone_stage.h"
@@ -160,7 +162,7 @@ void Engine::Submit(Time now, Submission asked) {
   by_request_.emplace(operation->asked.request.get(), operation);
   SetAlarm(operation, operation->deadline);
   Tensor* tensor = operation->asked.tensor;
-  if (coordinated_ && !tensor->cut) {
+  if (coordinated_ && !CutFor(tensor, operation->round)) {
     if (!tensor->refusal.ok()) {
       End(operation, tensor->refusal);
     } else {
@@ -206,16 +208,45 @@ void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
 
 // ---- Declarations ----
 
+control::TensorSpec Engine::SpecOf(const Tensor& tensor) {
+  control::TensorSpec spec;
+  spec.set_name(tensor.name().text());
+  spec.set_dtype(tensor.dtype());
+  for (int64_t extent : tensor.shape()) spec.add_shape(extent);
+  return spec;
+}
+
 void Engine::Declare() {
-  if (!coordinated_ || !tensors_.HasUndeclared()) return;
-  std::vector<control::TensorSpec> specs;
-  for (const Tensor* tensor : tensors_.TakeUndeclared()) {
-    control::TensorSpec& spec = specs.emplace_back();
-    spec.set_name(tensor->name().text());
-    spec.set_dtype(tensor->dtype());
-    for (int64_t extent : tensor->shape()) spec.add_shape(extent);
-  }
+  if (!coordinated_ || (!tensors_.HasUndeclared() && asking_.empty())) return;
+  std::vector<control::TensorSpec> specs = std::exchange(asking_, {});
+  for (const Tensor* tensor : tensors_.TakeUndeclared()) specs.push_back(SpecOf(*tensor));
   handler_->OnDeclare(specs);
+}
+
+// Is the cut of this round there? All ranks change their cuts at the same rounds, which the coordinator names; the next
+// one is asked for well before it is needed.
+bool Engine::CutFor(Tensor* tensor, uint64_t round) {
+  if (!tensor->cut) return false;
+  while (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut()) {
+    if (!tensor->next_cut) {
+      AskForNextCut(tensor);
+      return false;
+    }
+    tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
+    tensor->asked_next = false;
+    for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor);
+  }
+  if (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut() / 2) AskForNextCut(tensor);
+  return true;
+}
+
+void Engine::AskForNextCut(Tensor* tensor) {
+  if (std::exchange(tensor->asked_next, true)) return;
+  control::TensorSpec& spec = asking_.emplace_back(SpecOf(*tensor));
+  spec.set_from_round(tensor->cut->next_cut());
+  uint64_t rate = 0;
+  for (const std::unique_ptr<Stage>& stage : stages_) rate = std::max(rate, stage->bytes_per_second());
+  spec.set_bytes_per_second(rate);
 }
 
 void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
@@ -223,7 +254,9 @@ void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
   const control::TensorSpec& spec = assignment.tensor();
   const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
   Tensor* tensor = tensors_.Find(spec.name(), spec.dtype(), shape);
-  if (tensor == nullptr || tensor->cut) return;  // nobody asked, or asked twice
+  if (tensor == nullptr) return;  // nobody asked
+  if (spec.from_round() != 0) return OnNextCut(now, tensor, assignment);
+  if (tensor->cut) return;  // asked twice
   if (assignment.code() != BPS_OK) {
     tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
   } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
@@ -235,6 +268,32 @@ void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
   auto waiting = declaring_.find(tensor);
   if (waiting == declaring_.end()) return;
   Operation* operation = waiting->second;
+  declaring_.erase(waiting);
+  if (tensor->cut) {
+    if (CutFor(tensor, operation->round)) return Begin(now, operation);
+    declaring_[tensor] = operation;
+  } else {
+    End(operation, tensor->refusal);
+  }
+}
+
+void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment) {
+  if (!tensor->cut || tensor->next_cut || tensor->cut->next_cut() != assignment.tensor().from_round()) return;
+  absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements());
+  if (assignment.code() != BPS_OK) cut = MakeStatus(assignment.code(), assignment.error());
+  if (!cut.ok()) {
+    // The other ranks may have it: this one cannot take part any more.
+    tensor->refusal = Annotate(cut.status(), tensor->Describe());
+    tensor->cut.reset();
+  } else {
+    tensor->next_cut = *std::move(cut);
+    // What was given up in rounds of the new cut is told now.
+    if (!tensor->owed.empty()) CutFor(tensor, tensor->owed.back().round);
+  }
+  auto waiting = declaring_.find(tensor);
+  if (waiting == declaring_.end()) return;
+  Operation* operation = waiting->second;
+  if (tensor->cut && !CutFor(tensor, operation->round)) return;  // there is another one to come
   declaring_.erase(waiting);
   if (tensor->cut) {
     Begin(now, operation);
@@ -307,7 +366,7 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
 
 Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
-  if (coordinated_ && tensors_.HasUndeclared()) return 0;
+  if (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty())) return 0;
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
   for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());

@@ -118,7 +118,11 @@ class Engine : private StageSink {
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
   void OnStageFatal(const absl::Status& why) override;
 
+  static control::TensorSpec SpecOf(const Tensor& tensor);
   void Declare();
+  bool CutFor(Tensor* tensor, uint64_t round);
+  void AskForNextCut(Tensor* tensor);
+  void OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment);
   void Begin(Time now, Operation* operation);
   // Does it wait for the coordinator's answer, so that no stage has it?
   bool Declaring(const Operation& operation) const;
@@ -140,6 +144,7 @@ class Engine : private StageSink {
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
   absl::flat_hash_map<Tensor*, Operation*> declaring_;  // wait for the coordinator's answer
+  std::vector<control::TensorSpec> asking_;             // for later cuts: with the next Poll
   std::set<std::pair<Time, uint64_t>> alarms_;          // by time, operation
   uint64_t next_operation_ = 1;
   uint32_t size_ = 1;

@@ -12,6 +12,7 @@ absl::StatusOr<Cut> Cut::Make(const control::Assignment& assignment, uint64_t el
   constexpr uint64_t kMaxParts = uint64_t{1} << 24;
   Cut cut;
   cut.key_ = assignment.key();
+  cut.next_cut_ = assignment.next_cut();
   cut.elements_ = elements;
   cut.part_elements_ = assignment.part_elements();
   if (cut.part_elements_ == 0) return absl::InternalError("the coordinator assigned parts of no elements");

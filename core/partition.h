@@ -52,6 +52,8 @@ class Cut {
   static absl::StatusOr<Cut> Make(const control::Assignment& assignment, uint64_t elements);
 
   uint64_t key() const { return key_; }
+  // From this round on another cut holds, on all ranks; 0: never.
+  uint64_t next_cut() const { return next_cut_; }
   uint32_t parts() const { return static_cast<uint32_t>(places_.size()); }
   Place place(uint32_t part) const { return places_[part]; }
   uint64_t first(uint32_t part) const { return part * part_elements_; }
@@ -59,6 +61,7 @@ class Cut {
 
  private:
   uint64_t key_ = 0;
+  uint64_t next_cut_ = 0;
   uint64_t elements_ = 0;
   uint64_t part_elements_ = 1;
   std::vector<Place> places_;

@@ -138,6 +138,7 @@ void ServersStage::Start(Time now, Operation* operation) {
   const Submission& asked = operation->asked;
   const Cut& cut = *asked.tensor->cut;
   const bool root = asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank_;
+  if (operations_.empty()) meter_.Begin(now);
   operations_[operation->id] = operation;
   operation->partitions.resize(cut.parts());
   for (uint32_t part = 0; part < cut.parts(); ++part) {
@@ -583,6 +584,7 @@ void ServersStage::Home(Partition* partition) {
   FindPeer(partition->peer)->carrier->EndExposure(partition);
   partition->Move(PartitionState::kHome);
   NoteTime(*partition);
+  meter_.Add(now_, partition->result_bytes);
   ++operation->home;
   pump_ = true;
   MaybeLeave(operation);

@@ -32,6 +32,7 @@
 #include "core/carrier.h"
 #include "core/control.pb.h"
 #include "core/log.h"
+#include "core/rate_meter.h"
 #include "core/scheduler.h"
 #include "core/slow_servers.h"
 #include "core/stage.h"
@@ -61,6 +62,9 @@ class ServersStage : public Stage, private CarrierSink {
   void Know(Tensor* tensor) override;
   std::string WhoIsMissing(const Operation& operation) const override;
   std::vector<Endpoint*> endpoints() override;
+
+  // What results have come at; 0: too few bytes so far.
+  uint64_t bytes_per_second() const override { return meter_.bytes_per_second(); }
 
   const char* name() const override { return "servers"; }
   void Start(Time now, Operation* operation) override;
@@ -158,6 +162,7 @@ class ServersStage : public Stage, private CarrierSink {
   absl::flat_hash_map<uint64_t, Write> writes_;           // by user: writes that have not ended
   std::vector<Operation*> releasing_;                     // given up, not yet left
   uint64_t next_task_ = 1;
+  RateMeter meter_;
   size_t queued_ = 0;  // tasks in the scheduler's queue
   size_t held_ = 0;
   bool pump_ = false;  // something may go that could not

@@ -56,6 +56,8 @@ class Stage {
   virtual void Know(Tensor* tensor) { (void)tensor; }
   // What an operation waits for, for the error of its deadline: "no answer from server 1 (...)".
   virtual std::string WhoIsMissing(const Operation& operation) const { return (void)operation, ""; }
+  // What results have come at, to cut tensors by; 0: not known, or of no use.
+  virtual uint64_t bytes_per_second() const { return 0; }
   // What to wait for between two Runs.
   virtual std::vector<Endpoint*> endpoints() { return {}; }
 };

@@ -77,7 +77,9 @@ class Tensor {
 
   // The engine's: the coordinator's answer.
   std::optional<Cut> cut;
-  absl::Status refusal;  // or why there is none
+  absl::Status refusal;         // or why there is none
+  std::optional<Cut> next_cut;  // what follows it, from round cut->next_cut() on
+  bool asked_next = false;      // for that
 
   // The engine's: rounds given up before the cut was known; the servers are told when it is.
   struct Owed {

@@ -634,7 +634,12 @@ void Coordinator::OnDeclare(const Member& member, const control::DeclareRequest&
   size_t bytes = 0;
   for (const control::TensorSpec& spec : request.tensors()) {
     control::Assignment& assignment = *envelope.mutable_declare_reply()->add_assignments();
-    assignment = member.session->tensors->Declare(spec);
+    assignment = member.session->tensors->Declare(spec, static_cast<uint32_t>(member.rank));
+    if (spec.from_round() != 0) {
+      BPS_VERBOSE(*log_, 1) << "tensor \"" << spec.name() << "\" has parts of " << assignment.part_elements()
+                            << " elements from round " << spec.from_round() << " on; rank " << member.rank
+                            << " has seen " << spec.bytes_per_second() << " bytes per second";
+    }
     bytes += assignment.ByteSizeLong();
     if (bytes < kReplyBytes) continue;
     handler_->Send(member.connection, envelope);

@@ -1,6 +1,7 @@
 #include "server/placement.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace byteps {
@@ -60,23 +61,76 @@ void Placement::Load(LanePlace place, uint64_t bytes) {
   order_.insert({load, place.server});
 }
 
+void Placement::Unload(LanePlace place, uint64_t bytes) {
+  const uint64_t cost = bytes + kPartCost;
+  bytes_[place.server] -= bytes;
+  lanes_[place.server][place.lane] -= cost;
+  const double weight = options_.weights[place.server];
+  if (weight <= 0) return;
+  double& load = loads_[place.server];
+  order_.erase({load, place.server});
+  load = std::max(0.0, load - static_cast<double>(cost) / weight);
+  order_.insert({load, place.server});
+}
+
+// See "The cut again".
+uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second) const {
+  const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
+  const uint64_t least = std::min<uint64_t>(most, kLeastPart / element_bytes);
+  const double bytes = static_cast<double>(elements) * element_bytes;
+  const double best = std::sqrt(bytes * static_cast<double>(bytes_per_second) * kPartTime /
+                                static_cast<double>(std::max<uint64_t>(1, total_lanes_)));
+  const auto size = static_cast<uint64_t>(std::min(best, static_cast<double>(kLargestPart)));
+  const uint64_t wanted =
+      std::clamp<uint64_t>(size / element_bytes, least, std::min(most, PartElements(elements, element_bytes)));
+  uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, wanted));
+  if (parts > total_lanes_) parts = CeilDiv(parts, total_lanes_) * total_lanes_;
+  return std::min(CeilDiv(CeilDiv(elements, parts), kGranule) * kGranule, most);
+}
+
+Placed Placement::Recut(const Placed& old, uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second,
+                        uint64_t name) {
+  if (options_.partition_bytes != 0 || bytes_per_second == 0 || elements == 0) return old;
+  const uint64_t best = BestPartElements(elements, element_bytes, bytes_per_second);
+  // Rates are never twice the same; a cut that is good enough stays.
+  const double ratio = static_cast<double>(best) / static_cast<double>(old.part_elements);
+  if ((ratio > 0.7 && ratio < 1.4) || CeilDiv(elements, best) > kMaxParts) return old;
+  uint64_t left = elements;
+  for (const PartRun& run : old.runs) {
+    for (uint32_t part = 0; part < run.parts; ++part) {
+      const uint64_t taken = std::min(left, old.part_elements);
+      left -= taken;
+      Unload(run.place, taken * element_bytes);
+    }
+  }
+  return Place(elements, element_bytes, best, old.home(), name);
+}
+
 absl::StatusOr<Placed> Placement::Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home,
                                       uint64_t name) {
-  Placed placed;
   if (lanes_.empty()) {
     // Without servers a tensor needs its key alone.
+    Placed placed;
     placed.part_elements = std::max<uint64_t>(1, elements);
     placed.runs = {{1, {}}};
     return placed;
   }
-  placed.part_elements = PartElements(elements, element_bytes);
-  const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, placed.part_elements));
+  const uint64_t part_elements = PartElements(elements, element_bytes);
+  const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, part_elements));
   if (parts > kMaxParts) {
     return absl::ResourceExhaustedError("it would be cut into " + std::to_string(parts) + " parts of " +
-                                        std::to_string(placed.part_elements * element_bytes) + " bytes; at most " +
+                                        std::to_string(part_elements * element_bytes) + " bytes; at most " +
                                         std::to_string(kMaxParts) +
                                         " are possible: raise BYTEPS_PARTITION_BYTES and BYTEPS_SLOT_BYTES");
   }
+  return Place(elements, element_bytes, part_elements, home, name);
+}
+
+Placed Placement::Place(uint64_t elements, uint32_t element_bytes, uint64_t part_elements,
+                        std::optional<LanePlace> home, uint64_t name) {
+  Placed placed;
+  placed.part_elements = part_elements;
+  const uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, part_elements));
   uint64_t left = elements;
   for (uint64_t part = 0; part < parts; ++part) {
     const LanePlace place = part == 0 && home.has_value() ? *home : Choose(name, part);

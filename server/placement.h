@@ -11,6 +11,11 @@
 // occupies all lanes at once, at least `kLeastPart` (below it the cost of a message is larger than that of its bytes),
 // at most `kLargestPart` (a slot that stays in the cache), and all alike. No part is larger than a landing slot.
 //
+// The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n lanes, in parts of p,
+// takes longer than its bytes take at rate B by n p / B, until the pipeline is filled (no lane can answer before it has a
+// whole part), and by kPartTime for each of its M / p parts. The sum is least at p = sqrt(M B kPartTime / n): small parts
+// on a slow link, where the filling is what counts, large ones where the processors are the bottleneck.
+//
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all
 // variants of a name goes to the same lane, the name's home, where a disagreement about the shape is seen. With a hash
@@ -64,6 +69,7 @@ class Placement {
   static constexpr uint64_t kLeastPart = uint64_t{64} << 10;
   static constexpr uint64_t kLargestPart = uint64_t{512} << 10;
   static constexpr uint64_t kPartCost = 4096;
+  static constexpr double kPartTime = 90e-6;  // seconds; of all processors that a part keeps busy
   static constexpr uint64_t kMaxParts = uint64_t{1} << 22;
 
   explicit Placement(PlacementOptions options);
@@ -73,13 +79,25 @@ class Placement {
   absl::StatusOr<Placed> Add(uint64_t elements, uint32_t element_bytes, std::optional<LanePlace> home,
                              uint64_t name = 0);
 
+  // Cuts and places a tensor anew, in the place of `old`, now that it is known what its bytes move at (per second). The
+  // answer is `old` where little would change, or a size was asked for.
+  Placed Recut(const Placed& old, uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second,
+               uint64_t name = 0);
+
+  // May Recut answer with anything new?
+  bool adapts() const { return options_.partition_bytes == 0 && total_lanes_ != 0; }
+
   // What was placed on a server so far, in bytes (without kPartCost).
   uint64_t bytes(uint32_t server) const { return bytes_[server]; }
 
  private:
   uint64_t PartElements(uint64_t elements, uint32_t element_bytes) const;
+  uint64_t BestPartElements(uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second) const;
+  Placed Place(uint64_t elements, uint32_t element_bytes, uint64_t part_elements, std::optional<LanePlace> home,
+               uint64_t name);
   LanePlace Choose(uint64_t name, uint64_t part) const;
   void Load(LanePlace place, uint64_t bytes);
+  void Unload(LanePlace place, uint64_t bytes);
 
   PlacementOptions options_;
   uint64_t total_lanes_ = 0;

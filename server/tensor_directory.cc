@@ -1,11 +1,39 @@
 #include "server/tensor_directory.h"
 
+#include <algorithm>
+
 #include "abi/byteps.h"
 #include "absl/status/statusor.h"
 #include "core/dtype.h"
 #include "core/status.h"
 
 namespace byteps {
+namespace {
+
+// The rounds from which on tensors are cut anew: soon, when something is known, and ever more rarely.
+constexpr uint64_t kFirstCut = 4;
+uint64_t NextCut(uint64_t from) { return from < 256 ? 4 * from : from + 1024 - from % 1024; }
+
+void Describe(const Placed& placed, control::Assignment* answer) {
+  answer->set_part_elements(placed.part_elements);
+  for (const PartRun& run : placed.runs) {
+    control::Assignment::Run& out = *answer->add_runs();
+    out.set_parts(run.parts);
+    out.set_server(run.place.server);
+    out.set_lane(run.place.lane);
+  }
+}
+
+Placed PlacedOf(const control::Assignment& assignment) {
+  Placed placed;
+  placed.part_elements = assignment.part_elements();
+  for (const control::Assignment::Run& run : assignment.runs()) {
+    placed.runs.push_back({run.parts(), {run.server(), run.lane()}});
+  }
+  return placed;
+}
+
+}  // namespace
 
 absl::StatusOr<uint64_t> TensorDirectory::Check(const control::TensorSpec& spec) {
   if (spec.process_set() != 0) return absl::UnimplementedError("process sets are not supported yet");
@@ -49,7 +77,8 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   if (known != names_.end()) {
     const auto assigned = known->second.variants.find(variant);
     if (assigned != known->second.variants.end()) {
-      *answer = assigned->second;
+      if (spec.from_round() != 0) return AssignNext(spec, &known->second, &assigned->second, answer);
+      *answer = assigned->second.front();
       return absl::OkStatus();
     }
     if (known->second.variants.size() >= kMaxVariants) {
@@ -60,6 +89,8 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
     return absl::ResourceExhaustedError("this session has " + std::to_string(kMaxNames) +
                                         " tensors; names that change with every step are not meant");
   }
+
+  if (spec.from_round() != 0) return absl::InternalError("it was never declared");
 
   // Nothing is remembered of a tensor that cannot be placed.
   const std::optional<LanePlace> home = known == names_.end() ? std::nullopt : known->second.home;
@@ -72,18 +103,44 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   if (!name.home.has_value()) name.home = placed->home();
   *answer->mutable_tensor() = spec;
   answer->set_key(name.id << 16 | name.variants.size());
-  answer->set_part_elements(placed->part_elements);
-  for (const PartRun& run : placed->runs) {
-    control::Assignment::Run& out = *answer->add_runs();
-    out.set_parts(run.parts);
-    out.set_server(run.place.server);
-    out.set_lane(run.place.lane);
-  }
-  name.variants[variant] = *answer;
+  Describe(*placed, answer);
+  // What is as small as a part may be stays whole.
+  const bool large = *elements > Placement::kLeastPart / DtypeSize(spec.dtype());
+  if (name.variants.empty() && large && placement_.adapts()) answer->set_next_cut(kFirstCut);
+  name.variants[variant].push_back(*answer);
   return absl::OkStatus();
 }
 
-control::Assignment TensorDirectory::Declare(const control::TensorSpec& spec) {
+absl::Status TensorDirectory::AssignNext(const control::TensorSpec& spec, Name* name,
+                                         std::deque<control::Assignment>* cuts, control::Assignment* answer) {
+  const auto made = std::find_if(cuts->begin(), cuts->end(), [&](const control::Assignment& cut) {
+    return cut.tensor().from_round() == spec.from_round();
+  });
+  if (made != cuts->end()) {
+    *answer = *made;
+    return absl::OkStatus();
+  }
+  const control::Assignment& last = cuts->back();
+  if (last.next_cut() == 0 || last.next_cut() != spec.from_round()) {
+    return absl::InternalError("there is no cut from round " + std::to_string(spec.from_round()) + " on");
+  }
+  uint64_t slowest = 0;
+  for (const auto& [rank, rate] : rates_) slowest = slowest == 0 ? rate : std::min(slowest, rate);
+  const uint64_t elements = *Check(spec);
+  const Placed placed =
+      placement_.Recut(PlacedOf(last), elements, static_cast<uint32_t>(DtypeSize(spec.dtype())), slowest, name->id - 1);
+  *answer->mutable_tensor() = last.tensor();
+  answer->mutable_tensor()->set_from_round(spec.from_round());
+  answer->set_key(last.key());
+  answer->set_next_cut(NextCut(spec.from_round()));
+  Describe(placed, answer);
+  cuts->push_back(*answer);
+  if (cuts->size() > kKeptCuts) cuts->erase(cuts->begin() + 1);  // not the first: it may be declared again
+  return absl::OkStatus();
+}
+
+control::Assignment TensorDirectory::Declare(const control::TensorSpec& spec, uint32_t rank) {
+  if (spec.bytes_per_second() != 0) rates_[rank] = spec.bytes_per_second();
   control::Assignment answer;
   const absl::Status status = Assign(spec, &answer);
   if (!status.ok()) {

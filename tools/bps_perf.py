@@ -4,6 +4,7 @@
     tools/bps_perf --workers 4 --servers 4 --against gloo
     tools/bps_perf --sizes 4,64K,100M --json
     tools/bps_perf --model vgg16 --schedulers fifo,credit --against gloo      # training steps
+    tools/bps_perf --sizes 4K --tensors 500 --against gloo    # many at once: submitted one by one, then waited for
 
 Each size is measured over several rounds, and every output of every round is checked. `--against gloo` runs
 torch.distributed's Gloo all-reduce between the same processes, round by round in turn with push_pull, so that whatever
@@ -11,7 +12,7 @@ else the machine does meets both. Columns:
 
     time     median over the rounds of rank 0's time from submission to the result in place, all ranks having been
              released from a barrier together; p90 beside it
-    algbw    bytes of the tensor / time
+    algbw    bytes of the tensors / time
     cpu      CPU seconds of all workers and of all servers per GB of tensor, per round, of push_pull alone
     ratio    time / Gloo's time: below 1 is faster than Gloo
 
@@ -78,6 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(DEFAULT_SIZES), help=DEFAULT_SIZES)
     parser.add_argument("--dtype", default="float32", help="a dtype of torch (default float32)")
     parser.add_argument("--out-of-place", action="store_true", help="output tensors of their own")
+    parser.add_argument("--tensors", type=int, default=1, help="tensors of the size in each round (default 1)")
     parser.add_argument("--rounds", type=int, default=0, help="rounds per size (default: by size, 5 to 200)")
     parser.add_argument("--against", choices=["gloo"], help="measure this in the same run and print the ratio")
     parser.add_argument("--json", action="store_true", help="one JSON object per size")
@@ -226,29 +228,39 @@ def measure(size: int, arguments: argparse.Namespace, bps: Any, gloo: Gloo | Non
     pattern = (torch.arange(elements) % 7).to(dtype)
     source = pattern + bps.rank()
     expected = pattern * bps.size() + sum(range(bps.size()))
-    tensor, output = torch.empty_like(source), torch.empty_like(source)
+    tensors = [torch.empty_like(source) for _ in range(arguments.tensors)]
+    outputs = [torch.empty_like(source) for _ in tensors] if arguments.out_of_place else tensors
     name = f"bps_perf.{arguments.dtype}.{elements}"
-    rounds = arguments.rounds or rounds_for(bytes_)
+    rounds = arguments.rounds or rounds_for(bytes_ * len(tensors))
 
     def push_pull() -> None:
         if arguments.out_of_place:
-            output.copy_(bps.synchronize(bps.push_pull_async(tensor, average=False, name=name)))
-        else:
-            bps.push_pull_inplace(tensor, average=False, name=name)
+            handles = [bps.push_pull_async(t, average=False, name=f"{name}.{i}") for i, t in enumerate(tensors)]
+            for output, handle in zip(outputs, handles):
+                output.copy_(bps.synchronize(handle))
+            return
+        handles = [bps.push_pull_async_inplace(t, average=False, name=f"{name}.{i}") for i, t in enumerate(tensors)]
+        for handle in handles:
+            bps.synchronize(handle)
+
+    def all_reduce() -> None:
+        assert gloo is not None
+        for tensor in tensors:
+            gloo.all_reduce(tensor)
 
     times: dict[str, list[float]] = {"byteps": [], "gloo": []}
     cpu = [0.0, 0.0]
 
     def one(kind: str, call: Callable[[], object], keep: bool) -> None:
-        tensor.copy_(source)
+        for tensor in tensors:
+            tensor.copy_(source)
         bps.barrier()
         before = time.process_time(), servers.cpu_seconds()
         started = time.perf_counter()
         call()
         elapsed = time.perf_counter() - started
         after = time.process_time(), servers.cpu_seconds()
-        result = output if kind == "byteps" and arguments.out_of_place else tensor
-        if not torch.equal(result, expected):
+        if not all(torch.equal(result, expected) for result in (outputs if kind == "byteps" else tensors)):
             raise SystemExit(f"bps_perf: rank {bps.rank()}: wrong sum of {bytes_} bytes by {kind}")
         if keep:
             times[kind].append(elapsed)
@@ -259,17 +271,18 @@ def measure(size: int, arguments: argparse.Namespace, bps: Any, gloo: Gloo | Non
     for index in range(rounds + 2):
         one("byteps", push_pull, index >= 2)
         if gloo is not None:
-            one("gloo", lambda: gloo.all_reduce(tensor), index >= 2)
+            one("gloo", all_reduce, index >= 2)
 
     workers_cpu = bps.push_pull(torch.tensor([cpu[0]], dtype=torch.float64), average=False, name="bps_perf.cpu")
-    gigabytes = bytes_ * rounds / 1e9
+    gigabytes = bytes_ * len(tensors) * rounds / 1e9
     median = statistics.median(times["byteps"])
     row: dict[str, Any] = {
         "bytes": bytes_,
         "rounds": rounds,
         "time_us": median * 1e6,
         "p90_us": quantile(times["byteps"], 0.9) * 1e6,
-        "algbw_gb_s": bytes_ / median / 1e9,
+        "tensors": len(tensors),
+        "algbw_gb_s": bytes_ * len(tensors) / median / 1e9,
         "workers_cpu_s_per_gb": float(workers_cpu.item()) / gigabytes,
         "servers_cpu_s_per_gb": cpu[1] / gigabytes,
     }

@@ -1,6 +1,7 @@
 #include "scheduler_plugins/credit/path.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace byteps::credit {
 namespace {
@@ -11,6 +12,8 @@ constexpr double kStartGain = 2.89;
 // START is over when the rate grows by less than a quarter for so many rounds.
 constexpr double kGrowth = 1.25;
 constexpr uint32_t kFullRounds = 3;
+// So many times the largest task is long enough to see another like it.
+constexpr uint64_t kGroup = 32;
 
 }  // namespace
 
@@ -37,6 +40,12 @@ Path::Flight Path::Start(int64_t now, uint64_t bytes, bool others_wait) {
     credit_ = kInitialCredit;
   }
   largest_ = std::max(largest_, bytes);
+  group_largest_ = std::max(group_largest_, bytes);
+  group_bytes_ += bytes;
+  if (group_bytes_ >= kGroup * largest_) {
+    largest_ = std::exchange(group_largest_, 0);
+    group_bytes_ = 0;
+  }
   Flight flight;
   flight.alone = in_flight_ == 0;
   if (flight.alone) delivered_at_ = now;

@@ -19,6 +19,8 @@
 //
 // Small tasks say little (they may travel in the record of another, or not wait at all): only those of at least a
 // quarter of the largest are measured.
+// "Largest" is that of late: tensors are cut again (BYTEPS_PARTITION_BYTES), and where tasks have become smaller, so must
+// what is on its way.
 //
 // Threads: none; a pure function of the calls. Units: bytes and nanoseconds.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_PATH_H_
@@ -77,7 +79,9 @@ class Path {
   State state_ = State::kStart;
   uint64_t credit_ = kInitialCredit;
   uint64_t in_flight_ = 0;
-  uint64_t largest_ = 0;
+  uint64_t largest_ = 0;  // task of late
+  uint64_t group_largest_ = 0;
+  uint64_t group_bytes_ = 0;
 
   uint64_t delivered_ = 0;
   int64_t delivered_at_ = 0;

@@ -252,6 +252,51 @@ TEST(PlacementTest, AHashDecidesTheServerAndNothingElse) {
   EXPECT_EQ(placement.bytes(0) + placement.bytes(1) + placement.bytes(2), total);
 }
 
+uint64_t PartsOf(const Placed& placed) {
+  uint64_t parts = 0;
+  for (const PartRun& run : placed.runs) parts += run.parts;
+  return parts;
+}
+
+// 20 MB over links of 200 Mbit/s: no lane can answer before its first part is whole, and that costs less than 3% of the
+// transfer.
+TEST(PlacementTest, ASlowLinkIsFilledWithSmallParts) {
+  for (uint32_t servers : {1, 2, 4, 8}) {
+    Placement placement(Servers(servers, 1));
+    const uint64_t bytes = 20'000'000;
+    const Placed first = *placement.Add(bytes / 4, 4, std::nullopt);
+    EXPECT_GE(first.part_elements * 4, 480'000u) << servers;
+    const Placed second = placement.Recut(first, bytes / 4, 4, 25'000'000);
+    const double part = static_cast<double>(second.part_elements) * 4;
+    EXPECT_LT(servers * part / static_cast<double>(bytes), 0.03) << servers;
+    EXPECT_EQ(second.home(), first.home());
+    EXPECT_EQ(PartsOf(second), (bytes / 4 + second.part_elements - 1) / second.part_elements);
+    uint64_t placed = 0;
+    for (uint32_t server = 0; server < servers; ++server) {
+      placed += placement.bytes(server);
+      EXPECT_NEAR(static_cast<double>(placement.bytes(server)), static_cast<double>(bytes) / servers, 0.05 * bytes);
+    }
+    EXPECT_EQ(placed, bytes) << "what was placed before is still counted";
+  }
+}
+
+TEST(PlacementTest, AFastLinkKeepsLargeParts) {
+  Placement placement(Servers(2, 1));
+  const Placed first = *placement.Add(25'000'000, 4, std::nullopt);
+  for (uint64_t rate : {uint64_t{0}, uint64_t{1'000'000'000}, uint64_t{10'000'000'000}}) {
+    EXPECT_EQ(placement.Recut(first, 25'000'000, 4, rate).part_elements, first.part_elements) << rate;
+  }
+}
+
+TEST(PlacementTest, AConfiguredSizeStays) {
+  PlacementOptions options = Servers(2, 1);
+  options.partition_bytes = 400'000;
+  Placement placement(options);
+  const Placed first = *placement.Add(5'000'000, 4, std::nullopt);
+  EXPECT_EQ(placement.Recut(first, 5'000'000, 4, 1'000'000).part_elements, 100'000u);
+  EXPECT_FALSE(placement.adapts());
+}
+
 TEST(PlacementTest, TooManyPartsAreRefused) {
   PlacementOptions options = Servers(1, 1);
   options.partition_bytes = 4;

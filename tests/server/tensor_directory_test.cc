@@ -96,5 +96,61 @@ TEST(TensorDirectoryTest, VariantsOfANameAreBounded) {
   EXPECT_EQ(directory.Declare(Spec("t", {7})).code(), BPS_OK);
 }
 
+control::TensorSpec Later(control::TensorSpec spec, uint64_t from_round, uint64_t rate) {
+  spec.set_from_round(from_round);
+  spec.set_bytes_per_second(rate);
+  return spec;
+}
+
+TEST(TensorDirectoryTest, LaterCutsAreTheSameForEverybody) {
+  PlacementOptions options;
+  options.lanes = {1, 1};
+  options.slot_bytes = 512 << 10;
+  TensorDirectory directory(options);
+  const control::TensorSpec spec = Spec("w", {5'000'000});
+  const control::Assignment first = directory.Declare(spec, 0);
+  EXPECT_EQ(first.next_cut(), 4u);
+  // Nobody knows anything: another cut like the first.
+  const control::Assignment second = directory.Declare(Later(spec, 4, 0), 1);
+  EXPECT_EQ(second.part_elements(), first.part_elements());
+  EXPECT_EQ(second.next_cut(), 16u);
+  // A slow worker has been heard of when the first asks for the cut from round 16 on; the rate of the others is theirs.
+  EXPECT_EQ(directory.Declare(Later(spec, 4, 20'000'000), 2).SerializeAsString(), second.SerializeAsString());
+  const control::Assignment third = directory.Declare(Later(spec, 16, 900'000'000), 0);
+  EXPECT_LT(third.part_elements(), first.part_elements() / 2);
+  EXPECT_EQ(third.key(), first.key());
+  EXPECT_EQ(third.tensor().from_round(), 16u);
+  EXPECT_EQ(third.next_cut(), 64u);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(directory.Declare(Later(spec, 16, 1000 * rank), rank).SerializeAsString(), third.SerializeAsString());
+    EXPECT_EQ(directory.Declare(spec, rank).SerializeAsString(), first.SerializeAsString());
+  }
+  // Ever more rarely.
+  EXPECT_EQ(directory.Declare(Later(spec, 64, 0), 0).next_cut(), 256u);
+  EXPECT_EQ(directory.Declare(Later(spec, 256, 0), 0).next_cut(), 1024u);
+  EXPECT_EQ(directory.Declare(Later(spec, 1024, 0), 0).next_cut(), 2048u);
+  EXPECT_EQ(directory.Declare(Later(spec, 2048, 0), 0).next_cut(), 3072u);
+}
+
+TEST(TensorDirectoryTest, CutsThatNobodyAnnouncedAreRefused) {
+  TensorDirectory directory(Options());
+  const control::TensorSpec spec = Spec("w", {100'000});
+  EXPECT_NE(directory.Declare(Later(spec, 4, 1)).code(), BPS_OK);  // never declared
+  EXPECT_EQ(directory.Declare(spec).next_cut(), 4u);
+  EXPECT_NE(directory.Declare(Later(spec, 8, 1)).code(), BPS_OK);
+  EXPECT_NE(directory.Declare(Later(spec, 16, 1)).code(), BPS_OK);
+  EXPECT_EQ(directory.Declare(Later(spec, 4, 1)).code(), BPS_OK);
+}
+
+TEST(TensorDirectoryTest, WhatCannotBeCutOtherwiseIsNeverCutAgain) {
+  TensorDirectory directory(Options());
+  EXPECT_EQ(directory.Declare(Spec("small", {10})).next_cut(), 0u);
+  EXPECT_EQ(directory.Declare(Spec("small", {100'000})).next_cut(), 0u);  // a second shape
+  PlacementOptions options = Options();
+  options.partition_bytes = 4096;
+  TensorDirectory exact(options);
+  EXPECT_EQ(exact.Declare(Spec("w", {100'000})).next_cut(), 0u);
+}
+
 }  // namespace
 }  // namespace byteps

@@ -125,6 +125,18 @@ TEST(PathTest, FollowsAPathThatBecomesFasterOrSlower) {
   EXPECT_NEAR(path.rate(), 25e6, 1e6);
 }
 
+// Tensors are cut again, into smaller tasks: what is on its way shrinks with them.
+TEST(PathTest, SmallerTasksGetASmallerCredit) {
+  Path path;
+  Link link{25e6, 10 * kMicrosecond};
+  int64_t now = 0;
+  Saturate(&path, &link, &now, 5 * kSecond, 512 << 10);
+  EXPECT_GE(path.credit(), uint64_t{512} << 10);
+  Saturate(&path, &link, &now, 12 * kSecond, 64 << 10);
+  EXPECT_LE(path.credit(), 3 * (uint64_t{64} << 10));
+  EXPECT_NEAR(path.rate(), 25e6, 1e6);
+}
+
 // The delay grew (another route): noticed when it has not been seen for ten seconds, by one task that goes alone.
 TEST(PathTest, ProbesTheDelayNowAndThen) {
   constexpr uint64_t kTask = 256 << 10;
