@@ -1,6 +1,7 @@
 #include "server/tensor_directory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "abi/byteps.h"
 #include "absl/status/statusor.h"
@@ -11,27 +12,8 @@ namespace byteps {
 namespace {
 
 // The rounds from which on tensors are cut anew: soon, when something is known, and ever more rarely.
-constexpr uint64_t kFirstCut = 4;
-uint64_t NextCut(uint64_t from) { return from < 256 ? 4 * from : from + 1024 - from % 1024; }
-
-void Describe(const Placed& placed, control::Assignment* answer) {
-  answer->set_part_elements(placed.part_elements);
-  for (const PartRun& run : placed.runs) {
-    control::Assignment::Run& out = *answer->add_runs();
-    out.set_parts(run.parts);
-    out.set_server(run.place.server);
-    out.set_lane(run.place.lane);
-  }
-}
-
-Placed PlacedOf(const control::Assignment& assignment) {
-  Placed placed;
-  placed.part_elements = assignment.part_elements();
-  for (const control::Assignment::Run& run : assignment.runs()) {
-    placed.runs.push_back({run.parts(), {run.server(), run.lane()}});
-  }
-  return placed;
-}
+constexpr uint64_t kFirstCut = 2;
+uint64_t NextCut(uint64_t from) { return from == 0 ? kFirstCut : 2 * from; }
 
 }  // namespace
 
@@ -72,13 +54,13 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   const absl::StatusOr<uint64_t> elements = Check(spec);
   if (!elements.ok()) return elements.status();
   const std::pair<uint32_t, std::string> key(spec.process_set(), spec.name());
-  const Variant variant(spec.dtype(), std::vector<int64_t>(spec.shape().begin(), spec.shape().end()));
+  const Shape shape(spec.dtype(), std::vector<int64_t>(spec.shape().begin(), spec.shape().end()));
   const auto known = names_.find(key);
   if (known != names_.end()) {
-    const auto assigned = known->second.variants.find(variant);
+    const auto assigned = known->second.variants.find(shape);
     if (assigned != known->second.variants.end()) {
-      if (spec.from_round() != 0) return AssignNext(spec, &known->second, &assigned->second, answer);
-      *answer = assigned->second.front();
+      if (absl::Status status = Recut(spec, known->second, &assigned->second); !status.ok()) return status;
+      Describe(spec, assigned->second, answer);
       return absl::OkStatus();
     }
     if (known->second.variants.size() >= kMaxVariants) {
@@ -101,42 +83,51 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   Name& name = names_[key];
   if (name.id == 0) name.id = next_id_++;
   if (!name.home.has_value()) name.home = placed->home();
-  *answer->mutable_tensor() = spec;
-  answer->set_key(name.id << 16 | name.variants.size());
-  Describe(*placed, answer);
+  Variant& made = name.variants[shape];
+  made.key = name.id << 16 | (name.variants.size() - 1);
   // What is as small as a part may be stays whole.
   const bool large = *elements > Placement::kLeastPart / DtypeSize(spec.dtype());
-  if (name.variants.empty() && large && placement_.adapts()) answer->set_next_cut(kFirstCut);
-  name.variants[variant].push_back(*answer);
+  made.cut_again = name.variants.size() == 1 && large && placement_.adapts();
+  made.cuts.push_back({0, std::make_shared<Placed>(*std::move(placed))});
+  Describe(spec, made, answer);
   return absl::OkStatus();
 }
 
-absl::Status TensorDirectory::AssignNext(const control::TensorSpec& spec, Name* name,
-                                         std::deque<control::Assignment>* cuts, control::Assignment* answer) {
-  const auto made = std::find_if(cuts->begin(), cuts->end(), [&](const control::Assignment& cut) {
-    return cut.tensor().from_round() == spec.from_round();
-  });
-  if (made != cuts->end()) {
-    *answer = *made;
-    return absl::OkStatus();
-  }
-  const control::Assignment& last = cuts->back();
-  if (last.next_cut() == 0 || last.next_cut() != spec.from_round()) {
+// Sees to it that the cut that is asked for is there.
+absl::Status TensorDirectory::Recut(const control::TensorSpec& spec, const Name& name, Variant* variant) {
+  const Cut& last = variant->cuts.back();
+  if (FindCut(*variant, spec.from_round()) != nullptr) return absl::OkStatus();
+  if (!variant->cut_again || spec.from_round() != NextCut(last.from_round)) {
     return absl::InternalError("there is no cut from round " + std::to_string(spec.from_round()) + " on");
   }
   uint64_t slowest = 0;
   for (const auto& [rank, rate] : rates_) slowest = slowest == 0 ? rate : std::min(slowest, rate);
-  const uint64_t elements = *Check(spec);
-  const Placed placed =
-      placement_.Recut(PlacedOf(last), elements, static_cast<uint32_t>(DtypeSize(spec.dtype())), slowest, name->id - 1);
-  *answer->mutable_tensor() = last.tensor();
-  answer->mutable_tensor()->set_from_round(spec.from_round());
-  answer->set_key(last.key());
-  answer->set_next_cut(NextCut(spec.from_round()));
-  Describe(placed, answer);
-  cuts->push_back(*answer);
-  if (cuts->size() > kKeptCuts) cuts->erase(cuts->begin() + 1);  // not the first: it may be declared again
+  Placed placed = placement_.Recut(*last.placed, *Check(spec), static_cast<uint32_t>(DtypeSize(spec.dtype())), slowest,
+                                   name.id - 1);
+  const bool same = placed.part_elements == last.placed->part_elements;
+  variant->cuts.push_back({spec.from_round(), same ? last.placed : std::make_shared<Placed>(std::move(placed))});
   return absl::OkStatus();
+}
+
+const TensorDirectory::Cut* TensorDirectory::FindCut(const Variant& variant, uint64_t from_round) {
+  const auto cut = std::find_if(variant.cuts.begin(), variant.cuts.end(),
+                                [&](const Cut& candidate) { return candidate.from_round == from_round; });
+  return cut == variant.cuts.end() ? nullptr : &*cut;
+}
+
+void TensorDirectory::Describe(const control::TensorSpec& spec, const Variant& variant, control::Assignment* answer) {
+  const Placed& placed = *FindCut(variant, spec.from_round())->placed;
+  *answer->mutable_tensor() = spec;
+  answer->mutable_tensor()->clear_bytes_per_second();
+  answer->set_key(variant.key);
+  answer->set_part_elements(placed.part_elements);
+  if (variant.cut_again) answer->set_next_cut(NextCut(spec.from_round()));
+  for (const PartRun& run : placed.runs) {
+    control::Assignment::Run& out = *answer->add_runs();
+    out.set_parts(run.parts);
+    out.set_server(run.place.server);
+    out.set_lane(run.place.lane);
+  }
 }
 
 control::Assignment TensorDirectory::Declare(const control::TensorSpec& spec, uint32_t rank) {

@@ -6,8 +6,7 @@
 // The first declare of a (process set, name) gives it its name id, the first of a (dtype, shape) of it a variant;
 // whoever declares the same gets the same answer. The key is name id << 16 | variant.
 //
-// Later cuts. Each answer may name a round from which on another cut holds (next_cut: 4, 16, 64, 256, then every 1024
-// rounds). A worker asks for that one before it comes to that round, and does not begin the round without it; rounds are
+// Later cuts. Each answer may name a round from which on another cut holds (next_cut: 2, 4, 8, 16 and so on). A worker asks for that one before it comes to that round, and does not begin the round without it; rounds are
 // counted alike on all ranks, so all change at the same moment, and nobody has to agree on anything. The first who asks
 // causes the cut to be made, with the lowest of the rates the workers have told; the others get the same. Only the first
 // variant of a name is cut again: who changes the shape all the time counts rounds that this one never sees.
@@ -18,8 +17,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,7 +33,6 @@ namespace byteps {
 class TensorDirectory {
  public:
   static constexpr size_t kMaxNames = size_t{1} << 20;
-  static constexpr size_t kKeptCuts = 16;
   static constexpr size_t kMaxVariants = size_t{1} << 16;
   static constexpr size_t kMaxNameBytes = 4096;
   static constexpr int kMaxDimensions = 64;
@@ -49,18 +47,28 @@ class TensorDirectory {
   size_t names() const { return names_.size(); }
 
  private:
-  using Variant = std::pair<uint32_t, std::vector<int64_t>>;  // dtype, shape
+  struct Cut {
+    uint64_t from_round = 0;
+    std::shared_ptr<const Placed> placed;
+  };
+  struct Variant {
+    uint64_t key = 0;
+    bool cut_again = false;
+    std::vector<Cut> cuts;  // all there were, the last one in force or to come; their number is a logarithm
+  };
+  using Shape = std::pair<uint32_t, std::vector<int64_t>>;  // dtype, shape
   struct Name {
     uint64_t id = 0;
     std::optional<LanePlace> home;
-    std::map<Variant, std::deque<control::Assignment>> variants;  // the latest cuts, the last one in force or to come
+    std::map<Shape, Variant> variants;
   };
 
   // Elements of the tensor, or what is wrong with the declaration.
   static absl::StatusOr<uint64_t> Check(const control::TensorSpec& spec);
   absl::Status Assign(const control::TensorSpec& spec, control::Assignment* answer);
-  absl::Status AssignNext(const control::TensorSpec& spec, Name* name, std::deque<control::Assignment>* cuts,
-                          control::Assignment* answer);
+  absl::Status Recut(const control::TensorSpec& spec, const Name& name, Variant* variant);
+  static const Cut* FindCut(const Variant& variant, uint64_t from_round);
+  static void Describe(const control::TensorSpec& spec, const Variant& variant, control::Assignment* answer);
 
   Placement placement_;
   std::map<std::pair<uint32_t, std::string>, Name> names_;
