@@ -15,7 +15,8 @@ from .environment import Environment
 from .failure import LaunchError
 from .finding import Finding, Level, fail, note, ok
 from .installation_checks import check_installation
-from .job import LOOPBACK, job_size
+from .job import job_size
+from .loopback import LOOPBACK, require_loopback
 from .network_checks import check_network, check_port, is_loopback
 from .output import Printer
 from .roles import read_place
@@ -53,6 +54,7 @@ def _check_job(arguments: Arguments, environment: Environment) -> Iterator[Findi
         environment, workers=True, services=not size.alone, alone=size.alone, local=size.servers == 0
     )
     if not size.alone:
+        yield _check_loopback()
         yield check_port(socket.AF_INET, LOOPBACK, arguments.port or 0)
         yield _check_token(environment, None)
 
@@ -98,6 +100,14 @@ def _check_workers(workers: int, arguments: Arguments, environment: Environment)
             yield ok("command", " ".join(command))
         except LaunchError as error:
             yield fail("command", str(error))
+
+
+def _check_loopback() -> Finding:
+    try:
+        require_loopback()
+    except LaunchError as error:
+        return fail("route", str(error))
+    return ok("route", f"{LOOPBACK} can be reached")
 
 
 def _check_token(environment: Environment, root: str | None) -> Finding:

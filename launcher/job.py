@@ -21,9 +21,8 @@ from .environment import Environment
 from .failure import LaunchError
 from .installation import server_binary
 from .job_folder import JobFolder
+from .loopback import LOOPBACK, require_loopback
 from .workers import local_workers
-
-LOOPBACK = "127.0.0.1"
 
 # What places a single process in a job: of no use to several, and left over from somewhere else.
 _PLACES = (
@@ -104,6 +103,7 @@ def plan_job(
         return _workers(size, command, environment, variables)
 
     binary = in_debugger([server_binary(environment)], environment)
+    require_loopback()
     listener = listen(port)
     variables["DMLC_PS_ROOT_URI"] = LOOPBACK
     variables["DMLC_PS_ROOT_PORT"] = str(listener.getsockname()[1])

@@ -10,9 +10,10 @@ or coordinator that ends while a worker runs, a signal, the death of the guardia
 
 In LAST_WORDS, which only the failure of a process leads to, the other workers have a moment to hear of it and to end by
 their own errors: these name who is missing, and a SIGTERM would silence them. Each of the three that follow sends
-SIGTERM when entered and SIGKILL at its deadline. Workers go first: one that ends in order still needs the others. The
-coordinator goes before the servers: it tells them that the job is over; the other way round it would see them die.
-After ENDED, everything that descends from us is killed: what a worker left in the background goes too.
+SIGTERM when entered and SIGKILL at its deadline; what the deadlines add up to is said in countdown.py. Workers go
+first: one that ends in order still needs the others. The coordinator goes before the servers: it tells them that the
+job is over; the other way round it would see them die. After ENDED, everything that descends from us is killed: what a
+worker left in the background goes too.
 
 Threads: one. It must be the only user of child processes and signals in its process.
 """
@@ -32,18 +33,11 @@ from collections.abc import Sequence
 from . import process_tree
 from .cause import Cause, Verdict, gravity
 from .child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
+from .countdown import Countdown
 from .failure import LaunchError
 from .guardian import SIGNALS
 from .output import OutputFiles, Printer
 
-# How long the coordinator has to end, and then the servers: after the workers have ended well (freeing memory takes
-# time), and after a failure.
-_SERVICE_SECONDS = 10.0
-_SERVICE_SECONDS_AFTER_FAILURE = 1.0
-# How long workers have, after a process of the job has failed, to end by their own errors.
-_LAST_WORDS_SECONDS = 2.0
-# How long the kernel has to carry out SIGKILL: a process inside a hung system call does not end.
-_KILL_SECONDS = 1.0
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
 
 
@@ -80,7 +74,8 @@ class Supervisor:
         """`lifeline` is a pipe that ends when the guardian does. `kill_after`: seconds from SIGTERM to SIGKILL."""
         self._printer = printer
         self._files = files
-        self._kill_after = kill_after
+        self._countdown = Countdown(kill_after)
+        self._failed_at = 0.0  # when the job began to end early
         self._lifeline = lifeline
         self._verbose = verbose
         self._children: list[Child] = []
@@ -157,6 +152,11 @@ class Supervisor:
 
     def _fail(self, cause: Cause) -> None:
         """Notes why the job must end; an earlier cause stays."""
+        if self._cause is None:
+            self._failed_at = time.monotonic()
+            self._countdown.begin(self._failed_at, last_words=cause.child is not None)
+            if self._deadline is not None:
+                self._deadline = min(self._deadline, self._countdown.limit)
         if self._verdict.weigh(cause):
             self._say(cause.text)
 
@@ -268,18 +268,22 @@ class Supervisor:
         self._killed = False
         if phase is Phase.ENDED:
             return
-        self._deadline = time.monotonic() + self._patience(phase)
+        self._deadline = self._deadline_of(phase)
+        if self._verbose and self._cause is not None:
+            self._say(f"{phase.value}: until {self._deadline - self._failed_at:.1f} s after the failure")
         if phase is Phase.LAST_WORDS:
             return
         for child in self._alive(_ENDS[phase][0]):
             child.signal(signal.SIGTERM)
 
-    def _patience(self, phase: Phase) -> float:
-        if phase is Phase.LAST_WORDS:
-            return _LAST_WORDS_SECONDS
-        if phase is Phase.ENDING_WORKERS:
-            return self._kill_after
-        return _SERVICE_SECONDS if self._cause is None else min(self._kill_after, _SERVICE_SECONDS_AFTER_FAILURE)
+    def _deadline_of(self, phase: Phase) -> float:
+        deadline = {
+            Phase.LAST_WORDS: self._countdown.last_words,
+            Phase.ENDING_WORKERS: self._countdown.workers,
+            Phase.ENDING_COORDINATOR: self._countdown.coordinator,
+            Phase.ENDING_SERVERS: self._countdown.servers,
+        }[phase]
+        return deadline(time.monotonic())
 
     def _last_words_are_said(self) -> bool:
         if time.monotonic() >= self._deadline:
@@ -301,12 +305,12 @@ class Supervisor:
         for child in left:
             child.signal(signal.SIGKILL)
         self._killed = True
-        self._deadline = time.monotonic() + _KILL_SECONDS
+        self._deadline = self._countdown.killed(time.monotonic())
         return False
 
     def _sweep(self) -> None:
         """Kills everything that descends from us."""
-        if not process_tree.end_descendants(time.monotonic() + _KILL_SECONDS):
+        if not process_tree.end_descendants(self._countdown.killed(time.monotonic())):
             self._say(f"processes that do not end: {sorted(process_tree.descendants(os.getpid()))}")
 
     # ---- Output ----

@@ -7,6 +7,7 @@ import fcntl
 import functools
 import os
 import pathlib
+import re
 import select
 import shutil
 import signal
@@ -15,6 +16,9 @@ import time
 
 import pytest
 from launching import Service, Start, Worker, wait_until
+
+# A bound for what the launcher does in 10 seconds (test_countdown.py) on a machine that has many other things to do.
+SOON = 60
 
 # A worker that has started something in the background, in a session of its own, and never ends.
 ENDLESS = """\
@@ -67,7 +71,7 @@ def test_the_first_failure_ends_the_job(start: Start, worker: Worker, tmp_path: 
     )
     launch = start("--workers", "2", "--", *worker(source), variables=variables)
     assert launch.wait() == 42
-    assert since(tmp_path / "mark") < 10
+    assert since(tmp_path / "mark") < SOON
     assert "worker 1 (pid " in launch.stderr and "exited with code 42" in launch.stderr
     told = launch.stderr[launch.stderr.index("last lines of worker 1") :]
     assert "  before the end\n" in told and "  no newline\n" in told
@@ -94,13 +98,26 @@ def test_a_worker_killed_from_outside(start: Start, worker: Worker) -> None:
     assert "worker 1 (pid " in launch.stderr and "was killed by SIGKILL" in launch.stderr
 
 
-def test_stubborn_workers_are_killed_in_time(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
-    first = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    source, variables = second(tmp_path, "sys.exit(7)", first)
-    launch = start("--workers", "2", "--", *worker(source), variables=variables)
+def test_the_stubborn_are_killed_in_time(
+    start: Start, worker: Worker, service: Service, tmp_path: pathlib.Path
+) -> None:
+    """Nobody ends on SIGTERM. What each phase may take is the launcher's own word: the clock of a loaded machine proves
+    nothing."""
+    deaf = "#!{python}\nimport signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1000)\n"
+    source, variables = second(tmp_path, "sys.exit(7)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    variables["BYTEPS_SERVER_BINARY"] = service(deaf)
+    launch = start(
+        "--verbose", "--workers", "2", "--servers", "2", "--", *worker(source), variables=variables
+    )  # fmt: skip
     assert launch.wait() == 7
-    assert since(tmp_path / "mark") < 20  # Seven, on a machine that has nothing else to do.
+    assert since(tmp_path / "mark") < SOON
     assert "still there after SIGTERM, killed: worker 0" in launch.stderr
+    assert "still there after SIGTERM, killed: coordinator" in launch.stderr
+    assert "still there after SIGTERM, killed: server 0" in launch.stderr
+    promised = [float(seconds) for seconds in re.findall(r": until ([\d.]+) s after the failure", launch.stderr)]
+    assert len(promised) == 4 and promised == sorted(promised), launch.stderr
+    assert promised[-1] <= 10
+    assert not launch.processes()
 
 
 def test_a_worker_may_end_well_before_the_others(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
@@ -165,18 +182,18 @@ def test_signals_leave_nothing(start: Start, worker: Worker, number: signal.Sign
     launch.process.send_signal(number)
     began = time.monotonic()
     assert launch.wait() == 128 + number
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
     assert not launch.processes()
     assert launch.stderr == f"bpslaunch: {number.name}: ending the job\n"
 
 
-def test_a_signal_ends_the_stubborn_within_10_seconds(start: Start, worker: Worker) -> None:
+def test_a_signal_ends_the_stubborn(start: Start, worker: Worker) -> None:
     launch = start("--workers", "2", "--", *worker(STUBBORN))
     launch.wait_for("ready", 2)
     launch.process.terminate()
     began = time.monotonic()
     assert launch.wait() == 143
-    assert time.monotonic() - began < 20  # Five, on a machine that has nothing else to do.
+    assert time.monotonic() - began < SOON
     assert not launch.processes()
 
 
@@ -297,7 +314,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_waiting(start: Start, worker: 
     launch.process.send_signal(number)
     assert launch.wait() == (130 if number == signal.SIGINT else -number)
     launch.wait_gone()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON
     os.close(read)
 
 

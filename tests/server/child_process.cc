@@ -17,7 +17,10 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   // Everything that allocates happens before fork.
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
-  if (const char* path = std::getenv("PATH")) variables.push_back(std::string("PATH=") + path);
+  // What a sanitizer shall do and overlook (tools/sanitizers) is the same for whoever was built with it.
+  for (const char* name : {"PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(name)) variables.push_back(std::string(name) + "=" + value);
+  }
   std::vector<char*> argv, envp;
   for (const std::string& each : command) argv.push_back(const_cast<char*>(each.c_str()));
   for (const std::string& each : variables) envp.push_back(const_cast<char*>(each.c_str()));

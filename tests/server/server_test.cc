@@ -18,11 +18,6 @@
 
 extern "C" int32_t bps_transport_plugin_v1_tcp(const bps_plugin_host* host, const bps_transport_plugin** plugin);
 
-// libfabric 1.17 loses 40 bytes of its own with some connections that end while they are made.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {  // NOLINT
-  return "leak:libfabric.so";
-}
-
 namespace byteps {
 namespace {
 

@@ -73,8 +73,8 @@ class SimulatedJob {
   uint32_t life_ = 0;
 };
 
-// Runs `test` with `count` seeds from 1 on (BYTEPS_SIM_SEEDS: with that many), or with BYTEPS_SIM_SEED alone; stops at
-// the first that fails, and names it.
+// Runs `test` with `count` seeds from 1 on (under sanitizers with a part of them; BYTEPS_SIM_SEEDS: with that many), or
+// with BYTEPS_SIM_SEED alone; stops at the first that fails, and names it.
 void ForEachSeed(uint64_t count, const std::function<void(uint64_t seed)>& test);
 
 }  // namespace byteps

@@ -62,7 +62,7 @@ def bps_cc_binary(name, srcs, copts = [], **kwargs):
     """A program."""
     native.cc_binary(name = name, srcs = srcs, copts = _copts(srcs) + copts, linkstatic = 1, **kwargs)
 
-def bps_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
+def bps_cc_test(name, srcs, deps = [], copts = [], data = [], size = "small", **kwargs):
     """A GoogleTest test; main() comes with it. Name a larger `size` where a minute is not enough."""
     native.cc_test(
         name = name,
@@ -70,6 +70,10 @@ def bps_cc_test(name, srcs, deps = [], copts = [], size = "small", **kwargs):
         copts = _copts(srcs) + copts,
         linkstatic = 1,
         size = size,
+        data = data + select({
+            "//tools/sanitizers:asan": ["//tools/sanitizers:lsan.supp"],
+            "//conditions:default": [],
+        }),
         deps = deps + ["@com_google_googletest//:gtest_main"],
         **kwargs
     )

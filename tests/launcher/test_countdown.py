@@ -1,0 +1,56 @@
+"""What the deadlines of the end of a job add up to, whoever ignores SIGTERM and however late the launcher wakes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from launcher.countdown import KILL_SECONDS, LEAST_KILL_SECONDS, Countdown
+
+START = 1000.0
+
+
+def end_of(countdown: Countdown, last_words: bool, stubborn: tuple[bool, bool, bool], late: tuple[float, ...]) -> float:
+    """Seconds from the failure until everybody has been killed, if who is not stubborn ends at once on SIGTERM, and a
+    phase is entered `late` after the one before has ended."""
+    countdown.begin(START, last_words)
+    now = START
+    if last_words:
+        now = max(now, countdown.last_words(now))
+    for phase, waits, lateness in zip((countdown.workers, countdown.coordinator, countdown.servers), stubborn, late):
+        now += lateness
+        if waits:
+            now = max(now, phase(now))
+    return now - START
+
+
+@pytest.mark.parametrize("last_words", [True, False])
+def test_the_first_failure_ends_the_job_within_10_seconds(last_words: bool) -> None:
+    for stubborn in itertools.product((False, True), repeat=3):
+        took = end_of(Countdown(5.0), last_words, stubborn, (0.0, 0.0, 0.0))
+        assert took <= (10 if last_words else 8) - LEAST_KILL_SECONDS, stubborn
+
+
+def test_being_late_in_one_phase_shortens_the_following() -> None:
+    for late in itertools.product((0.0, 0.4, 0.9), repeat=3):
+        assert end_of(Countdown(5.0), True, (True, True, True), late) <= 10 - LEAST_KILL_SECONDS + late[2], late
+
+
+def test_what_sigkill_does_not_end_is_given_up() -> None:
+    countdown = Countdown(5.0)
+    countdown.begin(START, last_words=True)
+    assert countdown.killed(START + 7) == START + 7 + KILL_SECONDS
+    assert countdown.killed(START + 9.5) == START + 10
+    assert countdown.killed(START + 20) == START + 20 + LEAST_KILL_SECONDS
+
+
+def test_more_patience_for_workers_is_given_to_them_alone() -> None:
+    assert end_of(Countdown(600.0), True, (True, True, True), (0.0, 0.0, 0.0)) <= 605
+    assert end_of(Countdown(0.0), True, (True, True, True), (0.0, 0.0, 0.0)) <= 2
+
+
+def test_services_have_time_when_all_has_gone_well() -> None:
+    countdown = Countdown(5.0)
+    assert countdown.coordinator(START) == START + 10
+    assert countdown.servers(START) == START + 10
