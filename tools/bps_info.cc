@@ -1,15 +1,14 @@
-// bps_info - what is installed here and how it is configured.
+// bps_info - what is installed here, what this host offers, and how it is configured (--help).
 //
-//     bps_info               versions, plugins, groups of the reduction, and the configuration in force with the source of
-//                            each value
-//     bps_info --all         also the variables that this release does not act on
-//     bps_info --markdown    docs/configuration.md, on standard output
-//     bps_info --placement resnet50 --servers 4        who gets what of that network
-//
-// Exits with 0; with 1 if a plugin that is chosen cannot be used; with 2 if the configuration or the call is wrong.
+// Exits with 0; with 1 if what the configuration chooses cannot be used, or a transport that should work does not
+// (--check); with 2 if the configuration or the call is wrong.
+
+#include <unistd.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,62 +18,85 @@
 #include "absl/status/status.h"
 #include "core/config.h"
 #include "core/config_format.h"
-#include "core/log.h"
-#include "core/plugin_registry.h"
+#include "core/time.h"
 #include "core/version.h"
 #include "core/wire.h"
 #include "tools/groups_report.h"
+#include "tools/info/check_report.h"
+#include "tools/info/host_report.h"
+#include "tools/info/installation.h"
+#include "tools/info/links_report.h"
+#include "tools/info/loopback_worker.h"
+#include "tools/info/plugins_report.h"
 #include "tools/model_file.h"
 #include "tools/placement_report.h"
 
 namespace byteps {
 namespace {
 
-constexpr char kHelp[] =
-    "bps_info: what of BytePS is installed here and how it is configured\n\n"
-    "  bps_info               versions, plugins, and the configuration in force with the source of each value\n"
-    "  bps_info --all         also the variables that this release does not act on\n"
-    "  bps_info --markdown    the page docs/configuration.md\n"
-    "  bps_info --placement MODEL [--servers N] [--workers N] [--colocate K]\n"
-    "                         which server gets what of resnet50, vgg16, bert-large, transformer or the file MODEL,\n"
-    "                         with N servers and N worker hosts (4 and 4), K of the servers on worker hosts (0), and\n"
-    "                         the configuration in force\n";
+constexpr char kHelp[] = R"(NAME
+    bps_info - what of BytePS is installed here, what this host offers, and how it is configured
 
-void PrintVersions() {
+SYNOPSIS
+    bps_info [--all] [--check [--timeout SECONDS]]
+    bps_info --markdown
+    bps_info --placement MODEL [--servers N] [--workers N] [--colocate K]
+
+DESCRIPTION
+    Without options it prints
+      - the versions of this release, of its contracts and of the library that trainers load
+      - the plugins: name, version, file, and whether each can be used here, or why not; the folders that were
+        searched; and what the configuration chooses
+      - the network interfaces and RDMA devices, with their links
+      - cores, NUMA nodes, memory, how much of it may be locked, huge pages
+      - the groups that define the order of a reduction
+      - the configuration in force, with the source of each value: argument, environment, alias or default
+    It starts nothing and changes nothing.
+
+OPTIONS
+    --all           also the variables that this release does not act on
+    --check         then try every transport that can be used here: a coordinator, a server and two workers of this
+                    host exchange 4 bytes and 16 MB through it, every sum is checked, and a line says how long they
+                    took (median) or what went wrong; "local" is the reduction of the workers of one host among
+                    themselves. It takes some seconds for each, and leaves nothing running
+    --timeout S     with --check: seconds until everybody has arrived, and for each operation (30)
+    --markdown      docs/configuration.md, on standard output
+    --placement M   which server gets what of resnet50, vgg16, bert-large, transformer or the file M, with
+                    --servers and --workers (hosts; 4 and 4), --colocate of the servers on worker hosts (0), and the
+                    configuration in force
+    --help          this page
+
+EXIT STATUS
+    0   all is well
+    1   the transport or scheduler that the configuration chooses cannot be used, or a transport failed in --check
+    2   the configuration or the call is wrong
+
+ENVIRONMENT
+    All variables of docs/configuration.md. BYTEPS_PLUGIN_PATH names folders of plugins, BYTEPS_LIBRARY and
+    BYTEPS_SERVER_BINARY the library and the server's program that --check uses.
+    For another host, interface or device than the first that works: DMLC_NODE_HOST, DMLC_INTERFACE,
+    BYTEPS_RDMA_DEVICE.
+)";
+
+struct Options {
+  bool all = false;
+  bool check = false;
+  int64_t timeout_seconds = 30;
+};
+
+void PrintVersions(const Config& config) {
   std::cout << "BytePS " << kRelease << "\n"
             << "  C ABI " << BPS_ABI_MAJOR << "." << BPS_ABI_MINOR << ", transport plugins 1."
             << BPS_TRANSPORT_ABI_MINOR << ", scheduler plugins 1." << BPS_SCHEDULER_ABI_MINOR << ", wire protocol "
             << wire::kVersion << "\n";
+  const absl::StatusOr<std::string> library = FindLibrary(config);
+  std::cout << "  library " << (library.ok() ? LibraryReport(*library) : std::string(library.status().message()))
+            << "\n";
+  const absl::StatusOr<std::string> server = FindServer(config);
+  std::cout << "  server " << (server.ok() ? *server : std::string(server.status().message())) << "\n";
 }
 
-// True if what the configuration chooses can be used.
-bool PrintPlugins(const Config& config) {
-  Logger log(config.GetLogOptions());
-  PluginRegistry registry(config, log);
-  std::cout << "\nPlugins\n";
-  for (const PluginListing& plugin : registry.List()) {
-    std::cout << "  " << plugin.kind << " " << plugin.name << " " << plugin.version << "  " << plugin.path << "\n";
-    if (plugin.usable.ok()) {
-      std::cout << "      " << plugin.description << "\n";
-    } else {
-      std::cout << "      not usable: " << plugin.usable.message() << "\n";
-    }
-  }
-  std::cout << "  searched:";
-  for (const std::string& folder : registry.folders()) std::cout << " " << folder;
-  std::cout << "\n";
-  bool usable = true;
-  const auto check = [&](const absl::Status& status) {
-    if (status.ok()) return;
-    std::cout << "  " << status.message() << "\n";
-    usable = false;
-  };
-  check(registry.FindTransport(config.GetString("BYTEPS_TRANSPORT")).status());
-  check(registry.FindScheduler(config.GetString("BYTEPS_SCHEDULER")).status());
-  return usable;
-}
-
-// Likewise.
+// True if they can be what the configuration says.
 bool PrintGroups(const Config& config) {
   const absl::StatusOr<std::string> report = GroupsReport(config);
   std::cout << "\nReduction\n";
@@ -86,19 +108,57 @@ bool PrintGroups(const Config& config) {
   return report.ok();
 }
 
-int Run(bool all) {
-  PrintVersions();
-  absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
+// The environment's; in a checkout the plugins that were built there, where none are named.
+absl::StatusOr<Config> ReadConfig() {
+  Environment environment = ReadEnvironment();
+  const std::string built = PluginsOfCheckout();
+  if (built.empty() || !environment["BYTEPS_PLUGIN_PATH"].empty()) return Config::Make(environment);
+  setenv("BYTEPS_PLUGIN_PATH", built.c_str(), 1);  // for the processes of --check, too
+  return Config::Make(environment, {{"BYTEPS_PLUGIN_PATH", built}});
+}
+
+// All variables, also those that are none of ours.
+std::map<std::string, std::string> AllVariables() {
+  std::map<std::string, std::string> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string text = *each;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+bool PrintCheck(const Config& config, const std::vector<PluginListing>& transports, const Options& options) {
+  LoopbackOptions loopback;
+  loopback.program = "/proc/self/exe";
+  loopback.environment = AllVariables();
+  loopback.timeout = options.timeout_seconds * kSecond;
+  std::cout << "\nCheck: push_pull on this host, over one transport at a time\n";
+  return ReportCheck(config, transports, loopback, std::cout);
+}
+
+int Run(const Options& options) {
+  absl::StatusOr<Config> config = ReadConfig();
   if (!config.ok()) {
     std::cerr << "bps_info: " << config.status().message() << "\n";
     return 2;
   }
-  bool usable = PrintPlugins(*config);
-  usable &= PrintGroups(*config);
-  std::cout << ConfigText(*config, all);
+  PrintVersions(*config);
+  const PluginsReport plugins = ReportPlugins(*config);
+  std::cout << "\nPlugins\n" << plugins.text;
+  std::cout << "\nDevices and links\n" << LinksReport("", InterfaceAddresses());
+  std::cout << "\nHost\n" << HostReport("", LockedMemoryLimit());
+  bool usable = PrintGroups(*config) && plugins.usable;
+  std::cout << ConfigText(*config, options.all);
   if (!config->warnings().empty()) std::cout << "\nWarnings\n";
   for (const std::string& warning : config->warnings()) std::cout << "  " << warning << "\n";
+  if (options.check) usable &= PrintCheck(*config, plugins.transports, options);
   return usable ? 0 : 1;
+}
+
+int Usage(const std::string& what) {
+  std::cerr << "bps_info: " << what << "; bps_info --help tells all\n";
+  return 2;
 }
 
 int Fail(const absl::Status& status, int code) {
@@ -109,19 +169,13 @@ int Fail(const absl::Status& status, int code) {
 // `words`: what follows --placement.
 int ReportPlacement(const std::vector<std::string>& words) {
   PlacementRequest request;
-  if (words.empty() || words.size() % 2 == 0) {
-    std::cerr << kHelp;
-    return 2;
-  }
+  if (words.empty() || words.size() % 2 == 0) return Usage("--placement takes a model, and a number after each option");
   for (size_t i = 1; i < words.size(); i += 2) {
     uint32_t* number = words[i] == "--servers"    ? &request.servers
                        : words[i] == "--workers"  ? &request.workers
                        : words[i] == "--colocate" ? &request.colocated
                                                   : nullptr;
-    if (number == nullptr) {
-      std::cerr << kHelp;
-      return 2;
-    }
+    if (number == nullptr) return Usage("unknown option " + words[i] + " of --placement");
     const std::string& text = words[i + 1];
     const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
     if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
@@ -138,23 +192,41 @@ int ReportPlacement(const std::vector<std::string>& words) {
   return 0;
 }
 
+int Main(const std::vector<std::string>& words) {
+  Options options;
+  const auto whole_number = [](const std::string& text, int64_t* number) {
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
+    return read.ec == std::errc() && read.ptr == text.data() + text.size();
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--placement") return ReportPlacement({words.begin() + static_cast<ptrdiff_t>(i) + 1, words.end()});
+    if (word == "--help" || word == "-h") {
+      std::cout << kHelp;
+      return 0;
+    }
+    if (word == "--markdown") {
+      std::cout << ConfigMarkdown();
+      return 0;
+    }
+    if (word == kLoopbackWorkerOption && words.size() == 2) return RunLoopbackWorker(words[1]);
+    if (word == "--all") {
+      options.all = true;
+    } else if (word == "--check") {
+      options.check = true;
+    } else if (word == "--timeout") {
+      if (++i == words.size() || !whole_number(words[i], &options.timeout_seconds) || options.timeout_seconds < 1 ||
+          options.timeout_seconds > 3600) {
+        return Usage("--timeout takes a number of seconds, 1 to 3600");
+      }
+    } else {
+      return Usage("unknown option " + word);
+    }
+  }
+  return Run(options);
+}
+
 }  // namespace
 }  // namespace byteps
 
-int main(int argc, char** argv) {
-  const std::string option = argc > 1 ? argv[1] : "";
-  if (option == "--placement") return byteps::ReportPlacement({argv + 2, argv + argc});
-  if (argc > 2 || (argc == 2 && option != "--all" && option != "--markdown" && option != "--help")) {
-    std::cerr << byteps::kHelp;
-    return 2;
-  }
-  if (option == "--help") {
-    std::cout << byteps::kHelp;
-    return 0;
-  }
-  if (option == "--markdown") {
-    std::cout << byteps::ConfigMarkdown();
-    return 0;
-  }
-  return byteps::Run(option == "--all");
-}
+int main(int argc, char** argv) { return byteps::Main({argv + 1, argv + argc}); }

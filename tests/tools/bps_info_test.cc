@@ -1,17 +1,13 @@
 // Runs tools/bps_info as a user does, and compares the page it generates with the one in the tree.
 
-#include <sys/wait.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <memory>
 #include <sstream>
 #include <string>
 
 #include "core/config_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/tools/info_program.h"
 
 namespace byteps {
 namespace {
@@ -20,27 +16,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string Root() {
-  return std::string(std::getenv("TEST_SRCDIR")) + "/" + std::string(std::getenv("TEST_WORKSPACE"));
-}
-
-struct Outcome {
-  int code;
-  std::string output;  // both streams
-};
-
-// `variables`: assignments before the command.
 Outcome Info(const std::string& arguments, const std::string& variables = "") {
-  const std::string command = "env BYTEPS_PLUGIN_PATH=" + Root() + "/scheduler_plugins/credit:" + Root() +
-                              "/scheduler_plugins/fifo:" + Root() + "/scheduler_plugins/priority " + variables + " " +
-                              Root() + "/tools/bps_info " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {-1, "popen failed"};
-  std::string output;
-  char buffer[4096];
-  while (const size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, size);
-  const int status = pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+  return RunInfo(arguments, {"scheduler_plugins/credit", "scheduler_plugins/fifo", "scheduler_plugins/priority"},
+                 variables);
 }
 
 TEST(ConfigurationPageTest, IsCurrent) {
@@ -73,6 +51,41 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_START_TIMEOUT +8 +alias"));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_SCHEDULER +credit +default"));
   EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
+}
+
+TEST(BpsInfoTest, TheLibraryIsAskedForItsVersion) {
+  EXPECT_THAT(Info("").output, testing::ContainsRegex("library /.+/libbyteps.so: release 0\\.[^ ]+, C ABI 1\\.1"));
+  EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/nowhere.so").output,
+              HasSubstr("libbyteps.so was not found; sought: /nowhere.so"));
+  EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/dev/null").output, HasSubstr("/dev/null: does not load: "));
+}
+
+TEST(BpsInfoTest, SaysWhichTransportIsTakenAndWhyNotTheOthers) {
+  const std::vector<std::string> all = {"scheduler_plugins/credit", "transport_plugins/libfabric", "tests/plugins"};
+  Outcome outcome = RunInfo("", all);
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("transport tcp, chosen by BYTEPS_TRANSPORT=auto: not efa ("));
+  EXPECT_THAT(outcome.output,
+              testing::ContainsRegex("transport failsprobe .+\n +not usable: no device named mlx5_7\n"));
+  EXPECT_THAT(RunInfo("", all, "DMLC_ENABLE_RDMA=zmq").output, HasSubstr("transport tcp, as DMLC_ENABLE_RDMA=0 asks"));
+  outcome = RunInfo("", all, "DMLC_ENABLE_RDMA=ucx");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("DMLC_ENABLE_RDMA=ucx: there is no such transport here"));
+  outcome = RunInfo("", all, "BYTEPS_TRANSPORT=failsprobe");
+  EXPECT_EQ(outcome.code, 1);
+}
+
+TEST(BpsInfoTest, HelpIsAPage) {
+  const Outcome outcome = Info("--help");
+  EXPECT_EQ(outcome.code, 0);
+  for (const char* part : {"NAME", "SYNOPSIS", "OPTIONS", "--check", "--timeout", "EXIT STATUS", "ENVIRONMENT"}) {
+    EXPECT_THAT(outcome.output, HasSubstr(part));
+  }
+}
+
+TEST(BpsInfoTest, ShowsTheHostAndItsDevices) {
+  EXPECT_THAT(Info("").output, AllOf(HasSubstr("\nDevices and links\n"), HasSubstr("  lo: "), HasSubstr("\nHost\n"),
+                                     HasSubstr("locked memory"), HasSubstr("huge pages"), HasSubstr("NUMA")));
 }
 
 TEST(BpsInfoTest, ShowsTheGroupsOfTheReduction) {
@@ -110,9 +123,11 @@ TEST(BpsInfoTest, WrongConfigurationAndWrongCallsAreErrors) {
   }
   EXPECT_THAT(Info("", "BYTEPS_SCHEDULING_CREDIT=16M").output,
               testing::ContainsRegex("BYTEPS_SCHEDULING_CREDIT +16M +environment"));
-  outcome = Info("--everything");
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.output, HasSubstr("bps_info --markdown"));
+  for (const char* wrong : {"--everything", "all", "--timeout", "--timeout 0", "--timeout 1x"}) {
+    outcome = Info(wrong);
+    EXPECT_EQ(outcome.code, 2) << wrong;
+    EXPECT_THAT(outcome.output, HasSubstr("bps_info --help tells all")) << wrong;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,142 @@
+// bps_info --check: real jobs over real transports, and what it says of those that do not work.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tools/info_program.h"
+
+namespace byteps {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+const char kScheduler[] = "scheduler_plugins/credit";
+const char kTcp[] = "transport_plugins/libfabric";
+const char kShm[] = "transport_plugins/shm";
+
+// Folders of one plugin each: those of tests/plugins lie together, and few of them may be seen.
+class Folder {
+ public:
+  explicit Folder(const std::string& plugin) {
+    std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/plugin.XXXXXX";
+    path_ = ::mkdtemp(folder.data());
+    const std::string file = "libbyteps_transport_" + plugin + ".so";
+    std::filesystem::create_symlink(Root() + "/tests/plugins/" + file, path_ + "/" + file);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+
+  // From the root of the tree.
+  std::string path() const { return std::filesystem::relative(path_, Root()).string(); }
+
+ private:
+  std::string path_;
+};
+
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  const std::string task = std::to_string(pid);
+  std::ifstream file("/proc/" + task + "/task/" + task + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child; file >> child;) children.push_back(child);
+  return children;
+}
+
+bool Runs(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t end = text.rfind(')');
+  return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z';
+}
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+TEST(LoopbackCheckTest, EveryUsableTransportCarriesAPushPull) {
+  const Folder absent("failsprobe");
+  // What says which job a process is of must not disturb, and shared memory must not do the network's work.
+  const Outcome outcome = RunInfo("--check --timeout 120", {kScheduler, kTcp, kShm, absent.path()},
+                                  "DMLC_ROLE=worker DMLC_NUM_WORKER=3 DMLC_NUM_SERVER=5 BYTEPS_LOCAL_RANK=7 "
+                                  "BYTEPS_LOCAL_SIZE=9 BYTEPS_SHM=1 BYTEPS_LOCAL_REDUCE=0 BYTEPS_JOB_ID=other");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  const std::string times = "ok +4 bytes in [0-9]+ us, 16 MB in [0-9.]+ ms \\([0-9.]+ GB/s\\), ";
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  tcp +" + times + "at 127.0.0.1\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  shm +" + times + "at 127.0.0.1\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  local +" + times + "by the workers themselves"));
+  EXPECT_THAT(outcome.output, HasSubstr("\n  failsprobe not usable: no device named mlx5_7\n"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("ERROR")));
+}
+
+TEST(LoopbackCheckTest, WithoutTheOptionNothingIsStarted) {
+  EXPECT_THAT(RunInfo("", {kScheduler, kTcp}).output, Not(HasSubstr("4 bytes in")));
+}
+
+TEST(LoopbackCheckTest, ATransportThatDoesNotOpenIsAnError) {
+  const Folder fails("failsopen");
+  const Outcome outcome = RunInfo("--check --timeout 120", {kScheduler, kTcp, fails.path()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  failsopen ERROR .*the network is on strike\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  tcp +ok"));
+}
+
+TEST(LoopbackCheckTest, ATransportThatCarriesNothingIsAnErrorInTime) {
+  const Folder idle("idle");
+  const Outcome outcome = RunInfo("--check --timeout 3", {kScheduler, idle.path()}, "BYTEPS_TRANSPORT=idle");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  idle +ERROR .+"));
+}
+
+TEST(LoopbackCheckTest, WhatIsMissingOrBrokenIsNamed) {
+  Outcome outcome = RunInfo("--check", {kScheduler, kTcp}, "BYTEPS_SERVER_BINARY=/nowhere/byteps_server");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("cannot be done: byteps_server was not found; sought: /nowhere/byteps_server"));
+  outcome = RunInfo("--check", {kScheduler, kTcp}, "BYTEPS_SERVER_BINARY=/bin/false");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, ContainsRegex("tcp +ERROR the (coordinator|server) has ended with code 1"));
+  outcome = RunInfo("--check", {kScheduler, kTcp}, "BYTEPS_LIBRARY=/dev/null");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, ContainsRegex("tcp +ERROR worker [01] has ended with code 1: /dev/null"));
+  outcome = RunInfo("--check --timeout soon", {kScheduler});
+  EXPECT_EQ(outcome.code, 2);
+}
+
+TEST(LoopbackCheckTest, NothingIsLeftWhenItIsKilled) {
+  const Folder idle("idle");
+  const std::string command = InfoCommand("--check --timeout 120", {kScheduler, idle.path()}, "BYTEPS_TRANSPORT=idle");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    execl("/bin/sh", "sh", "-c", ("exec " + command + " > /dev/null 2>&1").c_str(), nullptr);
+    _exit(127);
+  }
+  std::vector<pid_t> children;
+  EXPECT_TRUE(Eventually([&] {
+    children = ChildrenOf(pid);
+    return children.size() == 4;  // coordinator, server, two workers
+  }));
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  for (const pid_t child : children) {
+    EXPECT_TRUE(Eventually([&] { return !Runs(child); })) << child;
+  }
+}
+
+}  // namespace
+}  // namespace byteps

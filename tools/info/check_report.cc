@@ -1,0 +1,115 @@
+#include "tools/info/check_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "core/host_identity.h"
+#include "core/log.h"
+#include "tools/info/installation.h"
+#include "tools/info/links_report.h"
+#include "tools/info/loopback_worker.h"
+#include "tools/info/plugins_report.h"
+
+namespace byteps {
+namespace {
+
+// Within one host, and what the workers' own reduction runs on.
+constexpr char kShm[] = "shm";
+
+std::string OneLine(const absl::Status& status) {
+  std::string text(status.message());
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+// Addresses at which a transport may have its device: the one that was named, or loopback and then all others.
+absl::StatusOr<std::vector<std::string>> Addresses(const Config& config) {
+  const OwnAddressOptions own{.node_host = config.GetString("DMLC_NODE_HOST"),
+                              .interface = config.GetString("DMLC_INTERFACE"),
+                              .coordinator = "127.0.0.1"};
+  const absl::StatusOr<std::string> first = OwnAddress(own);
+  if (!first.ok()) return first.status();
+  std::vector<std::string> addresses = {*first};
+  if (!own.node_host.empty() || !own.interface.empty()) return addresses;
+  for (const auto& [interface, of_interface] : InterfaceAddresses()) {
+    for (const std::string& address : of_interface) {
+      if (address != *first && address != "::1") addresses.push_back(address);
+    }
+  }
+  return addresses;
+}
+
+// The first address at which an endpoint of the transport opens.
+absl::StatusOr<std::string> UsableAddress(const Config& config, const std::string& transport) {
+  const absl::StatusOr<std::vector<std::string>> addresses = Addresses(config);
+  if (!addresses.ok()) return addresses.status();
+  LogOptions quiet;
+  quiet.level = LogLevel::kFatal;
+  const Logger log(quiet);
+  PluginRegistry registry(config, log);
+  absl::Status why;
+  for (const std::string& address : *addresses) {
+    const absl::StatusOr<Transport> trial = registry.OpenTransport(transport, address);
+    if (trial.ok()) return address;
+    why = trial.status();
+  }
+  return why;
+}
+
+std::string Shown(const LoopbackTimes& times) {
+  char text[160];
+  std::snprintf(text, sizeof(text), "ok    4 bytes in %.0f us, %zu MB in %.1f ms (%.2f GB/s)", times.small_us,
+                kLoopbackBytes / 1'000'000, times.large_us / 1000,
+                static_cast<double>(kLoopbackBytes) / times.large_us / 1000);
+  return text;
+}
+
+std::string Subject(const std::string& name) {
+  return absl::StrCat("  ", name, std::string(name.size() < 8 ? 8 - name.size() : 1, ' '));
+}
+
+}  // namespace
+
+bool ReportCheck(const Config& config, const std::vector<PluginListing>& transports, LoopbackOptions options,
+                 std::ostream& out) {
+  const absl::StatusOr<std::string> library = FindLibrary(config);
+  const absl::StatusOr<std::string> server = FindServer(config);
+  for (const absl::Status& status : {library.status(), server.status()}) {
+    if (status.ok()) continue;
+    out << "  cannot be done: " << OneLine(status) << "\n";
+    return false;
+  }
+  options.library = *library;
+  options.server = *server;
+  const LoopbackCheck check(std::move(options));
+  bool good = true;
+  const auto run = [&](const std::string& name, const LoopbackRoute& route, const std::string& remark) {
+    out << Subject(name) << std::flush;
+    const absl::StatusOr<LoopbackTimes> times = check.Run(route);
+    good &= times.ok();
+    out << (times.ok() ? Shown(*times) : absl::StrCat("ERROR ", OneLine(times.status()))) << remark << "\n"
+        << std::flush;
+  };
+  for (const PluginListing& plugin : transports) {
+    if (!plugin.usable.ok()) {
+      out << Subject(plugin.name) << "not usable: " << WhyNotUsable(plugin) << "\n";
+      continue;
+    }
+    const absl::StatusOr<std::string> address = UsableAddress(config, plugin.name);
+    if (!address.ok()) {
+      good = false;
+      out << Subject(plugin.name) << "ERROR " << OneLine(address.status()) << "\n";
+      continue;
+    }
+    run(plugin.name, {.transport = plugin.name, .address = *address}, absl::StrCat(", at ", *address));
+    if (plugin.name == kShm) run("local", {}, ", by the workers themselves, without a server");
+  }
+  if (transports.empty()) out << "  no transport was found\n";
+  return good && !transports.empty();
+}
+
+}  // namespace byteps

@@ -1,0 +1,25 @@
+// check_report.h - bps_info --check: a push_pull over every transport that can be used here, a line each.
+//
+//     const bool good = ReportCheck(config, transports, options, std::cout);
+//
+// Threads: one at a time.
+#ifndef BYTEPS_TOOLS_INFO_CHECK_REPORT_H_
+#define BYTEPS_TOOLS_INFO_CHECK_REPORT_H_
+
+#include <ostream>
+#include <vector>
+
+#include "core/config.h"
+#include "core/plugin_registry.h"
+#include "tools/info/loopback_check.h"
+
+namespace byteps {
+
+// Prints each line as soon as it is known. True if all that can be used here works. `options`: library and server are
+// found if they are not named.
+bool ReportCheck(const Config& config, const std::vector<PluginListing>& transports, LoopbackOptions options,
+                 std::ostream& out);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_TOOLS_INFO_CHECK_REPORT_H_

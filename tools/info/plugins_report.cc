@@ -1,0 +1,94 @@
+#include "tools/info/plugins_report.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/host_identity.h"
+#include "core/log.h"
+#include "core/transport_choice.h"
+
+namespace byteps {
+namespace {
+
+// The address that a member of the job would have; "" where there is no coordinator to say.
+std::string LocalHost(const Config& config) {
+  const std::string& coordinator = config.GetString("DMLC_PS_ROOT_URI");
+  const OwnAddressOptions own{.node_host = config.GetString("DMLC_NODE_HOST"),
+                              .interface = config.GetString("DMLC_INTERFACE"),
+                              .coordinator = coordinator.empty() ? "127.0.0.1" : coordinator,
+                              .port = static_cast<int>(config.GetInt("DMLC_PS_ROOT_PORT"))};
+  if (coordinator.empty() && own.node_host.empty() && own.interface.empty()) return "";
+  const absl::StatusOr<std::string> address = OwnAddress(own);
+  return address.ok() ? *address : "";
+}
+
+void Collect(void* lines, int32_t, const char*, int32_t, const char* message) {
+  static_cast<std::vector<std::string>*>(lines)->emplace_back(message);
+}
+
+// Two spaces before every line.
+std::string Indented(std::string text) {
+  for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 3)) text.insert(at + 1, "    ");
+  return absl::StrCat("  ", text, "\n");
+}
+
+// What the configuration makes of the transports, and why.
+absl::Status Choose(const Config& config, std::string* text) {
+  std::vector<std::string> lines;
+  LogOptions options = config.GetLogOptions();
+  options.level = LogLevel::kInfo;
+  options.verbose = 0;
+  options.sink = Collect;
+  options.user = &lines;
+  const Logger log(options);
+  PluginRegistry registry(config, log);
+  const absl::StatusOr<std::string> name = ChooseTransport(&registry, config, log, LocalHost(config));
+  for (const std::string& line : lines) *text += Indented(line);
+  if (!name.ok()) return name.status();
+  return registry.FindTransport(*name).status();
+}
+
+std::string Describe(const PluginListing& plugin, bool hidden) {
+  std::string text = absl::StrCat("  ", plugin.kind, " ", plugin.name, " ", plugin.version, "  ", plugin.path, "\n");
+  if (!plugin.usable.ok()) return absl::StrCat(text, "      not usable: ", WhyNotUsable(plugin), "\n");
+  absl::StrAppend(&text, "      ", plugin.description,
+                  hidden ? " (not this one: another of that name is found first)" : "", "\n");
+  return text;
+}
+
+}  // namespace
+
+std::string WhyNotUsable(const PluginListing& plugin) {
+  std::string text(plugin.usable.message());
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  constexpr std::string_view kSubject = "it cannot be used here: ";
+  if (text.rfind(kSubject, 0) == 0) text.erase(0, kSubject.size());
+  return text;
+}
+
+PluginsReport ReportPlugins(const Config& config) {
+  PluginsReport report;
+  const Logger log(config.GetLogOptions());
+  PluginRegistry registry(config, log);
+  std::set<std::string> seen;
+  for (const PluginListing& plugin : registry.List()) {
+    const bool first = seen.insert(absl::StrCat(plugin.kind, " ", plugin.name)).second;
+    report.text += Describe(plugin, !first);
+    if (first && plugin.kind == "transport") report.transports.push_back(plugin);
+  }
+  absl::StrAppend(&report.text, "  searched: ", absl::StrJoin(registry.folders(), " "), "\n");
+  const absl::Status transport = Choose(config, &report.text);
+  const absl::StatusOr<const bps_scheduler_plugin*> scheduler =
+      registry.FindScheduler(config.GetString("BYTEPS_SCHEDULER"));
+  for (const absl::Status& status : {transport, scheduler.status()}) {
+    if (status.ok()) continue;
+    report.text += Indented(std::string(status.message()));
+    report.usable = false;
+  }
+  return report;
+}
+
+}  // namespace byteps

@@ -1,0 +1,34 @@
+// plugins_report.h - which plugins there are, from where, which can be used here, and which the configuration takes.
+//
+//     PluginsReport report = ReportPlugins(config);
+//     std::cout << report.text;
+//     if (!report.usable) ...                      // what the configuration asks for cannot be used
+//
+// Loads every plugin that is found.
+//
+// Threads: one at a time.
+#ifndef BYTEPS_TOOLS_INFO_PLUGINS_REPORT_H_
+#define BYTEPS_TOOLS_INFO_PLUGINS_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/plugin_registry.h"
+
+namespace byteps {
+
+struct PluginsReport {
+  std::string text;
+  bool usable = true;
+  std::vector<PluginListing> transports;  // each name once: the one that would be chosen
+};
+
+PluginsReport ReportPlugins(const Config& config);
+
+// One line; "" if it can be used.
+std::string WhyNotUsable(const PluginListing& plugin);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_TOOLS_INFO_PLUGINS_REPORT_H_
