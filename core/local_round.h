@@ -47,6 +47,7 @@ struct LocalVoice {
   bool offered = false;
   bool ended = false;  // its last word is there
   wire::OfferBody offer{};
+  std::vector<std::byte> shape;          // extents, for errors
   std::vector<std::byte> payload;        // inline
   uint8_t keys[2 * wire::kMaxKey] = {};  // in place: of input and output
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
 #include "core/message.h"
+#include "core/offer.h"
 #include "core/status.h"
 #include "core/time.h"
 
@@ -30,13 +31,6 @@ uint64_t NameId(uint64_t key) { return key >> 16; }
 std::string DescribeMember(const control::Member& member) {
   return absl::StrCat("rank ", member.rank(), " (worker, host ", member.host().name(), ", ", member.host().address(),
                       ", pid ", member.pid(), ")");
-}
-
-std::string DescribeOffer(const wire::OfferBody& offer) {
-  const std::string what = offer.operation == wire::Operation::kBroadcast
-                               ? absl::StrCat("broadcast from rank ", offer.root)
-                               : absl::StrCat("push_pull (", OpName(offer.reduction), ")");
-  return absl::StrCat(what, " of ", DtypeName(offer.dtype), ", ", offer.elements, " elements");
 }
 
 bool IsPushPull(const LocalRound& round) { return round.operation->asked.kind == wire::Operation::kPushPull; }
@@ -314,6 +308,9 @@ absl::Status LocalStage::Offer(LocalRound* round) {
     if (round->output) offer.memory |= wire::kOfferOutput;
   }
   own.offered = true;
+  const std::span<const std::byte> shape = std::as_bytes(std::span(asked.tensor->shape()));
+  own.shape.assign(shape.begin(), shape.end());
+  offer.shape = static_cast<uint32_t>(asked.tensor->shape().size()) + 1;
   for (size_t index = 0; index < members_.size(); ++index) {
     if (index == own_) continue;
     if (offer.way == wire::PayloadWay::kInPlace) {
@@ -327,7 +324,8 @@ absl::Status LocalStage::Offer(LocalRound* round) {
       }
       payload = std::as_bytes(std::span<const uint8_t>(own.keys, size));
     }
-    Send(index, wire::RecordType::kOffer, BytesOf(offer), payload);
+    const OfferHead head(offer, asked.tensor->shape(), endpoint_->MaxRecord() - payload.size());
+    Send(index, wire::RecordType::kOffer, head.bytes(), payload);
   }
   return absl::OkStatus();
 }
@@ -372,8 +370,9 @@ void LocalStage::OnRecord(PeerId peer, wire::RecordType type, std::span<const st
 }
 
 void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
-  wire::OfferBody offer;
-  if (!ReadStruct(body, &offer)) return Senseless(index, "an OFFER that is cut off");
+  byteps::Offer told;
+  if (!ReadOffer(body, &told)) return Senseless(index, "an OFFER that is cut off");
+  const wire::OfferBody& offer = told.body;
   if (offer.rank != members_[index].rank || !IsDtype(offer.dtype) ||
       offer.elements > UINT64_MAX / DtypeSize(offer.dtype)) {
     return Senseless(index, "an OFFER that makes no sense");
@@ -382,7 +381,7 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
   if (round == nullptr) return;  // over: we have given it up
   LocalVoice& voice = round->voices[index];
   if (voice.offered) return Senseless(index, "two OFFERs for one round");
-  const std::span<const std::byte> rest = body.subspan(sizeof offer);
+  const std::span<const std::byte> rest = told.rest;
   size_t size = 0;
   if (offer.way == wire::PayloadWay::kInline) {
     size = offer.elements * DtypeSize(offer.dtype);
@@ -396,6 +395,7 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
     std::memcpy(voice.keys, rest.data(), size);
   }
   voice.offer = offer;
+  voice.shape.assign(told.shape.begin(), told.shape.end());
   voice.offered = true;
   if (round->state() == LocalState::kGathering && round->AllOffered()) Proceed(round);
 }
@@ -412,17 +412,18 @@ void LocalStage::Proceed(LocalRound* round) {
 
 // The words are the same on all ranks, whoever sees it first.
 absl::Status LocalStage::Compare(const LocalRound& round) const {
-  const wire::OfferBody& first = round.voices[0].offer;
+  const LocalVoice& first = round.voices[0];
+  const auto describe = [](const LocalVoice& voice) { return DescribeOffer(voice.offer, voice.shape); };
   std::string others;
   for (size_t index = 1; index < members_.size(); ++index) {
-    const wire::OfferBody& offer = round.voices[index].offer;
-    if (offer.key == first.key && offer.fingerprint == first.fingerprint && offer.elements == first.elements) continue;
-    absl::StrAppend(&others, "; ", members_[index].description, ": ", DescribeOffer(offer));
-    if (DescribeOffer(offer) == DescribeOffer(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
+    const LocalVoice& voice = round.voices[index];
+    if (SameAsked(voice.offer, first.offer)) continue;
+    absl::StrAppend(&others, "; ", members_[index].description, ": ", describe(voice));
+    if (describe(voice) == describe(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
   }
   if (others.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the ranks disagree: ", members_[0].description, ": ", DescribeOffer(first), others));
+      absl::StrCat("the ranks disagree: ", members_[0].description, ": ", describe(first), others));
 }
 
 // ---- Working ----

@@ -150,7 +150,7 @@ inline constexpr uint32_t kFlagSessionOver = 1u << 0;
 
 using ErrorBody = RoundBody;
 
-// Inline: the payload follows. In place: the keys of input and output follow, `key_size` bytes each.
+// The shape follows; then, inline: the payload; in place: the keys of input and output, `key_size` bytes each.
 struct OfferBody {
   uint64_t key;
   uint64_t fingerprint;
@@ -166,7 +166,7 @@ struct OfferBody {
   Operation operation;
   uint8_t reduction;
   uint8_t memory;  // kOfferInput | kOfferOutput: the keys that follow
-  uint32_t reserved;
+  uint32_t shape;  // 1 + the number of extents (int64_t each) that follow first, 0: not told
 };
 static_assert(sizeof(OfferBody) == 72);
 

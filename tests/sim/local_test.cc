@@ -170,7 +170,7 @@ TEST(Local, ABroadcastIsTheRootsInput) {
 }
 
 // All ranks ask the same, but one asks what `twist` makes of it.
-void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist) {
+void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist, const std::vector<std::string>& words) {
   ForEachSeed(60, [&](uint64_t seed) {
     SimulatedJob job(HostOptions(seed, 3));
     ASSERT_TRUE(job.Start());
@@ -190,6 +190,7 @@ void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist) {
       EXPECT_THAT(text, HasSubstr("weights"));
       EXPECT_THAT(text, HasSubstr("the ranks disagree: rank 0"));
       EXPECT_THAT(text, HasSubstr("rank " + std::to_string(odd == 0 ? 2 : odd)));
+      for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
     }
     ExpectGoesOn(&job, "weights");
     if (!::testing::Test::HasFatalFailure()) job.Finish();
@@ -197,22 +198,29 @@ void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist) {
 }
 
 TEST(Local, AMismatchOfShapesIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000, [](Ask* ask) {
-    ask->shape = {10};
-    ask->input.resize(40);
-  });
+  ExpectMismatch(10'000,
+                 [](Ask* ask) {
+                   ask->shape = {5, 2};
+                   ask->input.resize(40);
+                 },
+                 {"float32, 10000", "float32, 5x2"});
+}
+
+TEST(Local, AMismatchOfShapesOfOneSizeIsAnErrorOnEveryRank) {
+  ExpectMismatch(10'000, [](Ask* ask) { ask->shape = {100, 100}; }, {"float32, 10000", "float32, 100x100"});
 }
 
 TEST(Local, AMismatchOfReductionsIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000, [](Ask* ask) { ask->reduction = BPS_MAX; });
+  ExpectMismatch(10'000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Local, AMismatchOfSmallTensorsIsAnErrorOnEveryRank) {
-  ExpectMismatch(10, [](Ask* ask) { ask->dtype = BPS_INT32; });
+  ExpectMismatch(10, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10", "of int32, 10"});
 }
 
 TEST(Local, AMismatchOfPushPullAndBroadcastIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; });
+  ExpectMismatch(10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
+                 {"push_pull (sum) of", "broadcast from rank 0"});
 }
 
 TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
