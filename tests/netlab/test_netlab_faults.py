@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from lab import Lab
 from lab.job import Layout, variables_for
+from lab.lab import why_not_lose
 
 from launcher.environment import Environment
 from launcher.job_folder import JobFolder
@@ -50,7 +52,13 @@ try:
     print("done", flush=True)
     bps.shutdown()
 except bps.BytePSError as error:
+    # The tensor is ours again: nobody writes into it any more.
+    tensor.fill_(-1)
     print("error:", str(error).replace("\\n", " "), flush=True)
+    if "TEST_LOOK" in os.environ:
+        while not os.path.exists("look"):
+            time.sleep(0.05)
+        print("untouched" if bool((tensor == -1).all()) else "OVERWRITTEN", flush=True)
     os._exit(3)
 """
 
@@ -113,6 +121,30 @@ class Job:
     def wait_said(self, roles: list[Role], text: str) -> None:
         self.wait_until(lambda: all(text in role.said for role in roles), f"{text!r} of all")
 
+    def wait_for_rounds(self, when: str) -> None:
+        """Until every worker has begun and ended a round from now on."""
+        mark = self.folder / "mark"
+        before = [role.said.count("after the mark") for role in self.workers]
+        mark.touch()
+        self.wait_until(
+            lambda: all(role.said.count("after the mark") > count + 1 for role, count in zip(self.workers, before)),
+            f"rounds {when}",
+        )
+        mark.unlink()
+
+    def wait_failed(self, roles: list[Role]) -> list[str]:
+        """What those workers say of the failure that every one of them must hear of."""
+        self.wait_said(roles, "error:")
+        return [role.said.partition("error:")[2] for role in roles]
+
+    def wait_untouched(self) -> None:
+        """Until all workers have looked at the tensor that they got back with the error, and are gone."""
+        (self.folder / "look").touch()
+        self.wait_until(lambda: all(role.process.poll() is not None for role in self.workers), "the end of all")
+        for role in self.workers:
+            assert "untouched" in role.said, self.everything()
+            assert role.process.returncode == 3, self.everything()
+
     def finish(self) -> None:
         """Lets the workers end, in order."""
         (self.folder / "stop").touch()
@@ -164,17 +196,36 @@ def test_training_goes_on_after_two_seconds_without_a_link(start: Start) -> None
         host.link_down()
         time.sleep(2)  # the fault itself, not a wait for anything
         host.link_up()
-        mark = job.folder / "mark"
-        before = [role.said.count("after the mark") for role in job.workers]
-        mark.touch()
-        job.wait_until(
-            lambda before=before: all(
-                role.said.count("after the mark") > count for role, count in zip(job.workers, before)
-            ),
-            f"rounds after the link of {victim} was down",
-        )
-        mark.unlink()
+        job.wait_for_rounds(f"after the link of {victim} was down")
     job.finish()
+
+
+def test_training_goes_on_with_packets_of_another_size(start: Start) -> None:
+    job = start(2, 2)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    for mtu in (900, 1500):
+        for host in job.lab.hosts.values():
+            host.set_mtu(mtu)
+        job.wait_for_rounds(f"with an MTU of {mtu}")
+    job.finish()
+
+
+def test_a_connection_reset_in_the_middle_of_a_write_is_an_error_at_once(start: Start) -> None:
+    obstacle = why_not_lose()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    # Longer than the test's own patience: only the reset can be what they hear of.
+    job = start(2, 2, BYTEPS_PEER_TIMEOUT="400", BYTEPS_OP_TIMEOUT="400", TEST_LOOK="1")
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    job.lab.hosts["server1"].reset()
+    for said in job.wait_failed(job.workers):
+        assert "server 1" in said or "server rank 1" in said, job.everything()
+        assert "server1" in said and "lost" in said, job.everything()
+    job.wait_untouched()
 
 
 def test_a_worker_that_starts_late_is_waited_for(start: Start) -> None:
@@ -187,13 +238,14 @@ def test_a_worker_that_starts_late_is_waited_for(start: Start) -> None:
     job.finish()
 
 
-def test_a_silent_server_is_an_error_that_names_it(start: Start) -> None:
+@pytest.mark.parametrize("fault", ["silence", "link_down"])
+def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str) -> None:
     job = start(2, 2, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
     silenced = time.monotonic()
-    job.lab.hosts["server1"].silence()
+    getattr(job.lab.hosts["server1"], fault)()
     job.wait_until(lambda: all(role.process.poll() is not None for role in job.workers), "an error on every worker")
     # A deadline that a loaded machine keeps, and that nobody reaches by waiting for the operation's own.
     assert time.monotonic() - silenced < 55, job.everything()
@@ -215,6 +267,29 @@ def test_a_silent_worker_is_an_error_that_names_it(start: Start) -> None:
     survivor, victim = (role.said.partition("error:")[2] for role in job.workers)
     assert "rank 1" in survivor and "worker1" in survivor, job.everything()
     assert "coordinator" in victim, job.everything()
+
+
+@pytest.mark.parametrize("kind", ["server", "worker"])
+def test_who_was_stopped_for_too_long_comes_back_to_nothing(start: Start, kind: str) -> None:
+    """The others name it at the timeout. When it goes on it ends, and writes into nobody's memory."""
+    patience = {"BYTEPS_PEER_TIMEOUT": "6", "BYTEPS_HEARTBEAT_INTERVAL": "1", "BYTEPS_OP_TIMEOUT": "60"}
+    job = start(3, 2, elements=2_000_000, TEST_LOOK="1", **patience)
+    for _ in range(3):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    victim = job.servers[1] if kind == "server" else job.workers[1]
+    others = [role for role in job.workers if role is not victim]
+    os.kill(victim.process.pid, signal.SIGSTOP)
+    try:
+        for said in job.wait_failed(others):
+            assert "rank 1" in said and f"{kind}1" in said, job.everything()
+    finally:
+        os.kill(victim.process.pid, signal.SIGCONT)
+    if kind == "server":
+        job.wait_until(lambda: victim.process.poll() is not None, "the end of the server that was stopped")
+    else:
+        job.wait_failed([victim])
+    job.wait_untouched()
 
 
 def test_a_slow_server_is_named(start: Start) -> None:

@@ -15,6 +15,8 @@ What can be done to a cable:
     silence(), unsilence()      packets vanish in both directions and nobody is told: the other side is half open
     lose(percent)               some vanish, at random; 0: none
     set_rate(rate)              slower, or faster
+    set_mtu(mtu)                packets of another size, in both directions
+    reset()                     whoever sends this host a large TCP packet gets a reset for an answer
 
 Threads: one. Ownership: `close` (or the end of `with`) kills what `popen` has started and lets go of the namespaces.
 """
@@ -62,9 +64,9 @@ def why_not() -> str | None:
 
 
 def why_not_lose() -> str | None:
-    """Why `Host.lose` cannot work here; None if it can."""
+    """Why `Host.lose` and `Host.reset` cannot work here; None if they can."""
     if _find("nft") is None:
-        return "netlab needs the program nft to lose packets at random: apt-get install nftables"
+        return "netlab needs the program nft to lose packets and to reset connections: apt-get install nftables"
     return why_not()
 
 
@@ -144,6 +146,22 @@ class Host:
         self._lab.at_switch(
             ["tc", "qdisc", verb, "dev", self.name, "root", *bucket(rate, _SWITCH_QUEUE_SECONDS).split()]
         )
+
+    def set_mtu(self, mtu: int) -> None:
+        """The largest packet of the cable, at both of its ends. Connections that stand go on with packets of this size
+        where both hosts have it."""
+        self.run(["ip", "link", "set", "dev", "eth0", "mtu", str(mtu)])
+        self._lab.at_switch(["ip", "link", "set", "dev", self.name, "mtu", str(mtu)])
+
+    def reset(self) -> None:
+        """From now on a TCP packet to this host that carries more than some hundred bytes is answered with a reset: the
+        connection of its sender breaks in the middle of what it sends. Small ones pass."""
+        rules = [
+            "add table ip reset_large",
+            "add chain ip reset_large incoming { type filter hook input priority 0; }",
+            "add rule ip reset_large incoming meta l4proto tcp meta length > 1000 reject with tcp reset",
+        ]
+        self.run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
 
     def close(self) -> None:
         """Lets go of its namespaces."""
