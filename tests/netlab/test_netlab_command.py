@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
+ROOT = Path(__file__).resolve().parents[2]
 NETLAB = [sys.executable, str(ROOT / "tools" / "netlab.py"), "run"]
 SECONDS = 60.0
 COOKIE = "NETLAB_TEST_COOKIE"

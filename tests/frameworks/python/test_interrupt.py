@@ -12,7 +12,7 @@ from typing import Any
 
 import byteps
 import pytest
-from test_session_job import _start
+from native_push import push_pull_doubles
 
 RunWorkers = Callable[..., Any]
 
@@ -58,7 +58,7 @@ def _during_operations() -> None:
     byteps.init()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if byteps.rank() == 0:
-        request, memory = _start("late", [1.0])
+        request, memory = push_pull_doubles("late", [1.0])
         with _interrupted():
             request.wait()
         with _interrupted():
@@ -68,7 +68,7 @@ def _during_operations() -> None:
         assert list(memory) == [2.0]
     else:
         byteps.barrier("go")
-        request, memory = _start("late", [1.0])
+        request, memory = push_pull_doubles("late", [1.0])
         request.wait()
     byteps.barrier("never") if byteps.rank() == 1 else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -16,19 +15,9 @@ from typing import Any
 
 import byteps
 import pytest
-from byteps import _native
+from native_push import push_pull_doubles
 
 RunWorkers = Callable[..., Any]
-
-
-def _start(name: str, values: list[float]) -> tuple[_native.Request, Any]:
-    memory = (ctypes.c_double * len(values))(*values)
-    address = ctypes.addressof(memory)
-    session = byteps.session.current_session().native
-    request = session.push_pull(
-        name, _native.FLOAT64, (len(values),), address, address, _native.SUM, buffers=memory, priority=3
-    )
-    return request, memory
 
 
 def _until(condition: Callable[[], object], what: str) -> None:
@@ -41,7 +30,7 @@ def _until(condition: Callable[[], object], what: str) -> None:
 
 def _who() -> tuple[int, ...]:
     byteps.init()
-    request, memory = _start("x", [1.0, byteps.rank()])
+    request, memory = push_pull_doubles("x", [1.0, byteps.rank()])
     request.wait()
     assert list(memory) == [byteps.size(), sum(range(byteps.size()))]
     assert request.test()
@@ -65,7 +54,7 @@ def _lives() -> None:
     for generation in range(1, 101):
         byteps.init()
         assert byteps.info().generation == generation
-        request, memory = _start("x", [float(generation)])
+        request, memory = push_pull_doubles("x", [float(generation)])
         request.wait()
         assert list(memory) == [2.0 * generation]
         byteps.shutdown()
@@ -84,7 +73,7 @@ def _sum_of_job(number: float) -> list[float]:
     byteps.init()
     memory: Any = None
     for _ in range(50):
-        request, memory = _start("the same name", [number] * 1000)
+        request, memory = push_pull_doubles("the same name", [number] * 1000)
         request.wait()
     byteps.barrier()
     return list(memory[:2])
@@ -101,17 +90,17 @@ def _dropped_requests() -> None:
     byteps.init()
     memory = None
     if byteps.rank() == 0:
-        memory = weakref.ref(_start("dropped", [1.0] * 10_000)[1])
+        memory = weakref.ref(push_pull_doubles("dropped", [1.0] * 10_000)[1])
         gc.collect()
         assert memory() is not None, "the other rank has not begun: the library still reads it"
         byteps.barrier()
     else:
         byteps.barrier()
-        request, sums = _start("dropped", [2.0] * 10_000)
+        request, sums = push_pull_doubles("dropped", [2.0] * 10_000)
         request.wait()
         assert list(sums) == [3.0] * 10_000
     for _ in range(10):
-        request, sums = _start("kept", [1.0])
+        request, sums = push_pull_doubles("kept", [1.0])
         request.wait()
         assert list(sums) == [2.0]
     # Its result and those of the others may come over different lanes.
@@ -126,7 +115,7 @@ def _cancelled() -> str:
     byteps.init()
     if byteps.rank() == 0:
         # Large: its cancel ends when the servers know of it, and the other rank cannot come before.
-        request, _ = _start("given up", [1.0] * 100_000)
+        request, _ = push_pull_doubles("given up", [1.0] * 100_000)
         while True:
             with pytest.raises(byteps.DeadlineExceededError, match=r'had not ended after 250 ms: .*"given up"') as told:
                 request.wait(0.25)  # the wait ends, the operation goes on
@@ -141,7 +130,7 @@ def _cancelled() -> str:
         byteps.barrier("given up")
         return ""
     byteps.barrier("given up")
-    request, _ = _start("given up", [1.0] * 100_000)
+    request, _ = push_pull_doubles("given up", [1.0] * 100_000)
     with pytest.raises(byteps.AbortedError) as raised:
         request.wait()
     return str(raised.value)
@@ -167,7 +156,7 @@ def _shutdown_while_others_wait() -> None:
         except BaseException as error:
             woken.append(error)
 
-    request, _ = _start(f"only on rank {rank}", [1.0])
+    request, _ = push_pull_doubles(f"only on rank {rank}", [1.0])
     calls = (request.wait, lambda: byteps.barrier(f"only on rank {rank}"))
     threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
     for thread in threads:
@@ -195,19 +184,19 @@ def _killed(folder: str) -> str:
     byteps.init()
     byteps.barrier()
     if byteps.rank() == 1:
-        _start("the last", [1.0] * 100_000)
+        push_pull_doubles("the last", [1.0] * 100_000)
         os.kill(os.getpid(), signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises(byteps.UnavailableError) as first:
         for turn in range(1_000_000):
-            request, _ = _start(f"round {turn % 2}", [1.0] * 100_000)
+            request, _ = push_pull_doubles(f"round {turn % 2}", [1.0] * 100_000)
             request.wait()
     with open(f"{folder}/rank{byteps.rank()}", "w") as file:
         file.write(f"{time.monotonic() - start:.1f} {first.value}")
     assert not first.value.retryable
     # Every later call fails at once, with the same cause.
     start = time.monotonic()
-    for call in (lambda: _start("x", [1.0]), byteps.barrier):
+    for call in (lambda: push_pull_doubles("x", [1.0]), byteps.barrier):
         with pytest.raises(byteps.UnavailableError) as later:
             call()
         assert "rank 1" in str(later.value)
