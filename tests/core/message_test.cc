@@ -73,7 +73,7 @@ TEST(Message, SurvivesRandomDamage) {
     builder.Finish(1, 1, 0);
     auto bytes = Copy(builder.bytes());
     for (size_t i = random() % 4; i > 0; --i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-    bytes.resize(bytes.size() - random() % (bytes.size() + 1));
+    bytes.erase(bytes.end() - random() % (bytes.size() + 1), bytes.end());
     bytes.shrink_to_fit();
     MessageReader reader;
     if (!reader.Parse(bytes).ok()) {
