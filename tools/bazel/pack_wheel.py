@@ -48,6 +48,8 @@ class Wheel:
             f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {self._version}\n"
             "Summary: Gradient communication for data-parallel training\nLicense: Apache-2.0\n"
             "Requires-Python: >=3.9\nRequires-Dist: cloudpickle\n"
+            # Of bps_perf --plot alone.
+            "Provides-Extra: plot\nRequires-Dist: matplotlib; extra == 'plot'\n"
         )
         self.add(f"{info}/METADATA", metadata.encode())
         self.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode())

@@ -1,0 +1,141 @@
+"""bps_perf: real jobs, and the calls that it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from perf_program import PROGRAM, run
+
+
+@pytest.fixture(scope="module")
+def real() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("byteps")
+
+
+def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_figures(row: dict[str, Any]) -> None:
+    assert 0 < row["min_us"] <= row["p50_us"] <= row["p90_us"] <= row["p99_us"] <= row["max_us"]
+    assert row["min_us"] <= row["mean_us"] <= row["max_us"]
+    assert row["algbw_gb_s"] == pytest.approx(row["bytes"] * row["tensors"] / row["time_us"] / 1e3)
+    assert row["workers_cpu_s_per_gb"] > 0
+
+
+@pytest.mark.usefixtures("real")
+def test_a_table_next_to_both_peers() -> None:
+    done = run("--transport", "tcp", "--sizes", "4,300K", "--rounds", "3", "--against", "gloo,raw")
+    assert done.returncode == 0, done.stderr
+    title, header, *rows = done.stdout.splitlines()
+    assert title.startswith("latency: 2 workers, 1 servers, transport tcp, scheduler credit; float32, sum, in place;")
+    assert header.split()[:2] == ["bytes", "time"]
+    assert header.count("ratio") == 2 and "gloo us" in header and "raw us" in header
+    assert [row.split()[0] for row in rows] == ["4", "307200"]
+    for row in rows:
+        words = row.split()
+        assert float(words[7]) == pytest.approx(float(words[1]) / float(words[6]), rel=0.1, abs=0.02)
+
+
+@pytest.mark.usefixtures("real")
+def test_shared_memory_with_a_server() -> None:
+    rows = rows_of(run("--sizes", "4,1M", "--rounds", "4", "--json", "--against", "raw", "--tensors", "3"))
+    assert [row["bytes"] for row in rows] == [4, 1_000_000]
+    for row in rows:
+        check_figures(row)
+        assert (row["transport"], row["servers"], row["tensors"], row["mode"]) == ("shm", 1, 3, "latency")
+        assert row["servers_cpu_s_per_gb"] > 0
+        assert row["raw_ratio"] == pytest.approx(row["time_us"] / row["raw_us"])
+
+
+@pytest.mark.usefixtures("real")
+def test_workers_among_themselves_in_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "out.png"
+    words = ("--transport", "local", "--workers", "3", "--sizes", "4,300K", "--rounds", "3", "--dtype", "bfloat16")
+    rows = rows_of(run(*words, "--op", "max", "--out-of-place", "--json", "--plot", str(picture)))
+    for row in rows:
+        check_figures(row)
+        assert (row["transport"], row["workers"], row["servers"]) == ("local", 3, 0)
+        assert (row["dtype"], row["op"], row["place"]) == ("bfloat16", "max", "out")
+        assert row["servers_cpu_s_per_gb"] == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("real")
+def test_bandwidth_as_csv() -> None:
+    words = ("--mode", "bandwidth", "--sizes", "64K,300K", "--rounds", "4", "--csv", "--against", "gloo,raw")
+    done = run(*words, "--scheduler", "fifo", "--transport", "tcp")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["bytes"] for row in rows] == ["65536", "307200"]
+    for row in rows:
+        assert (row["mode"], row["op"], row["tensors"], row["scheduler"]) == ("bandwidth", "average", "4", "fifo")
+        assert float(row["gloo_us"]) > 0 and float(row["raw_us"]) > 0
+        # With four under way all the time, an operation takes longer than its share of the time.
+        assert float(row["mean_us"]) * 4 > float(row["time_us"])
+
+
+@pytest.mark.usefixtures("real")
+def test_a_job_that_fails_fails() -> None:
+    done = run("--transport", "pigeon", "--sizes", "4")
+    assert done.returncode not in (0, 2)
+    assert 'transport "pigeon"' in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--op", "xor"], "invalid choice"),
+        (["--dtype", "float8"], "invalid choice"),
+        (["--against", "gloo,mpi"], "'mpi' is none of gloo, raw"),
+        (["--sizes", "4,many"], "'many' is not a size"),
+        (["--workers", "0"], "0: must be at least 1"),
+        (["--json", "--csv"], "not allowed with"),
+        (["--transport", "local", "--servers", "1"], "--transport local is without servers"),
+        (["--transport", "tcp", "--servers", "0"], "--transport tcp leads to servers"),
+        (["--mode", "bandwidth", "--op", "sum"], "a sum would grow: take --op average, min, max, or --out-of-place"),
+        (["--model", "vgg16", "--csv"], "--csv does not go with --model"),
+        (["--model", "vgg16", "--against", "raw"], "--against raw does not go with --model"),
+    ],
+)
+def test_wrong_calls(words: list[str], told: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_inside_a_job_its_size_is_not_ours_to_choose() -> None:
+    for words in (["--workers", "3"], ["--servers", "1"], ["--transport", "tcp"]):
+        done = run(*words, variables={"DMLC_ROLE": "worker"})
+        assert done.returncode == 2
+        assert "this is a worker of one that is there" in done.stderr
+
+
+def test_a_picture_needs_matplotlib() -> None:
+    # -S: nothing that is installed is seen; what starts the job needs none of it.
+    command = [sys.executable, "-S", str(PROGRAM), "--plot", "out.png"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "pip install matplotlib" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_is_a_page() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for part in ("modes:", "columns", "peers (--against):", "transports (--transport):", "exit status", "--plot"):
+        assert part in done.stdout

@@ -1,0 +1,66 @@
+"""torch.distributed's all-reduce between the processes of this job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .own_address import own_address
+
+if TYPE_CHECKING:
+    from .workload import Workload
+
+
+class Gloo:
+    """A peer (peer.py); all_reduce by itself is for replay.py."""
+
+    name = "gloo"
+    reduces = True
+
+    def __init__(self, bps: Any) -> None:
+        import torch.distributed as dist
+
+        rank, size = bps.rank(), bps.size()
+        # Rank 0 listens where the others reach it, on a port the system chooses, and tells them.
+        address = own_address()
+        store = dist.TCPStore(address, 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
+        place = (address, store.port) if store is not None else None
+        address, port = bps.broadcast_object(place, root_rank=0, name="bps_perf.store")
+        if store is None:
+            store = dist.TCPStore(address, port, size, is_master=False)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        self._dist = dist
+        # It has no average: the sum is divided.
+        self._ops = {"sum": "SUM", "average": "SUM", "min": "MIN", "max": "MAX", "product": "PRODUCT"}
+
+    def all_reduce(self, tensor: Any, async_op: bool = False, op: str = "sum") -> Any:
+        """In place; what to wait for if `async_op`."""
+        return self._dist.all_reduce(tensor, op=getattr(self._dist.ReduceOp, self._ops[op]), async_op=async_op)
+
+    def prepare(self, workload: Workload) -> None:
+        """What comes are rounds of these tensors."""
+        self._workload = workload
+
+    def _finish(self, tensor: Any) -> None:
+        if self._workload.op == "average":
+            tensor.div_(self._workload.world, rounding_mode=None if tensor.is_floating_point() else "floor")
+
+    def run(self) -> None:
+        """All tensors, one after the other: it has no others to offer while one is under way."""
+        for tensor in self._workload.tensors:
+            self.all_reduce(tensor, op=self._workload.op)
+            self._finish(tensor)
+
+    def stream(self, rounds: int) -> None:
+        """All tensors in flight, each again as soon as it is back."""
+        tensors, op = self._workload.tensors, self._workload.op
+        works = [self.all_reduce(tensor, True, op) for tensor in tensors]
+        for number in range(rounds * len(tensors)):
+            index = number % len(tensors)
+            works[index].wait()
+            self._finish(tensors[index])
+            if number < (rounds - 1) * len(tensors):
+                works[index] = self.all_reduce(tensors[index], True, op)
+
+    def close(self) -> None:
+        """Leaves the process group."""
+        self._dist.destroy_process_group()
