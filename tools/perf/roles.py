@@ -47,10 +47,17 @@ def _read(clocks: list[int]) -> float:
     return seconds
 
 
+def _namespaces(process: Path) -> list[str]:
+    """Those that tell one host from another; containers, and the hosts of netlab, have their own."""
+    return [str((process / "ns" / kind).readlink()) for kind in ("net", "ipc")]
+
+
 class RoleClocks:
     """Made once, when all processes of the job are there."""
 
     def __init__(self) -> None:
+        self._servers_together = 0
+        own = _namespaces(Path("/proc/self"))
         self._clocks: dict[bytes, list[int]] = {b"server": [], b"scheduler": []}
         job = f"BYTEPS_JOB_ID={os.environ.get('BYTEPS_JOB_ID', '')}".encode()
         for process in Path("/proc").iterdir():
@@ -58,16 +65,18 @@ class RoleClocks:
                 continue
             try:
                 environment = (process / "environ").read_bytes().split(b"\0")
+                together = job in environment and _namespaces(process) == own
             except OSError:
                 continue  # gone, or another user's
             for role, clocks in self._clocks.items():
                 if job in environment and b"DMLC_ROLE=" + role in environment:
                     clocks.append(_clock_of(int(process.name)))
+                    self._servers_together += together and role == b"server"
 
     @property
     def servers(self) -> int:
-        """How many of them are on this host."""
-        return len(self._clocks[b"server"])
+        """How many of them can share memory with us."""
+        return self._servers_together
 
     def read(self) -> RoleTimes:
         """Until now."""
