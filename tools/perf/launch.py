@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,8 +35,13 @@ def _variables(arguments: argparse.Namespace) -> dict[str, str]:
 
 def launch(program: Path, arguments: argparse.Namespace, words: list[str]) -> int:
     """The exit code of the job."""
+    beside = Path(sys.executable).parent / "bpslaunch"
+    launcher = str(beside) if beside.exists() else shutil.which("bpslaunch")
+    if launcher is None:
+        print(f"bps_perf: bpslaunch is neither beside {sys.executable} nor in PATH: install byteps", file=sys.stderr)
+        return 127
     command = [
-        str(Path(sys.executable).parent / "bpslaunch"),
+        launcher,
         *("--workers", str(arguments.workers), "--servers", str(arguments.servers)),
         *("--", sys.executable, str(program), "--worker", *words),
     ]

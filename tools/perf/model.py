@@ -2,8 +2,8 @@
 
     model = read_model("vgg16").shrunk(8).lasting(2.0)
 
-The files are in tools/models, each with its source; a path with a slash names another one. tools/model_file.h has the
-format.
+The files are in tools/models (installed: byteps/models), each with its source; a path with a slash names another one.
+tools/model_file.h has the format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import dataclasses
 import math
 from pathlib import Path
 
-_FOLDER = Path(__file__).resolve().parents[1] / "models"
+# Beside this folder in a checkout, one further up in an installed package.
+_TOOLS = Path(__file__).resolve().parents[1]
+_FOLDER = next((each for each in (_TOOLS / "models", _TOOLS.parent / "models") if each.is_dir()), _TOOLS / "models")
 
 
 @dataclasses.dataclass(frozen=True)
