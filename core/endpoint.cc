@@ -377,7 +377,8 @@ struct Endpoint::Impl {
       case BPS_EVENT_PEER_DOWN:
         if (Link* link = Find(event.peer)) {
           Fail(event.peer, link,
-               absl::UnavailableError(absl::StrCat("the connection to ", link->spec.description, " is lost")));
+               absl::UnavailableError(absl::StrCat("the connection to ", link->spec.description,
+                                                   " is lost: it has ended, or left, or the network has failed")));
         }
         break;
       case BPS_EVENT_DISCONNECTED:

@@ -79,6 +79,7 @@ struct Coordinator::Session {
   bool served = true;                     // active: servers take part
   std::vector<Member*> workers;           // gathering: by arrival; active: by rank, nullptr: has left
   std::map<HostPlace, std::string> gone;  // gathering: who was here before, and why no more
+  std::map<uint32_t, std::string> left;   // active: who has left before the others, by member id
   std::string refused;                    // gathering: the last one who wanted a place that is taken
   std::vector<std::string> names;         // active: of each rank, for errors
   std::unique_ptr<TensorDirectory> tensors;
@@ -581,6 +582,7 @@ void Coordinator::Depart(Member* member, const absl::Status& why) {
     return FailSession(session, death, id);
   }
   *place = nullptr;
+  session->left[id] = DescribeMember(*member);
   connections_.erase(connection);
   EndIfEverybodyLeft(session);
 }
@@ -684,6 +686,13 @@ void Coordinator::OnBroken(const Member& server, const control::Failure& failure
     // One who has said goodbye may take his links down.
     if (worker->leaving) return;
     who = DescribeMember(*worker);
+  }
+  if (const auto left = session->left.find(failure.member()); left != session->left.end()) {
+    // It went in order, but those who need it are as lost as after a death; and that is what they should hear.
+    return FailSession(session,
+                       absl::UnavailableError(left->second + " has left the session before the others: it has called "
+                                                             "shutdown, or its program has ended"),
+                       failure.member());
   }
   const absl::Status why =
       MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),

@@ -57,3 +57,11 @@ class Compression:
 
     none = NoneCompressor
     fp16 = FP16Compressor
+
+
+def check_compression(compression: Any) -> None:
+    """Refuses what cannot compress. Raises TypeError."""
+    if not (callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None))):
+        raise TypeError(
+            f"compression is {compression!r}; it must be Compression.none, Compression.fp16 or another Compressor"
+        )

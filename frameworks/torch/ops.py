@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.arguments import root, tensor_name, whole_number
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
-from byteps.torch.compression import Compression, Compressor
+from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, synchronize
 from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, readable_buffer
@@ -26,9 +27,7 @@ import torch
 def _name(session: Session, kind: str, name: str | None) -> str:
     if name is None:
         return f"{kind}.noname.{session.number(kind)}"
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"name is {name!r}; it must be a string that is not empty")
-    return name
+    return tensor_name(name)
 
 
 def _mark_written(tensor: torch.Tensor) -> None:
@@ -80,7 +79,7 @@ def _start_push_pull(
         read.data_ptr(),
         written.data_ptr(),
         op,
-        priority=priority,
+        priority=whole_number("priority", priority),
         buffers=(read, written),
     )
 
@@ -192,20 +191,15 @@ def push_pull(
     Raises:
         BytePSError: see synchronize().
         ValueError: before init(), a dtype that cannot be sent, an unknown op, a name that is in flight already.
-        TypeError: not a tensor.
+        TypeError: not a tensor, a priority that is no whole number, or something that is no compression.
     """
     del version
     check_dense(tensor)
+    check_compression(compression)
     chosen = choose_op(op, average)
     name = _name(current_session(), "push_pull", name)
     result: torch.Tensor = _PushPull.apply(tensor, chosen, name, priority, compression)
     return result
-
-
-def _check_root(session: Session, root_rank: int) -> None:
-    size = session.native.info()["size"]
-    if not 0 <= root_rank < size:
-        raise ValueError(f"root_rank is {root_rank}; the job has ranks 0 to {size - 1}")
 
 
 def _start_broadcast(
@@ -213,7 +207,7 @@ def _start_broadcast(
 ) -> Handle:
     """Copies the root's `tensor` into every rank's `output`."""
     session = current_session()
-    _check_root(session, root_rank)
+    root_rank = root(session, root_rank)
     code = dtype_code(tensor.dtype)
     name = _name(session, "broadcast", name)
     # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
@@ -227,7 +221,7 @@ def _start_broadcast(
         read.data_ptr(),
         written.data_ptr(),
         root_rank,
-        priority=priority,
+        priority=whole_number("priority", priority),
         buffers=(read, written),
     )
 
@@ -291,7 +285,7 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, pri
     """
     check_dense(tensor)
     session = current_session()
-    _check_root(session, root_rank)
+    root_rank = root(session, root_rank)
     result: torch.Tensor = _Broadcast.apply(tensor, root_rank, _name(session, "broadcast", name), priority)
     return result
 

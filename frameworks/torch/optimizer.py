@@ -11,7 +11,7 @@ from typing import Any
 from byteps.basics import info
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
-from byteps.torch.compression import Compression, Compressor
+from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.functions import wait_all
 from byteps.torch.gradient_buffers import GradientBuffers
@@ -306,9 +306,13 @@ def DistributedOptimizer(
     Raises:
         ValueError: before init(); `named_parameters` is not made of pairs, names something twice, or leaves parameters
             out; `backward_passes_per_step` is not positive.
+        TypeError: `optimizer` or `compression` is something else.
         AssertionError: in backward(), when a gradient is computed more than backward_passes_per_step times before
             step(); in zero_grad(), while gradients are on their way.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
+    check_compression(compression)
     _check_passes(backward_passes_per_step)
     op = choose_op(op, average=True)
     number = current_session().number("DistributedOptimizer")

@@ -40,6 +40,8 @@ def readable_buffer(tensor: torch.Tensor) -> torch.Tensor:
     """Row-major host memory with the tensor's values: its own where possible."""
     if is_wire_ready(tensor):
         return tensor.detach()
+    if tensor.is_meta:
+        raise ValueError('the tensor is on the device "meta": it has no values that could be sent')
     buffer = empty_buffer(tensor)
     buffer.copy_(tensor.detach())
     return buffer

@@ -837,6 +837,20 @@ TEST(CoordinatorTest, ALateGoodbyeNamesWhoStays) {
   EXPECT_TRUE(trio.c.goodbye->ok());
 }
 
+// To the servers it looks like a death; the others hear what it was.
+TEST(CoordinatorTest, WhoHasLeftBeforeTheOthersIsNamedWhenItIsMissed) {
+  ControlJob job;
+  Trio trio(&job);
+  trio.a.client().Goodbye(job.now(), kSecond);
+  job.Advance(kSecond);
+  ASSERT_TRUE(trio.a.goodbye.has_value());
+  EXPECT_TRUE(trio.b.failure.ok());
+  trio.server.client().BreakSession(job.now(), trio.a.welcome.session_id(), trio.a.welcome.member(),
+                                    absl::UnavailableError("the connection to rank 0 is lost"));
+  job.Settle();
+  EXPECT_TRUE(Says(trio.b.failure_text(), {"worker rank 0", "has left the session before the others"}));
+}
+
 TEST(CoordinatorTest, LeavingAfterGoodbyeIsNoDeath) {
   ControlJob job;
   Trio trio(&job);

@@ -23,7 +23,8 @@ def init(
     """Joins the job: waits until all workers and servers are there. Calling it again does nothing.
 
     What is not given comes from the environment (DMLC_* and BYTEPS_*, set by bpslaunch) and then from its default. One
-    worker alone needs neither servers nor a coordinator. shutdown() runs by itself when Python exits.
+    worker alone needs neither servers nor a coordinator. shutdown() runs by itself when Python exits; after an
+    exception that nobody has caught it does not wait for the others, who then hear of it at once.
 
     Args:
         lazy: accepted for compatibility. Connecting happens here in any case, so that a wrong address is reported at

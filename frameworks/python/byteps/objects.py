@@ -8,6 +8,7 @@ import pickle
 from typing import Any, TypeVar
 
 from byteps import _native
+from byteps.arguments import root, tensor_name
 from byteps.session import current_session
 
 try:  # pickles lambdas and classes of __main__ too
@@ -39,15 +40,14 @@ def broadcast_object(obj: T, root_rank: int = 0, name: str | None = None) -> T:
 
     Raises:
         BytePSError: see byteps.torch.broadcast.
-        ValueError: before init(), or the root is not a rank.
+        ValueError: before init(), the root is not a rank, or the name is empty.
     """
     session = current_session()
-    info = session.native.info()
-    if not 0 <= root_rank < info["size"]:
-        raise ValueError(f"root_rank is {root_rank}; the job has ranks 0 to {info['size'] - 1}")
+    root_rank = root(session, root_rank)
     if name is None:
         name = f"noname.{session.number('broadcast_object')}"
-    is_root = info["rank"] == root_rank
+    name = tensor_name(name)
+    is_root = session.native.info()["rank"] == root_rank
 
     payload = bytearray()
     if is_root:

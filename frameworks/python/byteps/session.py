@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from byteps.library import LIBRARY
 # Unnamed things are numbered in a circle: the job remembers every name, so their number must not grow for ever. More
 # than this many of one kind cannot be in flight; the library refuses the one too many, by name.
 _MAX_NUMBERS = 4096
+
+# Seconds; the shortest wait there is, since 0 means the default.
+_AT_ONCE = 0.001
 
 
 class Session:
@@ -110,5 +114,7 @@ def current_session() -> Session:
 
 def close_at_exit() -> None:
     """Leaves the job when the interpreter ends. What goes wrong here has nobody left to hear it."""
+    # An exception has ended the program: the others may need us, and waiting for them would keep them waiting.
+    died = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
     with contextlib.suppress(BytePSError):
-        CURRENT.close(timeout=None)
+        CURRENT.close(timeout=_AT_ONCE if died else None)

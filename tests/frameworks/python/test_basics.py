@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -165,3 +166,14 @@ def test_calls_from_many_threads(alone: None) -> None:
         thread.join(timeout=60)
         assert not thread.is_alive()
     assert not failures
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_an_exception_leaves_at_once(monkeypatch: pytest.MonkeyPatch, died: bool) -> None:
+    """At the end of Python the others are waited for, unless an exception has ended it."""
+    timeouts = []
+    monkeypatch.setattr(byteps.session.CURRENT, "close", lambda timeout: timeouts.append(timeout))
+    monkeypatch.delattr(sys, "ps1", raising=False)
+    monkeypatch.setattr(sys, "last_value", RuntimeError() if died else None, raising=False)
+    byteps.session.close_at_exit()
+    assert timeouts == [0.001 if died else None]

@@ -218,6 +218,27 @@ def test_a_worker_is_killed(run_workers: RunWorkers, tmp_path: Any) -> None:
         assert "rank 1" in (tmp_path / f"rank{rank}").read_text(), job.output
 
 
+def _raises(folder: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # bpslaunch ends the job; that is not what is tested here
+    byteps.init()
+    byteps.barrier()
+    if byteps.rank() == 1:
+        raise RuntimeError("a mistake of one rank")
+    with pytest.raises(byteps.UnavailableError) as error:
+        request, _ = _start("never complete", [1.0])
+        request.wait()
+    Path(folder, "heard").write_text(str(error.value))
+
+
+def test_a_worker_raises(run_workers: RunWorkers, tmp_path: Any) -> None:
+    """It leaves in order, and those who still need it hear that."""
+    job = run_workers(_raises, str(tmp_path), servers=1, options=("--kill-after", "120"), check=False)
+    assert job.returncode == 1, job.output
+    assert "RuntimeError: a mistake of one rank" in job.stderr
+    heard = (tmp_path / "heard").read_text()
+    assert "worker rank 1" in heard and "has left the session before the others" in heard
+
+
 def _left_out() -> None:
     byteps.init()
 

@@ -91,6 +91,26 @@ def test_what_is_no_tensor(alone: None) -> None:
             bps.push_pull(value)
     with pytest.raises(ValueError, match="to_dense"):
         bps.push_pull(torch.eye(3).to_sparse())
+    with pytest.raises(ValueError, match="no values"):
+        bps.push_pull(torch.ones(3, device="meta"))
+
+
+def test_arguments_of_a_wrong_type(alone: None) -> None:
+    tensor = torch.ones(3)
+    for priority in (1.5, "1", None):
+        with pytest.raises(TypeError, match=r"priority is .*; it must be a whole number"):
+            bps.push_pull(tensor, name="x", priority=priority)
+        with pytest.raises(TypeError, match=r"root_rank is .*; it must be a whole number"):
+            bps.broadcast(tensor, priority, name="x")
+        with pytest.raises(TypeError, match=r"root_rank is .*; it must be a whole number"):
+            bps.broadcast_object(3, priority)
+    for compression in (3, None, "fp16", bps.Compression):
+        with pytest.raises(TypeError, match=r"it must be Compression\.none"):
+            bps.push_pull(tensor, name="x", compression=compression)
+    for optimizer in (None, torch.nn.Linear(1, 1), [tensor]):
+        with pytest.raises(TypeError, match=r"it must be a torch\.optim\.Optimizer"):
+            bps.DistributedOptimizer(optimizer)
+    assert torch.equal(bps.push_pull(tensor, name="x", priority=2**40), tensor)
 
 
 @pytest.mark.parametrize("name", ["", 3, b"x"])
@@ -99,6 +119,17 @@ def test_wrong_names(alone: None, name: object) -> None:
         bps.push_pull(torch.ones(1), name=name)
     with pytest.raises(ValueError, match="not empty"):
         bps.declare(name)
+
+
+def test_a_name_that_is_no_text(alone: None) -> None:
+    with pytest.raises(ValueError, match="UTF-8"):
+        bps.push_pull(torch.ones(1), name="x\udc80")
+    with pytest.raises(ValueError, match="NUL"):
+        bps.push_pull(torch.ones(1), name="x\0y")
+    with pytest.raises(ValueError, match="4096"):
+        bps.push_pull(torch.ones(1), name="x" * 4097)
+    for name in ("x" * 4096, "gew\u00e4\U0001f600"):
+        assert bps.push_pull(torch.ones(1), name=name).item() == 1
 
 
 def test_declare(alone: None) -> None:

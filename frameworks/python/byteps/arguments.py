@@ -1,0 +1,36 @@
+"""Checks of the arguments that the functions of several modules take: what is wrong is said in their words."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from byteps.session import Session
+
+
+def whole_number(argument: str, value: Any) -> int:
+    """The value of an argument as an int. Raises TypeError for what is none, 1.0 included."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{argument} is {value!r}; it must be a whole number") from None
+
+
+def tensor_name(name: Any) -> str:
+    """The name of an operation. Raises ValueError for what cannot be one."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"name is {name!r}; it must be a string that is not empty")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"name is {name!r}; it must be text that can be written in UTF-8") from None
+    return name
+
+
+def root(session: Session, root_rank: Any) -> int:
+    """The rank that a broadcast comes from. Raises TypeError, ValueError."""
+    size = session.native.info()["size"]
+    rank = whole_number("root_rank", root_rank)
+    if not 0 <= rank < size:
+        raise ValueError(f"root_rank is {rank}; the job has ranks 0 to {size - 1}")
+    return rank
