@@ -131,6 +131,7 @@ absl::StatusOr<Config> Config::Make(const Environment& environment, const Enviro
     value = {true, found.source, parsed->number, std::move(parsed->text)};
     config.Warn(knob, found.name, value);
   }
+  config.WarnOfIdleCredit();
   for (const auto& [name, text] : arguments) {
     if (FindKnob(name) == nullptr) add_error(Unknown(name));
   }
@@ -156,6 +157,14 @@ void Config::Warn(const Knob& knob, std::string_view shown_as, const Value& valu
                                               : " is set, but this release does not act on it (";
   text.append(knob.meaning).append(")");
   warnings_.push_back(std::move(text));
+}
+
+// Of the schedulers that are shipped it is known who reads it; another one may.
+void Config::WarnOfIdleCredit() {
+  const std::string& scheduler = GetString("BYTEPS_SCHEDULER");
+  if (!IsSet("BYTEPS_SCHEDULING_CREDIT") || (scheduler != "fifo" && scheduler != "priority")) return;
+  warnings_.push_back("BYTEPS_SCHEDULING_CREDIT is set, but has no effect with BYTEPS_SCHEDULER=" + scheduler +
+                      ": credit is the scheduler that bounds what is on its way");
 }
 
 LogOptions Config::GetLogOptions() const {

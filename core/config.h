@@ -111,6 +111,7 @@ class Config : public PluginConfig {
 
   Config() = default;
   void Warn(const Knob& knob, std::string_view shown_as, const Value& value);
+  void WarnOfIdleCredit();
 
   std::array<Value, kKnobCount> values_;
   std::vector<std::string> warnings_;

@@ -139,6 +139,10 @@ INSTANTIATE_TEST_SUITE_P(
         Text{"BYTEPS_PARTITION_BYTES", "0", -7}, Text{"BYTEPS_PARTITION_BYTES", "64KB", -7},
         Text{"BYTEPS_PARTITION_BYTES", "K", -7}, Text{"BYTEPS_PARTITION_BYTES", "9999999T", -7},
         Text{"BYTEPS_PARTITION_BYTES", "-1", -7},
+        // partitions, or bytes with a unit
+        Text{"BYTEPS_SCHEDULING_CREDIT", "-1", -7}, Text{"BYTEPS_SCHEDULING_CREDIT", "many", -7},
+        Text{"BYTEPS_SCHEDULING_CREDIT", "4X", -7}, Text{"BYTEPS_SCHEDULING_CREDIT", "1.5", -7},
+        Text{"BYTEPS_SCHEDULING_CREDIT", "-4M", -7},
         // durations, in nanoseconds
         Text{"BYTEPS_OP_TIMEOUT", "600", 600'000'000'000}, Text{"BYTEPS_OP_TIMEOUT", "1500ms", 1'500'000'000},
         Text{"BYTEPS_OP_TIMEOUT", "2 m", 120'000'000'000}, Text{"BYTEPS_OP_TIMEOUT", "1h", 3600'000'000'000},
@@ -226,6 +230,24 @@ TEST(ConfigTest, WarnsOncePerVariableWithoutEffect) {
   options.user = &lines;
   config.LogWarnings(Logger(options));
   EXPECT_EQ(lines, config.warnings());
+}
+
+TEST(ConfigTest, ACreditThatNobodyReadsIsNoticed) {
+  for (const std::string scheduler : {"fifo", "priority"}) {
+    const Config config = MakeOrDie({{"BYTEPS_SCHEDULER", scheduler}, {"BYTEPS_SCHEDULING_CREDIT", "4"}});
+    ASSERT_EQ(config.warnings().size(), 1u);
+    EXPECT_EQ(config.warnings()[0].find("BYTEPS_SCHEDULING_CREDIT is set, but has no effect with BYTEPS_SCHEDULER=" +
+                                        scheduler + ": credit is the scheduler"),
+              0u)
+        << config.warnings()[0];
+    EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULER", scheduler}}).warnings().empty());
+  }
+  // The default is credit, so a credit alone selects it; of a scheduler from elsewhere nobody knows what it reads.
+  EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).warnings().empty());
+  EXPECT_EQ(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).GetString("BYTEPS_SCHEDULER"), "credit");
+  for (const std::string scheduler : {"credit", "/opt/libmine.so"}) {
+    EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULER", scheduler}, {"BYTEPS_SCHEDULING_CREDIT", "4"}}).warnings().empty());
+  }
 }
 
 TEST(ConfigTest, MisspeltNamesAreNoticed) {

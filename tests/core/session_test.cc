@@ -25,9 +25,10 @@ class SessionTest : public testing::Test {
  protected:
   void SetUp() override {
     // The environment of whoever runs the tests is not the subject.
-    for (const char* name : {"DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "BYTEPS_LOCAL_RANK",
-                             "BYTEPS_LOCAL_SIZE", "BYTEPS_FORCE_DISTRIBUTED", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
-                             "BYTEPS_JOB_TOKEN", "BYTEPS_PARTITION_BYTES", "BYTEPS_TRANSPORT"}) {
+    for (const char* name :
+         {"DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE",
+          "BYTEPS_FORCE_DISTRIBUTED", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "BYTEPS_JOB_TOKEN",
+          "BYTEPS_PARTITION_BYTES", "BYTEPS_SCHEDULING_CREDIT", "BYTEPS_TRANSPORT"}) {
       ::unsetenv(name);
     }
   }
@@ -355,6 +356,11 @@ TEST_F(SessionTest, EnvironmentThatMakesNoSense) {
   const Said said = OpenError();
   EXPECT_EQ(said.code, BPS_INVALID_ARGUMENT);
   EXPECT_TRUE(said.Contains("BYTEPS_PARTITION_BYTES") && said.Contains("abc")) << said;
+  ::unsetenv("BYTEPS_PARTITION_BYTES");
+  ::setenv("BYTEPS_SCHEDULING_CREDIT", "-4", 1);
+  const Said credit = OpenError();
+  EXPECT_EQ(credit.code, BPS_INVALID_ARGUMENT);
+  EXPECT_TRUE(credit.Contains("BYTEPS_SCHEDULING_CREDIT=-4 is not accepted")) << credit;
 }
 
 TEST_F(SessionTest, SeveralHostsNeedServersAndSeveralWorkersACoordinator) {
