@@ -149,6 +149,7 @@ def test_a_death_is_noticed_though_a_forked_child_lives(spawn: Spawn, real: dict
         os.kill(child, 0)  # It has lived all the time.
     finally:
         os.kill(child, signal.SIGKILL)
+    victim.wait_gone()
     for service in (coordinator, server):
         service.process.terminate()
         service.wait()
