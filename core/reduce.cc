@@ -23,7 +23,8 @@ bool TwoLevels(std::span<const uint32_t> group_sizes) {
 }
 
 uint32_t Divisor(const Reduction& reduction, size_t contributors) {
-  return reduction.op == BPS_AVERAGE ? static_cast<uint32_t>(contributors) : 1;
+  if (reduction.op != BPS_AVERAGE) return 1;
+  return reduction.divisor != 0 ? reduction.divisor : static_cast<uint32_t>(contributors);
 }
 
 bool IsSixteenBitFloat(uint32_t dtype) { return dtype == BPS_FLOAT16 || dtype == BPS_BFLOAT16; }

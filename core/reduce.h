@@ -17,7 +17,7 @@
 // All give the same bits, on every processor: the instructions are chosen when the program runs (reduce_kernels.h), the
 // arithmetic is not. One level: a left fold in rank order. Two levels, if there are several groups of which one
 // has more than one member: each group's fold is rounded to the data type, and these are folded in their order. 16-bit
-// floats are folded in float32. AVERAGE divides the last level's fold by the number of inputs before its rounding: true
+// floats are folded in float32. AVERAGE divides the last level's fold by the number of inputs (or `divisor`) before its rounding: true
 // division for floats, towards minus infinity for integers. Integer sums and products wrap. MIN and MAX keep the
 // earlier operand of equals and propagate NaN. (Which of several NaN bit patterns a sum has is not specified.)
 //
@@ -40,6 +40,8 @@ struct WideTask;
 struct Reduction {
   uint32_t dtype;  // a valid one: IsDtype()
   int32_t op;      // BPS_SUM, ...
+  // BPS_AVERAGE: by how many is divided; 0: by the number of inputs. (Inputs may be folds themselves.)
+  uint32_t divisor = 0;
 };
 
 // How results are stored.

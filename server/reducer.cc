@@ -17,6 +17,7 @@ constexpr size_t kMostNames = 8;         // in one error
 constexpr size_t kMostText = 4096;       // bytes of one error
 constexpr size_t kWorthWaiting = 65536;  // bytes: to copy less takes no time
 constexpr uint32_t kMostLanes = 64;      // per server, in the workers' numbers of their peers
+constexpr Time kGrace = 500 * kMillisecond;
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
 
@@ -35,14 +36,23 @@ wire::RoundBody BodyOf(const wire::DataHeader& header) {
   return body;
 }
 
-// "rank 1 (...), rank 2 (...) and 5 more" of those ranks of the round for which `which` holds.
+// "rank 1 (...), rank 2 (...) and 5 more" of those contributors of the round for which `which` holds. Of one that is
+// absent and speaks for several workers, all of these: which of them is missing only they know.
 template <typename Which>
 std::string Names(const ServedSession& session, const Round& round, const Which& which) {
   std::string text;
   size_t count = 0;
-  for (uint32_t rank = 0; rank < round.workers(); ++rank) {
-    if (!which(round.of(rank).state)) continue;
+  const auto add = [&](uint32_t rank) {
     if (++count <= kMostNames) absl::StrAppend(&text, text.empty() ? "" : ", ", session.workers[rank].description);
+  };
+  for (uint32_t index = 0; index < round.contributors(); ++index) {
+    const Contribution& contribution = round.of(index);
+    if (!which(contribution.state)) continue;
+    if (contribution.state != ContributionState::kAbsent) {
+      add(contribution.rank);
+      continue;
+    }
+    for (uint32_t rank = session.contributors.first(index); rank < session.contributors.last(index); ++rank) add(rank);
   }
   if (count > kMostNames) absl::StrAppend(&text, " and ", count - kMostNames, " more");
   return text;
@@ -96,14 +106,9 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
     return absl::InternalError(
         absl::StrCat("session ", epoch.session_id(), " does not name this server, member ", own_member));
   }
-  uint64_t grouped = 0;
-  for (uint32_t size : epoch.group_sizes()) grouped += size;
+  absl::StatusOr<Contributors> contributors = Contributors::Make(epoch);
+  if (!contributors.ok()) return contributors.status();
   const auto workers = static_cast<uint64_t>(epoch.workers_size());
-  if (workers == 0 || (epoch.group_sizes_size() != 0 && grouped != workers) ||
-      std::count(epoch.group_sizes().begin(), epoch.group_sizes().end(), 0u) != 0) {
-    return absl::InternalError(
-        absl::StrCat("session ", epoch.session_id(), " has ", workers, " workers in groups of ", grouped, " in all"));
-  }
   if (epoch.slot_bytes() == 0 || epoch.slot_bytes() > options_.slot_bytes) {
     return absl::InternalError(absl::StrCat("session ", epoch.session_id(), " wants slots of ", epoch.slot_bytes(),
                                             " bytes; this server has ", options_.slot_bytes));
@@ -112,7 +117,7 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
   auto session = std::make_unique<ServedSession>(options_.most_idle_parts);
   session->id = epoch.session_id();
   session->slot_bytes = epoch.slot_bytes();
-  session->groups.assign(epoch.group_sizes().begin(), epoch.group_sizes().end());
+  session->contributors = *std::move(contributors);
   // As many slots as asked for, as long as they leave half of the memory for what waits.
   const uint64_t bytes_each = workers * session->slot_bytes;
   session->slots = static_cast<uint32_t>(
@@ -131,7 +136,8 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
   sessions_[served->id] = std::move(session);
   for (const control::Member& worker : epoch.workers()) {
     served->workers.push_back({worker.member(), DescribeWorker(worker)});
-    links_[worker.member()] = {served, static_cast<uint32_t>(served->workers.size() - 1)};
+    const auto rank = static_cast<uint32_t>(served->workers.size() - 1);
+    links_[worker.member()] = {served, rank, served->contributors.of(rank)};
   }
   for (int rank = 0; rank < epoch.workers_size(); ++rank) {
     const control::Member& worker = epoch.workers(rank);
@@ -187,7 +193,7 @@ void Reducer::ForgetRounds(const ServedSession* session) {
   for (size_t i = open_.size(); i-- > 0;) {
     Round* round = open_[i];
     if (round->session() != session) continue;
-    for (uint32_t rank = 0; rank < round->workers(); ++rank) Clear(round, rank, ContributionState::kAbsent);
+    for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kAbsent);
     Unlist(round);
     Close(round);
   }
@@ -308,7 +314,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     Discard(header);
     return SendError(peer, BodyOf(header), why);
   }
-  const ContributionState state = round->of(link.rank).state;
+  const ContributionState state = round->of(link.contributor).state;
   if (state != ContributionState::kAbsent && state != ContributionState::kAsked) {
     Discard(header);
     return Violation(
@@ -321,7 +327,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     return FailMismatch(round, link.rank, push);
   }
   round->Raise(header.priority);
-  Take(round, link.rank, header, payload);
+  Take(round, link, header, payload);
 }
 
 // Nobody wants what was announced: the slot is lent again when its bytes are there.
@@ -368,32 +374,35 @@ Round* Reducer::NewRound(const Link& link, Part* part, const Push& push) {
   free_rounds_.pop_back();
   link.session->parts.SetBusy(part);
   part->round = round;
-  round->Begin(now_, link.session, part, push.header, link.session->groups,
-               static_cast<uint32_t>(link.session->workers.size()), push.shape);
+  round->Begin(now_, link.session, part, push.header, link.session->contributors, push.shape);
   round->open_index = open_.size();
   open_.push_back(round);
   return round;
 }
 
-void Reducer::Take(Round* round, uint32_t rank, const wire::DataHeader& header, std::span<const std::byte> payload) {
-  Contribution& contribution = round->of(rank);
+void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& header, std::span<const std::byte> payload) {
+  const uint32_t index = link.contributor;
+  Contribution& contribution = round->of(index);
+  contribution.rank = link.rank;
   contribution.key = header.key;
   contribution.memory = header.memory;
   if (header.timeout_ms != 0) {
-    round->Hurry(After(now_, FromMilliseconds(header.timeout_ms)));
+    // The workers of a host know who of them is missing: their word is waited for.
+    const Time grace = link.session->contributors.joint() ? kGrace : 0;
+    round->Hurry(After(now_, FromMilliseconds(header.timeout_ms) + grace));
     next_deadline_ = std::min(next_deadline_, round->deadline());
   }
   if (header.way == wire::PayloadWay::kLanded) {
     contribution.immediate = header.immediate;
-    round->SetState(rank, ContributionState::kComing);
-    if (windows_.Announce(header.immediate, round, rank)) Arrived(round, rank, nullptr);
+    round->SetState(index, ContributionState::kComing);
+    if (windows_.Announce(header.immediate, round, index)) Arrived(round, index, nullptr);
     return;
   }
   if (header.payload_bytes == 0) {
-    round->SetState(rank, ContributionState::kPresent);
-    if (Here(*round) == round->workers() && CompleteInOnePass(round, kNobody, nullptr)) return;
+    round->SetState(index, ContributionState::kPresent);
+    if (Here(*round) == round->contributors() && CompleteInOnePass(round, kNobody, nullptr)) return;
     if (round->state() == RoundState::kGathering &&
-        Here(*round) + round->count(ContributionState::kDropped) == round->workers()) {
+        Here(*round) + round->count(ContributionState::kDropped) == round->contributors()) {
       Starve(round);
     }
     return;
@@ -404,7 +413,7 @@ void Reducer::Take(Round* round, uint32_t rank, const wire::DataHeader& header, 
     std::memcpy(aligned_.data(), bytes, header.payload_bytes);
     bytes = reinterpret_cast<const std::byte*>(aligned_.data());
   }
-  Arrived(round, rank, bytes);
+  Arrived(round, index, bytes);
 }
 
 void Reducer::OnLanded(uint32_t immediate) {
@@ -413,28 +422,32 @@ void Reducer::OnLanded(uint32_t immediate) {
 }
 
 // The bytes of a contribution are here: at `payload` for the length of this call, or, if that is null, in its slot.
-void Reducer::Arrived(Round* round, uint32_t rank, const std::byte* payload) {
+void Reducer::Arrived(Round* round, uint32_t index, const std::byte* payload) {
   if (round->state() == RoundState::kRecalling) {
-    if (rank == round->next()) {
-      Fold(round, rank, payload);
+    if (index == round->next()) {
+      Fold(round, index, payload);
     } else {
-      Store(round, rank, payload);
+      Store(round, index, payload);
     }
     return Recall(round);
   }
-  if (Here(*round) + 1 == round->workers() && CompleteInOnePass(round, rank, payload)) return;
-  Store(round, rank, payload);
-  if (Here(*round) + round->count(ContributionState::kDropped) == round->workers()) Starve(round);
+  if (Here(*round) + 1 == round->contributors() && CompleteInOnePass(round, index, payload)) return;
+  Store(round, index, payload);
+  if (Here(*round) + round->count(ContributionState::kDropped) == round->contributors()) Starve(round);
 }
 
-const std::byte* Reducer::PayloadOf(const Round& round, uint32_t rank) const {
-  const Contribution& contribution = round.of(rank);
+PeerId Reducer::PeerOf(const Round& round, uint32_t index) {
+  return round.session()->workers[round.of(index).rank].peer;
+}
+
+const std::byte* Reducer::PayloadOf(const Round& round, uint32_t index) const {
+  const Contribution& contribution = round.of(index);
   return contribution.block ? contribution.block.data() : windows_.Memory(contribution.immediate).data();
 }
 
 // Gives back what holds the contribution.
-void Reducer::Clear(Round* round, uint32_t rank, ContributionState state) {
-  Contribution& contribution = round->of(rank);
+void Reducer::Clear(Round* round, uint32_t index, ContributionState state) {
+  Contribution& contribution = round->of(index);
   switch (contribution.state) {
     case ContributionState::kComing:
     case ContributionState::kInSlot:
@@ -446,12 +459,12 @@ void Reducer::Clear(Round* round, uint32_t rank, ContributionState state) {
     default:
       break;
   }
-  round->SetState(rank, state);
+  round->SetState(index, state);
 }
 
-void Reducer::Fold(Round* round, uint32_t rank, const std::byte* payload) {
-  round->accumulator().Add(payload != nullptr ? payload : PayloadOf(*round, rank));
-  Clear(round, rank, ContributionState::kFolded);
+void Reducer::Fold(Round* round, uint32_t index, const std::byte* payload) {
+  round->accumulator().Add(payload != nullptr ? payload : PayloadOf(*round, index));
+  Clear(round, index, ContributionState::kFolded);
 }
 
 void Reducer::FoldPrefix(Round* round) {
@@ -459,18 +472,18 @@ void Reducer::FoldPrefix(Round* round) {
 }
 
 // Keeps a contribution that cannot be used now.
-void Reducer::Store(Round* round, uint32_t rank, const std::byte* payload) {
+void Reducer::Store(Round* round, uint32_t index, const std::byte* payload) {
   if (payload == nullptr) {
     // A worker with a single slot would come to a halt with each contribution; copying a small one costs less than a
     // halt.
-    const bool last = windows_.Last(round->session()->workers[rank].peer);
+    const bool last = windows_.Last(PeerOf(*round, index));
     if (!last || (round->bytes() >= kWorthWaiting && round->session()->slots > 1)) {
-      windows_.Hold(now_, round->of(rank).immediate);
-      round->SetState(rank, ContributionState::kInSlot);
+      windows_.Hold(now_, round->of(index).immediate);
+      round->SetState(index, ContributionState::kInSlot);
       return;
     }
   }
-  MoveOut(round, rank, payload);
+  MoveOut(round, index, payload);
 }
 
 bool Reducer::FreeStuckSlots() {
@@ -485,23 +498,23 @@ bool Reducer::FreeStuckSlots() {
 }
 
 // Takes a contribution out of its slot, or out of a message.
-void Reducer::MoveOut(Round* round, uint32_t rank, const std::byte* payload) {
-  Contribution& contribution = round->of(rank);
+void Reducer::MoveOut(Round* round, uint32_t index, const std::byte* payload) {
+  Contribution& contribution = round->of(index);
   if (!round->has_accumulator() && pool_.short_of_memory()) {
     // A prefix that takes more memory than its fold is folded.
     uint32_t count = 0;
     for (uint32_t next = round->first(); next < round->last(); ++next, ++count) {
-      if (next != rank && !round->of(next).waiting()) break;
+      if (next != index && !round->of(next).waiting()) break;
     }
-    if (count > 1 && rank < round->first() + count && count * round->bytes() > round->accumulator_bytes()) {
+    if (count > 1 && index < round->first() + count && count * round->bytes() > round->accumulator_bytes()) {
       if (Block memory = pool_.Take(round->accumulator_bytes())) round->StartAccumulator(std::move(memory));
     }
   }
   if (round->has_accumulator()) {
     FoldPrefix(round);
     if (contribution.state == ContributionState::kFolded) return;
-    if (round->next() == rank) {
-      Fold(round, rank, payload);
+    if (round->next() == index) {
+      Fold(round, index, payload);
       FoldPrefix(round);
       return;
     }
@@ -509,34 +522,34 @@ void Reducer::MoveOut(Round* round, uint32_t rank, const std::byte* payload) {
   Block block = pool_.Take(round->bytes());
   if (!block) {
     ++stats_.dropped;
-    Clear(round, rank, ContributionState::kDropped);
+    Clear(round, index, ContributionState::kDropped);
     return;
   }
   ++stats_.parked;
-  std::memcpy(block.data(), payload != nullptr ? payload : PayloadOf(*round, rank), round->bytes());
-  Clear(round, rank, ContributionState::kParked);
+  std::memcpy(block.data(), payload != nullptr ? payload : PayloadOf(*round, index), round->bytes());
+  Clear(round, index, ContributionState::kParked);
   contribution.block = std::move(block);
 }
 
 // ---- Completion ----
 
-// Folds everything into the result; `last_rank` has its bytes at `payload`, or in its slot. False without memory for
+// Folds everything into the result; `last` has its bytes at `payload`, or in its slot. False without memory for
 // it: then nothing has happened.
-bool Reducer::CompleteInOnePass(Round* round, uint32_t last_rank, const std::byte* payload) {
+bool Reducer::CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload) {
   if (round->bytes() == 0) {
     DeliverInline(round);
     return true;
   }
   if (round->has_accumulator()) {
     FoldPrefix(round);
-    if (last_rank != kNobody) Fold(round, last_rank, payload);
+    if (last != kNobody) Fold(round, last, payload);
     FoldPrefix(round);
     CompleteFromAccumulator(round);
     return true;
   }
   inputs_.clear();
-  for (uint32_t rank = round->first(); rank < round->last(); ++rank) {
-    inputs_.push_back(rank == last_rank && payload != nullptr ? payload : PayloadOf(*round, rank));
+  for (uint32_t index = round->first(); index < round->last(); ++index) {
+    inputs_.push_back(index == last && payload != nullptr ? payload : PayloadOf(*round, index));
   }
   const bool in_record = round->bytes() <= inline_bytes_;
   Block block;
@@ -549,7 +562,7 @@ bool Reducer::CompleteInOnePass(Round* round, uint32_t last_rank, const std::byt
     output = block.data();
   }
   Reduce(round->reduction(), inputs_, round->groups(), output, round->elements());
-  for (uint32_t rank = 0; rank < round->workers(); ++rank) Clear(round, rank, ContributionState::kFolded);
+  for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
   if (in_record) {
     DeliverInline(round);
   } else {
@@ -572,12 +585,12 @@ void Reducer::CompleteFromAccumulator(Round* round) {
 
 void Reducer::Deliver(Round* round, Block block) {
   Result* result = deliveries_.Make(std::move(block), round->bytes());
-  for (uint32_t rank = 0; rank < round->workers(); ++rank) {
-    const PeerId peer = round->session()->workers[rank].peer;
-    if (round->broadcast() && rank == round->first()) {
+  for (uint32_t index = 0; index < round->contributors(); ++index) {
+    const PeerId peer = PeerOf(*round, index);
+    if (round->broadcast() && index == round->first()) {
       deliveries_.AddInline(peer, round->header(), {});
     } else {
-      deliveries_.Add(peer, round->header(), round->of(rank).memory, result);
+      deliveries_.Add(peer, round->header(), round->of(index).memory, result);
     }
   }
   deliveries_.Seal(result);
@@ -587,10 +600,9 @@ void Reducer::Deliver(Round* round, Block block) {
 // The result is in scratch_.
 void Reducer::DeliverInline(Round* round) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(scratch_)).first(round->bytes());
-  for (uint32_t rank = 0; rank < round->workers(); ++rank) {
-    const bool has_it = round->broadcast() && rank == round->first();
-    deliveries_.AddInline(round->session()->workers[rank].peer, round->header(),
-                          has_it ? std::span<const std::byte>() : bytes);
+  for (uint32_t index = 0; index < round->contributors(); ++index) {
+    const bool has_it = round->broadcast() && index == round->first();
+    deliveries_.AddInline(PeerOf(*round, index), round->header(), has_it ? std::span<const std::byte>() : bytes);
   }
   Over(round);
 }
@@ -636,13 +648,13 @@ bool Reducer::FeedStarved() {
 void Reducer::Recall(Round* round) {
   FoldPrefix(round);
   if (round->next() == round->last()) return CompleteFromAccumulator(round);
-  const uint32_t rank = round->next();
-  if (round->of(rank).state != ContributionState::kDropped) return;
-  round->SetState(rank, ContributionState::kAsked);
+  const uint32_t index = round->next();
+  if (round->of(index).state != ContributionState::kDropped) return;
+  round->SetState(index, ContributionState::kAsked);
   wire::RoundBody body = BodyOf(round->header());
-  body.rank = rank;
+  body.rank = round->of(index).rank;
   ++stats_.sent_again;
-  endpoint_.Send(round->session()->workers[rank].peer, wire::RecordType::kSendAgain, BytesOf(body));
+  endpoint_.Send(PeerOf(*round, index), wire::RecordType::kSendAgain, BytesOf(body));
 }
 
 // ---- Failure ----
@@ -651,13 +663,12 @@ void Reducer::Fail(Round* round, const absl::Status& why) {
   Unlist(round);
   round->Move(RoundState::kFailed);
   ++stats_.failed;
-  const ServedSession& session = *round->session();
-  for (uint32_t rank = 0; rank < round->workers(); ++rank) {
-    if (round->of(rank).state == ContributionState::kAbsent) continue;
-    Clear(round, rank, ContributionState::kAbsent);
+  for (uint32_t index = 0; index < round->contributors(); ++index) {
+    if (round->of(index).state == ContributionState::kAbsent) continue;
+    Clear(round, index, ContributionState::kAbsent);
     wire::RoundBody body = BodyOf(round->header());
-    body.rank = rank;
-    SendError(session.workers[rank].peer, body, why);
+    body.rank = round->of(index).rank;
+    SendError(PeerOf(*round, index), body, why);
   }
   Part* part = round->part();
   part->failed = std::make_unique<FailedRound>(FailedRound{round->number(), why});
@@ -712,7 +723,8 @@ void Reducer::FailNumber(PeerId peer, const Link& link, const wire::RoundBody& r
   if (!link.session->failure.ok()) return SendError(peer, round, link.session->failure);
   Part* part = link.session->parts.FindOrMake(NameId(round.key), round.part);
   if (part->round != nullptr && part->round->number() == round.round) {
-    const bool told = part->round->of(link.rank).state != ContributionState::kAbsent;
+    const Contribution& contribution = part->round->of(link.contributor);
+    const bool told = contribution.state != ContributionState::kAbsent && contribution.rank == link.rank;
     Fail(part->round, why);
     if (!told) SendError(peer, round, why);
     return;
@@ -765,8 +777,11 @@ absl::Status Reducer::Overdue(const Round& round) const {
   });
   std::string text = absl::StrCat("after ", (now_ - round.opened()) / kMillisecond, " ms ");
   if (!absent.empty()) {
-    absl::StrAppend(&text, absent, " ", round.count(ContributionState::kAbsent) == 1 ? "has" : "have",
-                    " not submitted it");
+    const bool joint = session.contributors.joint();
+    absl::StrAppend(&text, joint ? "not all of " : "", absent,
+                    joint                                          ? " have submitted it"
+                    : round.count(ContributionState::kAbsent) == 1 ? " has not submitted it"
+                                                                   : " have not submitted it");
   } else if (!coming.empty()) {
     absl::StrAppend(&text, "the data of ", coming, " has not arrived");
   } else {

@@ -51,6 +51,7 @@
 #include "core/time.h"
 #include "core/transport.h"
 #include "core/wire.h"
+#include "server/contributors.h"
 #include "server/deliveries.h"
 #include "server/part_table.h"
 #include "server/pool.h"
@@ -102,7 +103,7 @@ struct ServedSession {
   uint64_t slot_bytes = 0;
   uint32_t slots = 0;
   std::vector<ServedWorker> workers;  // by rank
-  std::vector<uint32_t> groups;
+  Contributors contributors{0};
   PartTable parts;
   absl::Status failure;
   bool ending = false;
@@ -140,6 +141,7 @@ class Reducer : private EndpointHandler {
   struct Link {
     ServedSession* session = nullptr;
     uint32_t rank = 0;
+    uint32_t contributor = 0;  // that it speaks for
   };
 
   Reducer(Transport transport, const ReducerOptions& options, Logger* log);
@@ -156,17 +158,19 @@ class Reducer : private EndpointHandler {
   void OnPush(PeerId peer, const Link& link, std::span<const std::byte> body);
   // The round a PUSH belongs to, begun if need be; nullptr if it is past: then `why`.
   Round* RoundOf(const Link& link, const Push& push, absl::Status* why);
-  void Take(Round* round, uint32_t rank, const wire::DataHeader& header, std::span<const std::byte> payload);
-  void Arrived(Round* round, uint32_t rank, const std::byte* payload);
-  void Store(Round* round, uint32_t rank, const std::byte* payload);
-  void MoveOut(Round* round, uint32_t rank, const std::byte* payload);
+  void Take(Round* round, const Link& link, const wire::DataHeader& header, std::span<const std::byte> payload);
+  void Arrived(Round* round, uint32_t index, const std::byte* payload);
+  void Store(Round* round, uint32_t index, const std::byte* payload);
+  void MoveOut(Round* round, uint32_t index, const std::byte* payload);
   bool FreeStuckSlots();
-  void Fold(Round* round, uint32_t rank, const std::byte* payload);
-  const std::byte* PayloadOf(const Round& round, uint32_t rank) const;
-  void Clear(Round* round, uint32_t rank, ContributionState state);
+  void Fold(Round* round, uint32_t index, const std::byte* payload);
+  // The worker that gave a contribution, and gets its result.
+  static PeerId PeerOf(const Round& round, uint32_t index);
+  const std::byte* PayloadOf(const Round& round, uint32_t index) const;
+  void Clear(Round* round, uint32_t index, ContributionState state);
 
   // Completion.
-  bool CompleteInOnePass(Round* round, uint32_t last_rank, const std::byte* payload);
+  bool CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload);
   void CompleteFromAccumulator(Round* round);
   void Deliver(Round* round, Block block);
   void DeliverInline(Round* round);

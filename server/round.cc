@@ -64,8 +64,8 @@ bool RoundMayMove(RoundState from, RoundState to) {
   return false;
 }
 
-void Round::Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header,
-                  std::span<const uint32_t> groups, uint32_t workers, std::span<const std::byte> shape) {
+void Round::Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header, const Contributors& who,
+                  std::span<const std::byte> shape) {
   state_ = RoundState::kGathering;
   session_ = session;
   part_ = part;
@@ -78,22 +78,22 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
   header_.shape = 0;
   told_shape_ = header.shape;
   extents_.assign(shape.begin(), shape.end());
-  header_.rank = workers;  // RESULT: the number of contributors
+  header_.rank = who.count();  // RESULT: the number of contributors
   bytes_ = header.elements * DtypeSize(header.dtype);
-  contributions_.resize(workers);
-  counts_[static_cast<size_t>(ContributionState::kAbsent)] = workers;
+  contributions_.resize(who.count());
+  counts_[static_cast<size_t>(ContributionState::kAbsent)] = who.count();
   if (broadcast()) {
     // The fold over one input, bit by bit.
-    first_ = static_cast<uint32_t>(header.root);
+    first_ = who.of(static_cast<uint32_t>(header.root));
     last_ = first_ + 1;
     reduction_ = {BPS_INT8, BPS_SUM};
     groups_ = {};
     elements_ = bytes_;
   } else {
     first_ = 0;
-    last_ = workers;
-    reduction_ = {header.dtype, header.reduction};
-    groups_ = groups;
+    last_ = who.count();
+    reduction_ = {header.dtype, header.reduction, who.workers()};
+    groups_ = who.groups();
     elements_ = header.elements;
   }
   opened_ = now;
@@ -120,8 +120,8 @@ void Round::Move(RoundState to) {
   state_ = to;
 }
 
-void Round::SetState(uint32_t rank, ContributionState state) {
-  Contribution& contribution = contributions_[rank];
+void Round::SetState(uint32_t index, ContributionState state) {
+  Contribution& contribution = contributions_[index];
   --counts_[static_cast<size_t>(contribution.state)];
   contribution.state = state;
   ++counts_[static_cast<size_t>(state)];
@@ -138,9 +138,9 @@ Block Round::TakeAccumulator() {
 }
 
 uint32_t Round::prefix() const {
-  uint32_t rank = next();
-  while (rank < last_ && contributions_[rank].waiting()) ++rank;
-  return rank - next();
+  uint32_t index = next();
+  while (index < last_ && contributions_[index].waiting()) ++index;
+  return index - next();
 }
 
 std::string Round::Describe() const {

@@ -25,8 +25,8 @@
 //   folded     in the accumulator
 //   present    takes part without a payload (broadcast, not the root; no elements)
 //
-// Whatever the way, the result is the fold of core/reduce.h over ranks [first(), last()): all of them, or a broadcast's
-// root.
+// Contributors are numbered in rank order; who they are is in contributors.h. Whatever the way, the result is the fold of
+// core/reduce.h over [first(), last()) of them: all, or a broadcast's root.
 //
 // Threads: none. A Round is used again and again by the Reducer, which drives it.
 #ifndef BYTEPS_SERVER_ROUND_H_
@@ -42,6 +42,7 @@
 #include "core/reduce.h"
 #include "core/time.h"
 #include "core/wire.h"
+#include "server/contributors.h"
 #include "server/pool.h"
 
 namespace byteps {
@@ -58,6 +59,7 @@ bool RoundMayMove(RoundState from, RoundState to);
 
 struct Contribution {
   ContributionState state = ContributionState::kAbsent;
+  uint32_t rank = 0;       // of the worker that gives it, unless absent
   uint32_t immediate = 0;  // coming, in slot
   uint64_t key = 0;        // as this worker named the tensor
   Block block;             // parked
@@ -69,9 +71,9 @@ struct Contribution {
 
 class Round {
  public:
-  // Begins a round as `header`, the first PUSH of it, describes it. `groups` must stay until End; `shape` is as in Push.
-  void Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header,
-             std::span<const uint32_t> groups, uint32_t workers, std::span<const std::byte> shape = {});
+  // Begins a round as `header`, the first PUSH of it, describes it. `who` must stay until End; `shape` is as in Push.
+  void Begin(Time now, ServedSession* session, Part* part, const wire::DataHeader& header, const Contributors& who,
+             std::span<const std::byte> shape = {});
   // Forgets everything; blocks are given back.
   void End();
 
@@ -91,10 +93,10 @@ class Round {
   uint64_t bytes() const { return bytes_; }
   bool broadcast() const { return header_.operation == wire::Operation::kBroadcast; }
 
-  uint32_t workers() const { return static_cast<uint32_t>(contributions_.size()); }
-  Contribution& of(uint32_t rank) { return contributions_[rank]; }
-  const Contribution& of(uint32_t rank) const { return contributions_[rank]; }
-  void SetState(uint32_t rank, ContributionState state);
+  uint32_t contributors() const { return static_cast<uint32_t>(contributions_.size()); }
+  Contribution& of(uint32_t index) { return contributions_[index]; }
+  const Contribution& of(uint32_t index) const { return contributions_[index]; }
+  void SetState(uint32_t index, ContributionState state);
   // How many are in this state.
   uint32_t count(ContributionState state) const { return counts_[static_cast<size_t>(state)]; }
   bool all_announced() const { return count(ContributionState::kAbsent) == 0; }

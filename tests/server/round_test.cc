@@ -43,17 +43,19 @@ TEST(RoundTest, OnlyTheDrawnArrowsExist) {
       EXPECT_EQ(RoundMayMove(from, to), drawn) << RoundStateName(from) << " -> " << RoundStateName(to);
     }
   }
+  const Contributors two(2);
   Round round;
-  round.Begin(0, nullptr, nullptr, Header(), {}, 2);
+  round.Begin(0, nullptr, nullptr, Header(), two);
   round.Move(RoundState::kOver);
   EXPECT_THROW(round.Move(RoundState::kStarved), std::logic_error);
 }
 
 TEST(RoundTest, CountsAndDescribes) {
+  const Contributors four(4), two(2);
   Round round;
-  round.Begin(5, nullptr, nullptr, Header(), {}, 4);
+  round.Begin(5, nullptr, nullptr, Header(), four);
   EXPECT_EQ(round.bytes(), 40u);
-  EXPECT_EQ(round.workers(), 4u);
+  EXPECT_EQ(round.contributors(), 4u);
   EXPECT_FALSE(round.all_announced());
   EXPECT_EQ(round.deadline(), kNever);
   round.Hurry(100);
@@ -72,7 +74,7 @@ TEST(RoundTest, CountsAndDescribes) {
   EXPECT_TRUE(round.all_announced());
   round.End();
   // Used again, it knows nothing of its former life.
-  round.Begin(6, nullptr, nullptr, Header(), {}, 2);
+  round.Begin(6, nullptr, nullptr, Header(), two);
   EXPECT_EQ(round.count(ContributionState::kAbsent), 2u);
   EXPECT_EQ(round.count(ContributionState::kComing), 0u);
   EXPECT_EQ(round.deadline(), kNever);
@@ -83,15 +85,39 @@ TEST(RoundTest, ABroadcastFoldsItsRootAlone) {
   header.operation = wire::Operation::kBroadcast;
   header.root = 2;
   header.dtype = BPS_FLOAT16;
-  const std::array<uint32_t, 2> groups = {2, 2};
+  const Contributors grouped(4, {2, 2});
   Round round;
-  round.Begin(0, nullptr, nullptr, header, groups, 4);
+  round.Begin(0, nullptr, nullptr, header, grouped);
   EXPECT_TRUE(round.broadcast());
   EXPECT_EQ(round.first(), 2u);
   EXPECT_EQ(round.last(), 3u);
   EXPECT_EQ(round.elements(), 20u);
   EXPECT_EQ(round.reduction().dtype, static_cast<uint32_t>(BPS_INT8));
   EXPECT_TRUE(round.groups().empty());
+}
+
+// The sets contribute what they have folded; an average is over all workers all the same.
+TEST(RoundTest, SetsOfWorkersContributeAsOne) {
+  control::Epoch epoch;
+  for (int rank = 0; rank < 4; ++rank) epoch.add_workers()->set_rank(rank);
+  for (const uint32_t size : {2u, 1u, 1u}) {
+    epoch.add_group_sizes(size);
+    epoch.add_local_sizes(size);
+  }
+  const Contributors sets = *Contributors::Make(epoch);
+  Round round;
+  round.Begin(0, nullptr, nullptr, Header(), sets);
+  EXPECT_EQ(round.contributors(), 3u);
+  EXPECT_EQ(round.last(), 3u);
+  EXPECT_TRUE(round.groups().empty());
+  EXPECT_EQ(round.reduction().divisor, 4u);
+  round.End();
+  wire::DataHeader header = Header();
+  header.operation = wire::Operation::kBroadcast;
+  header.root = 2;
+  round.Begin(0, nullptr, nullptr, header, sets);
+  EXPECT_EQ(round.first(), 1u);
+  EXPECT_EQ(round.last(), 2u);
 }
 
 TEST(RoundTest, RequestsAreComparedAndTold) {
