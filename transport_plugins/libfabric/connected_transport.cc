@@ -82,6 +82,22 @@ void ConnectedTransport::Address(void* out, size_t* size) const {
   *size = sizeof header + address.size();
 }
 
+std::vector<std::string> ConnectedTransport::SplitAddress(const void* address, size_t size) {
+  std::vector<std::string> addresses;
+  const auto* at = static_cast<const char*>(address);
+  while (size != 0) {
+    AddressHeader header;
+    if (size <= sizeof header) return {};
+    std::memcpy(&header, at, sizeof header);
+    if (header.magic != kAddressMagic || header.size > size - sizeof header) return {};
+    const size_t whole = sizeof header + header.size;
+    addresses.emplace_back(at, whole);
+    at += whole;
+    size -= whole;
+  }
+  return addresses;
+}
+
 // ---- Connections ----
 
 Peer* ConnectedTransport::FindPeer(bps_peer number) {
@@ -90,18 +106,16 @@ Peer* ConnectedTransport::FindPeer(bps_peer number) {
 }
 
 int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* reason) {
-  AddressHeader header;
-  if (args.address_size <= sizeof header) {
-    *reason = "the address of peer " + std::to_string(args.peer) + " is too short";
-    return BPS_INVALID_ARGUMENT;
-  }
-  std::memcpy(&header, args.address, sizeof header);
-  const std::string address(static_cast<const char*>(args.address) + sizeof header, args.address_size - sizeof header);
-  if (header.magic != kAddressMagic || header.size != address.size() || address.size() != endpoint_->address().size()) {
+  const std::vector<std::string> addresses = SplitAddress(args.address, args.address_size);
+  if (addresses.empty() || addresses.front().size() != sizeof(AddressHeader) + endpoint_->address().size()) {
     *reason =
         "the address of peer " + std::to_string(args.peer) + " is none of transport " + endpoint_->provider().name;
     return BPS_INVALID_ARGUMENT;
   }
+  // Of a peer with several lanes this is the first.
+  AddressHeader header;
+  std::memcpy(&header, addresses.front().data(), sizeof header);
+  const std::string address = addresses.front().substr(sizeof header);
   if (header.nonce == nonce_) {
     *reason = "peer " + std::to_string(args.peer) + " is this endpoint itself";
     return BPS_INVALID_ARGUMENT;
@@ -332,6 +346,15 @@ void ConnectedTransport::Unreg(bps_region* handle) {
   regions_.erase(region);
 }
 
+int32_t ConnectedTransport::ExportSameKey(bps_region* handle, bps_peer number, const void* given) {
+  Peer* peer = FindPeer(number);
+  if (peer == nullptr || peer->state() == PeerState::kDown) return BPS_UNAVAILABLE;
+  Key wanted, key;
+  std::memcpy(&wanted, given, sizeof wanted);
+  const int code = reinterpret_cast<Region*>(handle)->GrantTo(number, &key, &wanted.key);
+  return code == 0 && key.key == wanted.key ? BPS_OK : BPS_RESOURCE_EXHAUSTED;
+}
+
 int32_t ConnectedTransport::ExportKey(bps_region* handle, bps_peer number, void* out) {
   auto* region = reinterpret_cast<Region*>(handle);
   Peer* peer = FindPeer(number);
@@ -377,21 +400,28 @@ int32_t ConnectedTransport::PostSend(bps_peer number, const void* data, size_t s
   return BPS_OK;
 }
 
-int32_t ConnectedTransport::PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
-                                      uint32_t immediate, uint64_t user) {
+int32_t ConnectedTransport::CheckWrite(const bps_local& from, size_t size, const bps_remote& to) const {
   Key key;
   if (to.key_size != sizeof key || size > kMaxTransfer) return BPS_INVALID_ARGUMENT;
   std::memcpy(&key, to.key, sizeof key);
   if (to.offset > key.size || size > key.size - to.offset) return BPS_OUT_OF_RANGE;
-  auto* region = reinterpret_cast<Region*>(from.region);
+  const auto* region = reinterpret_cast<const Region*>(from.region);
   if (region == nullptr ? endpoint_->RegistersLocalMemory() && size != 0 : !region->Contains(from.base, size)) {
     return BPS_INVALID_ARGUMENT;
   }
+  return BPS_OK;
+}
+
+int32_t ConnectedTransport::PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
+                                      uint32_t immediate, uint64_t user) {
+  if (const int32_t code = CheckWrite(from, size, to); code != BPS_OK) return code;
+  Key key;
+  std::memcpy(&key, to.key, sizeof key);
   Operation* operation = nullptr;
   if (const int32_t code = Begin(number, Completion::Kind::kWrite, user, &operation); code != BPS_OK) return code;
   operation->data = from.base;
   operation->size = size;
-  operation->region = region;
+  operation->region = reinterpret_cast<Region*>(from.region);
   operation->remote_address = key.base + to.offset;
   operation->remote_key = key.key;
   operation->immediate = immediate;

@@ -45,6 +45,16 @@ class ConnectedTransport : public Transport {
   int WaitFd() const override { return endpoint_->wait_fd(); }
   int32_t Arm() override;
 
+  // -- For transports that are made of several --
+
+  // An address is one or more, one after the other: those of the lanes of the peer. Empty if it is none.
+  static std::vector<std::string> SplitAddress(const void* address, size_t size);
+  // Lets `peer` into `region` by the key that another ConnectedTransport has given out.
+  int32_t ExportSameKey(bps_region* region, bps_peer peer, const void* key);
+  // What PostWrite would say of these, whatever the state of the peer.
+  int32_t CheckWrite(const bps_local& from, size_t size, const bps_remote& to) const;
+  uint32_t depth() const { return depth_; }
+
  private:
   // What a caller says of itself when it connects.
   struct Hello {

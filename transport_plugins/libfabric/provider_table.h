@@ -28,6 +28,7 @@ struct Provider {
   const char* missing;      // what to do when libfabric does not offer it
   bool connected;           // a connection (FI_EP_MSG) to each peer; else one endpoint (FI_EP_RDM) for all
   Writes writes;
+  bool lanes;  // a thread does not fill the network: several may share the work (lane_count.h)
 
   // -- Sizes, for each peer --
 

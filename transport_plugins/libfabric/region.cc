@@ -13,12 +13,12 @@ bool Region::Contains(const void* at, size_t size) const {
   return where >= begin && size <= size_ && where - begin <= size_ - size;
 }
 
-int Region::GrantTo(bps_peer peer, Key* key) {
+int Region::GrantTo(bps_peer peer, Key* key, const uint64_t* wanted) {
   auto grant = grants_.find(peer);
   if (grant == grants_.end()) {
     FidPtr<fid_mr> registration;
-    const int code =
-        fi_mr_reg(memory_.get(), base_, size_, FI_REMOTE_WRITE, 0, memory_.RandomKey(), 0, Out(registration), nullptr);
+    const uint64_t number = wanted != nullptr ? *wanted : memory_.RandomKey();
+    const int code = fi_mr_reg(memory_.get(), base_, size_, FI_REMOTE_WRITE, 0, number, 0, Out(registration), nullptr);
     if (code != 0) return code;
     grant = grants_.emplace(peer, std::move(registration)).first;
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <mutex>
 #include <stdexcept>
 
 extern "C" int32_t bps_transport_plugin_v1_tcp(const bps_plugin_host* host, const bps_transport_plugin** plugin);
@@ -13,7 +14,10 @@ namespace byteps::testing {
 // The config and the log token are the node; a bps_failure is a string.
 struct NodeHost {
   static void Log(void* instance, int32_t, const char*, int32_t, const char* message) {
-    if (instance != nullptr) static_cast<Node*>(instance)->log_ += std::string(message) + "\n";
+    if (instance == nullptr) return;
+    Node* node = static_cast<Node*>(instance);
+    const std::lock_guard<std::mutex> lock(node->log_mutex_);  // lanes have threads
+    node->log_ += std::string(message) + "\n";
   }
   static int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
     *reinterpret_cast<std::string*>(failure) = reason;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +41,11 @@ class Node {
 
   const bps_transport_caps& caps() const { return caps_; }
   const std::string& address() const { return address_; }
-  const std::string& log() const { return log_; }  // everything that was logged
+  // Everything that was logged.
+  std::string log() const {
+    const std::lock_guard<std::mutex> lock(log_mutex_);
+    return log_;
+  }
 
   // The code; the reason of a failure is in failure().
   int32_t Connect(bps_peer peer, uint32_t local_id, const std::string& address);
@@ -73,6 +78,7 @@ class Node {
   friend struct NodeHost;
 
   std::map<std::string, std::string> config_;
+  mutable std::mutex log_mutex_;
   std::string address_, failure_, log_;
   const bps_transport_table* table_;
   bps_transport* transport_ = nullptr;

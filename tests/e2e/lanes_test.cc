@@ -1,0 +1,52 @@
+// Whole jobs over tcp with several lanes, which carry every write; also between sides with different numbers of lanes.
+
+#include <map>
+#include <string>
+
+#include "core/time.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/job.h"
+
+namespace byteps {
+namespace {
+
+// Every write that is not inline goes over the lanes.
+const std::map<std::string, std::string> kThreeLanes = {{"BYTEPS_TCP_LANES", "3"}, {"BYTEPS_TCP_LANE_BYTES", "0"}};
+
+TEST(LanesTest, EveryTypeOperationAndSizeBitForBit) {
+  Job job({.workers = 2, .servers = 2, .environment = kThreeLanes});
+  job.StartWorkers("sums");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LanesTest, WorkersWithMoreLanesThanServers) {
+  Job job({.workers = 2,
+           .servers = 1,
+           .of_servers = {{"BYTEPS_TCP_LANES", "1"}},
+           .of_workers = {{"BYTEPS_TCP_LANES", "4"}, {"BYTEPS_TCP_LANE_BYTES", "0"}}});
+  job.StartWorkers("orders");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LanesTest, DeadlinesCancelsDuplicates) {
+  Job job({.workers = 2, .servers = 2, .environment = kThreeLanes});
+  job.StartWorkers("patience");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LanesTest, ManyLivesInOneProcess) {
+  auto environment = kThreeLanes;
+  environment["BYTEPS_JOB_LINGER"] = "10";
+  Job job({.workers = 2, .servers = 1, .environment = environment});
+  job.StartWorkers("lives", "10");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(LanesTest, IdleUsesNoProcessor) {
+  Job job({.workers = 2, .servers = 1, .environment = kThreeLanes});
+  job.StartWorkers("idle");
+  job.ExpectSuccess();
+}
+
+}  // namespace
+}  // namespace byteps
