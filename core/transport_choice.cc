@@ -66,6 +66,11 @@ absl::StatusOr<std::string> ChooseTransport(PluginRegistry* registry, const Conf
   if (value == "fabric") return FirstUsable(registry, {"efa", "tcp"}, asked, log, local_host);
   if (value == "0" || value == "1") {
     const std::string name = value == "0" ? "tcp" : "verbs";
+    if (const std::string reason = registry->WhyNotTransport(name); !reason.empty()) {
+      return absl::UnavailableError(absl::StrCat(asked, " asks for the transport ", name,
+                                                 ", which cannot be used here: ", reason,
+                                                 ". BYTEPS_TRANSPORT=auto takes the best there is"));
+    }
     BPS_LOG(log, kInfo) << "transport " << name << ", as " << asked << " asks; BYTEPS_TRANSPORT=" << name
                         << " says the same";
     return name;

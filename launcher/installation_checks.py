@@ -19,9 +19,14 @@ _DEFAULT_TRANSPORT = "auto"
 # What "auto" comes down to on a host without RDMA; the others need not be installed.
 _FALLBACK_TRANSPORT = "tcp"
 _DEFAULT_SCHEDULER = "credit"
-# Transports that register memory with a network card, which locks it.
+# What DMLC_ENABLE_RDMA of the original means here; the others have no counterpart.
+_ORIGINAL = {"0": "tcp", "zmq": "tcp", "1": "verbs", "ibverbs": "verbs", "fabric": "auto"}
+# Transports that register memory with a network card, which locks it. Below the first number they refuse; below the
+# second a large model may not fit.
 _LOCKING = ("verbs", "efa")
+_LEAST_LOCKED = 32 << 20
 _ENOUGH_LOCKED = 1 << 30
+_CAP_IPC_LOCK = 14
 
 
 def check_installation(
@@ -44,12 +49,8 @@ def check_installation(
     if workers:
         yield from _check_package(versions)
         yield _check_torch()
-    transport = _LOCAL_TRANSPORT if local else environment.text("BYTEPS_TRANSPORT") or _DEFAULT_TRANSPORT
-    if transport.lower() == _DEFAULT_TRANSPORT:
-        transport = _FALLBACK_TRANSPORT
     if not alone:
-        yield _check_plugin(environment, "transport", transport, path)
-        yield _check_memlock(transport)
+        yield from _check_transport(environment, local, path)
     if workers and not alone:
         scheduler = environment.text("BYTEPS_SCHEDULER") or _DEFAULT_SCHEDULER
         yield _check_plugin(environment, "scheduler", scheduler, path)
@@ -96,15 +97,42 @@ def _check_plugin(environment: Environment, kind: str, name: str, beside: pathli
     return ok(kind, f"{name}: {path}")
 
 
+def _check_transport(environment: Environment, local: bool, beside: pathlib.Path | None) -> Iterator[Finding]:
+    transport = environment.text("BYTEPS_TRANSPORT")
+    original = environment.text("DMLC_ENABLE_RDMA")
+    if local:
+        transport = _LOCAL_TRANSPORT
+    elif transport is None and original is not None:
+        transport = _ORIGINAL.get(original.lower())
+        if transport is None:
+            yield fail(
+                "transport",
+                f"DMLC_ENABLE_RDMA={original}: there is no such transport here: take BYTEPS_TRANSPORT=verbs, efa, tcp "
+                "or auto",
+            )
+            return
+    if transport is None or transport.lower() == _DEFAULT_TRANSPORT:
+        transport = _FALLBACK_TRANSPORT
+    yield _check_plugin(environment, "transport", transport, beside)
+    yield _check_memlock(transport.lower())
+
+
+def _may_lock_without_limit() -> bool:
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
+    return False
+
+
 def _check_memlock(transport: str) -> Finding:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    text = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit >> 10} KiB"
+    unlimited = limit == resource.RLIM_INFINITY or _may_lock_without_limit()
+    text = "unlimited" if unlimited else f"{limit >> 10} KiB"
     if transport not in _LOCKING:
         return ok("memlock", f"{text}; {transport} locks no memory")
-    if limit != resource.RLIM_INFINITY and limit < _ENOUGH_LOCKED:
-        return fail(
-            "memlock",
-            f"{text} is too little for {transport}: `ulimit -l unlimited` (in /etc/security/limits.conf: memlock), "
-            "for a container --ulimit memlock=-1",
-        )
-    return ok("memlock", text)
+    if unlimited or limit >= _ENOUGH_LOCKED:
+        return ok("memlock", text)
+    remedy = "`ulimit -l unlimited` (in /etc/security/limits.conf: memlock), for a container --ulimit memlock=-1"
+    if limit < _LEAST_LOCKED:
+        return fail("memlock", f"{text} is too little for {transport}: {remedy}")
+    return note("memlock", f"{text} may be too little for {transport} and a large model: {remedy}")

@@ -105,6 +105,10 @@ TEST_F(TransportChoiceTest, TheVariableOfTheOriginalKeepsItsMeaning) {
   EXPECT_EQ(Choose({{"DMLC_ENABLE_RDMA", "fabric"}}, all), "efa");
   EXPECT_EQ(Choose({{"DMLC_ENABLE_RDMA", "fabric"}}, {Entry<&kTcp>, Entry<&kVerbs>, Entry<&kEfaAbsent>}), "tcp");
   EXPECT_THAT(lines_, ElementsAre(AllOf(HasSubstr("DMLC_ENABLE_RDMA=fabric"), HasSubstr("not efa"))));
+  EXPECT_THAT(Choose({{"DMLC_ENABLE_RDMA", "1"}}, {Entry<&kTcp>}),
+              AllOf(HasSubstr("DMLC_ENABLE_RDMA=1 asks for the transport verbs, which cannot be used here: it is not "
+                              "installed"),
+                    HasSubstr("BYTEPS_TRANSPORT=auto")));
   for (const char* value : {"ucx", "multivan"}) {
     EXPECT_THAT(Choose({{"DMLC_ENABLE_RDMA", value}}, all),
                 AllOf(HasSubstr(std::string("DMLC_ENABLE_RDMA=") + value), HasSubstr("BYTEPS_TRANSPORT=verbs"),

@@ -35,16 +35,39 @@ TEST(TransportChoice, TheVariableOfTheOriginalIsUnderstood) {
   ExpectSays(job.worker(0).Output(), {"transport tcp, as DMLC_ENABLE_RDMA=0 asks"});
 }
 
+void ExpectFails(ChildProcess* process) {
+  const std::optional<int> status = process->Wait(kPatience);
+  EXPECT_TRUE(status.has_value() && *status != 0) << process->Output();
+}
+
 TEST(TransportChoice, WhatDoesNotExistIsAnErrorThatNamesWhatDoes) {
-  Job job({.workers = 2, .servers = 1});
+  Job job({.workers = 3, .servers = 1, .of_servers = {{"BYTEPS_TRANSPORT", "pigeon"}}});
   job.StartWorker(0, "sums", "", {{"DMLC_ENABLE_RDMA", "ucx"}});
   job.StartWorker(1, "sums", "", {{"BYTEPS_TRANSPORT", "pigeon"}});
-  for (int rank = 0; rank < 2; ++rank) {
-    const std::optional<int> status = job.worker(rank).Wait(kPatience);
-    EXPECT_TRUE(status.has_value() && *status != 0) << job.Output();
-  }
+  job.StartWorker(2, "sums", "", {{"DMLC_ENABLE_RDMA", "multivan"}});
+  for (int rank = 0; rank < 3; ++rank) ExpectFails(&job.worker(rank));
+  ExpectFails(&job.server(0));
   ExpectSays(job.worker(0).Output(), {"DMLC_ENABLE_RDMA=ucx", "BYTEPS_TRANSPORT=verbs", "auto"});
-  ExpectSays(job.worker(1).Output(), {"transport \"pigeon\" (from BYTEPS_TRANSPORT)", "Known here: ", "tcp"});
+  for (ChildProcess* each : {&job.worker(1), &job.server(0)}) {
+    ExpectSays(each->Output(), {"transport \"pigeon\" (from BYTEPS_TRANSPORT)", "Known here: ", "tcp"});
+  }
+  ExpectSays(job.worker(2).Output(), {"DMLC_ENABLE_RDMA=multivan", "BYTEPS_TRANSPORT=verbs", "auto"});
+}
+
+TEST(TransportChoice, APluginWithoutItsDeviceIsAnErrorOnEveryRole) {
+  std::error_code none;
+  if (std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator())
+    GTEST_SKIP() << "this machine has RDMA devices";
+  Job job({.workers = 2, .servers = 1, .of_servers = {{"BYTEPS_TRANSPORT", "verbs"}}});
+  job.StartWorker(0, "sums", "", {{"BYTEPS_TRANSPORT", "verbs"}});
+  job.StartWorker(1, "sums", "", {{"DMLC_ENABLE_RDMA", "ibverbs"}});
+  const std::string why = "this host has no RDMA device (/sys/class/infiniband is empty)";
+  for (int rank = 0; rank < 2; ++rank) ExpectFails(&job.worker(rank));
+  ExpectFails(&job.server(0));
+  for (ChildProcess* each : {&job.worker(0), &job.server(0)}) {
+    ExpectSays(each->Output(), {"transport \"verbs\" (from BYTEPS_TRANSPORT)", why});
+  }
+  ExpectSays(job.worker(1).Output(), {"DMLC_ENABLE_RDMA=1 asks for the transport verbs", why, "BYTEPS_TRANSPORT=auto"});
 }
 
 TEST(TransportChoice, MembersThatDifferAreToldWhoSaysWhat) {
@@ -61,6 +84,28 @@ TEST(TransportChoice, MembersThatDifferAreToldWhoSaysWhat) {
     ExpectSays(job.worker(rank).Output(), {"the transport differs: idle (none) at worker host 0 local rank 2 (host ",
                                            "tcp (tcp) at ", "set BYTEPS_TRANSPORT to one value everywhere"});
   }
+}
+
+TEST(TransportChoice, AServerThatDiffersIsNamedToEveryWorker) {
+  const std::string idle = std::filesystem::absolute(std::getenv("E2E_IDLE")).string();
+  Job job({.workers = 2,
+           .servers = 1,
+           .environment = {{"PS_VERBOSE", "1"}},
+           .of_servers = {{"BYTEPS_TRANSPORT", idle}},
+           .start_servers = false});
+  for (int rank = 0; rank < 2; ++rank) {
+    job.StartWorker(rank, "sums");
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("registered as member", kPatience)) << job.Output();
+  }
+  job.StartServers();
+  const std::vector<std::string> parts = {"the transport differs: idle (none) at server", "(host ",
+                                          "tcp (tcp) at worker", "set BYTEPS_TRANSPORT to one value everywhere"};
+  for (int rank = 0; rank < 2; ++rank) {
+    ExpectFails(&job.worker(rank));
+    ExpectSays(job.worker(rank).Output(), parts);
+  }
+  ExpectFails(&job.server(0));
+  ExpectSays(job.server(0).Output(), parts);
 }
 
 }  // namespace

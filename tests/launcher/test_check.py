@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable
 
 import pytest
 from greeting_frame import frame
-from launching import Launch, Service, Start, free_port
+from launching import BPSLAUNCH, Launch, Service, Spawn, Start, free_port
 
 CODE = """\
 const char* bps_version_string(void) { return "%s"; }
@@ -107,6 +109,9 @@ def test_all_is_well_with_a_role(check: Check, name: str) -> None:
         ("cores", "not a list of cores", {"BYTEPS_VISIBLE_CPU_CORES": "x"}),
         ("library", "BYTEPS_LIBRARY", {"BYTEPS_LIBRARY": "/nonexistent/libbyteps.so"}),
         ("transport", "BYTEPS_TRANSPORT=tpc: no such plugin; sought: ", {"BYTEPS_TRANSPORT": "tpc"}),
+        ("transport", "BYTEPS_TRANSPORT=verbs: no such plugin; sought: ", {"DMLC_ENABLE_RDMA": "ibverbs"}),
+        ("transport", "DMLC_ENABLE_RDMA=UCX: there is no such transport here: take", {"DMLC_ENABLE_RDMA": "UCX"}),
+        ("transport", "DMLC_ENABLE_RDMA=multivan: there is no such transport", {"DMLC_ENABLE_RDMA": "multivan"}),
         ("scheduler", "BYTEPS_SCHEDULER=/no/plugin.so: no such plugin", {"BYTEPS_SCHEDULER": "/no/plugin.so"}),
         ("interface", "DMLC_INTERFACE=eth77: no such interface. Interfaces here: lo", {"DMLC_INTERFACE": "eth77"}),
         ("address", "DMLC_NODE_HOST=192.0.2.77 is not an address of this host", {"DMLC_NODE_HOST": "192.0.2.77"}),
@@ -124,6 +129,47 @@ def test_what_is_wrong_is_named(check: Check, subject: str, told: str, variables
     assert launch.process.returncode == 1
     line = finding(launch, subject)
     assert line.startswith("FAIL") and told in line, line
+
+
+def test_memory_that_may_be_locked(spawn: Spawn, service: Service, build: Callable[..., pathlib.Path]) -> None:
+    library = build("lib/libbyteps.so")
+    build("lib/byteps/plugins/libbyteps_transport_verbs.so")
+    build("lib/byteps/plugins/libbyteps_scheduler_credit.so")
+    variables = {
+        **role("worker", BYTEPS_TRANSPORT="verbs"),
+        "BYTEPS_LIBRARY": str(library),
+        "BYTEPS_SERVER_BINARY": service(SERVER),
+    }
+    limited = 'ulimit -l 64; exec "$@"'
+    if os.geteuid() == 0:  # who else can lock what he likes
+        if shutil.which("setpriv") is None:
+            pytest.skip("setpriv is not here, which takes root the privilege to lock memory")
+        limited = 'ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$@"'
+    launch = spawn("bash", "-c", limited, "bash", *BPSLAUNCH, "--check", variables=variables)
+    assert launch.wait() == 1
+    assert finding(launch, "memlock").startswith(
+        "FAIL  memlock     64 KiB is too little for verbs: `ulimit -l unlimited`"
+    )
+
+
+@pytest.mark.parametrize(
+    "transport, kib, privileged, told",
+    [
+        ("tcp", 64, False, "ok    memlock     64 KiB; tcp locks no memory"),
+        ("efa", (32 << 10) - 1, False, "FAIL  memlock     32767 KiB is too little for efa: "),
+        ("efa", 32 << 10, False, "note  memlock     32768 KiB may be too little for efa and a large model: "),
+        ("efa", 1 << 20, False, "ok    memlock     1048576 KiB"),
+        ("efa", 64, True, "ok    memlock     unlimited"),
+    ],
+)
+def test_how_much_memory_is_enough(
+    monkeypatch: pytest.MonkeyPatch, transport: str, kib: int, privileged: bool, told: str
+) -> None:
+    from launcher import installation_checks
+
+    monkeypatch.setattr(installation_checks.resource, "getrlimit", lambda _: (kib << 10, kib << 10))
+    monkeypatch.setattr(installation_checks, "_may_lock_without_limit", lambda: privileged)
+    assert installation_checks._check_memlock(transport).line().startswith(told)
 
 
 def test_wrong_numbers_of_a_job(check: Check) -> None:

@@ -225,7 +225,7 @@ def _raises(folder: str) -> None:
     if byteps.rank() == 1:
         raise RuntimeError("a mistake of one rank")
     with pytest.raises(byteps.UnavailableError) as error:
-        request, _ = _start("never complete", [1.0])
+        request, _ = push_pull_doubles("never complete", [1.0])
         request.wait()
     Path(folder, "heard").write_text(str(error.value))
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "bps_perf.py"
+PROGRAM = Path(__file__).resolve().parents[3] / "tools" / "bps_perf.py"
 _SECONDS = 300
 # What would make another job of it.
 _FOREIGN = ("BYTEPS_", "DMLC_", "NETLAB_")
