@@ -40,7 +40,7 @@
 extern "C" {
 #endif
 
-#define BPS_TRANSPORT_ABI_MINOR 0
+#define BPS_TRANSPORT_ABI_MINOR 1
 
 /* One endpoint of this process. Defined by the plugin. */
 typedef struct bps_transport bps_transport;
@@ -183,6 +183,20 @@ typedef struct bps_transport_table {
   int32_t (*arm)(bps_transport* transport);
   /* Memory the transport prefers (for example such as both sides can map), registered; freed by unreg. */
   int32_t (*allocate)(bps_transport* transport, size_t size, bps_region** region, void** base, bps_failure* failure);
+
+  /* -- Optional, since 1.1 -- */
+
+  /* As reg, of memory that is a shared mapping of the memory file `fd` (memfd_create, its size sealed) from its first
+   * byte on: peers of the same host may map it, too. The memory stays its owner's, before and after; `fd` must stay open
+   * until unreg. What a peer gets from map_remote of it is for reading; it writes between begin_write and end_write. */
+  int32_t (*reg_shared)(bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** region,
+                        bps_failure* failure);
+  /* Gives back what one map_remote of this key has given: the pointer is not used any more. */
+  void (*unmap_remote)(bps_transport* transport, bps_peer peer, const bps_remote* remote);
+  /* Gives a pointer to remote memory that may be written until end_write, within microseconds: unreg and disconnect of
+   * its owner wait for that. BPS_UNIMPLEMENTED: not this memory, use copy_to; BPS_NOT_FOUND: it was taken back. */
+  int32_t (*begin_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base);
+  void (*end_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote);
 } bps_transport_table;
 
 typedef struct bps_transport_plugin {

@@ -6,32 +6,33 @@
 #include "core/dtype.h"
 
 namespace byteps {
+namespace {
+
+bps_remote At(const MemberSpan& span, uint64_t offset) {
+  bps_remote remote = span.remote;
+  remote.offset += offset;
+  return remote;
+}
+
+}  // namespace
 
 BlockFold::BlockFold(Transport* transport, size_t members)
-    : transport_(transport), scratch_((members + 1) * kBlockBytes), inputs_(members) {}
+    : transport_(transport), scratch_(members * kBlockBytes), inputs_(members) {
+  outputs_.reserve(members);
+  writing_.reserve(members);
+  copied_.reserve(members);
+}
 
 int32_t BlockFold::Read(const MemberSpan& from, std::byte* to, uint64_t offset, size_t bytes) {
   if (from.base != nullptr) {
     std::memcpy(to, from.base + offset, bytes);
     return BPS_OK;
   }
-  bps_remote remote = from.remote;
-  remote.offset += offset;
-  return transport_->CopyFrom(from.peer, remote, to, bytes);
-}
-
-int32_t BlockFold::Write(const MemberSpan& to, const std::byte* from, uint64_t offset, size_t bytes) {
-  if (to.base != nullptr) {
-    if (to.base + offset != from) std::memcpy(to.base + offset, from, bytes);
-    return BPS_OK;
-  }
-  bps_remote remote = to.remote;
-  remote.offset += offset;
-  return transport_->CopyTo(to.peer, remote, from, bytes);
+  return transport_->CopyFrom(from.peer, At(from, offset), to, bytes);
 }
 
 int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes,
-                        std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes,
+                        std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
                         size_t* culprit) {
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i].input.base != nullptr) {
@@ -45,23 +46,36 @@ int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> gr
       return code;
     }
   }
-  // Reduce may write over its first input, and over no other.
-  const auto fits = [&](size_t i) {
-    const std::byte* output = members[i].output.base;
-    return output != nullptr && (i == 0 || output != members[i].input.base);
-  };
-  std::byte* result = fits(own)                          ? members[own].output.base + offset
-                      : fits(0)                          ? members[0].output.base + offset
-                      : members[0].input.base == nullptr ? scratch_.data()
-                                                         : scratch_.data() + members.size() * kBlockBytes;
-  Reduce(reduction, inputs_, group_sizes, result, bytes / DtypeSize(reduction.dtype));
-  for (size_t i = 0; i < members.size(); ++i) {
-    if (const int32_t code = Write(members[i].output, result, offset, bytes); code != BPS_OK) {
+  outputs_.assign(1, members[own].output.base + offset);
+  writing_.clear();
+  copied_.clear();
+  int32_t result = BPS_OK;
+  for (size_t i = 0; i < members.size() && result == BPS_OK; ++i) {
+    if (i == own) continue;
+    void* output = nullptr;
+    const int32_t code = transport_->BeginWrite(members[i].output.peer, At(members[i].output, offset), bytes, &output);
+    if (code == BPS_OK) {
+      outputs_.push_back(output);
+      writing_.push_back(i);
+    } else if (code == BPS_UNIMPLEMENTED) {
+      copied_.push_back(i);
+    } else {
       *culprit = i;
-      return code;
+      result = code;
     }
   }
-  return BPS_OK;
+  if (result == BPS_OK) {
+    // What is copied is read again at once.
+    ReduceToAll(reduction, inputs_, group_sizes, outputs_, bytes / DtypeSize(reduction.dtype),
+                copied_.empty() ? stores : Stores::kCached);
+  }
+  for (const size_t i : writing_) transport_->EndWrite(members[i].output.peer, members[i].output.remote);
+  for (size_t k = 0; k < copied_.size() && result == BPS_OK; ++k) {
+    const MemberSpan& to = members[copied_[k]].output;
+    result = transport_->CopyTo(to.peer, At(to, offset), outputs_[0], bytes);
+    if (result != BPS_OK) *culprit = copied_[k];
+  }
+  return result;
 }
 
 }  // namespace byteps

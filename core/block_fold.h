@@ -5,7 +5,8 @@
 //     status = fold.Read(spans[root], to, offset, bytes);
 //
 // A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process, or
-// the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache.
+// the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped memory of
+// others is written only while the transport knows of it (BeginWrite): that is what makes its fence.
 //
 // Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes are
 // read before the first is written, so inputs and outputs may be the same memory.
@@ -28,8 +29,8 @@ namespace byteps {
 // Memory of one member, from the first byte of a tensor on.
 struct MemberSpan {
   bps_peer peer = 0;
-  std::byte* base = nullptr;  // in this process; nullptr: reached by copies
-  bps_remote remote{};        // else: what the key was exported for, and where the tensor begins in it
+  std::byte* base = nullptr;  // in this process; nullptr: reached by copies. Of others: to be read only
+  bps_remote remote{};        // of others: what the key was exported for, and where the tensor begins in it
 };
 
 // What a member has shown of one operation.
@@ -47,19 +48,21 @@ class BlockFold {
   BlockFold(Transport* transport, size_t members);
 
   // Folds bytes [offset, offset + bytes) of all inputs, in the order of `members`, and writes them to all outputs. At
-  // most kBlockBytes; `own`: which of the members this process is. BPS_OK, or the transport's code.
+  // most kBlockBytes; `own`: which of the members this process is; `stores`: kStreamed only if no output is an input.
+  // BPS_OK, or the transport's code.
   int32_t Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes, std::span<const MemberMemory> members,
-               size_t own, uint64_t offset, size_t bytes, size_t* culprit);
+               size_t own, uint64_t offset, size_t bytes, Stores stores, size_t* culprit);
 
   // Copies a member's bytes [offset, offset + bytes) to `to`.
   int32_t Read(const MemberSpan& from, std::byte* to, uint64_t offset, size_t bytes);
 
  private:
-  int32_t Write(const MemberSpan& to, const std::byte* from, uint64_t offset, size_t bytes);
-
   Transport* const transport_;
-  AlignedMemory scratch_;  // a block for each member, and one for the result
+  AlignedMemory scratch_;  // a block for each member
   std::vector<const void*> inputs_;
+  std::vector<void*> outputs_;
+  std::vector<size_t> writing_;  // whose memory is being written
+  std::vector<size_t> copied_;   // who gets a copy
 };
 
 }  // namespace byteps

@@ -1,5 +1,5 @@
-// buffer.h - memory for tensors that the library gives out: huge pages where the kernel has them, and an eye on who uses
-// it.
+// buffer.h - memory for tensors that the library gives out: huge pages where the kernel has them, of a kind that other
+// processes of the host can map, and an eye on who uses it.
 //
 //     absl::StatusOr<std::shared_ptr<Buffer>> buffer = table.Allocate(bytes);
 //     BufferUse use = table.Use(input, input_bytes);     // an operation on any memory; of ours or not
@@ -7,6 +7,10 @@
 //
 // Buffers outlive the session: the table is shared with whoever holds one. Ordinary memory costs a look at an empty
 // table.
+//
+// Shared. Once a transport has said that it makes a difference (Share), a large buffer is a memory file: whoever registers
+//         it (core/buffer_regions.h) keeps it mapped until he has heard that it was freed. Small ones travel within
+//         messages, whatever they are.
 //
 // Threads: any. Pages are zero and come at their first touch.
 // Errors:  RESOURCE_EXHAUSTED.
@@ -16,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/fork_guard.h"
+#include "core/unique_fd.h"
 
 namespace byteps {
 
@@ -32,25 +38,38 @@ class Buffer {
   // From here on buffers begin at a multiple of it, and may lie on huge pages.
   static constexpr size_t kHugePage = size_t{2} << 20;
 
-  static absl::StatusOr<std::shared_ptr<Buffer>> Map(size_t size);
+  // What is smaller is not shared.
+  static constexpr size_t kLeastShared = size_t{64} << 10;
+
+  static absl::StatusOr<std::shared_ptr<Buffer>> Map(size_t size, bool shared = false);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  // The memory file that this is a mapping of, from its first byte on; -1: none, it is this process's alone.
+  int fd() const { return fd_.get(); }
+  bool Contains(const void* at, size_t size) const {
+    const auto offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(data_);
+    return offset <= size_ && size <= size_ - offset;
+  }
+  // Has its owner freed it? Then nobody but those who have registered it still holds it.
+  bool freed() const { return freed_.load(std::memory_order_acquire); }
 
  private:
   friend class BufferTable;
   friend class BufferUse;
-  Buffer(void* mapping, size_t mapped, std::byte* data, size_t size)
-      : mapping_(mapping), mapped_(mapped), data_(data), size_(size) {}
+  Buffer(void* mapping, size_t mapped, std::byte* data, size_t size, UniqueFd fd)
+      : mapping_(mapping), mapped_(mapped), data_(data), size_(size), fd_(std::move(fd)) {}
 
   void* const mapping_;
   const size_t mapped_;
   std::byte* const data_;
   const size_t size_;
+  const UniqueFd fd_;
   std::atomic<int64_t> uses_{0};
+  std::atomic<bool> freed_{false};
 };
 
 // One operation's use of a buffer; empty for other memory. Move-only.
@@ -66,6 +85,7 @@ class BufferUse {
     if (buffer_ != nullptr) buffer_->uses_.fetch_sub(1, std::memory_order_release);
   }
   explicit operator bool() const { return buffer_ != nullptr; }
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
 
  private:
   friend class BufferTable;
@@ -75,6 +95,11 @@ class BufferUse {
 
 class BufferTable {
  public:
+  // From now on large buffers can be mapped by other processes. `on_free` is called after each Free, on its thread, until
+  // Unshare, when it is not running any more.
+  void Share(std::function<void()> on_free);
+  void Unshare();
+
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t size);
   // Ends the table's hold on the buffer, unless an operation uses it or this is a forked child. Its memory goes with the
   // last owner.
@@ -86,6 +111,8 @@ class BufferTable {
   const ForkGuard fork_guard_;
   std::atomic<size_t> count_{0};
   std::mutex mutex_;
+  bool shared_ = false;
+  std::function<void()> on_free_;
   std::map<uintptr_t, std::shared_ptr<Buffer>> buffers_;  // by the address behind the last byte
 };
 

@@ -96,6 +96,10 @@ class Engine : private StageSink {
   // Gives all up.
   void CancelAll(Time now, const absl::Status& why);
   void OnAssignment(Time now, const control::Assignment& assignment);
+  // Some of the library's own buffers were freed.
+  void DropFreedBuffers() {
+    for (const std::unique_ptr<Stage>& stage : stages_) stage->DropFreedBuffers();
+  }
   // Ends everything with this cause.
   void Fail(Time now, const absl::Status& why);
 

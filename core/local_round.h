@@ -28,7 +28,9 @@
 
 #include "absl/status/status.h"
 #include "core/block_fold.h"
+#include "core/buffer_regions.h"
 #include "core/operation.h"
+#include "core/reduce.h"
 #include "core/region.h"
 #include "core/staging_pool.h"
 #include "core/wire.h"
@@ -82,10 +84,13 @@ class LocalRound {
   absl::Status failure;              // why it is being given up, as the others are told
   Region input;                      // our registrations, while others may use them
   Region output;
-  Staging staging;     // what is shown in their place, where the others cannot reach our memory
+  Staging staging;                   // what is shown in their place, where the others cannot reach our memory
+  BufferRegions::Place shown_input;  // what the others have keys to, whoever registered it
+  BufferRegions::Place shown_output;
   bool shown = false;  // others may touch our memory
-  uint64_t task = 0;   // in the scheduler: the next piece of our slice
-  uint64_t next = 0;   // our slice, in bytes: what is not yet folded
+  Stores stores = Stores::kCached;
+  uint64_t task = 0;  // in the scheduler: the next piece of our slice
+  uint64_t next = 0;  // our slice, in bytes: what is not yet folded
   uint64_t end = 0;
   uint64_t piece_end = 0;  // the piece that `task` stands for
   Time release_at = 0;     // when the others are not waited for any longer

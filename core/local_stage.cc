@@ -111,6 +111,7 @@ absl::Status LocalStage::Join(Time now, const control::Epoch& epoch, const contr
     if (absl::Status status = endpoint_->AddPeer(now, spec); !status.ok()) return status;
   }
   staging_ = std::make_unique<StagingPool>(&endpoint_->transport());
+  buffers_ = std::make_unique<BufferRegions>(&endpoint_->transport());
   probe_value_ = self.member();
   absl::StatusOr<Region> region = Region::Make(&endpoint_->transport(), &probe_value_, sizeof probe_value_);
   if (!region.ok()) return region.status();
@@ -258,25 +259,46 @@ absl::Status LocalStage::Show(LocalRound* round) {
   const Submission& asked = round->operation->asked;
   const uint64_t bytes = asked.tensor->bytes();
   const bool root = static_cast<uint32_t>(asked.root) == members_[own_].rank;
-  if (staged_ && (IsPushPull(*round) || root)) {
+  const bool gives = IsPushPull(*round) || root;
+  const bool takes = IsPushPull(*round) && asked.output != asked.input;
+  const auto shareable = [&](const BufferRegions::Place& place, const std::shared_ptr<Buffer>& buffer) {
+    return place.region != nullptr && buffer->fd() >= 0 && endpoint_->transport().shares();
+  };
+  if (gives) {
+    absl::StatusOr<BufferRegions::Place> place = buffers_->Find(asked.request->input_buffer(), asked.input, bytes);
+    if (!place.ok()) return Annotate(place.status(), "the input's buffer cannot be registered");
+    round->shown_input = *place;
+  }
+  if (takes) {
+    absl::StatusOr<BufferRegions::Place> place = buffers_->Find(asked.request->output_buffer(), asked.output, bytes);
+    if (!place.ok()) return Annotate(place.status(), "the output's buffer cannot be registered");
+    round->shown_output = *place;
+  }
+  if (staged_ && gives &&
+      (!shareable(round->shown_input, asked.request->input_buffer()) ||
+       (takes && !shareable(round->shown_output, asked.request->output_buffer())))) {
     absl::StatusOr<Staging> staging = staging_->Take(bytes);
     if (!staging.ok()) return Annotate(staging.status(), "there is no shared memory for the input");
     round->staging = *std::move(staging);
     std::memcpy(round->staging.base, asked.input, bytes);
+    round->shown_input = {round->staging.region.get(), 0};
+    round->shown_output = {};
     round->shown = true;
     return absl::OkStatus();
   }
-  if (IsPushPull(*round) || root) {
+  if (gives && round->shown_input.region == nullptr) {
     absl::StatusOr<Region> input = Region::Make(&endpoint_->transport(), const_cast<std::byte*>(asked.input), bytes);
     if (!input.ok()) return Annotate(input.status(), "the input cannot be registered");
     round->input = *std::move(input);
+    round->shown_input = {round->input.get(), 0};
   }
-  if (IsPushPull(*round) && asked.output != asked.input) {
+  if (takes && round->shown_output.region == nullptr) {
     absl::StatusOr<Region> output = Region::Make(&endpoint_->transport(), asked.output, bytes);
     if (!output.ok()) return Annotate(output.status(), "the output cannot be registered");
     round->output = *std::move(output);
+    round->shown_output = {round->output.get(), 0};
   }
-  round->shown = round->input || round->output;
+  round->shown = gives || takes;
   return absl::OkStatus();
 }
 
@@ -304,8 +326,10 @@ absl::Status LocalStage::Offer(LocalRound* round) {
     offer.way = wire::PayloadWay::kInPlace;
     offer.key_size = caps_.key_size;
     if (absl::Status status = Show(round); !status.ok()) return status;
-    if (round->input || round->staging.region) offer.memory |= wire::kOfferInput;
-    if (round->output) offer.memory |= wire::kOfferOutput;
+    if (round->shown_input.region != nullptr) offer.memory |= wire::kOfferInput;
+    if (round->shown_output.region != nullptr) offer.memory |= wire::kOfferOutput;
+    offer.input_offset = round->shown_input.offset;
+    offer.output_offset = round->shown_output.offset;
   }
   own.offered = true;
   const std::span<const std::byte> shape = std::as_bytes(std::span(asked.tensor->shape()));
@@ -316,9 +340,9 @@ absl::Status LocalStage::Offer(LocalRound* round) {
     if (offer.way == wire::PayloadWay::kInPlace) {
       // Each peer has keys of its own.
       size_t size = 0;
-      for (const Region* region : {&round->staging.region, &round->input, &round->output}) {
-        if (!*region) continue;
-        const int32_t code = endpoint_->transport().ExportKey(region->get(), PeerOf(index), own.keys + size);
+      for (const BufferRegions::Place& place : {round->shown_input, round->shown_output}) {
+        if (place.region == nullptr) continue;
+        const int32_t code = endpoint_->transport().ExportKey(place.region, PeerOf(index), own.keys + size);
         if (code != BPS_OK) return MakeStatus(code, "the memory cannot be shown to " + members_[index].description);
         size += caps_.key_size;
       }
@@ -460,6 +484,7 @@ bool LocalStage::Reach(LocalRound* round, absl::Status* error) {
   const Submission& asked = round->operation->asked;
   const size_t bytes = asked.tensor->bytes();
   bool all = true;
+  bool separate = asked.output != asked.input && !round->staging.region;
   for (size_t index = 0; index < members_.size(); ++index) {
     MemberMemory& memory = round->memory[index];
     if (index == own_) {
@@ -468,31 +493,43 @@ bool LocalStage::Reach(LocalRound* round, absl::Status* error) {
       continue;
     }
     const LocalVoice& voice = round->voices[index];
-    const auto reach = [&](const uint8_t* key, uint64_t offset) {
-      MemberSpan span;
-      span.peer = PeerOf(index);
-      span.remote = {key, voice.offer.key_size, offset};
-      void* base = nullptr;
-      // Memory of its own kind is mapped; any other is copied.
-      if ((caps_.flags & BPS_TRANSPORT_MAP_REMOTE) != 0) {
-        const int32_t code = endpoint_->transport().MapRemote(span.peer, span.remote, bytes, &base);
-        if (code == BPS_OK) span.base = static_cast<std::byte*>(base);
-        if (code == BPS_TRANSPORT_AGAIN) all = false;
-      }
-      return span;
-    };
     const uint8_t* key = voice.keys;
     if ((voice.offer.memory & wire::kOfferInput) != 0) {
-      memory.input = reach(key, voice.offer.input_offset);
+      memory.input.peer = PeerOf(index);
+      memory.input.remote = {key, voice.offer.key_size, voice.offer.input_offset};
+      all &= MapSpan(&memory.input, bytes);
       key += voice.offer.key_size;
     } else if (IsPushPull(*round) || members_[index].rank == static_cast<uint32_t>(asked.root)) {
       *error = absl::InternalError(members_[index].description + " has not shown its input");
       return false;
     }
-    memory.output =
-        (voice.offer.memory & wire::kOfferOutput) != 0 ? reach(key, voice.offer.output_offset) : memory.input;
+    const bool in_place = (voice.offer.memory & wire::kOfferOutput) == 0;
+    memory.output.peer = PeerOf(index);
+    memory.output.remote =
+        in_place ? memory.input.remote : bps_remote{key, voice.offer.key_size, voice.offer.output_offset};
+    separate &= !in_place;
   }
+  round->stores = separate && bytes >= kWorthStreaming ? Stores::kStreamed : Stores::kCached;
   return all;
+}
+
+// Memory of the transport's kind is mapped; any other is copied. False: it is of that kind, but has not come yet.
+bool LocalStage::MapSpan(MemberSpan* span, size_t bytes) {
+  if (span->base != nullptr || (caps_.flags & BPS_TRANSPORT_MAP_REMOTE) == 0) return true;
+  void* base = nullptr;
+  const int32_t code = endpoint_->transport().MapRemote(span->peer, span->remote, bytes, &base);
+  if (code == BPS_OK) span->base = static_cast<std::byte*>(base);
+  return code != BPS_TRANSPORT_AGAIN;
+}
+
+// Nothing of what the others have shown is used any more.
+void LocalStage::LetGo(LocalRound* round) {
+  for (size_t index = 0; index < members_.size(); ++index) {
+    MemberSpan& input = round->memory[index].input;
+    if (index == own_ || input.base == nullptr) continue;
+    input.base = nullptr;
+    endpoint_->transport().UnmapRemote(input.peer, input.remote);
+  }
 }
 
 void LocalStage::BeginWork(LocalRound* round) {
@@ -584,7 +621,7 @@ int32_t LocalStage::FoldBlock(LocalRound* round, uint64_t bytes, size_t* culprit
   const Submission& asked = round->operation->asked;
   if (IsPushPull(*round)) {
     return fold_->Fold({asked.tensor->dtype(), asked.reduction}, group_sizes_, round->memory, own_, round->next, bytes,
-                       culprit);
+                       round->stores, culprit);
   }
   *culprit = static_cast<size_t>(asked.root) - members_[0].rank;
   return fold_->Read(round->memory[*culprit].input, asked.output + round->next, round->next, bytes);
@@ -698,7 +735,10 @@ void LocalStage::Leave(LocalRound* round) {
 void LocalStage::Drop(Operation* operation) {
   LocalRound* round = FindOf(*operation);
   if (round == nullptr) return;
-  if (!stopped_) WithdrawTask(round);
+  if (!stopped_) {
+    WithdrawTask(round);
+    LetGo(round);
+  }
   std::erase(releasing_, round);
   std::erase(reaching_, round);
   Name& name = *names_.at(round->name_id());
@@ -719,8 +759,13 @@ void LocalStage::Stop() {
     }
   }
   staging_.reset();
+  buffers_.reset();
   probe_region_ = Region();
   endpoint_.reset();
+}
+
+void LocalStage::DropFreedBuffers() {
+  if (buffers_ != nullptr) buffers_->DropFreed();
 }
 
 // ---- Progress ----
@@ -743,6 +788,10 @@ bool LocalStage::Run(Time now) {
       round->input = Region();
       round->output = Region();
       round->staging = Staging();
+      if (const Operation* operation = round->operation; operation->asked.request != nullptr) {
+        buffers_->Drop(operation->asked.request->input_buffer());
+        buffers_->Drop(operation->asked.request->output_buffer());
+      }
       round->shown = false;
     }
     MaybeLeave(round);

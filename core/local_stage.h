@@ -19,6 +19,9 @@
 //
 // In place is safe without a copy: a byte has one owner, who reads it from all before he writes it to any.
 //
+// Memory from the library's own buffers is mapped by the others, who read and write it without a system call; it stays
+// registered until it is freed. Any other is registered for the operation, and copied from and to, block by block.
+//
 // Where the system does not let the others read our memory (it is tried when we meet), a large tensor is shown as a copy
 // in memory of the transport's, and the result copied out of it.
 //
@@ -42,6 +45,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/block_fold.h"
+#include "core/buffer_regions.h"
 #include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "core/local_round.h"
@@ -91,6 +95,7 @@ class LocalStage : public Stage, private EndpointHandler {
   void Abort(Time now, Operation* operation, const absl::Status& why) override;
   void Drop(Operation* operation) override;
   void Stop() override;
+  void DropFreedBuffers() override;
   bool Run(Time now) override;
   Time NextTimer() const override;
 
@@ -151,6 +156,8 @@ class LocalStage : public Stage, private EndpointHandler {
   void BeginWork(LocalRound* round);
   // False: not yet, or not at all: then `error` says so.
   bool Reach(LocalRound* round, absl::Status* error);
+  bool MapSpan(MemberSpan* span, size_t bytes);
+  void LetGo(LocalRound* round);
   void EnqueuePiece(LocalRound* round);
   bool Work();
   bool PickPiece();
@@ -185,6 +192,7 @@ class LocalStage : public Stage, private EndpointHandler {
   Region probe_region_;       // it
   bool staged_ = false;       // somebody cannot reach our memory
   std::unique_ptr<StagingPool> staging_;
+  std::unique_ptr<BufferRegions> buffers_;
   bool joined_ = false;
   bool stopped_ = false;
   std::vector<uint32_t> group_sizes_;  // within the set

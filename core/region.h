@@ -24,6 +24,14 @@ class Region {
     return Region(transport, handle);
   }
 
+  // Memory that is a shared mapping of `fd`.
+  static absl::StatusOr<Region> MakeShared(Transport* transport, void* base, size_t size, int fd) {
+    bps_region* handle = nullptr;
+    absl::Status status = transport->RegShared(base, size, fd, &handle);
+    if (!status.ok()) return status;
+    return Region(transport, handle);
+  }
+
   // Memory of the transport's own, at *base; freed with the region.
   static absl::StatusOr<Region> Allocate(Transport* transport, size_t size, std::byte** base) {
     bps_region* handle = nullptr;

@@ -70,6 +70,10 @@ class Request {
     output_ = std::move(output);
   }
 
+  // These buffers; nullptr: other memory.
+  const std::shared_ptr<Buffer>& input_buffer() const { return input_.buffer(); }
+  const std::shared_ptr<Buffer>& output_buffer() const { return output_.buffer(); }
+
   // Ends the request.
   void Complete(absl::Status outcome);
 

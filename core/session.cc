@@ -153,6 +153,12 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
     session->driver_.Start("byteps-io");
     if (opening != nullptr) status = Join(*opening, deadline);
   }
+  if (status.ok() && session->shared_buffers_) {
+    session->buffers_->Share([owner = session.get()] {
+      owner->queue_.Push({});
+      owner->driver_.Wake();
+    });
+  }
   if (status.ok()) return session;
   session->Close();
   return status;
@@ -270,6 +276,7 @@ absl::Status Session::PrepareServers(const std::string& address, const EndpointO
   lane.set_address(*bytes);
   transport_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
   polled_transport_ = !transport->Has(BPS_TRANSPORT_WAIT_FD);
+  shared_buffers_ |= transport->shares();
 
   CarrierOptions carrier;
   carrier.endpoint = endpoint;
@@ -304,6 +311,7 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   hello->set_inline_bytes(std::min(small_bytes_, LocalStage::MaxInline(caps)));
   local_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
   polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
+  shared_buffers_ |= transport->shares();
   engine_->UseLocal(*std::move(scheduler), *std::move(transport), endpoint);
   return absl::OkStatus();
 }
@@ -473,6 +481,7 @@ absl::Status Session::Shutdown(Time timeout) {
 void Session::Close() {
   if (fork_guard_.in_child() || closed_.exchange(true)) return;
   leaving_now_.store(true);
+  buffers_->Unshare();
   driver_.Stop();
   std::vector<Completion> completions;
   driver_.Run([&] {
@@ -528,6 +537,8 @@ bool Session::RunCommands(Time now) {
   for (Command& command : queue_.TakeAll()) {
     if (command.cancel != nullptr) {
       engine_->Cancel(now, command.cancel.get());
+    } else if (command.submission.tensor == nullptr) {
+      engine_->DropFreedBuffers();
     } else {
       if (huge_pages_) {
         const Submission& asked = command.submission;

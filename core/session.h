@@ -108,7 +108,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // What user threads hand over.
   struct Command {
     Submission submission;            // with a tensor: to be submitted
-    std::shared_ptr<Request> cancel;  // else: to be given up
+    std::shared_ptr<Request> cancel;  // else: to be given up; neither: buffers were freed
   };
 
   Session(Config config, Logger log, WorkerPlace place, std::string name);
@@ -165,6 +165,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Time shutdown_timeout_ = 0;
   uint64_t small_bytes_ = 0;
   bool huge_pages_ = false;
+  bool shared_buffers_ = false;  // a transport can show them to other processes
 
   PluginRegistry registry_;
   std::unique_ptr<Engine> engine_;

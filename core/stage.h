@@ -43,6 +43,8 @@ class Stage {
   virtual void Drop(Operation* operation) = 0;
   // Ends all input and output: nothing touches the memory of any operation afterwards.
   virtual void Stop() = 0;
+  // Some of the library's own buffers were freed: they must not stay registered.
+  virtual void DropFreedBuffers() {}
   // One round of progress. True if anything happened.
   virtual bool Run(Time now) = 0;
   // When Run must be called although nothing arrives.

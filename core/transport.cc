@@ -29,6 +29,9 @@ Transport::Transport(const bps_transport_table* table, bps_transport* handle)
   if (!BPS_HAS_ENTRY(table, map_remote)) caps_.flags &= ~BPS_TRANSPORT_MAP_REMOTE;
   if (!BPS_HAS_ENTRY(table, copy_from) || !BPS_HAS_ENTRY(table, copy_to)) caps_.flags &= ~BPS_TRANSPORT_COPY;
   if (!BPS_HAS_ENTRY(table, wait_fd) || !BPS_HAS_ENTRY(table, arm)) caps_.flags &= ~BPS_TRANSPORT_WAIT_FD;
+  shares_ = BPS_HAS_ENTRY(table, reg_shared);
+  unmaps_ = BPS_HAS_ENTRY(table, unmap_remote);
+  writes_ = BPS_HAS_ENTRY(table, begin_write) && BPS_HAS_ENTRY(table, end_write);
 }
 
 absl::StatusOr<Transport> Transport::Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args) {
@@ -90,6 +93,15 @@ absl::Status Transport::Allocate(size_t size, bps_region** region, void** base) 
   const int32_t code = table_->allocate(handle(), size, region, base, &failure);
   return code == BPS_OK ? absl::OkStatus()
                         : FailureStatus(code, failure, "allocating " + std::to_string(size) + " bytes of memory");
+}
+
+absl::Status Transport::RegShared(void* base, size_t size, int fd, bps_region** region) {
+  if (!shares_) return Reg(base, size, region);
+  bps_failure failure;
+  const int32_t code = table_->reg_shared(handle(), base, size, fd, region, &failure);
+  return code == BPS_OK
+             ? absl::OkStatus()
+             : FailureStatus(code, failure, "registering " + std::to_string(size) + " bytes of shared memory");
 }
 
 }  // namespace byteps

@@ -43,6 +43,11 @@ class Transport {
   absl::Status Reg(void* base, size_t size, bps_region** region);
   // Memory of the transport's own choice; UNIMPLEMENTED where it has none.
   absl::Status Allocate(size_t size, bps_region** region, void** base);
+  // Memory that is a shared mapping of `fd`, which stays open until Unreg; where the transport makes no difference, it
+  // is registered as any memory is.
+  absl::Status RegShared(void* base, size_t size, int fd, bps_region** region);
+  // Does it make a difference: can peers map what was registered so?
+  bool shares() const { return shares_; }
   void Unreg(bps_region* region) { table_->unreg(handle(), region); }
   // `key`: caps().key_size bytes.
   int32_t ExportKey(bps_region* region, bps_peer peer, void* key) {
@@ -65,6 +70,15 @@ class Transport {
   int32_t MapRemote(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
     return table_->map_remote(handle(), peer, &remote, size, base);
   }
+  // The pointer of one MapRemote is not used any more.
+  void UnmapRemote(bps_peer peer, const bps_remote& remote) {
+    if (unmaps_) table_->unmap_remote(handle(), peer, &remote);
+  }
+  // A pointer that may be written until EndWrite; BPS_UNIMPLEMENTED: CopyTo is the way.
+  int32_t BeginWrite(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
+    return writes_ ? table_->begin_write(handle(), peer, &remote, size, base) : BPS_UNIMPLEMENTED;
+  }
+  void EndWrite(bps_peer peer, const bps_remote& remote) { table_->end_write(handle(), peer, &remote); }
   // Only with BPS_TRANSPORT_COPY.
   int32_t CopyFrom(bps_peer peer, const bps_remote& from, void* to, size_t size) {
     return table_->copy_from(handle(), peer, &from, to, size);
@@ -93,6 +107,9 @@ class Transport {
   const bps_transport_table* table_;
   std::unique_ptr<bps_transport, Closer> handle_;
   bps_transport_caps caps_{};
+  bool shares_ = false;  // functions that a plugin may lack
+  bool unmaps_ = false;
+  bool writes_ = false;
   std::string name_;
 };
 

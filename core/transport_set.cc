@@ -72,6 +72,7 @@ struct Member {
 struct SetRegion {
   std::byte* base = nullptr;
   size_t size = 0;
+  int fd = -1;                       // of memory that can be shared
   std::vector<bps_region*> regions;  // by member; NULL: not registered there
   size_t allocated_by = SIZE_MAX;    // whose memory it is: unregistered last
 };
@@ -151,8 +152,9 @@ class Set {
     return member == nullptr ? BPS_NOT_FOUND : member->transport.Disconnect(peer);
   }
 
-  SetRegion* Reg(void* base, size_t size) {
+  SetRegion* Reg(void* base, size_t size, int fd = -1) {
     auto* region = new SetRegion;
+    region->fd = fd;
     region->base = static_cast<std::byte*>(base);
     region->size = size;
     region->regions.resize(members_.size());
@@ -252,7 +254,10 @@ class Set {
   absl::Status RegionAt(SetRegion* region, Member* member, bps_region** inner) {
     bps_region*& there = region->regions[static_cast<size_t>(member - members_.data())];
     if (there == nullptr) {
-      if (absl::Status status = member->transport.Reg(region->base, region->size, &there); !status.ok()) return status;
+      const absl::Status status = region->fd < 0
+                                      ? member->transport.Reg(region->base, region->size, &there)
+                                      : member->transport.RegShared(region->base, region->size, region->fd, &there);
+      if (!status.ok()) return status;
     }
     *inner = there;
     return absl::OkStatus();
@@ -342,13 +347,30 @@ constexpr bps_transport_table kTable = {
         [](bps_transport* transport, size_t size, bps_region** region, void** base, bps_failure* failure) {
           return Answer(Unwrap(transport)->Allocate(size, reinterpret_cast<SetRegion**>(region), base), failure);
         },
+    .reg_shared =
+        [](bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** region, bps_failure*) {
+          *region = reinterpret_cast<bps_region*>(Unwrap(transport)->Reg(base, size, fd));
+          return BPS_OK;
+        },
+    .unmap_remote = nullptr,
+    .begin_write = nullptr,
+    .end_write = nullptr,
 };
+
+// Without a member that can show memory to other processes.
+constexpr bps_transport_table kPrivateTable = [] {
+  bps_transport_table table = kTable;
+  table.reg_shared = nullptr;
+  return table;
+}();
 
 }  // namespace
 
 absl::StatusOr<Transport> MakeTransportSet(std::vector<Transport> transports) {
   std::vector<Member> members;
+  bool shares = false;
   for (Transport& transport : transports) {
+    shares |= transport.shares();
     absl::StatusOr<std::string> address = transport.Address();
     if (!address.ok()) return address.status();
     std::string name = transport.name();
@@ -356,7 +378,8 @@ absl::StatusOr<Transport> MakeTransportSet(std::vector<Transport> transports) {
     members.push_back({std::move(transport), std::move(name), std::move(provider), *std::move(address)});
   }
   const std::string name = members.back().name;
-  return Transport::Adopt(&kTable, reinterpret_cast<bps_transport*>(new Set(std::move(members))), name);
+  return Transport::Adopt(shares ? &kTable : &kPrivateTable,
+                          reinterpret_cast<bps_transport*>(new Set(std::move(members))), name);
 }
 
 absl::StatusOr<Transport> OpenTransports(PluginRegistry* registry, const Config& config, const std::string& network,

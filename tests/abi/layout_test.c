@@ -195,7 +195,11 @@ FIELD(bps_transport_table, copy_to, 136);
 FIELD(bps_transport_table, wait_fd, 144);
 FIELD(bps_transport_table, arm, 152);
 FIELD(bps_transport_table, allocate, 160);
-SIZE(bps_transport_table, 168);
+FIELD(bps_transport_table, reg_shared, 168);
+FIELD(bps_transport_table, unmap_remote, 176);
+FIELD(bps_transport_table, begin_write, 184);
+FIELD(bps_transport_table, end_write, 192);
+SIZE(bps_transport_table, 200);
 
 FIELD(bps_transport_plugin, struct_size, 0);
 FIELD(bps_transport_plugin, info, 8);

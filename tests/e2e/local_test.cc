@@ -25,6 +25,24 @@ TEST(LocalTest, WithServersBesideIt) {
   job.ExpectSuccess(120 * kSecond);
 }
 
+// The library's own buffers beside other memory, on one rank and on all.
+TEST(LocalTest, TensorsInBuffers) {
+  for (const char* kinds : {"1", "4"}) {
+    Job job({.workers = 3, .servers = 0});
+    job.StartWorkers("buffers", kinds);
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+// They are reached directly even there.
+TEST(LocalTest, TensorsInBuffersWithoutReadingEachOthersMemory) {
+  for (const char* kinds : {"2", "4"}) {
+    Job job({.workers = 2, .servers = 0, .of_workers = {{"BYTEPS_SHM_PROCESS_VM", "0"}}});
+    job.StartWorkers("buffers", kinds);
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
 TEST(LocalTest, OppositeOrders) {
   Job job({.workers = 3, .servers = 0});
   job.StartWorkers("orders");

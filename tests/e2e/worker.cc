@@ -19,6 +19,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -199,6 +200,100 @@ void Sums() {
     CheckSum(session, info, BPS_FLOAT32, BPS_SUM, bytes / 4, false);
   }
   End(session);
+}
+
+// A buffer of the library's, freed at the end.
+class OwnBuffer {
+ public:
+  OwnBuffer(bps_session* session, size_t size) {
+    bps_buffer_args args = BPS_BUFFER_ARGS_INIT;
+    args.size = size;
+    Ok(bps_buffer_alloc(session, &args, &buffer_), "bps_buffer_alloc");
+  }
+  ~OwnBuffer() { Ok(bps_buffer_free(buffer_), "bps_buffer_free"); }
+  OwnBuffer(const OwnBuffer&) = delete;
+  OwnBuffer& operator=(const OwnBuffer&) = delete;
+  uint8_t* data() const { return static_cast<uint8_t*>(bps_buffer_data(buffer_)); }
+
+ private:
+  bps_buffer* buffer_ = nullptr;
+};
+
+// How many mappings of this process have `name` in theirs.
+size_t Mappings(const std::string& name) {
+  std::ifstream file("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(file, line);) count += line.find(name) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// Tensors in buffers, beside others, in place and not, whole and in parts; `kinds` as below, the same for all ranks, or
+// by rank and round.
+void Buffers(int kinds) {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  constexpr size_t kOffset = 192;
+  const size_t sizes[] = {4096, (size_t{256} << 10) + 4, size_t{1} << 20, (size_t{20} << 20) + 64};
+  std::vector<std::unique_ptr<OwnBuffer>> kept;
+  for (const size_t bytes : sizes) kept.push_back(std::make_unique<OwnBuffer>(session, 2 * bytes + 2 * kOffset));
+  for (int round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < std::size(sizes); ++i) {
+      const size_t bytes = sizes[i], elements = bytes / 4;
+      const uint64_t seed = static_cast<uint64_t>(round) * 10 + i;
+      const int kind = kinds < 4 ? kinds : (info.rank + round) % 5;
+      const std::vector<uint8_t> source = Input(BPS_FLOAT32, elements, info.rank, seed);
+      const OwnBuffer once(session, bytes);
+      std::vector<uint8_t> ordinary(bytes);
+      uint8_t *input = nullptr, *output = nullptr;
+      switch (kind) {
+        case 0:  // in place, in a part of a buffer
+          input = output = kept[i]->data() + kOffset;
+          break;
+        case 1:  // the two parts of a buffer, in turns
+          input = kept[i]->data() + (round % 2 == 0 ? 0 : bytes + kOffset) + kOffset;
+          output = kept[i]->data() + (round % 2 == 0 ? bytes + kOffset : 0) + kOffset;
+          break;
+        case 2:  // two buffers
+          input = once.data();
+          output = kept[i]->data();
+          break;
+        case 3:  // one buffer
+          input = once.data();
+          output = ordinary.data();
+          break;
+        default:  // none
+          input = output = ordinary.data();
+      }
+      std::copy(source.begin(), source.end(), input);
+      const Error error =
+          PushPull(session, Declare(session, "b" + std::to_string(i), BPS_FLOAT32, static_cast<int64_t>(elements)),
+                   input, output, BPS_SUM);
+      if (error.code != BPS_OK) Die(error.message);
+      const std::vector<uint8_t> expected = Expected(BPS_FLOAT32, BPS_SUM, elements, info.size, seed);
+      CHECK(std::equal(expected.begin(), expected.end(), output));
+      if (input != output) CHECK(std::equal(source.begin(), source.end(), input));
+    }
+  }
+  // Nobody needs a copy in memory of the transport's own.
+  if (kinds < 3) CHECK(Mappings("byteps-memory") == 0);
+  for (size_t i = 0; i < kept.size(); ++i) std::memset(kept[i]->data(), 0x5a, sizes[i]);
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  Ok(bps_barrier(session, &barrier), "bps_barrier");
+  // What was freed goes, also where others had mapped it.
+  const std::unique_ptr<OwnBuffer> last = std::move(kept.back());
+  kept.clear();
+  const size_t own = Mappings("byteps-buffer");
+  CHECK(own <= 1 + static_cast<size_t>(info.size - 1) * (std::size(sizes) * 6));
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  while (Mappings("byteps-buffer") > static_cast<size_t>(info.size)) {
+    if (Clock::now() > deadline) Die(std::to_string(Mappings("byteps-buffer")) + " buffers are still mapped");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  End(session);
+  // As memory it outlives the session.
+  CHECK(last->data()[sizes[3] - 1] == 0x5a);
+  last->data()[0] = 1;
+  CHECK(Mappings("byteps-buffer") <= 1);
 }
 
 // Many tensors in flight, submitted in another order on each rank, many times.
@@ -568,6 +663,7 @@ int main(int argc, char** argv) {
   const int argument = argc > 2 ? std::atoi(argv[2]) : 0;
   const std::map<std::string, std::function<int()>> scenarios = {
       {"sums", [] { return Sums(), 0; }},
+      {"buffers", [&] { return Buffers(argument), 0; }},
       {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},

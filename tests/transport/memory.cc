@@ -1,5 +1,9 @@
 // Memory: many regions, and none that is touched after it was taken back.
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -179,6 +183,101 @@ TEST_P(TransportTest, RemoteMemoryCanBeMappedAndCopiedWhereAnnounced) {
     EXPECT_EQ(static_cast<std::byte*>(base)[4096 + 1000], content[4096 + 1000]);
   }
   pair.b->Unregister(region);
+}
+
+// Memory of the test's own, of a kind that peers can map.
+class MemoryFile {
+ public:
+  explicit MemoryFile(size_t size) : fd_(memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING)), size_(size) {
+    EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(size)), 0);
+    EXPECT_EQ(fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    base_ = static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
+  }
+  ~MemoryFile() {
+    munmap(base_, size_);
+    close(fd_);
+  }
+  std::byte* base() const { return base_; }
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+  const size_t size_;
+  std::byte* base_ = nullptr;
+};
+
+TEST_P(TransportTest, MemoryFilesAreMappedByPeersAndStayTheirOwners) {
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  constexpr size_t kEnd = offsetof(bps_transport_table, end_write) + sizeof(void*);
+  if (b.table().struct_size < kEnd || b.table().reg_shared == nullptr || b.table().begin_write == nullptr) {
+    GTEST_SKIP() << "reg_shared is not provided";
+  }
+  const size_t size = 1 << 20, offset = 4096, length = 8192;
+  MemoryFile file(size);
+  ASSERT_NE(file.base(), MAP_FAILED);
+  bps_region* region = nullptr;
+  ASSERT_EQ(b.table().reg_shared(b.transport(), file.base(), size, file.fd(), &region, nullptr), BPS_OK);
+  const std::string key = b.Key(region, pair.to_a);
+  const bps_remote remote{key.data(), key.size(), offset};
+  const std::vector<std::byte> content = Bytes(length);
+  std::memcpy(file.base() + offset, content.data(), length);
+  // It is registered memory, for writes of peers and of its own.
+  Memory& source = a.NewMemory(Bytes(1000));
+  ASSERT_EQ(Post([&] { return a.Write(pair.to_b, source.region, source.at(0), 1000, key, 0, 1); }), BPS_OK);
+  Memory& target = a.NewMemory(length);
+  const std::string there = a.Key(target.region, pair.to_b);
+  ASSERT_EQ(Post([&] { return b.Write(pair.to_a, region, file.base() + offset, length, there, 0, 2); }), BPS_OK);
+  ASSERT_TRUE(Until([&] { return b.immediates().size() == 1 && a.immediates().size() == 1; }));
+  EXPECT_EQ(std::memcmp(file.base(), source.at(0), 1000), 0);
+  EXPECT_EQ(std::memcmp(target.at(0), content.data(), length), 0);
+  // It is read and written where it is.
+  void* mapped = nullptr;
+  int32_t code = BPS_TRANSPORT_AGAIN;
+  ASSERT_TRUE(Until([&] {
+    code = a.table().map_remote(a.transport(), pair.to_b, &remote, length, &mapped);
+    return code != BPS_TRANSPORT_AGAIN;
+  }));
+  ASSERT_EQ(code, BPS_OK);
+  EXPECT_EQ(std::memcmp(mapped, content.data(), length), 0);
+  void* written = nullptr;
+  ASSERT_EQ(a.table().begin_write(a.transport(), pair.to_b, &remote, length, &written), BPS_OK);
+  std::memset(written, 0x44, length);
+  a.table().end_write(a.transport(), pair.to_b, &remote);
+  EXPECT_EQ(static_cast<std::byte*>(mapped)[length - 1], std::byte{0x44});
+  EXPECT_EQ(file.base()[offset + length - 1], std::byte{0x44});
+  EXPECT_EQ(file.base()[offset + length], std::byte{0});
+  const bps_remote beyond{key.data(), key.size(), size - length + 1};
+  EXPECT_NE(a.table().begin_write(a.transport(), pair.to_b, &beyond, length, &written), BPS_OK);
+  EXPECT_NE(a.table().map_remote(a.transport(), pair.to_b, &beyond, length, &written), BPS_OK);
+  // Taken back, it is its owner's as before, and nobody else's.
+  b.Unregister(region);
+  EXPECT_EQ(a.table().begin_write(a.transport(), pair.to_b, &remote, length, &written), BPS_NOT_FOUND);
+  const std::vector<std::byte> copy(100);
+  EXPECT_EQ(a.table().copy_to(a.transport(), pair.to_b, &remote, copy.data(), copy.size()), BPS_NOT_FOUND);
+  std::fill_n(file.base(), size, std::byte{0x55});
+  Deliver(b, pair.to_a, a, pair.to_b, "it is gone");
+  Settle(5'000'000);
+  EXPECT_EQ(a.table().map_remote(a.transport(), pair.to_b, &remote, length, &written), BPS_NOT_FOUND);
+  // Whoever still has a pointer can look at it until he says that he does not.
+  EXPECT_EQ(static_cast<std::byte*>(mapped)[0], std::byte{0x55});
+  a.table().unmap_remote(a.transport(), pair.to_b, &remote);
+  EXPECT_EQ(static_cast<size_t>(std::count(file.base(), file.base() + size, std::byte{0x55})), size);
+  ExpectWorks(pair);
+}
+
+TEST_P(TransportTest, AMemoryFileThatCouldShrinkIsRefused) {
+  Station& a = Open();
+  constexpr size_t kEnd = offsetof(bps_transport_table, reg_shared) + sizeof(void*);
+  if (a.table().struct_size < kEnd || a.table().reg_shared == nullptr) GTEST_SKIP() << "reg_shared is not provided";
+  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  void* base = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  bps_region* region = nullptr;
+  EXPECT_EQ(a.table().reg_shared(a.transport(), base, 8192, fd, &region, nullptr), BPS_INVALID_ARGUMENT);
+  munmap(base, 8192);
+  close(fd);
 }
 
 }  // namespace

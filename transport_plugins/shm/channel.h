@@ -49,6 +49,7 @@ struct Key {
 static_assert(sizeof(Key) == 40);
 inline constexpr uint32_t kNoEntry = 0xffffffffu;
 inline constexpr uint32_t kKeyShared = 1;  // the region is memory that both can map
+inline constexpr uint32_t kKeyLent = 2;    // and outlives its registration: written only by those in the ledger
 
 struct Descriptor {
   enum Kind : uint32_t { kMessage = 1, kOperation = 2 };

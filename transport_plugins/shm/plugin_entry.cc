@@ -154,6 +154,34 @@ int32_t Allocate(bps_transport* transport, size_t size, bps_region** out, void**
   });
 }
 
+int32_t RegShared(bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** out,
+                  bps_failure* failure) {
+  return GuardWithReason(Unwrap(transport)->host(), failure, [&](std::string* reason) {
+    Region* region = nullptr;
+    const int32_t code = Unwrap(transport)->RegShared(base, size, fd, &region, reason);
+    if (code == BPS_OK) *out = reinterpret_cast<bps_region*>(region);
+    return code;
+  });
+}
+
+void UnmapRemote(bps_transport* transport, bps_peer peer, const bps_remote* remote) {
+  Guard([&] {
+    Unwrap(transport)->UnmapRemote(peer, *remote);
+    return BPS_OK;
+  });
+}
+
+int32_t BeginWrite(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base) {
+  return Guard([&] { return Unwrap(transport)->BeginWrite(peer, *remote, size, base); });
+}
+
+void EndWrite(bps_transport* transport, bps_peer peer, const bps_remote* remote) {
+  Guard([&] {
+    Unwrap(transport)->EndWrite(peer, *remote);
+    return BPS_OK;
+  });
+}
+
 int32_t WaitFd(bps_transport* transport) { return Unwrap(transport)->WaitFd(); }
 
 int32_t Arm(bps_transport* transport) {
@@ -182,6 +210,10 @@ constexpr bps_transport_table kTable = {
     .wait_fd = WaitFd,
     .arm = Arm,
     .allocate = Allocate,
+    .reg_shared = RegShared,
+    .unmap_remote = UnmapRemote,
+    .begin_write = BeginWrite,
+    .end_write = EndWrite,
 };
 
 }  // namespace

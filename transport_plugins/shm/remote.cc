@@ -33,7 +33,7 @@ Remote::Remote(pid_t pid, UniqueFd process, std::shared_ptr<Channel> channel)
 
 Remote::~Remote() {
   regions_.clear();
-  pinned_.clear();
+  pins_.clear();
   // The peer's fence may be waiting for this.
   channel_->memory().header.mapped.store(0);
 }
@@ -56,6 +56,8 @@ void Remote::AddRegion(uint64_t number, SharedMemory memory) {
 void Remote::RemoveRegion(uint64_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
   regions_.erase(number);
+  const auto pin = pins_.find(number);
+  if (pin != pins_.end() && pin->second.count == 0) pins_.erase(pin);
 }
 
 std::shared_ptr<SharedMemory> Remote::Find(uint64_t region) {
@@ -91,6 +93,15 @@ int32_t Remote::CopyFrom(const Key& key, uint64_t offset, void* to, size_t size)
   return CodeOf(error);
 }
 
+int32_t Remote::Enter(LedgerEntry* entry, const Key& key) {
+  uint64_t word = entry->load();
+  do {
+    if (word >> 16 != key.secret >> 16 || channel_->memory().header.closed.load() != 0) return BPS_NOT_FOUND;
+    if ((word & kLedgerUsers) == kLedgerUsers) return BPS_RESOURCE_EXHAUSTED;
+  } while (!entry->compare_exchange_weak(word, word + 1));
+  return BPS_OK;
+}
+
 int32_t Remote::CopyTo(const Key& key, uint64_t offset, const void* from, size_t size) {
   if (!Within(key, offset, size)) return BPS_OUT_OF_RANGE;
   LedgerEntry* entry = Entry(key);
@@ -104,11 +115,7 @@ int32_t Remote::CopyTo(const Key& key, uint64_t offset, const void* from, size_t
   const auto* source = static_cast<const std::byte*>(from);
   for (size_t done = 0; done < size;) {
     const size_t bytes = std::min(kBlock, size - done);
-    uint64_t word = entry->load();
-    do {
-      if (word >> 16 != key.secret >> 16 || channel_->memory().header.closed.load() != 0) return BPS_NOT_FOUND;
-      if ((word & kLedgerUsers) == kLedgerUsers) return BPS_RESOURCE_EXHAUSTED;
-    } while (!entry->compare_exchange_weak(word, word + 1));
+    if (const int32_t code = Enter(entry, key); code != BPS_OK) return code;
     int error = 0;
     if (memory != nullptr) {
       std::memcpy(memory->base() + offset + done, source + done, bytes);
@@ -128,17 +135,50 @@ int32_t Remote::Map(const Key& key, uint64_t offset, size_t size, void** base) {
   if (!Within(key, offset, size)) return BPS_OUT_OF_RANGE;
   if ((key.flags & kKeyShared) == 0) return BPS_UNIMPLEMENTED;
   const std::shared_ptr<SharedMemory> memory = Find(key.region);
-  if (memory == nullptr) return BPS_TRANSPORT_AGAIN;
+  if (memory == nullptr) return Revoked(key) ? BPS_NOT_FOUND : BPS_TRANSPORT_AGAIN;
   if (key.size > memory->size()) return BPS_INVALID_ARGUMENT;
-  // Said first: the peer's fence either sees it, or we see the fence.
-  channel_->memory().header.mapped.store(1);
+  // Said first: the peer's fence either sees it, or we see the fence. (What is only read needs no fence.)
+  if ((key.flags & kKeyLent) == 0) channel_->memory().header.mapped.store(1);
   if (Revoked(key)) return BPS_NOT_FOUND;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (std::find(pinned_.begin(), pinned_.end(), memory) == pinned_.end()) pinned_.push_back(memory);
-  }
-  *base = memory->base() + offset;
+  *base = PinRegion(key.region, memory) + offset;
   return BPS_OK;
+}
+
+int32_t Remote::BeginWrite(const Key& key, uint64_t offset, size_t size, void** base) {
+  if (!Within(key, offset, size)) return BPS_OUT_OF_RANGE;
+  LedgerEntry* entry = Entry(key);
+  if (entry == nullptr || (key.flags & kKeyShared) == 0) return BPS_UNIMPLEMENTED;
+  const std::shared_ptr<SharedMemory> memory = Find(key.region);
+  if (memory == nullptr) return Revoked(key) ? BPS_NOT_FOUND : BPS_UNIMPLEMENTED;
+  if (key.size > memory->size()) return BPS_INVALID_ARGUMENT;
+  if (const int32_t code = Enter(entry, key); code != BPS_OK) return code;
+  *base = PinRegion(key.region, memory) + offset;
+  return BPS_OK;
+}
+
+void Remote::EndWrite(const Key& key) {
+  Entry(key)->fetch_sub(1);
+  Unpin(key.region);
+}
+
+std::byte* Remote::PinRegion(uint64_t region, const std::shared_ptr<SharedMemory>& memory) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Pin& pin = pins_[region];
+  pin.memory = memory;
+  ++pin.count;
+  return memory->base();
+}
+
+void Remote::Unpin(uint64_t region) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = pins_.find(region);
+  if (found == pins_.end() || --found->second.count != 0) return;
+  // The entry stays while the region does: the next pin allocates nothing.
+  if (regions_.count(region) == 0) {
+    pins_.erase(found);
+  } else {
+    found->second.memory.reset();
+  }
 }
 
 int Remote::Fetch(uint64_t shared_region, uint64_t shared_offset, uint64_t address, void* to, size_t size) {

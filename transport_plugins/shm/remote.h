@@ -57,13 +57,27 @@ class Remote {
   int32_t CopyFrom(const Key& key, uint64_t offset, void* to, size_t size);
   int32_t CopyTo(const Key& key, uint64_t offset, const void* from, size_t size);
   int32_t Map(const Key& key, uint64_t offset, size_t size, void** base);
+  void Unmap(const Key& key) { Unpin(key.region); }
+  // A pointer to write to until EndWrite. On the transport's thread.
+  int32_t BeginWrite(const Key& key, uint64_t offset, size_t size, void** base);
+  void EndWrite(const Key& key);
   // Bytes that the peer itself has named: at `address`, or in its shared region. 0 or an errno.
   int Fetch(uint64_t shared_region, uint64_t shared_offset, uint64_t address, void* to, size_t size);
 
   void Stop();
 
  private:
+  struct Pin {
+    std::shared_ptr<SharedMemory> memory;
+    size_t count = 0;
+  };
+
   std::shared_ptr<SharedMemory> Find(uint64_t region);
+  // BPS_OK: this process is entered in the ledger.
+  int32_t Enter(LedgerEntry* entry, const Key& key);
+  // While there are pins of it, it stays mapped.
+  std::byte* PinRegion(uint64_t region, const std::shared_ptr<SharedMemory>& memory);
+  void Unpin(uint64_t region);
   LedgerEntry* Entry(const Key& key) const;
   bool Revoked(const Key& key) const;
 
@@ -77,7 +91,7 @@ class Remote {
 
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<SharedMemory>> regions_;
-  std::vector<std::shared_ptr<SharedMemory>> pinned_;  // the owner has pointers into them
+  std::unordered_map<uint64_t, Pin> pins_;  // by region: our owner has pointers into them
 };
 
 }  // namespace byteps::shm

@@ -27,6 +27,14 @@ std::byte* Map(int fd, size_t size) {
 
 std::string Why(const std::string& what) { return what + ": " + std::strerror(errno); }
 
+// Of at least `size` bytes, for ever?
+bool IsSealed(int fd, size_t size) {
+  struct stat status {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return ::fstat(fd, &status) == 0 && seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
+         status.st_size >= static_cast<off_t>(size);
+}
+
 }  // namespace
 
 std::optional<SharedMemory> SharedMemory::Create(const char* name, size_t size, std::string* reason) {
@@ -50,10 +58,7 @@ std::optional<SharedMemory> SharedMemory::Create(const char* name, size_t size, 
 }
 
 std::optional<SharedMemory> SharedMemory::Adopt(UniqueFd fd, size_t size, std::string* reason) {
-  struct stat status {};
-  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (::fstat(fd.get(), &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
-      status.st_size < static_cast<off_t>(size)) {
+  if (!IsSealed(fd.get(), size)) {
     *reason = "the descriptor of a peer is no sealed memory of " + std::to_string(size) + " bytes";
     return std::nullopt;
   }
@@ -65,8 +70,18 @@ std::optional<SharedMemory> SharedMemory::Adopt(UniqueFd fd, size_t size, std::s
   return SharedMemory(UniqueFd(), base, size);
 }
 
+std::optional<SharedMemory> SharedMemory::Borrow(int fd, std::byte* base, size_t size, std::string* reason) {
+  if (!IsSealed(fd, size)) {
+    *reason = "the descriptor is no sealed memory of " + std::to_string(size) + " bytes";
+    return std::nullopt;
+  }
+  SharedMemory memory(UniqueFd(), base, size);
+  memory.lent_fd_ = fd;
+  return memory;
+}
+
 SharedMemory::~SharedMemory() {
-  if (base_ != nullptr) ::munmap(base_, size_);
+  if (base_ != nullptr && !lent()) ::munmap(base_, size_);
 }
 
 }  // namespace byteps::shm

@@ -25,10 +25,17 @@ class SharedMemory {
   // Maps `size` bytes of what somebody else has created; keeps no descriptor. Fails if it is smaller, or not sealed.
   static std::optional<SharedMemory> Adopt(UniqueFd fd, size_t size, std::string* reason);
 
+  // Somebody else's mapping of `fd`; neither becomes ours. Fails if the file is smaller, or not sealed.
+  static std::optional<SharedMemory> Borrow(int fd, std::byte* base, size_t size, std::string* reason);
+
   SharedMemory(SharedMemory&& other) noexcept
-      : fd_(std::move(other.fd_)), base_(std::exchange(other.base_, nullptr)), size_(other.size_) {}
+      : fd_(std::move(other.fd_)),
+        lent_fd_(other.lent_fd_),
+        base_(std::exchange(other.base_, nullptr)),
+        size_(other.size_) {}
   SharedMemory& operator=(SharedMemory&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(lent_fd_, other.lent_fd_);
     std::swap(base_, other.base_);
     std::swap(size_, other.size_);
     return *this;
@@ -37,12 +44,15 @@ class SharedMemory {
 
   std::byte* base() const { return base_; }
   size_t size() const { return size_; }
-  int fd() const { return fd_.get(); }
+  int fd() const { return lent() ? lent_fd_ : fd_.get(); }
+  // Borrowed?
+  bool lent() const { return lent_fd_ >= 0; }
 
  private:
   SharedMemory(UniqueFd fd, std::byte* base, size_t size) : fd_(std::move(fd)), base_(base), size_(size) {}
 
   UniqueFd fd_;
+  int lent_fd_ = -1;
   std::byte* base_ = nullptr;
   size_t size_ = 0;
 };

@@ -475,6 +475,17 @@ int32_t Transport::Allocate(size_t size, Region** region, void** base, std::stri
   return BPS_OK;
 }
 
+int32_t Transport::RegShared(void* base, size_t size, int fd, Region** region, std::string* reason) {
+  if (base == nullptr || size == 0) {
+    *reason = "a region needs an address and a size";
+    return BPS_INVALID_ARGUMENT;
+  }
+  std::optional<SharedMemory> memory = SharedMemory::Borrow(fd, static_cast<std::byte*>(base), size, reason);
+  if (!memory) return BPS_INVALID_ARGUMENT;
+  *region = context_.regions.Add(static_cast<std::byte*>(base), size, std::move(memory));
+  return BPS_OK;
+}
+
 void Transport::Unreg(Region* region) {
   if (!context_.regions.Has(region)) return;
   for (auto& [number, peer] : peers_) peer->Cancel(region);
@@ -486,11 +497,9 @@ void Transport::Unreg(Region* region) {
     Clock::time_point deadline = Clock::now() + kCopyPatience;
     while (peer->Users(grant) != 0 && peer->remote() != nullptr && !peer->remote()->Ended()) {
       ::sched_yield();
-      if (region->memory || Clock::now() < deadline) {
-        // Shared memory goes with its mapping, whoever still writes to the pages.
-        if (region->memory) break;
-        continue;
-      }
+      // Shared memory of our own goes with its mapping, whoever still writes to the pages.
+      if (region->memory && !region->memory->lent()) break;
+      if (Clock::now() < deadline) continue;
       const std::string who = "peer " + std::to_string(number) + " (process " + std::to_string(peer->remote()->pid()) +
                               ") is in the middle of a copy into memory that is given back, and does not move";
       if (!std::exchange(peer->killed, true) && peer->remote()->Kill()) {
@@ -523,8 +532,9 @@ int32_t Transport::ExportKey(Region* region, bps_peer number, void* out) {
     grant.entry = peer->NewLedgerEntry(grant.secret);
   }
   if (region->memory) Show(region, peer);
+  const uint32_t flags = !region->memory ? 0 : region->memory->lent() ? kKeyShared | kKeyLent : kKeyShared;
   const Key key{region->number, grant.secret, reinterpret_cast<uint64_t>(region->base),
-                region->size,   grant.entry,  region->memory ? kKeyShared : 0};
+                region->size,   grant.entry,  flags};
   std::memcpy(out, &key, sizeof key);
   return BPS_OK;
 }
@@ -572,6 +582,30 @@ int32_t Transport::MapRemote(bps_peer number, const bps_remote& remote, size_t s
   if (code != BPS_TRANSPORT_AGAIN) return code;
   ReadSocket(peer);  // its descriptor was sent before its key
   return peer->remote()->Map(key, remote.offset, size, base);
+}
+
+void Transport::UnmapRemote(bps_peer number, const bps_remote& remote) {
+  Key key;
+  int32_t code = BPS_OK;
+  Peer* peer = Find(number);
+  if (!ParseKey(remote, 0, &key, &code) || peer == nullptr || peer->remote() == nullptr) return;
+  peer->remote()->Unmap(key);
+}
+
+int32_t Transport::BeginWrite(bps_peer number, const bps_remote& remote, size_t size, void** base) {
+  Key key;
+  int32_t code = BPS_OK;
+  if (!ParseKey(remote, size, &key, &code)) return code;
+  Peer* peer = Find(number);
+  if (peer == nullptr || !peer->connected() || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
+  return peer->remote()->BeginWrite(key, remote.offset, size, base);
+}
+
+void Transport::EndWrite(bps_peer number, const bps_remote& remote) {
+  Key key;
+  int32_t code = BPS_OK;
+  Peer* peer = Find(number);
+  if (ParseKey(remote, 0, &key, &code) && peer != nullptr) peer->remote()->EndWrite(key);
 }
 
 int32_t Transport::CopyFrom(bps_peer number, const bps_remote& from, void* to, size_t size) {

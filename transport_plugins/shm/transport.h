@@ -45,6 +45,7 @@ class Transport {
 
   int32_t Reg(void* base, size_t size, Region** region, std::string* reason);
   int32_t Allocate(size_t size, Region** region, void** base, std::string* reason);
+  int32_t RegShared(void* base, size_t size, int fd, Region** region, std::string* reason);
   void Unreg(Region* region);
   int32_t ExportKey(Region* region, bps_peer number, void* key);
 
@@ -53,6 +54,9 @@ class Transport {
                     uint64_t user);
   int32_t PostRead(bps_peer number, const bps_local& to, size_t size, const bps_remote& from, uint64_t user);
   int32_t MapRemote(bps_peer number, const bps_remote& remote, size_t size, void** base);
+  void UnmapRemote(bps_peer number, const bps_remote& remote);
+  int32_t BeginWrite(bps_peer number, const bps_remote& remote, size_t size, void** base);
+  void EndWrite(bps_peer number, const bps_remote& remote);
   int32_t CopyFrom(bps_peer number, const bps_remote& from, void* to, size_t size);
   int32_t CopyTo(bps_peer number, const bps_remote& to, const void* from, size_t size);
 

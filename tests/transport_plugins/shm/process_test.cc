@@ -379,6 +379,41 @@ TEST(ShmProcess, TheFenceKillsWhoKeepsPointersIntoOurMemory) {
   end.table().unreg(end.transport(), region);
 }
 
+// A memory file stays its owner's when it is taken back: whoever is writing there has to come to an end first.
+TEST(ShmProcess, AWriterOfAMemoryFileThatDoesNotEndIsKilled) {
+  Child child([](End* end, const std::string& key) {
+    const bps_remote remote{key.data(), key.size(), 0};
+    void* base = nullptr;
+    while (end->table().begin_write(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
+    end->Send("writing");
+    while (true) {
+      std::memset(base, 0x77, kSize);
+      end->Poll();
+    }
+  });
+  End end;
+  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, kSize), 0);
+  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(base, MAP_FAILED);
+  bps_region* region = nullptr;
+  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &region, nullptr), BPS_OK);
+  child.Join(&end, region);
+  if (HasFatalFailure()) return;
+  ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
+  end.table().unreg(end.transport(), region);
+  std::memset(base, 0xbb, kSize);
+  EXPECT_NE(end.log().find("it is killed"), std::string::npos) << end.log();
+  int status = 0;
+  ASSERT_EQ(waitpid(child.pid(), &status, 0), child.pid());
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  const auto* bytes = static_cast<const unsigned char*>(base);
+  EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
+  munmap(base, kSize);
+  close(fd);
+}
+
 // ---- Refusals ----
 
 // From here on process_vm_readv and process_vm_writev answer EPERM.
