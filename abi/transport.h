@@ -194,7 +194,8 @@ typedef struct bps_transport_table {
   /* Gives back what one map_remote of this key has given: the pointer is not used any more. */
   void (*unmap_remote)(bps_transport* transport, bps_peer peer, const bps_remote* remote);
   /* Gives a pointer to remote memory that may be written until end_write, within microseconds: unreg and disconnect of
-   * its owner wait for that. BPS_UNIMPLEMENTED: not this memory, use copy_to; BPS_NOT_FOUND: it was taken back. */
+   * its owner wait for that. BPS_UNIMPLEMENTED: not this memory, use copy_to; BPS_NOT_FOUND: it was taken back;
+   * BPS_TRANSPORT_AGAIN: it is not here yet, poll first (as with map_remote). */
   int32_t (*begin_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base);
   void (*end_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote);
 } bps_transport_table;

@@ -508,6 +508,13 @@ bool LocalStage::Reach(LocalRound* round, absl::Status* error) {
     memory.output.remote =
         in_place ? memory.input.remote : bps_remote{key, voice.offer.key_size, voice.offer.output_offset};
     separate &= !in_place;
+    // It must be here before the first block is written.
+    void* output = nullptr;
+    const int32_t code =
+        IsPushPull(*round) ? endpoint_->transport().BeginWrite(memory.output.peer, memory.output.remote, bytes, &output)
+                           : BPS_UNIMPLEMENTED;
+    if (code == BPS_OK) endpoint_->transport().EndWrite(memory.output.peer, memory.output.remote);
+    if (code == BPS_TRANSPORT_AGAIN) all = false;
   }
   round->stores = separate && bytes >= kWorthStreaming ? Stores::kStreamed : Stores::kCached;
   return all;

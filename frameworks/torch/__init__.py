@@ -15,6 +15,7 @@ from byteps import __version__
 from byteps.torch.compression import Compression
 from byteps.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from byteps.torch.handle import Handle, poll, synchronize
+from byteps.torch.memory import empty, empty_like
 from byteps.torch.ops import (
     broadcast,
     broadcast_,
@@ -25,6 +26,7 @@ from byteps.torch.ops import (
     push_pull,
     push_pull_async,
     push_pull_async_inplace,
+    push_pull_async_into,
     push_pull_inplace,
 )
 from byteps.torch.optimizer import DistributedOptimizer
@@ -43,10 +45,13 @@ __all__ = [
     "broadcast_parameters",
     "byteps_push_pull",
     "declare",
+    "empty",
+    "empty_like",
     "poll",
     "push_pull",
     "push_pull_async",
     "push_pull_async_inplace",
+    "push_pull_async_into",
     "push_pull_inplace",
     "synchronize",
 ]

@@ -124,6 +124,25 @@ def push_pull_async_inplace(
     return _start_push_pull(tensor, tensor, choose_op(op, average), name, priority)
 
 
+def push_pull_async_into(
+    tensor: torch.Tensor,
+    output: torch.Tensor,
+    name: str | None = None,
+    priority: int = 0,
+    op: ReduceOp | None = None,
+) -> Handle:
+    """Starts a reduction of `tensor` over all workers into `output`, which has its shape and dtype: `tensor` itself, or
+    memory that is not shared with it. Neither may be changed, nor the output read, until the operation has ended."""
+    check_dense(tensor)
+    check_writable(output)
+    if output.shape != tensor.shape or output.dtype != tensor.dtype:
+        raise ValueError(
+            f"the output is a {output.dtype} of shape {tuple(output.shape)}, "
+            f"the tensor a {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    return _start_push_pull(tensor, output, choose_op(op, True), name, priority)
+
+
 def push_pull_inplace(
     tensor: torch.Tensor,
     average: bool = True,

@@ -16,7 +16,7 @@ from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.functions import wait_all
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.handle import Handle
-from byteps.torch.ops import declare, push_pull_async_inplace
+from byteps.torch.ops import declare, push_pull_async_into
 
 import torch
 
@@ -24,26 +24,40 @@ import torch
 class _InFlight:
     """A gradient on its way: the operation, and how its result becomes the gradient."""
 
-    def __init__(self, handle: Handle, gradient: torch.Tensor, sent: torch.Tensor, context: Any) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        parameter: torch.Tensor,
+        gradient: torch.Tensor,
+        sent: torch.Tensor,
+        received: torch.Tensor,
+        context: Any,
+    ) -> None:
         self.handle = handle
+        self.parameter = parameter
         self.gradient = gradient
         self.sent = sent
+        self.received = received
         self.context = context
 
     def finish(self, compression: type[Compressor]) -> None:
         """Call after the handle was synchronized."""
-        if self.sent is not self.gradient:
+        if self.received is not self.sent:
+            self.parameter.grad = self.received
+        elif self.sent is not self.gradient:
             self.gradient.detach().copy_(compression.decompress(self.sent, self.context))
 
 
 class _Reducer:
     """The part of a DistributedOptimizer that knows the gradients: names, priorities, hooks, what is in flight."""
 
-    def __init__(self, compression: type[Compressor], backward_passes_per_step: int, op: ReduceOp) -> None:
+    def __init__(
+        self, compression: type[Compressor], backward_passes_per_step: int, op: ReduceOp, gradient_buffers: bool
+    ) -> None:
         self.compression = compression
         self.op = op
         self.backward_passes_per_step = backward_passes_per_step
-        self.buffers = GradientBuffers()
+        self.buffers = GradientBuffers(gradient_buffers)
         self.names: dict[torch.Tensor, str] = {}
         self.priorities: dict[torch.Tensor, int] = {}
         self.in_flight: dict[torch.Tensor, _InFlight] = {}
@@ -106,10 +120,12 @@ class _Reducer:
     def _start(self, parameter: torch.Tensor) -> None:
         gradient = self.buffers.gradient(parameter)
         sent, context = self.compression.compress(gradient)
-        handle = push_pull_async_inplace(
-            sent, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
+        # What compression has made is memory of its own already.
+        received = self.buffers.output(parameter, gradient) if sent is gradient else sent
+        handle = push_pull_async_into(
+            sent, received, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
         )
-        self.in_flight[parameter] = _InFlight(handle, gradient, sent, context)
+        self.in_flight[parameter] = _InFlight(handle, parameter, gradient, sent, received, context)
 
     def synchronize(self) -> None:
         """Waits until every gradient holds the reduction. One that the backward pass did not reach is sent now: the
@@ -279,6 +295,7 @@ def DistributedOptimizer(
     compression: type[Compressor] = Compression.none,
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
+    gradient_buffers: bool = True,
 ) -> _DistributedOptimizer:
     """Makes an optimizer reduce its gradients over all workers before each step.
 
@@ -297,6 +314,10 @@ def DistributedOptimizer(
         compression: Compression.none or Compression.fp16.
         backward_passes_per_step: gradients are sent after this many accumulations; they are not divided by it.
         op: Average or Sum, or another reduction.
+        gradient_buffers: where the workers of the host reduce among themselves, sums of large gradients go into memory
+            of BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is fastest with
+            zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace gradients in
+            place, and no memory is used for them.
 
     Returns:
         An instance of a subclass of the optimizer's own class, with synchronize(), skip_synchronize() and
@@ -329,7 +350,7 @@ def DistributedOptimizer(
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._unnamed = unnamed
-    distributed._reducer = _Reducer(compression, backward_passes_per_step, op)
+    distributed._reducer = _Reducer(compression, backward_passes_per_step, op, gradient_buffers)
     if distributed._is_distributed:
         for name, parameter in names:
             distributed._reducer.add(parameter, name)

@@ -114,6 +114,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--op", choices=OPS, help="(sum; average in mode bandwidth)")
     what.add_argument("--out-of-place", action="store_true", help="each result in a new tensor")
     what.add_argument(
+        "--buffers",
+        action="store_true",
+        help="tensors in memory of BytePS's own (bps.empty); with --out-of-place the results, too, in the same ones",
+    )
+    what.add_argument(
         "--tensors", type=_at_least(1), metavar="N", help="tensors of the size at once (1; 4 in mode bandwidth)"
     )
     what.add_argument("--rounds", type=_at_least(0), default=0, metavar="N", help="rounds per size (by size, 5 to 200)")

@@ -41,7 +41,8 @@ class Measurement:
     def _workload(self, size: int) -> Workload:
         settings = self._settings
         bps = self._bps
-        workload = Workload(size, settings.dtype, settings.op, settings.tensors, bps.rank(), bps.size())
+        new = bps.empty_like if settings.buffers else torch.empty_like
+        workload = Workload(size, settings.dtype, settings.op, settings.tensors, bps.rank(), bps.size(), new)
         for peer in self._peers:
             peer.prepare(workload)
         return workload
@@ -58,7 +59,7 @@ class Measurement:
     def latency(self, size: int, rounds: int = 0) -> Row:
         """The time of a round is the median of rank 0's, from submission to the result."""
         workload = self._workload(size)
-        exchange = PushPull(self._bps, workload, self._settings.out_of_place)
+        exchange = PushPull(self._bps, workload, self._settings.out_of_place, self._settings.buffers)
         rounds = rounds or rounds_for(workload.bytes_per_round)
         samples: list[float] = []
         of_peers: dict[str, list[float]] = {peer.name: [] for peer in self._peers}
@@ -94,7 +95,7 @@ class Measurement:
     def bandwidth(self, size: int, rounds: int = 0) -> Row:
         """The time of a round is a stretch's over its number of rounds, the median of some stretches."""
         workload = self._workload(size)
-        exchange = PushPull(self._bps, workload, self._settings.out_of_place)
+        exchange = PushPull(self._bps, workload, self._settings.out_of_place, self._settings.buffers)
         rounds = rounds or rounds_for(workload.bytes_per_round)
         exchange.stream(_WARM_UP)
         samples: list[float] = []

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 class PushPull:
     """Of the tensors of one workload."""
 
-    def __init__(self, bps: Any, workload: Workload, out_of_place: bool) -> None:
+    def __init__(self, bps: Any, workload: Workload, out_of_place: bool, buffers: bool = False) -> None:
         self._bps, self._workload = bps, workload
         self._start = bps.push_pull_async if out_of_place else bps.push_pull_async_inplace
         self._op = getattr(bps, workload.op.capitalize())
+        # Memory of BytePS's own is used again.
+        self._outputs = [bps.empty_like(tensor) for tensor in workload.tensors] if buffers and out_of_place else None
 
     def _submit(self, index: int) -> Any:
+        if self._outputs is not None:
+            tensor, output = self._workload.tensors[index], self._outputs[index]
+            return self._bps.push_pull_async_into(tensor, output, f"{self._workload.name}.{index}", op=self._op)
         return self._start(self._workload.tensors[index], name=f"{self._workload.name}.{index}", op=self._op)
 
     def run(self) -> list[torch.Tensor]:

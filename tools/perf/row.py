@@ -35,10 +35,12 @@ class Settings:
     op: str
     out_of_place: bool
     tensors: int
+    buffers: bool = False
 
     def title(self) -> str:
         """One line for people."""
         place = "out of place" if self.out_of_place else "in place"
+        place += " in buffers" if self.buffers else ""
         many = f", {self.tensors} tensors at once" if self.tensors > 1 else ""
         return (
             f"{self.mode}: {self.workers} workers, {self.servers} servers, transport {self.transport}, scheduler "
@@ -89,6 +91,7 @@ class Row:
             "dtype": settings.dtype,
             "op": settings.op,
             "place": "out" if settings.out_of_place else "in",
+            "buffers": settings.buffers,
             "time_us": self.seconds * 1e6,
             "min_us": min(self.samples) * 1e6,
             "mean_us": statistics.fmean(self.samples) * 1e6,

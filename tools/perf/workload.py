@@ -11,7 +11,7 @@ Small whole numbers, so that every result is exact in every data type, whatever 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -29,9 +29,18 @@ def _wanted(pattern: torch.Tensor, op: str, world: int) -> torch.Tensor:
 
 
 class Workload:
-    """`count` tensors of about `size` bytes."""
+    """`count` tensors of about `size` bytes, made by `new`."""
 
-    def __init__(self, size: int, dtype: str, op: str, count: int, rank: int, world: int) -> None:
+    def __init__(
+        self,
+        size: int,
+        dtype: str,
+        op: str,
+        count: int,
+        rank: int,
+        world: int,
+        new: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like,
+    ) -> None:
         self.op, self.world, self._rank = op, world, rank
         kind = getattr(torch, dtype)
         element = torch.empty(0, dtype=kind).element_size()
@@ -41,7 +50,7 @@ class Workload:
         pattern = torch.arange(self.elements) % (3 if element == 1 else 7)
         self._source = _given(pattern, op, rank).to(kind)
         self._expected = _wanted(pattern, op, world).to(kind)
-        self.tensors = [torch.empty_like(self._source) for _ in range(count)]
+        self.tensors = [new(self._source) for _ in range(count)]
         self.reset()
 
     @property

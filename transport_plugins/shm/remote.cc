@@ -149,7 +149,7 @@ int32_t Remote::BeginWrite(const Key& key, uint64_t offset, size_t size, void** 
   LedgerEntry* entry = Entry(key);
   if (entry == nullptr || (key.flags & kKeyShared) == 0) return BPS_UNIMPLEMENTED;
   const std::shared_ptr<SharedMemory> memory = Find(key.region);
-  if (memory == nullptr) return Revoked(key) ? BPS_NOT_FOUND : BPS_UNIMPLEMENTED;
+  if (memory == nullptr) return Revoked(key) ? BPS_NOT_FOUND : BPS_TRANSPORT_AGAIN;
   if (key.size > memory->size()) return BPS_INVALID_ARGUMENT;
   if (const int32_t code = Enter(entry, key); code != BPS_OK) return code;
   *base = PinRegion(key.region, memory) + offset;

@@ -598,6 +598,9 @@ int32_t Transport::BeginWrite(bps_peer number, const bps_remote& remote, size_t 
   if (!ParseKey(remote, size, &key, &code)) return code;
   Peer* peer = Find(number);
   if (peer == nullptr || !peer->connected() || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
+  code = peer->remote()->BeginWrite(key, remote.offset, size, base);
+  if (code != BPS_TRANSPORT_AGAIN) return code;
+  ReadSocket(peer);  // its descriptor was sent before its key
   return peer->remote()->BeginWrite(key, remote.offset, size, base);
 }
 

@@ -10,6 +10,7 @@ This one has what they share, and imports none of them.
 from byteps.basics import (
     SessionInfo,
     barrier,
+    buffer,
     info,
     init,
     is_initialized,
@@ -68,6 +69,7 @@ __all__ = [
     "__version__",
     "barrier",
     "broadcast_object",
+    "buffer",
     "info",
     "init",
     "is_initialized",

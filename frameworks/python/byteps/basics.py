@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from dataclasses import dataclass
 
+from byteps import _native
 from byteps.session import CURRENT, close_at_exit, current_session
 
 
@@ -113,6 +114,21 @@ def local_rank() -> int:
 def local_size() -> int:
     """The number of workers on this host. Raises ValueError before init()."""
     return info().local_size
+
+
+def buffer(size: int) -> _native.Buffer:
+    """`size` bytes of memory that BytePS moves fastest: the other workers of this host read and write it where it is,
+    and its pages come once. For arrays that are reduced again and again: numpy.frombuffer(byteps.buffer(size)).
+
+    The bytes are zero. The memory is freed with the last array that lies in it, also after shutdown().
+
+    Raises:
+        ResourceExhaustedError: there is no memory.
+        ValueError: before init().
+    """
+    if size < 0:
+        raise ValueError(f"size is {size}; it must not be negative")
+    return current_session().native.buffer(size)
 
 
 def barrier(name: str | None = None, timeout: float | None = None) -> None:

@@ -42,7 +42,10 @@ namespace byteps::python {
   X(bps_request_free)              \
   X(bps_push_pull)                 \
   X(bps_broadcast)                 \
-  X(bps_barrier)
+  X(bps_barrier)                   \
+  X(bps_buffer_alloc)              \
+  X(bps_buffer_data)               \
+  X(bps_buffer_free)
 
 struct Library {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be

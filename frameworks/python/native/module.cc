@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "abi/byteps.h"
+#include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/library.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/session.h"
@@ -74,6 +75,12 @@ PYBIND11_MODULE(_native, module) {
       .def("cancel", &Request::Cancel)
       .def_property_readonly("state", &Request::State);
 
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::buffer_protocol())
+      .def("__len__", &Buffer::size)
+      .def_buffer([](Buffer& buffer) {
+        return py::buffer_info(static_cast<uint8_t*>(buffer.data()), static_cast<py::ssize_t>(buffer.size()));
+      });
+
   py::class_<Session, std::shared_ptr<Session>>(module, "Session")
       .def("info", &Session::Info)
       .def(
@@ -100,6 +107,7 @@ PYBIND11_MODULE(_native, module) {
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
           py::kw_only(), py::arg("priority") = 0, py::arg("timeout") = py::none(), py::arg("buffers"))
+      .def("buffer", &Session::NewBuffer, py::arg("size"))
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
       .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())
       .def("close", &Session::Close);

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/interruptible.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/status_error.h"
@@ -171,6 +172,17 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
   }
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+}
+
+std::shared_ptr<Buffer> Session::NewBuffer(size_t size) {
+  bps_buffer_args args = BPS_BUFFER_ARGS_INIT;
+  args.size = size;
+  bps_buffer* buffer = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) { Check(library(), library().bps_buffer_alloc(session, &args, &buffer)); });
+  }
+  return std::make_shared<Buffer>(handle_, buffer, size);
 }
 
 void Session::Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout) {

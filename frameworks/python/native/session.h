@@ -27,6 +27,7 @@
 
 namespace byteps::python {
 
+class Buffer;
 class Request;
 
 // The arguments of bps_open that Python may give; what is absent comes from the environment.
@@ -71,6 +72,8 @@ class Session : public std::enable_shared_from_this<Session> {
                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers);
   std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
                                      int64_t priority, const std::optional<double>& timeout, pybind11::object buffers);
+  // Memory of the library's for tensors.
+  std::shared_ptr<Buffer> NewBuffer(size_t size);
   void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);
   void Shutdown(const std::optional<double>& timeout);
   void Close();

@@ -114,6 +114,84 @@ class _Branches(nn.Module):
         return self.branches[which](inputs)
 
 
+def _wide_model(seed: int) -> nn.Module:
+    """Gradients large enough for buffers of their own, and small ones beside them."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 300), nn.Tanh(), nn.Linear(300, 3))
+
+
+def _wide_batch(step: int, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return (
+        torch.randn(64, 64, generator=generator)[rows],
+        torch.randint(3, (64,), generator=generator)[rows],
+    )
+
+
+def _train_in_buffers(buffers: bool, set_to_none: bool, meddle: bool) -> tuple[list[torch.Tensor], int]:
+    """The weights, and how many different memories the first gradient had."""
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    torch.set_num_threads(1)
+    model = _wide_model(seed=rank)
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        named_parameters=model.named_parameters(),
+        gradient_buffers=buffers,
+    )
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+    share = 64 // size
+    first = next(model.parameters())
+    places, kept = set(), []
+    for step in range(STEPS):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        if meddle and step % 3 == 1:
+            first.grad = torch.zeros_like(first)  # the user's own
+        inputs, targets = _wide_batch(step, slice(rank * share, (rank + 1) * share))
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        places.add(first.grad.data_ptr())
+        kept.append(first.grad)  # so that no memory is used twice by chance
+        if meddle and step == 5:
+            bps.shutdown()
+            bps.init()
+    return _weights(model), len(places)
+
+
+def _train_alone() -> list[torch.Tensor]:
+    model = _wide_model(seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        inputs, targets = _wide_batch(step, slice(0, 64))
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    return _weights(model)
+
+
+@pytest.mark.parametrize(
+    ("buffers", "set_to_none", "meddle", "servers", "places"),
+    [
+        (True, False, False, 0, 2),  # two that change places
+        (True, True, False, 0, 1),  # autograd's own into one of ours
+        (True, False, True, 0, None),
+        (False, False, False, 0, 1),
+        (True, False, False, 1, 1),  # through a server: in place
+    ],
+)
+def test_gradients_in_buffers(
+    buffers: bool, set_to_none: bool, meddle: bool, servers: int, places: int | None, run_workers: RunWorkers
+) -> None:
+    variables = {"BYTEPS_FORCE_DISTRIBUTED": "1"} if servers else {}
+    results = run_workers(_train_in_buffers, buffers, set_to_none, meddle, servers=servers, **variables).results
+    alone = _train_alone()
+    for weights, found in results:
+        assert all(torch.equal(ours, first) for ours, first in zip(weights, results[0][0]))
+        for ours, expected in zip(weights, alone):
+            torch.testing.assert_close(ours, expected)
+        assert places is None or found == places
+
+
 def _missing_gradients() -> None:
     bps.init()
     rank = bps.rank()
