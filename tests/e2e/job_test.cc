@@ -33,6 +33,18 @@ TEST(JobTest, OppositeOrdersWithHardlyAnyMemory) {
   job.ExpectSuccess(120 * kSecond);
 }
 
+TEST(JobTest, TensorsInBuffers) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("buffers", "4");
+  job.ExpectSuccess(120 * kSecond);
+}
+
+TEST(JobTest, AgainAndAgainCostsNoPages) {
+  Job job({.workers = 2, .servers = 1});
+  job.StartWorkers("steady", "20");
+  job.ExpectSuccess(120 * kSecond);
+}
+
 TEST(JobTest, BroadcastAndBarrier) {
   Job job({.workers = 3, .servers = 2});
   job.StartWorkers("broadcasts");

@@ -43,6 +43,12 @@ TEST(LocalTest, TensorsInBuffersWithoutReadingEachOthersMemory) {
   }
 }
 
+TEST(LocalTest, AgainAndAgainCostsNoPages) {
+  Job job({.workers = 2, .servers = 0});
+  job.StartWorkers("steady", "20");
+  job.ExpectSuccess(120 * kSecond);
+}
+
 TEST(LocalTest, OppositeOrders) {
   Job job({.workers = 3, .servers = 0});
   job.StartWorkers("orders");

@@ -296,6 +296,61 @@ void Buffers(int kinds) {
   CHECK(Mappings("byteps-buffer") <= 1);
 }
 
+size_t Descriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+size_t ResidentKiB() {
+  std::ifstream file("/proc/self/statm");
+  size_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+// Once it has settled, a tensor that is reduced again and again costs no page and no memory of its size.
+void Steady(int rounds) {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  constexpr size_t kBytes = size_t{4} << 20, kElements = kBytes / 4;
+  const OwnBuffer in_place(session, kBytes), first(session, kBytes), second(session, kBytes);
+  bps_tensor* one = Declare(session, "one", BPS_FLOAT32, kElements);
+  bps_tensor* two = Declare(session, "two", BPS_FLOAT32, kElements);
+  const std::vector<uint8_t> source = Input(BPS_FLOAT32, kElements, info.rank, 5);
+  const std::vector<uint8_t> expected = Expected(BPS_FLOAT32, BPS_SUM, kElements, info.size, 5);
+  const auto round = [&](int number) {
+    uint8_t* from = number % 2 == 0 ? first.data() : second.data();
+    uint8_t* to = number % 2 == 0 ? second.data() : first.data();
+    std::memcpy(in_place.data(), source.data(), kBytes);
+    std::memcpy(from, source.data(), kBytes);
+    bps_request* requests[] = {Start(session, one, in_place.data(), in_place.data(), BPS_SUM),
+                               Start(session, two, from, to, BPS_SUM)};
+    for (bps_request* request : requests) {
+      const Error error = Wait(request);
+      if (error.code != BPS_OK) Die(error.message);
+    }
+    CHECK(std::memcmp(in_place.data(), expected.data(), kBytes) == 0);
+    CHECK(std::memcmp(to, expected.data(), kBytes) == 0);
+  };
+  for (int number = 0; number < 6; ++number) round(number);
+  const auto pages = [] {
+    rusage usage;
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+  };
+  const long faults = pages();
+  const size_t resident = ResidentKiB(), descriptors = Descriptors(), mappings = Mappings("");
+  for (int number = 0; number < rounds; ++number) round(number);
+  // Those of the tensors are 2048 in each round; the rest of the process may use some.
+  const long new_faults = pages() - faults;
+  if (new_faults > 2000) Die(std::to_string(new_faults) + " page faults in " + std::to_string(rounds) + " rounds");
+  CHECK(ResidentKiB() < resident + 8192);
+  CHECK(Descriptors() == descriptors);
+  CHECK(Mappings("") <= mappings + 4);
+  End(session);
+}
+
 // Many tensors in flight, submitted in another order on each rank, many times.
 void Orders(int rounds) {
   bps_session* session = Open();
@@ -345,19 +400,6 @@ void Broadcasts() {
   bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
   for (int i = 0; i < 10; ++i) Ok(bps_barrier(session, &barrier), "bps_barrier");
   End(session);
-}
-
-size_t Descriptors() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count;
-}
-
-size_t ResidentKiB() {
-  std::ifstream file("/proc/self/statm");
-  size_t size = 0, resident = 0;
-  file >> size >> resident;
-  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
 }
 
 // Open, work, shut down, many times in one process. What leaks grows in both halves; what the allocator keeps for the next
@@ -664,6 +706,7 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<int()>> scenarios = {
       {"sums", [] { return Sums(), 0; }},
       {"buffers", [&] { return Buffers(argument), 0; }},
+      {"steady", [&] { return Steady(argument), 0; }},
       {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},
