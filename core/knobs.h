@@ -269,9 +269,12 @@ inline constexpr Knob kKnobs[] = {
     {.name = "BYTEPS_SCHEDULER",
      .type = KnobType::kString,
      .readers = kWorker | kServer,
-     .fallback = "credit",
-     .meaning = "Scheduler plugin: credit, priority, fifo, another name, or a path if it contains '/'",
-     .reason = "what the next forward pass needs first goes first, and little is under way that cannot be overtaken"},
+     .fallback = "auto",
+     .meaning =
+         "Scheduler plugin: credit, priority, fifo, another name, a path if it contains '/', or auto: the first of "
+         "these three that is installed",
+     .reason = "with credit, what the next forward pass needs first goes first, and little is under way that cannot be "
+               "overtaken"},
     {.name = "BYTEPS_SHM",
      .type = KnobType::kBool,
      .readers = kWorker | kServer,

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/plugin_check.h"
 #include "core/plugin_file.h"
@@ -252,7 +253,17 @@ std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
 }
 
 absl::StatusOr<const bps_scheduler_plugin*> PluginRegistry::FindScheduler(std::string_view wanted) {
-  return Search<bps_scheduler_plugin>(wanted, folders_, builtin_schedulers_).Run();
+  if (absl::AsciiStrToLower(absl::string_view(wanted.data(), wanted.size())) != "auto") {
+    return Search<bps_scheduler_plugin>(wanted, folders_, builtin_schedulers_).Run();
+  }
+  absl::Status none;
+  for (const char* name : {"credit", "priority", "fifo"}) {
+    auto plugin = Search<bps_scheduler_plugin>(name, folders_, builtin_schedulers_).Run();
+    // One that is there and broken is not passed over.
+    if (plugin.status().code() != absl::StatusCode::kNotFound) return plugin;
+    none.Update(plugin.status());
+  }
+  return Annotate(none, "BYTEPS_SCHEDULER=auto: neither credit nor priority nor fifo is installed");
 }
 
 absl::StatusOr<Transport> PluginRegistry::OpenTransport(std::string_view wanted, const std::string& local_host,

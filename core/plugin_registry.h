@@ -58,7 +58,7 @@ class PluginRegistry {
   void RegisterBuiltin(bps_transport_plugin_fn entry) { builtin_transports_.push_back(entry); }
   void RegisterBuiltin(bps_scheduler_plugin_fn entry) { builtin_schedulers_.push_back(entry); }
 
-  // The checked descriptor of a plugin.
+  // The checked descriptor of a plugin. The scheduler "auto" is the first of credit, priority and fifo that is there.
   absl::StatusOr<const bps_transport_plugin*> FindTransport(std::string_view wanted);
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
 

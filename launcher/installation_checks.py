@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import pathlib
 import resource
@@ -18,7 +19,8 @@ _LOCAL_TRANSPORT = "shm"
 _DEFAULT_TRANSPORT = "auto"
 # What "auto" comes down to on a host without RDMA; the others need not be installed.
 _FALLBACK_TRANSPORT = "tcp"
-_DEFAULT_SCHEDULER = "credit"
+# What "auto" looks for, in this order.
+_SCHEDULERS = ("credit", "priority", "fifo")
 # What DMLC_ENABLE_RDMA of the original means here; the others have no counterpart.
 _ORIGINAL = {"0": "tcp", "zmq": "tcp", "1": "verbs", "ibverbs": "verbs", "fabric": "auto"}
 # Transports that register memory with a network card, which locks it. Below the first number they refuse; below the
@@ -52,11 +54,22 @@ def check_installation(
     if not alone:
         yield from _check_transport(environment, local, path)
     if workers and not alone:
-        scheduler = environment.text("BYTEPS_SCHEDULER") or _DEFAULT_SCHEDULER
-        yield _check_plugin(environment, "scheduler", scheduler, path)
+        yield _check_plugin(environment, "scheduler", _scheduler(environment, path), path)
     if len(set(versions.values())) > 1:
         found = ", ".join(f"{part} {version}" for part, version in versions.items())
         yield fail("versions", f"they differ: {found}. Install one release of byteps everywhere")
+
+
+def _scheduler(environment: Environment, beside: pathlib.Path | None) -> str:
+    """The name of the scheduler that the library at `beside` would take."""
+    wanted = environment.text("BYTEPS_SCHEDULER") or "auto"
+    if wanted.lower() != "auto":
+        return wanted
+    for name in _SCHEDULERS:
+        with contextlib.suppress(LaunchError):
+            installation.plugin(environment, "scheduler", name, beside)
+            return name
+    return _SCHEDULERS[0]
 
 
 def _check_server(environment: Environment, versions: dict[str, str]) -> Iterator[Finding]:

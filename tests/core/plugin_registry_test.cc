@@ -10,6 +10,9 @@
 #include "gtest/gtest.h"
 #include "tests/plugins/minimal_scheduler.h"
 
+extern "C" int32_t bps_scheduler_plugin_v1_credit(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
+extern "C" int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
+
 namespace byteps {
 namespace {
 
@@ -209,6 +212,17 @@ TEST_F(PluginRegistryTest, BuiltinPluginsAreFoundAndListed) {
   ASSERT_TRUE(plugin.ok()) << plugin.status();
   EXPECT_STREQ((*plugin)->info.name, "inside");
   EXPECT_THAT(ErrorOf("outside", absl::StatusCode::kNotFound), HasSubstr("inside"));
+}
+
+TEST_F(PluginRegistryTest, AutoIsTheFirstSchedulerThatIsThere) {
+  EXPECT_THAT(ErrorOf("auto", absl::StatusCode::kNotFound),
+              AllOf(HasSubstr("neither credit nor priority nor fifo"), HasSubstr("libbyteps_scheduler_credit.so")));
+  const auto automatic = [this] { return std::string((*registry_.FindScheduler("Auto"))->info.name); };
+  registry_.RegisterBuiltin(bps_scheduler_plugin_v1_fifo);
+  EXPECT_EQ(automatic(), "fifo");
+  registry_.RegisterBuiltin(bps_scheduler_plugin_v1_credit);
+  EXPECT_EQ(automatic(), "credit");
+  EXPECT_FALSE(registry_.FindScheduler("priority").ok());
 }
 
 TEST_F(PluginRegistryTest, ListSaysWhichAreUsableAndWhyNot) {

@@ -172,6 +172,16 @@ def test_how_much_memory_is_enough(
     assert installation_checks._check_memlock(transport).line().startswith(told)
 
 
+def test_the_scheduler_is_the_first_that_is_installed(check: Check, tmp_path: pathlib.Path) -> None:
+    plugins = tmp_path / "lib" / "byteps" / "plugins"
+    (plugins / "libbyteps_scheduler_credit.so").rename(plugins / "libbyteps_scheduler_fifo.so")
+    assert finding(check(**role("worker")), "scheduler").startswith("ok    scheduler   fifo: ")
+    assert finding(check(**role("worker", BYTEPS_SCHEDULER="Auto")), "scheduler").startswith("ok")
+    assert finding(check(**role("worker", BYTEPS_SCHEDULER="credit")), "scheduler").startswith("FAIL")
+    (plugins / "libbyteps_scheduler_fifo.so").unlink()
+    assert finding(check(**role("worker")), "scheduler").startswith("FAIL")
+
+
 def test_wrong_numbers_of_a_job(check: Check) -> None:
     launch = check("--workers", "2", "--servers", "0", BYTEPS_FORCE_DISTRIBUTED="1")
     assert launch.process.returncode == 1

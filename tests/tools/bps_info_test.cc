@@ -49,7 +49,7 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
                                     Not(HasSubstr("hunter2")), Not(HasSubstr("PS_RESEND "))));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_OP_TIMEOUT +7 +environment"));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_START_TIMEOUT +8 +alias"));
-  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_SCHEDULER +credit +default"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_SCHEDULER +auto +default"));
   EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
 }
 
