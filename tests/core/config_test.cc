@@ -244,8 +244,8 @@ TEST(ConfigTest, ACreditThatNobodyReadsIsNoticed) {
   }
   // The default is credit, so a credit alone selects it; of a scheduler from elsewhere nobody knows what it reads.
   EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).warnings().empty());
-  EXPECT_EQ(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).GetString("BYTEPS_SCHEDULER"), "credit");
-  for (const std::string scheduler : {"credit", "/opt/libmine.so"}) {
+  EXPECT_EQ(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).GetString("BYTEPS_SCHEDULER"), "auto");
+  for (const std::string scheduler : {"auto", "credit", "/opt/libmine.so"}) {
     EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULER", scheduler}, {"BYTEPS_SCHEDULING_CREDIT", "4"}}).warnings().empty());
   }
 }
