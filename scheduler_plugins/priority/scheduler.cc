@@ -12,7 +12,7 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
   return true;
 }
 
-void Scheduler::Sent(uint64_t id) {
+void Scheduler::Sent(int64_t, uint64_t id) {
   const auto found = in_flight_.find(id);
   if (found == in_flight_.end()) return;
   in_flight_bytes_ -= found->second;
@@ -20,7 +20,7 @@ void Scheduler::Sent(uint64_t id) {
 }
 
 // Nothing is kept of a task that was sent; one that failed before is still in flight.
-void Scheduler::Complete(uint64_t id) { Sent(id); }
+void Scheduler::Complete(uint64_t id) { Sent(0, id); }
 
 void Scheduler::Stats(bps_scheduler_stats* stats) const {
   stats->queued_tasks = queue_.tasks();

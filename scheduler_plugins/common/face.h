@@ -1,0 +1,72 @@
+// face.h - the verbs of abi/scheduler.h on top of a C++ class: what every plugin_entry.cc would write again.
+//
+//     constexpr bps_scheduler_table kTable = Face<Scheduler>::Table(Create);
+//
+// `Create` is the plugin's own: it reads its configuration and ends with Face<Scheduler>::Give(host, made, out, failure).
+// Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(id), Withdraw(id),
+// Stats(stats) and WakeAt(); and Peers(peers, count), if it wants to know who there is.
+//
+// Threads: as abi/scheduler.h: one at a time for each instance. Errors: Create's alone; an exception of another verb
+// ends the process, since the table's functions may not throw.
+#ifndef BYTEPS_SCHEDULER_PLUGINS_COMMON_FACE_H_
+#define BYTEPS_SCHEDULER_PLUGINS_COMMON_FACE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi/byteps.h"
+#include "abi/scheduler.h"
+
+namespace byteps::scheduling {
+
+template <typename Scheduler>
+class Face {
+ public:
+  using CreateFunction = decltype(bps_scheduler_table::create);
+
+  static constexpr bps_scheduler_table Table(CreateFunction create) {
+    return {
+        .struct_size = sizeof(bps_scheduler_table),
+        .create = create,
+        .destroy = [](bps_scheduler* scheduler) { delete Of(scheduler); },
+        .enqueue = [](bps_scheduler* scheduler, int64_t now,
+                      const bps_task* task) noexcept { Of(scheduler)->Enqueue(now, *task); },
+        .next = [](bps_scheduler* scheduler, int64_t now, const bps_budget* budgets, size_t count,
+                   uint64_t* id) noexcept { return Of(scheduler)->Next(now, budgets, count, id) ? 1 : 0; },
+        .sent = [](bps_scheduler* scheduler, int64_t now, uint64_t id) noexcept { Of(scheduler)->Sent(now, id); },
+        .complete = [](bps_scheduler* scheduler, int64_t, uint64_t id,
+                       int32_t) noexcept { Of(scheduler)->Complete(id); },
+        .withdraw = [](bps_scheduler* scheduler, uint64_t id) noexcept { Of(scheduler)->Withdraw(id); },
+        .peers = Peers(),
+        .stats = [](bps_scheduler* scheduler, bps_scheduler_stats* stats) { Of(scheduler)->Stats(stats); },
+        .wake_at = [](bps_scheduler* scheduler, int64_t) { return Of(scheduler)->WakeAt(); },
+    };
+  }
+
+  // The end of a plugin's create: `made`, from new (std::nothrow), is the library's from now on.
+  static int32_t Give(const bps_plugin_host* host, Scheduler* made, bps_scheduler** scheduler, bps_failure* failure) {
+    if (made == nullptr) return host->fail(failure, BPS_RESOURCE_EXHAUSTED, "out of memory");
+    *scheduler = reinterpret_cast<bps_scheduler*>(made);
+    return BPS_OK;
+  }
+
+ private:
+  using PeersFunction = decltype(bps_scheduler_table::peers);
+
+  static Scheduler* Of(bps_scheduler* scheduler) { return reinterpret_cast<Scheduler*>(scheduler); }
+
+  // Optional: for one that has no Peers, queues appear and go with their tasks.
+  static constexpr PeersFunction Peers() {
+    if constexpr (requires(Scheduler & scheduler) { scheduler.Peers(nullptr, 0); }) {
+      return [](bps_scheduler* scheduler, const uint32_t* peers, size_t count) noexcept {
+        Of(scheduler)->Peers(peers, count);
+      };
+    } else {
+      return nullptr;
+    }
+  }
+};
+
+}  // namespace byteps::scheduling
+
+#endif  // BYTEPS_SCHEDULER_PLUGINS_COMMON_FACE_H_
