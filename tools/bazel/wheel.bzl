@@ -42,6 +42,9 @@ wheel = rule(
         "contents": attr.label_keyed_string_dict(
             allow_files = True,
             doc = "files -> \"strip:place\"; place \"@scripts\": programs"),
+        "requires": attr.label_list(
+            doc = "what must be there and is not contained: its absence says so before anything is packed",
+        ),
         "_packer": attr.label(default = "//tools/bazel:pack_wheel.py", allow_single_file = True),
     },
 )
