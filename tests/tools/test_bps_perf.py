@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from perf_program import PROGRAM, run
+from perf_program import PROGRAM, run, start
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +87,35 @@ def test_bandwidth_as_csv() -> None:
         assert float(row["gloo_us"]) > 0 and float(row["raw_us"]) > 0
         # With four under way all the time, an operation takes longer than its share of the time.
         assert float(row["mean_us"]) * 4 > float(row["time_us"])
+
+
+def processes_with(cookie: str) -> list[str]:
+    """The command lines of those whose environment holds it; without those that have ended and wait to be buried."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if cookie.encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_the_job(number: int) -> None:
+    cookie = f"PERF_TEST={uuid.uuid4().hex}"
+    words = ("--transport", "tcp", "--against", "raw", "--sizes", "4,1M", "--rounds", "1000000")
+    with start(*words, variables=dict([cookie.split("=")])) as perf:
+        assert perf.stdout is not None
+        perf.stdout.readline()  # the title: everybody is there
+        assert len(processes_with(cookie)) > 6
+        perf.send_signal(number)
+        code = perf.wait(120)
+        assert code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + number)
+        deadline = time.monotonic() + 120
+        while (left := processes_with(cookie)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left == []
 
 
 @pytest.mark.usefixtures("real")

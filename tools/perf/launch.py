@@ -9,13 +9,16 @@ error.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 _FIRST = "[worker 0] "
+_PR_SET_PDEATHSIG = 1
 
 
 def _variables(arguments: argparse.Namespace) -> dict[str, str]:
@@ -33,6 +36,13 @@ def _variables(arguments: argparse.Namespace) -> dict[str, str]:
     return variables
 
 
+def _apart() -> None:
+    """In the launcher before it is one: the terminal's Ctrl-C reaches it through us, once; and it ends the job in order
+    if we are killed."""
+    os.setpgrp()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def launch(program: Path, arguments: argparse.Namespace, words: list[str]) -> int:
     """The exit code of the job."""
     beside = Path(sys.executable).parent / "bpslaunch"
@@ -45,14 +55,19 @@ def launch(program: Path, arguments: argparse.Namespace, words: list[str]) -> in
         *("--workers", str(arguments.workers), "--servers", str(arguments.servers)),
         *("--", sys.executable, str(program), "--worker", *words),
     ]
-    with subprocess.Popen(command, env=_variables(arguments), stdout=subprocess.PIPE, text=True) as job:
+    with subprocess.Popen(
+        command, env=_variables(arguments), stdout=subprocess.PIPE, text=True, preexec_fn=_apart
+    ) as job:
         assert job.stdout is not None
+        # The launcher ends the job in order, and says so by its exit code.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda caught, _: job.send_signal(caught))
         try:
             for line in job.stdout:
                 ours = line.startswith(_FIRST)
                 print(line.removeprefix(_FIRST), end="", file=sys.stdout if ours else sys.stderr, flush=True)
-        except KeyboardInterrupt:
-            pass  # the launcher has got it, too, and ends the job
-        except BrokenPipeError:
+        except BrokenPipeError:  # nobody reads what comes
             job.terminate()
+            job.stdout.close()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still has to flush
         return job.wait()

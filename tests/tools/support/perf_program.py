@@ -2,6 +2,7 @@
 
 done = run("--servers", "0", "--sizes", "4")
 assert done.returncode == 0, done.stderr
+with start("--sizes", "100M") as perf: ...
 """
 
 from __future__ import annotations
@@ -18,15 +19,25 @@ _SECONDS = 300
 _FOREIGN = ("BYTEPS_", "DMLC_", "NETLAB_")
 
 
-def run(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Until it ends."""
+def start(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """With its output in pipes."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     environment.update(variables or {})
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, str(PROGRAM), *words],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=_SECONDS,
-        check=False,
         env=environment,
     )
+
+
+def run(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Until it ends."""
+    with start(*words, variables=variables) as perf:
+        try:
+            output, errors = perf.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            perf.terminate()
+            raise
+    return subprocess.CompletedProcess(perf.args, perf.returncode, output, errors)
