@@ -13,8 +13,11 @@ Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOpt
     : index_(index), name_(std::move(name)), options_(std::move(options)), sink_(sink) {
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options_.endpoint, handler, log);
-  caps_ = endpoint_->caps();
-  direct_ = (caps_.flags & BPS_TRANSPORT_CHEAP_REG) != 0 && caps_.alignment <= 1;
+}
+
+bool Carrier::direct(PeerId peer) const {
+  const bps_transport_caps& caps = endpoint_->transport().CapsOf(peer);
+  return (caps.flags & BPS_TRANSPORT_CHEAP_REG) != 0 && caps.alignment <= 1;
 }
 
 void Carrier::SetSlotBytes(uint64_t bytes) {
@@ -27,19 +30,20 @@ Operation::Memory& Carrier::MemoryOf(Operation* operation) const {
   return operation->memory[index_];
 }
 
-bool Carrier::Aligned(const void* address) const {
-  return caps_.alignment <= 1 || reinterpret_cast<uintptr_t>(address) % caps_.alignment == 0;
+bool Carrier::Aligned(const bps_transport_caps& caps, const void* address) {
+  return caps.alignment <= 1 || reinterpret_cast<uintptr_t>(address) % caps.alignment == 0;
 }
 
 Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Status* error) {
   const Submission& asked = partition->operation->asked;
   std::byte* base = const_cast<std::byte*>(asked.input) + partition->first * asked.tensor->element_bytes();
-  if (Aligned(base)) {
-    if ((caps_.flags & BPS_TRANSPORT_LOCAL_ANY) != 0) {
+  const bps_transport_caps& caps = endpoint_->transport().CapsOf(partition->peer);
+  if (Aligned(caps, base)) {
+    if ((caps.flags & BPS_TRANSPORT_LOCAL_ANY) != 0) {
       payload->local = {nullptr, base};
       return Grant::kYes;
     }
-    if ((caps_.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
+    if ((caps.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
       Region& region = MemoryOf(partition->operation).input;
       if (!region) {
         absl::StatusOr<Region> made =
@@ -91,7 +95,7 @@ Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, ab
     *error = MakeStatus(code, "the output cannot be exported");
     return Grant::kFailed;
   }
-  memory->key_size = static_cast<uint16_t>(caps_.key_size);
+  memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
   memory->offset = partition->first * asked.tensor->element_bytes();
   memory->immediate = *partition->result_immediate;
   return Grant::kYes;
@@ -145,7 +149,7 @@ void Carrier::Stop() {
 }
 
 void Carrier::OnReady(PeerId peer) {
-  if (!direct_) {
+  if (!direct(peer)) {
     if (absl::Status status = LendWindow(peer); !status.ok()) {
       sink_->OnPeerDown(this, peer, status);
       return;

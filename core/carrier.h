@@ -5,7 +5,7 @@
 //     carrier.Source(&partition, &payload, &error);          // where the transport may read the partition's input
 //     carrier.Expose(&partition, &header.memory, &error);    // where the server may write its result
 //
-// How a result reaches the output depends on the transport. Where registering is cheap, the output of the operation is
+// How a result reaches the output depends on the transport, of a set on the member that leads to the server. Where registering is cheap, the output of the operation is
 // registered and each partition gets an immediate of its own: the server writes in place. Elsewhere each server lane is
 // lent a window of slots, and results are copied out of it.
 //
@@ -79,8 +79,8 @@ class Carrier : private EndpointHandler {
   // The write from there has ended (or was never posted).
   void EndSource(const Payload& payload);
 
-  // Are results written straight into outputs?
-  bool direct() const { return direct_; }
+  // Does this server write results straight into outputs?
+  bool direct(PeerId peer) const;
   // Lets the server write the partition's result into the output. kLater: all immediates are in use.
   Grant Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
   // Takes that back: the result has come, or the server has said that it will not.
@@ -106,7 +106,7 @@ class Carrier : private EndpointHandler {
 
   absl::Status LendWindow(PeerId peer);
   Operation::Memory& MemoryOf(Operation* operation) const;
-  bool Aligned(const void* address) const;
+  static bool Aligned(const bps_transport_caps& caps, const void* address);
 
   struct Window {
     PeerId peer = 0;
@@ -120,8 +120,6 @@ class Carrier : private EndpointHandler {
   const CarrierOptions options_;
   CarrierSink* const sink_;
   std::unique_ptr<Endpoint> endpoint_;
-  bps_transport_caps caps_{};
-  bool direct_ = false;
   uint64_t slot_bytes_ = 0;
   LandingTable landing_;
   std::unique_ptr<BouncePool> bounce_;

@@ -263,7 +263,7 @@ bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
   Operation* operation = partition->operation;
   Carrier* carrier = peer->carrier;
   wire::DataHeader header = HeaderOf(*partition);
-  if (partition->result_bytes > inline_bytes_ && carrier->direct()) {
+  if (partition->result_bytes > inline_bytes_ && carrier->direct(peer->id)) {
     switch (carrier->Expose(partition, &header.memory, error)) {
       case Carrier::Grant::kYes:
         break;

@@ -26,11 +26,20 @@ class Transport {
   static absl::StatusOr<Transport> Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args);
   // Takes over `handle`, which `table` drives. `table` must outlive it.
   static Transport Adopt(const bps_transport_table* table, bps_transport* handle, std::string name = "");
+  // For sets: the capabilities towards one peer; NULL: not known.
+  using CapsOfPeer = const bps_transport_caps* (*)(const bps_transport* handle, bps_peer peer);
+  void SetCapsOfPeer(CapsOfPeer caps_of) { caps_of_ = caps_of; }
 
   Transport(Transport&&) = default;
   Transport& operator=(Transport&&) = default;
 
   const bps_transport_caps& caps() const { return caps_; }
+  // Of a set: those of the member that leads to this peer, as long as the peer is connected; else those of all. What a
+  // peer is sent or shown may go by these; sizes of keys and messages are always those of caps().
+  const bps_transport_caps& CapsOf(bps_peer peer) const {
+    const bps_transport_caps* theirs = caps_of_ == nullptr ? nullptr : caps_of_(handle(), peer);
+    return theirs == nullptr ? caps_ : *theirs;
+  }
   bool Has(uint32_t capability) const { return (caps_.flags & capability) != 0; }
   // The plugin's name; of an adopted one what it was given.
   const std::string& name() const { return name_; }
@@ -110,6 +119,7 @@ class Transport {
   bool shares_ = false;  // functions that a plugin may lack
   bool unmaps_ = false;
   bool writes_ = false;
+  CapsOfPeer caps_of_ = nullptr;
   std::string name_;
 };
 

@@ -111,6 +111,10 @@ class Set {
   }
 
   const bps_transport_caps& caps() const { return caps_; }
+  const bps_transport_caps* CapsOf(bps_peer peer) const {
+    const auto found = routes_.find(peer);
+    return found == routes_.end() ? nullptr : &members_[found->second].transport.caps();
+  }
 
   std::string Address() const {
     std::string address(kMagic, sizeof kMagic);
@@ -378,8 +382,11 @@ absl::StatusOr<Transport> MakeTransportSet(std::vector<Transport> transports) {
     members.push_back({std::move(transport), std::move(name), std::move(provider), *std::move(address)});
   }
   const std::string name = members.back().name;
-  return Transport::Adopt(shares ? &kTable : &kPrivateTable,
-                          reinterpret_cast<bps_transport*>(new Set(std::move(members))), name);
+  Transport set = Transport::Adopt(shares ? &kTable : &kPrivateTable,
+                                   reinterpret_cast<bps_transport*>(new Set(std::move(members))), name);
+  set.SetCapsOfPeer(
+      [](const bps_transport* handle, bps_peer peer) { return reinterpret_cast<const Set*>(handle)->CapsOf(peer); });
+  return set;
 }
 
 absl::StatusOr<Transport> OpenTransports(PluginRegistry* registry, const Config& config, const std::string& network,

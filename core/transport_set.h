@@ -8,7 +8,8 @@
 // same name and an equal provider. Both sides look in the same order (the set's), so they choose alike. What a provider
 // puts into its name therefore decides who meets: shm's says which host and which namespaces.
 //
-// Capabilities are what all members can, limits are the least, and keys have the largest size. Memory is registered
+// Capabilities are what all members can, limits are the least, and keys have the largest size; Transport::CapsOf says
+// what can be done towards one peer: beside verbs, shared memory still needs no registered memory. Memory is registered
 // with a member when a peer of that member first needs it. A member without peers is not polled.
 //
 // Threads: those of a transport.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/auth.h"
@@ -19,6 +20,8 @@ namespace {
 
 // Lists of the missing are sent this long after a change, so that a thousand arrivals are not a million messages.
 constexpr Time kAnnounceDelay = 100 * kMillisecond;
+// How much later than the others of its start a member may come.
+constexpr Time kLateness = 60 * kSecond;
 // A declare reply is cut after this many bytes.
 constexpr size_t kReplyBytes = size_t{1} << 20;
 // Of a member that gives up.
@@ -90,6 +93,16 @@ struct Coordinator::Session {
     for (const Member* worker : workers) hellos.push_back(&worker->hello);
     return hellos;
   }
+};
+
+// Those who come late for a start that failed hear why, and do not wait for who has gone. Who comes a second time, or
+// the server that was in the wrong and now is not, has been started anew: then it is forgotten.
+struct Coordinator::Discord {
+  absl::Status why;
+  Time until = 0;
+  bool of_servers = false;
+  std::string session;  // whose workers it concerns, unless `of_servers`
+  std::set<std::pair<std::string, HostPlace>> told;
 };
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log)
@@ -245,9 +258,11 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
                                     std::to_string(hello.num_servers()) + ", and there are " + there);
   }
   if (!status.ok()) {
+    Remember(status, hello);
     FailGathering(status);
     return status;
   }
+  if (discord_ != nullptr && discord_->of_servers) discord_.reset();
   connection->member = std::make_unique<Member>();
   servers_.push_back(connection->member.get());
   return absl::OkStatus();
@@ -265,6 +280,7 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
                                       std::to_string(worker->rank) + " is " + DescribeHello(worker->hello));
     }
   }
+  if (absl::Status late = Remembered(hello); !late.ok()) return late;
   Session* session = Gathering(hello.session());
   if (session != nullptr) {
     for (const Member* worker : session->workers) {
@@ -281,6 +297,7 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   }
   if (status.ok() && !servers_.empty()) status = CheckAgreement(hello, servers_.front()->hello);
   if (!status.ok()) {
+    Remember(status, hello);
     if (session != nullptr) FailSession(session, status, 0);
     return status;
   }
@@ -507,6 +524,30 @@ void Coordinator::FailSession(Session* session, const absl::Status& why, uint32_
     Drop(connection);
   }
   ForgetSession(id);
+}
+
+void Coordinator::Remember(const absl::Status& why, const control::Hello& culprit) {
+  auto discord = std::make_unique<Discord>();
+  discord->why = why;
+  discord->until = After(now_, kLateness);
+  discord->of_servers = culprit.role() == control::SERVER;
+  discord->session = culprit.session();
+  if (!discord->of_servers) discord->told.insert({culprit.session(), PlaceOf(culprit)});
+  for (const auto& [id, session] : sessions_) {
+    if (!discord->of_servers && session->name != discord->session) continue;
+    // Beside a session that runs it is a stranger who is wrong, and nobody comes late.
+    if (session->state != SessionState::kGathering) return;
+    for (const Member* worker : session->workers) discord->told.insert({session->name, PlaceOf(worker->hello)});
+  }
+  discord_ = std::move(discord);
+}
+
+absl::Status Coordinator::Remembered(const control::Hello& worker) {
+  if (discord_ == nullptr) return absl::OkStatus();
+  if (!discord_->of_servers && discord_->session != worker.session()) return absl::OkStatus();
+  if (now_ < discord_->until && discord_->told.insert({worker.session(), PlaceOf(worker)}).second) return discord_->why;
+  discord_.reset();
+  return absl::OkStatus();
 }
 
 void Coordinator::FailGathering(const absl::Status& why) {

@@ -106,6 +106,7 @@ class Coordinator {
   struct Connection;
   struct Member;
   struct Session;
+  struct Discord;
 
   void OnHello(Connection* connection, const control::Hello& hello);
   absl::Status CheckNewcomer(const Connection& connection, const control::Hello& hello) const;
@@ -132,6 +133,11 @@ class Coordinator {
   // `member`: whose fault it is; 0: nobody's in particular.
   void FailSession(Session* session, const absl::Status& why, uint32_t member);
   void FailGathering(const absl::Status& why);
+  // A start failed since `culprit` does not agree with the others: of its session, if it is a worker, else all that
+  // gather, or will.
+  void Remember(const absl::Status& why, const control::Hello& culprit);
+  // What a worker that comes late for such a start is told; OK: it has nothing to do with one.
+  absl::Status Remembered(const control::Hello& worker);
   void ForgetSession(uint64_t id);
 
   void Refuse(ConnectionId connection, const absl::Status& why);
@@ -158,6 +164,7 @@ class Coordinator {
   std::vector<Member*> servers_;  // in the order of their arrival; owned by their connections
   std::map<uint64_t, std::unique_ptr<Session>> sessions_;
   std::map<std::string, uint64_t> generations_;  // of each name, the last one
+  std::unique_ptr<Discord> discord_;
   uint32_t last_member_ = 0;
   uint64_t last_session_ = 0;
   bool served_ = false;  // a session has been active

@@ -25,10 +25,12 @@ constexpr Time kPatience = 60 * kSecond;
 // One end, with what it has heard.
 class End {
  public:
-  explicit End(const std::string& shm, const std::string& network = "tcp")
-      : config_(Config::Make({{"BYTEPS_SHM", shm}, {"BYTEPS_TRANSPORT", network}}).value()),
+  explicit End(const std::string& shm, const std::string& network = "tcp", const std::string& lanes = "1",
+               const std::string& host = "127.0.0.1")
+      : config_(
+            Config::Make({{"BYTEPS_SHM", shm}, {"BYTEPS_TRANSPORT", network}, {"BYTEPS_TCP_LANES", lanes}}).value()),
         registry_(config_, log_),
-        transport_(Open(network)) {}
+        transport_(Open(network, host)) {}
 
   Transport& transport() { return transport_; }
   std::string address() { return transport_.Address().value(); }
@@ -62,10 +64,10 @@ class End {
   std::vector<bps_peer> down, disconnected;
 
  private:
-  Transport Open(const std::string& network) {
+  Transport Open(const std::string& network, const std::string& host) {
     registry_.RegisterBuiltin(bps_transport_plugin_v1_tcp);
     registry_.RegisterBuiltin(bps_transport_plugin_v1_shm);
-    return OpenTransports(&registry_, config_, network, "127.0.0.1", log_).value();
+    return OpenTransports(&registry_, config_, network, host, log_).value();
   }
 
   Logger log_;
@@ -136,6 +138,13 @@ TEST(TransportSetTest, PeersOfBothKindsBesideEachOther) {
   End hub("1"), near("1"), far("0");
   Join(&hub, 1, &near, 9);
   Join(&hub, 2, &far, 8);
+  // What holds for all of them, and what holds for each.
+  EXPECT_FALSE(hub.transport().Has(BPS_TRANSPORT_COPY));
+  EXPECT_NE(hub.transport().CapsOf(1).flags & BPS_TRANSPORT_COPY, 0u);
+  EXPECT_STRNE(hub.transport().CapsOf(1).provider, "tcp");
+  EXPECT_EQ(hub.transport().CapsOf(2).flags & BPS_TRANSPORT_COPY, 0u);
+  EXPECT_STREQ(hub.transport().CapsOf(2).provider, "tcp");
+  EXPECT_EQ(hub.transport().CapsOf(77).flags, hub.transport().caps().flags) << "nobody yet";
   std::vector<std::byte> memory(100'000);
   Region region = Region::Make(&hub.transport(), memory.data(), memory.size()).value();
   Write(&near, 9, &hub, 1, memory.data(), &region);
@@ -163,6 +172,21 @@ TEST(TransportSetTest, PeersOfBothKindsBesideEachOther) {
   ASSERT_TRUE(Until({&hub, &near, &far}, [&] { return !hub.disconnected.empty(); }));
   Write(&far, 8, &hub, 2, memory.data(), &region);
   EXPECT_EQ(hub.transport().PostSend(1, "x", 1, 0), BPS_UNAVAILABLE);
+}
+
+// The addresses of all of them fit into one, IPv6 included, and each side finds what the other one has.
+TEST(TransportSetTest, AllLanesBesideSharedMemory) {
+  std::ifstream interfaces("/proc/net/if_inet6");
+  const bool ipv6 = interfaces && interfaces.peek() != std::ifstream::traits_type::eof();
+  const std::string host = ipv6 ? "::1" : "127.0.0.1";
+  End many("1", "tcp", "4", host), near("1", "tcp", "4", host), far("0", "tcp", "1", host);
+  EXPECT_LE(many.address().size(), size_t{BPS_TRANSPORT_MAX_ADDRESS});
+  Join(&many, 1, &near, 9);
+  Join(&many, 2, &far, 8);
+  std::vector<std::byte> memory(100'000);
+  Region region = Region::Make(&many.transport(), memory.data(), memory.size()).value();
+  Write(&near, 9, &many, 1, memory.data(), &region);
+  Write(&far, 8, &many, 2, memory.data(), &region);
 }
 
 // A sleeper wakes for peers of both kinds, also for one that calls before it is known.

@@ -318,6 +318,72 @@ TEST(CoordinatorTest, CountsAreComparedWithTheCoordinatorsOwn) {
   EXPECT_TRUE(Says(servers.failure_text(), {"DMLC_NUM_SERVER", "2 at server", "1 at the coordinator"}));
 }
 
+TEST(CoordinatorTest, WhoComesLateForAStartThatFailedHearsWhy) {
+  ControlJob job;
+  ControlMember& first = job.AddWorker({.host = 0, .hosts = 3});
+  job.Settle();
+  ControlMember& other = job.AddWorker({.host = 1, .hosts = 3, .transport = "verbs"});
+  job.Settle();
+  EXPECT_TRUE(Says(other.failure_text(), {"the transport differs", "verbs", "tcp"}));
+  EXPECT_EQ(first.failure, other.failure);
+  job.Advance(20 * kSecond);
+  ControlMember& late = job.AddWorker({.host = 2, .hosts = 3});
+  job.Settle();
+  EXPECT_EQ(late.failure, other.failure);
+  // Another session has nothing to do with it.
+  ControlMember& elsewhere = job.AddWorker({.host = 2, .hosts = 3, .session = "elsewhere"});
+  job.Settle();
+  EXPECT_TRUE(elsewhere.failure.ok()) << elsewhere.failure;
+  // Started anew, whoever comes first.
+  std::vector<ControlMember*> again;
+  for (const int host : {2, 0, 1}) again.push_back(&job.AddWorker({.host = host, .hosts = 3}));
+  job.AddServer({});
+  job.Settle();
+  for (ControlMember* worker : again) EXPECT_EQ(worker->client().state(), ControlState::kActive) << worker->failure;
+}
+
+TEST(CoordinatorTest, WhoComesMuchLaterIsNoLatecomer) {
+  ControlJob job;
+  job.AddWorker({.host = 0, .hosts = 3});
+  job.AddWorker({.host = 1, .hosts = 3, .transport = "verbs"});
+  job.Settle();
+  job.Advance(61 * kSecond);
+  ControlMember& fresh = job.AddWorker({.host = 2, .hosts = 3});
+  job.Settle();
+  EXPECT_TRUE(fresh.failure.ok()) << fresh.failure;
+}
+
+TEST(CoordinatorTest, WorkersHearOfServersThatDisagreed) {
+  ControlJob job;
+  job.AddServer({.servers = 2, .preferred_rank = 0});
+  ControlMember& wrong = job.AddServer({.servers = 2, .preferred_rank = 1, .transport = "verbs"});
+  job.Settle();
+  ControlMember& late = job.AddWorker({.servers = 2});
+  job.Settle();
+  EXPECT_TRUE(Says(wrong.failure_text(), {"the transport differs", "verbs", "tcp"}));
+  EXPECT_EQ(late.failure, wrong.failure);
+  job.AddServer({.servers = 2, .preferred_rank = 1});
+  ControlMember& again = job.AddWorker({.servers = 2});
+  job.Settle();
+  EXPECT_EQ(again.client().state(), ControlState::kActive) << again.failure;
+}
+
+TEST(CoordinatorTest, AStrangerBesideARunningSessionIsNotRemembered) {
+  ControlJob job;
+  job.AddServer({});
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  ASSERT_EQ(worker.client().state(), ControlState::kActive) << worker.failure;
+  ControlMember& stranger = job.AddWorker({.local_rank = 1, .local_size = 2, .transport = "verbs"});
+  job.Settle();
+  EXPECT_TRUE(Says(stranger.failure_text(), {"the transport differs"})) << stranger.failure;
+  job.Kill(worker);
+  job.Settle();
+  ControlMember& next = job.AddWorker({});
+  job.Settle();
+  EXPECT_EQ(next.client().state(), ControlState::kActive) << next.failure;
+}
+
 TEST(CoordinatorTest, OneServerTooManyIsRefused) {
   ControlJob job;
   job.AddServer({});
