@@ -41,7 +41,7 @@ TEST(JobTest, TensorsInBuffers) {
 
 TEST(JobTest, AgainAndAgainCostsNoPages) {
   Job job({.workers = 2, .servers = 1});
-  job.StartWorkers("steady", "20");
+  job.StartWorkers("steady", "100");
   job.ExpectSuccess(120 * kSecond);
 }
 

@@ -45,7 +45,7 @@ TEST(LocalTest, TensorsInBuffersWithoutReadingEachOthersMemory) {
 
 TEST(LocalTest, AgainAndAgainCostsNoPages) {
   Job job({.workers = 2, .servers = 0});
-  job.StartWorkers("steady", "20");
+  job.StartWorkers("steady", "100");
   job.ExpectSuccess(120 * kSecond);
 }
 
