@@ -1,19 +1,20 @@
 // The workers of one host reduce among themselves: no server takes part, or there is none.
 
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/reduce.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/sim/exchanges.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
 namespace {
 
 using ::testing::HasSubstr;
+
+// One that travels with its offer, and one that is read where it is.
+const std::vector<size_t> kSizes = {3, 3000};
 
 // `workers` of one host; with servers or without, which must make no difference.
 JobOptions HostOptions(uint64_t seed, uint32_t workers) {
@@ -23,41 +24,6 @@ JobOptions HostOptions(uint64_t seed, uint32_t workers) {
   options.servers = seed % 3 == 0 ? 2 : 0;
   options.local = true;
   return options;
-}
-
-bool Ended(const std::vector<Call*>& calls) {
-  for (const Call* call : calls) {
-    if (!call->ended()) return false;
-  }
-  return true;
-}
-
-Ask FloatAsk(const std::string& name, size_t elements) {
-  Ask ask;
-  ask.name = name;
-  ask.shape = {static_cast<int64_t>(elements)};
-  ask.input.resize(elements * 4);
-  return ask;
-}
-
-// The session works: a tensor of this name, and one of another.
-void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
-  for (const std::string& tensor : {name, std::string("another")}) {
-    for (const size_t size : {size_t{3}, size_t{3000}}) {
-      std::vector<std::vector<float>> inputs;
-      std::vector<Call*> calls;
-      for (uint32_t w = 0; w < job->workers(); ++w) {
-        inputs.push_back(job->Numbers(size));
-        calls.push_back(job->worker(w).PushPull(tensor, inputs.back()));
-        ASSERT_NE(calls.back(), nullptr);
-      }
-      ASSERT_TRUE(job->RunUntil([&] { return Ended(calls); }));
-      for (const Call* call : calls) {
-        ASSERT_TRUE(call->ok()) << call->name << ": " << call->outcome();
-        ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs));
-      }
-    }
-  }
 }
 
 TEST(Local, SumsAreTheRankOrderFoldWhateverTheNetworkAndTheOrder) {
@@ -71,23 +37,12 @@ TEST(Local, SumsAreTheRankOrderFoldWhateverTheNetworkAndTheOrder) {
     EXPECT_EQ(job.worker(0).engine().DescribeStages(), "local");
     for (int round = 0; round < 2; ++round) {
       const size_t sizes[] = {0, 1, 3, 15, 17, 256, 257, 1000, 5000, 100'000};
-      std::vector<Call*> calls;
-      std::vector<std::vector<float>> expected;
+      Exchanges exchanges(&job);
       for (const size_t size : sizes) {
-        std::vector<std::vector<float>> inputs;
-        for (uint32_t w = 0; w < job.workers(); ++w) inputs.push_back(job.Numbers(size));
-        for (uint32_t w = 0; w < job.workers(); ++w) {
-          calls.push_back(job.worker(w).PushPull("t" + std::to_string(size), inputs[w]));
-          ASSERT_NE(calls.back(), nullptr);
-          expected.push_back(SimulatedJob::Sum(inputs));
-        }
+        exchanges.Sum("t" + std::to_string(size), size);
         if (random.Chance(0.3)) job.RunFor(random.Between(0, 2000) * 1000);
       }
-      ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
-      for (size_t i = 0; i < calls.size(); ++i) {
-        ASSERT_TRUE(calls[i]->ok()) << calls[i]->name << ": " << calls[i]->outcome();
-        ASSERT_EQ(calls[i]->Output<float>(), expected[i]) << calls[i]->name;
-      }
+      exchanges.Check();
     }
     job.Finish();
   });
@@ -102,37 +57,9 @@ TEST(Local, EveryDataTypeAndOperationWithGroups) {
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
     const std::vector<uint32_t> groups = grouped ? std::vector<uint32_t>{2, 2} : std::vector<uint32_t>{4};
-    std::vector<Call*> calls;
-    std::vector<std::vector<std::byte>> expected;
-    for (const uint32_t dtype :
-         {BPS_FLOAT32, BPS_FLOAT64, BPS_FLOAT16, BPS_BFLOAT16, BPS_INT8, BPS_UINT8, BPS_INT32, BPS_INT64}) {
-      for (const int32_t reduction : {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT}) {
-        const size_t elements = seed % 4 < 2 ? 700 : 20, bytes = elements * DtypeSize(dtype);
-        std::vector<std::vector<std::byte>> inputs(4, std::vector<std::byte>(bytes));
-        for (auto& input : inputs) {
-          for (std::byte& byte : input) byte = static_cast<std::byte>(job.fabric().random().Next() & 0x3f);
-        }
-        const void* pointers[] = {inputs[0].data(), inputs[1].data(), inputs[2].data(), inputs[3].data()};
-        std::vector<std::byte> result(bytes);
-        Reduce({dtype, reduction}, pointers, groups, result.data(), elements);
-        for (uint32_t w = 0; w < 4; ++w) {
-          Ask ask;
-          ask.name = std::to_string(dtype) + "/" + std::to_string(reduction);
-          ask.dtype = dtype;
-          ask.shape = {static_cast<int64_t>(elements)};
-          ask.input = inputs[w];
-          ask.reduction = reduction;
-          calls.push_back(job.worker(w).Submit(ask));
-          ASSERT_NE(calls.back(), nullptr);
-          expected.push_back(result);
-        }
-      }
-    }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
-    for (size_t i = 0; i < calls.size(); ++i) {
-      ASSERT_TRUE(calls[i]->ok()) << calls[i]->name << ": " << calls[i]->outcome();
-      ASSERT_TRUE(calls[i]->output == expected[i]) << calls[i]->name;
-    }
+    Exchanges exchanges(&job);
+    exchanges.EveryDataTypeAndReduction({seed % 4 < 2 ? 700 : 20}, groups);
+    exchanges.Check();
     job.Finish();
   });
 }
@@ -141,30 +68,9 @@ TEST(Local, ABroadcastIsTheRootsInput) {
   ForEachSeed(60, [](uint64_t seed) {
     SimulatedJob job(HostOptions(seed, 3));
     ASSERT_TRUE(job.Start());
-    std::vector<Call*> calls;
-    std::vector<std::vector<float>> expected;
-    for (int32_t root = 0; root < 3; ++root) {
-      for (const size_t size : {size_t{0}, size_t{1}, size_t{100'000}}) {
-        const std::vector<float> value = job.Numbers(size);
-        for (uint32_t w = 0; w < 3; ++w) {
-          Ask ask;
-          ask.name = "b" + std::to_string(root) + "." + std::to_string(size);
-          ask.shape = {static_cast<int64_t>(size)};
-          ask.kind = wire::Operation::kBroadcast;
-          ask.root = root;
-          ask.input.resize(size * 4);
-          if (w == static_cast<uint32_t>(root) && size != 0) std::memcpy(ask.input.data(), value.data(), size * 4);
-          calls.push_back(job.worker(w).Submit(ask));
-          ASSERT_NE(calls.back(), nullptr);
-          expected.push_back(value);
-        }
-      }
-    }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
-    for (size_t i = 0; i < calls.size(); ++i) {
-      ASSERT_TRUE(calls[i]->ok()) << calls[i]->name << ": " << calls[i]->outcome();
-      ASSERT_EQ(calls[i]->Output<float>(), expected[i]) << calls[i]->name;
-    }
+    Exchanges exchanges(&job);
+    exchanges.Broadcasts({0, 1, 100'000});
+    exchanges.Check();
     job.Finish();
   });
 }
@@ -192,7 +98,7 @@ void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist, con
       EXPECT_THAT(text, HasSubstr("rank " + std::to_string(odd == 0 ? 2 : odd)));
       for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
     }
-    ExpectGoesOn(&job, "weights");
+    ExpectGoesOn(&job, "weights", kSizes);
     if (!::testing::Test::HasFatalFailure()) job.Finish();
   });
 }
@@ -247,7 +153,7 @@ TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
     ASSERT_NE(late, nullptr);
     ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
     EXPECT_FALSE(late->ok());
-    ExpectGoesOn(&job, "weights");
+    ExpectGoesOn(&job, "weights", kSizes);
     if (!::testing::Test::HasFatalFailure()) job.Finish();
   });
 }
@@ -277,7 +183,7 @@ TEST(Local, ACancelEndsTheRoundForEverybody) {
         EXPECT_TRUE(calls[w]->ok()) << calls[w]->outcome();
       }
     }
-    ExpectGoesOn(&job, "weights");
+    ExpectGoesOn(&job, "weights", kSizes);
     if (!::testing::Test::HasFatalFailure()) job.Finish();
   });
 }
@@ -315,7 +221,7 @@ TEST(Local, SessionsOpenAgain) {
     for (int life = 0; life < 3; ++life) {
       if (life > 0) job.Reopen();
       ASSERT_TRUE(job.Start());
-      ExpectGoesOn(&job, "t");
+      ExpectGoesOn(&job, "t", kSizes);
     }
     job.Finish();
   });

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/sim/exchanges.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
@@ -13,39 +14,6 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-Ask FloatAsk(const std::string& name, size_t elements) {
-  Ask ask;
-  ask.name = name;
-  ask.shape = {static_cast<int64_t>(elements)};
-  ask.input.resize(elements * 4);
-  return ask;
-}
-
-bool Ended(const std::vector<Call*>& calls) {
-  for (const Call* call : calls) {
-    if (!call->ended()) return false;
-  }
-  return true;
-}
-
-// The session works: a tensor of this name, and one of another.
-void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
-  for (const std::string& tensor : {name, std::string("another")}) {
-    std::vector<std::vector<float>> inputs;
-    std::vector<Call*> calls;
-    for (uint32_t w = 0; w < job->workers(); ++w) {
-      inputs.push_back(job->Numbers(3000));
-      calls.push_back(job->worker(w).PushPull(tensor, inputs.back()));
-      ASSERT_NE(calls.back(), nullptr);
-    }
-    ASSERT_TRUE(job->RunUntil([&] { return Ended(calls); }));
-    for (const Call* call : calls) {
-      ASSERT_TRUE(call->ok()) << call->name << ": " << call->outcome();
-      ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs));
-    }
-  }
-}
 
 // All ranks ask the same, but the last asks what `twist` makes of it.
 void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(Ask*)>& twist,
