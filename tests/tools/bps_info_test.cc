@@ -71,8 +71,10 @@ TEST(BpsInfoTest, SaysWhichTransportIsTakenAndWhyNotTheOthers) {
   outcome = RunInfo("", all, "DMLC_ENABLE_RDMA=ucx");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.output, HasSubstr("DMLC_ENABLE_RDMA=ucx: there is no such transport here"));
+  EXPECT_THAT(outcome.output, HasSubstr("scheduler credit, as BYTEPS_SCHEDULER=auto says"));
   outcome = RunInfo("", all, "BYTEPS_TRANSPORT=failsprobe");
   EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("transport failsprobe, as BYTEPS_TRANSPORT=failsprobe says"));
 }
 
 TEST(BpsInfoTest, HelpIsAPage) {

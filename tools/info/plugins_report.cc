@@ -48,6 +48,9 @@ absl::Status Choose(const Config& config, std::string* text) {
   const absl::StatusOr<std::string> name = ChooseTransport(&registry, config, log, LocalHost(config));
   for (const std::string& line : lines) *text += Indented(line);
   if (!name.ok()) return name.status();
+  if (lines.empty())
+    *text += Indented(
+        absl::StrCat("transport ", *name, ", as BYTEPS_TRANSPORT=", config.GetString("BYTEPS_TRANSPORT"), " says"));
   return registry.FindTransport(*name).status();
 }
 
@@ -83,6 +86,10 @@ PluginsReport ReportPlugins(const Config& config) {
   const absl::Status transport = Choose(config, &report.text);
   const absl::StatusOr<const bps_scheduler_plugin*> scheduler =
       registry.FindScheduler(config.GetString("BYTEPS_SCHEDULER"));
+  if (scheduler.ok()) {
+    absl::StrAppend(&report.text, "  scheduler ", (*scheduler)->info.name,
+                    ", as BYTEPS_SCHEDULER=", config.GetString("BYTEPS_SCHEDULER"), " says\n");
+  }
   for (const absl::Status& status : {transport, scheduler.status()}) {
     if (status.ok()) continue;
     report.text += Indented(std::string(status.message()));
