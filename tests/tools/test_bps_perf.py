@@ -89,6 +89,15 @@ def test_bandwidth_as_csv() -> None:
         assert float(row["mean_us"]) * 4 > float(row["time_us"])
 
 
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("mode", ["latency", "bandwidth"])
+def test_buffers_that_are_used_again(mode: str) -> None:
+    words = ("--transport", "local", "--sizes", "300K", "--rounds", "3", "--buffers", "--out-of-place", "--json")
+    (row,) = rows_of(run(*words, "--mode", mode, "--op", "sum"))
+    check_figures(row)
+    assert (row["place"], row["buffers"], row["op"], row["mode"]) == ("out", True, "sum", mode)
+
+
 def processes_with(cookie: str) -> list[str]:
     """The command lines of those whose environment holds it; without those that have ended and wait to be buried."""
     found = []
