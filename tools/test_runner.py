@@ -184,16 +184,17 @@ def run_lint() -> Count:
     return count
 
 
-def ubsan_config() -> str:
-    """The configuration of .bazelrc with which the installed Abseil compiles."""
+def abseil_config() -> list[str]:
+    """What the sanitizers need for the installed Abseil: a configuration of .bazelrc, or none."""
     found = re.search(r"#define ABSL_LTS_RELEASE_VERSION (\d+)", Path("/usr/include/absl/base/config.h").read_text())
-    return "ubsan_newer_abseil" if found and int(found[1]) >= 20240000 else "ubsan"
+    return ["newer_abseil"] if found and int(found[1]) >= 20240000 else []
 
 
 def step_sanitizers(_: str | None) -> Count:
     """The fast C++ tests again, under the sanitizers."""
     labels = bazel_tests(None, SANITIZER_TAG)
-    return run_bazel(labels, ["asan", ubsan_config()]) + run_bazel(labels, ["tsan"])
+    newer = abseil_config()
+    return run_bazel(labels, ["asan", "ubsan", *newer]) + run_bazel(labels, ["tsan", *newer])
 
 
 def step_soft_roce(_: str | None) -> Count:
