@@ -213,7 +213,7 @@ class FakeServer : private EndpointHandler {
   void Answer(const Round& round) {
     const wire::DataHeader& first = round.headers.begin()->second;
     std::vector<float> sum(first.elements, 0.0f);
-    if (first.operation == wire::Operation::kBroadcast) {
+    if (first.operation == wire::Operation::kBroadcast && !sum.empty()) {
       std::memcpy(sum.data(), round.inputs.at(first.root).data(), sum.size() * sizeof(float));
     } else {
       for (const auto& [rank, input] : round.inputs) {

@@ -164,11 +164,12 @@ TEST(Progress, ALateWorkerIsWaitedFor) {
     JobOptions options = WithoutPings(seed);
     options.workers = 3;
     options.servers = 2;
-    options.start_at["worker1"] = 20 * kSecond;
+    options.start_at["worker1"] = 65 * kSecond;
+    options.start_timeout = 100 * kSecond;
     options.start_at["coordinator"] = 5 * kSecond;
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
-    EXPECT_GE(job.fabric().now(), 20 * kSecond);
+    EXPECT_GE(job.fabric().now(), 65 * kSecond);
     const Model model(&job, 5, 4000);
     auto calls = Submit(&job, 0, model, model.ShuffledOrder(&job));
     Append(&calls, Submit(&job, 2, model, model.ShuffledOrder(&job)));

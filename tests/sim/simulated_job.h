@@ -43,7 +43,7 @@ class SimulatedJob {
   std::vector<float> Numbers(size_t count);
 
   // Everybody is there and connected.
-  [[nodiscard]] bool Start(Time limit = 60 * kSecond);
+  [[nodiscard]] bool Start(Time limit = 100 * kSecond);
   // Until done(), or `limit` of virtual time has passed: then false, and what everybody waits for is on stderr.
   [[nodiscard]] bool RunUntil(const std::function<bool()>& done, Time limit = 120 * kSecond);
   // Runs this long.
