@@ -90,6 +90,7 @@ void Job::StartWorker(int rank, const std::string& scenario, const std::string& 
 void Job::ExpectSuccess(Time timeout) {
   const Time deadline = After(Now(), timeout);
   for (const auto& worker : workers_) {
+    if (worker == nullptr) continue;  // never started
     ASSERT_EQ(worker->Wait(deadline - Now()), std::optional<int>(0)) << Output();
   }
   for (const auto& server : servers_) ASSERT_EQ(server->Wait(60 * kSecond), std::optional<int>(0)) << Output();

@@ -39,7 +39,7 @@ class Job {
   void StartWorker(int rank, const std::string& scenario, const std::string& argument = "",
                    const std::map<std::string, std::string>& environment = {});
 
-  // Workers end with 0, and then the others, which the job's end reaches.
+  // Workers, if any were started, end with 0, and then the others, which the job's end reaches.
   void ExpectSuccess(Time timeout = 60 * kSecond);
   // Everything that was written, for messages.
   std::string Output();

@@ -63,6 +63,14 @@ TEST(JobTest, ManyLivesInOneProcess) {
   job.ExpectSuccess(120 * kSecond);
 }
 
+TEST(JobTest, AnotherListOfServersWhenOpenedAgain) {
+  Job one({.workers = 2, .servers = 1});
+  Job three({.workers = 2, .servers = 3});
+  one.StartWorkers("other_servers", std::to_string(three.port()));
+  one.ExpectSuccess(120 * kSecond);
+  three.ExpectSuccess();  // what its workers leave behind: servers and coordinator that end in order
+}
+
 TEST(JobTest, TwoSessionsSideBySide) {
   Job job({.workers = 2, .servers = 2});
   job.StartWorkers("sessions");

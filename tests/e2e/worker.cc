@@ -425,6 +425,45 @@ void Lives(int count) {
   if (count >= 50) CHECK(middle <= begin + 1024 || end <= middle + 1024);
 }
 
+// Many tensors at once, the most and the least urgent there can be among them.
+void Priorities(bps_session* session) {
+  constexpr int64_t kPriorities[] = {INT64_MIN, INT64_MAX, 0, INT64_MIN + 1, INT64_MAX - 1, -1, 1};
+  const int32_t size = Info(session).size;
+  std::vector<std::vector<float>> values;
+  std::vector<bps_request*> requests;
+  for (size_t i = 0; i < 7; ++i) values.emplace_back(100'000, static_cast<float>(i + 1));
+  for (size_t i = 0; i < 7; ++i) {
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    args.tensor = Declare(session, "priority." + std::to_string(i), BPS_FLOAT32, 100'000);
+    args.input = args.output = values[i].data();
+    args.op = BPS_SUM;
+    args.priority = kPriorities[i];
+    Ok(bps_push_pull(session, &args, &requests.emplace_back()), "bps_push_pull");
+  }
+  for (size_t i = 0; i < 7; ++i) {
+    CHECK(Wait(requests[i]).code == BPS_OK);
+    CHECK(values[i] == std::vector<float>(100'000, static_cast<float>(size) * static_cast<float>(i + 1)));
+  }
+}
+
+// The second life of this process is in another job, at this port, with other servers: nothing is kept of those before.
+void OtherServers(int port) {
+  int32_t before = 0;
+  for (int life = 0; life < 2; ++life) {
+    bps_session* session = Open();
+    const bps_info info = Info(session);
+    CHECK(info.generation == 1);
+    CHECK(info.num_servers == std::atoi(std::getenv("DMLC_NUM_SERVER")) && info.num_servers != before);
+    before = info.num_servers;
+    // The same names, which have other places now.
+    for (size_t elements : {1, 1000, 1'000'000}) CheckSum(session, info, BPS_FLOAT32, BPS_SUM, elements, false);
+    Priorities(session);
+    End(session);
+    setenv("DMLC_PS_ROOT_PORT", std::to_string(port).c_str(), 1);
+    setenv("DMLC_NUM_SERVER", "3", 1);
+  }
+}
+
 // Works until something goes wrong, then says what, and shows that everything after it fails at once.
 int Loop(int64_t elements) {
   bps_session* session = Open();
@@ -712,6 +751,7 @@ int main(int argc, char** argv) {
       {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},
+      {"other_servers", [&] { return OtherServers(static_cast<int>(argument)), 0; }},
       {"loop", [&] { return Loop(argument); }},
       {"mismatches", [] { return Mismatches(), 0; }},
       {"patience", [] { return Patience(), 0; }},

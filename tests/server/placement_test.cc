@@ -280,6 +280,20 @@ TEST(PlacementTest, ASlowLinkIsFilledWithSmallParts) {
   }
 }
 
+// 295 KB on four servers: five parts of 64 KiB would be eight of 37 KB, so that each lane has as many as any other; four
+// of 74 KB do as well.
+TEST(PlacementTest, PartsStayWorthAMessage) {
+  Placement placement(Servers(4, 1));
+  const uint64_t elements = 73'728;
+  const Placed first = *placement.Add(elements, 4, std::nullopt);
+  EXPECT_EQ(PartsOf(placement.Recut(first, elements, 4, 25'000'000)), 4u);
+  for (uint64_t megabytes = 1; megabytes < 60; ++megabytes) {
+    const uint64_t many = megabytes * 250'000;
+    const Placed cut = placement.Recut(*placement.Add(many, 4, std::nullopt), many, 4, 1'000'000);
+    EXPECT_GE(cut.part_elements * 4, Placement::kLeastPart) << megabytes;
+  }
+}
+
 TEST(PlacementTest, AFastLinkKeepsLargeParts) {
   Placement placement(Servers(2, 1));
   const Placed first = *placement.Add(25'000'000, 4, std::nullopt);

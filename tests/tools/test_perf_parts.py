@@ -208,3 +208,28 @@ def test_fi_pingpong_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     peer.prepare(Workload(1000, "float32", "sum", 3, 0, 1))
     assert peer.run() > 0
     assert peer.stream(2) == pytest.approx(2 * peer.run())
+
+
+def test_slow_servers_are_told_with_how_the_others_fare() -> None:
+    """A process of its own: Notices takes its standard error."""
+    program = """
+import os, sys, time
+from perf.notices import Notices
+notices = Notices()
+for taken in (90, 480):
+    line = f"[W] server 5 (host h5, 10.0.0.6, pid 7) is slow: a partition takes {taken} ms from its push to its result, "
+    os.write(2, (line + "with the other servers 22 ms; every tensor waits for it. Look at its network\\n").encode())
+deadline = time.monotonic() + 60
+while len(notices._lines) < 2 and time.monotonic() < deadline:
+    time.sleep(0.01)
+notices.print_slow(1)
+notices.print_slow(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=TOOLS, capture_output=True, text=True, timeout=120, check=True
+    )
+    told = [line for line in done.stderr.splitlines() if line.startswith("bps_perf: slow: ")]
+    # Once, with the latest figures, and by rank 0 alone.
+    assert told == [
+        "bps_perf: slow: server 5 (host h5, 10.0.0.6, pid 7) (480 ms for a partition, the others 22 ms)"
+    ], done.stderr

@@ -42,9 +42,13 @@ class Notices:
                 self._lines += [line.decode(errors="replace") for line in lines if b" is slow: " in line]
 
     def slow(self) -> list[str]:
-        """The slow servers, each once."""
-        found = (re.search(r"server \d+ \([^)]*\)(?= is slow: )", line) for line in self._lines)
-        return sorted({each.group() for each in found if each is not None})
+        """The slow servers, each once, and how long its partitions and those of the others took when last noticed."""
+        found = {}
+        for line in self._lines:
+            each = re.search(r"(server \d+ \([^)]*\)) is slow: .*?(\d+ ms).*?other servers (\d+ ms)", line)
+            if each is not None:
+                found[each[1]] = f" ({each[2]} for a partition, the others {each[3]})"
+        return [server + times for server, times in sorted(found.items())]
 
     def print_slow(self, rank: int) -> None:
         """The servers that held everybody up; on standard error, beside the table."""
