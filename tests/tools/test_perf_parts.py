@@ -230,6 +230,6 @@ notices.print_slow(0)
     )
     told = [line for line in done.stderr.splitlines() if line.startswith("bps_perf: slow: ")]
     # Once, with the latest figures, and by rank 0 alone.
-    assert told == [
-        "bps_perf: slow: server 5 (host h5, 10.0.0.6, pid 7) (480 ms for a partition, the others 22 ms)"
-    ], done.stderr
+    assert told == ["bps_perf: slow: server 5 (host h5, 10.0.0.6, pid 7) (480 ms for a partition, the others 22 ms)"], (
+        done.stderr
+    )
