@@ -1,6 +1,9 @@
 // Whole jobs over tcp with several lanes, which carry every write; also between sides with different numbers of lanes.
 
+#include <signal.h>
+
 #include <map>
+#include <optional>
 #include <string>
 
 #include "core/time.h"
@@ -46,6 +49,21 @@ TEST(LanesTest, IdleUsesNoProcessor) {
   Job job({.workers = 2, .servers = 1, .environment = kThreeLanes});
   job.StartWorkers("idle");
   job.ExpectSuccess();
+}
+
+// In the middle of large rounds, on every lane at once.
+TEST(LanesTest, AKilledServerIsNamedToAllWorkers) {
+  Job job({.workers = 2, .servers = 2, .environment = kThreeLanes});
+  job.StartWorkers("loop", "4000000");
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", 60 * kSecond)) << job.Output();
+  }
+  job.server(1).Signal(SIGKILL);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(job.worker(rank).Wait(60 * kSecond), std::optional<int>(3)) << job.Output();
+    const std::string output = job.worker(rank).Output();
+    EXPECT_NE(output.find("server rank 1"), std::string::npos) << output;
+  }
 }
 
 }  // namespace

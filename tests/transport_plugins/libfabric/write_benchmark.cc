@@ -1,6 +1,6 @@
 // write_benchmark - writes of 1 MiB into a window of four slots, next to a plain TCP stream in the same run.
 //
-//     bazel run -c opt //tests/transport_plugins/libfabric:write_benchmark [-- <slot KiB> <slots> <seconds> <rounds>]
+//     bazel run -c opt //tests/transport_plugins/libfabric:write_benchmark [-- <slot KiB> <slots> <seconds> <rounds> <lanes>]
 //
 // Two processes on the loopback interface. A slot is written again when the receiver, which has seen its immediate,
 // says so in a message, as the core does. Plain TCP: send() of the same pieces, recv() into the same slots; no credit.
@@ -33,6 +33,8 @@ struct Shape {
   uint32_t slots = 4;
   double seconds = 1;
   int rounds = 5;
+  int lanes = 1;
+  NodeOptions Options() const { return {.config = {{"BYTEPS_TCP_LANES", std::to_string(lanes)}}}; }
 };
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -133,7 +135,7 @@ class Receiver {
 
   double Writes() {
     SendText(down_[1], "writes");
-    Node node;
+    Node node(shape_.Options());
     const std::string address = ReceiveText(up_[0]);
     SendText(down_[1], node.address());
     Check(node.Connect(2, 1, address) == BPS_OK, "connect");
@@ -191,7 +193,7 @@ class Receiver {
         close(fd);
         continue;
       }
-      Node node;
+      Node node(shape_.Options());
       SendText(up_[1], node.address());
       Check(node.Connect(1, 2, ReceiveText(down_[0])) == BPS_OK, "connect");
       bps_region* region = node.Reg(memory_.data(), memory_.size());
@@ -229,6 +231,7 @@ int Main(int argc, char** argv) {
   if (argc > 2) shape.slots = static_cast<uint32_t>(std::max(1, std::atoi(argv[2])));
   if (argc > 3) shape.seconds = std::max(0.05, std::atof(argv[3]));
   if (argc > 4) shape.rounds = std::max(1, std::atoi(argv[4]));
+  if (argc > 5) shape.lanes = std::max(1, std::atoi(argv[5]));
   Receiver receiver(shape);
   std::vector<double> stream, writes;
   for (int round = 0; round < shape.rounds; ++round) {
