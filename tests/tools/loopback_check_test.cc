@@ -1,6 +1,7 @@
 // bps_info --check: real jobs over real transports, and what it says of those that do not work.
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -97,11 +98,39 @@ TEST(LoopbackCheckTest, ATransportThatDoesNotOpenIsAnError) {
   EXPECT_THAT(outcome.output, ContainsRegex("\n  tcp +ok"));
 }
 
-TEST(LoopbackCheckTest, ATransportThatCarriesNothingIsAnErrorInTime) {
+TEST(LoopbackCheckTest, ATransportThatDoesNotConnectIsAnError) {
   const Folder idle("idle");
-  const Outcome outcome = RunInfo("--check --timeout 3", {kScheduler, idle.path()}, "BYTEPS_TRANSPORT=idle");
+  const Outcome outcome = RunInfo("--check --timeout 120", {kScheduler, idle.path()}, "BYTEPS_TRANSPORT=idle");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.output, ContainsRegex("\n  idle +ERROR .+"));
+  EXPECT_THAT(outcome.output, ContainsRegex("\n  idle +ERROR worker [01] has ended with code 1: .*cannot connect"));
+}
+
+// A coordinator and a server that say nothing.
+class Silence {
+ public:
+  Silence() {
+    std::string file = std::string(std::getenv("TEST_TMPDIR")) + "/silence.XXXXXX";
+    const int fd = ::mkstemp(file.data());
+    path_ = file;
+    constexpr char kScript[] = "#!/bin/sh\nexec sleep 600\n";
+    EXPECT_EQ(::write(fd, kScript, sizeof(kScript) - 1), static_cast<ssize_t>(sizeof(kScript) - 1));
+    ::fchmod(fd, 0755);
+    ::close(fd);
+  }
+  ~Silence() { std::filesystem::remove(path_); }
+
+  std::string variable() const { return "BYTEPS_SERVER_BINARY=" + path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(LoopbackCheckTest, ACoordinatorThatSaysNothingIsAnErrorInTime) {
+  const Silence silence;
+  const Outcome outcome = RunInfo("--check --timeout 3", {kScheduler, kTcp}, silence.variable());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output,
+              ContainsRegex("\n  tcp +ERROR worker [01] has ended with code 1: bps_open: .*coordinator"));
 }
 
 TEST(LoopbackCheckTest, WhatIsMissingOrBrokenIsNamed) {
@@ -119,8 +148,8 @@ TEST(LoopbackCheckTest, WhatIsMissingOrBrokenIsNamed) {
 }
 
 TEST(LoopbackCheckTest, NothingIsLeftWhenItIsKilled) {
-  const Folder idle("idle");
-  const std::string command = InfoCommand("--check --timeout 120", {kScheduler, idle.path()}, "BYTEPS_TRANSPORT=idle");
+  const Silence silence;
+  const std::string command = InfoCommand("--check --timeout 600", {kScheduler, kTcp}, silence.variable());
   const pid_t pid = fork();
   if (pid == 0) {
     execl("/bin/sh", "sh", "-c", ("exec " + command + " > /dev/null 2>&1").c_str(), nullptr);
