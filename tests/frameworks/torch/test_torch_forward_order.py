@@ -97,13 +97,13 @@ def _priorities(declared_backwards: bool) -> tuple[list[list[tuple[str, int]]], 
     # Ranks may differ in what they declare first.
     optimizer = bps.DistributedOptimizer(optimizer, named[::-1] if declared_backwards and bps.rank() == 1 else named)
     sent: list[tuple[str, int]] = []
-    start = optimizer_module.push_pull_async_inplace
+    start = optimizer_module.push_pull_async_into
 
-    def spy(tensor: torch.Tensor, **options: Any) -> Any:
+    def spy(tensor: torch.Tensor, output: torch.Tensor, **options: Any) -> Any:
         sent.append((options["name"], options["priority"]))
-        return start(tensor, **options)
+        return start(tensor, output, **options)
 
-    optimizer_module.push_pull_async_inplace = spy
+    optimizer_module.push_pull_async_into = spy
     steps = []
     for step in range(3):
         inputs = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + bps.rank()))
