@@ -31,9 +31,7 @@ int32_t BlockFold::Read(const MemberSpan& from, std::byte* to, uint64_t offset, 
   return transport_->CopyFrom(from.peer, At(from, offset), to, bytes);
 }
 
-int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes,
-                        std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
-                        size_t* culprit) {
+int32_t BlockFold::Collect(std::span<const MemberMemory> members, uint64_t offset, size_t bytes, size_t* culprit) {
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i].input.base != nullptr) {
       inputs_[i] = members[i].input.base + offset;
@@ -46,6 +44,13 @@ int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> gr
       return code;
     }
   }
+  return BPS_OK;
+}
+
+int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                        std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
+                        size_t* culprit) {
+  if (const int32_t code = Collect(members, offset, bytes, culprit); code != BPS_OK) return code;
   outputs_.assign(1, members[own].output.base + offset);
   writing_.clear();
   copied_.clear();
@@ -76,6 +81,35 @@ int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> gr
     if (result != BPS_OK) *culprit = copied_[k];
   }
   return result;
+}
+
+int32_t BlockFold::Gather(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                          std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to,
+                          size_t* culprit) {
+  if (const int32_t code = Collect(members, offset, bytes, culprit); code != BPS_OK) return code;
+  Reduce(reduction, inputs_, group_sizes, to, bytes / DtypeSize(reduction.dtype));
+  return BPS_OK;
+}
+
+int32_t BlockFold::Spread(std::span<const MemberMemory> members, size_t own, const std::byte* from, uint64_t offset,
+                          size_t bytes, size_t* culprit) {
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (i == own) continue;
+    const MemberSpan& to = members[i].output;
+    void* output = nullptr;
+    int32_t code = transport_->BeginWrite(to.peer, At(to, offset), bytes, &output);
+    if (code == BPS_OK) {
+      std::memcpy(output, from, bytes);
+      transport_->EndWrite(to.peer, to.remote);
+    } else if (code == BPS_UNIMPLEMENTED) {
+      code = transport_->CopyTo(to.peer, At(to, offset), from, bytes);
+    }
+    if (code != BPS_OK) {
+      *culprit = i;
+      return code;
+    }
+  }
+  return BPS_OK;
 }
 
 }  // namespace byteps

@@ -53,10 +53,21 @@ class BlockFold {
   int32_t Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes, std::span<const MemberMemory> members,
                size_t own, uint64_t offset, size_t bytes, Stores stores, size_t* culprit);
 
+  // The same, but the result goes to `to` alone, which may be one of the inputs.
+  int32_t Gather(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                 std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
+
+  // Writes `from` to bytes [offset, offset + bytes) of all outputs but our own.
+  int32_t Spread(std::span<const MemberMemory> members, size_t own, const std::byte* from, uint64_t offset,
+                 size_t bytes, size_t* culprit);
+
   // Copies a member's bytes [offset, offset + bytes) to `to`.
   int32_t Read(const MemberSpan& from, std::byte* to, uint64_t offset, size_t bytes);
 
  private:
+  // The inputs' blocks, where they can be read, in inputs_.
+  int32_t Collect(std::span<const MemberMemory> members, uint64_t offset, size_t bytes, size_t* culprit);
+
   Transport* const transport_;
   AlignedMemory scratch_;  // a block for each member
   std::vector<const void*> inputs_;

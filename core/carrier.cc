@@ -36,7 +36,8 @@ bool Carrier::Aligned(const bps_transport_caps& caps, const void* address) {
 
 Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Status* error) {
   const Submission& asked = partition->operation->asked;
-  std::byte* base = const_cast<std::byte*>(asked.input) + partition->first * asked.tensor->element_bytes();
+  std::byte* base =
+      const_cast<std::byte*>(partition->operation->source) + partition->first * asked.tensor->element_bytes();
   const bps_transport_caps& caps = endpoint_->transport().CapsOf(partition->peer);
   if (Aligned(caps, base)) {
     if ((caps.flags & BPS_TRANSPORT_LOCAL_ANY) != 0) {
@@ -46,8 +47,8 @@ Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Sta
     if ((caps.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
       Region& region = MemoryOf(partition->operation).input;
       if (!region) {
-        absl::StatusOr<Region> made =
-            Region::Make(&endpoint_->transport(), const_cast<std::byte*>(asked.input), asked.tensor->bytes());
+        absl::StatusOr<Region> made = Region::Make(
+            &endpoint_->transport(), const_cast<std::byte*>(partition->operation->source), asked.tensor->bytes());
         if (!made.ok()) {
           *error = made.status();
           return Grant::kFailed;

@@ -62,20 +62,22 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
     return absl::InternalError(absl::StrCat("the coordinator's list of workers lacks this one, member ", member));
   }
   size_ = static_cast<uint32_t>(epoch.workers_size());
-  const bool local = epoch.local_sizes_size() != 0;
-  if (local ? local_ == nullptr : servers_ == nullptr) {
-    return absl::InternalError(absl::StrCat("the coordinator wants this worker to reduce ",
-                                            local ? "with the others of its host" : "through servers",
-                                            ", for which it has opened no transport"));
+  const uint32_t neighbours = LocalStage::SetOf(epoch, *self).size;
+  const bool servers = epoch.local_sizes_size() != 1, local = !servers || neighbours > 1;
+  if ((local && local_ == nullptr) || (servers && servers_ == nullptr)) {
+    return absl::InternalError(
+        absl::StrCat("the coordinator wants this worker to reduce ",
+                     local && local_ == nullptr ? "with the others of its host" : "through servers",
+                     ", for which it has opened no transport"));
   }
   absl::Status status;
+  if (servers) status = servers_->Join(now, epoch, *self);
   if (local) {
-    status = local_->Join(now, epoch, *self);
+    if (servers) local_->UseServers(servers_.get());
+    if (status.ok()) status = local_->Join(now, epoch, *self);
     stages_.push_back(std::move(local_));
-  } else {
-    status = servers_->Join(now, epoch, *self);
-    stages_.push_back(std::move(servers_));
   }
+  if (servers) stages_.push_back(std::move(servers_));
   local_.reset();
   servers_.reset();
   return status;
@@ -176,7 +178,7 @@ void Engine::Submit(Time now, Submission asked) {
 void Engine::Begin(Time now, Operation* operation) {
   now_ = now;
   operation->asked.request->Advance(RequestState::kQueued);
-  stages_[operation->stage]->Start(now, operation);
+  stages_.front()->Start(now, operation);
 }
 
 void Engine::Cancel(Time now, const Request* request) {
@@ -199,7 +201,7 @@ bool Engine::Declaring(const Operation& operation) const {
 }
 
 void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
-  if (!Declaring(*operation)) return stages_[operation->stage]->Abort(now, operation, why);
+  if (!Declaring(*operation)) return stages_.front()->Abort(now, operation, why);
   // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
   declaring_.erase(operation->asked.tensor);
   operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
@@ -234,10 +236,16 @@ bool Engine::CutFor(Tensor* tensor, uint64_t round) {
     }
     tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
     tensor->asked_next = false;
-    for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor);
+    Know(tensor);
   }
   if (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut() / 2) AskForNextCut(tensor);
   return true;
+}
+
+// The cut has come: so the stages may tell the others of what was given up before.
+void Engine::Know(Tensor* tensor) {
+  const std::vector<Tensor::Owed> given_up = std::exchange(tensor->owed, {});
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor, given_up);
 }
 
 void Engine::AskForNextCut(Tensor* tensor) {
@@ -261,7 +269,7 @@ void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
     tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
   } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
     tensor->cut = *std::move(cut);
-    for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor);
+    Know(tensor);
   } else {
     tensor->refusal = Annotate(cut.status(), tensor->Describe());
   }
@@ -347,8 +355,8 @@ bool Engine::CheckDeadlines(Time now) {
 std::string Engine::Awaited(const Operation& operation) const {
   if (Declaring(operation)) return "the coordinator has not answered its declaration";
   if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
-  const std::string missing = stages_[operation.stage]->WhoIsMissing(operation);
-  return missing.empty() ? absl::StrCat("it waits in the stage ", stages_[operation.stage]->name()) : missing;
+  const std::string missing = stages_.front()->WhoIsMissing(operation);
+  return missing.empty() ? absl::StrCat("it waits in the stage ", stages_.front()->name()) : missing;
 }
 
 std::string Engine::DescribeWait(Time now, const Request* request) const {
@@ -375,14 +383,7 @@ Time Engine::NextTimer() const {
 
 // ---- Ends ----
 
-void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) {
-  if (outcome.ok() && operation->stage + 1 < stages_.size()) {
-    ++operation->stage;
-    stages_[operation->stage]->Start(now_, operation);
-    return;
-  }
-  End(operation, outcome);
-}
+void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) { End(operation, outcome); }
 
 void Engine::OnStageFatal(const absl::Status& why) {
   if (!fatal_.ok()) return;
@@ -413,7 +414,7 @@ void Engine::Fail(Time, const absl::Status& why) {
   for (uint64_t id : ids) {
     Operation* operation = operations_.at(id).get();
     // No stage has what still waits for its assignment; before the membership is known there are no stages at all.
-    if (!Declaring(*operation)) stages_[operation->stage]->Drop(operation);
+    if (!Declaring(*operation)) stages_.front()->Drop(operation);
     End(operation, why);
   }
   declaring_.clear();

@@ -125,6 +125,7 @@ class Engine : private StageSink {
   static control::TensorSpec SpecOf(const Tensor& tensor);
   void Declare();
   bool CutFor(Tensor* tensor, uint64_t round);
+  void Know(Tensor* tensor);
   void AskForNextCut(Tensor* tensor);
   void OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment);
   void Begin(Time now, Operation* operation);

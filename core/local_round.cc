@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "abi/byteps.h"
 #include "absl/strings/str_cat.h"
 
 namespace byteps {
@@ -48,6 +49,10 @@ void LocalRound::Move(LocalState to) {
         absl::StrCat("a round of the local stage moved from ", LocalStateName(state_), " to ", LocalStateName(to)));
   }
   state_ = to;
+}
+
+Reduction PartialReduction(const Submission& asked) {
+  return {asked.tensor->dtype(), asked.reduction == BPS_AVERAGE ? BPS_SUM : asked.reduction};
 }
 
 bool LocalRound::AllOffered() const {

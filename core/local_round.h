@@ -8,8 +8,8 @@
 //
 //   awaited    others have offered; not submitted here yet
 //   gathering  offered; waits for the offers of the others
-//   working    everybody has offered; this member folds its slice
-//   finishing  its slice is done; waits for those of the others
+//   working    everybody has offered; this member does its share
+//   finishing  its share is done; waits for those of the others
 //   releasing  failed; waits until nobody touches its memory any more
 //   refused    failed before it was submitted here; whoever submits it hears why
 //
@@ -22,7 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -30,12 +30,29 @@
 #include "core/block_fold.h"
 #include "core/buffer_regions.h"
 #include "core/operation.h"
+#include "core/part_owners.h"
 #include "core/reduce.h"
 #include "core/region.h"
 #include "core/staging_pool.h"
 #include "core/wire.h"
 
 namespace byteps {
+
+// A stretch of bytes, and what is to be done with it.
+struct LocalPiece {
+  enum class Kind : uint8_t {
+    kReduce,  // everybody's input, folded into everybody's output
+    kFold,    // everybody's input, folded into our output: on its way to the servers
+    kSpread,  // our output, into everybody else's
+    kFetch,   // the root's input, into our output
+  };
+  Kind kind = Kind::kReduce;
+  uint64_t next = 0;
+  uint64_t end = 0;
+};
+
+// How a host's contribution is folded: what is averaged is divided at the end, by the servers.
+Reduction PartialReduction(const Submission& asked);
 
 enum class LocalState : uint8_t { kAwaited, kGathering, kWorking, kFinishing, kReleasing, kRefused };
 
@@ -50,7 +67,7 @@ struct LocalVoice {
   bool ended = false;  // its last word is there
   wire::OfferBody offer{};
   std::vector<std::byte> shape;          // extents, for errors
-  std::vector<std::byte> payload;        // inline
+  std::vector<std::byte> payload;        // inline; or the result of a small tensor, with its DONE
   uint8_t keys[2 * wire::kMaxKey] = {};  // in place: of input and output
 };
 
@@ -89,11 +106,19 @@ class LocalRound {
   BufferRegions::Place shown_output;
   bool shown = false;  // others may touch our memory
   Stores stores = Stores::kCached;
-  uint64_t task = 0;  // in the scheduler: the next piece of our slice
-  uint64_t next = 0;  // our slice, in bytes: what is not yet folded
-  uint64_t end = 0;
-  uint64_t piece_end = 0;  // the piece that `task` stands for
-  Time release_at = 0;     // when the others are not waited for any longer
+  size_t root = 0;      // of a broadcast, if it is one of the members
+  Time release_at = 0;  // when the others are not waited for any longer
+
+  // What this member does. One piece at a time: `task` in the scheduler, 0 if there is none.
+  uint64_t task = 0;
+  LocalPiece piece;
+  Slice slice;  // bytes that are reduced or fetched; what of them has no piece yet
+  // Behind it are servers:
+  bool beyond = false;          // the servers stage has the operation
+  PartRange parts;              // that go through this member
+  uint32_t next_part = 0;       // not folded yet
+  uint32_t to_spread = 0;       // not in everybody's output yet
+  std::deque<uint32_t> spread;  // back from the servers
 };
 
 }  // namespace byteps

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
@@ -13,38 +14,19 @@
 namespace byteps {
 namespace {
 
-// Borders of slices: no two members write into one cache line.
-constexpr uint64_t kBorder = 64;
-// What is folded before the scheduler is asked again.
-constexpr uint64_t kPieceBytes = 8 * BlockFold::kBlockBytes;
-// The scheduler's only peer: this member's own hands.
-constexpr uint32_t kOwnHands = 1;
 constexpr size_t kMaxReason = 1024;
-// The system may yet permit what it refuses at first (Yama: the other side lets us in when it hears of it).
-constexpr Time kProbePatience = 500 * kMillisecond;
-constexpr Time kProbeInterval = kMillisecond;
 // Between two looks for memory of a peer of which we have heard before it came.
 constexpr Time kReachInterval = 100'000;
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
 
-std::string DescribeMember(const control::Member& member) {
-  return absl::StrCat("rank ", member.rank(), " (worker, host ", member.host().name(), ", ", member.host().address(),
-                      ", pid ", member.pid(), ")");
-}
+bool IsPushPull(const Operation& operation) { return operation.asked.kind == wire::Operation::kPushPull; }
 
-bool IsPushPull(const LocalRound& round) { return round.operation->asked.kind == wire::Operation::kPushPull; }
+std::span<const std::byte> BytesOfText(absl::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
 
 }  // namespace
-
-Slice SliceOf(uint64_t bytes, size_t index, size_t count) {
-  const uint64_t units = bytes / kBorder + (bytes % kBorder != 0 ? 1 : 0);
-  // In two steps: the product could overflow.
-  const auto border = [&](uint64_t i) {
-    return std::min(bytes, (units / count * i + units % count * i / count) * kBorder);
-  };
-  return {border(index), border(index + 1)};
-}
 
 absl::Status LocalStage::Usable(const bps_transport_caps& caps) {
   if ((caps.flags & BPS_TRANSPORT_COPY) == 0) {
@@ -60,149 +42,76 @@ uint64_t LocalStage::MaxInline(const bps_transport_caps& caps) {
 
 LocalStage::LocalStage(LocalStageOptions options, Scheduler scheduler, Transport transport, EndpointOptions endpoint,
                        StageSink* sink, Logger* log)
-    : options_(options), scheduler_(std::move(scheduler)), sink_(sink), log_(log), caps_(transport.caps()) {
+    : options_(options),
+      sink_(sink),
+      log_(log),
+      caps_(transport.caps()),
+      work_(std::move(scheduler), static_cast<LocalWorkSink*>(this)) {
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), std::move(endpoint), handler, log);
+  neighbours_ = std::make_unique<Neighbours>(endpoint_.get(), log);
 }
 
 LocalStage::~LocalStage() { Stop(); }
 
 // ---- Membership ----
 
-absl::Status LocalStage::Join(Time now, const control::Epoch& epoch, const control::Member& self) {
+LocalStage::Set LocalStage::SetOf(const control::Epoch& epoch, const control::Member& self) {
   const uint32_t own_rank = static_cast<uint32_t>(self.rank());
-  uint32_t first = 0, size = 0;
-  for (const uint32_t each : epoch.local_sizes()) {
-    size = each;
-    if (own_rank < first + size) break;
+  uint32_t first = 0;
+  for (const uint32_t size : epoch.local_sizes()) {
+    const bool here = own_rank >= first && own_rank - first < size;
+    if (here && size <= static_cast<uint32_t>(epoch.workers_size()) - first) return {first, size};
     first += size;
   }
-  if (size == 0 || own_rank - first >= size || first + size > static_cast<uint32_t>(epoch.workers_size())) {
+  return {};
+}
+
+void LocalStage::UseServers(ServersStage* servers) {
+  servers_ = servers;
+  servers->UseSink(static_cast<StageSink*>(this));
+}
+
+absl::Status LocalStage::Join(Time now, const control::Epoch& epoch, const control::Member& self) {
+  const Set set = SetOf(epoch, self);
+  if (set.size == 0) {
     return absl::InternalError("the coordinator's sets of workers that reduce among themselves lack this one");
   }
-  own_ = own_rank - first;
   inline_bytes_ = std::min<uint64_t>(epoch.inline_bytes(), MaxInline(caps_));
   if (inline_bytes_ != epoch.inline_bytes()) {
     return absl::InternalError("the coordinator's limit of inline payloads is more than this worker can send");
   }
-  group_sizes_ = {size};
-  if (epoch.local_sizes_size() == 1) group_sizes_.assign(epoch.group_sizes().begin(), epoch.group_sizes().end());
-  fold_ = std::make_unique<BlockFold>(&endpoint_->transport(), size);
-  for (uint32_t index = 0; index < size; ++index) {
-    const control::Member& worker = epoch.workers(static_cast<int>(first + index));
-    Member& member = members_.emplace_back();
-    member.rank = static_cast<uint32_t>(worker.rank());
-    member.description = DescribeMember(worker);
-    if (index == own_) {
-      member.ready = member.reached = true;
-      ++reached_members_;
-      continue;
-    }
-    PeerSpec spec;
-    spec.session = epoch.session_id();
-    spec.epoch = epoch.epoch();
-    spec.session_nonce = epoch.nonce();
-    spec.own_member = self.member();
-    spec.member = worker.member();
-    spec.address = worker.local().address();
-    spec.description = member.description;
-    spec.local_id = PeerOf(own_);
-    spec.id = PeerOf(index);
-    if (absl::Status status = endpoint_->AddPeer(now, spec); !status.ok()) return status;
-  }
+  group_sizes_ = {set.size};
+  if (servers_ == nullptr) group_sizes_.assign(epoch.group_sizes().begin(), epoch.group_sizes().end());
+  if (absl::Status status = neighbours_->Join(now, epoch, self, set.first, set.size); !status.ok()) return status;
   staging_ = std::make_unique<StagingPool>(&endpoint_->transport());
   buffers_ = std::make_unique<BufferRegions>(&endpoint_->transport());
-  probe_value_ = self.member();
-  absl::StatusOr<Region> region = Region::Make(&endpoint_->transport(), &probe_value_, sizeof probe_value_);
-  if (!region.ok()) return region.status();
-  probe_region_ = *std::move(region);
-  const uint32_t hands[] = {kOwnHands};
-  scheduler_.Peers(hands);
+  work_.Join(&endpoint_->transport(), group_sizes_, neighbours_->size(), neighbours_->own());
   joined_ = true;
   return absl::OkStatus();
 }
 
-std::string LocalStage::missing() const {
-  std::string text;
-  for (const Member& member : members_) {
-    if (!member.reached) absl::StrAppend(&text, text.empty() ? "" : ", ", member.description);
-  }
-  return text;
-}
-
 void LocalStage::OnReady(PeerId peer) {
-  Member& member = members_[IndexOf(peer)];
-  if (member.ready) return;
-  member.ready = true;
-  if (absl::Status status = Probe(IndexOf(peer)); !status.ok()) Lose(IndexOf(peer), status);
-}
-
-// Asks a member whether it can reach our memory.
-absl::Status LocalStage::Probe(size_t index) {
-  wire::ProbeBody probe{};
-  probe.value = probe_value_;
-  probe.key_size = caps_.key_size;
-  const int32_t code = endpoint_->transport().ExportKey(probe_region_.get(), PeerOf(index), probe.key);
-  if (code != BPS_OK) return MakeStatus(code, "no memory can be shown to " + members_[index].description);
-  Send(index, wire::RecordType::kProbe, BytesOf(probe));
-  return absl::OkStatus();
-}
-
-void LocalStage::OnProbe(size_t index, std::span<const std::byte> body) {
-  wire::ProbeBody probe;
-  if (!ReadStruct(body, &probe) || probe.key_size > wire::kMaxKey || members_[index].probe) {
-    return Senseless(index, "a PROBE that makes no sense");
-  }
-  members_[index].probe = probe;
-  members_[index].probe_until = After(now_, kProbePatience);
-  ++probes_;
-}
-
-bool LocalStage::AnswerProbes() {
-  bool worked = false;
-  for (size_t index = 0; probes_ != 0 && index < members_.size(); ++index) {
-    Member& member = members_[index];
-    if (!member.probe) continue;
-    uint64_t value = 0;
-    const bps_remote remote{member.probe->key, member.probe->key_size, 0};
-    const int32_t code = endpoint_->transport().CopyFrom(PeerOf(index), remote, &value, sizeof value);
-    const bool reached = code == BPS_OK && value == member.probe->value;
-    if (!reached && now_ < member.probe_until) continue;
-    if (!reached) {
-      BPS_LOG(*log_, kInfo) << "the memory of " << member.description
-                            << " cannot be read here: its tensors are copied into shared memory";
-    }
-    Send(index, wire::RecordType::kReach, BytesOf(wire::ReachBody{reached ? 1u : 0u, 0}));
-    member.probe.reset();
-    --probes_;
-    worked = true;
-  }
-  return worked;
-}
-
-void LocalStage::OnReach(size_t index, std::span<const std::byte> body) {
-  wire::ReachBody reach;
-  Member& member = members_[index];
-  if (!ReadStruct(body, &reach) || member.reached) return Senseless(index, "a REACH that makes no sense");
-  member.reached = true;
-  ++reached_members_;
-  staged_ |= reach.reached == 0;
+  const size_t index = Neighbours::IndexOf(peer);
+  if (absl::Status status = neighbours_->OnReady(index); !status.ok()) Lose(index, status);
 }
 
 // One who has left the session in order, as everybody does at its end, is nobody's loss.
-void LocalStage::OnPeerDown(PeerId peer, const absl::Status& why) { Lose(IndexOf(peer), why); }
+void LocalStage::OnPeerDown(PeerId peer, const absl::Status& why) { Lose(Neighbours::IndexOf(peer), why); }
 
 void LocalStage::Lose(size_t index, const absl::Status& why) {
-  if (members_[index].lost.ok()) members_[index].lost = why;
-  if (in_flight_ == 0 && ready()) return;
-  halted_ = true;
+  neighbours_->Lose(index, why);
+  if (in_flight_ != 0 || !ready()) Fatal(why);
+}
+
+void LocalStage::Fatal(const absl::Status& why) {
+  work_.Halt();
   sink_->OnStageFatal(why);
 }
 
 // A member of this release never sends such a thing.
 void LocalStage::Senseless(size_t index, const char* what) {
-  halted_ = true;
-  sink_->OnStageFatal(absl::InternalError(absl::StrCat(members_[index].description, " sent ", what)));
+  Fatal(absl::InternalError(absl::StrCat(neighbours_->description(index), " sent ", what)));
 }
 
 // ---- Rounds ----
@@ -211,7 +120,7 @@ LocalRound* LocalStage::FindOrMake(uint64_t key, uint64_t number) {
   std::unique_ptr<Name>& name = names_[NameId(key)];
   if (name == nullptr) name = std::make_unique<Name>();
   if (number < name->next) return nullptr;
-  return &name->rounds.try_emplace(number, NameId(key), number, members_.size()).first->second;
+  return &name->rounds.try_emplace(number, NameId(key), number, neighbours_->size()).first->second;
 }
 
 LocalRound* LocalStage::FindOf(const Operation& operation) const {
@@ -222,11 +131,31 @@ LocalRound* LocalStage::FindOf(const Operation& operation) const {
   return round == name->second->rounds.end() || round->second.operation != &operation ? nullptr : &round->second;
 }
 
-void LocalStage::Know(Tensor* tensor) {
-  for (const Tensor::Owed& owed : std::exchange(tensor->owed, {})) {
+bool LocalStage::Root(const Operation& operation) const {
+  return !IsPushPull(operation) && static_cast<uint32_t>(operation.asked.root) == neighbours_->own_rank();
+}
+
+bool LocalStage::Gives(const Operation& operation) const { return IsPushPull(operation) || Root(operation); }
+
+bool LocalStage::FromAfar(const Operation& operation) const {
+  return !IsPushPull(operation) && !neighbours_->Find(operation.asked.root).has_value();
+}
+
+bool LocalStage::Small(const Operation& operation) const { return operation.asked.tensor->bytes() <= inline_bytes_; }
+
+// Whose a small tensor is where there are servers.
+size_t LocalStage::Leader(const Operation& operation) const {
+  if (!IsPushPull(operation)) {
+    if (const std::optional<size_t> root = neighbours_->Find(operation.asked.root)) return *root;
+  }
+  return LeaderOf(NameId(operation.asked.tensor->cut->key()), neighbours_->size());
+}
+
+void LocalStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
+  for (const Tensor::Owed& owed : given_up) {
     LocalRound* round = FindOrMake(tensor->cut->key(), owed.round);
     if (round == nullptr) continue;
-    GiveUp(round, owed.why, Told(owed.why));
+    GiveUp(round, owed.why, Told(owed.why), Cause::kHere);
     Name& name = *names_.at(NameId(tensor->cut->key()));
     name.next = owed.round + 1;
     name.rounds.erase(name.rounds.begin(), name.rounds.lower_bound(name.next));
@@ -247,20 +176,19 @@ void LocalStage::Start(Time now, Operation* operation) {
   if (round->state() == LocalState::kRefused) return Leave(round);
   round->Move(LocalState::kGathering);
   operation->asked.request->Advance(RequestState::kActive);
-  for (const Member& member : members_) {
-    if (!member.lost.ok()) return Lose(static_cast<size_t>(&member - members_.data()), member.lost);
-  }
-  if (absl::Status status = Offer(round); !status.ok()) return GiveUp(round, status, Told(status));
+  if (const std::optional<size_t> lost = neighbours_->FirstLost()) return Lose(*lost, neighbours_->lost(*lost));
+  if (absl::Status status = MakeOffer(round); !status.ok()) return GiveUp(round, status, Told(status), Cause::kHere);
   if (round->AllOffered()) Proceed(round);
 }
 
 // Registers what the others are to reach.
 absl::Status LocalStage::Show(LocalRound* round) {
-  const Submission& asked = round->operation->asked;
+  const Operation& operation = *round->operation;
+  const Submission& asked = operation.asked;
   const uint64_t bytes = asked.tensor->bytes();
-  const bool root = static_cast<uint32_t>(asked.root) == members_[own_].rank;
-  const bool gives = IsPushPull(*round) || root;
-  const bool takes = IsPushPull(*round) && asked.output != asked.input;
+  const bool gives = Gives(operation);
+  // Where it is in place, what can be read can be written.
+  const bool takes = IsPushPull(operation) ? asked.output != asked.input : servers_ != nullptr && FromAfar(operation);
   const auto shareable = [&](const BufferRegions::Place& place, const std::shared_ptr<Buffer>& buffer) {
     return place.region != nullptr && buffer->fd() >= 0 && endpoint_->transport().shares();
   };
@@ -274,15 +202,15 @@ absl::Status LocalStage::Show(LocalRound* round) {
     if (!place.ok()) return Annotate(place.status(), "the output's buffer cannot be registered");
     round->shown_output = *place;
   }
-  if (staged_ && gives &&
-      (!shareable(round->shown_input, asked.request->input_buffer()) ||
-       (takes && !shareable(round->shown_output, asked.request->output_buffer())))) {
+  if (neighbours_->staged() && ((gives && !shareable(round->shown_input, asked.request->input_buffer())) ||
+                                (takes && !shareable(round->shown_output, asked.request->output_buffer())))) {
     absl::StatusOr<Staging> staging = staging_->Take(bytes);
-    if (!staging.ok()) return Annotate(staging.status(), "there is no shared memory for the input");
+    if (!staging.ok()) return Annotate(staging.status(), "there is no shared memory for it");
     round->staging = *std::move(staging);
-    std::memcpy(round->staging.base, asked.input, bytes);
-    round->shown_input = {round->staging.region.get(), 0};
-    round->shown_output = {};
+    if (gives) std::memcpy(round->staging.base, asked.input, bytes);
+    const BufferRegions::Place place{round->staging.region.get(), 0};
+    round->shown_input = gives ? place : BufferRegions::Place();
+    round->shown_output = gives ? BufferRegions::Place() : place;
     round->shown = true;
     return absl::OkStatus();
   }
@@ -302,28 +230,24 @@ absl::Status LocalStage::Show(LocalRound* round) {
   return absl::OkStatus();
 }
 
-absl::Status LocalStage::Offer(LocalRound* round) {
+absl::Status LocalStage::MakeOffer(LocalRound* round) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;
   const uint64_t bytes = asked.tensor->bytes();
-  LocalVoice& own = round->voices[own_];
+  const bool small = Small(operation), gives = Gives(operation);
+  LocalVoice& own = round->voices[neighbours_->own()];
   wire::OfferBody& offer = own.offer;
   offer.key = asked.tensor->cut->key();
   offer.fingerprint = operation.fingerprint;
   offer.round = operation.round;
   offer.elements = asked.tensor->elements();
-  offer.rank = members_[own_].rank;
+  offer.rank = neighbours_->own_rank();
   offer.dtype = asked.tensor->dtype();
   offer.root = asked.kind == wire::Operation::kBroadcast ? asked.root : 0;
   offer.operation = asked.kind;
   offer.reduction = static_cast<uint8_t>(asked.reduction);
-  const bool gives = IsPushPull(*round) || static_cast<uint32_t>(asked.root) == members_[own_].rank;
-  std::span<const std::byte> payload;
-  if (bytes <= inline_bytes_) {
-    offer.way = gives && bytes != 0 ? wire::PayloadWay::kInline : wire::PayloadWay::kNone;
-    if (gives) payload = {asked.input, bytes};
-  } else {
-    offer.way = wire::PayloadWay::kInPlace;
+  offer.shape = static_cast<uint32_t>(asked.tensor->shape().size()) + 1;
+  if (!small) {
     offer.key_size = caps_.key_size;
     if (absl::Status status = Show(round); !status.ok()) return status;
     if (round->shown_input.region != nullptr) offer.memory |= wire::kOfferInput;
@@ -334,70 +258,79 @@ absl::Status LocalStage::Offer(LocalRound* round) {
   own.offered = true;
   const std::span<const std::byte> shape = std::as_bytes(std::span(asked.tensor->shape()));
   own.shape.assign(shape.begin(), shape.end());
-  offer.shape = static_cast<uint32_t>(asked.tensor->shape().size()) + 1;
-  for (size_t index = 0; index < members_.size(); ++index) {
-    if (index == own_) continue;
-    if (offer.way == wire::PayloadWay::kInPlace) {
+  for (size_t index = 0; index < neighbours_->size(); ++index) {
+    if (index == neighbours_->own()) continue;
+    std::span<const std::byte> rest;
+    if (small) {
+      // Where only the leader folds, only it needs the bytes.
+      const bool needs = servers_ == nullptr || !IsPushPull(operation) || index == Leader(operation);
+      if (gives && needs) rest = {asked.input, bytes};
+      offer.way = rest.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
+    } else {
       // Each peer has keys of its own.
       size_t size = 0;
       for (const BufferRegions::Place& place : {round->shown_input, round->shown_output}) {
         if (place.region == nullptr) continue;
-        const int32_t code = endpoint_->transport().ExportKey(place.region, PeerOf(index), own.keys + size);
-        if (code != BPS_OK) return MakeStatus(code, "the memory cannot be shown to " + members_[index].description);
+        const int32_t code = endpoint_->transport().ExportKey(place.region, Neighbours::PeerOf(index), own.keys + size);
+        if (code != BPS_OK) {
+          return MakeStatus(code, "the memory cannot be shown to " + neighbours_->description(index));
+        }
         size += caps_.key_size;
       }
-      payload = std::as_bytes(std::span<const uint8_t>(own.keys, size));
+      rest = std::as_bytes(std::span<const uint8_t>(own.keys, size));
+      offer.way = wire::PayloadWay::kInPlace;
     }
-    const OfferHead head(offer, asked.tensor->shape(), endpoint_->MaxRecord() - payload.size());
-    Send(index, wire::RecordType::kOffer, head.bytes(), payload);
+    const OfferHead head(offer, asked.tensor->shape(), endpoint_->MaxRecord() - rest.size());
+    Send(index, wire::RecordType::kOffer, head.bytes(), rest);
   }
   return absl::OkStatus();
 }
 
 void LocalStage::Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
                       std::span<const std::byte> payload) {
-  endpoint_->Send(PeerOf(index), type, fixed, payload);
+  endpoint_->Send(Neighbours::PeerOf(index), type, fixed, payload);
 }
 
 // The last word, to everybody.
-void LocalStage::SendWord(const LocalRound& round, wire::RecordType type, const absl::Status& why) {
-  const absl::string_view text = why.message().substr(0, kMaxReason);
+void LocalStage::SendWord(const LocalRound& round, wire::RecordType type, int32_t code,
+                          std::span<const std::byte> rest) {
   wire::RoundBody body{};
   body.key = round.name_id() << 16;
   body.round = round.number();
-  body.rank = members_[own_].rank;
-  body.code = StatusCode(why);
-  body.text = static_cast<uint32_t>(text.size());
-  for (size_t index = 0; index < members_.size(); ++index) {
-    if (index == own_) continue;
-    Send(index, type, BytesOf(body), std::as_bytes(std::span<const char>(text.data(), text.size())));
+  body.rank = neighbours_->own_rank();
+  body.code = code;
+  body.text = static_cast<uint32_t>(rest.size());
+  for (size_t index = 0; index < neighbours_->size(); ++index) {
+    if (index != neighbours_->own()) Send(index, type, BytesOf(body), rest);
   }
 }
 
 void LocalStage::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
-  const size_t index = IndexOf(peer);
+  const size_t index = Neighbours::IndexOf(peer);
   switch (type) {
     case wire::RecordType::kOffer:
       return OnOffer(index, body);
     case wire::RecordType::kProbe:
-      return OnProbe(index, body);
+      if (!neighbours_->OnProbe(now_, index, body)) Senseless(index, "a PROBE that makes no sense");
+      return;
     case wire::RecordType::kReach:
-      return OnReach(index, body);
+      if (!neighbours_->OnReach(index, body)) Senseless(index, "a REACH that makes no sense");
+      return;
     case wire::RecordType::kDone:
     case wire::RecordType::kGiveUp:
       return OnWord(index, type, body);
     default:
       // Reserved for later versions, which ask only members that know them.
-      BPS_LOG(*log_, kWarning) << members_[index].description << " sent a record of type " << static_cast<int>(type)
+      BPS_LOG(*log_, kWarning) << neighbours_->description(index) << " sent a record of type " << static_cast<int>(type)
                                << ", which a worker of its host does not take";
   }
 }
 
 void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
-  byteps::Offer told;
+  Offer told;
   if (!ReadOffer(body, &told)) return Senseless(index, "an OFFER that is cut off");
   const wire::OfferBody& offer = told.body;
-  if (offer.rank != members_[index].rank || !IsDtype(offer.dtype) ||
+  if (offer.rank != neighbours_->rank(index) || !IsDtype(offer.dtype) ||
       offer.elements > UINT64_MAX / DtypeSize(offer.dtype)) {
     return Senseless(index, "an OFFER that makes no sense");
   }
@@ -426,12 +359,12 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
 
 // Everybody has offered.
 void LocalStage::Proceed(LocalRound* round) {
-  if (absl::Status status = Compare(*round); !status.ok()) return GiveUp(round, status, status);
-  if (round->operation->asked.tensor->bytes() > inline_bytes_) {
-    BeginWork(round);
-  } else {
-    FoldInline(round);
-  }
+  if (absl::Status status = Compare(*round); !status.ok()) return GiveUp(round, status, status, Cause::kHere);
+  // From here on somebody else may know better than our clock who is missing.
+  if (servers_ != nullptr) round->operation->pushed_any = true;
+  if (!Small(*round->operation)) return BeginWork(round);
+  if (servers_ != nullptr) return ProceedSmall(round);
+  if (FoldSmall(round)) Leave(round);
 }
 
 // The words are the same on all ranks, whoever sees it first.
@@ -439,55 +372,76 @@ absl::Status LocalStage::Compare(const LocalRound& round) const {
   const LocalVoice& first = round.voices[0];
   const auto describe = [](const LocalVoice& voice) { return DescribeOffer(voice.offer, voice.shape); };
   std::string others;
-  for (size_t index = 1; index < members_.size(); ++index) {
+  for (size_t index = 1; index < neighbours_->size(); ++index) {
     const LocalVoice& voice = round.voices[index];
     if (SameAsked(voice.offer, first.offer)) continue;
-    absl::StrAppend(&others, "; ", members_[index].description, ": ", describe(voice));
+    absl::StrAppend(&others, "; ", neighbours_->description(index), ": ", describe(voice));
     if (describe(voice) == describe(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
   }
   if (others.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the ranks disagree: ", members_[0].description, ": ", describe(first), others));
+      absl::StrCat("the ranks disagree: ", neighbours_->description(0), ": ", describe(first), others));
 }
 
-// ---- Working ----
+// ---- Small tensors ----
 
-void LocalStage::FoldInline(LocalRound* round) {
-  const Submission& asked = round->operation->asked;
+// Folds what was sent into the output, or copies it there. False: somebody has sent nothing.
+bool LocalStage::FoldSmall(LocalRound* round) {
+  const Operation& operation = *round->operation;
+  const Submission& asked = operation.asked;
   const uint64_t bytes = asked.tensor->bytes();
-  if (bytes != 0 && IsPushPull(*round)) {
-    std::vector<const void*> inputs(members_.size());
-    std::vector<std::byte>& own = round->voices[own_].payload;
-    for (size_t index = 0; index < members_.size(); ++index) {
-      if (index != own_ && round->voices[index].payload.size() != bytes) {
-        return Senseless(index, "an OFFER without its payload");
-      }
-      inputs[index] = round->voices[index].payload.data();
+  const size_t own = neighbours_->own();
+  if (!IsPushPull(operation)) return Root(operation) || CopyFrom(round, Leader(operation));
+  if (bytes == 0) return true;
+  std::vector<const void*> inputs(neighbours_->size());
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    if (index != own && round->voices[index].payload.size() != bytes) {
+      return Senseless(index, "an OFFER without its payload"), false;
     }
-    inputs[own_] = asked.input;
-    if (asked.output == asked.input && own_ != 0) {  // Reduce may write over its first input only
-      own.assign(asked.input, asked.input + bytes);
-      inputs[own_] = own.data();
-    }
-    Reduce({asked.tensor->dtype(), asked.reduction}, inputs, group_sizes_, asked.output, asked.tensor->elements());
-  } else if (bytes != 0) {
-    const size_t root = static_cast<size_t>(asked.root) - members_[0].rank;
-    const std::vector<std::byte>& payload = round->voices[root].payload;
-    if (root != own_ && payload.size() != bytes) return Senseless(root, "an OFFER without its payload");
-    if (root != own_) std::memcpy(asked.output, payload.data(), bytes);
+    inputs[index] = round->voices[index].payload.data();
   }
-  Leave(round);
+  inputs[own] = asked.input;
+  const Reduction whole = {asked.tensor->dtype(), asked.reduction};
+  Reduce(servers_ != nullptr ? PartialReduction(asked) : whole, inputs, group_sizes_, asked.output,
+         asked.tensor->elements());
+  return true;
 }
+
+// The bytes that a member has sent become the output. False: there are none.
+bool LocalStage::CopyFrom(LocalRound* round, size_t index) {
+  const Submission& asked = round->operation->asked;
+  const std::vector<std::byte>& payload = round->voices[index].payload;
+  if (payload.size() != asked.tensor->bytes()) return Senseless(index, "a record without its payload"), false;
+  if (!payload.empty()) std::memcpy(asked.output, payload.data(), payload.size());
+  return true;
+}
+
+// With servers: the leader speaks for all.
+void LocalStage::ProceedSmall(LocalRound* round) {
+  const Operation& operation = *round->operation;
+  const size_t leader = Leader(operation);
+  round->Move(LocalState::kWorking);
+  if (leader == neighbours_->own()) {
+    if (IsPushPull(operation) && !FoldSmall(round)) return;
+    return Contribute(round, {0, operation.asked.tensor->cut->parts()}, true);
+  }
+  // The root has sent its bytes to all of its host; any other leader's come back from the servers.
+  const bool here = !IsPushPull(operation) && !FromAfar(operation);
+  if ((here || round->voices[leader].ended) && CopyFrom(round, leader)) Leave(round);
+}
+
+// ---- Large tensors ----
 
 // Finds a way to everybody's memory.
 bool LocalStage::Reach(LocalRound* round, absl::Status* error) {
-  const Submission& asked = round->operation->asked;
+  const Operation& operation = *round->operation;
+  const Submission& asked = operation.asked;
   const size_t bytes = asked.tensor->bytes();
   bool all = true;
   bool separate = asked.output != asked.input && !round->staging.region;
-  for (size_t index = 0; index < members_.size(); ++index) {
+  for (size_t index = 0; index < neighbours_->size(); ++index) {
     MemberMemory& memory = round->memory[index];
-    if (index == own_) {
+    if (index == neighbours_->own()) {
       memory.input.base = round->staging.region ? round->staging.base : const_cast<std::byte*>(asked.input);
       memory.output.base = round->staging.region ? round->staging.base : asked.output;
       continue;
@@ -495,24 +449,25 @@ bool LocalStage::Reach(LocalRound* round, absl::Status* error) {
     const LocalVoice& voice = round->voices[index];
     const uint8_t* key = voice.keys;
     if ((voice.offer.memory & wire::kOfferInput) != 0) {
-      memory.input.peer = PeerOf(index);
+      memory.input.peer = Neighbours::PeerOf(index);
       memory.input.remote = {key, voice.offer.key_size, voice.offer.input_offset};
       all &= MapSpan(&memory.input, bytes);
       key += voice.offer.key_size;
-    } else if (IsPushPull(*round) || members_[index].rank == static_cast<uint32_t>(asked.root)) {
-      *error = absl::InternalError(members_[index].description + " has not shown its input");
+    } else if (IsPushPull(operation) || index == neighbours_->Find(asked.root)) {
+      *error = absl::InternalError(neighbours_->description(index) + " has not shown its input");
       return false;
     }
     const bool in_place = (voice.offer.memory & wire::kOfferOutput) == 0;
-    memory.output.peer = PeerOf(index);
+    memory.output.peer = Neighbours::PeerOf(index);
     memory.output.remote =
         in_place ? memory.input.remote : bps_remote{key, voice.offer.key_size, voice.offer.output_offset};
     separate &= !in_place;
     // It must be here before the first block is written.
     void* output = nullptr;
+    const bool written = IsPushPull(operation) || (servers_ != nullptr && FromAfar(operation));
     const int32_t code =
-        IsPushPull(*round) ? endpoint_->transport().BeginWrite(memory.output.peer, memory.output.remote, bytes, &output)
-                           : BPS_UNIMPLEMENTED;
+        written ? endpoint_->transport().BeginWrite(memory.output.peer, memory.output.remote, bytes, &output)
+                : BPS_UNIMPLEMENTED;
     if (code == BPS_OK) endpoint_->transport().EndWrite(memory.output.peer, memory.output.remote);
     if (code == BPS_TRANSPORT_AGAIN) all = false;
   }
@@ -531,9 +486,9 @@ bool LocalStage::MapSpan(MemberSpan* span, size_t bytes) {
 
 // Nothing of what the others have shown is used any more.
 void LocalStage::LetGo(LocalRound* round) {
-  for (size_t index = 0; index < members_.size(); ++index) {
+  for (size_t index = 0; index < neighbours_->size(); ++index) {
     MemberSpan& input = round->memory[index].input;
-    if (index == own_ || input.base == nullptr) continue;
+    if (index == neighbours_->own() || input.base == nullptr) continue;
     input.base = nullptr;
     endpoint_->transport().UnmapRemote(input.peer, input.remote);
   }
@@ -541,140 +496,140 @@ void LocalStage::LetGo(LocalRound* round) {
 
 void LocalStage::BeginWork(LocalRound* round) {
   if (absl::Status error; !Reach(round, &error)) {
-    if (!error.ok()) return GiveUp(round, error, Told(error));
+    if (!error.ok()) return GiveUp(round, error, Told(error), Cause::kHere);
     if (std::find(reaching_.begin(), reaching_.end(), round) == reaching_.end()) reaching_.push_back(round);
     return;
   }
   std::erase(reaching_, round);
   round->Move(LocalState::kWorking);
-  const Submission& asked = round->operation->asked;
-  const uint64_t bytes = asked.tensor->bytes();
-  Slice slice;
-  if (IsPushPull(*round)) {
-    slice = SliceOf(bytes, own_, members_.size());
-  } else if (static_cast<uint32_t>(asked.root) != members_[own_].rank) {
-    slice = {0, bytes};  // everybody reads all of the root's
+  const Operation& operation = *round->operation;
+  const Cut& cut = *operation.asked.tensor->cut;
+  const uint64_t bytes = operation.asked.tensor->bytes();
+  const size_t own = neighbours_->own(), members = neighbours_->size();
+  if (Root(operation)) {
+    // The others of its host read its input; those of other hosts get it from the servers.
+    if (servers_ != nullptr) Contribute(round, {0, cut.parts()}, true);
+  } else if (!IsPushPull(operation) && !FromAfar(operation)) {
+    round->root = *neighbours_->Find(operation.asked.root);
+    round->slice = {0, bytes};
+  } else if (servers_ == nullptr) {
+    round->slice = SliceOf(bytes, own, members);
+  } else if (const PartRange range = PartsOf(cut.parts(), round->name_id(), own, members); range.size() != 0) {
+    round->to_spread = range.size();
+    Contribute(round, range, FromAfar(operation));
   }
-  round->next = slice.first;
-  round->end = slice.last;
-  if (slice.first == slice.last) return FinishSlice(round);
-  EnqueuePiece(round);
+  NextPiece(round);
 }
 
-void LocalStage::EnqueuePiece(LocalRound* round) {
-  const Submission& asked = round->operation->asked;
-  round->piece_end = std::min(round->end, round->next + kPieceBytes);
-  round->task = next_task_++;
-  bps_task task{};
-  task.struct_size = sizeof task;
-  task.id = round->task;
-  task.tensor = asked.tensor->cut->key();
-  task.bytes = round->piece_end - round->next;
-  task.priority = asked.priority;
-  task.order = asked.tensor->name().order();
-  task.peer = kOwnHands;
-  tasks_[round->task] = round;
-  ++queued_;
-  pick_ = true;
-  scheduler_.Enqueue(now_, task);
+// Parts of the output (or, at a root, of the input) go to the servers: those that are ready, at once.
+void LocalStage::Contribute(LocalRound* round, PartRange parts, bool all_ready) {
+  Operation* operation = round->operation;
+  operation->source = Root(*operation) ? operation->asked.input : operation->asked.output;
+  round->beyond = true;
+  round->parts = parts;
+  round->next_part = all_ready ? parts.last : parts.first;
+  servers_->Begin(now_, operation, parts);
+  for (uint32_t part = parts.first; part < round->next_part; ++part) servers_->Push(now_, operation, part);
 }
 
-bool LocalStage::PickPiece() {
-  pick_ = false;
-  if (queued_ == 0) return false;
-  const bps_budget budget[] = {{kOwnHands, 1, UINT64_MAX}};
-  absl::StatusOr<std::optional<bps_task>> next = scheduler_.Next(now_, budget);
-  if (!next.ok()) {
-    halted_ = true;
-    sink_->OnStageFatal(next.status());
-    return false;
+LocalPiece LocalStage::PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind) const {
+  const Tensor& tensor = *round.operation->asked.tensor;
+  const uint64_t first = tensor.cut->first(part) * tensor.element_bytes();
+  return {kind, first, first + tensor.cut->count(part) * tensor.element_bytes()};
+}
+
+// A round without a piece gets its next one, or is done; or waits for the servers.
+void LocalStage::NextPiece(LocalRound* round) {
+  Slice& slice = round->slice;
+  if (slice.first != slice.last) {
+    const uint64_t end = std::min(slice.last, slice.first + LocalWork::kPieceBytes);
+    const bool fetch = !IsPushPull(*round->operation);
+    work_.Add(now_, round, {fetch ? LocalPiece::Kind::kFetch : LocalPiece::Kind::kReduce, slice.first, end});
+    slice.first = end;
+  } else if (!round->spread.empty()) {
+    work_.Add(now_, round, PieceOf(*round, round->spread.front(), LocalPiece::Kind::kSpread));
+  } else if (round->next_part != round->parts.last) {
+    work_.Add(now_, round, PieceOf(*round, round->next_part, LocalPiece::Kind::kFold));
+  } else if (round->to_spread == 0) {
+    FinishShare(round);
   }
-  if (!next->has_value()) return false;
-  --queued_;
-  current_ = tasks_.at((*next)->id);
-  return true;
 }
 
-// One block. Both the current piece and what is waited for change under it.
-bool LocalStage::Work() {
-  if (halted_ || stopped_) return false;
-  if (current_ == nullptr && !PickPiece()) return false;
-  LocalRound* round = current_;
-  const uint64_t bytes = std::min<uint64_t>(BlockFold::kBlockBytes, round->piece_end - round->next);
-  size_t culprit = 0;
-  const int32_t code = FoldBlock(round, bytes, &culprit);
-  if (code == BPS_UNAVAILABLE) {
-    Lose(culprit, absl::UnavailableError("the connection to " + members_[culprit].description + " is lost"));
-    return true;
+void LocalStage::OnPiece(LocalRound* round) {
+  if (round->piece.kind == LocalPiece::Kind::kFold) servers_->Push(now_, round->operation, round->next_part++);
+  if (round->piece.kind == LocalPiece::Kind::kSpread) {
+    round->spread.pop_front();
+    --round->to_spread;
   }
-  if (code != BPS_OK) {
-    const absl::Status why =
-        MakeStatus(code, "the memory of " + members_[culprit].description + " could not be read or written");
-    GiveUp(round, why, Told(why));
-    return true;
-  }
-  round->next += bytes;
-  if (round->next != round->piece_end) return true;
-  EndPiece(BPS_OK);
-  if (round->next != round->end) {
-    EnqueuePiece(round);
-  } else {
-    FinishSlice(round);
-  }
-  return true;
+  NextPiece(round);
 }
 
-int32_t LocalStage::FoldBlock(LocalRound* round, uint64_t bytes, size_t* culprit) {
-  const Submission& asked = round->operation->asked;
-  if (IsPushPull(*round)) {
-    return fold_->Fold({asked.tensor->dtype(), asked.reduction}, group_sizes_, round->memory, own_, round->next, bytes,
-                       round->stores, culprit);
-  }
-  *culprit = static_cast<size_t>(asked.root) - members_[0].rank;
-  return fold_->Read(round->memory[*culprit].input, asked.output + round->next, round->next, bytes);
+void LocalStage::OnPieceFailed(LocalRound* round, int32_t code, size_t culprit) {
+  const std::string& who = neighbours_->description(culprit);
+  if (code == BPS_UNAVAILABLE) return Lose(culprit, absl::UnavailableError("the connection to " + who + " is lost"));
+  const absl::Status why = MakeStatus(code, "the memory of " + who + " could not be read or written");
+  GiveUp(round, why, Told(why), Cause::kHere);
 }
 
-// The current piece is over.
-void LocalStage::EndPiece(int32_t code) {
-  LocalRound* round = std::exchange(current_, nullptr);
-  pick_ = true;
-  tasks_.erase(round->task);
-  if (code == BPS_OK) scheduler_.Sent(now_, round->task);
-  scheduler_.Complete(now_, round->task, code);
-  round->task = 0;
-}
+void LocalStage::OnWorkFatal(const absl::Status& why) { Fatal(why); }
 
-void LocalStage::WithdrawTask(LocalRound* round) {
-  if (round->task == 0) return;
-  if (current_ == round) return EndPiece(BPS_ABORTED);
-  scheduler_.Withdraw(round->task);
-  tasks_.erase(round->task);
-  round->task = 0;
-  --queued_;
-}
-
-void LocalStage::FinishSlice(LocalRound* round) {
+void LocalStage::FinishShare(LocalRound* round) {
   round->Move(LocalState::kFinishing);
-  round->voices[own_].ended = true;
-  SendWord(*round, wire::RecordType::kDone, absl::OkStatus());
+  round->voices[neighbours_->own()].ended = true;
+  SendWord(*round, wire::RecordType::kDone, BPS_OK, {});
   MaybeLeave(round);
+}
+
+// ---- Back from the servers ----
+
+void LocalStage::OnPartHome(Operation* operation, uint32_t part) {
+  LocalRound* round = FindOf(*operation);
+  if (round == nullptr || !round->failure.ok() || round->to_spread == 0) return;
+  round->spread.push_back(part);
+  if (round->task == 0) NextPiece(round);
+}
+
+void LocalStage::OnGivingUp(Operation* operation, const absl::Status& why, bool heard) {
+  LocalRound* round = FindOf(*operation);
+  if (round != nullptr) GiveUp(round, why, heard ? why : Told(why), Cause::kServers);
+}
+
+void LocalStage::OnStageDone(Operation* operation, const absl::Status&) {
+  LocalRound* round = FindOf(*operation);
+  if (round == nullptr) return;
+  round->beyond = false;
+  if (!round->failure.ok() || !Small(*operation)) return MaybeLeave(round);
+  if (!Root(*operation)) {
+    SendWord(*round, wire::RecordType::kDone, BPS_OK, {operation->asked.output, operation->asked.tensor->bytes()});
+  }
+  Leave(round);
 }
 
 // ---- Ending ----
 
 void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std::byte> body) {
   wire::RoundBody word;
-  if (!ReadStruct(body, &word) || word.text > body.size() - sizeof word || word.rank != members_[index].rank) {
+  if (!ReadStruct(body, &word) || word.text > body.size() - sizeof word || word.rank != neighbours_->rank(index)) {
     return Senseless(index, "a last word that makes no sense");
   }
   LocalRound* round = FindOrMake(word.key, word.round);
   if (round == nullptr) return;
-  round->voices[index].ended = true;
+  LocalVoice& voice = round->voices[index];
+  voice.ended = true;
+  const std::span<const std::byte> rest = body.subspan(sizeof word, word.text);
   if (type == wire::RecordType::kGiveUp) {
-    const size_t size = std::min<size_t>(word.text, kMaxReason);
-    const std::string_view text(reinterpret_cast<const char*>(body.data() + sizeof word), size);
+    const size_t size = std::min<size_t>(rest.size(), kMaxReason);
+    const std::string_view text(reinterpret_cast<const char*>(rest.data()), size);
     const absl::Status why = MakeStatus(word.code == BPS_OK ? BPS_INTERNAL : word.code, text);
-    if (round->failure.ok()) return GiveUp(round, why, why);
+    if (round->failure.ok()) return GiveUp(round, why, why, Cause::kNeighbour);
+  } else if (servers_ != nullptr && round->failure.ok()) {
+    if (rest.size() > inline_bytes_) return Senseless(index, "a result that is no small tensor's");
+    if (!rest.empty()) voice.payload.assign(rest.begin(), rest.end());
+    const bool awaited = round->state() == LocalState::kWorking && Small(*round->operation);
+    if (awaited && index == Leader(*round->operation)) {
+      if (CopyFrom(round, index)) Leave(round);
+      return;
+    }
   }
   MaybeLeave(round);
 }
@@ -683,31 +638,42 @@ void LocalStage::Abort(Time now, Operation* operation, const absl::Status& why) 
   now_ = now;
   LocalRound* round = FindOf(*operation);
   if (round == nullptr || !round->failure.ok()) return;
-  GiveUp(round, why, Told(why));
+  GiveUp(round, why, Told(why), Cause::kHere);
 }
 
 // What the others hear of what went wrong here.
 absl::Status LocalStage::Told(const absl::Status& why) const {
-  return MakeStatus(absl::IsCancelled(why) ? BPS_ABORTED : StatusCode(why),
-                    absl::StrCat(members_[own_].description, " gave up: ", absl::string_view(why.message())));
+  return MakeStatus(
+      absl::IsCancelled(why) ? BPS_ABORTED : StatusCode(why),
+      absl::StrCat(neighbours_->description(neighbours_->own()), " gave up: ", absl::string_view(why.message())));
 }
 
 // `told`: what the others hear.
-void LocalStage::GiveUp(LocalRound* round, const absl::Status& why, const absl::Status& told) {
+void LocalStage::GiveUp(LocalRound* round, const absl::Status& why, const absl::Status& told, Cause cause) {
   if (!round->failure.ok()) return;
   round->failure = why;
-  WithdrawTask(round);
+  work_.Withdraw(now_, round);
   std::erase(reaching_, round);
-  LocalVoice& own = round->voices[own_];
+  LocalVoice& own = round->voices[neighbours_->own()];
   if (!own.ended) {
     own.ended = true;
-    SendWord(*round, wire::RecordType::kGiveUp, told);
+    SendWord(*round, wire::RecordType::kGiveUp, StatusCode(told), BytesOfText(told.message().substr(0, kMaxReason)));
   }
   if (round->operation == nullptr) return round->Move(LocalState::kRefused);
+  Operation* operation = round->operation;
   round->Move(LocalState::kReleasing);
-  round->operation->failure = Retryable(Annotate(why, DescribeOperation(*round->operation)));
   round->release_at = After(now_, options_.release_grace);
   releasing_.push_back(round);
+  // The servers stage, if it has the operation or has to tell the servers, says when it is through: OnStageDone.
+  if (servers_ != nullptr && cause == Cause::kHere) {
+    round->beyond = true;
+    return servers_->Abort(now_, operation, why);
+  }
+  if (round->beyond) {
+    if (cause == Cause::kNeighbour) servers_->Withdraw(now_, operation, why);
+    return;
+  }
+  operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
   MaybeLeave(round);
 }
 
@@ -715,7 +681,7 @@ void LocalStage::MaybeLeave(LocalRound* round) {
   const bool over = round->state() == LocalState::kFinishing   ? round->AllEnded()
                     : round->state() == LocalState::kReleasing ? !round->shown || round->AllEnded()
                                                                : false;
-  if (over) Leave(round);
+  if (over && !round->beyond) Leave(round);
 }
 
 // Nobody touches the operation's memory any more. Forgets the round.
@@ -727,11 +693,11 @@ void LocalStage::Leave(LocalRound* round) {
   const absl::Status outcome = operation->failure;
   const Submission& asked = operation->asked;
   if (round->staging.region && round->shown) {
-    if (outcome.ok() && IsPushPull(*round)) std::memcpy(asked.output, round->staging.base, asked.tensor->bytes());
+    if (outcome.ok() && !Root(*operation)) CopyOut(*round);
     staging_->Return(std::move(round->staging));
   }
-  if (outcome.ok() && asked.kind == wire::Operation::kBroadcast &&
-      static_cast<uint32_t>(asked.root) == members_[own_].rank && asked.output != asked.input &&
+  // (The servers stage does it, if there is one.)
+  if (outcome.ok() && servers_ == nullptr && Root(*operation) && asked.output != asked.input &&
       asked.tensor->bytes() != 0) {
     std::memcpy(asked.output, asked.input, asked.tensor->bytes());
   }
@@ -739,13 +705,28 @@ void LocalStage::Leave(LocalRound* round) {
   sink_->OnStageDone(operation, outcome);
 }
 
+// The result, out of the memory that was shown in place of the output. What went through this member to the servers is
+// in the output already.
+void LocalStage::CopyOut(const LocalRound& round) {
+  const Submission& asked = round.operation->asked;
+  const uint64_t bytes = asked.tensor->bytes();
+  uint64_t first = 0, last = 0;
+  if (round.parts.size() != 0) {
+    first = PieceOf(round, round.parts.first, LocalPiece::Kind::kSpread).next;
+    last = PieceOf(round, round.parts.last - 1, LocalPiece::Kind::kSpread).end;
+  }
+  std::memcpy(asked.output, round.staging.base, first);
+  std::memcpy(asked.output + last, round.staging.base + last, bytes - last);
+}
+
 void LocalStage::Drop(Operation* operation) {
   LocalRound* round = FindOf(*operation);
   if (round == nullptr) return;
   if (!stopped_) {
-    WithdrawTask(round);
+    work_.Withdraw(now_, round);
     LetGo(round);
   }
+  if (round->beyond) servers_->Drop(operation);
   std::erase(releasing_, round);
   std::erase(reaching_, round);
   Name& name = *names_.at(round->name_id());
@@ -757,7 +738,7 @@ void LocalStage::Drop(Operation* operation) {
 void LocalStage::Stop() {
   if (stopped_) return;
   stopped_ = true;
-  current_ = nullptr;
+  work_.Halt();
   for (auto& [id, name] : names_) {
     for (auto& [number, round] : name->rounds) {
       round.input = Region();
@@ -767,7 +748,7 @@ void LocalStage::Stop() {
   }
   staging_.reset();
   buffers_.reset();
-  probe_region_ = Region();
+  neighbours_->Stop();
   endpoint_.reset();
 }
 
@@ -781,13 +762,13 @@ bool LocalStage::Run(Time now) {
   if (stopped_) return false;
   now_ = now;
   bool worked = endpoint_->Poll(now);
-  if (probes_ != 0) worked |= AnswerProbes();
+  worked |= neighbours_->Answer(now);
   for (size_t i = 0; i < reaching_.size();) {
     LocalRound* round = reaching_[i];
     BeginWork(round);
     if (i < reaching_.size() && reaching_[i] == round) ++i;
   }
-  worked |= Work();
+  worked |= work_.Run(now);
   for (size_t i = 0; i < releasing_.size();) {
     LocalRound* round = releasing_[i];
     if (now >= round->release_at) {
@@ -809,12 +790,11 @@ bool LocalStage::Run(Time now) {
 
 Time LocalStage::NextTimer() const {
   if (stopped_) return kNever;
-  if (!halted_ && (current_ != nullptr || (pick_ && queued_ > 0))) return now_;
-  Time next = endpoint_->NextTimer();
-  if (probes_ != 0) next = std::min(next, now_ + kProbeInterval);
+  Time next = std::min({endpoint_->NextTimer(), neighbours_->NextTimer(now_), work_.NextTimer(now_)});
   if (!reaching_.empty()) next = std::min(next, now_ + kReachInterval);
-  if (queued_ > 0 && !halted_) next = std::min(next, scheduler_.WakeAt(now_));
-  for (const LocalRound* round : releasing_) next = std::min(next, round->release_at);
+  for (const LocalRound* round : releasing_) {
+    if (round->shown) next = std::min(next, round->release_at);
+  }
   return next;
 }
 
@@ -822,9 +802,9 @@ Time LocalStage::NextTimer() const {
 
 std::string LocalStage::Names(const LocalRound& round, bool LocalVoice::*has) const {
   std::string text;
-  for (size_t index = 0; index < members_.size(); ++index) {
+  for (size_t index = 0; index < neighbours_->size(); ++index) {
     if (round.voices[index].*has) continue;
-    absl::StrAppend(&text, text.empty() ? "" : ", ", members_[index].description);
+    absl::StrAppend(&text, text.empty() ? "" : ", ", neighbours_->description(index));
   }
   return text;
 }
@@ -838,14 +818,15 @@ std::string LocalStage::WhoIsMissing(const Operation& operation) const {
   const LocalRound* round = FindOf(operation);
   if (round == nullptr) return "it has not begun";
   if (!round->AllOffered()) return "not submitted by " + Names(*round, &LocalVoice::offered);
+  if (round->beyond) {
+    if (std::string text = servers_->WhoIsMissing(operation); !text.empty()) return text;
+  }
+  if (servers_ != nullptr && Small(operation)) return "no result from " + neighbours_->description(Leader(operation));
   return "not finished by " + Names(*round, &LocalVoice::ended);
 }
 
 std::string LocalStage::Describe() const {
-  std::string text;
-  for (const Member& member : members_) {
-    absl::StrAppend(&text, member.description, member.reached ? "" : ": not connected", "\n");
-  }
+  std::string text = neighbours_->Describe();
   std::map<std::pair<uint64_t, uint64_t>, std::string> lines;
   for (const auto& [id, name] : names_) {
     for (const auto& [number, round] : name->rounds) lines[{id, number}] = round.Describe();

@@ -41,14 +41,15 @@ struct Operation {
   uint64_t round = 0;  // of its name
   uint64_t fingerprint = 0;
   Time deadline = 0;
-  size_t stage = 0;  // index in the engine's list of stages
 
   // Of the servers stage.
+  const std::byte* source = nullptr;  // what is pushed: the input, or, behind a local stage, what its host has folded
   std::vector<Partition> partitions;
-  size_t home = 0;     // partitions in state home
-  size_t writes = 0;   // writes from its memory that have not ended
-  size_t exposed = 0;  // partitions whose result may still be written into the output
-  bool pushed_any = false;
+  size_t carried = 0;       // partitions that go through this worker; the others stay idle
+  size_t home = 0;          // partitions in state home
+  size_t writes = 0;        // writes from its memory that have not ended
+  size_t exposed = 0;       // partitions whose result may still be written into the output
+  bool pushed_any = false;  // others know of its deadline
   // The registrations of input and output with each transport (in the order of the engine's transports), where needed.
   struct Memory {
     Region input;

@@ -122,9 +122,9 @@ void ServersStage::OnPeerDown(Carrier*, PeerId, const absl::Status& why) { Fatal
 
 void ServersStage::Fatal(const absl::Status& why) { sink_->OnStageFatal(why); }
 
-void ServersStage::Know(Tensor* tensor) {
+void ServersStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
   names_[NameId(tensor->cut->key())] = &tensor->name();
-  for (const Tensor::Owed& owed : std::exchange(tensor->owed, {})) {
+  for (const Tensor::Owed& owed : given_up) {
     for (uint32_t part = 0; part < tensor->cut->parts(); ++part) {
       SendCancel(*tensor, owed.round, owed.fingerprint, part, owed.why);
     }
@@ -134,6 +134,17 @@ void ServersStage::Know(Tensor* tensor) {
 // ---- Sending ----
 
 void ServersStage::Start(Time now, Operation* operation) {
+  operation->source = operation->asked.input;
+  Begin(now, operation, {0, operation->asked.tensor->cut->parts()});
+  for (uint32_t part = 0; part < operation->partitions.size(); ++part) Push(now, operation, part);
+}
+
+void ServersStage::Push(Time now, Operation* operation, uint32_t part) {
+  now_ = now;
+  if (part < operation->partitions.size()) Enqueue(&operation->partitions[part]);
+}
+
+void ServersStage::Begin(Time now, Operation* operation, PartRange range) {
   now_ = now;
   const Submission& asked = operation->asked;
   const Cut& cut = *asked.tensor->cut;
@@ -141,8 +152,10 @@ void ServersStage::Start(Time now, Operation* operation) {
   if (operations_.empty()) meter_.Begin(now);
   operations_[operation->id] = operation;
   operation->partitions.resize(cut.parts());
+  operation->carried = range.size();
   for (uint32_t part = 0; part < cut.parts(); ++part) {
     if (!peer_index_.contains(PeerOf(cut.place(part)))) {
+      operation->partitions.clear();
       Fatal(absl::InternalError(absl::StrCat("the coordinator placed part ", part, " of ", asked.tensor->Describe(),
                                              " on lane ", cut.place(part).lane, " of server ", cut.place(part).server,
                                              ", which is not a member")));
@@ -158,7 +171,6 @@ void ServersStage::Start(Time now, Operation* operation) {
     partition.push_bytes = asked.kind == wire::Operation::kPushPull || root ? bytes : 0;
     partition.result_bytes = root ? 0 : bytes;
   }
-  for (Partition& partition : operation->partitions) Enqueue(&partition);
 }
 
 void ServersStage::Enqueue(Partition* partition) {
@@ -187,7 +199,8 @@ void ServersStage::UpdateBudget(size_t index) {
   Peer& peer = peers_[index];
   bps_budget& budget = budgets_[index];
   Endpoint& endpoint = peer.carrier->endpoint();
-  budget.tasks = peer.ready && peer.held.empty() && endpoint.Queued(peer.id) < options_.outbox_bytes ? 1 : 0;
+  peer.full = endpoint.Queued(peer.id) >= options_.outbox_bytes;
+  budget.tasks = peer.ready && peer.held.empty() && !peer.full ? 1 : 0;
   budget.bytes = endpoint.FreeSlots(peer.id) > 0 ? slot_bytes_ : inline_bytes_;
 }
 
@@ -275,7 +288,7 @@ bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
   if (partition->push_bytes > inline_bytes_) {
     if (!PostPayload(partition, peer, &header, error)) return false;
   } else {
-    const std::byte* bytes = operation->asked.input + partition->first * operation->asked.tensor->element_bytes();
+    const std::byte* bytes = operation->source + partition->first * operation->asked.tensor->element_bytes();
     PostInline(partition, peer, header, {bytes, partition->push_bytes});
   }
   operation->pushed_any = true;
@@ -365,8 +378,14 @@ void ServersStage::Left(Partition* partition) {
 bool ServersStage::SettleOutboxes() {
   bool worked = false;
   for (Peer& peer : peers_) {
-    if (peer.leaving.empty()) continue;
+    if (peer.leaving.empty() && !peer.full) continue;
     const size_t waiting = peer.carrier->endpoint().Queued(peer.id);
+    // What has filled it may have been CANCELs alone, which nobody else waits for.
+    if (peer.full && waiting < options_.outbox_bytes) {
+      peer.full = false;
+      pump_ = true;
+      worked = true;
+    }
     while (!peer.leaving.empty() && peer.queued_bytes - peer.leaving.front().first >= waiting) {
       auto task = tasks_.find(peer.leaving.front().second);
       peer.leaving.pop_front();
@@ -548,12 +567,24 @@ void ServersStage::Abort(Time now, Operation* operation, const absl::Status& why
   GiveUp(operation, why, true);
 }
 
-// `tell_everyone`: also the servers of partitions that have not left, because the cause is here and the other ranks
-// would wait for them.
+void ServersStage::Withdraw(Time now, Operation* operation, const absl::Status& why) {
+  now_ = now;
+  GiveUp(operation, why, false);
+}
+
+// `tell_everyone`: also the servers of partitions that have not left, or go through other workers of this host, because
+// the cause is here and the other ranks would wait for them.
 void ServersStage::GiveUp(Operation* operation, const absl::Status& why, bool tell_everyone) {
   if (!operation->failure.ok()) return;
   operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
   operation->release_at = now_ + options_.release_grace;
+  sink_->OnGivingUp(operation, why, !tell_everyone);
+  if (operation->partitions.empty() && tell_everyone) {  // it has not even begun
+    const Tensor& tensor = *operation->asked.tensor;
+    for (uint32_t part = 0; part < tensor.cut->parts(); ++part) {
+      SendCancel(tensor, operation->round, operation->fingerprint, part, why);
+    }
+  }
   for (Partition& partition : operation->partitions) {
     const PartitionState state = partition.state();
     if (state == PartitionState::kHome || state == PartitionState::kFailed) continue;
@@ -587,6 +618,7 @@ void ServersStage::Home(Partition* partition) {
   meter_.Add(now_, partition->result_bytes);
   ++operation->home;
   pump_ = true;
+  sink_->OnPartHome(operation, partition->part);
   MaybeLeave(operation);
 }
 
@@ -611,7 +643,7 @@ void ServersStage::Lost(Partition* partition) {
 // An operation leaves when all is home or given up, and nothing uses its memory.
 void ServersStage::MaybeLeave(Operation* operation) {
   if (operation->writes != 0) return;
-  if (operation->failure.ok() ? operation->home == operation->partitions.size() : operation->exposed == 0) {
+  if (operation->failure.ok() ? operation->home == operation->carried : operation->exposed == 0) {
     Leave(operation);
   }
 }
@@ -693,8 +725,8 @@ std::string ServersStage::WhoIsMissing(const Operation& operation) const {
   std::vector<PeerId> seen;
   std::string text;
   for (const Partition& partition : operation.partitions) {
-    if (partition.state() == PartitionState::kHome || std::count(seen.begin(), seen.end(), partition.peer) != 0)
-      continue;
+    const bool waits = partition.state() != PartitionState::kHome && partition.state() != PartitionState::kIdle;
+    if (!waits || std::count(seen.begin(), seen.end(), partition.peer) != 0) continue;
     seen.push_back(partition.peer);
     absl::StrAppend(&text, text.empty() ? "no answer from " : "; ", DescribePeer(partition.peer), ": part ",
                     partition.part, " is ", PartitionStateName(partition.state()));

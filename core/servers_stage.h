@@ -6,6 +6,11 @@
 //     stage.Know(tensor);                             // its cut has come
 //     stage.Start(now, operation);
 //
+// Or, behind a local stage, some parts of an operation, each when it is ready:
+//
+//     stage.UseSink(local);
+//     stage.Begin(now, operation, range);  stage.Push(now, operation, part) ...     // sink->OnPartHome(operation, part)
+//
 // The way of a partition (states in core/partition.h): it is enqueued with the scheduler plugin; when the plugin picks
 // it, the payload is put into the PUSH record (small), or written into a slot that the server lent, with the record
 // beside it; the RESULT brings or announces the bytes, and the partition is home. docs/protocol.md has the details, and
@@ -32,6 +37,7 @@
 #include "core/carrier.h"
 #include "core/control.pb.h"
 #include "core/log.h"
+#include "core/part_owners.h"
 #include "core/rate_meter.h"
 #include "core/scheduler.h"
 #include "core/slow_servers.h"
@@ -56,10 +62,19 @@ class ServersStage : public Stage, private CarrierSink {
 
   // Learns the membership and connects to all lanes of all servers.
   absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self);
+  // Before the first operation: who hands operations over, if it is not the engine.
+  void UseSink(StageSink* sink) { sink_ = sink; }
+  // Takes an operation, of which the parts of `range` (not empty) go through this worker. operation->source is set.
+  void Begin(Time now, Operation* operation, PartRange range);
+  // This part's bytes are at operation->source.
+  void Push(Time now, Operation* operation, uint32_t part);
+  // As Abort, but the cause is not here, and whoever has it has told the servers of it.
+  void Withdraw(Time now, Operation* operation, const absl::Status& why);
+
   // Are all links ready? Until then `missing()` names who is awaited.
   bool ready() const override { return joined_ && ready_peers_ == peers_.size(); }
   std::string missing() const override;
-  void Know(Tensor* tensor) override;
+  void Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) override;
   std::string WhoIsMissing(const Operation& operation) const override;
   std::vector<Endpoint*> endpoints() override;
 
@@ -85,6 +100,7 @@ class ServersStage : public Stage, private CarrierSink {
     // Inline records in the outbox: after how many bytes of ours each ends, and its task.
     std::deque<std::pair<uint64_t, uint64_t>> leaving;
     uint64_t queued_bytes = 0;  // of ours, ever
+    bool full = false;          // its outbox; nothing is chosen for it
   };
 
   // A write that has not ended.
@@ -142,7 +158,7 @@ class ServersStage : public Stage, private CarrierSink {
 
   const ServersStageOptions options_;
   mutable Scheduler scheduler_;  // asking it for its timer is not const
-  StageSink* const sink_;
+  StageSink* sink_;
   Logger* const log_;
 
   std::vector<std::unique_ptr<Carrier>> carriers_;

@@ -291,7 +291,9 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   if (!config_.GetBool("BYTEPS_LOCAL_REDUCE")) return absl::FailedPreconditionError("BYTEPS_LOCAL_REDUCE=0");
   if (hello->force_servers()) return absl::FailedPreconditionError("BYTEPS_FORCE_DISTRIBUTED=1");
   if (!config_.GetBool("BYTEPS_SHM")) return absl::FailedPreconditionError("BYTEPS_SHM=0");
-  if (place_.num_hosts > 1) return absl::FailedPreconditionError("there are other hosts");
+  if (place_.num_hosts > 1 && place_.local_size == 1) {
+    return absl::FailedPreconditionError("it is the only worker of its host");
+  }
   absl::StatusOr<Transport> transport = registry_.OpenTransport(kLocalTransport, address);
   if (!transport.ok()) return transport.status();
   const bps_transport_caps caps = transport->caps();

@@ -1,22 +1,26 @@
-// stage.h - one step on the way of a tensor. Which steps an operation takes is data: the engine holds a list of stages.
+// stage.h - one step on the way of a tensor. Which steps there are is data: the engine holds a list of stages.
 //
-//     stage->Start(now, operation);       // the engine hands it over
+//     stage->Start(now, operation);       // the engine hands it to the first
 //     stage->Run(now);                    // from time to time: progress
 //     sink->OnStageDone(operation, status)  // the stage hands it back, from Run, from Abort or from Start itself
 //
-// Today the list has one entry: `alone` for a worker alone, `local` for the workers of one host among themselves,
-// `servers` otherwise.
+// The lists: `alone` for a worker alone, `servers`, `local` for the workers of one host among themselves, and
+// `local, servers` for several hosts. There the local stage has the operation from its beginning to its end; it hands
+// parts of it on to the servers stage, whose sink it is.
 //
 // Threads: none; called by whoever drives the engine.
 #ifndef BYTEPS_CORE_STAGE_H_
 #define BYTEPS_CORE_STAGE_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/endpoint.h"
 #include "core/operation.h"
+#include "core/tensor.h"
 
 namespace byteps {
 
@@ -27,6 +31,12 @@ class StageSink {
   virtual void OnStageDone(Operation* operation, const absl::Status& outcome) = 0;
   // Nothing can go on.
   virtual void OnStageFatal(const absl::Status& why) = 0;
+  // Of the servers stage, to the local stage: the result of this part is in the output.
+  virtual void OnPartHome(Operation* operation, uint32_t part) { (void)operation, (void)part; }
+  // Likewise: the operation is being given up; OnStageDone follows. `heard`: from a server, in words for all ranks.
+  virtual void OnGivingUp(Operation* operation, const absl::Status& why, bool heard) {
+    (void)operation, (void)why, (void)heard;
+  }
 };
 
 class Stage {
@@ -53,9 +63,9 @@ class Stage {
   // Are all connections there? Until then `missing` names who is awaited.
   virtual bool ready() const { return true; }
   virtual std::string missing() const { return ""; }
-  // The coordinator has assigned `tensor`: its key may now appear in records. Tells the others of its rounds that were
-  // given up before.
-  virtual void Know(Tensor* tensor) { (void)tensor; }
+  // The coordinator has assigned `tensor`: its key may now appear in records. Tells the others of the rounds of it that
+  // were given up before.
+  virtual void Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) { (void)tensor, (void)given_up; }
   // What an operation waits for, for the error of its deadline: "no answer from server 1 (...)".
   virtual std::string WhoIsMissing(const Operation& operation) const { return (void)operation, ""; }
   // What results have come at, to cut tensors by; 0: not known, or of no use.

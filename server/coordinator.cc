@@ -423,7 +423,7 @@ absl::Status Coordinator::Activate(Session* session) {
   session->workers = std::move(by_rank);
   const absl::StatusOr<std::vector<uint32_t>> groups = GroupSizes(session->Hellos());
   if (!groups.ok()) return groups.status();
-  const LocalSets local = FindLocalSets(session->Hellos());
+  const LocalSets local = FindLocalSets(session->Hellos(), *groups);
   if (servers_.empty() && local.sizes.size() != 1) {
     return absl::FailedPreconditionError(
         "this job has no servers (DMLC_NUM_SERVER=0), so its workers must reduce among themselves, but they cannot: " +
@@ -461,7 +461,9 @@ absl::Status Coordinator::Activate(Session* session) {
     worker->rank = static_cast<int32_t>(rank);
     fill(*worker, epoch.add_workers());
     worker_hosts.push_back(&worker->hello.host());
-    epoch.set_inline_bytes(std::min(epoch.inline_bytes(), worker->hello.inline_bytes()));
+    if (worker->hello.has_local()) {
+      epoch.set_inline_bytes(std::min(epoch.inline_bytes(), worker->hello.inline_bytes()));
+    }
     const uint64_t bound = worker->hello.partition_bytes();
     if (bound != 0 && (placement.partition_bytes == 0 || bound < placement.partition_bytes)) {
       placement.partition_bytes = bound;

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 
 #include "core/auth.h"
@@ -292,26 +293,60 @@ absl::StatusOr<std::vector<uint32_t>> GroupSizes(const std::vector<const control
   return sizes;
 }
 
-LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank) {
-  LocalSets sets;
-  const control::Hello& first = *workers_by_rank.front();
-  for (const control::Hello* worker : workers_by_rank) {
-    if (!worker->has_local() && worker->local_refusal().empty()) {
-      sets.refusal = DescribeHello(*worker) + " has no transport for its own host";
-    } else if (!worker->local_refusal().empty()) {
-      sets.refusal = DescribeHello(*worker) + ": " + worker->local_refusal();
-    } else if (worker->force_servers()) {
-      sets.refusal = DescribeHello(*worker) + ": BYTEPS_FORCE_DISTRIBUTED=1";
-    } else if (!SameHost(worker->host(), first.host()) || worker->host_index() != first.host_index()) {
-      sets.refusal = DescribeHello(first) + " and " + DescribeHello(*worker) + " are on different hosts";
-    } else if (worker->local().transport() != first.local().transport() ||
-               worker->local().provider() != first.local().provider()) {
-      sets.refusal =
-          DescribeHello(first) + " and " + DescribeHello(*worker) + " have different transports for one host";
-    }
-    if (!sets.refusal.empty()) return sets;
+namespace {
+
+// Why this one cannot reduce with others; empty: it can.
+std::string WhyNotLocal(const control::Hello& worker) {
+  if (!worker.local_refusal().empty()) return DescribeHello(worker) + ": " + worker.local_refusal();
+  if (!worker.has_local()) return DescribeHello(worker) + " has no transport for its own host";
+  if (worker.force_servers()) return DescribeHello(worker) + ": BYTEPS_FORCE_DISTRIBUTED=1";
+  return "";
+}
+
+// Why these two cannot reduce together; empty: they can.
+std::string WhyNotTogether(const control::Hello& first, const control::Hello& other) {
+  const std::string both = DescribeHello(first) + " and " + DescribeHello(other);
+  if (!SameHost(other.host(), first.host()) || other.host_index() != first.host_index()) {
+    return both + " are on different hosts";
   }
-  sets.sizes = {static_cast<uint32_t>(workers_by_rank.size())};
+  const control::Lane &one = first.local(), &two = other.local();
+  if (one.transport() != two.transport() || one.provider() != two.provider()) {
+    return both + " have different transports for one host";
+  }
+  return "";
+}
+
+// Why these ranks cannot reduce among themselves; empty: they can.
+std::string WhyNotAmong(std::span<const control::Hello* const> workers) {
+  for (const control::Hello* worker : workers) {
+    if (std::string why = WhyNotLocal(*worker); !why.empty()) return why;
+    if (std::string why = WhyNotTogether(*workers.front(), *worker); !why.empty()) return why;
+  }
+  return "";
+}
+
+}  // namespace
+
+LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank,
+                        const std::vector<uint32_t>& groups) {
+  LocalSets sets;
+  sets.refusal = WhyNotAmong(workers_by_rank);
+  if (sets.refusal.empty()) {
+    sets.sizes = {static_cast<uint32_t>(workers_by_rank.size())};
+    return sets;
+  }
+  if (groups.size() < 2 || groups.size() == workers_by_rank.size()) return sets;
+  std::span<const control::Hello* const> rest = workers_by_rank;
+  for (const uint32_t size : groups) {
+    // Who is alone needs nobody.
+    if (std::string why = size == 1 ? "" : WhyNotAmong(rest.first(size)); !why.empty()) {
+      sets.refusal = why;
+      return sets;
+    }
+    rest = rest.subspan(size);
+  }
+  sets.refusal.clear();
+  sets.sizes = groups;
   return sets;
 }
 

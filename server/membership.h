@@ -6,7 +6,7 @@
 //     std::vector<std::string> missing = MissingWorkers(hellos);
 //     absl::StatusOr<std::vector<size_t>> order = RankOrder(hellos);      // when nobody is missing
 //     absl::StatusOr<std::vector<uint32_t>> groups = GroupSizes(hellos_by_rank);
-//     LocalSets local = FindLocalSets(hellos_by_rank);
+//     LocalSets local = FindLocalSets(hellos_by_rank, *groups);
 //
 // Everything in a Hello was chosen by somebody else: sizes and counts are checked here before anybody uses them.
 //
@@ -64,12 +64,13 @@ absl::StatusOr<std::vector<size_t>> RankOrder(const std::vector<const control::H
 // that cover all ranks in order ("0-3,4-7").
 absl::StatusOr<std::vector<uint32_t>> GroupSizes(const std::vector<const control::Hello*>& workers_by_rank);
 
-// Sets of workers that reduce among themselves before anything leaves their host, as numbers of consecutive ranks.
+// Sets of workers that reduce among themselves before anything leaves their host, as numbers of consecutive ranks: the
+// whole job, if it runs on one host, or else its groups, if each of them does: so the result is the same without them.
 struct LocalSets {
   std::vector<uint32_t> sizes;  // empty: nobody does, and `refusal` says why; one: no server takes part
   std::string refusal;
 };
-LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank);
+LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank, const std::vector<uint32_t>& groups);
 
 }  // namespace byteps
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -39,7 +40,7 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
       {"DMLC_ROLE", role},
       {"DMLC_PS_ROOT_URI", "127.0.0.1"},
       {"DMLC_PS_ROOT_PORT", std::to_string(port_)},
-      {"DMLC_NUM_WORKER", "1"},
+      {"DMLC_NUM_WORKER", std::to_string(std::max<size_t>(options_.hosts.size(), 1))},
       {"DMLC_NUM_SERVER", std::to_string(options_.servers)},
       {"DMLC_WORKER_ID", "0"},
       {"BYTEPS_LOCAL_SIZE", std::to_string(options_.workers)},
@@ -80,7 +81,17 @@ void Job::StartWorkers(const std::string& scenario, const std::string& argument)
 void Job::StartWorker(int rank, const std::string& scenario, const std::string& argument,
                       const std::map<std::string, std::string>& more) {
   auto environment = Environment("worker");
-  environment["BYTEPS_LOCAL_RANK"] = std::to_string(rank);
+  int host = 0, local = rank;
+  if (!options_.hosts.empty()) {
+    while (local >= options_.hosts[static_cast<size_t>(host)]) local -= options_.hosts[static_cast<size_t>(host++)];
+    std::string sizes;
+    for (const int size : options_.hosts) sizes += std::to_string(size) + " ";
+    environment["E2E_HOSTS"] = sizes;
+    environment["DMLC_WORKER_ID"] = std::to_string(host);
+    environment["BYTEPS_LOCAL_SIZE"] = std::to_string(options_.hosts[static_cast<size_t>(host)]);
+    environment["BYTEPS_FORCE_DISTRIBUTED"] = "0";
+  }
+  environment["BYTEPS_LOCAL_RANK"] = std::to_string(local);
   for (const auto& [name, value] : options_.of_workers) environment[name] = value;
   for (const auto& [name, value] : more) environment[name] = value;
   workers_[static_cast<size_t>(rank)] =

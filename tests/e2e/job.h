@@ -21,6 +21,7 @@ namespace byteps {
 
 struct JobOptions {
   int workers = 2;
+  std::vector<int> hosts;                          // workers of each, if there are several in name; else empty
   int servers = 1;                                 // 0: the workers reduce among themselves
   std::map<std::string, std::string> environment;  // of every process, on top of what the job needs
   std::map<std::string, std::string> of_servers;

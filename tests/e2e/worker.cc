@@ -18,8 +18,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -157,14 +159,20 @@ std::vector<uint8_t> Input(uint32_t dtype, size_t elements, int rank, uint64_t s
   return bytes;
 }
 
-// What the documented formula gives, with one group (all workers on one host).
+// The groups of the reduction: the hosts' workers, where the job has several hosts (tests/e2e/job.cc).
+std::vector<uint32_t> Groups() {
+  std::istringstream sizes(std::getenv("E2E_HOSTS") == nullptr ? "" : std::getenv("E2E_HOSTS"));
+  return {std::istream_iterator<uint32_t>(sizes), std::istream_iterator<uint32_t>()};
+}
+
+// What the documented formula gives.
 std::vector<uint8_t> Expected(uint32_t dtype, int32_t op, size_t elements, int workers, uint64_t seed) {
   std::vector<std::vector<uint8_t>> inputs;
   std::vector<const void*> pointers;
   for (int rank = 0; rank < workers; ++rank) inputs.push_back(Input(dtype, elements, rank, seed));
   for (const auto& input : inputs) pointers.push_back(input.data());
   std::vector<uint8_t> result(elements * byteps::DtypeSize(dtype));
-  if (elements != 0) byteps::Reduce({dtype, op}, pointers, {}, result.data(), elements);
+  if (elements != 0) byteps::Reduce({dtype, op}, pointers, Groups(), result.data(), elements);
   return result;
 }
 

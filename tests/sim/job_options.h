@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/time.h"
 #include "transport_plugins/sim/options.h"
@@ -18,6 +19,7 @@ struct JobOptions {
   // Who.
   uint32_t workers = 2;
   uint32_t workers_per_host = 1;
+  std::vector<uint32_t> hosts;  // workers of each host, if they differ; else empty
   uint32_t servers = 1;
   uint32_t lanes = 1;  // of each server
   std::string token = "a secret";

@@ -10,7 +10,8 @@ CoordinatorOptions OptionsOf(sim::SimFabric* fabric, const JobOptions& options) 
   CoordinatorOptions own;
   own.job = "job";
   own.token = options.token;
-  own.num_hosts = static_cast<int32_t>(options.workers / options.workers_per_host);
+  const size_t hosts = options.hosts.empty() ? options.workers / options.workers_per_host : options.hosts.size();
+  own.num_hosts = static_cast<int32_t>(hosts);
   own.num_servers = static_cast<int32_t>(options.servers);
   own.heartbeat = options.heartbeat;
   own.peer_timeout = options.peer_timeout;

@@ -9,6 +9,23 @@
 
 namespace byteps {
 
+namespace {
+
+struct Seat {
+  uint32_t host, hosts, local_rank, local_size;
+};
+
+Seat PlaceOf(const JobOptions& options, uint32_t index) {
+  std::vector<uint32_t> hosts = options.hosts;
+  if (hosts.empty()) hosts.assign(options.workers / options.workers_per_host, options.workers_per_host);
+  Seat place{0, static_cast<uint32_t>(hosts.size()), index, hosts[0]};
+  while (place.local_rank >= hosts[place.host]) place.local_rank -= hosts[place.host++];
+  place.local_size = hosts[place.host];
+  return place;
+}
+
+}  // namespace
+
 SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& options, uint32_t index, uint32_t life,
                                  Logger* log)
     : Node(fabric, "worker" + std::to_string(index) + (life == 0 ? "" : "." + std::to_string(life)), options,
@@ -36,19 +53,20 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
     carrier.bounce_blocks = options.bounce_blocks;
     engine_->UseServers(scheduler()).AddCarrier("sim", std::move(transport), carrier);
   }
-  if (options.local) {
+  const Seat place = PlaceOf(options, index);
+  if (options.local && (place.hosts == 1 || place.local_size > 1)) {
     Transport transport = OpenLocalTransport(fabric, options, this);
     *client.hello.mutable_local() = LaneOf(&transport);
     client.hello.set_inline_bytes(std::min(options.inline_bytes, LocalStage::MaxInline(transport.caps())));
-    client.hello.mutable_host()->set_boot_id("host" + std::to_string(index / options.workers_per_host));
+    client.hello.mutable_host()->set_boot_id("host" + std::to_string(place.host));
     engine_->UseLocal(scheduler(), std::move(transport), LinkOptionsOf(options));
   }
 
   client.hello.set_role(control::WORKER);
-  client.hello.set_host_index(static_cast<int32_t>(index / options.workers_per_host));
-  client.hello.set_num_hosts(static_cast<int32_t>(options.workers / options.workers_per_host));
-  client.hello.set_local_rank(static_cast<int32_t>(index % options.workers_per_host));
-  client.hello.set_local_size(static_cast<int32_t>(options.workers_per_host));
+  client.hello.set_host_index(static_cast<int32_t>(place.host));
+  client.hello.set_num_hosts(static_cast<int32_t>(place.hosts));
+  client.hello.set_local_rank(static_cast<int32_t>(place.local_rank));
+  client.hello.set_local_size(static_cast<int32_t>(place.local_size));
   client.hello.set_partition_bytes(options.partition_bytes);
   client.hello.set_groups(options.groups);
   client_ = std::make_unique<ControlClient>(std::move(client), static_cast<ControlHandler*>(this), now());

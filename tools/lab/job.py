@@ -91,7 +91,8 @@ def variables_for(layout: Layout, lab: Lab, environment: Environment, folder: Jo
     variables["DMLC_NUM_SERVER"] = str(layout.total_servers)
     variables["DMLC_PS_ROOT_URI"] = lab.hosts[COORDINATOR].address
     variables["DMLC_PS_ROOT_PORT"] = str(_PORT)
-    variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
+    if layout.workers == 1:
+        variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"  # several hosts use servers in any case
     variables["BYTEPS_JOB_ID"] = f"netlab-{secrets.token_hex(6)}"
     # We end the coordinator when the last worker has ended.
     variables["BYTEPS_JOB_LINGER"] = "-1"

@@ -1,0 +1,99 @@
+// neighbours.h - the workers of a host that reduce among themselves: who they are, and whether they reach our memory.
+//
+//     Neighbours neighbours(&endpoint, log);
+//     neighbours.Join(now, epoch, self, first_rank, size);
+//     neighbours.OnReady(index);                  // linked: asks it to read eight bytes of ours
+//     if (neighbours.ready()) ...                 // everybody has said whether he could
+//     if (neighbours.staged()) ...                // somebody could not: our tensors must be shown as copies
+//
+// They are numbered in rank order, this worker included; a worker's number at the endpoint of another is that plus 1.
+//
+// Threads: none; driven by whoever drives the local stage.
+#ifndef BYTEPS_CORE_NEIGHBOURS_H_
+#define BYTEPS_CORE_NEIGHBOURS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/control.pb.h"
+#include "core/endpoint.h"
+#include "core/log.h"
+#include "core/region.h"
+#include "core/time.h"
+#include "core/wire.h"
+
+namespace byteps {
+
+class Neighbours {
+ public:
+  Neighbours(Endpoint* endpoint, Logger* log);
+
+  // Those of ranks [first, first + size), `self` among them. Connects to the others.
+  absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self, uint32_t first, uint32_t size);
+  // No memory of ours is shown any more.
+  void Stop() { probe_region_ = Region(); }
+
+  size_t size() const { return members_.size(); }
+  size_t own() const { return own_; }
+  uint32_t rank(size_t index) const { return members_[index].rank; }
+  uint32_t own_rank() const { return members_[own_].rank; }
+  // "rank 1 (worker, host a, 10.0.0.1, pid 42)"
+  const std::string& description(size_t index) const { return members_[index].description; }
+  // The place of a rank of the job among them; nothing if it runs elsewhere.
+  std::optional<size_t> Find(int64_t rank) const;
+
+  static PeerId PeerOf(size_t index) { return static_cast<PeerId>(index + 1); }
+  static size_t IndexOf(PeerId peer) { return peer - 1; }
+
+  absl::Status OnReady(size_t index);
+  // False: no member of this release sends such a thing.
+  bool OnProbe(Time now, size_t index, std::span<const std::byte> body);
+  bool OnReach(size_t index, std::span<const std::byte> body);
+  // Looks whether we reach the memory of those who asked. True if anybody was answered.
+  bool Answer(Time now);
+  // When to call it again.
+  Time NextTimer(Time now) const;
+
+  bool ready() const { return reached_ == members_.size(); }
+  // Who has not said yet whether he reaches our memory.
+  std::string Missing() const;
+  bool staged() const { return staged_; }
+
+  void Lose(size_t index, const absl::Status& why);
+  // The first that is lost; nothing if nobody is.
+  std::optional<size_t> FirstLost() const;
+  const absl::Status& lost(size_t index) const { return members_[index].lost; }
+
+  // One line per member: for logs and tests.
+  std::string Describe() const;
+
+ private:
+  struct Member {
+    uint32_t rank = 0;
+    std::string description;
+    bool ready = false;                    // linked
+    bool reached = false;                  // and it has said whether it can reach our memory
+    std::optional<wire::ProbeBody> probe;  // can we reach its memory? Not answered yet
+    Time probe_until = 0;
+    absl::Status lost;  // why it cannot be reached any more
+  };
+
+  Endpoint* const endpoint_;
+  Logger* const log_;
+  std::vector<Member> members_;
+  size_t own_ = 0;
+  size_t reached_ = 0;
+  size_t probes_ = 0;         // to be answered
+  uint64_t probe_value_ = 0;  // what probes read
+  Region probe_region_;       // it
+  bool staged_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_NEIGHBOURS_H_
