@@ -669,8 +669,8 @@ void Session::OnEpoch(const control::Epoch& epoch) {
       info_.local_size = worker.local_size();
     }
   }
-  if (epoch.local_sizes_size() != 0) {
-    transport_name_ = local_name_;
+  if (epoch.local_sizes_size() == 1) transport_name_ = local_name_;
+  if (epoch.local_sizes_size() == 1 || (epoch.local_sizes_size() > 1 && info_.local_size > 1)) {
     BPS_LOG(log_, kInfo) << "the workers of this host reduce among themselves, over " << local_name_;
   }
   info_.size = epoch.workers_size();

@@ -7,6 +7,7 @@ with a non-zero exit code that names all of them.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 from .child import ChildSpec, Role
@@ -67,6 +68,9 @@ def plan_workers(
     count = environment.local_workers()
     variables = environment.variables()
     variables.pop("BYTEPS_COORDINATOR_FD", None)
+    if count > 1:
+        # Whose descendants may read each other's memory, where the system asks for it.
+        variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
     host = place.host if place.hosts > 1 else None
     services = []
     if colocate:
