@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from lab import Lab
 
 SECONDS = 180.0
+ROOT = Path(__file__).resolve().parents[2]
 TRAINER = ROOT / "tests" / "launcher" / "trainer.py"
 ROUNDS, ELEMENTS = 5, 1_000_000
 PORT = 9000
