@@ -115,7 +115,7 @@ void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
 }
 
 TEST(Hosts, SumsAreTheFoldOverTheHostsOfTheFoldsWithin) {
-  ForEachSeed(200, [](uint64_t seed) {
+  ForEachSeed(80, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());
     for (uint32_t w = 0, host = 0, left = job.options().hosts[0]; w < job.workers(); ++w, --left) {
@@ -161,7 +161,7 @@ TEST(Hosts, EveryDataTypeAndOperation) {
 
 // A server with hardly any memory drops what comes, and asks for it again.
 TEST(Hosts, WithHardlyAnyMemoryAtTheServers) {
-  ForEachSeed(60, [](uint64_t seed) {
+  ForEachSeed(30, [](uint64_t seed) {
     JobOptions options = HostsOptions(seed);
     options.servers = options.lanes = 1;
     options.slots_per_peer = 1;
@@ -181,7 +181,7 @@ TEST(Hosts, WithHardlyAnyMemoryAtTheServers) {
 }
 
 TEST(Hosts, ABroadcastIsTheRootsInput) {
-  ForEachSeed(60, [](uint64_t seed) {
+  ForEachSeed(30, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());
     std::vector<Expected> all;
@@ -288,7 +288,7 @@ TEST(Hosts, ARankThatDoesNotComeIsNamedAtTheDeadline) {
 }
 
 TEST(Hosts, ACancelEndsTheRoundForEverybody) {
-  ForEachSeed(150, [](uint64_t seed) {
+  ForEachSeed(100, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());
     const size_t elements = seed % 2 == 0 ? 40'000 : 20;
@@ -325,7 +325,7 @@ TEST(Hosts, ACancelEndsTheRoundForEverybody) {
 // At any moment, also between the reduction within its host and the push: an error on all others, and no byte moves
 // afterwards.
 TEST(Hosts, ADeathIsAnErrorOnAllOthersThatNamesIt) {
-  ForEachSeed(150, [](uint64_t seed) {
+  ForEachSeed(100, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());
     std::vector<Call*> calls;
@@ -379,7 +379,7 @@ TEST(Hosts, SessionsOpenAgain) {
 
 // Cuts that change while a job runs, and with them who owns which part.
 TEST(Hosts, CutsMayChange) {
-  ForEachSeed(20, [](uint64_t seed) {
+  ForEachSeed(8, [](uint64_t seed) {
     JobOptions options = HostsOptions(seed);
     options.partition_bytes = 0;
     options.slot_bytes = 512 << 10;
