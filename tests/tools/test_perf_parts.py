@@ -217,7 +217,7 @@ import os, sys, time
 from perf.notices import Notices
 notices = Notices()
 for taken in (90, 480):
-    line = f"[W] server 5 (host h5, 10.0.0.6, pid 7) is slow: a partition takes {taken} ms from its push to its result, "
+    line = f"server 5 (host h5, 10.0.0.6, pid 7) is slow: a partition takes {taken} ms from its push to its result, "
     os.write(2, (line + "with the other servers 22 ms; every tensor waits for it. Look at its network\\n").encode())
 deadline = time.monotonic() + 60
 while len(notices._lines) < 2 and time.monotonic() < deadline:
