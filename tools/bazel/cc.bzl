@@ -72,6 +72,7 @@ def bps_cc_test(name, srcs, deps = [], copts = [], data = [], size = "small", **
         size = size,
         data = data + select({
             "//tools/sanitizers:asan": ["//tools/sanitizers:lsan.supp"],
+            "//tools/sanitizers:tsan": ["//tools/sanitizers:tsan.supp"],
             "//conditions:default": [],
         }),
         deps = deps + ["@com_google_googletest//:gtest_main"],
