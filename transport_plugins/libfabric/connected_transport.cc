@@ -42,7 +42,8 @@ bps_event Event(uint32_t type, bps_peer peer, int32_t code = BPS_OK) {
 
 }  // namespace
 
-ConnectedTransport::ConnectedTransport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key)
+ConnectedTransport::ConnectedTransport(const transports::Host& host, std::unique_ptr<Endpoint> endpoint,
+                                       uint64_t job_key)
     : Transport(host),
       job_key_(job_key),
       peer_timeout_(host.PeerTimeout()),
@@ -74,7 +75,7 @@ void ConnectedTransport::Caps(bps_transport_caps* out) const {
   std::memcpy(out, &caps, std::min(out->struct_size, sizeof caps));
 }
 
-void ConnectedTransport::Address(void* out, size_t* size) const {
+void ConnectedTransport::WriteAddress(void* out, size_t* size) const {
   const std::string& address = endpoint_->address();
   const AddressHeader header{kAddressMagic, static_cast<uint32_t>(address.size()), nonce_};
   std::memcpy(out, &header, sizeof header);
@@ -184,9 +185,9 @@ bool ConnectedTransport::Meet(Request& request) {
   if (peer == nullptr) return false;
   if (peer->nonce != request.hello.caller_nonce || peer->attached() || peer->state() != PeerState::kConnecting) {
     // Not who we were told, or a second call. A new life of a process has a new nonce, and a new peer number.
-    BPS_FABRIC_LOG(host_, WARNING,
-                   "refused a connection that claims to be peer " + std::to_string(peer->number()) + " at " +
-                       peer->where + " (" + Name(peer->state()) + "), but is not the process we were told about");
+    BPS_TRANSPORT_LOG(host_, WARNING,
+                      "refused a connection that claims to be peer " + std::to_string(peer->number()) + " at " +
+                          peer->where + " (" + Name(peer->state()) + "), but is not the process we were told about");
     Reject(request.info.get());
     return true;
   }
@@ -222,7 +223,7 @@ void ConnectedTransport::DrainConnections() {
       const Hello& hello = request.hello;
       if (hello.magic != kHelloMagic || hello.job_key != job_key_ || hello.answerer_nonce != nonce_ ||
           requests_.size() >= kMaxRequests) {
-        BPS_FABRIC_LOG(host_, WARNING, "refused a connection that is not of this job");
+        BPS_TRANSPORT_LOG(host_, WARNING, "refused a connection that is not of this job");
         Reject(request.info.get());
       } else if (!Meet(request)) {
         requests_.push_back(std::move(request));
@@ -256,7 +257,7 @@ void ConnectedTransport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     Peer* peer = doomed_.back();
     doomed_.pop_back();
-    BPS_FABRIC_LOG(host_, INFO, "peer " + std::to_string(peer->number()) + " at " + peer->where + " " + peer->cause);
+    BPS_TRANSPORT_LOG(host_, INFO, "peer " + std::to_string(peer->number()) + " at " + peer->where + " " + peer->cause);
     TakeDown(peer, peer->doom);
     events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), peer->doom));
   }
@@ -337,9 +338,9 @@ void ConnectedTransport::Unreg(bps_region* handle) {
     open.erase(std::remove_if(open.begin(), open.end(), [&](Peer* peer) { return !busy(peer); }), open.end());
   }
   for (Peer* peer : open) {
-    BPS_FABRIC_LOG(host_, WARNING,
-                   "memory is given back while a transfer with peer " + std::to_string(peer->number()) + " at " +
-                       peer->where + " is under way in it");
+    BPS_TRANSPORT_LOG(host_, WARNING,
+                      "memory is given back while a transfer with peer " + std::to_string(peer->number()) + " at " +
+                          peer->where + " is under way in it");
     Doom(peer, BPS_CANCELLED, "was cut off: its transfer would have gone on in memory that was given back");
   }
   BuryTheDoomed();
@@ -550,7 +551,7 @@ void ConnectedTransport::Release(uint64_t lease) {
   auto departed = departed_.find(number);
   if (peer == nullptr && departed != departed_.end()) peer = departed->second.get();
   if (peer == nullptr || peer->receive(index) == nullptr || !peer->receive(index)->leased) {
-    BPS_FABRIC_LOG(host_, ERROR, "release of a message that is not on loan");
+    BPS_TRANSPORT_LOG(host_, ERROR, "release of a message that is not on loan");
     return;
   }
   --peer->leases;

@@ -27,11 +27,11 @@ namespace byteps::fabric {
 
 class ConnectedTransport : public Transport {
  public:
-  ConnectedTransport(const Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key);
+  ConnectedTransport(const transports::Host& host, std::unique_ptr<Endpoint> endpoint, uint64_t job_key);
   ~ConnectedTransport() override;
 
   void Caps(bps_transport_caps* caps) const override;
-  void Address(void* out, size_t* size) const override;
+  void WriteAddress(void* out, size_t* size) const override;
   int32_t Connect(const bps_connect_args& args, std::string* reason) override;
   int32_t Disconnect(bps_peer number) override;
   int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) override;

@@ -18,7 +18,7 @@ constexpr int kEfaEmulatedWrite = -(0xefa << 16) + 2;
 
 }  // namespace
 
-std::unique_ptr<DatagramEndpoint> DatagramEndpoint::Open(const Provider& provider, const Host& host,
+std::unique_ptr<DatagramEndpoint> DatagramEndpoint::Open(const Provider& provider, const transports::Host& host,
                                                          const bps_transport_open_args& args, std::string* reason) {
   InfoPtr info = FindInfo(provider, host, args.local_host, args.device, reason);
   if (info == nullptr) return nullptr;
@@ -28,10 +28,10 @@ std::unique_ptr<DatagramEndpoint> DatagramEndpoint::Open(const Provider& provide
               " (" + endpoint->failed_step_ + ": " + fi_strerror(-code) + ")";
     return nullptr;
   }
-  BPS_FABRIC_LOG(host, INFO,
-                 DescribeInfo(endpoint->info()) + ", address " + endpoint->Print(endpoint->address_) + ", wait " +
-                     (endpoint->sleeps_ ? "fd" : "none") + ", writes " +
-                     (endpoint->writes_in_hardware_ ? "by the device" : "as messages"));
+  BPS_TRANSPORT_LOG(host, INFO,
+                    DescribeInfo(endpoint->info()) + ", address " + endpoint->Print(endpoint->address_) + ", wait " +
+                        (endpoint->sleeps_ ? "fd" : "none") + ", writes " +
+                        (endpoint->writes_in_hardware_ ? "by the device" : "as messages"));
   return endpoint;
 }
 

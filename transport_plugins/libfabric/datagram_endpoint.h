@@ -17,9 +17,9 @@
 #include <string>
 
 #include "abi/transport.h"
+#include "transport_plugins/common/host.h"
 #include "transport_plugins/libfabric/datagram_wire.h"
 #include "transport_plugins/libfabric/fid.h"
-#include "transport_plugins/libfabric/host.h"
 #include "transport_plugins/libfabric/memory_domain.h"
 #include "transport_plugins/libfabric/provider_table.h"
 #include "transport_plugins/libfabric/sleeper.h"
@@ -29,7 +29,7 @@ namespace byteps::fabric {
 class DatagramEndpoint : public DatagramWire {
  public:
   // nullptr, and the reason, if that is not possible here.
-  static std::unique_ptr<DatagramEndpoint> Open(const Provider& provider, const Host& host,
+  static std::unique_ptr<DatagramEndpoint> Open(const Provider& provider, const transports::Host& host,
                                                 const bps_transport_open_args& args, std::string* reason);
 
   const Provider& provider() const { return provider_; }

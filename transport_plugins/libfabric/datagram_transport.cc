@@ -41,7 +41,7 @@ Region* Unwrap(bps_region* region) { return reinterpret_cast<Region*>(region); }
 
 }  // namespace
 
-DatagramTransport::DatagramTransport(const Host& host, std::unique_ptr<DatagramEndpoint> endpoint,
+DatagramTransport::DatagramTransport(const transports::Host& host, std::unique_ptr<DatagramEndpoint> endpoint,
                                      std::unique_ptr<DatagramWire> wire, uint64_t job_key)
     : Transport(host),
       job_key_(job_key),
@@ -76,7 +76,7 @@ void DatagramTransport::Caps(bps_transport_caps* out) const {
   std::memcpy(out, &caps, std::min(out->struct_size, sizeof caps));
 }
 
-void DatagramTransport::Address(void* out, size_t* size) const {
+void DatagramTransport::WriteAddress(void* out, size_t* size) const {
   const std::string& address = endpoint_->address();
   const AddressHeader header{kAddressMagic, static_cast<uint32_t>(address.size()), nonce_};
   std::memcpy(out, &header, sizeof header);
@@ -189,7 +189,7 @@ void DatagramTransport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     DatagramPeer* peer = doomed_.back();
     doomed_.pop_back();
-    BPS_FABRIC_LOG(host_, INFO, "peer " + std::to_string(peer->number) + " at " + peer->where + " " + peer->cause);
+    BPS_TRANSPORT_LOG(host_, INFO, "peer " + std::to_string(peer->number) + " at " + peer->where + " " + peer->cause);
     TakeDown(peer, peer->doom);
     events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->doom));
   }
@@ -607,9 +607,9 @@ void DatagramTransport::HandleHello(const HelloPacket& hello) {
   if (peer == nullptr || peer->state == PeerState::kDown) return;  // it says hello again
   if (hello.job_key != job_key_ || hello.receiver_nonce != nonce_ || hello.sender_nonce != peer->nonce ||
       hello.header.token == 0 || (peer->its_token != 0 && peer->its_token != hello.header.token)) {
-    BPS_FABRIC_LOG(host_, WARNING,
-                   "refused a greeting that claims to be peer " + std::to_string(peer->number) + " at " + peer->where +
-                       ", but is not of the process and the job we were told about");
+    BPS_TRANSPORT_LOG(host_, WARNING,
+                      "refused a greeting that claims to be peer " + std::to_string(peer->number) + " at " +
+                          peer->where + ", but is not of the process and the job we were told about");
     return;
   }
   peer->its_token = hello.header.token;
@@ -695,7 +695,7 @@ void DatagramTransport::HandleImmediate(uint32_t data) {
 
 void DatagramTransport::Release(uint64_t lease) {
   if (lease >= receives_.size() || !receives_[lease]->leased) {
-    BPS_FABRIC_LOG(host_, ERROR, "release of a message that is not on loan");
+    BPS_TRANSPORT_LOG(host_, ERROR, "release of a message that is not on loan");
     return;
   }
   Packet* receive = receives_[lease].get();

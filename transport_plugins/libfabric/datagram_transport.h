@@ -38,12 +38,12 @@ namespace byteps::fabric {
 class DatagramTransport : public Transport {
  public:
   // `wire`: stands in front of the endpoint, in tests; NULL: the endpoint itself.
-  DatagramTransport(const Host& host, std::unique_ptr<DatagramEndpoint> endpoint, std::unique_ptr<DatagramWire> wire,
-                    uint64_t job_key);
+  DatagramTransport(const transports::Host& host, std::unique_ptr<DatagramEndpoint> endpoint,
+                    std::unique_ptr<DatagramWire> wire, uint64_t job_key);
   ~DatagramTransport() override;
 
   void Caps(bps_transport_caps* caps) const override;
-  void Address(void* out, size_t* size) const override;
+  void WriteAddress(void* out, size_t* size) const override;
   int32_t Connect(const bps_connect_args& args, std::string* reason) override;
   int32_t Disconnect(bps_peer number) override;
   int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) override;

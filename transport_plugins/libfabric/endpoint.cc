@@ -20,7 +20,7 @@ constexpr size_t kBoundedQueueSize = 32000, kQueueSize = 4096;
 
 }  // namespace
 
-std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const Host& host, const char* local_host,
+std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const transports::Host& host, const char* local_host,
                                          const char* device, std::string* reason) {
   InfoPtr found = FindInfo(provider, host, local_host, device, reason);
   if (found == nullptr) return nullptr;
@@ -31,9 +31,9 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const Host& h
               fi_strerror(-code) + ")";
     return nullptr;
   }
-  BPS_FABRIC_LOG(host, INFO,
-                 DescribeInfo(endpoint->info()) + ", address " + endpoint->Print(endpoint->address_) + ", wait " +
-                     (endpoint->wait_fd() >= 0 ? "fd" : "none"));
+  BPS_TRANSPORT_LOG(host, INFO,
+                    DescribeInfo(endpoint->info()) + ", address " + endpoint->Print(endpoint->address_) + ", wait " +
+                        (endpoint->wait_fd() >= 0 ? "fd" : "none"));
   return endpoint;
 }
 

@@ -22,8 +22,8 @@
 #include <string>
 #include <utility>
 
+#include "transport_plugins/common/host.h"
 #include "transport_plugins/libfabric/fid.h"
-#include "transport_plugins/libfabric/host.h"
 #include "transport_plugins/libfabric/memory_domain.h"
 #include "transport_plugins/libfabric/provider_table.h"
 #include "transport_plugins/libfabric/sleeper.h"
@@ -33,7 +33,7 @@ namespace byteps::fabric {
 class Endpoint {
  public:
   // nullptr, and the reason, if that is not possible here. `local_host` and `device` (an interface) may be NULL.
-  static std::unique_ptr<Endpoint> Open(const Provider& provider, const Host& host, const char* local_host,
+  static std::unique_ptr<Endpoint> Open(const Provider& provider, const transports::Host& host, const char* local_host,
                                         const char* device, std::string* reason);
 
   const Provider& provider() const { return provider_; }

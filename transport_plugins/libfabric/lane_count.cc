@@ -58,7 +58,7 @@ size_t LanesFor(size_t cores, uint64_t megabits) {
   return std::clamp<size_t>(std::min(cores / kCoresPerLane, by_link), 1, kMost);
 }
 
-size_t LaneCount(const Host& host, const fi_info& info) {
+size_t LaneCount(const transports::Host& host, const fi_info& info) {
   if ((info.domain_attr->mr_mode & FI_MR_PROV_KEY) != 0) return 1;
   const std::string asked = host.Config("BYTEPS_TCP_LANES");
   // The configuration has checked that it is a number.
@@ -66,7 +66,7 @@ size_t LaneCount(const Host& host, const fi_info& info) {
   return LanesFor(UsableCores(), LinkMegabits(info.src_addr));
 }
 
-size_t LeastForLanes(const Host& host) {
+size_t LeastForLanes(const transports::Host& host) {
   const std::string asked = host.Config("BYTEPS_TCP_LANE_BYTES");
   return asked.empty() ? kDefaultLeast : std::strtoull(asked.c_str(), nullptr, 10);
 }

@@ -11,15 +11,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport_plugins/libfabric/host.h"
+#include "transport_plugins/common/host.h"
 
 namespace byteps::fabric {
 
 // At least 1. 1 where the provider chooses the keys of memory: each lane must have the same.
-size_t LaneCount(const Host& host, const fi_info& info);
+size_t LaneCount(const transports::Host& host, const fi_info& info);
 
 // Bytes of a write that is worth a lane: BYTEPS_TCP_LANE_BYTES.
-size_t LeastForLanes(const Host& host);
+size_t LeastForLanes(const transports::Host& host);
 
 // The rule, where nothing was said. `megabits`: of the link, 0 if it is not known.
 size_t LanesFor(size_t cores, uint64_t megabits);

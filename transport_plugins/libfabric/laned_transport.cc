@@ -56,7 +56,8 @@ bps_event EndOfWrite(bps_peer peer, uint64_t user, int32_t code) {
 
 }  // namespace
 
-LanedTransport::LanedTransport(const Host& host, std::vector<std::unique_ptr<ConnectedTransport>> lanes, size_t least)
+LanedTransport::LanedTransport(const transports::Host& host, std::vector<std::unique_ptr<ConnectedTransport>> lanes,
+                               size_t least)
     : Transport(host), least_(least), depth_(lanes.front()->depth()) {
   for (size_t i = 0; i < lanes.size(); ++i) {
     lanes_.push_back(std::make_unique<Lane>());
@@ -197,11 +198,11 @@ void LanedTransport::Sleep(Lane* lane) {
 
 // ---- Connections ----
 
-void LanedTransport::Address(void* out, size_t* size) const {
+void LanedTransport::WriteAddress(void* out, size_t* size) const {
   *size = 0;
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     size_t one = 0;
-    lane->transport->Address(static_cast<char*>(out) + *size, &one);  // does not change: no lock
+    lane->transport->WriteAddress(static_cast<char*>(out) + *size, &one);  // does not change: no lock
     *size += one;
   }
 }

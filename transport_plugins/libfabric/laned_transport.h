@@ -50,11 +50,11 @@ inline constexpr size_t kMostLanes = 4;
 class LanedTransport : public Transport {
  public:
   // At least two lanes, at most kMostLanes. Throws std::system_error if there are no threads or descriptors for them.
-  LanedTransport(const Host& host, std::vector<std::unique_ptr<ConnectedTransport>> lanes, size_t least);
+  LanedTransport(const transports::Host& host, std::vector<std::unique_ptr<ConnectedTransport>> lanes, size_t least);
   ~LanedTransport() override;
 
   void Caps(bps_transport_caps* caps) const override { first().Caps(caps); }
-  void Address(void* out, size_t* size) const override;
+  void WriteAddress(void* out, size_t* size) const override;
   int32_t Connect(const bps_connect_args& args, std::string* reason) override;
   int32_t Disconnect(bps_peer number) override;
   int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) override;

@@ -12,7 +12,7 @@
 
 namespace byteps::fabric {
 
-std::unique_ptr<Transport> OpenTransport(const Provider& provider, const Host& host,
+std::unique_ptr<Transport> OpenTransport(const Provider& provider, const transports::Host& host,
                                          const bps_transport_open_args& args, std::string* reason) {
   if (!provider.connected) {
     std::unique_ptr<DatagramEndpoint> endpoint = DatagramEndpoint::Open(provider, host, args, reason);

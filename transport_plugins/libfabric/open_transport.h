@@ -13,7 +13,7 @@
 namespace byteps::fabric {
 
 // nullptr, and the reason, if that is not possible here.
-std::unique_ptr<Transport> OpenTransport(const Provider& provider, const Host& host,
+std::unique_ptr<Transport> OpenTransport(const Provider& provider, const transports::Host& host,
                                          const bps_transport_open_args& args, std::string* reason);
 
 }  // namespace byteps::fabric

@@ -62,7 +62,7 @@ std::string OfferingNothing(const Provider& provider, const std::string& where, 
 
 // The address to bind, where the device was named; "" and a reason if there is no such, "" and no reason if nothing was
 // named.
-std::string NamedRdmaAddress(const Host& host, std::string* reason) {
+std::string NamedRdmaAddress(const transports::Host& host, std::string* reason) {
   const std::string device = host.Config("BYTEPS_RDMA_DEVICE"), gid = host.Config("BYTEPS_RDMA_GID_INDEX");
   if (device.empty() && gid.empty()) return "";
   RdmaWish wish;
@@ -122,11 +122,11 @@ std::string Printed(const void* data, fi_type type) {
 }
 
 // What comes before the first question to the library.
-bool Prepare(const Provider& provider, const Host& host, std::string* reason) {
+bool Prepare(const Provider& provider, const transports::Host& host, std::string* reason) {
   for (const Provider::Variable& variable : provider.environment) {
     if (variable.name == nullptr || std::getenv(variable.name) != nullptr) continue;
     setenv(variable.name, variable.value, 0);
-    BPS_FABRIC_LOG(host, INFO, std::string("set ") + variable.name + "=" + variable.value + " for libfabric");
+    BPS_TRANSPORT_LOG(host, INFO, std::string("set ") + variable.name + "=" + variable.value + " for libfabric");
   }
   return LoadFabricLibrary(reason);
 }
@@ -138,7 +138,7 @@ std::string FabricVersion() {
   return std::to_string(FI_MAJOR(version)) + "." + std::to_string(FI_MINOR(version));
 }
 
-bool ProbeProvider(const Provider& provider, const Host& host, std::string* reason) {
+bool ProbeProvider(const Provider& provider, const transports::Host& host, std::string* reason) {
   if (provider.device != nullptr && RdmaDevices().empty()) {
     *reason = std::string("this host has no ") + provider.device + " device (/sys/class/infiniband is empty)";
     return false;
@@ -172,7 +172,7 @@ bool ProbeProvider(const Provider& provider, const Host& host, std::string* reas
   return true;
 }
 
-InfoPtr FindInfo(const Provider& provider, const Host& host, const char* local_host, const char* device,
+InfoPtr FindInfo(const Provider& provider, const transports::Host& host, const char* local_host, const char* device,
                  std::string* reason) {
   if (!Prepare(provider, host, reason)) return nullptr;
   const InfoPtr hints = Hints(provider);

@@ -10,18 +10,18 @@
 
 #include <string>
 
+#include "transport_plugins/common/host.h"
 #include "transport_plugins/libfabric/fid.h"
-#include "transport_plugins/libfabric/host.h"
 #include "transport_plugins/libfabric/provider_table.h"
 
 namespace byteps::fabric {
 
 // Whether the provider, its device and what it needs are there at all; else why not.
-bool ProbeProvider(const Provider& provider, const Host& host, std::string* reason);
+bool ProbeProvider(const Provider& provider, const transports::Host& host, std::string* reason);
 
 // What to open. nullptr, and the reason, if there is nothing. `local_host` and `device` (an interface, or a domain
 // where the provider's addresses are not those of interfaces) may be NULL.
-InfoPtr FindInfo(const Provider& provider, const Host& host, const char* local_host, const char* device,
+InfoPtr FindInfo(const Provider& provider, const transports::Host& host, const char* local_host, const char* device,
                  std::string* reason);
 
 // For people.

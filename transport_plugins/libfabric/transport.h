@@ -16,22 +16,22 @@
 #include <string>
 
 #include "abi/transport.h"
-#include "transport_plugins/libfabric/host.h"
+#include "transport_plugins/common/host.h"
 
 namespace byteps::fabric {
 
 class Transport {
  public:
-  explicit Transport(const Host& host) : host_(host) {}
+  explicit Transport(const transports::Host& host) : host_(host) {}
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  const Host& host() const { return host_; }
+  const transports::Host& host() const { return host_; }
 
   // As the functions of bps_transport_table; those with a `reason` say why they answer other than BPS_OK.
   virtual void Caps(bps_transport_caps* caps) const = 0;
-  virtual void Address(void* out, size_t* size) const = 0;
+  virtual void WriteAddress(void* out, size_t* size) const = 0;
   virtual int32_t Connect(const bps_connect_args& args, std::string* reason) = 0;
   virtual int32_t Disconnect(bps_peer number) = 0;
   virtual int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) = 0;
@@ -46,7 +46,7 @@ class Transport {
   virtual int32_t Arm() = 0;
 
  protected:
-  const Host host_;
+  const transports::Host host_;
 };
 
 }  // namespace byteps::fabric

@@ -1,7 +1,7 @@
-// host.h - the services of the library that loaded this plugin, as one instance sees them.
+// host.h - the services of the library that loaded this plugin, and what its configuration says about this one.
 //
-//     host.Log(BPS_LOG_INFO, __FILE__, __LINE__, "opened");
-//     return host.Fail(failure, BPS_UNAVAILABLE, "no memfd");
+//     if (host.ProcessMemory()) ...
+//     BPS_SHM_LOG(host, INFO, "opened");
 //
 // Threads: any.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_HOST_H_
@@ -9,41 +9,21 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <cstdint>
-#include <string>
-
-#include "abi/plugin.h"
+#include "transport_plugins/common/host.h"
 
 namespace byteps::shm {
 
-class Host {
+class Host : public transports::Host {
  public:
-  Host(const bps_plugin_host* table, const void* config, void* log) : table_(table), config_(config), log_(log) {}
+  using transports::Host::Host;
 
-  void Log(int32_t level, const char* file, int32_t line, const std::string& message) const;
-  int32_t Fail(bps_failure* failure, int32_t code, const std::string& reason) const;
-
-  // Cannot throw.
-  int32_t FailLiteral(bps_failure* failure, int32_t code, const char* reason) const noexcept;
-
-  // BYTEPS_PEER_TIMEOUT in seconds (30 if it is not set): how long a peer may leave what it was sent untouched. 0: for
-  // ever.
-  std::chrono::nanoseconds PeerTimeout() const;
   // BYTEPS_SHM_PROCESS_VM: may the memory of other processes be read directly?
   bool ProcessMemory() const;
   // BYTEPS_LAUNCHER_PID: the process whose descendants the workers and servers of this host are. 0: not known.
   pid_t LauncherPid() const;
-
- private:
-  const char* Config(const char* name) const;
-
-  const bps_plugin_host* table_;
-  const void* config_;
-  void* log_;
 };
 
-#define BPS_SHM_LOG(host, level, message) (host).Log(BPS_LOG_##level, __FILE__, __LINE__, message)
+#define BPS_SHM_LOG BPS_TRANSPORT_LOG
 
 }  // namespace byteps::shm
 

@@ -54,8 +54,8 @@ size_t AdverseWire::Read(WireCompletion* completions, size_t capacity) {
   return given;
 }
 
-std::unique_ptr<Transport> OpenAdverse(const Provider& provider, const Host& host, const bps_transport_open_args& args,
-                                       std::string* reason) {
+std::unique_ptr<Transport> OpenAdverse(const Provider& provider, const transports::Host& host,
+                                       const bps_transport_open_args& args, std::string* reason) {
   std::unique_ptr<DatagramEndpoint> endpoint = DatagramEndpoint::Open(provider, host, args, reason);
   if (endpoint == nullptr) return nullptr;
   auto wire = std::make_unique<AdverseWire>(*endpoint, g_seed++);

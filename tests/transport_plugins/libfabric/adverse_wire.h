@@ -44,8 +44,8 @@ class AdverseWire : public DatagramWire {
   uint64_t round_ = 0;
 };
 
-std::unique_ptr<Transport> OpenAdverse(const Provider& provider, const Host& host, const bps_transport_open_args& args,
-                                       std::string* reason);
+std::unique_ptr<Transport> OpenAdverse(const Provider& provider, const transports::Host& host,
+                                       const bps_transport_open_args& args, std::string* reason);
 
 }  // namespace byteps::fabric
 

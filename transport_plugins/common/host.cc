@@ -1,10 +1,10 @@
-#include "transport_plugins/libfabric/host.h"
+#include "transport_plugins/common/host.h"
 
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
 
-namespace byteps::fabric {
+namespace byteps::transports {
 namespace {
 
 // A number of seconds, or of the unit behind it.
@@ -40,20 +40,24 @@ int32_t Host::FailLiteral(bps_failure* failure, int32_t code, const char* reason
   return failure == nullptr ? code : table_->fail(failure, code, reason);
 }
 
+const char* Host::Value(const char* name) const {
+  return table_->config == nullptr ? nullptr : table_->config(config_, name);
+}
+
 std::string Host::Config(const char* name) const {
-  const char* value = table_->config == nullptr ? nullptr : table_->config(config_, name);
+  const char* value = Value(name);
   return value == nullptr ? "" : value;
 }
 
 std::chrono::nanoseconds Host::PeerTimeout() const {
   constexpr double kDefault = 30, kMost = 1e6;
-  const char* text = table_->config == nullptr ? nullptr : table_->config(config_, "BYTEPS_PEER_TIMEOUT");
+  const char* text = Value("BYTEPS_PEER_TIMEOUT");
   double seconds = kDefault;
   if (text != nullptr && (!ParseSeconds(text, &seconds) || seconds > kMost)) {
-    BPS_FABRIC_LOG(*this, WARNING, "BYTEPS_PEER_TIMEOUT=\"" + std::string(text) + "\" is no time; using 30 s");
+    BPS_TRANSPORT_LOG(*this, WARNING, "BYTEPS_PEER_TIMEOUT=\"" + std::string(text) + "\" is no time; using 30 s");
     seconds = kDefault;
   }
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
-}  // namespace byteps::fabric
+}  // namespace byteps::transports

@@ -1,11 +1,11 @@
 // host.h - the services of the library that loaded this plugin, as one instance sees them.
 //
-//     host.Log(BPS_LOG_INFO, __FILE__, __LINE__, "opened " + name);
+//     BPS_TRANSPORT_LOG(host, INFO, "opened " + name);
 //     return host.Fail(failure, BPS_UNAVAILABLE, "no interface named eth7");
 //
 // Threads: any.
-#ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_HOST_H_
-#define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_HOST_H_
+#ifndef BYTEPS_TRANSPORT_PLUGINS_COMMON_HOST_H_
+#define BYTEPS_TRANSPORT_PLUGINS_COMMON_HOST_H_
 
 #include <chrono>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "abi/plugin.h"
 
-namespace byteps::fabric {
+namespace byteps::transports {
 
 class Host {
  public:
@@ -33,13 +33,16 @@ class Host {
   std::chrono::nanoseconds PeerTimeout() const;
 
  private:
+  // nullptr if it is not set.
+  const char* Value(const char* name) const;
+
   const bps_plugin_host* table_;
   const void* config_;
   void* log_;
 };
 
-#define BPS_FABRIC_LOG(host, level, message) (host).Log(BPS_LOG_##level, __FILE__, __LINE__, message)
+#define BPS_TRANSPORT_LOG(host, level, message) (host).Log(BPS_LOG_##level, __FILE__, __LINE__, message)
 
-}  // namespace byteps::fabric
+}  // namespace byteps::transports
 
-#endif  // BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_HOST_H_
+#endif  // BYTEPS_TRANSPORT_PLUGINS_COMMON_HOST_H_
