@@ -422,7 +422,7 @@ void ControlClient::Goodbye(Time now, Time timeout) {
 
 void ControlClient::BreakSession(Time now, uint64_t session_id, uint32_t member, const absl::Status& why) {
   now_ = std::max(now_, now);
-  if (!IsServer() || state_ != ControlState::kActive) return;
+  if (state_ != ControlState::kActive) return;
   control::Envelope envelope;
   control::Failure& failure = *envelope.mutable_failure();
   failure.set_code(StatusCode(why));

@@ -144,8 +144,9 @@ class ControlClient {
   uint64_t Barrier(Time now, const std::string& name, Time timeout);
   // No new operations from us; OnGoodbye follows. Once.
   void Goodbye(Time now, Time timeout);
-  // Servers: a session cannot go on here, because `member` of it was lost (0: nobody in particular). The coordinator
-  // fails it for everybody, and OnSessionEnded follows.
+  // A session cannot go on here, because `member` of it was lost (0: nobody in particular, or not known whom).
+  // Servers: the coordinator fails it for everybody, and OnSessionEnded follows; but not before a worker cannot go on
+  // either, if the member has left in order. Workers: OnFailure follows if the coordinator knows why.
   void BreakSession(Time now, uint64_t session_id, uint32_t member, const absl::Status& why);
   // Gives up: tells the coordinator why, and ends in `failed` without OnFailure.
   void Fail(Time now, const absl::Status& why);

@@ -385,10 +385,11 @@ Time Engine::NextTimer() const {
 
 void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) { End(operation, outcome); }
 
-void Engine::OnStageFatal(const absl::Status& why) {
+void Engine::OnStageFatal(const absl::Status& why, uint32_t member) {
   if (!fatal_.ok()) return;
   fatal_ = why;
   fatal_at_ = After(now_, options_.fatal_grace);
+  handler_->OnLost(member, why);
 }
 
 void Engine::End(Operation* operation, const absl::Status& outcome) {

@@ -54,6 +54,9 @@ class EngineHandler {
   virtual ~EngineHandler() = default;
   // To the coordinator; the answers come by OnAssignment.
   virtual void OnDeclare(const std::vector<control::TensorSpec>& tensors) = 0;
+  // It cannot go on without `member` (0: not known whom), or was told so by a server. The coordinator may know better
+  // what has become of it; its word is waited for (EngineOptions::fatal_grace) before OnFailed.
+  virtual void OnLost(uint32_t member, const absl::Status& why) { (void)member, (void)why; }
   // The engine cannot go on. Said once; not for failures that came in by Fail.
   virtual void OnFailed(const absl::Status& why) = 0;
 };
@@ -120,7 +123,7 @@ class Engine : private StageSink {
 
  private:
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
-  void OnStageFatal(const absl::Status& why) override;
+  void OnStageFatal(const absl::Status& why, uint32_t member) override;
 
   static control::TensorSpec SpecOf(const Tensor& tensor);
   void Declare();

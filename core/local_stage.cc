@@ -101,12 +101,12 @@ void LocalStage::OnPeerDown(PeerId peer, const absl::Status& why) { Lose(Neighbo
 
 void LocalStage::Lose(size_t index, const absl::Status& why) {
   neighbours_->Lose(index, why);
-  if (in_flight_ != 0 || !ready()) Fatal(why);
+  if (in_flight_ != 0 || !ready()) Fatal(why, neighbours_->member(index));
 }
 
-void LocalStage::Fatal(const absl::Status& why) {
+void LocalStage::Fatal(const absl::Status& why, uint32_t member) {
   work_.Halt();
-  sink_->OnStageFatal(why);
+  sink_->OnStageFatal(why, member);
 }
 
 // A member of this release never sends such a thing.
@@ -170,7 +170,7 @@ void LocalStage::Start(Time now, Operation* operation) {
   LocalRound* round = FindOrMake(operation->asked.tensor->cut->key(), operation->round);
   if (round == nullptr) {
     --in_flight_;
-    return sink_->OnStageFatal(absl::InternalError(DescribeOperation(*operation) + " is over already"));
+    return sink_->OnStageFatal(absl::InternalError(DescribeOperation(*operation) + " is over already"), 0);
   }
   round->operation = operation;
   if (round->state() == LocalState::kRefused) return Leave(round);

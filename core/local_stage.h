@@ -131,7 +131,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
 
   // StageSink, of the servers stage.
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
-  void OnStageFatal(const absl::Status& why) override { sink_->OnStageFatal(why); }
+  void OnStageFatal(const absl::Status& why, uint32_t member) override { sink_->OnStageFatal(why, member); }
   void OnPartHome(Operation* operation, uint32_t part) override;
   void OnGivingUp(Operation* operation, const absl::Status& why, bool heard) override;
 
@@ -185,7 +185,8 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   void Leave(LocalRound* round);
   void CopyOut(const LocalRound& round);
   void Lose(size_t index, const absl::Status& why);
-  void Fatal(const absl::Status& why);
+  // `member`: of the job, whose loss it is; 0: nobody's.
+  void Fatal(const absl::Status& why, uint32_t member = 0);
   void Senseless(size_t index, const char* what);
   std::string Names(const LocalRound& round, bool LocalVoice::*has) const;
 

@@ -29,6 +29,7 @@ absl::Status Neighbours::Join(Time now, const control::Epoch& epoch, const contr
     const control::Member& worker = epoch.workers(static_cast<int>(first + index));
     Member& member = members_.emplace_back();
     member.rank = static_cast<uint32_t>(worker.rank());
+    member.member = worker.member();
     member.description = DescribeMember(worker);
     if (index == own_) {
       member.ready = member.reached = true;

@@ -41,6 +41,8 @@ class Neighbours {
   size_t size() const { return members_.size(); }
   size_t own() const { return own_; }
   uint32_t rank(size_t index) const { return members_[index].rank; }
+  // Its number in the job.
+  uint32_t member(size_t index) const { return members_[index].member; }
   uint32_t own_rank() const { return members_[own_].rank; }
   // "rank 1 (worker, host a, 10.0.0.1, pid 42)"
   const std::string& description(size_t index) const { return members_[index].description; }
@@ -75,6 +77,7 @@ class Neighbours {
  private:
   struct Member {
     uint32_t rank = 0;
+    uint32_t member = 0;
     std::string description;
     bool ready = false;                    // linked
     bool reached = false;                  // and it has said whether it can reach our memory

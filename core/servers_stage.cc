@@ -120,7 +120,7 @@ void ServersStage::OnReady(Carrier*, PeerId id) {
 
 void ServersStage::OnPeerDown(Carrier*, PeerId, const absl::Status& why) { Fatal(why); }
 
-void ServersStage::Fatal(const absl::Status& why) { sink_->OnStageFatal(why); }
+void ServersStage::Fatal(const absl::Status& why) { sink_->OnStageFatal(why, 0); }
 
 void ServersStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
   names_[NameId(tensor->cut->key())] = &tensor->name();

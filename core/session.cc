@@ -639,6 +639,10 @@ void Session::OnGoodbye(const absl::Status& status) {
 
 void Session::OnDeclare(const std::vector<control::TensorSpec>& tensors) { control_->client().Declare(now_, tensors); }
 
+void Session::OnLost(uint32_t member, const absl::Status& why) {
+  if (control_ != nullptr) control_->client().BreakSession(now_, control_->client().session_id(), member, why);
+}
+
 void Session::OnFailed(const absl::Status& why) {
   if (control_ != nullptr) control_->client().Fail(now_, why);
   SetFailure(why);

@@ -130,6 +130,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
 
   // EngineHandler.
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
+  void OnLost(uint32_t member, const absl::Status& why) override;
   void OnFailed(const absl::Status& why) override;
 
   // ControlHandler.

@@ -29,8 +29,8 @@ class StageSink {
   virtual ~StageSink() = default;
   // The stage has ended its work on the operation and touches none of its memory any more.
   virtual void OnStageDone(Operation* operation, const absl::Status& outcome) = 0;
-  // Nothing can go on.
-  virtual void OnStageFatal(const absl::Status& why) = 0;
+  // Nothing can go on. `member`: of the job, whose loss it is; 0: not known, or nobody's.
+  virtual void OnStageFatal(const absl::Status& why, uint32_t member) = 0;
   // Of the servers stage, to the local stage: the result of this part is in the output.
   virtual void OnPartHome(Operation* operation, uint32_t part) { (void)operation, (void)part; }
   // Likewise: the operation is being given up; OnStageDone follows. `heard`: from a server, in words for all ranks.

@@ -83,6 +83,8 @@ struct Coordinator::Session {
   std::vector<Member*> workers;           // gathering: by arrival; active: by rank, nullptr: has left
   std::map<HostPlace, std::string> gone;  // gathering: who was here before, and why no more
   std::map<uint32_t, std::string> left;   // active: who has left before the others, by member id
+  uint32_t missed = 0;                    // active: one of these, whom a server or a worker misses
+  bool stuck = false;                     // active: a worker cannot go on
   std::string refused;                    // gathering: the last one who wanted a place that is taken
   std::vector<std::string> names;         // active: of each rank, for errors
   std::unique_ptr<TensorDirectory> tensors;
@@ -650,6 +652,7 @@ void Coordinator::OnMemberFrame(Connection* connection, const control::Envelope&
       break;
     case control::Envelope::kFailure: {
       if (envelope.failure().session_id() != 0 && !member->worker()) return OnBroken(*member, envelope.failure());
+      if (envelope.failure().session_id() != 0 && in_session) return OnStuck(*member, envelope.failure().member());
       // Its own last words; as after any other death it is not answered.
       const ConnectionId id = connection->id;
       Depart(member, absl::AbortedError("it gave up: " + envelope.failure().error().substr(0, kMaxLastWords)));
@@ -727,20 +730,41 @@ void Coordinator::OnBroken(const Member& server, const control::Failure& failure
   for (const Member* worker : session->workers) {
     if (worker == nullptr || worker->id != failure.member()) continue;
     // One who has said goodbye may take his links down.
-    if (worker->leaving) return;
+    if (worker->leaving) return Miss(session, worker->id);
     who = DescribeMember(*worker);
   }
-  if (const auto left = session->left.find(failure.member()); left != session->left.end()) {
-    // It went in order, but those who need it are as lost as after a death; and that is what they should hear.
-    return FailSession(session,
-                       absl::UnavailableError(left->second + " has left the session before the others: it has called "
-                                                             "shutdown, or its program has ended"),
-                       failure.member());
-  }
+  if (session->left.count(failure.member()) != 0) return Miss(session, failure.member());
   const absl::Status why =
       MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),
                  who + " is lost to " + DescribeMember(server) + ": " + failure.error().substr(0, kMaxLastWords));
   FailSession(session, why, failure.member());
+}
+
+// A worker has lost another one, or was told by a server that it has: whoever died is known here by himself, and soon.
+void Coordinator::OnStuck(const Member& worker, uint32_t lost) {
+  Session* session = worker.session;
+  session->stuck = true;
+  const auto here = [lost](const Member* each) { return each != nullptr && each->id == lost && each->leaving; };
+  if (session->left.count(lost) == 0 && std::none_of(session->workers.begin(), session->workers.end(), here)) {
+    lost = session->missed;
+  }
+  if (lost != 0) Miss(session, lost);
+}
+
+// Somebody went in order, and his links with him. Whoever does not need him any more is not disturbed. Those who do are
+// as lost as after a death, and should hear what it was.
+void Coordinator::Miss(Session* session, uint32_t member) {
+  session->missed = member;
+  if (!session->stuck) return;
+  const auto left = session->left.find(member);
+  std::string who = left == session->left.end() ? "" : left->second;
+  for (const Member* worker : session->workers) {
+    if (worker != nullptr && worker->id == member) who = DescribeMember(*worker);
+  }
+  FailSession(session,
+              absl::UnavailableError(who + " has left the session before the others: it has called shutdown, or its "
+                                           "program has ended"),
+              member);
 }
 
 // A server leaves when its process is told to end. Sessions that need it fail as by its death.

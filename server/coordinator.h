@@ -122,6 +122,8 @@ class Coordinator {
   void OnGoodbye(Member* member, const control::Goodbye& goodbye);
   void OnServerGoodbye(Member* member);
   void OnBroken(const Member& server, const control::Failure& failure);
+  void OnStuck(const Member& worker, uint32_t lost);
+  void Miss(Session* session, uint32_t member);
   // The member is no more: it left after its goodbye, or it died.
   void Depart(Member* member, const absl::Status& why);
 

@@ -910,11 +910,51 @@ TEST(CoordinatorTest, WhoHasLeftBeforeTheOthersIsNamedWhenItIsMissed) {
   trio.a.client().Goodbye(job.now(), kSecond);
   job.Advance(kSecond);
   ASSERT_TRUE(trio.a.goodbye.has_value());
+  const uint64_t session = trio.a.welcome.session_id();
+  trio.server.client().BreakSession(job.now(), session, trio.a.welcome.member(),
+                                    absl::UnavailableError("the connection to rank 0 is lost"));
+  job.Settle();
+  // Perhaps nobody needs it any more.
   EXPECT_TRUE(trio.b.failure.ok());
-  trio.server.client().BreakSession(job.now(), trio.a.welcome.session_id(), trio.a.welcome.member(),
+  EXPECT_TRUE(trio.c.failure.ok());
+  trio.b.client().BreakSession(job.now(), session, 0, absl::UnavailableError("the server says so"));
+  job.Settle();
+  for (const ControlMember* member : {&trio.b, &trio.c}) {
+    EXPECT_TRUE(Says(member->failure_text(), {"worker rank 0", "has left the session before the others"}));
+  }
+  EXPECT_FALSE(trio.server.ended.at(session).ok());
+}
+
+TEST(CoordinatorTest, WhoHasLeftBeforeTheOthersIsNamedToWhoeverWasFasterThanTheServer) {
+  ControlJob job;
+  Trio trio(&job);
+  const uint64_t session = trio.a.welcome.session_id();
+  // Of somebody who is there, nothing follows: if he has died, that is seen here.
+  trio.c.client().BreakSession(job.now(), session, trio.b.welcome.member(), absl::UnavailableError("lost"));
+  job.Settle();
+  EXPECT_TRUE(trio.b.failure.ok());
+  trio.a.client().Goodbye(job.now(), kSecond);
+  job.Advance(kSecond);
+  trio.b.client().BreakSession(job.now(), session, 0, absl::UnavailableError("the server says so"));
+  job.Settle();
+  EXPECT_TRUE(trio.b.failure.ok());
+  trio.server.client().BreakSession(job.now(), session, trio.a.welcome.member(),
                                     absl::UnavailableError("the connection to rank 0 is lost"));
   job.Settle();
   EXPECT_TRUE(Says(trio.b.failure_text(), {"worker rank 0", "has left the session before the others"}));
+}
+
+TEST(CoordinatorTest, ANeighbourThatHasLeftBeforeTheOthersIsNamedToWhoMissesIt) {
+  ControlJob job;
+  Trio trio(&job);
+  trio.a.client().Goodbye(job.now(), kSecond);
+  job.Advance(kSecond);
+  trio.b.client().BreakSession(job.now(), trio.a.welcome.session_id(), trio.a.welcome.member(),
+                               absl::UnavailableError("the connection to rank 0 is lost"));
+  job.Settle();
+  for (const ControlMember* member : {&trio.b, &trio.c}) {
+    EXPECT_TRUE(Says(member->failure_text(), {"worker rank 0", "has left the session before the others"}));
+  }
 }
 
 TEST(CoordinatorTest, LeavingAfterGoodbyeIsNoDeath) {

@@ -198,6 +198,10 @@ void SimulatedWorker::OnFailure(const absl::Status& fatal) { Fail(fatal); }
 
 void SimulatedWorker::OnDeclare(const std::vector<control::TensorSpec>& tensors) { client_->Declare(now(), tensors); }
 
+void SimulatedWorker::OnLost(uint32_t member, const absl::Status& why) {
+  client_->BreakSession(now(), client_->session_id(), member, why);
+}
+
 void SimulatedWorker::OnFailed(const absl::Status& why) {
   client_->Fail(now(), why);
   Fail(why);

@@ -101,6 +101,7 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   void OnFailure(const absl::Status& fatal) override;
 
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
+  void OnLost(uint32_t member, const absl::Status& why) override;
   void OnFailed(const absl::Status& why) override;
 
   void Fail(const absl::Status& why);

@@ -230,13 +230,40 @@ def _raises(folder: str) -> None:
     Path(folder, "heard").write_text(str(error.value))
 
 
-def test_a_worker_raises(run_workers: RunWorkers, tmp_path: Any) -> None:
+@pytest.mark.parametrize("servers", [0, 1])
+def test_a_worker_raises(run_workers: RunWorkers, tmp_path: Any, servers: int) -> None:
     """It leaves in order, and those who still need it hear that."""
-    job = run_workers(_raises, str(tmp_path), servers=1, options=("--kill-after", "120"), check=False)
+    job = run_workers(_raises, str(tmp_path), servers=servers, options=("--kill-after", "120"), check=False)
     assert job.returncode == 1, job.output
     assert "RuntimeError: a mistake of one rank" in job.stderr
     heard = (tmp_path / "heard").read_text()
     assert "worker rank 1" in heard and "has left the session before the others" in heard
+
+
+def _leaves_last(folder: str) -> None:
+    byteps.init()
+    request, output = push_pull_doubles("needs everybody", [1.0] * 100_000)
+    request.wait()
+    assert output[0] == byteps.size()
+    rank, others = byteps.rank(), byteps.size() - 1
+    if rank != 0:
+        with pytest.raises(byteps.DeadlineExceededError):
+            byteps.shutdown(timeout=0.5)
+        Path(folder, f"left{rank}").touch()
+        return
+    # As one that writes a checkpoint after all others have gone.
+    end = time.monotonic() + 60
+    while len(list(Path(folder).glob("left*"))) != others:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert not byteps.info().failed
+    byteps.shutdown()
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_the_last_one_needs_nobody(run_workers: RunWorkers, tmp_path: Any, servers: int) -> None:
+    job = run_workers(_leaves_last, str(tmp_path), servers=servers)
+    assert "fail" not in job.stderr.lower(), job.output
 
 
 def _left_out() -> None:
