@@ -6,11 +6,14 @@
 #include <cstring>
 #include <utility>
 
+#include "transport_plugins/libfabric/address.h"
+#include "transport_plugins/libfabric/event.h"
+#include "transport_plugins/libfabric/fabric_library.h"
+
 namespace byteps::fabric {
 namespace {
 
 constexpr uint32_t kHelloMagic = 0x31484742;
-constexpr uint32_t kAddressMagic = 0x31414742;
 // What libfabric carries along with a connection request, at most.
 constexpr size_t kMaxConnectionData = 256;
 constexpr size_t kMaxRequests = 4096;
@@ -21,24 +24,6 @@ constexpr std::chrono::milliseconds kUnregPatience{200};
 constexpr uint32_t kConnectionRounds = 16;
 constexpr std::chrono::milliseconds kTimeCheckInterval{10};
 constexpr std::chrono::milliseconds kBacklogInterval{1};
-
-// In front of the provider's address.
-struct AddressHeader {
-  uint32_t magic;
-  uint32_t size;  // of what follows
-  uint64_t nonce;
-};
-static_assert(sizeof(AddressHeader) == 16);
-
-std::string Text(int code) { return fi_strerror(code < 0 ? -code : code); }
-
-bps_event Event(uint32_t type, bps_peer peer, int32_t code = BPS_OK) {
-  bps_event event{};
-  event.type = type;
-  event.peer = peer;
-  event.code = code;
-  return event;
-}
 
 }  // namespace
 
@@ -76,27 +61,7 @@ void ConnectedTransport::Caps(bps_transport_caps* out) const {
 }
 
 void ConnectedTransport::WriteAddress(void* out, size_t* size) const {
-  const std::string& address = endpoint_->address();
-  const AddressHeader header{kAddressMagic, static_cast<uint32_t>(address.size()), nonce_};
-  std::memcpy(out, &header, sizeof header);
-  std::memcpy(static_cast<char*>(out) + sizeof header, address.data(), address.size());
-  *size = sizeof header + address.size();
-}
-
-std::vector<std::string> ConnectedTransport::SplitAddress(const void* address, size_t size) {
-  std::vector<std::string> addresses;
-  const auto* at = static_cast<const char*>(address);
-  while (size != 0) {
-    AddressHeader header;
-    if (size <= sizeof header) return {};
-    std::memcpy(&header, at, sizeof header);
-    if (header.magic != kAddressMagic || header.size > size - sizeof header) return {};
-    const size_t whole = sizeof header + header.size;
-    addresses.emplace_back(at, whole);
-    at += whole;
-    size -= whole;
-  }
-  return addresses;
+  fabric::WriteAddress({Address::kConnected, nonce_, endpoint_->address()}, out, size);
 }
 
 // ---- Connections ----
@@ -107,17 +72,15 @@ Peer* ConnectedTransport::FindPeer(bps_peer number) {
 }
 
 int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* reason) {
-  const std::vector<std::string> addresses = SplitAddress(args.address, args.address_size);
-  if (addresses.empty() || addresses.front().size() != sizeof(AddressHeader) + endpoint_->address().size()) {
+  const std::vector<Address> addresses = ParseAddresses(Address::kConnected, args.address, args.address_size);
+  if (addresses.empty() || addresses.front().provided.size() != endpoint_->address().size()) {
     *reason =
         "the address of peer " + std::to_string(args.peer) + " is none of transport " + endpoint_->provider().name;
     return BPS_INVALID_ARGUMENT;
   }
   // Of a peer with several lanes this is the first.
-  AddressHeader header;
-  std::memcpy(&header, addresses.front().data(), sizeof header);
-  const std::string address = addresses.front().substr(sizeof header);
-  if (header.nonce == nonce_) {
+  const Address& address = addresses.front();
+  if (address.nonce == nonce_) {
     *reason = "peer " + std::to_string(args.peer) + " is this endpoint itself";
     return BPS_INVALID_ARGUMENT;
   }
@@ -133,19 +96,19 @@ int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* r
   }
   auto made = std::make_unique<Peer>(*endpoint_, args, depth_);
   Peer* peer = made.get();
-  peer->nonce = header.nonce;
-  peer->where = endpoint_->Print(address);
+  peer->nonce = address.nonce;
+  peer->where = endpoint_->Print(address.provided);
   peer->progress = Clock::now();
   if (const int code = peer->RegisterBuffers(); code != 0) {
-    *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + Text(code) +
+    *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + ErrorText(code) +
               endpoint_->AdviceOnMemory();
     return BPS_RESOURCE_EXHAUSTED;
   }
   peers_.emplace(args.peer, std::move(made));
   ++connecting_;
-  if (nonce_ < header.nonce) {
-    if (const int code = Call(peer, address); code != 0) {
-      Doom(peer, BPS_UNAVAILABLE, "cannot be called: " + Text(code));
+  if (nonce_ < address.nonce) {
+    if (const int code = Call(peer, address.provided); code != 0) {
+      Doom(peer, BPS_UNAVAILABLE, "cannot be called: " + ErrorText(code));
     }
     return BPS_OK;
   }
@@ -192,7 +155,7 @@ bool ConnectedTransport::Meet(Request& request) {
     return true;
   }
   if (const int code = Answer(peer, request.info.get()); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "its call cannot be answered: " + Text(code));
+    Doom(peer, BPS_UNAVAILABLE, "its call cannot be answered: " + ErrorText(code));
   }
   return true;
 }
@@ -211,7 +174,7 @@ void ConnectedTransport::DrainConnections() {
       if (peer != by_connection_.end()) {
         Doom(peer->second, BPS_UNAVAILABLE,
              std::string(peer->second->state() == PeerState::kConnecting ? "cannot be reached: " : "was lost: ") +
-                 Text(error.err));
+                 ErrorText(error.err));
       }
       continue;
     }
@@ -297,7 +260,7 @@ int32_t ConnectedTransport::Reg(void* base, size_t size, bps_region** out, std::
   auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
   if (endpoint_->RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
-      *reason = "cannot register " + std::to_string(size) + " bytes: " + Text(code) + endpoint_->AdviceOnMemory();
+      *reason = "cannot register " + std::to_string(size) + " bytes: " + ErrorText(code) + endpoint_->AdviceOnMemory();
       return BPS_RESOURCE_EXHAUSTED;
     }
   }
@@ -382,7 +345,7 @@ void ConnectedTransport::Enqueue(Operation* operation) {
   peer->Enqueue(operation);
   if (!first || peer->state() != PeerState::kConnected) return;
   if (const int code = peer->Flush(); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + Text(code));
+    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
   }
   if (peer->waiting() != 0) backlog_.push_back(peer);
 }
@@ -432,10 +395,8 @@ int32_t ConnectedTransport::PostWrite(bps_peer number, const bps_local& from, si
 }
 
 void ConnectedTransport::End(Operation* operation, int32_t code) {
-  bps_event event = Event(operation->kind == Completion::Kind::kSend ? BPS_EVENT_SENT : BPS_EVENT_WRITTEN,
-                          operation->peer->number(), code);
-  event.user = operation->user;
-  events_.push_back(event);
+  const uint32_t type = operation->kind == Completion::Kind::kSend ? BPS_EVENT_SENT : BPS_EVENT_WRITTEN;
+  events_.push_back(Event(type, operation->peer->number(), code, operation->user));
   operation->peer->Retire(operation);
 }
 
@@ -493,7 +454,7 @@ void ConnectedTransport::HandleError(const fi_cq_err_entry& error) {
   char text[256] = "";
   const char* detail = fi_cq_strerror(endpoint_->cq(), error.prov_errno, error.err_data, text, sizeof text);
   Doom(completion->peer, BPS_UNAVAILABLE,
-       "was lost: " + Text(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
+       "was lost: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
   if (completion->kind != Completion::Kind::kReceive) End(static_cast<Operation*>(completion), BPS_UNAVAILABLE);
 }
 
@@ -540,7 +501,7 @@ void ConnectedTransport::Repost(Receive* receive) {
   Peer* peer = receive->peer;
   if (!peer->attached()) return;
   if (const int code = peer->Repost(receive); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "cannot be received from: " + Text(code));
+    Doom(peer, BPS_UNAVAILABLE, "cannot be received from: " + ErrorText(code));
   }
 }
 
@@ -563,7 +524,7 @@ void ConnectedTransport::FlushBacklog() {
   for (size_t i = 0; i < backlog_.size();) {
     Peer* peer = backlog_[i];
     if (const int code = peer->Flush(); code != 0) {
-      Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + Text(code));
+      Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
     }
     if (peer->waiting() == 0 || peer->doom != BPS_OK) {
       backlog_[i] = backlog_.back();

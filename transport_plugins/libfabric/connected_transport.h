@@ -47,8 +47,6 @@ class ConnectedTransport : public Transport {
 
   // -- For transports that are made of several --
 
-  // An address is one or more, one after the other: those of the lanes of the peer. Empty if it is none.
-  static std::vector<std::string> SplitAddress(const void* address, size_t size);
   // Lets `peer` into `region` by the key that another ConnectedTransport has given out.
   int32_t ExportSameKey(bps_region* region, bps_peer peer, const void* key);
   // What PostWrite would say of these, whatever the state of the peer.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "transport_plugins/libfabric/fabric_library.h"
 #include "transport_plugins/libfabric/provider_info.h"
 
 namespace byteps::fabric {
@@ -25,7 +26,7 @@ std::unique_ptr<DatagramEndpoint> DatagramEndpoint::Open(const Provider& provide
   std::unique_ptr<DatagramEndpoint> endpoint(new DatagramEndpoint(provider, std::move(info)));
   if (const int code = endpoint->Build(); code != 0) {
     *reason = "cannot open provider \"" + std::string(provider.fabric_name) + "\" of libfabric " + FabricVersion() +
-              " (" + endpoint->failed_step_ + ": " + fi_strerror(-code) + ")";
+              " (" + endpoint->failed_step_ + ": " + ErrorText(code) + ")";
     return nullptr;
   }
   BPS_TRANSPORT_LOG(host, INFO,
@@ -121,7 +122,7 @@ size_t DatagramEndpoint::Read(WireCompletion* completions, size_t capacity) {
     const bool remote = (error.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) != 0;
     completions[0].context = remote ? nullptr : error.op_context;
     completions[0].error = error.err == 0 ? FI_EIO : error.err;
-    completions[0].detail = std::string(fi_strerror(error.err)) + " (" + (detail == nullptr ? "" : detail) + ")";
+    completions[0].detail = ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")";
     return 1;
   }
   if (count <= 0) return 0;

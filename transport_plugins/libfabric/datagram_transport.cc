@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport_plugins/libfabric/address.h"
+#include "transport_plugins/libfabric/event.h"
+#include "transport_plugins/libfabric/fabric_library.h"
+
 namespace byteps::fabric {
 namespace {
 
-constexpr uint32_t kAddressMagic = 0x31444742;
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
 // Buffers for pieces of writes: what is under way to one peer of a write that travels as messages.
 constexpr uint32_t kPieces = 32;
@@ -20,22 +23,6 @@ constexpr std::chrono::milliseconds kFirstHello{10}, kLastHello{200};
 // Immediates of the device's writes: the writer's tag, then what the owner sees.
 constexpr uint32_t kTagShift = 24, kNoTag = 255;
 constexpr size_t kMostIncoming = 65536;
-
-struct AddressHeader {
-  uint32_t magic;
-  uint32_t size;  // of what follows
-  uint64_t nonce;
-};
-
-std::string Text(int code) { return fi_strerror(code < 0 ? -code : code); }
-
-bps_event Event(uint32_t type, bps_peer peer, int32_t code = BPS_OK) {
-  bps_event event{};
-  event.type = type;
-  event.peer = peer;
-  event.code = code;
-  return event;
-}
 
 Region* Unwrap(bps_region* region) { return reinterpret_cast<Region*>(region); }
 
@@ -77,11 +64,7 @@ void DatagramTransport::Caps(bps_transport_caps* out) const {
 }
 
 void DatagramTransport::WriteAddress(void* out, size_t* size) const {
-  const std::string& address = endpoint_->address();
-  const AddressHeader header{kAddressMagic, static_cast<uint32_t>(address.size()), nonce_};
-  std::memcpy(out, &header, sizeof header);
-  std::memcpy(static_cast<char*>(out) + sizeof header, address.data(), address.size());
-  *size = sizeof header + address.size();
+  fabric::WriteAddress({Address::kDatagram, nonce_, endpoint_->address()}, out, size);
 }
 
 // ---- Peers ----
@@ -92,16 +75,14 @@ DatagramPeer* DatagramTransport::FindPeer(bps_peer number) {
 }
 
 int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* reason) {
-  AddressHeader header{};
   const std::string who = "peer " + std::to_string(args.peer);
-  if (args.address_size > sizeof header) std::memcpy(&header, args.address, sizeof header);
-  const std::string address(static_cast<const char*>(args.address) + std::min(args.address_size, sizeof header),
-                            args.address_size - std::min(args.address_size, sizeof header));
-  if (header.magic != kAddressMagic || header.size != address.size() || address.size() != endpoint_->address().size()) {
+  const std::vector<Address> addresses = ParseAddresses(Address::kDatagram, args.address, args.address_size);
+  if (addresses.size() != 1 || addresses.front().provided.size() != endpoint_->address().size()) {
     *reason = "the address of " + who + " is none of transport " + endpoint_->provider().name;
     return BPS_INVALID_ARGUMENT;
   }
-  if (header.nonce == nonce_) {
+  const Address& address = addresses.front();
+  if (address.nonce == nonce_) {
     *reason = who + " is this endpoint itself";
     return BPS_INVALID_ARGUMENT;
   }
@@ -111,14 +92,14 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
   }
   auto made = std::make_unique<DatagramPeer>(args, endpoint_->provider().depth, kPieces);
   DatagramPeer* peer = made.get();
-  peer->nonce = header.nonce;
+  peer->nonce = address.nonce;
   peer->own_token = RandomNumber();
-  peer->where = endpoint_->Print(address);
+  peer->where = endpoint_->Print(address.provided);
   peer->progress = Clock::now();
   const MemoryDomain memory = endpoint_->memory();
   if (memory.RegistersLocalMemory()) {
     if (const int code = peer->buffers.Register(memory.get(), FI_SEND, memory.RandomKey()); code != 0) {
-      *reason = "cannot register the buffers of " + who + ": " + Text(code);
+      *reason = "cannot register the buffers of " + who + ": " + ErrorText(code);
       return BPS_RESOURCE_EXHAUSTED;
     }
   }
@@ -130,8 +111,8 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
     by_tag_[peer->own_tag] = peer->number;
   }
   peers_.emplace(args.peer, std::move(made));
-  if (const int code = endpoint_->Insert(address, &peer->address); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "has an address that cannot be used: " + Text(code));
+  if (const int code = endpoint_->Insert(address.provided, &peer->address); code != 0) {
+    Doom(peer, BPS_UNAVAILABLE, "has an address that cannot be used: " + ErrorText(code));
     return BPS_OK;
   }
   SendHello(peer);
@@ -196,9 +177,7 @@ void DatagramTransport::BuryTheDoomed() {
 }
 
 void DatagramTransport::End(DatagramPeer* peer, uint32_t type, uint64_t user, int32_t code) {
-  bps_event event = Event(type, peer->number, code);
-  event.user = user;
-  events_.push_back(event);
+  events_.push_back(Event(type, peer->number, code, user));
 }
 
 void DatagramTransport::TakeDown(DatagramPeer* peer, int32_t code) {
@@ -275,7 +254,7 @@ int32_t DatagramTransport::Reg(void* base, size_t size, bps_region** out, std::s
   auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
   if (direct_ && endpoint_->memory().RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
-      *reason = "cannot register " + std::to_string(size) + " bytes: " + Text(code);
+      *reason = "cannot register " + std::to_string(size) + " bytes: " + ErrorText(code);
       return BPS_RESOURCE_EXHAUSTED;
     }
   }
@@ -417,7 +396,7 @@ bool DatagramTransport::Give(DatagramPeer* peer, Packet* packet) {
   }
   if (code == -FI_EAGAIN) return false;
   if (code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + Text(code));
+    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
     return false;
   }
   ++peer->with_provider;

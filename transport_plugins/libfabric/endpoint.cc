@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "transport_plugins/libfabric/fabric_library.h"
 #include "transport_plugins/libfabric/locked_memory.h"
 #include "transport_plugins/libfabric/provider_info.h"
 
@@ -28,7 +29,7 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const transpo
   if (const int code = endpoint->Build(); code != 0) {
     *reason = "cannot open provider \"" + std::string(provider.fabric_name) + "\" of libfabric " + FabricVersion() +
               " on " + (local_host == nullptr ? "any address" : local_host) + " (" + endpoint->failed_step_ + ": " +
-              fi_strerror(-code) + ")";
+              ErrorText(code) + ")";
     return nullptr;
   }
   BPS_TRANSPORT_LOG(host, INFO,

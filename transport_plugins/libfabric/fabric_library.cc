@@ -87,6 +87,8 @@ bool LoadFabricLibrary(std::string* reason) {
   return reason->empty();
 }
 
+std::string ErrorText(int code) { return TheLibrary().strerror(code < 0 ? -code : code); }
+
 }  // namespace byteps::fabric
 
 // Declared in libfabric's headers.

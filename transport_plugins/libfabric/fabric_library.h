@@ -21,6 +21,9 @@ namespace byteps::fabric {
 // Call this before anything of libfabric. False, and why, if it cannot be loaded; the answer stays the same.
 bool LoadFabricLibrary(std::string* reason);
 
+// What a code of libfabric, or its negative, says. After LoadFabricLibrary.
+std::string ErrorText(int code);
+
 }  // namespace byteps::fabric
 
 #endif  // BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_FABRIC_LIBRARY_H_

@@ -14,6 +14,9 @@
 #include <system_error>
 #include <utility>
 
+#include "transport_plugins/libfabric/address.h"
+#include "transport_plugins/libfabric/event.h"
+
 namespace byteps::fabric {
 namespace {
 
@@ -45,14 +48,7 @@ void Watch(int epoll, int fd) {
   Checked(::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
 }
 
-bps_event EndOfWrite(bps_peer peer, uint64_t user, int32_t code) {
-  bps_event event{};
-  event.type = BPS_EVENT_WRITTEN;
-  event.peer = peer;
-  event.user = user;
-  event.code = code;
-  return event;
-}
+bps_event EndOfWrite(bps_peer peer, uint64_t user, int32_t code) { return Event(BPS_EVENT_WRITTEN, peer, code, user); }
 
 }  // namespace
 
@@ -213,14 +209,16 @@ LanedTransport::LanedPeer* LanedTransport::FindPeer(bps_peer number) {
 }
 
 int32_t LanedTransport::Connect(const bps_connect_args& args, std::string* reason) {
-  const std::vector<std::string> addresses = ConnectedTransport::SplitAddress(args.address, args.address_size);
+  const std::vector<Address> addresses = ParseAddresses(Address::kConnected, args.address, args.address_size);
+  const auto* at = static_cast<const char*>(args.address);
   LanedPeer peer;
   peer.lanes = std::clamp<size_t>(addresses.size(), 1, lanes_.size());
   for (size_t i = 0; i < peer.lanes; ++i) {
     bps_connect_args one = args;
     if (!addresses.empty()) {
-      one.address = addresses[i].data();
+      one.address = at;
       one.address_size = addresses[i].size();
+      at += one.address_size;
     }
     const int32_t code = With(i, [&](ConnectedTransport& lane) { return lane.Connect(one, reason); });
     if (code == BPS_OK) continue;

@@ -57,7 +57,7 @@ InfoPtr Hints(const Provider& provider) {
 
 std::string OfferingNothing(const Provider& provider, const std::string& where, int code) {
   return "libfabric " + FabricVersion() + " offers no provider \"" + provider.fabric_name + "\" " + where +
-         " (fi_getinfo: " + fi_strerror(-code) + "); " + provider.missing;
+         " (fi_getinfo: " + ErrorText(code) + "); " + provider.missing;
 }
 
 // The address to bind, where the device was named; "" and a reason if there is no such, "" and no reason if nothing was
