@@ -53,11 +53,7 @@ TEST(Determinism, EveryDataTypeAndOperationWithGroups) {
 
 TEST(Determinism, ABroadcastIsTheRootsInput) {
   ForEachSeed(60, [](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 3;
-    options.servers = 2;
-    SimulatedJob job(options);
+    SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());
     Exchanges exchanges(&job);
     exchanges.Broadcasts({1, 10'000});
@@ -67,11 +63,7 @@ TEST(Determinism, ABroadcastIsTheRootsInput) {
 }
 
 uint64_t FingerprintOf(uint64_t seed) {
-  JobOptions options;
-  options.seed = seed;
-  options.workers = 3;
-  options.servers = 2;
-  SimulatedJob job(options);
+  SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
   EXPECT_TRUE(job.Start());
   std::vector<Call*> calls;
   for (int tensor = 0; tensor < 10; ++tensor) {
@@ -79,7 +71,7 @@ uint64_t FingerprintOf(uint64_t seed) {
       calls.push_back(job.worker(w).PushPull("t" + std::to_string(tensor), job.Numbers(3000)));
     }
   }
-  EXPECT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+  EXPECT_TRUE(job.RunUntilEnded(calls));
   return job.fabric().Fingerprint();
 }
 

@@ -12,6 +12,15 @@ std::vector<std::byte> BytesOf(const std::vector<float>& numbers) {
   return std::vector<std::byte>(begin, begin + numbers.size() * sizeof(float));
 }
 
+std::vector<std::byte> Folded(const Reduction& reduction, const std::vector<std::vector<std::byte>>& inputs,
+                              const std::vector<uint32_t>& groups) {
+  std::vector<const void*> pointers;
+  for (const auto& input : inputs) pointers.push_back(input.data());
+  std::vector<std::byte> result(inputs[0].size());
+  Reduce(reduction, pointers, groups, result.data(), result.size() / DtypeSize(reduction.dtype));
+  return result;
+}
+
 }  // namespace
 
 void Exchanges::Submit(uint32_t worker, const Ask& ask, const std::vector<std::byte>& expected) {
@@ -19,15 +28,25 @@ void Exchanges::Submit(uint32_t worker, const Ask& ask, const std::vector<std::b
   ASSERT_NE(call, nullptr) << ask.name;
   calls_.push_back(call);
   expected_.push_back(expected);
+  sim::Random& random = job_->fabric().random();
+  if (pauses_ > 0 && random.Chance(pauses_)) job_->RunFor(random.Between(0, 500) * 1000);
 }
 
 void Exchanges::Sum(const std::string& name, size_t size) {
-  std::vector<std::vector<float>> inputs;
-  for (uint32_t w = 0; w < job_->workers(); ++w) inputs.push_back(job_->Numbers(size));
+  std::vector<std::vector<float>> numbers;
+  std::vector<std::vector<std::byte>> inputs;
+  for (uint32_t w = 0; w < job_->workers(); ++w) {
+    numbers.push_back(job_->Numbers(size));
+    inputs.push_back(BytesOf(numbers.back()));
+  }
+  const JobOptions& options = job_->options();
+  const bool grouped = options.groups == "host" && !options.hosts.empty();
+  const std::vector<std::byte> sum =
+      grouped ? Folded({BPS_FLOAT32, BPS_SUM}, inputs, options.hosts) : BytesOf(SimulatedJob::Sum(numbers));
   for (uint32_t w = 0; w < job_->workers(); ++w) {
     Ask ask = FloatAsk(name, size);
-    ask.input = BytesOf(inputs[w]);
-    Submit(w, ask, BytesOf(SimulatedJob::Sum(inputs)));
+    ask.input = inputs[w];
+    Submit(w, ask, sum);
   }
 }
 
@@ -39,13 +58,10 @@ void Exchanges::EveryDataTypeAndReduction(const std::vector<int64_t>& shape, con
     for (const int32_t reduction : {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT}) {
       const size_t bytes = elements * DtypeSize(dtype);
       std::vector<std::vector<std::byte>> inputs(job_->workers(), std::vector<std::byte>(bytes));
-      std::vector<const void*> pointers;
       for (auto& input : inputs) {
         for (std::byte& byte : input) byte = static_cast<std::byte>(job_->fabric().random().Next() & 0x3f);
-        pointers.push_back(input.data());
       }
-      std::vector<std::byte> result(bytes);
-      Reduce({dtype, reduction}, pointers, groups, result.data(), elements);
+      const std::vector<std::byte> result = Folded({dtype, reduction}, inputs, groups);
       for (uint32_t w = 0; w < job_->workers(); ++w) {
         Ask ask;
         ask.name = std::to_string(dtype) + "/" + std::to_string(reduction);
@@ -76,18 +92,11 @@ void Exchanges::Broadcasts(const std::vector<size_t>& sizes) {
 
 void Exchanges::Check() {
   if (::testing::Test::HasFatalFailure()) return;
-  ASSERT_TRUE(job_->RunUntil([this] { return Ended(calls_); }));
+  ASSERT_TRUE(job_->RunUntilEnded(calls_));
   for (size_t i = 0; i < calls_.size(); ++i) {
     ASSERT_TRUE(calls_[i]->ok()) << calls_[i]->name << ": " << calls_[i]->outcome();
     ASSERT_TRUE(calls_[i]->output == expected_[i]) << calls_[i]->name;
   }
-}
-
-bool Ended(const std::vector<Call*>& calls) {
-  for (const Call* call : calls) {
-    if (!call->ended()) return false;
-  }
-  return true;
 }
 
 Ask FloatAsk(const std::string& name, size_t elements) {
@@ -95,6 +104,7 @@ Ask FloatAsk(const std::string& name, size_t elements) {
   ask.name = name;
   ask.shape = {static_cast<int64_t>(elements)};
   ask.input.resize(elements * 4);
+  ask.timeout = 60 * kSecond;  // what hangs says whom it waits for
   return ask;
 }
 

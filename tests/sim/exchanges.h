@@ -20,9 +20,10 @@ namespace byteps {
 
 class Exchanges {
  public:
-  explicit Exchanges(SimulatedJob* job) : job_(job) {}
+  // `pauses`: how often some time passes between two submissions, 0 to 1.
+  explicit Exchanges(SimulatedJob* job, double pauses = 0) : job_(job), pauses_(pauses) {}
 
-  // A sum of float32 whose order counts.
+  // A sum of float32 whose order counts: of the ranks, or where hosts that differ are groups, of these.
   void Sum(const std::string& name, size_t size);
   // Tensors of `shape` in every data type with every reduction, folded by `groups`.
   void EveryDataTypeAndReduction(const std::vector<int64_t>& shape, const std::vector<uint32_t>& groups);
@@ -34,11 +35,10 @@ class Exchanges {
   void Submit(uint32_t worker, const Ask& ask, const std::vector<std::byte>& expected);
 
   SimulatedJob* job_;
+  double pauses_;
   std::vector<Call*> calls_;
   std::vector<std::vector<std::byte>> expected_;
 };
-
-bool Ended(const std::vector<Call*>& calls);
 
 // A sum of so many zeros.
 Ask FloatAsk(const std::string& name, size_t elements);

@@ -1,15 +1,14 @@
 // Several hosts, some with several workers: these reduce among themselves, and one of them speaks for all at the servers.
 
-#include <algorithm>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
-#include "core/reduce.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/sim/exchanges.h"
+#include "tests/sim/expect_mismatch.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
@@ -40,79 +39,10 @@ JobOptions HostsOptions(uint64_t seed) {
   return options;
 }
 
-bool Ended(const std::vector<Call*>& calls) {
-  for (const Call* call : calls) {
-    if (!call->ended()) return false;
-  }
-  return true;
-}
+// One that travels with its offer, and one that is read where it is.
+const std::vector<size_t> kSizes = {3, 3000};
 
-Ask FloatAsk(const std::string& name, size_t elements) {
-  Ask ask;
-  ask.name = name;
-  ask.shape = {static_cast<int64_t>(elements)};
-  ask.input.resize(elements * 4);
-  ask.timeout = 60 * kSecond;  // what hangs says whom it waits for
-  return ask;
-}
-
-// The formula: the fold over the hosts of the folds within.
-std::vector<std::byte> Formula(const std::vector<uint32_t>& groups, Reduction reduction,
-                               const std::vector<std::vector<std::byte>>& inputs) {
-  std::vector<const void*> pointers;
-  for (const auto& input : inputs) pointers.push_back(input.data());
-  std::vector<std::byte> result(inputs[0].size());
-  Reduce(reduction, pointers, groups, result.data(), result.size() / DtypeSize(reduction.dtype));
-  return result;
-}
-
-struct Expected {
-  Call* call;
-  std::vector<std::byte> output;
-};
-
-// One push_pull on all workers, in an order drawn from the seed.
-void PushPullAll(SimulatedJob* job, Ask ask, std::vector<Expected>* all) {
-  const size_t bytes = static_cast<size_t>(ask.shape[0]) * DtypeSize(ask.dtype);
-  std::vector<std::vector<std::byte>> inputs(job->workers(), std::vector<std::byte>(bytes));
-  for (auto& input : inputs) {
-    if (ask.dtype == BPS_FLOAT32) {
-      const std::vector<float> numbers = job->Numbers(bytes / 4);
-      if (bytes != 0) std::memcpy(input.data(), numbers.data(), bytes);
-    } else {
-      for (std::byte& byte : input) byte = static_cast<std::byte>(job->fabric().random().Next() & 0x3f);
-    }
-  }
-  const std::vector<std::byte> result = Formula(job->options().hosts, {ask.dtype, ask.reduction}, inputs);
-  for (uint32_t w = 0; w < job->workers(); ++w) {
-    ask.input = inputs[w];
-    all->push_back({job->worker(w).Submit(ask), result});
-    ASSERT_NE(all->back().call, nullptr);
-    if (job->fabric().random().Chance(0.1)) job->RunFor(job->fabric().random().Between(0, 500) * 1000);
-  }
-}
-
-void ExpectAll(SimulatedJob* job, const std::vector<Expected>& all) {
-  ASSERT_TRUE(job->RunUntil(
-      [&] { return std::all_of(all.begin(), all.end(), [](const Expected& each) { return each.call->ended(); }); }));
-  for (const Expected& each : all) {
-    ASSERT_TRUE(each.call->ok()) << each.call->name << ": " << each.call->outcome();
-    ASSERT_TRUE(each.call->output == each.output) << each.call->name;
-  }
-}
-
-// The session works: a tensor of this name, and one of another.
-void ExpectGoesOn(SimulatedJob* job, const std::string& name) {
-  for (const std::string& tensor : {name, std::string("another")}) {
-    for (const size_t size : {size_t{3}, size_t{3000}}) {
-      std::vector<Expected> all;
-      PushPullAll(job, FloatAsk(tensor, size), &all);
-      if (::testing::Test::HasFatalFailure()) return;
-      ExpectAll(job, all);
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-  }
-}
+constexpr double kPauses = 0.1;
 
 TEST(Hosts, SumsAreTheFoldOverTheHostsOfTheFoldsWithin) {
   ForEachSeed(80, [](uint64_t seed) {
@@ -124,12 +54,11 @@ TEST(Hosts, SumsAreTheFoldOverTheHostsOfTheFoldsWithin) {
                 job.options().hosts[host] == 1 ? "servers" : "local > servers");
     }
     for (int round = 0; round < 2; ++round) {
-      std::vector<Expected> all;
+      Exchanges exchanges(&job, kPauses);
       for (const size_t size : {0, 1, 3, 15, 17, 256, 257, 1000, 5000, 40'000}) {
-        PushPullAll(&job, FloatAsk("t" + std::to_string(size), size), &all);
-        if (::testing::Test::HasFatalFailure()) return;
+        exchanges.Sum("t" + std::to_string(size), size);
       }
-      ExpectAll(&job, all);
+      exchanges.Check();
       if (::testing::Test::HasFatalFailure()) return;
     }
     job.Finish();
@@ -140,20 +69,9 @@ TEST(Hosts, EveryDataTypeAndOperation) {
   ForEachSeed(60, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());
-    std::vector<Expected> all;
-    for (const uint32_t dtype :
-         {BPS_FLOAT32, BPS_FLOAT64, BPS_FLOAT16, BPS_BFLOAT16, BPS_INT8, BPS_UINT8, BPS_INT32, BPS_INT64}) {
-      for (const int32_t reduction : {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT}) {
-        Ask ask;
-        ask.name = std::to_string(dtype) + "/" + std::to_string(reduction);
-        ask.dtype = dtype;
-        ask.shape = {seed % 4 < 2 ? 700 : 20};
-        ask.reduction = reduction;
-        PushPullAll(&job, ask, &all);
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-    }
-    ExpectAll(&job, all);
+    Exchanges exchanges(&job, kPauses);
+    exchanges.EveryDataTypeAndReduction({seed % 4 < 2 ? 700 : 20}, job.options().hosts);
+    exchanges.Check();
     if (::testing::Test::HasFatalFailure()) return;
     job.Finish();
   });
@@ -169,12 +87,9 @@ TEST(Hosts, WithHardlyAnyMemoryAtTheServers) {
     options.server_memory = 160 * 1024;
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
-    std::vector<Expected> all;
-    for (int tensor = 0; tensor < 8; ++tensor) {
-      PushPullAll(&job, FloatAsk("t" + std::to_string(tensor), 10'000), &all);
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-    ExpectAll(&job, all);
+    Exchanges exchanges(&job, kPauses);
+    for (int tensor = 0; tensor < 8; ++tensor) exchanges.Sum("t" + std::to_string(tensor), 10'000);
+    exchanges.Check();
     if (::testing::Test::HasFatalFailure()) return;
     job.Finish();
   });
@@ -184,76 +99,45 @@ TEST(Hosts, ABroadcastIsTheRootsInput) {
   ForEachSeed(30, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());
-    std::vector<Expected> all;
-    for (uint32_t root = 0; root < job.workers(); ++root) {
-      for (const size_t size : {size_t{0}, size_t{1}, size_t{20'000}}) {
-        Ask ask = FloatAsk("b" + std::to_string(root) + "." + std::to_string(size), size);
-        const std::vector<float> value = job.Numbers(size);
-        ask.kind = wire::Operation::kBroadcast;
-        ask.root = static_cast<int32_t>(root);
-        std::vector<std::byte> bytes(size * 4);
-        if (size != 0) std::memcpy(bytes.data(), value.data(), size * 4);
-        for (uint32_t w = 0; w < job.workers(); ++w) {
-          ask.input = w == root ? bytes : std::vector<std::byte>(size * 4);
-          all.push_back({job.worker(w).Submit(ask), bytes});
-          ASSERT_NE(all.back().call, nullptr);
-        }
-      }
-    }
-    ExpectAll(&job, all);
+    Exchanges exchanges(&job);
+    exchanges.Broadcasts({0, 1, 20'000});
+    exchanges.Check();
     if (::testing::Test::HasFatalFailure()) return;
     job.Finish();
   });
 }
 
-// All ranks ask the same, but one asks what `twist` makes of it.
-void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist, const std::vector<std::string>& words) {
+void ExpectMismatches(size_t elements, const std::function<void(Ask*)>& twist, const Words& words) {
   ForEachSeed(60, [&](uint64_t seed) {
-    SimulatedJob job(HostsOptions(seed));
-    ASSERT_TRUE(job.Start());
-    const uint32_t odd = static_cast<uint32_t>(job.fabric().random().Below(job.workers()));
-    std::vector<Call*> calls;
-    for (uint32_t w = 0; w < job.workers(); ++w) {
-      Ask ask = FloatAsk("weights", elements);
-      if (w == odd) twist(&ask);
-      calls.push_back(job.worker(w).Submit(ask));
-      ASSERT_NE(calls.back(), nullptr);
-      if (job.fabric().random().Chance(0.3)) job.RunFor(job.fabric().random().Between(0, 100) * kMillisecond);
-    }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
-    for (const Call* call : calls) {
-      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kFailedPrecondition) << call->outcome();
-      const std::string text(call->outcome().message());
-      EXPECT_THAT(text, HasSubstr("weights"));
-      EXPECT_THAT(text, HasSubstr("the ranks disagree: "));
-      for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
-    }
-    for (uint32_t w = 0; w < job.workers(); ++w) EXPECT_TRUE(job.worker(w).failure().ok()) << job.worker(w).failure();
-    ExpectGoesOn(&job, "weights");
-    if (!::testing::Test::HasFatalFailure()) job.Finish();
+    const auto all = [&](uint32_t) {
+      Words each = words;
+      each.push_back("the ranks disagree: ");
+      return each;
+    };
+    ExpectMismatch(HostsOptions(seed), FloatAsk("weights", elements), twist, all, kSizes);
   });
 }
 
 TEST(Hosts, AMismatchOfShapesIsAnErrorOnEveryRank) {
-  ExpectMismatch(5000,
-                 [](Ask* ask) {
-                   ask->shape = {5, 2};
-                   ask->input.resize(40);
-                 },
-                 {"float32, 5000", "float32, 5x2"});
+  ExpectMismatches(5000,
+                   [](Ask* ask) {
+                     ask->shape = {5, 2};
+                     ask->input.resize(40);
+                   },
+                   {"float32, 5000", "float32, 5x2"});
 }
 
 TEST(Hosts, AMismatchOfReductionsIsAnErrorOnEveryRank) {
-  ExpectMismatch(5000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
+  ExpectMismatches(5000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Hosts, AMismatchOfSmallTensorsIsAnErrorOnEveryRank) {
-  ExpectMismatch(10, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10", "of int32, 10"});
+  ExpectMismatches(10, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10", "of int32, 10"});
 }
 
 TEST(Hosts, AMismatchOfPushPullAndBroadcastIsAnErrorOnEveryRank) {
-  ExpectMismatch(5000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
-                 {"push_pull (sum) of", "broadcast from rank 0"});
+  ExpectMismatches(5000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
+                   {"push_pull (sum) of", "broadcast from rank 0"});
 }
 
 TEST(Hosts, ARankThatDoesNotComeIsNamedAtTheDeadline) {
@@ -270,7 +154,7 @@ TEST(Hosts, ARankThatDoesNotComeIsNamedAtTheDeadline) {
       calls.push_back(job.worker(w).Submit(ask));
     }
     const Time begin = job.fabric().now();
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }, 10 * kSecond));
+    ASSERT_TRUE(job.RunUntilEnded(calls, 10 * kSecond));
     EXPECT_LE(job.fabric().now() - begin, 6 * kSecond);
     for (const Call* call : calls) {
       EXPECT_EQ(call->outcome().code(), absl::StatusCode::kDeadlineExceeded) << call->outcome();
@@ -282,7 +166,7 @@ TEST(Hosts, ARankThatDoesNotComeIsNamedAtTheDeadline) {
     ASSERT_NE(call, nullptr);
     ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
     EXPECT_FALSE(call->ok());
-    ExpectGoesOn(&job, "weights");
+    ExpectGoesOn(&job, "weights", kSizes);
     if (!::testing::Test::HasFatalFailure()) job.Finish();
   });
 }
@@ -304,7 +188,7 @@ TEST(Hosts, ACancelEndsTheRoundForEverybody) {
     for (uint32_t w = 0; w < job.workers(); ++w) {
       if (calls[w] == nullptr) calls[w] = job.worker(w).Submit(FloatAsk("weights", elements));
     }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    ASSERT_TRUE(job.RunUntilEnded(calls));
     EXPECT_TRUE(calls[one]->ok() || calls[one]->outcome().code() == absl::StatusCode::kCancelled)
         << calls[one]->outcome();
     for (uint32_t w = 0; w < job.workers(); ++w) {
@@ -317,7 +201,7 @@ TEST(Hosts, ACancelEndsTheRoundForEverybody) {
         EXPECT_TRUE(calls[w]->ok()) << calls[w]->outcome();
       }
     }
-    ExpectGoesOn(&job, "weights");
+    ExpectGoesOn(&job, "weights", kSizes);
     if (!::testing::Test::HasFatalFailure()) job.Finish();
   });
 }
@@ -370,7 +254,7 @@ TEST(Hosts, SessionsOpenAgain) {
     for (int life = 0; life < 3; ++life) {
       if (life > 0) job.Reopen();
       ASSERT_TRUE(job.Start());
-      ExpectGoesOn(&job, "t");
+      ExpectGoesOn(&job, "t", kSizes);
       if (::testing::Test::HasFatalFailure()) return;
     }
     job.Finish();
@@ -388,10 +272,10 @@ TEST(Hosts, CutsMayChange) {
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
     for (int round = 0; round < 20; ++round) {
-      std::vector<Expected> all;
-      PushPullAll(&job, FloatAsk("a", 30'000), &all);
-      PushPullAll(&job, FloatAsk("b", 5000 + seed), &all);
-      ExpectAll(&job, all);
+      Exchanges exchanges(&job, kPauses);
+      exchanges.Sum("a", 30'000);
+      exchanges.Sum("b", 5000 + seed);
+      exchanges.Check();
       if (::testing::Test::HasFatalFailure()) return;
     }
     job.Finish();
@@ -431,7 +315,7 @@ TEST(Hosts, WithAndWithoutTheLocalStageTheBitsAreTheSame) {
           ASSERT_NE(calls.back(), nullptr);
         }
       }
-      ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+      ASSERT_TRUE(job.RunUntilEnded(calls));
       for (const Call* call : calls) {
         ASSERT_TRUE(call->ok()) << call->outcome();
         outputs[local ? 0 : 1].push_back(call->output);

@@ -1,11 +1,13 @@
 // The workers of one host reduce among themselves: no server takes part, or there is none.
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/exchanges.h"
+#include "tests/sim/expect_mismatch.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
@@ -75,58 +77,42 @@ TEST(Local, ABroadcastIsTheRootsInput) {
   });
 }
 
-// All ranks ask the same, but one asks what `twist` makes of it.
-void ExpectMismatch(size_t elements, const std::function<void(Ask*)>& twist, const std::vector<std::string>& words) {
+void ExpectMismatches(size_t elements, const std::function<void(Ask*)>& twist, const Words& words) {
   ForEachSeed(60, [&](uint64_t seed) {
-    SimulatedJob job(HostOptions(seed, 3));
-    ASSERT_TRUE(job.Start());
-    const uint32_t odd = static_cast<uint32_t>(job.fabric().random().Below(3));
-    std::vector<Call*> calls;
-    for (uint32_t w = 0; w < 3; ++w) {
-      Ask ask = FloatAsk("weights", elements);
-      if (w == odd) twist(&ask);
-      calls.push_back(job.worker(w).Submit(ask));
-      ASSERT_NE(calls.back(), nullptr);
-      if (job.fabric().random().Chance(0.3)) job.RunFor(job.fabric().random().Between(0, 100) * kMillisecond);
-    }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
-    for (const Call* call : calls) {
-      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kFailedPrecondition) << call->outcome();
-      const std::string text(call->outcome().message());
-      EXPECT_THAT(text, HasSubstr("weights"));
-      EXPECT_THAT(text, HasSubstr("the ranks disagree: rank 0"));
-      EXPECT_THAT(text, HasSubstr("rank " + std::to_string(odd == 0 ? 2 : odd)));
-      for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
-    }
-    ExpectGoesOn(&job, "weights", kSizes);
-    if (!::testing::Test::HasFatalFailure()) job.Finish();
+    const auto all = [&](uint32_t odd) {
+      Words each = words;
+      each.push_back("the ranks disagree: rank 0");
+      each.push_back("rank " + std::to_string(odd == 0 ? 2 : odd));
+      return each;
+    };
+    ExpectMismatch(HostOptions(seed, 3), FloatAsk("weights", elements), twist, all, kSizes);
   });
 }
 
 TEST(Local, AMismatchOfShapesIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000,
-                 [](Ask* ask) {
-                   ask->shape = {5, 2};
-                   ask->input.resize(40);
-                 },
-                 {"float32, 10000", "float32, 5x2"});
+  ExpectMismatches(10'000,
+                   [](Ask* ask) {
+                     ask->shape = {5, 2};
+                     ask->input.resize(40);
+                   },
+                   {"float32, 10000", "float32, 5x2"});
 }
 
 TEST(Local, AMismatchOfShapesOfOneSizeIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000, [](Ask* ask) { ask->shape = {100, 100}; }, {"float32, 10000", "float32, 100x100"});
+  ExpectMismatches(10'000, [](Ask* ask) { ask->shape = {100, 100}; }, {"float32, 10000", "float32, 100x100"});
 }
 
 TEST(Local, AMismatchOfReductionsIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
+  ExpectMismatches(10'000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Local, AMismatchOfSmallTensorsIsAnErrorOnEveryRank) {
-  ExpectMismatch(10, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10", "of int32, 10"});
+  ExpectMismatches(10, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10", "of int32, 10"});
 }
 
 TEST(Local, AMismatchOfPushPullAndBroadcastIsAnErrorOnEveryRank) {
-  ExpectMismatch(10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
-                 {"push_pull (sum) of", "broadcast from rank 0"});
+  ExpectMismatches(10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
+                   {"push_pull (sum) of", "broadcast from rank 0"});
 }
 
 TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
@@ -141,7 +127,7 @@ TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
       calls.push_back(job.worker(w).Submit(ask));
     }
     const Time begin = job.fabric().now();
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }, 10 * kSecond));
+    ASSERT_TRUE(job.RunUntilEnded(calls, 10 * kSecond));
     EXPECT_LE(job.fabric().now() - begin, 5 * kSecond);
     for (const Call* call : calls) {
       EXPECT_EQ(call->outcome().code(), absl::StatusCode::kDeadlineExceeded) << call->outcome();
@@ -172,7 +158,7 @@ TEST(Local, ACancelEndsTheRoundForEverybody) {
       job.RunFor(job.fabric().random().Between(0, 20) * kMillisecond);
       calls.push_back(job.worker(2).Submit(FloatAsk("weights", elements)));
     }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    ASSERT_TRUE(job.RunUntilEnded(calls));
     EXPECT_TRUE(calls[1]->ok() || calls[1]->outcome().code() == absl::StatusCode::kCancelled) << calls[1]->outcome();
     for (const uint32_t w : {0u, 2u}) {
       EXPECT_TRUE(calls[w]->ok() || calls[w]->outcome().code() == absl::StatusCode::kAborted) << calls[w]->outcome();

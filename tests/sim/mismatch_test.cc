@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/exchanges.h"
+#include "tests/sim/expect_mismatch.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
@@ -15,86 +16,60 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// All ranks ask the same, but the last asks what `twist` makes of it.
-void ExpectMismatch(uint64_t seeds, size_t elements, const std::function<void(Ask*)>& twist,
-                    const std::vector<std::string>& words) {
+void ExpectMismatches(uint64_t seeds, size_t elements, const std::function<void(Ask*)>& twist, const Words& words) {
   ForEachSeed(seeds, [&](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 3;
-    options.servers = 2;
-    options.lanes = 2;
-    SimulatedJob job(options);
-    ASSERT_TRUE(job.Start());
-    const uint32_t odd = static_cast<uint32_t>(job.fabric().random().Below(3));
-    std::vector<Call*> calls;
-    for (uint32_t w = 0; w < 3; ++w) {
-      Ask ask = FloatAsk("weights", elements);
-      if (w == odd) twist(&ask);
-      calls.push_back(job.worker(w).Submit(ask));
-      ASSERT_NE(calls.back(), nullptr);
-      if (job.fabric().random().Chance(0.3)) job.RunFor(job.fabric().random().Between(0, 100) * kMillisecond);
-    }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
-    for (const Call* call : calls) {
-      EXPECT_EQ(call->outcome().code(), absl::StatusCode::kFailedPrecondition) << call->outcome();
-      const std::string text(call->outcome().message());
-      EXPECT_THAT(text, HasSubstr("weights"));
-      EXPECT_THAT(text, HasSubstr("rank " + std::to_string(odd) + " (worker"));
-      for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
-    }
-    for (uint32_t w = 0; w < 3; ++w) EXPECT_TRUE(job.worker(w).failure().ok()) << job.worker(w).failure();
-    ExpectGoesOn(&job, "weights");
-    if (!::testing::Test::HasFatalFailure()) job.Finish();
+    const auto all = [&](uint32_t odd) {
+      Words each = words;
+      each.push_back("rank " + std::to_string(odd) + " (worker");
+      return each;
+    };
+    ExpectMismatch({.seed = seed, .workers = 3, .servers = 2, .lanes = 2}, FloatAsk("weights", elements), twist, all);
   });
 }
 
 TEST(Mismatch, OfShapesIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000,
-                 [](Ask* ask) {
-                   ask->shape = {100, 50};
-                   ask->input.resize(5000 * 4);
-                 },
-                 {"float32, 10000", "float32, 100x50"});
+  ExpectMismatches(60, 10'000,
+                   [](Ask* ask) {
+                     ask->shape = {100, 50};
+                     ask->input.resize(5000 * 4);
+                   },
+                   {"float32, 10000", "float32, 100x50"});
 }
 
 TEST(Mismatch, OfShapesWithEqualSizesIsAnErrorOnEveryRank) {
-  ExpectMismatch(40, 10'000, [](Ask* ask) { ask->shape = {100, 100}; }, {"float32, 10000", "float32, 100x100"});
+  ExpectMismatches(40, 10'000, [](Ask* ask) { ask->shape = {100, 100}; }, {"float32, 10000", "float32, 100x100"});
 }
 
 TEST(Mismatch, OfOneElementAmongMany) {
-  ExpectMismatch(20, 400'000,
-                 [](Ask* ask) {
-                   ask->shape = {400'001};
-                   ask->input.resize(400'001 * 4);
-                 },
-                 {"float32, 400000", "float32, 400001"});
+  ExpectMismatches(20, 400'000,
+                   [](Ask* ask) {
+                     ask->shape = {400'001};
+                     ask->input.resize(400'001 * 4);
+                   },
+                   {"float32, 400000", "float32, 400001"});
 }
 
 TEST(Mismatch, OfDataTypesIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10000", "of int32, 10000"});
+  ExpectMismatches(60, 10'000, [](Ask* ask) { ask->dtype = BPS_INT32; }, {"of float32, 10000", "of int32, 10000"});
 }
 
 TEST(Mismatch, OfReductionsIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
+  ExpectMismatches(60, 10'000, [](Ask* ask) { ask->reduction = BPS_MAX; },
+                   {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Mismatch, OfSmallTensorsIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
+  ExpectMismatches(60, 10, [](Ask* ask) { ask->reduction = BPS_MAX; }, {"push_pull (sum) of", "push_pull (max) of"});
 }
 
 TEST(Mismatch, OfPushPullAndBroadcastIsAnErrorOnEveryRank) {
-  ExpectMismatch(60, 10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
-                 {"broadcast from rank", "push_pull (sum) of"});
+  ExpectMismatches(60, 10'000, [](Ask* ask) { ask->kind = wire::Operation::kBroadcast; },
+                   {"broadcast from rank", "push_pull (sum) of"});
 }
 
 TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   ForEachSeed(60, [](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 3;
-    options.servers = 2;
-    SimulatedJob job(options);
+    SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());
     std::vector<Call*> calls;
     for (uint32_t w = 0; w < 2; ++w) {
@@ -103,7 +78,7 @@ TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
       calls.push_back(job.worker(w).Submit(ask));
     }
     const Time begin = job.fabric().now();
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }, 10 * kSecond));
+    ASSERT_TRUE(job.RunUntilEnded(calls, 10 * kSecond));
     EXPECT_LE(job.fabric().now() - begin, 5 * kSecond);
     for (const Call* call : calls) {
       EXPECT_EQ(call->outcome().code(), absl::StatusCode::kDeadlineExceeded) << call->outcome();
@@ -121,11 +96,7 @@ TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
 
 TEST(Mismatch, ACancelEndsTheRoundForEverybody) {
   ForEachSeed(80, [](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 3;
-    options.servers = 2;
-    SimulatedJob job(options);
+    SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());
     const bool all = job.fabric().random().Chance(0.5);
     std::vector<Call*> calls;
@@ -136,7 +107,7 @@ TEST(Mismatch, ACancelEndsTheRoundForEverybody) {
       job.RunFor(job.fabric().random().Between(0, 20) * kMillisecond);
       calls.push_back(job.worker(2).Submit(FloatAsk("weights", 20'000)));
     }
-    ASSERT_TRUE(job.RunUntil([&] { return Ended(calls); }));
+    ASSERT_TRUE(job.RunUntilEnded(calls));
     // Everybody has it, or nobody: but whoever had the result before the cancel came keeps it.
     EXPECT_TRUE(calls[1]->ok() || calls[1]->outcome().code() == absl::StatusCode::kCancelled) << calls[1]->outcome();
     for (const uint32_t w : {0u, 2u}) {

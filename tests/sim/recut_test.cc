@@ -21,10 +21,6 @@ JobOptions Adapting(uint64_t seed) {
   return options;
 }
 
-bool AllEnded(const std::vector<Call*>& calls) {
-  return std::all_of(calls.begin(), calls.end(), [](const Call* call) { return call->ended(); });
-}
-
 uint32_t PartsOf(SimulatedJob* job, uint32_t rank, const std::string& name, int64_t elements) {
   const std::vector<int64_t> shape = {elements};
   return job->worker(rank).engine().tensors().Find(name, BPS_FLOAT32, shape)->cut->parts();
@@ -48,7 +44,7 @@ TEST(Recut, ASlowLinkGetsSmallerPartsAndFasterRounds) {
     const Time begin = job.fabric().now();
     std::vector<Call*> calls;
     for (uint32_t rank = 0; rank < 2; ++rank) calls.push_back(job.worker(rank).PushPull("w", inputs[rank]));
-    ASSERT_TRUE(job.RunUntil([&] { return AllEnded(calls); }));
+    ASSERT_TRUE(job.RunUntilEnded(calls));
     for (const Call* call : calls) {
       ASSERT_TRUE(call->ok()) << call->outcome();
       ASSERT_EQ(call->Output<float>(), sum) << "round " << round;
@@ -89,7 +85,7 @@ TEST(Recut, AnyNetworkAnyTrouble) {
         }
       }
       if (cancelled) job.worker(seed % 3).Cancel(calls[seed % 3]);  // of t0
-      ASSERT_TRUE(job.RunUntil([&] { return AllEnded(calls); })) << "round " << round;
+      ASSERT_TRUE(job.RunUntilEnded(calls)) << "round " << round;
       for (const Call* call : calls) {
         const size_t tensor = call->name[1] - '0';
         if (cancelled && tensor == 0 && !call->ok()) continue;

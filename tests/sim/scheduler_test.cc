@@ -42,10 +42,6 @@ void SubmitAll(SimulatedJob* job, Ask ask, std::vector<Call*>* calls) {
   for (uint32_t rank = 0; rank < job->workers(); ++rank) calls->push_back(job->worker(rank).Submit(ask));
 }
 
-bool AllEnded(const std::vector<Call*>& calls) {
-  return std::all_of(calls.begin(), calls.end(), [](const Call* call) { return call->ended(); });
-}
-
 struct Times {
   Time urgent = 0;  // until the late urgent one was home everywhere
   Time all = 0;     // until everything was
@@ -69,15 +65,15 @@ Times Race(JobOptions options, wire::Operation kind, Time head_start) {
   std::vector<Call*> first, all, urgent;
   // Once before: the way to the coordinator and back is not what is measured.
   for (const char* name : {"a", "b", "c", "urgent"}) submit(name, &first);
-  EXPECT_TRUE(job.RunUntil([&] { return AllEnded(first); }));
+  EXPECT_TRUE(job.RunUntilEnded(first));
   const Time begin = job.fabric().now();
   for (const char* name : {"a", "b", "c"}) submit(name, &all);
   job.RunFor(head_start);
   const Time late = job.fabric().now();
   submit("urgent", &urgent);
-  EXPECT_TRUE(job.RunUntil([&] { return AllEnded(urgent); }));
+  EXPECT_TRUE(job.RunUntilEnded(urgent));
   times.urgent = job.fabric().now() - late;
-  EXPECT_TRUE(job.RunUntil([&] { return AllEnded(all); }));
+  EXPECT_TRUE(job.RunUntilEnded(all));
   times.all = job.fabric().now() - begin;
   all.insert(all.end(), urgent.begin(), urgent.end());
   const float factor = kind == wire::Operation::kPushPull ? static_cast<float>(job.workers()) : 1.0F;
@@ -146,7 +142,7 @@ TEST(Schedulers, ReversedOrdersWithCreditForOnePartitionDoNotLock) {
           calls.push_back(job.worker(rank).Submit(AskFor("t" + std::to_string(tensor), inputs[tensor][rank], -i)));
         }
       }
-      ASSERT_TRUE(job.RunUntil([&] { return AllEnded(calls); }));
+      ASSERT_TRUE(job.RunUntilEnded(calls));
       for (const Call* call : calls) {
         ASSERT_TRUE(call->ok()) << call->outcome();
         ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs[call->name[1] - '0']));
@@ -183,7 +179,7 @@ TEST(Schedulers, NoBitDependsOnThem) {
                 job.worker(rank).Submit(AskFor("t" + std::to_string(tensor), inputs[tensor][rank], priority)));
           }
         }
-        ASSERT_TRUE(job.RunUntil([&] { return AllEnded(calls); }));
+        ASSERT_TRUE(job.RunUntilEnded(calls));
         for (const Call* call : calls) {
           ASSERT_TRUE(call->ok()) << call->outcome();
           ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs[call->name[1] - '0']));

@@ -36,7 +36,7 @@ TEST(Sessions, OpenAgainOnTheSameServers) {
           calls.push_back(job.worker(w).PushPull("t", inputs.back()));
           ASSERT_NE(calls.back(), nullptr);
         }
-        ASSERT_TRUE(job.RunUntil([&] { return calls[0]->ended() && calls[1]->ended() && calls[2]->ended(); }));
+        ASSERT_TRUE(job.RunUntilEnded(calls));
         for (const Call* call : calls) {
           ASSERT_TRUE(call->ok()) << call->outcome();
           ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs));
@@ -50,10 +50,7 @@ TEST(Sessions, OpenAgainOnTheSameServers) {
 // Operations are in flight when everybody leaves: they end, the session ends in order.
 TEST(Sessions, OfAWorkerThatClosesWithoutGoodbyeFailForTheOthers) {
   ForEachSeed(60, [](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 2;
-    SimulatedJob job(options);
+    SimulatedJob job({.seed = seed, .workers = 2});
     ASSERT_TRUE(job.Start());
     Call* call = job.worker(0).PushPull("t", std::vector<float>(20'000));
     job.worker(1).PushPull("t", std::vector<float>(20'000));

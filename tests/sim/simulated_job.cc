@@ -102,6 +102,11 @@ bool SimulatedJob::RunUntil(const std::function<bool()>& done, Time limit) {
   return reached;
 }
 
+bool SimulatedJob::RunUntilEnded(const std::vector<Call*>& calls, Time limit) {
+  return RunUntil(
+      [&] { return std::all_of(calls.begin(), calls.end(), [](const Call* call) { return call->ended(); }); }, limit);
+}
+
 void SimulatedJob::RunFor(Time span) {
   const Time end = fabric_.now() + span;
   bool passed = false;

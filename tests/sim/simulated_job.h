@@ -46,6 +46,8 @@ class SimulatedJob {
   [[nodiscard]] bool Start(Time limit = 100 * kSecond);
   // Until done(), or `limit` of virtual time has passed: then false, and what everybody waits for is on stderr.
   [[nodiscard]] bool RunUntil(const std::function<bool()>& done, Time limit = 120 * kSecond);
+  // The same, until these have ended.
+  [[nodiscard]] bool RunUntilEnded(const std::vector<Call*>& calls, Time limit = 120 * kSecond);
   // Runs this long.
   void RunFor(Time span);
 

@@ -19,13 +19,9 @@ std::vector<std::string> Names(const JobOptions& options) {
 
 TEST(Trouble, ALinkThatIsCutForAWhileCostsTimeOnly) {
   ForEachSeed(100, [](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 3;
-    options.servers = 2;
-    SimulatedJob job(options);
+    SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());
-    const std::vector<std::string> names = Names(options);
+    const std::vector<std::string> names = Names(job.options());
     sim::Random& random = job.fabric().random();
     // Cuts, shorter than the silence that means death, all the time.
     for (int cut = 0; cut < 30; ++cut) {
@@ -43,7 +39,7 @@ TEST(Trouble, ALinkThatIsCutForAWhileCostsTimeOnly) {
         calls.push_back(job.worker(w).PushPull("t", inputs.back()));
         ASSERT_NE(calls.back(), nullptr) << job.worker(w).failure();
       }
-      ASSERT_TRUE(job.RunUntil([&] { return calls[0]->ended() && calls[1]->ended() && calls[2]->ended(); }));
+      ASSERT_TRUE(job.RunUntilEnded(calls));
       for (const Call* call : calls) {
         ASSERT_TRUE(call->ok()) << call->outcome();
         ASSERT_EQ(call->Output<float>(), SimulatedJob::Sum(inputs));
@@ -57,11 +53,7 @@ TEST(Trouble, ALinkThatIsCutForAWhileCostsTimeOnly) {
 
 TEST(Trouble, ALinkThatStaysCutEndsTheSessionForEverybody) {
   ForEachSeed(150, [](uint64_t seed) {
-    JobOptions options;
-    options.seed = seed;
-    options.workers = 3;
-    options.servers = 2;
-    SimulatedJob job(options);
+    SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());
     sim::Random& random = job.fabric().random();
     // Worker and server, worker and coordinator, or server and coordinator.
