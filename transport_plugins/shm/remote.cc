@@ -53,8 +53,14 @@ void Remote::AddRegion(uint64_t number, SharedMemory memory) {
   regions_[number] = std::make_shared<SharedMemory>(std::move(memory));
 }
 
+void Remote::AddUnmapped(uint64_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  unmapped_.insert(number);
+}
+
 void Remote::RemoveRegion(uint64_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  unmapped_.erase(number);
   regions_.erase(number);
   const auto pin = pins_.find(number);
   if (pin != pins_.end() && pin->second.count == 0) pins_.erase(pin);
@@ -68,6 +74,12 @@ std::shared_ptr<SharedMemory> Remote::Find(uint64_t region) {
 
 LedgerEntry* Remote::Entry(const Key& key) const {
   return key.entry < kLedger ? &channel_->memory().ledger[key.entry] : nullptr;
+}
+
+int32_t Remote::Absent(const Key& key) {
+  if (Revoked(key)) return BPS_NOT_FOUND;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return unmapped_.count(key.region) != 0 ? BPS_UNIMPLEMENTED : BPS_TRANSPORT_AGAIN;
 }
 
 bool Remote::Revoked(const Key& key) const {
@@ -135,7 +147,7 @@ int32_t Remote::Map(const Key& key, uint64_t offset, size_t size, void** base) {
   if (!Within(key, offset, size)) return BPS_OUT_OF_RANGE;
   if ((key.flags & kKeyShared) == 0) return BPS_UNIMPLEMENTED;
   const std::shared_ptr<SharedMemory> memory = Find(key.region);
-  if (memory == nullptr) return Revoked(key) ? BPS_NOT_FOUND : BPS_TRANSPORT_AGAIN;
+  if (memory == nullptr) return Absent(key);
   if (key.size > memory->size()) return BPS_INVALID_ARGUMENT;
   // Said first: the peer's fence either sees it, or we see the fence. (What is only read needs no fence.)
   if ((key.flags & kKeyLent) == 0) channel_->memory().header.mapped.store(1);
@@ -149,7 +161,7 @@ int32_t Remote::BeginWrite(const Key& key, uint64_t offset, size_t size, void** 
   LedgerEntry* entry = Entry(key);
   if (entry == nullptr || (key.flags & kKeyShared) == 0) return BPS_UNIMPLEMENTED;
   const std::shared_ptr<SharedMemory> memory = Find(key.region);
-  if (memory == nullptr) return Revoked(key) ? BPS_NOT_FOUND : BPS_TRANSPORT_AGAIN;
+  if (memory == nullptr) return Absent(key);
   if (key.size > memory->size()) return BPS_INVALID_ARGUMENT;
   if (const int32_t code = Enter(entry, key); code != BPS_OK) return code;
   *base = PinRegion(key.region, memory) + offset;

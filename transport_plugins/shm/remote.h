@@ -27,6 +27,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "transport_plugins/shm/channel.h"
@@ -52,6 +53,8 @@ class Remote {
   void SetReadable(bool readable) { readable_.store(readable, std::memory_order_relaxed); }
 
   void AddRegion(uint64_t number, SharedMemory memory);
+  // It cannot be mapped here.
+  void AddUnmapped(uint64_t number);
   void RemoveRegion(uint64_t number);
 
   int32_t CopyFrom(const Key& key, uint64_t offset, void* to, size_t size);
@@ -78,6 +81,8 @@ class Remote {
   // While there are pins of it, it stays mapped.
   std::byte* PinRegion(uint64_t region, const std::shared_ptr<SharedMemory>& memory);
   void Unpin(uint64_t region);
+  // Why there is no memory of this key: it has not come yet, or will not.
+  int32_t Absent(const Key& key);
   LedgerEntry* Entry(const Key& key) const;
   bool Revoked(const Key& key) const;
 
@@ -91,6 +96,7 @@ class Remote {
 
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<SharedMemory>> regions_;
+  std::unordered_set<uint64_t> unmapped_;
   std::unordered_map<uint64_t, Pin> pins_;  // by region: our owner has pointers into them
 };
 

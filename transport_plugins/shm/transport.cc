@@ -298,12 +298,17 @@ void Transport::OnControl(Peer* peer, Packet* packet) {
       if (!peer->connected()) break;
       return ProbeMemory(peer, control.probe);
     case Control::kRegion: {
-      std::string reason;
-      if (!peer->connected() || packet->descriptors.size() != 1) break;
-      std::optional<SharedMemory> memory =
-          SharedMemory::Adopt(std::move(packet->descriptors[0]), control.size, &reason);
-      if (!memory) return BPS_SHM_LOG(context_.host, WARNING, reason);  // then it is read as ordinary memory is
-      return peer->remote()->AddRegion(control.region, *std::move(memory));
+      if (!peer->connected()) break;
+      std::string reason = "its descriptor is missing: one of the two processes may have no more";
+      std::optional<SharedMemory> memory;
+      if (packet->descriptors.size() == 1) {
+        memory = SharedMemory::Adopt(std::move(packet->descriptors[0]), control.size, &reason);
+      }
+      if (memory) return peer->remote()->AddRegion(control.region, *std::move(memory));
+      BPS_SHM_LOG(context_.host, WARNING,
+                  "memory of peer " + std::to_string(peer->number()) + " cannot be mapped: " + reason +
+                      "; it is copied as ordinary memory is");
+      return peer->remote()->AddUnmapped(control.region);
     }
     case Control::kGone:
       if (!peer->connected()) break;

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -415,6 +416,84 @@ TEST(ShmProcess, AWriterOfAMemoryFileThatDoesNotEndIsKilled) {
 }
 
 // ---- Refusals ----
+
+// Whatever keeps a process from mapping a memory file of the other (`hinder`): it says so, once, and copies.
+void ExpectCopiesInsteadOfAMapping(const std::function<void()>& hinder) {
+  Child child([&](End* end, const std::string&) {
+    // Connected: what hinders us from now on concerns the memory alone.
+    if (!end->Until([&] { return end->messages.size() == 1; })) _exit(7);
+    const std::vector<std::byte> pattern = Pattern(kSize);
+    std::vector<std::byte> copy(kSize);
+    hinder();
+    end->Send("ready");
+    if (!end->Until([&] { return end->messages.size() == 2; })) _exit(8);
+    const std::string key = end->messages[1];
+    const bps_remote remote{key.data(), key.size(), 0};
+    void* base = nullptr;
+    const auto code = [&](auto function) {
+      int32_t answer = BPS_TRANSPORT_AGAIN;
+      end->Until([&] { return (answer = function()) != BPS_TRANSPORT_AGAIN; }, std::chrono::seconds(20));
+      return std::to_string(answer);
+    };
+    const bps_transport_table& table = end->table();
+    std::string text = code([&] { return table.map_remote(end->transport(), kOther, &remote, kSize, &base); });
+    text += " " + code([&] { return table.begin_write(end->transport(), kOther, &remote, kSize, &base); });
+    text += " " + std::to_string(table.copy_from(end->transport(), kOther, &remote, copy.data(), kSize));
+    text += copy == pattern ? " equal" : " different";
+    std::fill(copy.begin(), copy.end(), std::byte{0x55});
+    text += " " + std::to_string(table.copy_to(end->transport(), kOther, &remote, copy.data(), kSize));
+    end->Send(text + "\n" + end->log());
+    end->Until([] { return false; });
+  });
+  End end;
+  std::byte byte{};
+  child.Join(&end, end.Reg(&byte, 1));
+  if (::testing::Test::HasFatalFailure()) return;
+  end.Send("connected");
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 1; })) << end.log();
+  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, kSize), 0);
+  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(base, MAP_FAILED);
+  std::memcpy(base, Pattern(kSize).data(), kSize);
+  bps_region* region = nullptr;
+  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &region, nullptr), BPS_OK);
+  end.Send(end.Key(region));
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
+  const std::string& said = end.messages[1];
+  const std::string refused = std::to_string(BPS_UNIMPLEMENTED);
+  EXPECT_EQ(said.substr(0, said.find('\n')), refused + " " + refused + " 0 equal 0");
+  EXPECT_NE(said.find("cannot be mapped"), std::string::npos) << said;
+  EXPECT_EQ(said.find("cannot be mapped"), said.rfind("cannot be mapped")) << said;
+  const auto* bytes = static_cast<const unsigned char*>(base);
+  EXPECT_EQ(std::count(bytes, bytes + kSize, 0x55), static_cast<ptrdiff_t>(kSize));
+  end.table().unreg(end.transport(), region);
+  munmap(base, kSize);
+  close(fd);
+}
+
+TEST(ShmProcess, MemoryWhoseDescriptorIsOneTooManyIsCopied) {
+  ExpectCopiesInsteadOfAMapping([] {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(9);
+    limit.rlim_cur = 3;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(10);
+  });
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these need the address space for themselves
+TEST(ShmProcess, MemoryThatFindsNoRoomIsCopied) {
+  ExpectCopiesInsteadOfAMapping([] {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit{};
+    if (pages == 0 || getrlimit(RLIMIT_AS, &limit) != 0) _exit(9);
+    limit.rlim_cur = pages * static_cast<size_t>(getpagesize()) + kSize / 2;
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(10);
+  });
+}
+#endif
 
 // From here on process_vm_readv and process_vm_writev answer EPERM.
 void FilterSystemCalls() {
