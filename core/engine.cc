@@ -231,7 +231,7 @@ bool Engine::CutFor(Tensor* tensor, uint64_t round) {
   if (!tensor->cut) return false;
   while (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut()) {
     if (!tensor->next_cut) {
-      AskForNextCut(tensor);
+      if (tensor->refusal.ok()) AskForNextCut(tensor);
       return false;
     }
     tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
@@ -290,9 +290,8 @@ void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assi
   absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements());
   if (assignment.code() != BPS_OK) cut = MakeStatus(assignment.code(), assignment.error());
   if (!cut.ok()) {
-    // The other ranks may have it: this one cannot take part any more.
+    // The other ranks may have it: from that round on this one cannot take part. Those before it go on.
     tensor->refusal = Annotate(cut.status(), tensor->Describe());
-    tensor->cut.reset();
   } else {
     tensor->next_cut = *std::move(cut);
     // What was given up in rounds of the new cut is told now.
@@ -301,9 +300,10 @@ void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assi
   auto waiting = declaring_.find(tensor);
   if (waiting == declaring_.end()) return;
   Operation* operation = waiting->second;
-  if (tensor->cut && !CutFor(tensor, operation->round)) return;  // there is another one to come
+  const bool known = CutFor(tensor, operation->round);
+  if (!known && tensor->refusal.ok()) return;  // there is another one to come
   declaring_.erase(waiting);
-  if (tensor->cut) {
+  if (known) {
     Begin(now, operation);
   } else {
     End(operation, tensor->refusal);

@@ -486,6 +486,7 @@ absl::Status Coordinator::Activate(Session* session) {
     BPS_LOG(*log_, kWarning) << "BYTEPS_ENABLE_MIXED_MODE=on, but " << shares.obstacle
                              << ": every server gets the same share";
   }
+  if (local.sizes.size() > 1) placement.owners = *std::max_element(local.sizes.begin(), local.sizes.end());
   placement.hash = options_.hash;
   placement.hash.dedicated = shares.dedicated;
 

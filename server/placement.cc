@@ -32,7 +32,8 @@ uint64_t Placement::PartElements(uint64_t elements, uint32_t element_bytes) cons
   }
   const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
   const uint64_t least = std::min<uint64_t>(most, kLeastPart / element_bytes);
-  const uint64_t spread = std::clamp(CeilDiv(elements, total_lanes_), least, most);
+  const uint64_t share = std::max(CeilDiv(elements, options_.owners), kLeastShare / element_bytes);
+  const uint64_t spread = std::clamp(std::min(CeilDiv(elements, total_lanes_), share), least, most);
   // As many parts of that size as there must be, and as many for each lane as for any other; then all of one size.
   uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, spread));
   if (parts > total_lanes_ && elements >= parts * kGranule) parts = CeilDiv(parts, total_lanes_) * total_lanes_;

@@ -9,7 +9,9 @@
 //
 // The cut. BYTEPS_PARTITION_BYTES, if it is set, bounds a part exactly. Otherwise parts are small enough that a tensor
 // occupies all lanes at once, at least `kLeastPart` (below it the cost of a message is larger than that of its bytes),
-// at most `kLargestPart` (a slot that stays in the cache), and all alike. No part is larger than a landing slot.
+// at most `kLargestPart` (a slot that stays in the cache), and all alike. No part is larger than a landing slot. Where the
+// workers of a host reduce among themselves, each has parts of its own to fold: as many as there are workers, of
+// `kLeastShare` and more.
 //
 // The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n lanes, in parts of p,
 // takes longer than its bytes take at rate B by n p / B, until the pipeline is filled (no lane can answer before it has a
@@ -42,6 +44,7 @@ struct PlacementOptions {
   std::vector<double> weights;   // share of each server; empty: all alike. 0: it gets nothing
   uint64_t slot_bytes = 0;       // bound of a part
   uint64_t partition_bytes = 0;  // BYTEPS_PARTITION_BYTES; 0: automatic
+  uint32_t owners = 1;           // workers of one host who share the parts of a tensor, at most
   KeyHash hash;                  // none: balanced by bytes
 };
 
@@ -67,6 +70,7 @@ struct Placed {
 class Placement {
  public:
   static constexpr uint64_t kLeastPart = uint64_t{64} << 10;
+  static constexpr uint64_t kLeastShare = uint64_t{128} << 10;  // a block of BlockFold
   static constexpr uint64_t kLargestPart = uint64_t{512} << 10;
   static constexpr uint64_t kPartCost = 4096;
   static constexpr double kPartTime = 90e-6;  // seconds; of all processors that a part keeps busy

@@ -42,7 +42,8 @@ struct EngineJobOptions {
   uint32_t window_slots = 2;
   uint32_t bounce_blocks = 2;
   uint32_t worker_flags = BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG;
-  bool assign = true;  // answer declarations at once
+  bool assign = true;        // answer declarations at once
+  uint64_t no_cut_from = 0;  // a round from which on there should be another cut, which is refused
   Time fatal_grace = 0;
   sim::FabricOptions fabric;
 };
@@ -196,6 +197,12 @@ class EngineJob {
     const uint64_t parts = elements == 0 ? 1 : (elements + options.part_elements - 1) / options.part_elements;
     control::Assignment assignment;
     *assignment.mutable_tensor() = spec;
+    if (spec.from_round() != 0) {
+      assignment.set_code(BPS_INTERNAL);
+      assignment.set_error("there is no such cut");
+      return assignment;
+    }
+    assignment.set_next_cut(options.no_cut_from);
     assignment.set_key(name->second << 16 | variant->second);
     assignment.set_part_elements(options.part_elements);
     for (uint64_t part = 0; part < parts; ++part) {

@@ -222,6 +222,29 @@ TEST_P(EngineTest, AnErrorFailsTheRoundOnceAndTheSessionGoesOn) {
   EXPECT_EQ(x, a);
 }
 
+// The answer comes while the round before is under way, which it does not concern.
+TEST_P(EngineTest, ACutThatIsRefusedEndsTheTensorAtItsRound) {
+  EngineJobOptions options = Options(1, 2);
+  options.no_cut_from = 4;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1);
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE(round);
+    std::vector<float> x(5000);
+    auto request = job.PushPull(0, "w", a, &x);
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    if (round < 4) {
+      EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+      EXPECT_EQ(x, a);
+    } else {
+      EXPECT_NE(request->outcome().message().find("there is no such cut"), absl::string_view::npos)
+          << request->outcome();
+    }
+  }
+  EXPECT_EQ(job.workers[0]->engine->in_flight(), 0u);
+}
+
 TEST_P(EngineTest, CancelTellsEveryServerAndLetsGoOfTheMemory) {
   EngineJobOptions options = Options(1, 2);
   options.server.silent = true;

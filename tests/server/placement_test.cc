@@ -165,6 +165,29 @@ TEST(PlacementTest, ALargeTensorOccupiesAllLanes) {
   }
 }
 
+TEST(PlacementTest, TheWorkersOfAHostHaveAPartEach) {
+  for (const size_t servers : {1, 3}) {
+    for (const uint32_t lanes : {1, 2, 4}) {
+      for (const uint32_t owners : {2, 5, 8}) {
+        for (const uint64_t elements : {10'000, 262'144, 300'001, 1'000'003, 25'000'000}) {
+          PlacementOptions options = Servers(servers, lanes);
+          options.owners = owners;
+          Placement placement(options);
+          const Placed placed = *placement.Add(elements, 4, std::nullopt);
+          const uint64_t shares = std::max<uint64_t>(1, elements * 4 / Placement::kLeastShare);
+          const std::string what = std::to_string(servers) + " servers with " + std::to_string(lanes) + " lanes, " +
+                                   std::to_string(owners) + " workers, " + std::to_string(elements);
+          EXPECT_GE(Parts(placed), std::min<uint64_t>(owners, shares)) << what;
+          for (const uint64_t rate : {10'000'000, 1'000'000'000}) {
+            const Placed again = placement.Recut(placed, elements, 4, rate);
+            EXPECT_GE(Parts(again), std::min<uint64_t>(owners, shares)) << what << " at " << rate;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PlacementTest, ALargeTensorIsCutSoThatEveryServerGetsTheSame) {
   for (const size_t servers : {2, 3, 4, 7, 8}) {
     for (const uint64_t bytes : {20'000'000, 20'000'004, 100'000'000, 64'000'000}) {

@@ -165,6 +165,7 @@ bool LanedTransport::RunOnce(Lane* lane) {
   bps_event fetched[kFetched];
   const size_t count = lane->transport->Poll(fetched, kFetched);
   events.insert(events.end(), fetched, fetched + count);
+  lane->refused = !posts.empty();
   {
     const std::lock_guard<std::mutex> mail(lane->mail);
     lane->posts.insert(lane->posts.begin(), std::make_move_iterator(posts.begin()),
@@ -181,8 +182,10 @@ void LanedTransport::Sleep(Lane* lane) {
   {
     const std::lock_guard<std::mutex> drive(lane->drive);
     const std::lock_guard<std::mutex> mail(lane->mail);
-    if (lane->stop || lane->transport->Arm() != BPS_OK) return;
-    if (!lane->posts.empty()) timeout = kRetryMs;
+    // What came meanwhile is posted at once.
+    if (lane->stop || (!lane->posts.empty() && !lane->refused)) return;
+    if (lane->transport->Arm() != BPS_OK) return;
+    if (lane->refused) timeout = kRetryMs;
     lane->asleep = true;
   }
   pollfd fds[] = {{lane->wake, POLLIN, 0}, {lane->transport->WaitFd(), POLLIN, 0}};

@@ -88,9 +88,10 @@ class LanedTransport : public Transport {
     std::mutex mail;
     std::deque<Post> posts;
     std::vector<bps_event> events;
-    bool asleep = false;  // guarded by mail
-    bool stop = false;    // guarded by mail
-    int wake = -1;        // eventfd
+    bool refused = false;  // guarded by drive: the transport has not taken all posts
+    bool asleep = false;   // guarded by mail
+    bool stop = false;     // guarded by mail
+    int wake = -1;         // eventfd
     std::thread thread;
   };
 
