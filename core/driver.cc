@@ -35,6 +35,7 @@ void Driver::Deliver(std::vector<Completion> completions) {
   ++callbacks_running;
   for (Completion& completion : completions) completion.Run();
   --callbacks_running;
+  if (!completions.empty()) Wake();
 }
 
 void Driver::Start(const char* thread_name) {
@@ -200,7 +201,8 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
     } else if (now - worked_at < spin_) {
       ::sched_yield();
     } else if (Prepare(now, &descriptors, &until)) {
-      Block(&descriptors, std::min(until, deadline));
+      // It may have ended on the thread that drove before: see "No lost end" in the header.
+      Block(&descriptors, request.ended() ? now : std::min(until, deadline));
       worked_at = Now();
     }
   }

@@ -19,6 +19,9 @@
 //               wake-ups.
 // No lost wake. A thread that goes to sleep counts itself as a sleeper, and then looks at the queue; who pushes, pushes
 //               and then looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+// No lost end.  Whoever took completions runs them without the lock, and meanwhile a caller may come whose request is among
+//               them, find nothing to do and go to sleep. So who has run completions looks for sleepers afterwards, and
+//               a caller looks at his request once more when he counts as one.
 // Callbacks.    Completions run without the lock, on the I/O thread or on that of a caller inside DriveUntil;
 //               InCallback() is true meanwhile on that thread.
 // Threads:      Wake, Run, TryRun and DriveUntil on any thread; Start and Stop once.
@@ -90,7 +93,7 @@ class Driver {
   static bool InCallback();
 
   // Runs completions as callbacks on this thread.
-  static void Deliver(std::vector<Completion> completions);
+  void Deliver(std::vector<Completion> completions);
 
  private:
   void Loop();

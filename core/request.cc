@@ -47,7 +47,7 @@ void Request::Complete(absl::Status outcome) {
   {
     // Under the mutex, or a waiter that has just looked would miss the notice.
     std::lock_guard<std::mutex> lock(mutex_);
-    ended_.store(true, std::memory_order_release);
+    ended_.store(true, std::memory_order_seq_cst);
   }
   condition_.notify_all();
 }

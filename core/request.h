@@ -50,7 +50,9 @@ class Request {
   RequestState state() const { return state_.load(std::memory_order_acquire); }
 
   // Has it ended, and its callback returned?
-  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // (Sequentially consistent, with Complete: "end it, then look for sleepers" and "sleep, then look whether it has ended"
+  // cannot both miss each other; see core/driver.h.)
+  bool ended() const { return ended_.load(std::memory_order_seq_cst); }
 
   // Does somebody want to be called? Then Complete belongs on a thread of the library.
   bool has_callback() const { return done_ != nullptr; }

@@ -387,7 +387,7 @@ absl::Status Session::Submit(Submission asked) {
       completions_.erase(rest, completions_.end());
     };
     if (driver_.TryRun(submit, callback)) {
-      for (Completion& completion : ended) completion.Run();
+      driver_.Deliver(std::move(ended));
       return absl::OkStatus();
     }
   }
@@ -433,7 +433,7 @@ void Session::Look(const Request& request) {
         completions_.erase(rest, completions_.end());
       },
       false);
-  for (Completion& completion : ended) completion.Run();
+  driver_.Deliver(std::move(ended));
 }
 
 absl::Status Session::Barrier(const std::string& name, Time timeout) {
@@ -499,7 +499,7 @@ void Session::Close() {
     if (control_ != nullptr) control_->Drain(After(now, kDrainTime));
     control_.reset();
   });
-  Driver::Deliver(std::move(completions));
+  driver_.Deliver(std::move(completions));
 }
 
 Session::~Session() { Close(); }

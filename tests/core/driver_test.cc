@@ -174,6 +174,40 @@ TEST(DriverTest, CallbacksKnowWhereTheyAre) {
   driver.Stop();
 }
 
+// A callback that does not return before whoever drives beside it has gone to sleep.
+struct Dawdler {
+  Echo* echo;
+  std::atomic<bool> entered{false}, driven{false};
+
+  static void Done(void* user, bps_status*) {
+    auto* self = static_cast<Dawdler*>(user);
+    self->entered = true;
+    Request never(nullptr, nullptr);
+    uint64_t before = ~uint64_t{0};
+    for (const Time end = Now() + kLong; (!self->driven || self->echo->steps != before) && Now() < end;) {
+      before = self->echo->steps;
+      never.WaitUntil(Now() + 50 * kMillisecond);
+    }
+  }
+};
+
+TEST(DriverTest, ARequestThatEndsBesideItsDriverWakesHim) {
+  Echo echo;
+  Driver driver(&echo, 0);
+  driver.Start("driver-test");
+  Dawdler dawdler{&echo};
+  auto request = std::make_shared<Request>(&Dawdler::Done, &dawdler);
+  echo.queue.Push(request);
+  driver.Wake();
+  while (!dawdler.entered) std::this_thread::yield();
+  // The I/O thread has taken the completion, and the machine has nothing more to do.
+  const Time deadline = Now() + kLong;
+  dawdler.driven = true;
+  EXPECT_TRUE(driver.DriveUntil(*request, deadline));
+  EXPECT_LT(Now(), deadline) << "nobody told it";
+  driver.Stop();
+}
+
 TEST(DriverTest, IdleUsesNoProcessor) {
   Echo echo;
   Driver driver(&echo, 50'000);
