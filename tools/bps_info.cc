@@ -25,6 +25,7 @@
 #include "tools/info/check_report.h"
 #include "tools/info/host_report.h"
 #include "tools/info/installation.h"
+#include "tools/info/json_report.h"
 #include "tools/info/links_report.h"
 #include "tools/info/loopback_worker.h"
 #include "tools/info/plugins_report.h"
@@ -38,7 +39,7 @@ constexpr char kHelp[] = R"(NAME
     bps_info - what of BytePS is installed here, what this host offers, and how it is configured
 
 SYNOPSIS
-    bps_info [--all] [--check [--timeout SECONDS]]
+    bps_info [--all] [--json] [--check [--timeout SECONDS]]
     bps_info --markdown
     bps_info --placement MODEL [--servers N] [--workers N] [--colocate K]
 
@@ -59,6 +60,7 @@ OPTIONS
                     host exchange 4 bytes and 16 MB through it, every sum is checked, and a line says how long they
                     took (median) or what went wrong; "local" is the reduction of the workers of one host among
                     themselves. It takes some seconds for each, and leaves nothing running
+    --json          the same as one object of JSON, in a line; docs/tools.md names its members
     --timeout S     with --check: seconds until everybody has arrived, and for each operation (30)
     --markdown      docs/configuration.md, on standard output
     --placement M   which server gets what of resnet50, vgg16, bert-large, transformer or the file M, with
@@ -81,6 +83,7 @@ ENVIRONMENT
 struct Options {
   bool all = false;
   bool check = false;
+  bool json = false;
   int64_t timeout_seconds = 30;
 };
 
@@ -96,16 +99,13 @@ void PrintVersions(const Config& config) {
   std::cout << "  server " << (server.ok() ? *server : std::string(server.status().message())) << "\n";
 }
 
-// True if they can be what the configuration says.
-bool PrintGroups(const Config& config) {
-  const absl::StatusOr<std::string> report = GroupsReport(config);
+void PrintGroups(const absl::StatusOr<std::string>& groups) {
   std::cout << "\nReduction\n";
-  if (report.ok()) {
-    std::cout << *report;
+  if (groups.ok()) {
+    std::cout << *groups;
   } else {
-    std::cout << "  " << report.status().message() << "\n";
+    std::cout << "  " << groups.status().message() << "\n";
   }
-  return report.ok();
 }
 
 // The environment's; in a checkout the plugins that were built there, where none are named.
@@ -128,13 +128,15 @@ std::map<std::string, std::string> AllVariables() {
   return variables;
 }
 
-bool PrintCheck(const Config& config, const std::vector<PluginListing>& transports, const Options& options) {
+// `out`: for each line, as soon as it is known.
+bool Check(const Config& config, const PluginsReport& plugins, const Options& options, std::ostream& out,
+           std::vector<CheckResult>* results) {
   LoopbackOptions loopback;
   loopback.program = "/proc/self/exe";
   loopback.environment = AllVariables();
   loopback.timeout = options.timeout_seconds * kSecond;
-  std::cout << "\nCheck: push_pull on this host, over one transport at a time\n";
-  return ReportCheck(config, transports, loopback, std::cout);
+  out << "\nCheck: push_pull on this host, over one transport at a time\n";
+  return ReportCheck(config, plugins.transports, loopback, out, results);
 }
 
 int Run(const Options& options) {
@@ -143,16 +145,27 @@ int Run(const Options& options) {
     std::cerr << "bps_info: " << config.status().message() << "\n";
     return 2;
   }
-  PrintVersions(*config);
   const PluginsReport plugins = ReportPlugins(*config);
+  const absl::StatusOr<std::string> groups = GroupsReport(*config);
+  bool usable = groups.ok() && plugins.usable;
+  std::vector<CheckResult> results;
+  if (options.json) {
+    std::ostream nowhere(nullptr);
+    if (options.check) usable &= Check(*config, plugins, options, nowhere, &results);
+    std::cout << JsonReport(*config, plugins, groups,
+                            {.all = options.all, .usable = usable, .check = options.check ? &results : nullptr})
+              << "\n";
+    return usable ? 0 : 1;
+  }
+  PrintVersions(*config);
   std::cout << "\nPlugins\n" << plugins.text;
   std::cout << "\nDevices and links\n" << LinksReport("", InterfaceAddresses());
   std::cout << "\nHost\n" << HostReport("", LockedMemoryLimit());
-  bool usable = PrintGroups(*config) && plugins.usable;
+  PrintGroups(groups);
   std::cout << ConfigText(*config, options.all);
   if (!config->warnings().empty()) std::cout << "\nWarnings\n";
   for (const std::string& warning : config->warnings()) std::cout << "  " << warning << "\n";
-  if (options.check) usable &= PrintCheck(*config, plugins.transports, options);
+  if (options.check) usable &= Check(*config, plugins, options, std::cout, &results);
   return usable ? 0 : 1;
 }
 
@@ -214,6 +227,8 @@ int Main(const std::vector<std::string>& words) {
       options.all = true;
     } else if (word == "--check") {
       options.check = true;
+    } else if (word == "--json") {
+      options.json = true;
     } else if (word == "--timeout") {
       if (++i == words.size() || !whole_number(words[i], &options.timeout_seconds) || options.timeout_seconds < 1 ||
           options.timeout_seconds > 3600) {

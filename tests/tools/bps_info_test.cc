@@ -77,6 +77,28 @@ TEST(BpsInfoTest, SaysWhichTransportIsTakenAndWhyNotTheOthers) {
   EXPECT_THAT(outcome.output, HasSubstr("transport failsprobe, as BYTEPS_TRANSPORT=failsprobe says"));
 }
 
+TEST(BpsInfoTest, SaysTheSameToPrograms) {
+  Outcome outcome = Info("--json",
+                         "BYTEPS_OP_TIMEOUT=7 BYTEPS_TRANSPORT=absent BYTEPS_ENABLE_ASYNC=1 "
+                         "BYTEPS_JOB_TOKEN=hunter2");
+  EXPECT_EQ(outcome.code, 1);  // the transport
+  EXPECT_EQ(outcome.output.find('\n'), outcome.output.size() - 1) << "one line";
+  EXPECT_THAT(
+      outcome.output,
+      AllOf(HasSubstr("{\"release\": \"0."), HasSubstr("\"kind\": \"scheduler\", \"name\": \"fifo\""),
+            HasSubstr("\"transport\": null, \"scheduler\": \"credit\", \"errors\": [\"transport \\\"absent\\\" (from"),
+            HasSubstr(
+                "{\"name\": \"BYTEPS_OP_TIMEOUT\", \"value\": \"7\", \"source\": \"environment\", \"acted_on\": true}"),
+            HasSubstr("\"warnings\": [\"BYTEPS_ENABLE_ASYNC is set"), HasSubstr("\"cores\": \""),
+            HasSubstr("\"usable\": false}"), Not(HasSubstr("hunter2")), Not(HasSubstr("\"PS_RESEND\"")),
+            Not(HasSubstr("\"check\""))));
+  EXPECT_THAT(Info("--json --all").output, HasSubstr("\"PS_RESEND\""));
+  outcome = RunInfo("--json", {"scheduler_plugins/credit", "transport_plugins/libfabric"});
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("\"transport\": \"tcp\", "), HasSubstr("\"usable\": true}")));
+  EXPECT_EQ(Info("--json", "BYTEPS_PARTITION_BYTES=abc").code, 2);
+}
+
 TEST(BpsInfoTest, HelpIsAPage) {
   const Outcome outcome = Info("--help");
   EXPECT_EQ(outcome.code, 0);

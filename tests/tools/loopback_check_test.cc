@@ -98,6 +98,23 @@ TEST(LoopbackCheckTest, ATransportThatDoesNotOpenIsAnError) {
   EXPECT_THAT(outcome.output, ContainsRegex("\n  tcp +ok"));
 }
 
+TEST(LoopbackCheckTest, SaysTheSameToPrograms) {
+  const Folder fails("failsopen");
+  const Folder absent("failsprobe");
+  const Outcome outcome =
+      RunInfo("--check --json --timeout 120", {kScheduler, kTcp, kShm, fails.path(), absent.path()});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.output.find('\n'), outcome.output.size() - 1) << "one line: " << outcome.output;
+  const std::string times = "\", \"result\": \"ok\", \"small_us\": [0-9.e+]+, \"large_us\": [0-9.e+]+";
+  for (const char* name : {"tcp", "shm", "local"}) {
+    EXPECT_THAT(outcome.output, ContainsRegex("\"name\": \"" + std::string(name) + times));
+  }
+  EXPECT_THAT(outcome.output,
+              HasSubstr("{\"name\": \"failsprobe\", \"result\": \"not usable\", \"why\": \"no device named"));
+  EXPECT_THAT(outcome.output,
+              ContainsRegex("\"name\": \"failsopen\", \"result\": \"error\", \"why\": \".*the network is on strike\""));
+}
+
 TEST(LoopbackCheckTest, ATransportThatDoesNotConnectIsAnError) {
   const Folder idle("idle");
   const Outcome outcome = RunInfo("--check --timeout 120", {kScheduler, idle.path()}, "BYTEPS_TRANSPORT=idle");

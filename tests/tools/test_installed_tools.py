@@ -32,6 +32,20 @@ def test_bps_info_finds_what_lies_beside_it(tmp_path: Path) -> None:
         assert f"\n  {transport:<8}ok " in done.stdout
 
 
+def test_bps_info_speaks_json(tmp_path: Path) -> None:
+    done = run(tmp_path, "bps_info", "--json", "--check", "--timeout", "120")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    assert said["usable"] is True
+    assert said["library"].endswith("/byteps/lib/libbyteps.so")
+    assert {"tcp", "shm"} <= {plugin["name"] for plugin in said["plugins"] if plugin["usable"]}
+    results = {each["name"]: each for each in said["check"]}
+    assert {name for name, each in results.items() if each["result"] == "ok"} >= {"tcp", "shm", "local"}
+    assert results["tcp"]["small_us"] > 0
+    variables = {each["name"]: each for each in said["configuration"]}
+    assert variables["BYTEPS_SHM"] == {"name": "BYTEPS_SHM", "value": "1", "source": "default", "acted_on": True}
+
+
 def test_bps_info_knows_the_models(tmp_path: Path) -> None:
     done = run(tmp_path, "bps_info", "--placement", "vgg16")
     assert done.returncode == 0, done.stderr

@@ -74,42 +74,66 @@ std::string Subject(const std::string& name) {
 
 }  // namespace
 
+const char* CheckOutcomeName(CheckOutcome outcome) {
+  switch (outcome) {
+    case CheckOutcome::kOk:
+      return "ok";
+    case CheckOutcome::kUnusable:
+      return "not usable";
+    case CheckOutcome::kError:
+      break;
+  }
+  return "error";
+}
+
 bool ReportCheck(const Config& config, const std::vector<PluginListing>& transports, LoopbackOptions options,
-                 std::ostream& out) {
+                 std::ostream& out, std::vector<CheckResult>* results) {
   const absl::StatusOr<std::string> library = FindLibrary(config);
   const absl::StatusOr<std::string> server = FindServer(config);
   for (const absl::Status& status : {library.status(), server.status()}) {
     if (status.ok()) continue;
     out << "  cannot be done: " << OneLine(status) << "\n";
+    results->push_back({.name = "all", .outcome = CheckOutcome::kError, .times = {}, .why = OneLine(status)});
     return false;
   }
   options.library = *library;
   options.server = *server;
   const LoopbackCheck check(std::move(options));
-  bool good = true;
+  const auto tell = [&](CheckResult result, const std::string& remark) {
+    out << (result.outcome == CheckOutcome::kOk         ? Shown(result.times)
+            : result.outcome == CheckOutcome::kUnusable ? "not usable: " + result.why
+                                                        : "ERROR " + result.why)
+        << remark << "\n"
+        << std::flush;
+    results->push_back(std::move(result));
+  };
   const auto run = [&](const std::string& name, const LoopbackRoute& route, const std::string& remark) {
     out << Subject(name) << std::flush;
     const absl::StatusOr<LoopbackTimes> times = check.Run(route);
-    good &= times.ok();
-    out << (times.ok() ? Shown(*times) : absl::StrCat("ERROR ", OneLine(times.status()))) << remark << "\n"
-        << std::flush;
+    if (times.ok()) {
+      tell({.name = name, .outcome = CheckOutcome::kOk, .times = *times, .why = ""}, remark);
+    } else {
+      tell({.name = name, .outcome = CheckOutcome::kError, .times = {}, .why = OneLine(times.status())}, remark);
+    }
   };
   for (const PluginListing& plugin : transports) {
     if (!plugin.usable.ok()) {
-      out << Subject(plugin.name) << "not usable: " << WhyNotUsable(plugin) << "\n";
+      out << Subject(plugin.name);
+      tell({.name = plugin.name, .outcome = CheckOutcome::kUnusable, .times = {}, .why = WhyNotUsable(plugin)}, "");
       continue;
     }
     const absl::StatusOr<std::string> address = UsableAddress(config, plugin.name);
     if (!address.ok()) {
-      good = false;
-      out << Subject(plugin.name) << "ERROR " << OneLine(address.status()) << "\n";
+      out << Subject(plugin.name);
+      tell({.name = plugin.name, .outcome = CheckOutcome::kError, .times = {}, .why = OneLine(address.status())}, "");
       continue;
     }
     run(plugin.name, {.transport = plugin.name, .address = *address}, absl::StrCat(", at ", *address));
     if (plugin.name == kShm) run("local", {}, ", by the workers themselves, without a server");
   }
   if (transports.empty()) out << "  no transport was found\n";
-  return good && !transports.empty();
+  const auto failed = [](const CheckResult& result) { return result.outcome == CheckOutcome::kError; };
+  return !transports.empty() && std::none_of(results->begin(), results->end(), failed);
 }
 
 }  // namespace byteps

@@ -20,12 +20,6 @@ namespace {
 // Registered memory of a worker or server over RDMA comes near this in any real job.
 constexpr uint64_t kEnoughLocked = uint64_t{1} << 30;
 
-std::string Line(const std::string& subject, const std::string& text) {
-  std::string line = "  " + subject;
-  line.resize(18, ' ');
-  return line + text + "\n";
-}
-
 // "20 GiB" of "21063892 kB".
 std::string Kilobytes(const std::string& field) { return Bytes(std::strtoull(field.c_str(), nullptr, 10) * 1024); }
 
@@ -34,7 +28,7 @@ int UsableCores() {
   return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : -1;
 }
 
-std::string Cores(const std::string& root) {
+HostFact Cores(const std::string& root) {
   const std::string online = ReadLine(root + "/sys/devices/system/cpu/online");
   const int usable = UsableCores();
   std::string text = absl::StrCat(usable, " usable by this process, online: ", online.empty() ? "unknown" : online);
@@ -44,10 +38,10 @@ std::string Cores(const std::string& root) {
   const size_t space = quota.find(' ');
   const double period = space == std::string::npos ? 0 : std::strtod(quota.c_str() + space, nullptr);
   if (allowed > 0 && period > 0) absl::StrAppend(&text, "; its control group may use ", allowed / period, " of them");
-  return Line("cores", text);
+  return {"cores", text};
 }
 
-std::string Numa(const std::string& root) {
+HostFact Numa(const std::string& root) {
   const std::string folder = root + "/sys/devices/system/node";
   std::vector<std::string> nodes;
   for (const std::string& name : Entries(folder)) {
@@ -56,11 +50,11 @@ std::string Numa(const std::string& root) {
     nodes.push_back(absl::StrCat("node ", name.substr(4), " with cores ", ReadLine(folder + "/" + name + "/cpulist"),
                                  " and ", Kilobytes(memory)));
   }
-  if (nodes.empty()) return Line("NUMA", "the kernel tells of no nodes");
-  return Line("NUMA", absl::StrJoin(nodes, "; "));
+  if (nodes.empty()) return {"NUMA", "the kernel tells of no nodes"};
+  return {"NUMA", absl::StrJoin(nodes, "; ")};
 }
 
-std::string Memory(const std::string& root) {
+HostFact Memory(const std::string& root) {
   const std::string file = root + "/proc/meminfo";
   std::string text =
       absl::StrCat(Kilobytes(ReadField(file, "MemTotal")), ", available ", Kilobytes(ReadField(file, "MemAvailable")));
@@ -68,12 +62,12 @@ std::string Memory(const std::string& root) {
   if (!limit.empty() && limit != "max") {
     absl::StrAppend(&text, "; its control group may use ", Bytes(std::strtoull(limit.c_str(), nullptr, 10)));
   }
-  return Line("memory", text);
+  return {"memory", text};
 }
 
-std::string LockedMemory(const std::string& root, uint64_t limit) {
+HostFact LockedMemory(const std::string& root, uint64_t limit) {
   const bool rdma = !Entries(root + "/sys/class/infiniband").empty();
-  if (limit == kUnlimited) return Line("locked memory", "unlimited");
+  if (limit == kUnlimited) return {"locked memory", "unlimited"};
   std::string text = absl::StrCat("at most ", Bytes(limit), " (ulimit -l); tcp and shm lock none");
   if (limit < kEnoughLocked) {
     absl::StrAppend(&text, rdma
@@ -82,7 +76,7 @@ std::string LockedMemory(const std::string& root, uint64_t limit) {
                                  "of a container)"
                                : "; verbs and efa would need more");
   }
-  return Line("locked memory", text);
+  return {"locked memory", text};
 }
 
 // "madvise" of "always [madvise] never".
@@ -93,7 +87,7 @@ std::string Chosen(const std::string& line) {
   return line.substr(begin + 1, end - begin - 1);
 }
 
-std::string HugePages(const std::string& root) {
+HostFact HugePages(const std::string& root) {
   const std::string folder = root + "/sys/kernel/mm/transparent_hugepage";
   const std::string mode = Chosen(ReadLine(folder + "/enabled"));
   std::string text = absl::StrCat("transparent: ", mode);
@@ -102,28 +96,27 @@ std::string HugePages(const std::string& root) {
   const std::string file = root + "/proc/meminfo";
   absl::StrAppend(&text, "; reserved: ", ReadField(file, "HugePages_Total"), " of ",
                   Kilobytes(ReadField(file, "Hugepagesize")), ", free ", ReadField(file, "HugePages_Free"));
-  return Line("huge pages", text);
+  return {"huge pages", text};
 }
 
-std::string SharedMemory(const std::string& root) {
+HostFact SharedMemory(const std::string& root) {
   struct statvfs space = {};
-  if (statvfs((root + "/dev/shm").c_str(), &space) != 0)
-    return Line("shared memory", "no /dev/shm; shm does not need it");
-  return Line("shared memory", absl::StrCat("/dev/shm of ", Bytes(uint64_t{space.f_blocks} * space.f_frsize),
-                                            "; shm takes its memory from memfd, which that does not limit"));
+  if (statvfs((root + "/dev/shm").c_str(), &space) != 0) return {"shared memory", "no /dev/shm; shm does not need it"};
+  return {"shared memory", absl::StrCat("/dev/shm of ", Bytes(uint64_t{space.f_blocks} * space.f_frsize),
+                                        "; shm takes its memory from memfd, which that does not limit")};
 }
 
-std::string OtherProcesses(const std::string& root) {
+HostFact OtherProcesses(const std::string& root) {
   const int64_t scope = ReadNumber(root + "/proc/sys/kernel/yama/ptrace_scope", 0);
-  if (scope <= 0) return Line("other processes", "memory of those of the same user can be read and written (no Yama)");
+  if (scope <= 0) return {"other processes", "memory of those of the same user can be read and written (no Yama)"};
   if (scope == 1) {
-    return Line("other processes",
-                "Yama (ptrace_scope 1) lets a process into the memory of its descendants: the workers permit bpslaunch "
-                "and all below it");
+    return {"other processes",
+            "Yama (ptrace_scope 1) lets a process into the memory of its descendants: the workers permit bpslaunch "
+            "and all below it"};
   }
-  return Line("other processes", absl::StrCat("Yama (ptrace_scope ", scope,
-                                              ") closes their memory: shm copies through a ring, and workers of one "
-                                              "host need a server; ptrace_scope 0 or 1 is faster"));
+  return {"other processes", absl::StrCat("Yama (ptrace_scope ", scope,
+                                          ") closes their memory: shm copies through a ring, and workers of one "
+                                          "host need a server; ptrace_scope 0 or 1 is faster")};
 }
 
 }  // namespace
@@ -141,9 +134,19 @@ uint64_t LockedMemoryLimit() {
   return limit.rlim_cur;
 }
 
+std::vector<HostFact> HostFacts(const std::string& root, uint64_t locked_memory) {
+  return {Cores(root),     Numa(root),         Memory(root),        LockedMemory(root, locked_memory),
+          HugePages(root), SharedMemory(root), OtherProcesses(root)};
+}
+
 std::string HostReport(const std::string& root, uint64_t locked_memory) {
-  return absl::StrCat(Cores(root), Numa(root), Memory(root), LockedMemory(root, locked_memory), HugePages(root),
-                      SharedMemory(root), OtherProcesses(root));
+  std::string report;
+  for (const HostFact& fact : HostFacts(root, locked_memory)) {
+    std::string line = "  " + fact.subject;
+    line.resize(18, ' ');
+    absl::StrAppend(&report, line, fact.text, "\n");
+  }
+  return report;
 }
 
 }  // namespace byteps

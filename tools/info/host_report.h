@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace byteps {
 
@@ -19,7 +20,15 @@ inline constexpr uint64_t kUnlimited = ~uint64_t{0};
 // What this process may lock (RLIMIT_MEMLOCK) in bytes; kUnlimited also where CAP_IPC_LOCK makes the limit void.
 uint64_t LockedMemoryLimit();
 
-// Lines for people. `root`: where /proc and /sys are, "" for those of the host.
+struct HostFact {
+  std::string subject;  // "cores"
+  std::string text;
+};
+
+// `root`: where /proc and /sys are, "" for those of the host.
+std::vector<HostFact> HostFacts(const std::string& root, uint64_t locked_memory);
+
+// The same as lines for people.
 std::string HostReport(const std::string& root, uint64_t locked_memory);
 
 }  // namespace byteps

@@ -36,7 +36,7 @@ std::string Indented(std::string text) {
 }
 
 // What the configuration makes of the transports, and why.
-absl::Status Choose(const Config& config, std::string* text) {
+absl::Status Choose(const Config& config, std::string* text, std::string* chosen) {
   std::vector<std::string> lines;
   LogOptions options = config.GetLogOptions();
   options.level = LogLevel::kInfo;
@@ -51,7 +51,9 @@ absl::Status Choose(const Config& config, std::string* text) {
   if (lines.empty())
     *text += Indented(
         absl::StrCat("transport ", *name, ", as BYTEPS_TRANSPORT=", config.GetString("BYTEPS_TRANSPORT"), " says"));
-  return registry.FindTransport(*name).status();
+  const absl::Status usable = registry.FindTransport(*name).status();
+  if (usable.ok()) *chosen = *name;
+  return usable;
 }
 
 std::string Describe(const PluginListing& plugin, bool hidden) {
@@ -80,19 +82,23 @@ PluginsReport ReportPlugins(const Config& config) {
   for (const PluginListing& plugin : registry.List()) {
     const bool first = seen.insert(absl::StrCat(plugin.kind, " ", plugin.name)).second;
     report.text += Describe(plugin, !first);
+    report.all.push_back({plugin, !first});
     if (first && plugin.kind == "transport") report.transports.push_back(plugin);
   }
-  absl::StrAppend(&report.text, "  searched: ", absl::StrJoin(registry.folders(), " "), "\n");
-  const absl::Status transport = Choose(config, &report.text);
+  for (const auto& folder : registry.folders()) report.folders.emplace_back(folder);
+  absl::StrAppend(&report.text, "  searched: ", absl::StrJoin(report.folders, " "), "\n");
+  const absl::Status transport = Choose(config, &report.text, &report.transport);
   const absl::StatusOr<const bps_scheduler_plugin*> scheduler =
       registry.FindScheduler(config.GetString("BYTEPS_SCHEDULER"));
   if (scheduler.ok()) {
+    report.scheduler = (*scheduler)->info.name;
     absl::StrAppend(&report.text, "  scheduler ", (*scheduler)->info.name,
                     ", as BYTEPS_SCHEDULER=", config.GetString("BYTEPS_SCHEDULER"), " says\n");
   }
   for (const absl::Status& status : {transport, scheduler.status()}) {
     if (status.ok()) continue;
-    report.text += Indented(std::string(status.message()));
+    report.errors.emplace_back(status.message());
+    report.text += Indented(report.errors.back());
     report.usable = false;
   }
   return report;

@@ -18,9 +18,18 @@
 
 namespace byteps {
 
+struct ListedPlugin {
+  PluginListing plugin;
+  bool hidden = false;  // another of that name is found first
+};
+
 struct PluginsReport {
   std::string text;
   bool usable = true;
+  std::vector<ListedPlugin> all;
+  std::vector<std::string> folders;       // where they were sought
+  std::string transport, scheduler;       // what the configuration takes; "" where that cannot be used
+  std::vector<std::string> errors;        // why
   std::vector<PluginListing> transports;  // each name once: the one that would be chosen
 };
 
