@@ -8,7 +8,9 @@
 //     if (coordinator.over()) ...
 //
 // server/coordinator_shell.h gives it sockets; the simulated jobs of the tests join it with the members in one thread.
-// The rules of the conversation are in docs/protocol.md, those of who may be together in server/membership.h.
+// The rules of the conversation are in docs/protocol.md. Here is who is told what, and when; what is decided is elsewhere:
+// server/admission.h (who may talk to it), membership.h (who may be together), server_ranks.h and epoch_plan.h (what a
+// session starts with), job_session.h (what it knows), barrier_book.h, tensor_directory.h (keys, cuts, placement).
 //
 // The states of a connection: challenged (Hello is awaited) -> member -> (forgotten). Of a session:
 //
@@ -36,14 +38,16 @@
 #include "core/control.pb.h"
 #include "core/log.h"
 #include "core/time.h"
+#include "server/admission.h"
 #include "server/barrier_book.h"
+#include "server/discord.h"
+#include "server/job_member.h"
+#include "server/job_session.h"
 #include "server/key_hash.h"
 #include "server/server_weights.h"
 #include "server/stranger_log.h"
 
 namespace byteps {
-
-using ConnectionId = uint64_t;
 
 class CoordinatorHandler {
  public:
@@ -74,9 +78,6 @@ struct CoordinatorOptions {
   std::function<std::string(size_t)> random;
 };
 
-enum class SessionState : uint8_t { kGathering, kActive };
-const char* SessionStateName(SessionState state);
-
 class Coordinator {
  public:
   Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log);
@@ -104,58 +105,54 @@ class Coordinator {
 
  private:
   struct Connection;
-  struct Member;
-  struct Session;
-  struct Discord;
 
   void OnHello(Connection* connection, const control::Hello& hello);
-  absl::Status CheckNewcomer(const Connection& connection, const control::Hello& hello) const;
-  absl::Status CheckExpected(const control::Hello& hello) const;
   absl::Status AddServer(Connection* connection, const control::Hello& hello);
   absl::Status AddWorker(Connection* connection, const control::Hello& hello);
   void Welcome(Connection* connection, const control::Hello& hello);
 
   void OnMemberFrame(Connection* connection, const control::Envelope& envelope);
-  void OnHeartbeat(const Member& member, const control::Heartbeat& heartbeat);
-  void OnDeclare(const Member& member, const control::DeclareRequest& request);
-  void OnBarrier(const Member& member, const control::BarrierRequest& request);
-  void OnGoodbye(Member* member, const control::Goodbye& goodbye);
-  void OnServerGoodbye(Member* member);
-  void OnBroken(const Member& server, const control::Failure& failure);
-  void OnStuck(const Member& worker, uint32_t lost);
-  void Miss(Session* session, uint32_t member);
+  void OnHeartbeat(const JobMember& member, const control::Heartbeat& heartbeat);
+  void OnDeclare(const JobMember& member, const control::DeclareRequest& request);
+  void OnBarrier(const JobMember& member, const control::BarrierRequest& request);
+  void OnGoodbye(JobMember* member, const control::Goodbye& goodbye);
+  void OnServerGoodbye(JobMember* member);
+  void OnBroken(const JobMember& server, const control::Failure& failure);
+  void OnStuck(const JobMember& worker, uint32_t lost);
+  void Miss(JobSession* session, uint32_t member);
   // The member is no more: it left after its goodbye, or it died.
-  void Depart(Member* member, const absl::Status& why);
+  void Depart(JobMember* member, const absl::Status& why);
+  void DepartServer(JobMember* server, const absl::Status& why);
 
   void ActivateIfComplete();
   bool ServersComplete() const;
-  void RankServers();
-  absl::Status Activate(Session* session);
-  void EndIfEverybodyLeft(Session* session);
+  absl::Status Activate(JobSession* session);
+  void EndIfEverybodyLeft(JobSession* session);
   // `member`: whose fault it is; 0: nobody's in particular.
-  void FailSession(Session* session, const absl::Status& why, uint32_t member);
+  void FailSession(JobSession* session, const absl::Status& why, uint32_t member);
   void FailGathering(const absl::Status& why);
-  // A start failed since `culprit` does not agree with the others: of its session, if it is a worker, else all that
-  // gather, or will.
-  void Remember(const absl::Status& why, const control::Hello& culprit);
-  // What a worker that comes late for such a start is told; OK: it has nothing to do with one.
-  absl::Status Remembered(const control::Hello& worker);
   void ForgetSession(uint64_t id);
 
   void Refuse(ConnectionId connection, const absl::Status& why);
   void Drop(ConnectionId connection);
-  void SendBarrierAnswers(const Session& session, const std::vector<BarrierAnswer>& answers);
-  void SendWaiting(const Member& member) const;
-  std::vector<std::string> Missing(const Session* session) const;
+  void SendToServers(const control::Envelope& envelope);
+  // The workers that are left take their `last` message, and their connections close.
+  void SendAway(const JobSession& session, const control::Envelope& last);
+  void SendBarrierAnswers(const JobSession& session, const std::vector<BarrierAnswer>& answers);
+  void SendWaiting(const JobMember& member) const;
+  std::vector<std::string> Missing(const JobSession* session) const;
+  // Of Tick. Each may forget other connections than those it is about.
+  void GiveUpTheSilent(Time now);
+  void EndLateGoodbyes(Time now);
   void AnnounceMissing(Time now);
   void CheckLinger(Time now);
 
-  Session* Gathering(const std::string& name) const;
+  JobSession* Gathering(const std::string& name) const;
   int32_t ExpectedServers() const;
-  std::string DescribeMember(const Member& member) const;
   const control::Hello* AnyHello() const;
 
   CoordinatorOptions options_;
+  const Admission admission_;
   CoordinatorHandler* const handler_;
   const Logger* const log_;
   StrangerLog strangers_;
@@ -163,10 +160,10 @@ class Coordinator {
   Time now_ = 0;
 
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
-  std::vector<Member*> servers_;  // in the order of their arrival; owned by their connections
-  std::map<uint64_t, std::unique_ptr<Session>> sessions_;
+  std::vector<JobMember*> servers_;  // in the order of their arrival; owned by their connections
+  JobSessions sessions_;
   std::map<std::string, uint64_t> generations_;  // of each name, the last one
-  std::unique_ptr<Discord> discord_;
+  Discord discord_;
   uint32_t last_member_ = 0;
   uint64_t last_session_ = 0;
   bool served_ = false;  // a session has been active
