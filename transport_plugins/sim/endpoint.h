@@ -1,6 +1,6 @@
 // endpoint.h - one simulated endpoint: what stands behind a bps_transport* of the fabric.
 //
-// Internal to the simulation. The functions of the table (endpoint.cc, EndpointTable) are the contract of
+// Internal to the simulation. The functions of the table (endpoint_table.cc) are the contract of
 // abi/transport.h; this class is its implementation, with the checks of the contract that README.md lists.
 //
 // The life of an operation:
