@@ -18,18 +18,10 @@
 #include "server/listener.h"
 #include "tests/server/child_process.h"
 #include "tests/server/real_job.h"
+#include "tests/server/says.h"
 
 namespace byteps {
 namespace {
-
-::testing::AssertionResult Says(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    if (text.find(part) == std::string::npos) {
-      return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
-    }
-  }
-  return ::testing::AssertionSuccess();
-}
 
 UniqueFd RawConnection(int port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -16,18 +16,10 @@
 #include "core/plugin_registry.h"
 #include "tests/server/child_process.h"
 #include "tests/server/real_job.h"
+#include "tests/server/says.h"
 
 namespace byteps {
 namespace {
-
-::testing::AssertionResult Says(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    if (text.find(part) == std::string::npos) {
-      return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
-    }
-  }
-  return ::testing::AssertionSuccess();
-}
 
 std::string PluginFolder() {
   const std::string file = std::getenv("BYTEPS_TCP_PLUGIN");

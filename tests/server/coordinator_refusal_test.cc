@@ -1,0 +1,354 @@
+// The coordinator and its members, whole, in one thread and in virtual time: who is refused, and who hears of it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator.h"
+#include "tests/server/control_job.h"
+#include "tests/server/control_trio.h"
+#include "tests/server/says.h"
+
+namespace byteps {
+namespace {
+
+TEST(CoordinatorRefusalTest, AWrongTokenIsRefusedAndDisturbsNobody) {
+  ControlJob job({.token = "secret"});
+  ControlMember& good = job.AddWorker({.host = 0, .hosts = 2});
+  job.Settle();
+  job.token = "guess";
+  ControlMember& bad = job.AddWorker({.host = 1, .hosts = 2});
+  job.Settle();
+  EXPECT_EQ(bad.failure.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_TRUE(Says(bad.failure_text(), {"BYTEPS_JOB_TOKEN", "127.0.0.1"}));
+  job.token = "";
+  ControlMember& none = job.AddWorker({.host = 1, .hosts = 2});
+  job.Settle();
+  EXPECT_EQ(none.failure.code(), absl::StatusCode::kUnauthenticated);
+  job.token = "secret";
+  job.AddWorker({.host = 1, .hosts = 2});
+  job.AddServer({});
+  job.Settle();
+  EXPECT_EQ(good.client().state(), ControlState::kActive);
+}
+
+TEST(CoordinatorRefusalTest, WithoutATokenOnlyLoopbackIsServed) {
+  ControlJob job;
+  control::Hello hello = ControlJob::WorkerHello({});
+  ControlMember member(&job, hello, "", job.now());
+  job.Connect(member, "10.0.0.9");
+  job.Settle();
+  EXPECT_EQ(member.failure.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_TRUE(Says(member.failure_text(), {"10.0.0.9", "BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"}));
+
+  ControlJob open({.allow_unauthenticated = true});
+  ControlMember other(&open, hello, "", open.now());
+  open.Connect(other, "10.0.0.9");
+  open.Settle();
+  EXPECT_EQ(other.client().state(), ControlState::kGathering);
+}
+
+struct Refusal {
+  const char* name;
+  control::Hello newcomer;
+  std::vector<std::string> words;
+  absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
+  bool everybody = true;  // those who gather are told as well
+};
+
+TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
+  const WorkerSpec fits = {.host = 1, .hosts = 2};
+  const auto worker = [&](auto change) {
+    control::Hello hello = ControlJob::WorkerHello(fits);
+    change(&hello);
+    return hello;
+  };
+  const auto server = [&](auto change) {
+    control::Hello hello = ControlJob::ServerHello({});
+    change(&hello);
+    return hello;
+  };
+  const std::vector<Refusal> refusals = {
+      {"hosts",
+       worker([](auto* h) { h->set_num_hosts(3); }),
+       {"DMLC_NUM_WORKER", "3 at worker host 1", "2 at worker host 0"}},
+      {"servers",
+       worker([](auto* h) { h->set_num_servers(2); }),
+       {"DMLC_NUM_SERVER", "2 at worker host 1", "1 at worker host 0"}},
+      {"transport",
+       worker([](auto* h) { h->mutable_lanes(0)->set_transport("verbs"); }),
+       {"transport", "verbs", "tcp", "pid 1010", "pid 1000"}},
+      {"provider", worker([](auto* h) { h->mutable_lanes(0)->set_provider("x"); }), {"transport", "tcp (x)"}},
+      {"groups", worker([](auto* h) { h->set_groups("none"); }), {"BYTEPS_GROUPS", "none"}},
+      {"place",
+       worker([](auto* h) {
+         h->set_host_index(0);
+         h->set_pid(99);
+       }),
+       {"taken", "DMLC_WORKER_ID=0, BYTEPS_LOCAL_RANK=0 is worker host 0", "pid 99", "pid 1000"},
+       absl::StatusCode::kAlreadyExists,
+       false},
+      {"local size",
+       worker([](auto* h) {
+         h->set_host_index(0);
+         h->set_local_size(4);
+         h->set_local_rank(3);
+       }),
+       {"BYTEPS_LOCAL_SIZE", "4", "1"}},
+      {"server's servers",
+       server([](auto* h) { h->set_num_servers(3); }),
+       {"DMLC_NUM_SERVER", "3 at server", "1 at worker"}},
+      {"server's transport",
+       server([](auto* h) {
+         for (auto& l : *h->mutable_lanes()) l.set_transport("efa");
+       }),
+       {"transport", "efa", "tcp"}},
+      {"another job",
+       worker([](auto* h) { h->set_job("other"); }),
+       {"another job", "other", "job"},
+       absl::StatusCode::kFailedPrecondition,
+       false},
+      {"host index",
+       worker([](auto* h) { h->set_host_index(2); }),
+       {"DMLC_WORKER_ID=2"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"negative",
+       worker([](auto* h) { h->set_local_rank(-1); }),
+       {"BYTEPS_LOCAL_RANK=-1"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"no hosts",
+       worker([](auto* h) { h->set_num_hosts(0); }),
+       {"DMLC_NUM_WORKER=0"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"giant",
+       worker([](auto* h) { h->set_num_hosts(INT32_MAX); }),
+       {"DMLC_NUM_WORKER"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"no lanes", worker([](auto* h) { h->clear_lanes(); }), {"0 lanes"}, absl::StatusCode::kInvalidArgument, false},
+      {"long address",
+       worker([](auto* h) { h->mutable_lanes(0)->set_address(std::string(513, 'a')); }),
+       {"too long"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"role",
+       worker([](auto* h) { h->set_role(control::COORDINATOR); }),
+       {"role"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"too many lanes",
+       server([](auto* h) {
+         while (h->lanes_size() < 65) h->add_lanes()->set_transport("tcp");
+       }),
+       {"65 lanes"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"no slots",
+       server([](auto* h) { h->set_slot_bytes(0); }),
+       {"landing slots"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+      {"mixed lanes",
+       server([](auto* h) { h->mutable_lanes(1)->set_transport("shm"); }),
+       {"different transports"},
+       absl::StatusCode::kInvalidArgument,
+       false},
+  };
+  for (const Refusal& refusal : refusals) {
+    ControlJob job;
+    ControlMember& present = job.AddWorker({.host = 0, .hosts = 2});
+    job.Settle();
+    ControlMember& newcomer = job.Add(refusal.newcomer);
+    job.Settle();
+    EXPECT_EQ(newcomer.failure.code(), refusal.code) << refusal.name << ": " << newcomer.failure;
+    EXPECT_TRUE(Says(newcomer.failure_text(), refusal.words)) << refusal.name;
+    if (refusal.everybody) {
+      EXPECT_EQ(present.failure, newcomer.failure) << refusal.name;
+    } else {
+      EXPECT_TRUE(present.failure.ok()) << refusal.name << ": " << present.failure;
+    }
+    // Whatever happened, the coordinator goes on.
+    if (refusal.everybody) job.AddWorker({.host = 0, .hosts = 2});
+    ControlMember& right = job.AddWorker(fits);
+    job.AddServer({});
+    job.Settle();
+    EXPECT_EQ(right.client().state(), ControlState::kActive) << refusal.name << ": " << right.failure;
+  }
+}
+
+TEST(CoordinatorRefusalTest, CountsAreComparedWithTheCoordinatorsOwn) {
+  ControlJob job({.num_hosts = 2, .num_servers = 1});
+  ControlMember& hosts = job.AddWorker({.host = 0, .hosts = 3});
+  ControlMember& servers = job.AddServer({.servers = 2});
+  job.Settle();
+  EXPECT_TRUE(Says(hosts.failure_text(), {"DMLC_NUM_WORKER", "3 at worker", "2 at the coordinator"}));
+  EXPECT_TRUE(Says(servers.failure_text(), {"DMLC_NUM_SERVER", "2 at server", "1 at the coordinator"}));
+}
+
+TEST(CoordinatorRefusalTest, WhoComesLateForAStartThatFailedHearsWhy) {
+  ControlJob job;
+  ControlMember& first = job.AddWorker({.host = 0, .hosts = 3});
+  job.Settle();
+  ControlMember& other = job.AddWorker({.host = 1, .hosts = 3, .transport = "verbs"});
+  job.Settle();
+  EXPECT_TRUE(Says(other.failure_text(), {"the transport differs", "verbs", "tcp"}));
+  EXPECT_EQ(first.failure, other.failure);
+  job.Advance(20 * kSecond);
+  ControlMember& late = job.AddWorker({.host = 2, .hosts = 3});
+  job.Settle();
+  EXPECT_EQ(late.failure, other.failure);
+  // Another session has nothing to do with it.
+  ControlMember& elsewhere = job.AddWorker({.host = 2, .hosts = 3, .session = "elsewhere"});
+  job.Settle();
+  EXPECT_TRUE(elsewhere.failure.ok()) << elsewhere.failure;
+  // Started anew, whoever comes first.
+  std::vector<ControlMember*> again;
+  for (const int host : {2, 0, 1}) again.push_back(&job.AddWorker({.host = host, .hosts = 3}));
+  job.AddServer({});
+  job.Settle();
+  for (ControlMember* worker : again) EXPECT_EQ(worker->client().state(), ControlState::kActive) << worker->failure;
+}
+
+TEST(CoordinatorRefusalTest, WhoComesMuchLaterIsNoLatecomer) {
+  ControlJob job;
+  job.AddWorker({.host = 0, .hosts = 3});
+  job.AddWorker({.host = 1, .hosts = 3, .transport = "verbs"});
+  job.Settle();
+  job.Advance(61 * kSecond);
+  ControlMember& fresh = job.AddWorker({.host = 2, .hosts = 3});
+  job.Settle();
+  EXPECT_TRUE(fresh.failure.ok()) << fresh.failure;
+}
+
+TEST(CoordinatorRefusalTest, WorkersHearOfServersThatDisagreed) {
+  ControlJob job;
+  job.AddServer({.servers = 2, .preferred_rank = 0});
+  ControlMember& wrong = job.AddServer({.servers = 2, .preferred_rank = 1, .transport = "verbs"});
+  job.Settle();
+  ControlMember& late = job.AddWorker({.servers = 2});
+  job.Settle();
+  EXPECT_TRUE(Says(wrong.failure_text(), {"the transport differs", "verbs", "tcp"}));
+  EXPECT_EQ(late.failure, wrong.failure);
+  job.AddServer({.servers = 2, .preferred_rank = 1});
+  ControlMember& again = job.AddWorker({.servers = 2});
+  job.Settle();
+  EXPECT_EQ(again.client().state(), ControlState::kActive) << again.failure;
+}
+
+TEST(CoordinatorRefusalTest, AStrangerBesideARunningSessionIsNotRemembered) {
+  ControlJob job;
+  job.AddServer({});
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  ASSERT_EQ(worker.client().state(), ControlState::kActive) << worker.failure;
+  ControlMember& stranger = job.AddWorker({.local_rank = 1, .local_size = 2, .transport = "verbs"});
+  job.Settle();
+  EXPECT_TRUE(Says(stranger.failure_text(), {"the transport differs"})) << stranger.failure;
+  job.Kill(worker);
+  job.Settle();
+  ControlMember& next = job.AddWorker({});
+  job.Settle();
+  EXPECT_EQ(next.client().state(), ControlState::kActive) << next.failure;
+}
+
+TEST(CoordinatorRefusalTest, OneServerTooManyIsRefused) {
+  ControlJob job;
+  job.AddServer({});
+  ControlMember& second = job.AddServer({});
+  job.Settle();
+  EXPECT_EQ(second.failure.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(Says(second.failure_text(), {"DMLC_NUM_SERVER=1", "serverhost"}));
+
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  EXPECT_EQ(worker.client().state(), ControlState::kActive) << worker.failure;
+
+  ControlJob two;
+  ControlMember& waiting = two.AddWorker({.servers = 2});
+  two.AddServer({.servers = 2, .preferred_rank = 0});
+  ControlMember& same = two.AddServer({.servers = 2, .preferred_rank = 0});
+  two.Settle();
+  EXPECT_EQ(same.failure.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(Says(same.failure_text(), {"taken: DMLC_RANK=0 is server 0"}));
+  EXPECT_TRUE(waiting.failure.ok()) << waiting.failure;
+  two.AddServer({.servers = 2, .preferred_rank = 1});
+  two.Settle();
+  EXPECT_EQ(waiting.client().state(), ControlState::kActive) << waiting.failure;
+}
+
+TEST(CoordinatorRefusalTest, WhoWantsATakenPlaceIsRefusedAloneAndTheSessionStarts) {
+  for (const bool by_rank : {false, true}) {
+    SCOPED_TRACE(by_rank);
+    ControlJob job;
+    const auto hello = [&](int32_t host, int32_t rank, int64_t pid) {
+      control::Hello made = ControlJob::WorkerHello({.host = host, .hosts = 3});
+      if (by_rank) made.set_preferred_rank(rank);
+      made.set_pid(pid);
+      return made;
+    };
+    ControlMember& first = job.Add(hello(0, 2, 10));
+    job.Settle();
+    ControlMember& second = job.Add(by_rank ? hello(1, 2, 20) : hello(0, 2, 20));
+    job.Settle();
+    EXPECT_EQ(second.failure.code(), absl::StatusCode::kAlreadyExists) << second.failure;
+    EXPECT_TRUE(
+        Says(second.failure_text(), {by_rank ? "BYTEPS_GLOBAL_RANK=2 is" : "DMLC_WORKER_ID=0", "pid 10", "pid 20"}));
+    EXPECT_TRUE(first.failure.ok()) << first.failure;
+    // Who waits hears of it, should nobody else come.
+    job.Advance(kSecond);
+    EXPECT_TRUE(Says(first.waiting, {"all workers of host 1", "refused", "pid 20"}));
+    // And the session starts when the right ones come.
+    ControlMember& third = job.Add(hello(1, 0, 30));
+    ControlMember& fourth = job.Add(hello(2, 1, 40));
+    job.AddServer({});
+    job.Settle();
+    for (ControlMember* worker : {&first, &third, &fourth}) {
+      EXPECT_EQ(worker->client().state(), ControlState::kActive) << worker->failure;
+    }
+  }
+}
+
+TEST(CoordinatorRefusalTest, ANewcomerDoesNotDisturbARunningSession) {
+  ControlJob job;
+  Trio trio(&job);
+  ControlMember& duplicate = job.AddWorker({.host = 0, .hosts = 2});
+  ControlMember& wrong = job.AddWorker({.host = 5, .hosts = 9, .transport = "verbs"});
+  ControlMember& server = job.AddServer({.servers = 4});
+  job.Settle();
+  EXPECT_TRUE(Says(duplicate.failure_text(), {"taken", "rank 0", "pid 1000"}));
+  EXPECT_FALSE(wrong.failure.ok());
+  EXPECT_FALSE(server.failure.ok());
+  EXPECT_EQ(trio.a.client().state(), ControlState::kActive);
+  EXPECT_EQ(trio.server.client().state(), ControlState::kActive);
+}
+
+TEST(CoordinatorRefusalTest, AnotherVersionIsNamed) {
+  ControlJob job;
+  ControlMember& member = job.AddWorker({});
+  // Its hello, as a later release would send it.
+  control::Hello hello = ControlJob::WorkerHello({});
+  hello.set_control_version(9);
+  hello.set_wire_version(8);
+  hello.set_release("9.9.9");
+  control::Envelope envelope;
+  *envelope.mutable_hello() = hello;
+  job.coordinator().OnFrame(job.now(), member.connection, envelope);
+  job.Settle();
+  EXPECT_TRUE(Says(member.failure_text(), {"another version", "BytePS 9.9.9", "protocol 9", "protocol 8"}));
+}
+
+TEST(CoordinatorRefusalTest, WhoSaysNothingIsClosed) {
+  ControlJob job;
+  job.coordinator().OnOpened(job.now(), 77, "127.0.0.1");
+  EXPECT_EQ(job.coordinator().connections(), 1u);
+  job.Advance(9 * kSecond);
+  EXPECT_EQ(job.coordinator().connections(), 1u);
+  job.Advance(2 * kSecond);
+  EXPECT_EQ(job.coordinator().connections(), 0u);
+}
+
+}  // namespace
+}  // namespace byteps
