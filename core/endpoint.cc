@@ -28,6 +28,17 @@ std::string Seconds(Time nanoseconds) {
   return absl::StrCat(static_cast<double>(nanoseconds / 1000000) / 1000.0, " s");
 }
 
+// `code`: of the transport's event.
+absl::Status WhyDown(int32_t code, const std::string& peer) {
+  if (code == BPS_RESOURCE_EXHAUSTED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the connection to ", peer,
+                     " is lost: this process has no file descriptors (ulimit -n) or no memory left for it"));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("the connection to ", peer, " is lost: it has ended, or left, or the network has failed"));
+}
+
 struct Lease {
   wire::LeaseBody body;
 };
@@ -376,9 +387,7 @@ struct Endpoint::Impl {
         break;
       case BPS_EVENT_PEER_DOWN:
         if (Link* link = Find(event.peer)) {
-          Fail(event.peer, link,
-               absl::UnavailableError(absl::StrCat("the connection to ", link->spec.description,
-                                                   " is lost: it has ended, or left, or the network has failed")));
+          Fail(event.peer, link, WhyDown(event.code, link->spec.description));
         }
         break;
       case BPS_EVENT_DISCONNECTED:

@@ -89,8 +89,9 @@ int ReceiveControl(int fd, Packet* packet) {
       packet->descriptors.emplace_back(descriptor);
     }
   }
+  packet->cut = (message.msg_flags & MSG_CTRUNC) != 0;
   const bool whole = size == static_cast<ssize_t>(sizeof(Control)) && packet->control.magic == kControlMagic &&
-                     (message.msg_flags & MSG_TRUNC) == 0;  // (descriptors may be missing: there were no more here)
+                     (message.msg_flags & MSG_TRUNC) == 0;
   return whole ? 0 : ECONNRESET;
 }
 

@@ -48,6 +48,7 @@ static_assert(sizeof(Control) == 64);
 struct Packet {
   Control control;
   std::vector<UniqueFd> descriptors;
+  bool cut = false;  // there were more descriptors; this process has no room for them
 };
 
 UniqueFd ListenAt(const std::string& name, std::string* reason);

@@ -38,6 +38,8 @@ bool ParseKey(const bps_remote& remote, size_t size, Key* key, int32_t* code) {
   return remote.offset <= key->size && size <= key->size - remote.offset;
 }
 
+bool OutOfDescriptors(int error) { return error == EMFILE || error == ENFILE; }
+
 }  // namespace
 
 // ---- Opening ----
@@ -162,6 +164,7 @@ void Transport::Call(Peer* peer) {
     calling_.push_back(peer);
     return;
   }
+  if (OutOfDescriptors(error)) return Starve(peer);
   if (error != 0) {
     return Doom(peer, BPS_UNAVAILABLE,
                 std::string("cannot be reached (") + std::strerror(error) + "): its process has ended");
@@ -179,6 +182,7 @@ void Transport::Accept() {
   while (true) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket && errno == EINTR) continue;
+    if (!socket && OutOfDescriptors(errno)) return StarveCallers();
     if (!socket) return;
     if (newcomers_.size() >= kMaxNewcomers) continue;
     const uint32_t number = next_newcomer_++;
@@ -197,7 +201,7 @@ void Transport::Hear(uint32_t number) {
   if (error == EAGAIN) return;
   const Control& hello = packet.control;
   if (error != 0 || hello.kind != Control::kHello || hello.job_key != job_key_ || hello.to_nonce != address_.nonce ||
-      packet.descriptors.size() != 2) {
+      (packet.descriptors.size() != 2 && !packet.cut)) {
     BPS_SHM_LOG(context_.host, WARNING, "refused a connection that is not of this job");
     newcomers_.erase(newcomer);
     return;
@@ -228,6 +232,7 @@ bool Transport::Meet(Packet* hello, UniqueFd* socket) {
 }
 
 void Transport::Establish(Peer* peer, Packet* hello) {
+  if (hello->cut) return Starve(peer);
   if (hello->descriptors.size() != 2) return Doom(peer, BPS_UNAVAILABLE, "greets without memory");
   std::string reason;
   std::shared_ptr<Channel> incoming = Channel::Adopt(std::move(hello->descriptors[0]), &reason);
@@ -299,8 +304,9 @@ void Transport::OnControl(Peer* peer, Packet* packet) {
       return ProbeMemory(peer, control.probe);
     case Control::kRegion: {
       if (!peer->connected()) break;
-      std::string reason = "its descriptor is missing: one of the two processes may have no more";
+      std::string reason = "its descriptor is missing: that process may have no more";
       std::optional<SharedMemory> memory;
+      if (packet->cut) reason = "this process has no descriptors left (ulimit -n)";
       if (packet->descriptors.size() == 1) {
         memory = SharedMemory::Adopt(std::move(packet->descriptors[0]), control.size, &reason);
       }
@@ -355,15 +361,32 @@ void Transport::Doom(Peer* peer, int32_t code, const std::string& cause) {
   doomed_.push_back(peer);
 }
 
+void Transport::Starve(Peer* peer) {
+  Doom(peer, BPS_RESOURCE_EXHAUSTED,
+       "cannot be connected to: this process has no descriptors left (ulimit -n; each connection needs five)");
+}
+
+// Nobody can be let in, so those who are to call need not be waited for. (And the listener would wake us for ever.)
+void Transport::StarveCallers() {
+  for (const auto& [number, peer] : peers_) {
+    if (peer->state == PeerState::kCalling && peer->address().nonce < address_.nonce) Starve(peer.get());
+  }
+}
+
 void Transport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     Peer* peer = doomed_.back();
     doomed_.pop_back();
-    BPS_SHM_LOG(context_.host, INFO,
-                "peer " + std::to_string(peer->number()) +
-                    (peer->remote() == nullptr ? "" : " (process " + std::to_string(peer->remote()->pid()) + ")") +
-                    " " + peer->cause);
     const int32_t code = peer->doom;
+    const std::string what =
+        "peer " + std::to_string(peer->number()) +
+        (peer->remote() == nullptr ? "" : " (process " + std::to_string(peer->remote()->pid()) + ")") + " " +
+        peer->cause;
+    if (code == BPS_RESOURCE_EXHAUSTED) {
+      BPS_SHM_LOG(context_.host, WARNING, what);
+    } else {
+      BPS_SHM_LOG(context_.host, INFO, what);
+    }
     TakeDown(peer, code);
     context_.events.Add(BPS_EVENT_PEER_DOWN, peer->number(), code);
   }

@@ -93,6 +93,8 @@ class Transport {
   void Show(Region* region, Peer* peer);
 
   void Doom(Peer* peer, int32_t code, const std::string& cause);
+  void Starve(Peer* peer);
+  void StarveCallers();
   void BuryTheDoomed();
   void TakeDown(Peer* peer, int32_t code);
   void CheckTime();

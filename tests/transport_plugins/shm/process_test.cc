@@ -27,6 +27,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/transport.h"
@@ -100,6 +101,7 @@ class End {
     for (size_t i = 0; i < count; ++i) {
       ++heard[events[i].type];
       last = events[i];
+      if (last.type == BPS_EVENT_PEER_DOWN) down = last.code;
       if (events[i].type != BPS_EVENT_MESSAGE) continue;
       messages.emplace_back(static_cast<const char*>(events[i].data), events[i].size);
       table_->release(transport_, events[i].lease);
@@ -117,6 +119,7 @@ class End {
 
   std::map<uint32_t, size_t> heard;
   bps_event last{};
+  int32_t down = BPS_OK;  // of PEER_DOWN
   std::vector<std::string> messages;
 
  private:
@@ -167,7 +170,10 @@ class Child {
   Child(std::function<void()> before, Body body) {
     if (pipe(up_) != 0 || pipe(down_) != 0) throw std::runtime_error("pipe");
     pid_ = fork();
-    if (pid_ != 0) return;
+    if (pid_ != 0) {
+      close(std::exchange(up_[1], -1));  // so that its end is the end of what it says
+      return;
+    }
     try {
       before();
       End end;
@@ -577,6 +583,60 @@ size_t Descriptors() {
   while (readdir(folder) != nullptr) ++count;
   closedir(folder);
   return count;
+}
+
+// Of few descriptors, each may be the first that there is not: of the endpoint, of the connection, of what comes over it.
+// Whoever lacks it knows that it was this, and that nobody else has failed; the other one hears of the end.
+TEST(ShmProcess, WhoHasNoDescriptorsLeftKnowsIt) {
+  constexpr int kNotOpened = 5, kNotConnected = 4, kStarved = 20, kLost = 21, kSilent = 22;
+  std::map<int, int> ends;
+  for (rlim_t spare = 0; spare < 16; ++spare) {
+    SCOPED_TRACE(spare);
+    Child child(
+        [spare] {
+          // The highest one that is open, and so many more.
+          const int next = dup(0);
+          const rlimit limit{static_cast<rlim_t>(next) + spare, static_cast<rlim_t>(next) + spare};
+          close(next);
+          if (next < 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(6);
+        },
+        [](End* end, const std::string&) {
+          end->Send("works");
+          if (!end->Until([&] { return end->heard[BPS_EVENT_PEER_DOWN] != 0 || !end->messages.empty(); })) {
+            _exit(kSilent);
+          }
+          if (end->heard[BPS_EVENT_PEER_DOWN] == 0) _exit(0);
+          std::fprintf(stderr, "%s", end->log().c_str());
+          _exit(end->down == BPS_RESOURCE_EXHAUSTED && end->log().find("ulimit -n") != std::string::npos ? kStarved
+                                                                                                         : kLost);
+        });
+    End end;
+    std::vector<std::byte> memory(64);
+    bool joined = false;
+    try {
+      child.Join(&end, end.Reg(memory.data(), memory.size()));
+      if (HasFatalFailure()) return;
+      joined = true;
+    } catch (const std::runtime_error&) {  // it has ended: it could not even open an endpoint
+    }
+    int status = 0;
+    if (joined) {
+      end.Send("hello");
+      ASSERT_TRUE(end.Until([&] { return waitpid(child.pid(), &status, WNOHANG) == child.pid(); })) << end.log();
+    } else {
+      ASSERT_EQ(waitpid(child.pid(), &status, 0), child.pid());
+    }
+    ASSERT_TRUE(WIFEXITED(status));
+    const int code = WEXITSTATUS(status);
+    EXPECT_TRUE(code == kNotOpened || code == kNotConnected || code == kStarved || code == 0) << code;
+    if (code == kStarved || code == 0) {
+      EXPECT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_PEER_DOWN] == 1; })) << end.log();
+    }
+    ++ends[code];
+  }
+  EXPECT_GT(ends[kNotOpened], 0);
+  EXPECT_GT(ends[kStarved], 0);
+  EXPECT_GT(ends[0], 0);
 }
 
 size_t Mappings() {
