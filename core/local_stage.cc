@@ -18,10 +18,6 @@ constexpr size_t kMaxReason = 1024;
 // Between two looks for memory of a peer of which we have heard before it came.
 constexpr Time kReachInterval = 100'000;
 
-uint64_t NameId(uint64_t key) { return key >> 16; }
-
-bool IsPushPull(const Operation& operation) { return operation.asked.kind == wire::Operation::kPushPull; }
-
 std::span<const std::byte> BytesOfText(absl::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
@@ -84,8 +80,8 @@ absl::Status LocalStage::Join(Time now, const control::Epoch& epoch, const contr
   group_sizes_ = {set.size};
   if (servers_ == nullptr) group_sizes_.assign(epoch.group_sizes().begin(), epoch.group_sizes().end());
   if (absl::Status status = neighbours_->Join(now, epoch, self, set.first, set.size); !status.ok()) return status;
-  staging_ = std::make_unique<StagingPool>(&endpoint_->transport());
-  buffers_ = std::make_unique<BufferRegions>(&endpoint_->transport());
+  role_ = std::make_unique<LocalRole>(neighbours_.get(), servers_ != nullptr, inline_bytes_);
+  memory_ = std::make_unique<LocalMemory>(&endpoint_->transport(), neighbours_.get(), role_.get());
   work_.Join(&endpoint_->transport(), group_sizes_, neighbours_->size(), neighbours_->own());
   joined_ = true;
   return absl::OkStatus();
@@ -116,49 +112,12 @@ void LocalStage::Senseless(size_t index, const char* what) {
 
 // ---- Rounds ----
 
-LocalRound* LocalStage::FindOrMake(uint64_t key, uint64_t number) {
-  std::unique_ptr<Name>& name = names_[NameId(key)];
-  if (name == nullptr) name = std::make_unique<Name>();
-  if (number < name->next) return nullptr;
-  return &name->rounds.try_emplace(number, NameId(key), number, neighbours_->size()).first->second;
-}
-
-LocalRound* LocalStage::FindOf(const Operation& operation) const {
-  if (!operation.asked.tensor->cut) return nullptr;
-  auto name = names_.find(NameId(operation.asked.tensor->cut->key()));
-  if (name == names_.end()) return nullptr;
-  auto round = name->second->rounds.find(operation.round);
-  return round == name->second->rounds.end() || round->second.operation != &operation ? nullptr : &round->second;
-}
-
-bool LocalStage::Root(const Operation& operation) const {
-  return !IsPushPull(operation) && static_cast<uint32_t>(operation.asked.root) == neighbours_->own_rank();
-}
-
-bool LocalStage::Gives(const Operation& operation) const { return IsPushPull(operation) || Root(operation); }
-
-bool LocalStage::FromAfar(const Operation& operation) const {
-  return !IsPushPull(operation) && !neighbours_->Find(operation.asked.root).has_value();
-}
-
-bool LocalStage::Small(const Operation& operation) const { return operation.asked.tensor->bytes() <= inline_bytes_; }
-
-// Whose a small tensor is where there are servers.
-size_t LocalStage::Leader(const Operation& operation) const {
-  if (!IsPushPull(operation)) {
-    if (const std::optional<size_t> root = neighbours_->Find(operation.asked.root)) return *root;
-  }
-  return LeaderOf(NameId(operation.asked.tensor->cut->key()), neighbours_->size());
-}
-
 void LocalStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
   for (const Tensor::Owed& owed : given_up) {
-    LocalRound* round = FindOrMake(tensor->cut->key(), owed.round);
+    LocalRound* round = rounds_.FindOrMake(tensor->cut->key(), owed.round, neighbours_->size());
     if (round == nullptr) continue;
     GiveUp(round, owed.why, Told(owed.why), Cause::kHere);
-    Name& name = *names_.at(NameId(tensor->cut->key()));
-    name.next = owed.round + 1;
-    name.rounds.erase(name.rounds.begin(), name.rounds.lower_bound(name.next));
+    rounds_.Forget(NameIdOf(tensor->cut->key()), owed.round);
   }
 }
 
@@ -167,7 +126,7 @@ void LocalStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
 void LocalStage::Start(Time now, Operation* operation) {
   now_ = now;
   ++in_flight_;
-  LocalRound* round = FindOrMake(operation->asked.tensor->cut->key(), operation->round);
+  LocalRound* round = rounds_.FindOrMake(operation->asked.tensor->cut->key(), operation->round, neighbours_->size());
   if (round == nullptr) {
     --in_flight_;
     return sink_->OnStageFatal(absl::InternalError(DescribeOperation(*operation) + " is over already"), 0);
@@ -181,60 +140,11 @@ void LocalStage::Start(Time now, Operation* operation) {
   if (round->AllOffered()) Proceed(round);
 }
 
-// Registers what the others are to reach.
-absl::Status LocalStage::Show(LocalRound* round) {
-  const Operation& operation = *round->operation;
-  const Submission& asked = operation.asked;
-  const uint64_t bytes = asked.tensor->bytes();
-  const bool gives = Gives(operation);
-  // Where it is in place, what can be read can be written.
-  const bool takes = IsPushPull(operation) ? asked.output != asked.input : servers_ != nullptr && FromAfar(operation);
-  const auto shareable = [&](const BufferRegions::Place& place, const std::shared_ptr<Buffer>& buffer) {
-    return place.region != nullptr && buffer->fd() >= 0 && endpoint_->transport().shares();
-  };
-  if (gives) {
-    absl::StatusOr<BufferRegions::Place> place = buffers_->Find(asked.request->input_buffer(), asked.input, bytes);
-    if (!place.ok()) return Annotate(place.status(), "the input's buffer cannot be registered");
-    round->shown_input = *place;
-  }
-  if (takes) {
-    absl::StatusOr<BufferRegions::Place> place = buffers_->Find(asked.request->output_buffer(), asked.output, bytes);
-    if (!place.ok()) return Annotate(place.status(), "the output's buffer cannot be registered");
-    round->shown_output = *place;
-  }
-  if (neighbours_->staged() && ((gives && !shareable(round->shown_input, asked.request->input_buffer())) ||
-                                (takes && !shareable(round->shown_output, asked.request->output_buffer())))) {
-    absl::StatusOr<Staging> staging = staging_->Take(bytes);
-    if (!staging.ok()) return Annotate(staging.status(), "there is no shared memory for it");
-    round->staging = *std::move(staging);
-    if (gives) std::memcpy(round->staging.base, asked.input, bytes);
-    const BufferRegions::Place place{round->staging.region.get(), 0};
-    round->shown_input = gives ? place : BufferRegions::Place();
-    round->shown_output = gives ? BufferRegions::Place() : place;
-    round->shown = true;
-    return absl::OkStatus();
-  }
-  if (gives && round->shown_input.region == nullptr) {
-    absl::StatusOr<Region> input = Region::Make(&endpoint_->transport(), const_cast<std::byte*>(asked.input), bytes);
-    if (!input.ok()) return Annotate(input.status(), "the input cannot be registered");
-    round->input = *std::move(input);
-    round->shown_input = {round->input.get(), 0};
-  }
-  if (takes && round->shown_output.region == nullptr) {
-    absl::StatusOr<Region> output = Region::Make(&endpoint_->transport(), asked.output, bytes);
-    if (!output.ok()) return Annotate(output.status(), "the output cannot be registered");
-    round->output = *std::move(output);
-    round->shown_output = {round->output.get(), 0};
-  }
-  round->shown = gives || takes;
-  return absl::OkStatus();
-}
-
 absl::Status LocalStage::MakeOffer(LocalRound* round) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;
   const uint64_t bytes = asked.tensor->bytes();
-  const bool small = Small(operation), gives = Gives(operation);
+  const bool small = role_->Small(operation), gives = role_->Gives(operation);
   LocalVoice& own = round->voices[neighbours_->own()];
   wire::OfferBody& offer = own.offer;
   offer.key = asked.tensor->cut->key();
@@ -249,7 +159,7 @@ absl::Status LocalStage::MakeOffer(LocalRound* round) {
   offer.shape = static_cast<uint32_t>(asked.tensor->shape().size()) + 1;
   if (!small) {
     offer.key_size = caps_.key_size;
-    if (absl::Status status = Show(round); !status.ok()) return status;
+    if (absl::Status status = memory_->Show(round); !status.ok()) return status;
     if (round->shown_input.region != nullptr) offer.memory |= wire::kOfferInput;
     if (round->shown_output.region != nullptr) offer.memory |= wire::kOfferOutput;
     offer.input_offset = round->shown_input.offset;
@@ -263,7 +173,7 @@ absl::Status LocalStage::MakeOffer(LocalRound* round) {
     std::span<const std::byte> rest;
     if (small) {
       // Where only the leader folds, only it needs the bytes.
-      const bool needs = servers_ == nullptr || !IsPushPull(operation) || index == Leader(operation);
+      const bool needs = servers_ == nullptr || !IsPushPull(operation) || index == role_->Leader(operation);
       if (gives && needs) rest = {asked.input, bytes};
       offer.way = rest.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
     } else {
@@ -334,7 +244,7 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
       offer.elements > UINT64_MAX / DtypeSize(offer.dtype)) {
     return Senseless(index, "an OFFER that makes no sense");
   }
-  LocalRound* round = FindOrMake(offer.key, offer.round);
+  LocalRound* round = rounds_.FindOrMake(offer.key, offer.round, neighbours_->size());
   if (round == nullptr) return;  // over: we have given it up
   LocalVoice& voice = round->voices[index];
   if (voice.offered) return Senseless(index, "two OFFERs for one round");
@@ -362,7 +272,7 @@ void LocalStage::Proceed(LocalRound* round) {
   if (absl::Status status = Compare(*round); !status.ok()) return GiveUp(round, status, status, Cause::kHere);
   // From here on somebody else may know better than our clock who is missing.
   if (servers_ != nullptr) round->operation->pushed_any = true;
-  if (!Small(*round->operation)) return BeginWork(round);
+  if (!role_->Small(*round->operation)) return BeginWork(round);
   if (servers_ != nullptr) return ProceedSmall(round);
   if (FoldSmall(round)) Leave(round);
 }
@@ -391,7 +301,7 @@ bool LocalStage::FoldSmall(LocalRound* round) {
   const Submission& asked = operation.asked;
   const uint64_t bytes = asked.tensor->bytes();
   const size_t own = neighbours_->own();
-  if (!IsPushPull(operation)) return Root(operation) || CopyFrom(round, Leader(operation));
+  if (!IsPushPull(operation)) return role_->Root(operation) || CopyFrom(round, role_->Leader(operation));
   if (bytes == 0) return true;
   std::vector<const void*> inputs(neighbours_->size());
   for (size_t index = 0; index < inputs.size(); ++index) {
@@ -419,83 +329,21 @@ bool LocalStage::CopyFrom(LocalRound* round, size_t index) {
 // With servers: the leader speaks for all.
 void LocalStage::ProceedSmall(LocalRound* round) {
   const Operation& operation = *round->operation;
-  const size_t leader = Leader(operation);
+  const size_t leader = role_->Leader(operation);
   round->Move(LocalState::kWorking);
   if (leader == neighbours_->own()) {
     if (IsPushPull(operation) && !FoldSmall(round)) return;
     return Contribute(round, {0, operation.asked.tensor->cut->parts()}, true);
   }
   // The root has sent its bytes to all of its host; any other leader's come back from the servers.
-  const bool here = !IsPushPull(operation) && !FromAfar(operation);
+  const bool here = !IsPushPull(operation) && !role_->FromAfar(operation);
   if ((here || round->voices[leader].ended) && CopyFrom(round, leader)) Leave(round);
 }
 
 // ---- Large tensors ----
 
-// Finds a way to everybody's memory.
-bool LocalStage::Reach(LocalRound* round, absl::Status* error) {
-  const Operation& operation = *round->operation;
-  const Submission& asked = operation.asked;
-  const size_t bytes = asked.tensor->bytes();
-  bool all = true;
-  bool separate = asked.output != asked.input && !round->staging.region;
-  for (size_t index = 0; index < neighbours_->size(); ++index) {
-    MemberMemory& memory = round->memory[index];
-    if (index == neighbours_->own()) {
-      memory.input.base = round->staging.region ? round->staging.base : const_cast<std::byte*>(asked.input);
-      memory.output.base = round->staging.region ? round->staging.base : asked.output;
-      continue;
-    }
-    const LocalVoice& voice = round->voices[index];
-    const uint8_t* key = voice.keys;
-    if ((voice.offer.memory & wire::kOfferInput) != 0) {
-      memory.input.peer = Neighbours::PeerOf(index);
-      memory.input.remote = {key, voice.offer.key_size, voice.offer.input_offset};
-      all &= MapSpan(&memory.input, bytes);
-      key += voice.offer.key_size;
-    } else if (IsPushPull(operation) || index == neighbours_->Find(asked.root)) {
-      *error = absl::InternalError(neighbours_->description(index) + " has not shown its input");
-      return false;
-    }
-    const bool in_place = (voice.offer.memory & wire::kOfferOutput) == 0;
-    memory.output.peer = Neighbours::PeerOf(index);
-    memory.output.remote =
-        in_place ? memory.input.remote : bps_remote{key, voice.offer.key_size, voice.offer.output_offset};
-    separate &= !in_place;
-    // It must be here before the first block is written.
-    void* output = nullptr;
-    const bool written = IsPushPull(operation) || (servers_ != nullptr && FromAfar(operation));
-    const int32_t code =
-        written ? endpoint_->transport().BeginWrite(memory.output.peer, memory.output.remote, bytes, &output)
-                : BPS_UNIMPLEMENTED;
-    if (code == BPS_OK) endpoint_->transport().EndWrite(memory.output.peer, memory.output.remote);
-    if (code == BPS_TRANSPORT_AGAIN) all = false;
-  }
-  round->stores = separate && bytes >= kWorthStreaming ? Stores::kStreamed : Stores::kCached;
-  return all;
-}
-
-// Memory of the transport's kind is mapped; any other is copied. False: it is of that kind, but has not come yet.
-bool LocalStage::MapSpan(MemberSpan* span, size_t bytes) {
-  if (span->base != nullptr || (caps_.flags & BPS_TRANSPORT_MAP_REMOTE) == 0) return true;
-  void* base = nullptr;
-  const int32_t code = endpoint_->transport().MapRemote(span->peer, span->remote, bytes, &base);
-  if (code == BPS_OK) span->base = static_cast<std::byte*>(base);
-  return code != BPS_TRANSPORT_AGAIN;
-}
-
-// Nothing of what the others have shown is used any more.
-void LocalStage::LetGo(LocalRound* round) {
-  for (size_t index = 0; index < neighbours_->size(); ++index) {
-    MemberSpan& input = round->memory[index].input;
-    if (index == neighbours_->own() || input.base == nullptr) continue;
-    input.base = nullptr;
-    endpoint_->transport().UnmapRemote(input.peer, input.remote);
-  }
-}
-
 void LocalStage::BeginWork(LocalRound* round) {
-  if (absl::Status error; !Reach(round, &error)) {
+  if (absl::Status error; !memory_->Reach(round, &error)) {
     if (!error.ok()) return GiveUp(round, error, Told(error), Cause::kHere);
     if (std::find(reaching_.begin(), reaching_.end(), round) == reaching_.end()) reaching_.push_back(round);
     return;
@@ -506,17 +354,17 @@ void LocalStage::BeginWork(LocalRound* round) {
   const Cut& cut = *operation.asked.tensor->cut;
   const uint64_t bytes = operation.asked.tensor->bytes();
   const size_t own = neighbours_->own(), members = neighbours_->size();
-  if (Root(operation)) {
+  if (role_->Root(operation)) {
     // The others of its host read its input; those of other hosts get it from the servers.
     if (servers_ != nullptr) Contribute(round, {0, cut.parts()}, true);
-  } else if (!IsPushPull(operation) && !FromAfar(operation)) {
+  } else if (!IsPushPull(operation) && !role_->FromAfar(operation)) {
     round->root = *neighbours_->Find(operation.asked.root);
     round->slice = {0, bytes};
   } else if (servers_ == nullptr) {
     round->slice = SliceOf(bytes, own, members);
   } else if (const PartRange range = PartsOf(cut.parts(), round->name_id(), own, members); range.size() != 0) {
     round->to_spread = range.size();
-    Contribute(round, range, FromAfar(operation));
+    Contribute(round, range, role_->FromAfar(operation));
   }
   NextPiece(round);
 }
@@ -524,7 +372,7 @@ void LocalStage::BeginWork(LocalRound* round) {
 // Parts of the output (or, at a root, of the input) go to the servers: those that are ready, at once.
 void LocalStage::Contribute(LocalRound* round, PartRange parts, bool all_ready) {
   Operation* operation = round->operation;
-  operation->source = Root(*operation) ? operation->asked.input : operation->asked.output;
+  operation->source = role_->Root(*operation) ? operation->asked.input : operation->asked.output;
   round->beyond = true;
   round->parts = parts;
   round->next_part = all_ready ? parts.last : parts.first;
@@ -583,23 +431,23 @@ void LocalStage::FinishShare(LocalRound* round) {
 // ---- Back from the servers ----
 
 void LocalStage::OnPartHome(Operation* operation, uint32_t part) {
-  LocalRound* round = FindOf(*operation);
+  LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || !round->failure.ok() || round->to_spread == 0) return;
   round->spread.push_back(part);
   if (round->task == 0) NextPiece(round);
 }
 
 void LocalStage::OnGivingUp(Operation* operation, const absl::Status& why, bool heard) {
-  LocalRound* round = FindOf(*operation);
+  LocalRound* round = rounds_.FindOf(*operation);
   if (round != nullptr) GiveUp(round, why, heard ? why : Told(why), Cause::kServers);
 }
 
 void LocalStage::OnStageDone(Operation* operation, const absl::Status&) {
-  LocalRound* round = FindOf(*operation);
+  LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr) return;
   round->beyond = false;
-  if (!round->failure.ok() || !Small(*operation)) return MaybeLeave(round);
-  if (!Root(*operation)) {
+  if (!round->failure.ok() || !role_->Small(*operation)) return MaybeLeave(round);
+  if (!role_->Root(*operation)) {
     SendWord(*round, wire::RecordType::kDone, BPS_OK, {operation->asked.output, operation->asked.tensor->bytes()});
   }
   Leave(round);
@@ -612,7 +460,7 @@ void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std
   if (!ReadStruct(body, &word) || word.text > body.size() - sizeof word || word.rank != neighbours_->rank(index)) {
     return Senseless(index, "a last word that makes no sense");
   }
-  LocalRound* round = FindOrMake(word.key, word.round);
+  LocalRound* round = rounds_.FindOrMake(word.key, word.round, neighbours_->size());
   if (round == nullptr) return;
   LocalVoice& voice = round->voices[index];
   voice.ended = true;
@@ -625,8 +473,8 @@ void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std
   } else if (servers_ != nullptr && round->failure.ok()) {
     if (rest.size() > inline_bytes_) return Senseless(index, "a result that is no small tensor's");
     if (!rest.empty()) voice.payload.assign(rest.begin(), rest.end());
-    const bool awaited = round->state() == LocalState::kWorking && Small(*round->operation);
-    if (awaited && index == Leader(*round->operation)) {
+    const bool awaited = round->state() == LocalState::kWorking && role_->Small(*round->operation);
+    if (awaited && index == role_->Leader(*round->operation)) {
       if (CopyFrom(round, index)) Leave(round);
       return;
     }
@@ -636,7 +484,7 @@ void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std
 
 void LocalStage::Abort(Time now, Operation* operation, const absl::Status& why) {
   now_ = now;
-  LocalRound* round = FindOf(*operation);
+  LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || !round->failure.ok()) return;
   GiveUp(round, why, Told(why), Cause::kHere);
 }
@@ -692,12 +540,9 @@ void LocalStage::Leave(LocalRound* round) {
   }
   const absl::Status outcome = operation->failure;
   const Submission& asked = operation->asked;
-  if (round->staging.region && round->shown) {
-    if (outcome.ok() && !Root(*operation)) CopyOut(*round);
-    staging_->Return(std::move(round->staging));
-  }
+  if (!stopped_) memory_->Finish(round, outcome.ok());
   // (The servers stage does it, if there is one.)
-  if (outcome.ok() && servers_ == nullptr && Root(*operation) && asked.output != asked.input &&
+  if (outcome.ok() && servers_ == nullptr && role_->Root(*operation) && asked.output != asked.input &&
       asked.tensor->bytes() != 0) {
     std::memcpy(asked.output, asked.input, asked.tensor->bytes());
   }
@@ -705,33 +550,17 @@ void LocalStage::Leave(LocalRound* round) {
   sink_->OnStageDone(operation, outcome);
 }
 
-// The result, out of the memory that was shown in place of the output. What went through this member to the servers is
-// in the output already.
-void LocalStage::CopyOut(const LocalRound& round) {
-  const Submission& asked = round.operation->asked;
-  const uint64_t bytes = asked.tensor->bytes();
-  uint64_t first = 0, last = 0;
-  if (round.parts.size() != 0) {
-    first = PieceOf(round, round.parts.first, LocalPiece::Kind::kSpread).next;
-    last = PieceOf(round, round.parts.last - 1, LocalPiece::Kind::kSpread).end;
-  }
-  std::memcpy(asked.output, round.staging.base, first);
-  std::memcpy(asked.output + last, round.staging.base + last, bytes - last);
-}
-
 void LocalStage::Drop(Operation* operation) {
-  LocalRound* round = FindOf(*operation);
+  LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr) return;
   if (!stopped_) {
     work_.Withdraw(now_, round);
-    LetGo(round);
+    memory_->LetGo(round);
   }
   if (round->beyond) servers_->Drop(operation);
   std::erase(releasing_, round);
   std::erase(reaching_, round);
-  Name& name = *names_.at(round->name_id());
-  name.next = round->number() + 1;
-  name.rounds.erase(name.rounds.begin(), name.rounds.lower_bound(name.next));
+  rounds_.Forget(round->name_id(), round->number());
   --in_flight_;
 }
 
@@ -739,21 +568,18 @@ void LocalStage::Stop() {
   if (stopped_) return;
   stopped_ = true;
   work_.Halt();
-  for (auto& [id, name] : names_) {
-    for (auto& [number, round] : name->rounds) {
-      round.input = Region();
-      round.output = Region();
-      round.staging = Staging();
-    }
-  }
-  staging_.reset();
-  buffers_.reset();
+  rounds_.ForEach([](LocalRound* round) {
+    round->input = Region();
+    round->output = Region();
+    round->staging = Staging();
+  });
+  memory_.reset();
   neighbours_->Stop();
   endpoint_.reset();
 }
 
 void LocalStage::DropFreedBuffers() {
-  if (buffers_ != nullptr) buffers_->DropFreed();
+  if (memory_ != nullptr) memory_->DropFreedBuffers();
 }
 
 // ---- Progress ----
@@ -771,17 +597,8 @@ bool LocalStage::Run(Time now) {
   worked |= work_.Run(now);
   for (size_t i = 0; i < releasing_.size();) {
     LocalRound* round = releasing_[i];
-    if (now >= round->release_at) {
-      // Without the registration nobody can reach the memory any more.
-      round->input = Region();
-      round->output = Region();
-      round->staging = Staging();
-      if (const Operation* operation = round->operation; operation->asked.request != nullptr) {
-        buffers_->Drop(operation->asked.request->input_buffer());
-        buffers_->Drop(operation->asked.request->output_buffer());
-      }
-      round->shown = false;
-    }
+    // Without the registration nobody can reach the memory any more.
+    if (now >= round->release_at) memory_->TakeAway(round);
     MaybeLeave(round);
     if (i < releasing_.size() && releasing_[i] == round) ++i;
   }
@@ -815,24 +632,18 @@ std::vector<Endpoint*> LocalStage::endpoints() {
 }
 
 std::string LocalStage::WhoIsMissing(const Operation& operation) const {
-  const LocalRound* round = FindOf(operation);
+  const LocalRound* round = rounds_.FindOf(operation);
   if (round == nullptr) return "it has not begun";
   if (!round->AllOffered()) return "not submitted by " + Names(*round, &LocalVoice::offered);
   if (round->beyond) {
     if (std::string text = servers_->WhoIsMissing(operation); !text.empty()) return text;
   }
-  if (servers_ != nullptr && Small(operation)) return "no result from " + neighbours_->description(Leader(operation));
+  if (servers_ != nullptr && role_->Small(operation)) {
+    return "no result from " + neighbours_->description(role_->Leader(operation));
+  }
   return "not finished by " + Names(*round, &LocalVoice::ended);
 }
 
-std::string LocalStage::Describe() const {
-  std::string text = neighbours_->Describe();
-  std::map<std::pair<uint64_t, uint64_t>, std::string> lines;
-  for (const auto& [id, name] : names_) {
-    for (const auto& [number, round] : name->rounds) lines[{id, number}] = round.Describe();
-  }
-  for (const auto& [key, line] : lines) absl::StrAppend(&text, line, "\n");
-  return text;
-}
+std::string LocalStage::Describe() const { return neighbours_->Describe() + rounds_.Describe(); }
 
 }  // namespace byteps

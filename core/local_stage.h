@@ -24,11 +24,7 @@
 //
 // In place is safe without a copy: a byte has one owner, who reads it from all before he writes it to any.
 //
-// Memory from the library's own buffers is mapped by the others, who read and write it without a system call; it stays
-// registered until it is freed. Any other is registered for the operation, and copied from and to, block by block.
-//
-// Where the system does not let the others read our memory (it is tried when we meet), a large tensor is shown as a copy
-// in memory of the transport's, and the result copied out of it.
+// How the others reach our memory, and we theirs, is said in core/local_memory.h.
 //
 // Giving up. Who fails a round says GIVE_UP to everybody, who fail it too and say so themselves; an operation leaves when
 // everybody has said his last word. From one who does not within a grace period, the memory is taken away (unreg is the
@@ -41,26 +37,25 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "core/buffer_regions.h"
 #include "core/control.pb.h"
 #include "core/endpoint.h"
+#include "core/local_memory.h"
+#include "core/local_role.h"
 #include "core/local_round.h"
+#include "core/local_rounds.h"
 #include "core/local_work.h"
 #include "core/log.h"
 #include "core/neighbours.h"
 #include "core/scheduler.h"
 #include "core/servers_stage.h"
 #include "core/stage.h"
-#include "core/staging_pool.h"
 #include "core/transport.h"
 #include "core/wire.h"
 
@@ -112,11 +107,6 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   std::string Describe() const;
 
  private:
-  // What is known of a name's rounds.
-  struct Name {
-    uint64_t next = 0;  // rounds below are over here
-    std::map<uint64_t, LocalRound> rounds;
-  };
   // Where a failure began.
   enum class Cause { kHere, kNeighbour, kServers };
 
@@ -140,21 +130,9 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   void OnPieceFailed(LocalRound* round, int32_t code, size_t culprit) override;
   void OnWorkFatal(const absl::Status& why) override;
 
-  // nullptr: that round is over here.
-  LocalRound* FindOrMake(uint64_t key, uint64_t round);
-  LocalRound* FindOf(const Operation& operation) const;
-  // What this worker is to an operation.
-  bool Root(const Operation& operation) const;   // of a broadcast
-  bool Gives(const Operation& operation) const;  // has an input
-  // Is it a broadcast of which the root is on another host?
-  bool FromAfar(const Operation& operation) const;
-  bool Small(const Operation& operation) const;
-  size_t Leader(const Operation& operation) const;
-
   // Offering.
   void OnOffer(size_t index, std::span<const std::byte> body);
   absl::Status MakeOffer(LocalRound* round);
-  absl::Status Show(LocalRound* round);
   void Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
             std::span<const std::byte> payload = {});
   void SendWord(const LocalRound& round, wire::RecordType type, int32_t code, std::span<const std::byte> rest);
@@ -168,10 +146,6 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
 
   // Large ones.
   void BeginWork(LocalRound* round);
-  // False: not yet, or not at all: then `error` says so.
-  bool Reach(LocalRound* round, absl::Status* error);
-  bool MapSpan(MemberSpan* span, size_t bytes);
-  void LetGo(LocalRound* round);
   void Contribute(LocalRound* round, PartRange parts, bool all_ready);
   void NextPiece(LocalRound* round);
   LocalPiece PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind) const;
@@ -183,7 +157,6 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   absl::Status Told(const absl::Status& why) const;
   void MaybeLeave(LocalRound* round);
   void Leave(LocalRound* round);
-  void CopyOut(const LocalRound& round);
   void Lose(size_t index, const absl::Status& why);
   // `member`: of the job, whose loss it is; 0: nobody's.
   void Fatal(const absl::Status& why, uint32_t member = 0);
@@ -197,15 +170,15 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   ServersStage* servers_ = nullptr;  // behind this stage, if there are other hosts
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<Neighbours> neighbours_;
-  std::unique_ptr<StagingPool> staging_;
-  std::unique_ptr<BufferRegions> buffers_;
+  std::unique_ptr<LocalRole> role_;      // from Join on
+  std::unique_ptr<LocalMemory> memory_;  // likewise
   LocalWork work_;
   bool joined_ = false;
   bool stopped_ = false;
   std::vector<uint32_t> group_sizes_;  // within the set
   uint64_t inline_bytes_ = 0;
 
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Name>> names_;  // by name id
+  LocalRounds rounds_;
   std::vector<LocalRound*> releasing_;
   std::vector<LocalRound*> reaching_;  // everybody has offered; some of it is not to be reached yet
   size_t in_flight_ = 0;               // operations
