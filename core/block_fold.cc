@@ -23,10 +23,18 @@ BlockFold::BlockFold(Transport* transport, size_t members)
   copied_.reserve(members);
 }
 
+int32_t BlockFold::Confirm(const MemberSpan& span) {
+  if (span.base == nullptr || span.remote.key == nullptr) return BPS_OK;
+  void* base = nullptr;
+  const int32_t code = transport_->BeginWrite(span.peer, span.remote, 1, &base);
+  if (code == BPS_OK) transport_->EndWrite(span.peer, span.remote);
+  return code == BPS_UNIMPLEMENTED ? BPS_OK : code;
+}
+
 int32_t BlockFold::Read(const MemberSpan& from, std::byte* to, uint64_t offset, size_t bytes) {
   if (from.base != nullptr) {
     std::memcpy(to, from.base + offset, bytes);
-    return BPS_OK;
+    return Confirm(from);
   }
   return transport_->CopyFrom(from.peer, At(from, offset), to, bytes);
 }
@@ -88,6 +96,12 @@ int32_t BlockFold::Gather(const Reduction& reduction, std::span<const uint32_t> 
                           size_t* culprit) {
   if (const int32_t code = Collect(members, offset, bytes, culprit); code != BPS_OK) return code;
   Reduce(reduction, inputs_, group_sizes, to, bytes / DtypeSize(reduction.dtype));
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (const int32_t code = Confirm(members[i].input); code != BPS_OK) {
+      *culprit = i;
+      return code;
+    }
+  }
   return BPS_OK;
 }
 

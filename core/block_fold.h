@@ -8,6 +8,10 @@
 // the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped memory of
 // others is written only while the transport knows of it (BeginWrite): that is what makes its fence.
 //
+// What was read from mapped memory counts only if the memory was still shown when it had been read: its owner may have given up
+// meanwhile (we were stopped, perhaps), and filled it with something else. A copy looks by itself; who writes to the same
+// owner's output holds his right until it is done; else it is asked for afterwards.
+//
 // Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes are
 // read before the first is written, so inputs and outputs may be the same memory.
 //
@@ -65,6 +69,8 @@ class BlockFold {
   int32_t Read(const MemberSpan& from, std::byte* to, uint64_t offset, size_t bytes);
 
  private:
+  // BPS_OK: what was read from mapped memory is what was meant.
+  int32_t Confirm(const MemberSpan& span);
   // The inputs' blocks, where they can be read, in inputs_.
   int32_t Collect(std::span<const MemberMemory> members, uint64_t offset, size_t bytes, size_t* culprit);
 

@@ -1,0 +1,195 @@
+// The local stage of two workers over shared memory, in one process and one thread: one of them can be stopped between
+// two blocks, for as long as time, which is ours, goes on.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "abi/transport.h"
+#include "core/buffer.h"
+#include "core/control.pb.h"
+#include "core/engine.h"
+#include "core/log.h"
+#include "core/plugin_host.h"
+#include "core/scheduler.h"
+#include "core/time.h"
+#include "core/transport.h"
+#include "gtest/gtest.h"
+
+extern "C" int32_t bps_transport_plugin_v1_shm(const bps_plugin_host* host, const bps_transport_plugin** plugin);
+extern "C" int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
+
+namespace byteps {
+namespace {
+
+constexpr size_t kElements = size_t{1} << 18;  // of float32: eight blocks
+constexpr size_t kBytes = kElements * sizeof(float);
+
+class Worker : public EngineHandler {
+ public:
+  explicit Worker(Logger* log) {
+    const bps_transport_plugin* shm = nullptr;
+    const bps_scheduler_plugin* fifo = nullptr;
+    EXPECT_EQ(bps_transport_plugin_v1_shm(PluginHost(), &shm), BPS_OK);
+    EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
+    bps_transport_open_args args{};
+    args.struct_size = sizeof args;
+    absl::StatusOr<Transport> transport = Transport::Open(*shm, args);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    provider = transport->provider();
+    address = *transport->Address();
+    EngineOptions options;
+    options.local.release_grace = 2 * kSecond;
+    EngineHandler* handler = this;
+    engine = std::make_unique<Engine>(options, handler, log);
+    EndpointOptions endpoint;
+    endpoint.hello_interval = kMillisecond;
+    endpoint.hello_timeout = endpoint.ping_interval = endpoint.peer_timeout = kNever / 2;
+    engine->UseLocal(*Scheduler::Create(*fifo, BPS_DIRECTION_PUSH, nullptr, log), *std::move(transport), endpoint);
+    buffers.Share([] {});
+    buffer = *buffers.Allocate(kBytes);
+  }
+
+  void OnDeclare(const std::vector<control::TensorSpec>& tensors) override {
+    for (const control::TensorSpec& spec : tensors) {
+      control::Assignment assignment;
+      *assignment.mutable_tensor() = spec;
+      assignment.set_key(uint64_t{1} << 16);
+      assignment.set_part_elements(kElements);
+      assignment.add_runs()->set_parts(1);
+      engine->OnAssignment(now, assignment);
+    }
+  }
+  void OnFailed(const absl::Status& why) override { ADD_FAILURE() << why; }
+
+  void Step(Time at) {
+    now = at;
+    engine->Poll(at);
+    for (Completion& completion : engine->TakeCompletions()) completion.Run();
+  }
+
+  float* data() const { return reinterpret_cast<float*>(buffer->data()); }
+  void Fill(float value) { std::fill_n(data(), kElements, value); }
+
+  // In place, in the buffer.
+  void Submit(wire::Operation kind, Time timeout) {
+    const int64_t shape[] = {kElements};
+    Submission asked;
+    asked.tensor = *engine->tensors().Declare("t", BPS_FLOAT32, shape);
+    asked.kind = kind;
+    asked.reduction = BPS_SUM;
+    asked.input = asked.output = buffer->data();
+    asked.timeout = timeout;
+    asked.request = request = std::make_shared<Request>(nullptr, nullptr);
+    request->Hold(buffers.Use(buffer->data(), kBytes), buffers.Use(buffer->data(), kBytes));
+    const absl::Status admitted = engine->Admit(asked);
+    ASSERT_TRUE(admitted.ok()) << admitted;
+    engine->Submit(now, asked);
+  }
+
+  std::string provider, address;
+  BufferTable buffers;
+  std::shared_ptr<Buffer> buffer;
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Request> request;
+  Time now = 0;
+};
+
+class LocalStageTest : public testing::TestWithParam<wire::Operation> {
+ protected:
+  void SetUp() override {
+    control::Epoch epoch;
+    epoch.set_session_id(42);
+    epoch.set_epoch(1);
+    epoch.set_nonce("nonce");
+    epoch.set_inline_bytes(1024);
+    epoch.add_group_sizes(2);
+    epoch.add_local_sizes(2);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      control::Member* member = epoch.add_workers();
+      member->set_member(100 + rank);
+      member->set_rank(static_cast<int32_t>(rank));
+      member->mutable_local()->set_transport("shm");
+      member->mutable_local()->set_provider(workers_[rank].provider);
+      member->mutable_local()->set_address(workers_[rank].address);
+    }
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const absl::Status joined = workers_[rank].engine->Join(now_, epoch, 100 + rank);
+      ASSERT_TRUE(joined.ok()) << joined;
+    }
+    ASSERT_TRUE(Until([&] { return workers_[0].engine->ready() && workers_[1].engine->ready(); }));
+  }
+
+  // Steps these until `done`; a minute of real time at most.
+  bool Until(const std::function<bool()>& done, bool first = true, bool second = true) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      now_ += 1000;
+      if (first) workers_[0].Step(now_);
+      if (done()) return true;
+      if (second) workers_[1].Step(now_);
+      sched_yield();
+    }
+    return true;
+  }
+
+  Logger log_{LogOptions{}};
+  std::array<Worker, 2> workers_ = {Worker(&log_), Worker(&log_)};
+  Time now_ = kSecond;
+};
+
+// It wakes up when the other has given up long ago, taken its memory back, and filled it with something else. What it read there
+// is not what was meant.
+TEST_P(LocalStageTest, OneThatWasStoppedInTheMiddleDoesNotTakeForAResultWhatItFindsLater) {
+  Worker &root = workers_[0], &stopped = workers_[1];
+  root.Fill(3);
+  stopped.Fill(0.5);
+  root.Submit(GetParam(), kSecond);
+  stopped.Submit(GetParam(), 600 * kSecond);
+  // The second has its first block, and no more. In a sum it has the second half of the tensor.
+  const size_t first = GetParam() == wire::Operation::kBroadcast ? 0 : kElements / 2;
+  ASSERT_TRUE(Until([&] { return stopped.data()[first] != 0.5f; }));
+  ASSERT_EQ(stopped.data()[kElements - 1], 0.5f);
+  ASSERT_FALSE(stopped.request->ended());
+  ASSERT_TRUE(Until(
+      [&] {
+        now_ += 10 * kMillisecond;
+        return root.request->ended();
+      },
+      true, false));
+  EXPECT_FALSE(root.request->outcome().ok());
+  root.Fill(-1e30f);
+  ASSERT_TRUE(Until([&] { return stopped.request->ended(); }));
+  EXPECT_FALSE(stopped.request->outcome().ok());
+  for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(root.data()[i], -1e30f) << "touched after the end, element " << i;
+
+  // The next round is as if nothing had been.
+  root.Fill(4);
+  stopped.Fill(0.5);
+  for (Worker& worker : workers_) worker.Submit(GetParam(), 600 * kSecond);
+  ASSERT_TRUE(Until([&] { return root.request->ended() && stopped.request->ended(); }));
+  const float expected = GetParam() == wire::Operation::kBroadcast ? 4.0f : 4.5f;
+  for (const Worker& worker : workers_) {
+    EXPECT_TRUE(worker.request->outcome().ok()) << worker.request->outcome();
+    EXPECT_EQ(std::count(worker.data(), worker.data() + kElements, expected), static_cast<ptrdiff_t>(kElements));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, LocalStageTest,
+                         testing::Values(wire::Operation::kBroadcast, wire::Operation::kPushPull),
+                         [](const auto& kind) {
+                           return kind.param == wire::Operation::kBroadcast ? "Broadcast" : "PushPull";
+                         });
+
+}  // namespace
+}  // namespace byteps
