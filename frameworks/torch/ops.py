@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from byteps.arguments import root, tensor_name, whole_number
+from byteps.arguments import priority_number, root, tensor_name
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
 from byteps.torch.compression import Compression, Compressor, check_compression
@@ -79,7 +79,7 @@ def _start_push_pull(
         read.data_ptr(),
         written.data_ptr(),
         op,
-        priority=whole_number("priority", priority),
+        priority=priority_number(priority),
         buffers=(read, written),
     )
 
@@ -240,7 +240,7 @@ def _start_broadcast(
         read.data_ptr(),
         written.data_ptr(),
         root_rank,
-        priority=whole_number("priority", priority),
+        priority=priority_number(priority),
         buffers=(read, written),
     )
 

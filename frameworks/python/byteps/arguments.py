@@ -16,6 +16,14 @@ def whole_number(argument: str, value: Any) -> int:
         raise TypeError(f"{argument} is {value!r}; it must be a whole number") from None
 
 
+def priority_number(priority: Any) -> int:
+    """A priority as the library takes it. Raises TypeError, ValueError."""
+    number = whole_number("priority", priority)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"priority is {number}; it must be one of -2**63 to 2**63 - 1")
+    return number
+
+
 def tensor_name(name: Any) -> str:
     """The name of an operation. Raises ValueError for what cannot be one."""
     if not isinstance(name, str) or not name:

@@ -110,7 +110,13 @@ def test_arguments_of_a_wrong_type(alone: None) -> None:
     for optimizer in (None, torch.nn.Linear(1, 1), [tensor]):
         with pytest.raises(TypeError, match=r"it must be a torch\.optim\.Optimizer"):
             bps.DistributedOptimizer(optimizer)
-    assert torch.equal(bps.push_pull(tensor, name="x", priority=2**40), tensor)
+    for priority in (2**63, -(2**63) - 1, 2**64, 10**30):
+        with pytest.raises(ValueError, match=r"priority is -?[0-9]+; it must be one of"):
+            bps.push_pull(tensor, name="x", priority=priority)
+        with pytest.raises(ValueError, match=r"priority is -?[0-9]+; it must be one of"):
+            bps.broadcast(tensor, 0, name="x", priority=priority)
+    for priority in (2**40, 2**63 - 1, -(2**63)):
+        assert torch.equal(bps.push_pull(tensor, name="x", priority=priority), tensor)
 
 
 @pytest.mark.parametrize("name", ["", 3, b"x"])
