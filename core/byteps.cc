@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "core/block_stock.h"
 #include "core/boundary.h"
 #include "core/buffer.h"
 #include "core/driver.h"
@@ -25,12 +26,15 @@ struct bps_session {
   std::shared_ptr<byteps::Session> session;
 };
 
-// The session may be gone: whoever waits holds it meanwhile.
+// The request, with what its caller needs to wait for it. The session may be gone: whoever waits holds it meanwhile.
 struct bps_request {
-  std::shared_ptr<byteps::Request> request;
+  bps_request(bps_done_fn done, void* user) : request(done, user) {}
+
+  byteps::Request request;
   std::weak_ptr<byteps::Session> session;
   byteps::Time deadline = 0;  // the operation's own
   bool small = false;
+  std::shared_ptr<bps_request> held;  // by the caller, until bps_request_free
 };
 
 struct bps_buffer {
@@ -81,12 +85,11 @@ absl::Status Start(bps_session* session, byteps::Submission asked, int64_t timeo
                    bps_request** request) {
   const byteps::Session& owner = *session->session;
   asked.timeout = timeout_ms == 0 ? owner.operation_timeout() : FromMilliseconds(timeout_ms);
-  asked.request = std::make_shared<byteps::Request>(done, user);
   // Before the operation is accepted, so that no memory is needed afterwards.
-  std::unique_ptr<bps_request> handle;
+  const auto handle =
+      std::allocate_shared<bps_request>(byteps::StockAllocator<bps_request>(owner.request_stock()), done, user);
+  asked.request = std::shared_ptr<byteps::Request>(handle, &handle->request);
   if (request != nullptr) {
-    handle = std::make_unique<bps_request>();
-    handle->request = asked.request;
     handle->session = session->session;
     handle->deadline = byteps::After(Now(), asked.timeout);
     handle->small = asked.tensor->bytes() <= owner.small_bytes();
@@ -94,7 +97,10 @@ absl::Status Start(bps_session* session, byteps::Submission asked, int64_t timeo
   asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.tensor->bytes()),
                       owner.buffers()->Use(asked.output, asked.tensor->bytes()));
   RETURN_IF_ERROR(session->session->Submit(std::move(asked)));
-  if (request != nullptr) *request = handle.release();
+  if (request != nullptr) {
+    handle->held = handle;
+    *request = handle.get();
+  }
   return absl::OkStatus();
 }
 
@@ -236,7 +242,7 @@ bps_status* bps_barrier(bps_session* session, const bps_barrier_args* args) noex
 }
 
 int32_t bps_request_state(const bps_request* request) noexcept {
-  return request == nullptr ? BPS_REQUEST_FAILED : static_cast<int32_t>(request->request->state());
+  return request == nullptr ? BPS_REQUEST_FAILED : static_cast<int32_t>(request->request.state());
 }
 
 const char* bps_request_state_name(int32_t state) noexcept { return byteps::RequestStateName(state); }
@@ -251,16 +257,16 @@ bps_status* bps_wait(bps_request* request, int64_t timeout_ms) noexcept {
     bool ended;
     if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {
       RETURN_IF_ERROR(session->CheckProcess());
-      ended = session->Wait(*request->request, deadline, request->small);
+      ended = session->Wait(request->request, deadline, request->small);
     } else {
-      ended = request->request->WaitUntil(deadline);
+      ended = request->request.WaitUntil(deadline);
     }
-    if (ended) return request->request->outcome();
+    if (ended) return request->request.outcome();
     std::string what;
     if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {
-      what = session->DescribeWait(*request->request);
+      what = session->DescribeWait(request->request);
     }
-    if (request->request->ended()) return request->request->outcome();
+    if (request->request.ended()) return request->request.outcome();
     // The session ends it any moment, or has been closed.
     if (what.empty()) what = absl::StrCat("it is ", byteps::RequestStateName(bps_request_state(request)));
     // Bindings that wait in slices put their own duration before the colon.
@@ -275,9 +281,9 @@ bps_status* bps_test(bps_request* request, int32_t* done) noexcept {
     RETURN_IF_ERROR(CheckNotNull(done, "done"));
     if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {
       RETURN_IF_ERROR(session->CheckProcess());
-      if (request->small) session->Look(*request->request);
+      if (request->small) session->Look(request->request);
     }
-    *done = request->request->ended() ? 1 : 0;
+    *done = request->request.ended() ? 1 : 0;
     return absl::OkStatus();
   });
 }
@@ -286,8 +292,8 @@ bps_status* bps_cancel(bps_request* request) noexcept {
   return Boundary("bps_cancel", [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckNotNull(request, "request"));
     const std::shared_ptr<byteps::Session> session = request->session.lock();
-    if (session == nullptr || request->request->ended()) return absl::OkStatus();
-    return session->Cancel(request->request);
+    if (session == nullptr || request->request.ended()) return absl::OkStatus();
+    return session->Cancel(std::shared_ptr<byteps::Request>(request->held, &request->request));
   });
 }
 
@@ -299,7 +305,7 @@ void bps_request_free(bps_request* request) noexcept {
         session != nullptr && !session->CheckProcess().ok()) {
       return 0;
     }
-    delete request;
+    std::exchange(request->held, nullptr);
     return 0;
   });
 }

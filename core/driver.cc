@@ -15,7 +15,7 @@ constexpr Time kShortDrive = kMillisecond;
 
 thread_local int callbacks_running = 0;
 
-void SleepOn(std::vector<pollfd>* descriptors, Time until) {
+void SleepOn(std::span<pollfd> descriptors, Time until) {
   timespec timeout{};
   timespec* limit = nullptr;
   if (until != kNever) {
@@ -24,18 +24,19 @@ void SleepOn(std::vector<pollfd>* descriptors, Time until) {
     timeout.tv_nsec = left % kSecond;
     limit = &timeout;
   }
-  ::ppoll(descriptors->data(), descriptors->size(), limit, nullptr);
+  ::ppoll(descriptors.data(), descriptors.size(), limit, nullptr);
 }
 
 }  // namespace
 
 bool Driver::InCallback() { return callbacks_running > 0; }
 
-void Driver::Deliver(std::vector<Completion> completions) {
+void Driver::Deliver(std::span<Completion> completions) {
+  if (completions.empty()) return;
   ++callbacks_running;
   for (Completion& completion : completions) completion.Run();
   --callbacks_running;
-  if (!completions.empty()) Wake();
+  Wake();
 }
 
 void Driver::Start(const char* thread_name) {
@@ -80,19 +81,15 @@ void Driver::Run(const std::function<void()>& body) {
   if (parked_.load()) handback_.Signal();
 }
 
-bool Driver::TryRun(const std::function<void()>& body, bool called_back) {
-  if (!mutex_.try_lock()) return false;
-  bool wake;
-  {
-    std::lock_guard<std::mutex> lock(mutex_, std::adopt_lock);
-    body();
-    // The sleeping I/O thread hears of what arrives; of a nearer timer or of unfinished work only from us.
-    wake = machine_->HasCompletions() ||
-           (asleep_until_ != 0 && (machine_->NextTimer() < asleep_until_ || !machine_->Arm()));
-  }
+// The sleeping I/O thread hears of what arrives; of a nearer timer or of unfinished work only from us.
+bool Driver::Changed() {
+  return machine_->HasCompletions() ||
+         (asleep_until_ != 0 && (machine_->NextTimer() < asleep_until_ || !machine_->Arm()));
+}
+
+void Driver::Hand(bool wake, bool called_back) {
   if (wake) waker_.Signal();
   if ((wake || called_back) && parked_.load()) handback_.Signal();
-  return true;
 }
 
 bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
@@ -113,13 +110,14 @@ bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
 }
 
 void Driver::Block(std::vector<pollfd>* descriptors, Time until) {
-  SleepOn(descriptors, until);
+  SleepOn(*descriptors, until);
   sleepers_.fetch_sub(1);
   if ((*descriptors)[0].revents != 0) ringing_.store(true);
 }
 
 void Driver::Loop() {
   std::vector<pollfd> descriptors;
+  std::vector<Completion> completions;
   Time worked_at = Now();
   while (!stop_.load()) {
     if (driving_.load() || wanted_.load() > 0 || !mutex_.try_lock()) {
@@ -130,15 +128,17 @@ void Driver::Loop() {
     const Time now = Now();
     asleep_until_ = 0;
     const bool worked = machine_->Step(now);
-    std::vector<Completion> completions = machine_->TakeCompletions();
+    machine_->TakeCompletions(&completions);
+    const bool ended = !completions.empty();
     bool block = false;
     Time until = 0;
-    if (!worked && completions.empty() && now - worked_at >= spin_) {
+    if (!worked && !ended && now - worked_at >= spin_) {
       block = Prepare(now, &descriptors, &until);
       if (block) asleep_until_ = until;
     }
     mutex_.unlock();
-    if (!completions.empty()) Deliver(std::move(completions));
+    Deliver(completions);
+    completions.clear();
     if (worked) {
       worked_at = now;
     } else if (block) {
@@ -158,13 +158,13 @@ void Driver::Park() {
   }
   parked_.store(true);
   const uint64_t drive = drives_.load();
-  std::vector<pollfd> descriptor = {{handback_.fd(), POLLIN, 0}};
-  SleepOn(&descriptor, After(Now(), kParkTime));
-  if (descriptor[0].revents == 0 && driving_.load() && drives_.load() == drive && !stop_.load()) {
+  pollfd descriptor = {handback_.fd(), POLLIN, 0};
+  SleepOn({&descriptor, 1}, After(Now(), kParkTime));
+  if (descriptor.revents == 0 && driving_.load() && drives_.load() == drive && !stop_.load()) {
     // This drive has become a long one: it will call.
-    SleepOn(&descriptor, kNever);
+    SleepOn({&descriptor, 1}, kNever);
   }
-  if (descriptor[0].revents != 0) handback_.Clear();
+  if (descriptor.revents != 0) handback_.Clear();
   parked_.store(false);
 }
 
@@ -180,16 +180,16 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
   wanted_.fetch_add(1);
   mutex_.lock();
   wanted_.fetch_sub(1);
-  std::vector<pollfd> descriptors;
   Time worked_at = Now();
   while (!request.ended() && !stop_.load()) {
     const Time now = Now();
     if (now >= deadline) break;
     const bool worked = machine_->Step(now);
-    std::vector<Completion> completions = machine_->TakeCompletions();
-    if (!completions.empty() || wanted_.load() > 0) {
+    machine_->TakeCompletions(&drive_completions_);
+    if (!drive_completions_.empty() || wanted_.load() > 0) {
       mutex_.unlock();
-      Deliver(std::move(completions));
+      Deliver(drive_completions_);
+      drive_completions_.clear();
       if (wanted_.load() > 0) ::sched_yield();
       mutex_.lock();
       worked_at = now;
@@ -200,9 +200,9 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
       worked_at = now;
     } else if (now - worked_at < spin_) {
       ::sched_yield();
-    } else if (Prepare(now, &descriptors, &until)) {
+    } else if (Prepare(now, &drive_descriptors_, &until)) {
       // It may have ended on the thread that drove before: see "No lost end" in the header.
-      Block(&descriptors, request.ended() ? now : std::min(until, deadline));
+      Block(&drive_descriptors_, request.ended() ? now : std::min(until, deadline));
       worked_at = Now();
     }
   }

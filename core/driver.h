@@ -33,6 +33,7 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -48,8 +49,8 @@ class Machine {
   virtual ~Machine() = default;
   // One round of progress; true if anything happened.
   virtual bool Step(Time now) = 0;
-  // Requests that ended; whoever takes them runs them.
-  virtual std::vector<Completion> TakeCompletions() = 0;
+  // Appends the requests that ended; whoever takes them runs them.
+  virtual void TakeCompletions(std::vector<Completion>* completions) = 0;
   virtual bool HasCompletions() const = 0;
   // Is there work in flight, or handed over and not yet looked at?
   virtual bool Busy() const = 0;
@@ -84,7 +85,16 @@ class Driver {
   // Runs `body` with the lock, soon.
   void Run(const std::function<void()>& body);
   // Runs `body` if nobody else drives just now. `called_back`: somebody must watch the machine afterwards, at once.
-  bool TryRun(const std::function<void()>& body, bool called_back);
+  template <typename Body>
+  bool TryRun(Body&& body, bool called_back) {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    body();
+    const bool wake = Changed();
+    lock.unlock();
+    Hand(wake, called_back);
+    return true;
+  }
 
   // Waits for a request, running the machine meanwhile. True if the request has ended.
   bool DriveUntil(const Request& request, Time deadline);
@@ -93,10 +103,13 @@ class Driver {
   static bool InCallback();
 
   // Runs completions as callbacks on this thread.
-  void Deliver(std::vector<Completion> completions);
+  void Deliver(std::span<Completion> completions);
 
  private:
   void Loop();
+  // With the lock: does the I/O thread have to hear of what was done?
+  bool Changed();
+  void Hand(bool wake, bool called_back);
   void Park();
   // With the lock. True if the caller may block on `descriptors` until `until`; then it counts as a sleeper.
   bool Prepare(Time now, std::vector<pollfd>* descriptors, Time* until);
@@ -113,6 +126,9 @@ class Driver {
   Waker handback_;                    // for the parked I/O thread
   std::atomic<bool> parked_{false};
   std::atomic<bool> driving_{false};  // a caller is inside DriveUntil
+  // Of that caller: kept, so that a drive allocates nothing.
+  std::vector<Completion> drive_completions_;
+  std::vector<pollfd> drive_descriptors_;
   std::atomic<uint64_t> drives_{0};
   std::atomic<bool> stop_{false};
   Time asleep_until_ = 0;  // with the lock: until when the I/O thread blocks; 0: it does not

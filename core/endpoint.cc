@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory_resource>
 
 #include "absl/strings/str_cat.h"
 #include "core/auth.h"
@@ -46,6 +47,8 @@ struct Lease {
 enum class LinkState { kGreeting, kReady, kDown, kRemoving };
 
 struct Link {
+  explicit Link(std::pmr::memory_resource* memory) : outbox(memory), urgent(memory) {}
+
   PeerSpec spec;
   LinkState state = LinkState::kGreeting;
 
@@ -66,10 +69,10 @@ struct Link {
   uint32_t send_credits = 0;
   uint32_t owed_credits = 0;
 
-  std::deque<MessageBuilder> outbox;
+  std::pmr::deque<MessageBuilder> outbox;
   size_t outbox_bytes = 0;
   // Records that go without credits: HELLO, PING, kCredit.
-  std::deque<MessageBuilder> urgent;
+  std::pmr::deque<MessageBuilder> urgent;
   bool dirty = false;
   bool wants_room = false;
 
@@ -86,8 +89,11 @@ struct Endpoint::Impl {
   EndpointHandler* handler;
   Logger* log;
   bps_transport_caps caps;
+  // Of messages that wait: used again and again.
+  std::pmr::unsynchronized_pool_resource memory{{.max_blocks_per_chunk = 0, .largest_required_pool_block = 1 << 16}};
   std::map<PeerId, std::unique_ptr<Link>> links;  // ordered: a simulated run must repeat itself
   std::vector<PeerId> dirty;
+  std::vector<PeerId> flushing, roomy;                   // of Flush and TellRoom: kept for their memory
   std::vector<std::pair<PeerId, absl::Status>> failing;  // told by the next Poll
   Time now = 0;
   Time next_timer = kNever;
@@ -115,7 +121,7 @@ struct Endpoint::Impl {
   void Arm(Time at) { next_timer = std::min(next_timer, at); }
 
   void Urgent(PeerId peer, Link* link, wire::RecordType type, std::span<const std::byte> body) {
-    link->urgent.emplace_back(caps.max_message);
+    link->urgent.emplace_back(caps.max_message, &memory);
     link->urgent.back().Append(type, body, {});
     MarkDirty(peer, link);
   }
@@ -123,7 +129,7 @@ struct Endpoint::Impl {
   void Queue(PeerId peer, Link* link, wire::RecordType type, std::span<const std::byte> fixed,
              std::span<const std::byte> payload) {
     if (link->outbox.empty() || !link->outbox.back().Append(type, fixed, payload)) {
-      link->outbox.emplace_back(caps.max_message);
+      link->outbox.emplace_back(caps.max_message, &memory);
       link->outbox.back().Append(type, fixed, payload);
     }
     link->outbox_bytes += RecordSize(fixed.size(), payload.size());
@@ -209,9 +215,9 @@ struct Endpoint::Impl {
 
   bool Flush() {
     if (dirty.empty()) return false;
-    std::vector<PeerId> work;
-    work.swap(dirty);
-    for (PeerId peer : work) {
+    flushing.clear();
+    flushing.swap(dirty);
+    for (PeerId peer : flushing) {
       Link* link = Find(peer);
       if (link == nullptr) continue;
       link->dirty = false;
@@ -419,7 +425,7 @@ struct Endpoint::Impl {
   void TellRoom() {
     if (!room_wanted) return;
     room_wanted = false;
-    std::vector<PeerId> roomy;
+    roomy.clear();
     for (auto& [peer, link] : links) {
       if (link->wants_room && link->state == LinkState::kReady) {
         link->wants_room = false;
@@ -488,7 +494,7 @@ absl::Status Endpoint::AddPeer(Time now, const PeerSpec& spec) {
     return absl::Status(
         status.code(), absl::StrCat("cannot connect to ", spec.description, ": ", absl::string_view(status.message())));
   }
-  auto link = std::make_unique<Link>();
+  auto link = std::make_unique<Link>(&self.memory);
   link->spec = spec;
   link->nonce = RandomNumber();
   link->hello_wait = self.options.hello_interval;

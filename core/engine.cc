@@ -1,6 +1,7 @@
 #include "core/engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -96,13 +97,17 @@ std::string Engine::missing() const {
   return text;
 }
 
-std::vector<Endpoint*> Engine::endpoints() {
-  std::vector<Endpoint*> all;
-  for (const std::unique_ptr<Stage>& stage : stages_) {
-    const std::vector<Endpoint*> of_stage = stage->endpoints();
-    all.insert(all.end(), of_stage.begin(), of_stage.end());
-  }
-  return all;
+const std::vector<Endpoint*>& Engine::endpoints() {
+  endpoints_.clear();
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->AddEndpoints(&endpoints_);
+  return endpoints_;
+}
+
+size_t Engine::TakeCompletions(std::vector<Completion>* to) {
+  const size_t count = completions_.size();
+  std::move(completions_.begin(), completions_.end(), std::back_inserter(*to));
+  completions_.clear();
+  return count;
 }
 
 std::string Engine::DescribeStages() const {
@@ -151,8 +156,8 @@ void Engine::Submit(Time now, Submission asked) {
     completions_.push_back({std::move(asked.request), failure_});
     return;
   }
-  auto owned = std::make_unique<Operation>();
-  Operation* operation = owned.get();
+  Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>(&memory_);
+  std::unique_ptr<Operation, Deleter> owned(operation, Deleter{&memory_});
   TensorName& name = asked.tensor->name();
   operation->id = next_operation_++;
   operation->asked = std::move(asked);

@@ -29,6 +29,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <set>
 #include <string>
 #include <utility>
@@ -111,6 +112,8 @@ class Engine : private StageSink {
   // When Poll must be called although nothing arrives; INT64_MAX: never.
   Time NextTimer() const;
   std::vector<Completion> TakeCompletions() { return std::exchange(completions_, {}); }
+  // Appends them; how many there were.
+  size_t TakeCompletions(std::vector<Completion>* to);
 
   const absl::Status& failure() const { return failure_; }
   size_t in_flight() const { return operations_.size(); }
@@ -118,8 +121,8 @@ class Engine : private StageSink {
   std::string DescribeWait(Time now, const Request* request) const;
   // "servers": the way of every operation, stage by stage.
   std::string DescribeStages() const;
-  // What to wait for between two Polls.
-  std::vector<Endpoint*> endpoints();
+  // What to wait for between two Polls; until the next call.
+  const std::vector<Endpoint*>& endpoints();
 
  private:
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
@@ -144,16 +147,23 @@ class Engine : private StageSink {
   EngineHandler* const handler_;
   Logger* const log_;
 
+  struct Deleter {
+    std::pmr::memory_resource* memory;
+    void operator()(Operation* operation) const { std::pmr::polymorphic_allocator<>(memory).delete_object(operation); }
+  };
+
+  // Of operations and what is listed by them: used again and again.
+  std::pmr::unsynchronized_pool_resource memory_{{.max_blocks_per_chunk = 0, .largest_required_pool_block = 1 << 16}};
   TensorTable tensors_;
   std::vector<std::unique_ptr<Stage>> stages_;  // the way of every operation
   std::unique_ptr<ServersStage> servers_;       // prepared, until Join
   std::unique_ptr<LocalStage> local_;           // likewise
   bool coordinated_ = false;                    // tensors are declared to a coordinator
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Operation>> operations_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
-  absl::flat_hash_map<Tensor*, Operation*> declaring_;  // wait for the coordinator's answer
-  std::vector<control::TensorSpec> asking_;             // for later cuts: with the next Poll
-  std::set<std::pair<Time, uint64_t>> alarms_;          // by time, operation
+  absl::flat_hash_map<Tensor*, Operation*> declaring_;         // wait for the coordinator's answer
+  std::vector<control::TensorSpec> asking_;                    // for later cuts: with the next Poll
+  std::pmr::set<std::pair<Time, uint64_t>> alarms_{&memory_};  // by time, operation
   uint64_t next_operation_ = 1;
   uint32_t size_ = 1;
   Time now_ = 0;
@@ -161,6 +171,7 @@ class Engine : private StageSink {
   absl::Status fatal_;  // becomes failure_ at fatal_at_, unless Fail comes first
   Time fatal_at_ = 0;
   std::vector<Completion> completions_;
+  std::vector<Endpoint*> endpoints_;  // as asked last
 };
 
 }  // namespace byteps

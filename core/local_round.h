@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -63,18 +64,21 @@ bool LocalMayMove(LocalState from, LocalState to);
 
 // What one member has said in a round.
 struct LocalVoice {
+  using allocator_type = std::pmr::polymorphic_allocator<>;
+  explicit LocalVoice(allocator_type memory = {}) : shape(memory), payload(memory) {}
+
   bool offered = false;
   bool ended = false;  // its last word is there
   wire::OfferBody offer{};
-  std::vector<std::byte> shape;          // extents, for errors
-  std::vector<std::byte> payload;        // inline; or the result of a small tensor, with its DONE
+  std::pmr::vector<std::byte> shape;     // extents, for errors
+  std::pmr::vector<std::byte> payload;   // inline; or the result of a small tensor, with its DONE
   uint8_t keys[2 * wire::kMaxKey] = {};  // in place: of input and output
 };
 
 class LocalRound {
  public:
-  LocalRound(uint64_t name_id, uint64_t number, size_t members)
-      : name_id_(name_id), number_(number), voices(members), memory(members) {}
+  LocalRound(uint64_t name_id, uint64_t number, size_t members, std::pmr::memory_resource* resource)
+      : name_id_(name_id), number_(number), voices(members, resource), memory(members, resource), spread(resource) {}
   LocalRound(const LocalRound&) = delete;
   LocalRound& operator=(const LocalRound&) = delete;
 
@@ -95,11 +99,11 @@ class LocalRound {
   LocalState state_ = LocalState::kAwaited;
 
  public:
-  Operation* operation = nullptr;    // once submitted here
-  std::vector<LocalVoice> voices;    // by index in the set, our own included
-  std::vector<MemberMemory> memory;  // where everybody's bytes are, while working
-  absl::Status failure;              // why it is being given up, as the others are told
-  Region input;                      // our registrations, while others may use them
+  Operation* operation = nullptr;         // once submitted here
+  std::pmr::vector<LocalVoice> voices;    // by index in the set, our own included
+  std::pmr::vector<MemberMemory> memory;  // where everybody's bytes are, while working
+  absl::Status failure;                   // why it is being given up, as the others are told
+  Region input;                           // our registrations, while others may use them
   Region output;
   Staging staging;                   // what is shown in their place, where the others cannot reach our memory
   BufferRegions::Place shown_input;  // what the others have keys to, whoever registered it
@@ -114,11 +118,11 @@ class LocalRound {
   LocalPiece piece;
   Slice slice;  // bytes that are reduced or fetched; what of them has no piece yet
   // Behind it are servers:
-  bool beyond = false;          // the servers stage has the operation
-  PartRange parts;              // that go through this member
-  uint32_t next_part = 0;       // not folded yet
-  uint32_t to_spread = 0;       // not in everybody's output yet
-  std::deque<uint32_t> spread;  // back from the servers
+  bool beyond = false;               // the servers stage has the operation
+  PartRange parts;                   // that go through this member
+  uint32_t next_part = 0;            // not folded yet
+  uint32_t to_spread = 0;            // not in everybody's output yet
+  std::pmr::deque<uint32_t> spread;  // back from the servers
 };
 
 }  // namespace byteps

@@ -10,9 +10,9 @@ namespace byteps {
 LocalRound* LocalRounds::FindOrMake(uint64_t key, uint64_t number, size_t members) {
   const uint64_t id = NameIdOf(key);
   std::unique_ptr<Name>& name = names_[id];
-  if (name == nullptr) name = std::make_unique<Name>();
+  if (name == nullptr) name = std::make_unique<Name>(&memory_);
   if (number < name->next) return nullptr;
-  return &name->rounds.try_emplace(number, id, number, members).first->second;
+  return &name->rounds.try_emplace(number, id, number, members, &memory_).first->second;
 }
 
 LocalRound* LocalRounds::FindOf(const Operation& operation) const {

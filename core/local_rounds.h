@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -40,9 +41,12 @@ class LocalRounds {
 
  private:
   struct Name {
+    explicit Name(std::pmr::memory_resource* memory) : rounds(memory) {}
     uint64_t next = 0;  // rounds below are over here
-    std::map<uint64_t, LocalRound> rounds;
+    std::pmr::map<uint64_t, LocalRound> rounds;
   };
+  // Of rounds and what was said in them: used again and again.
+  std::pmr::unsynchronized_pool_resource memory_{{.max_blocks_per_chunk = 0, .largest_required_pool_block = 1 << 16}};
   absl::flat_hash_map<uint64_t, std::unique_ptr<Name>> names_;  // by name id
 };
 

@@ -303,16 +303,16 @@ bool LocalStage::FoldSmall(LocalRound* round) {
   const size_t own = neighbours_->own();
   if (!IsPushPull(operation)) return role_->Root(operation) || CopyFrom(round, role_->Leader(operation));
   if (bytes == 0) return true;
-  std::vector<const void*> inputs(neighbours_->size());
-  for (size_t index = 0; index < inputs.size(); ++index) {
+  inputs_.resize(neighbours_->size());
+  for (size_t index = 0; index < inputs_.size(); ++index) {
     if (index != own && round->voices[index].payload.size() != bytes) {
       return Senseless(index, "an OFFER without its payload"), false;
     }
-    inputs[index] = round->voices[index].payload.data();
+    inputs_[index] = round->voices[index].payload.data();
   }
-  inputs[own] = asked.input;
+  inputs_[own] = asked.input;
   const Reduction whole = {asked.tensor->dtype(), asked.reduction};
-  Reduce(servers_ != nullptr ? PartialReduction(asked) : whole, inputs, group_sizes_, asked.output,
+  Reduce(servers_ != nullptr ? PartialReduction(asked) : whole, inputs_, group_sizes_, asked.output,
          asked.tensor->elements());
   return true;
 }
@@ -320,7 +320,7 @@ bool LocalStage::FoldSmall(LocalRound* round) {
 // The bytes that a member has sent become the output. False: there are none.
 bool LocalStage::CopyFrom(LocalRound* round, size_t index) {
   const Submission& asked = round->operation->asked;
-  const std::vector<std::byte>& payload = round->voices[index].payload;
+  const std::pmr::vector<std::byte>& payload = round->voices[index].payload;
   if (payload.size() != asked.tensor->bytes()) return Senseless(index, "a record without its payload"), false;
   if (!payload.empty()) std::memcpy(asked.output, payload.data(), payload.size());
   return true;
@@ -626,9 +626,8 @@ std::string LocalStage::Names(const LocalRound& round, bool LocalVoice::*has) co
   return text;
 }
 
-std::vector<Endpoint*> LocalStage::endpoints() {
-  if (stopped_) return {};
-  return {endpoint_.get()};
+void LocalStage::AddEndpoints(std::vector<Endpoint*>* all) {
+  if (!stopped_) all->push_back(endpoint_.get());
 }
 
 std::string LocalStage::WhoIsMissing(const Operation& operation) const {

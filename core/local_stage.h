@@ -92,7 +92,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   std::string missing() const override { return neighbours_->Missing(); }
   void Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) override;
   std::string WhoIsMissing(const Operation& operation) const override;
-  std::vector<Endpoint*> endpoints() override;
+  void AddEndpoints(std::vector<Endpoint*>* all) override;
 
   const char* name() const override { return "local"; }
   void Start(Time now, Operation* operation) override;
@@ -179,6 +179,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   uint64_t inline_bytes_ = 0;
 
   LocalRounds rounds_;
+  std::vector<const void*> inputs_;  // of FoldSmall: kept for its memory
   std::vector<LocalRound*> releasing_;
   std::vector<LocalRound*> reaching_;  // everybody has offered; some of it is not to be reached yet
   size_t in_flight_ = 0;               // operations

@@ -15,7 +15,8 @@ size_t Padded(size_t size) { return (size + kAlign - 1) / kAlign * kAlign; }
 
 size_t RecordSize(size_t fixed, size_t payload) { return sizeof(wire::RecordHeader) + Padded(fixed + payload); }
 
-MessageBuilder::MessageBuilder(size_t capacity) : capacity_(capacity), bytes_(sizeof(wire::MessageHeader)) {}
+MessageBuilder::MessageBuilder(size_t capacity, std::pmr::memory_resource* memory)
+    : capacity_(capacity), bytes_(sizeof(wire::MessageHeader), memory) {}
 
 bool MessageBuilder::Append(wire::RecordType type, std::span<const std::byte> fixed,
                             std::span<const std::byte> payload) {

@@ -1,6 +1,6 @@
 // message.h - puts records into messages and takes them out again (layout: core/wire.h).
 //
-//     MessageBuilder builder(max_message);
+//     MessageBuilder builder(max_message, memory);
 //     if (!builder.Append(type, fixed, payload)) { /* full: send what is there, begin another */ }
 //     builder.Finish(session, epoch, credits);  // -> bytes()
 //
@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <vector>
@@ -28,7 +29,7 @@ size_t RecordSize(size_t fixed, size_t payload);
 
 class MessageBuilder {
  public:
-  explicit MessageBuilder(size_t capacity);
+  explicit MessageBuilder(size_t capacity, std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
   // False if the record does not fit behind those already there. Copies both parts.
   bool Append(wire::RecordType type, std::span<const std::byte> fixed, std::span<const std::byte> payload);
@@ -42,7 +43,7 @@ class MessageBuilder {
  private:
   size_t capacity_;
   uint16_t records_ = 0;
-  std::vector<std::byte> bytes_;
+  std::pmr::vector<std::byte> bytes_;
 };
 
 struct Record {

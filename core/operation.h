@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct Submission {
 };
 
 struct Operation {
+  explicit Operation(std::pmr::memory_resource* resource = std::pmr::get_default_resource())
+      : partitions(resource), memory(resource) {}
+
   uint64_t id = 0;  // unique within the engine, from 1
   Submission asked;
   uint64_t round = 0;  // of its name
@@ -44,7 +48,7 @@ struct Operation {
 
   // Of the servers stage.
   const std::byte* source = nullptr;  // what is pushed: the input, or, behind a local stage, what its host has folded
-  std::vector<Partition> partitions;
+  std::pmr::vector<Partition> partitions;
   size_t carried = 0;       // partitions that go through this worker; the others stay idle
   size_t home = 0;          // partitions in state home
   size_t writes = 0;        // writes from its memory that have not ended
@@ -55,7 +59,7 @@ struct Operation {
     Region input;
     Region output;
   };
-  std::vector<Memory> memory;
+  std::pmr::vector<Memory> memory;
   absl::Status failure;  // why it is being given up
   Time release_at = 0;   // when the servers are not waited for any longer, once given up
 };

@@ -1,6 +1,6 @@
 // request.h - one accepted operation as its caller sees it: a state, an outcome, somebody who waits.
 //
-//     auto request = std::make_shared<Request>(done, user);
+//     auto request = std::make_shared<Request>(done, user);       // or in memory that is used again: core/block_stock.h
 //     request->Advance(RequestState::kActive);          // the engine, while it works
 //     request->Complete(absl::OkStatus());              // once; runs `done`, then wakes those who wait
 //     if (request->WaitUntil(deadline)) return request->outcome();

@@ -72,7 +72,7 @@ absl::Status ServersStage::Join(Time now, const control::Epoch& epoch, const con
       spec.local_id = self.member();
       spec.id = PeerOf(place);
       if (absl::Status status = (*carrier)->endpoint().AddPeer(now, spec); !status.ok()) return status;
-      Peer peer;
+      Peer peer(&memory_);
       peer.id = spec.id;
       peer.carrier = carrier->get();
       peer.description = spec.description;
@@ -714,11 +714,9 @@ Time ServersStage::NextTimer() const {
   return next;
 }
 
-std::vector<Endpoint*> ServersStage::endpoints() {
-  std::vector<Endpoint*> all;
-  if (stopped_) return all;
-  for (const std::unique_ptr<Carrier>& carrier : carriers_) all.push_back(&carrier->endpoint());
-  return all;
+void ServersStage::AddEndpoints(std::vector<Endpoint*>* all) {
+  if (stopped_) return;
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) all->push_back(&carrier->endpoint());
 }
 
 std::string ServersStage::WhoIsMissing(const Operation& operation) const {

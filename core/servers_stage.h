@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +77,7 @@ class ServersStage : public Stage, private CarrierSink {
   std::string missing() const override;
   void Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) override;
   std::string WhoIsMissing(const Operation& operation) const override;
-  std::vector<Endpoint*> endpoints() override;
+  void AddEndpoints(std::vector<Endpoint*>* all) override;
 
   // What results have come at; 0: too few bytes so far.
   uint64_t bytes_per_second() const override { return meter_.bytes_per_second(); }
@@ -92,13 +93,16 @@ class ServersStage : public Stage, private CarrierSink {
  private:
   // One server lane.
   struct Peer {
+    explicit Peer(std::pmr::memory_resource* memory) : held(memory), leaving(memory) {}
+    Peer(Peer&&) = default;  // a copy would have memory of its own
+
     PeerId id = 0;
     Carrier* carrier = nullptr;
     std::string description;
     bool ready = false;
-    std::deque<Partition*> held;  // chosen by the scheduler, not yet taken by the transport
+    std::pmr::deque<Partition*> held;  // chosen by the scheduler, not yet taken by the transport
     // Inline records in the outbox: after how many bytes of ours each ends, and its task.
-    std::deque<std::pair<uint64_t, uint64_t>> leaving;
+    std::pmr::deque<std::pair<uint64_t, uint64_t>> leaving;
     uint64_t queued_bytes = 0;  // of ours, ever
     bool full = false;          // its outbox; nothing is chosen for it
   };
@@ -161,6 +165,7 @@ class ServersStage : public Stage, private CarrierSink {
   StageSink* sink_;
   Logger* const log_;
 
+  std::pmr::unsynchronized_pool_resource memory_;  // of what peers have waiting
   std::vector<std::unique_ptr<Carrier>> carriers_;
   std::vector<Peer> peers_;
   absl::flat_hash_map<PeerId, size_t> peer_index_;

@@ -373,21 +373,17 @@ absl::Status Session::Submit(Submission asked) {
   }
   const bool callback = asked.request->has_callback();
   if (only_one && asked.tensor->bytes() <= small_bytes_) {
-    std::vector<Completion> ended;
+    Ended ended;
     const auto submit = [&] {
       const Time now = Now();
       RunCommands(now);  // those before us
       engine_->Submit(now, asked);
       engine_->Poll(now);
       CollectEnded();
-      // What has no callback ends right here; callbacks need a thread of the library.
-      auto rest = std::stable_partition(completions_.begin(), completions_.end(),
-                                        [](const Completion& each) { return each.request->has_callback(); });
-      std::move(rest, completions_.end(), std::back_inserter(ended));
-      completions_.erase(rest, completions_.end());
+      TakeQuiet(&ended);
     };
     if (driver_.TryRun(submit, callback)) {
-      driver_.Deliver(std::move(ended));
+      driver_.Deliver({ended.data(), ended.size()});
       return absl::OkStatus();
     }
   }
@@ -422,18 +418,27 @@ std::string Session::DescribeWait(const Request& request) {
 void Session::Look(const Request& request) {
   // A caller who asks again and again instead of waiting moves things himself.
   if (request.ended() || request.has_callback() || closed_.load() || in_flight_.load() != 1) return;
-  std::vector<Completion> ended;
+  Ended ended;
   driver_.TryRun(
       [&] {
         Step(Now());
-        CollectEnded();
-        auto rest = std::stable_partition(completions_.begin(), completions_.end(),
-                                          [](const Completion& each) { return each.request->has_callback(); });
-        std::move(rest, completions_.end(), std::back_inserter(ended));
-        completions_.erase(rest, completions_.end());
+        TakeQuiet(&ended);
       },
       false);
-  driver_.Deliver(std::move(ended));
+  driver_.Deliver({ended.data(), ended.size()});
+}
+
+void Session::TakeQuiet(Ended* ended) {
+  // Callbacks need a thread of the library.
+  size_t kept = 0;
+  for (size_t i = 0; i < completions_.size(); ++i) {
+    if (!completions_[i].request->has_callback()) {
+      ended->push_back(std::move(completions_[i]));
+    } else if (kept++ != i) {
+      completions_[kept - 1] = std::move(completions_[i]);
+    }
+  }
+  completions_.resize(kept);
 }
 
 absl::Status Session::Barrier(const std::string& name, Time timeout) {
@@ -499,7 +504,7 @@ void Session::Close() {
     if (control_ != nullptr) control_->Drain(After(now, kDrainTime));
     control_.reset();
   });
-  driver_.Deliver(std::move(completions));
+  driver_.Deliver(completions);
 }
 
 Session::~Session() { Close(); }
@@ -536,7 +541,8 @@ bool Session::StepOrThrow(Time now) {
 bool Session::RunCommands(Time now) {
   now_ = now;
   if (queue_.empty()) return false;
-  for (Command& command : queue_.TakeAll()) {
+  queue_.TakeAll(&commands_);
+  for (Command& command : commands_) {
     if (command.cancel != nullptr) {
       engine_->Cancel(now, command.cancel.get());
     } else if (command.submission.tensor == nullptr) {
@@ -550,6 +556,7 @@ bool Session::RunCommands(Time now) {
       engine_->Submit(now, std::move(command.submission));
     }
   }
+  commands_.clear();
   return true;
 }
 
@@ -561,15 +568,10 @@ bool Session::DriveControl(Time now) {
   return false;
 }
 
-// Requests that the engine has ended are no longer in flight.
-void Session::CollectEnded() {
-  std::vector<Completion> ended = engine_->TakeCompletions();
-  if (ended.empty()) return;
-  in_flight_.fetch_sub(static_cast<int64_t>(ended.size()));
-  std::move(ended.begin(), ended.end(), std::back_inserter(completions_));
+void Session::TakeCompletions(std::vector<Completion>* completions) {
+  std::move(completions_.begin(), completions_.end(), std::back_inserter(*completions));
+  completions_.clear();
 }
-
-std::vector<Completion> Session::TakeCompletions() { return std::exchange(completions_, {}); }
 
 Time Session::NextTimer() const {
   Time next = engine_->NextTimer();

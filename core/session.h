@@ -39,8 +39,10 @@
 #include <vector>
 
 #include "abi/byteps.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/block_stock.h"
 #include "core/buffer.h"
 #include "core/config.h"
 #include "core/control_client.h"
@@ -91,6 +93,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bps_info Info() const;
   // Memory given out; outlives the session with its last buffer.
   const std::shared_ptr<BufferTable>& buffers() const { return buffers_; }
+  // Memory of requests.
+  const std::shared_ptr<BlockStock>& request_stock() const { return request_stock_; }
   const Logger& log() const { return log_; }
   const std::string& transport_name() const { return transport_name_; }
   const std::string& scheduler_name() const { return scheduler_name_; }
@@ -120,7 +124,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
 
   // Machine.
   bool Step(Time now) override;
-  std::vector<Completion> TakeCompletions() override;
+  void TakeCompletions(std::vector<Completion>* completions) override;
   bool HasCompletions() const override { return !completions_.empty(); }
   bool Busy() const override { return engine_->in_flight() != 0 || !queue_.empty(); }
   bool QueueEmpty() const override { return queue_.empty(); }
@@ -148,13 +152,18 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool DriveControl(Time now);
   void CheckOpening(Time now);
   void CheckLeaving(Time now);
-  void CollectEnded();
+  // Requests that the engine has ended are no longer in flight.
+  void CollectEnded() { in_flight_.fetch_sub(static_cast<int64_t>(engine_->TakeCompletions(&completions_))); }
+  // Takes out of completions_ what has no callback: it may end on the caller's thread.
+  using Ended = absl::InlinedVector<Completion, 4>;
+  void TakeQuiet(Ended* ended);
   void SetFailure(const absl::Status& why);
   absl::Status failure() const;
   void EndWaits(const absl::Status& why);
 
   const ForkGuard fork_guard_;
   const std::shared_ptr<BufferTable> buffers_ = std::make_shared<BufferTable>();
+  const std::shared_ptr<BlockStock> request_stock_ = std::make_shared<BlockStock>();
   const Config config_;
   Logger log_;
   const WorkerPlace place_;
@@ -176,6 +185,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool polled_transport_ = false;  // a transport has no descriptor: look at it at intervals
 
   SubmissionQueue<Command> queue_;
+  std::vector<Command> commands_;      // being run
   std::atomic<int64_t> in_flight_{0};  // accepted operations that have not ended
   std::vector<Completion> completions_;
 

@@ -31,7 +31,7 @@ void Deliveries::Release(Result* result) {
 void Deliveries::Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result) {
   ++result->users;
   Delivery delivery{header, memory, result};
-  Waiting& waiting = waiting_[peer];
+  Waiting& waiting = waiting_.try_emplace(peer, &memory_).first->second;
   if (scheduler_) {
     bps_task task{};
     task.struct_size = sizeof task;
@@ -143,7 +143,7 @@ void Deliveries::OnRoom(PeerId peer) {
   if (endpoint_->FreeSlots(peer) > 0) lenders_.insert(peer);
   auto it = waiting_.find(peer);
   if (it == waiting_.end()) return;
-  std::deque<Delivery>& ready = it->second.ready;
+  std::pmr::deque<Delivery>& ready = it->second.ready;
   while (!ready.empty() && Post(peer, &ready.front())) ready.pop_front();
 }
 

@@ -22,6 +22,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <utility>
@@ -88,8 +89,9 @@ class Deliveries {
   };
   // What one peer awaits.
   struct Waiting {
-    std::map<uint64_t, Delivery> queued;  // by task: with the scheduler
-    std::deque<Delivery> ready;           // for room
+    explicit Waiting(std::pmr::memory_resource* memory) : queued(memory), ready(memory) {}
+    std::pmr::map<uint64_t, Delivery> queued;  // by task: with the scheduler
+    std::pmr::deque<Delivery> ready;           // for room
   };
 
   bool Post(PeerId peer, Delivery* delivery);
@@ -97,8 +99,9 @@ class Deliveries {
   void Release(Result* result);
 
   Endpoint* const endpoint_;
-  std::map<PeerId, Waiting> waiting_;           // ordered: a simulated run must repeat itself
-  mutable std::optional<Scheduler> scheduler_;  // asking it for its timer is not const
+  std::pmr::unsynchronized_pool_resource memory_;  // of what waits
+  std::map<PeerId, Waiting> waiting_;              // ordered: a simulated run must repeat itself
+  mutable std::optional<Scheduler> scheduler_;     // asking it for its timer is not const
   std::vector<bps_budget> budgets_;
   uint64_t next_task_ = 1;
   absl::Status status_;

@@ -487,7 +487,7 @@ void Reducer::Store(Round* round, uint32_t index, const std::byte* payload) {
 }
 
 bool Reducer::FreeStuckSlots() {
-  const std::vector<Windows::Use> stuck = windows_.Stuck(now_);
+  const std::vector<Windows::Use>& stuck = windows_.Stuck(now_);
   for (const Windows::Use& use : stuck) {
     // Moving one may have taken others with it.
     if (use.round != nullptr && use.round->of(use.rank).state == ContributionState::kInSlot) {

@@ -78,9 +78,9 @@ bool Windows::Last(PeerId peer) const {
   return it == windows_.end() || it->second->held + 1 >= it->second->slots;
 }
 
-std::vector<Windows::Use> Windows::Stuck(Time now) {
-  std::vector<Use> stuck;
-  if (now < next_stuck_) return stuck;
+const std::vector<Windows::Use>& Windows::Stuck(Time now) {
+  stuck_.clear();
+  if (now < next_stuck_) return stuck_;
   next_stuck_ = kNever;
   for (const auto& [peer, window] : windows_) {
     if (window->full_since == kNever) continue;
@@ -89,10 +89,10 @@ std::vector<Windows::Use> Windows::Stuck(Time now) {
       continue;
     }
     for (uint32_t slot = window->first_slot; slot < window->first_slot + window->slots; ++slot) {
-      if (slots_[slot].held) stuck.push_back(slots_[slot].use);
+      if (slots_[slot].held) stuck_.push_back(slots_[slot].use);
     }
   }
-  return stuck;
+  return stuck_;
 }
 
 void Windows::Return(uint32_t immediate) {

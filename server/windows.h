@@ -61,7 +61,7 @@ class Windows {
   // Would holding one more slot leave the peer none?
   bool Last(PeerId peer) const;
   // What is in the slots of peers that have had none for kPatience.
-  std::vector<Use> Stuck(Time now);
+  const std::vector<Use>& Stuck(Time now);
   // When Stuck will have something; kNever: not as things are.
   Time NextTimer() const { return next_stuck_; }
 
@@ -95,6 +95,7 @@ class Windows {
   Endpoint* const endpoint_;
   Pool* const pool_;
   LandingTable table_;
+  std::vector<Use> stuck_;  // as told last
   std::vector<Slot> slots_;
   absl::flat_hash_map<PeerId, std::unique_ptr<Window>> windows_;
   Time next_stuck_ = kNever;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory_resource>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -143,8 +144,9 @@ class UrgencyQueue {
     uint32_t index;
   };
   struct Lane {
-    std::vector<Entry> heap;  // by urgency; with stale entries
-    std::deque<Ticket> ages;  // by arrival; with stale ones
+    explicit Lane(std::pmr::memory_resource* memory) : ages(memory) {}
+    std::vector<Entry> heap;       // by urgency; with stale entries
+    std::pmr::deque<Ticket> ages;  // by arrival; with stale ones
     size_t live = 0;
   };
 
@@ -189,7 +191,7 @@ class UrgencyQueue {
 
   void Join(int64_t now, uint32_t index) {
     const Slot& slot = slots_[index];
-    Lane& lane = lanes_[slot.task.peer];
+    Lane& lane = lanes_.try_emplace(slot.task.peer, &memory_).first->second;
     Push(&lane.heap, {slot.priority, slot.order, slot.number, slot.part, index});
     lane.ages.push_back({now, slot.number, index});
     ++lane.live;
@@ -273,7 +275,8 @@ class UrgencyQueue {
 
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
-  std::unordered_map<uint64_t, uint32_t> by_id_;
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::pmr::unordered_map<uint64_t, uint32_t> by_id_{&memory_};
   std::unordered_map<uint32_t, Lane> lanes_;                  // by peer
   std::map<std::pair<int64_t, uint64_t>, uint32_t> delayed_;  // by time and number
   uint64_t arrivals_ = 0;

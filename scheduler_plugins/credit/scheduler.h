@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <unordered_map>
 
 #include "abi/scheduler.h"
@@ -49,8 +50,9 @@ class Scheduler {
 
   const Bound bound_;
   scheduling::UrgencyQueue queue_;
-  std::unordered_map<uint32_t, Path> paths_;         // by peer
-  std::unordered_map<uint64_t, Started> in_flight_;  // by id, from Next to Sent
+  std::unordered_map<uint32_t, Path> paths_;  // by peer
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::pmr::unordered_map<uint64_t, Started> in_flight_{&memory_};  // by id, from Next to Sent
   uint64_t in_flight_bytes_ = 0;
   uint64_t largest_ = 0;  // task so far
 };

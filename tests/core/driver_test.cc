@@ -28,7 +28,9 @@ class Echo : public Machine {
     EXPECT_FALSE(inside_.exchange(true)) << "two threads step one machine";
     ++steps;
     bool worked = false;
-    for (std::shared_ptr<Request>& request : queue.TakeAll()) {
+    std::vector<std::shared_ptr<Request>> taken;
+    queue.TakeAll(&taken);
+    for (std::shared_ptr<Request>& request : taken) {
       worked = true;
       if (by_pipe.load()) {
         waiting_.push_back(std::move(request));
@@ -59,7 +61,9 @@ class Echo : public Machine {
     inside_.store(false);
     return worked;
   }
-  std::vector<Completion> TakeCompletions() override { return std::exchange(ended_, {}); }
+  void TakeCompletions(std::vector<Completion>* completions) override {
+    for (Completion& each : std::exchange(ended_, {})) completions->push_back(std::move(each));
+  }
   bool HasCompletions() const override { return !ended_.empty(); }
   bool Busy() const override { return !waiting_.empty() || !timed_.empty() || !queue.empty(); }
   bool QueueEmpty() const override { return queue.empty(); }

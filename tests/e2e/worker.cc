@@ -29,6 +29,7 @@
 #include "abi/byteps.h"
 #include "core/dtype.h"
 #include "core/reduce.h"
+#include "tests/e2e/allocation_counts.h"
 
 namespace {
 
@@ -317,6 +318,12 @@ size_t ResidentKiB() {
   return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
 }
 
+long PageFaults() {
+  rusage usage;
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
 // Once it has settled, a tensor that is reduced again and again costs no page and no memory of its size.
 void Steady(int rounds) {
   bps_session* session = Open();
@@ -342,22 +349,76 @@ void Steady(int rounds) {
     CHECK(std::memcmp(to, expected.data(), kBytes) == 0);
   };
   for (int number = 0; number < 6; ++number) round(number);
-  const auto pages = [] {
-    rusage usage;
-    ::getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_minflt;
-  };
-  const long faults = pages();
+  const long faults = PageFaults();
   const size_t resident = ResidentKiB(), descriptors = Descriptors(), mappings = Mappings("");
   for (int number = 0; number < rounds; ++number) round(number);
   // Memory that is new in each round costs thousands, memory that is only mapped anew 20 a round or more.
-  const long new_faults = pages() - faults;
+  const long new_faults = PageFaults() - faults;
   std::printf("%ld page faults in %d rounds\n", new_faults, rounds);
   if (new_faults > 10 * rounds)
     Die(std::to_string(new_faults) + " page faults in " + std::to_string(rounds) + " rounds");
   CHECK(ResidentKiB() < resident + 8192);
   CHECK(Descriptors() == descriptors);
   CHECK(Mappings("") <= mappings + 4);
+  End(session);
+}
+
+// The same few tensors again and again, one by one and together. When all have been through a few rounds, small ones cost
+// no allocation in any process of the job, and no page; large ones none in the servers. (A worker registers the memory of
+// a large tensor for each operation.) Needs programs that count (BUILD).
+void Allocations(bool large, int rounds) {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  byteps::AllocationCounts counts(std::getenv(byteps::kAllocationsFile));
+  const std::vector<size_t> bytes =
+      large ? std::vector<size_t>{4, 200000, size_t{2} << 20} : std::vector<size_t>{4, 4, 1000, 4096};
+  std::vector<bps_tensor*> tensors;
+  std::vector<std::vector<uint8_t>> inputs, outputs, expected;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const size_t elements = bytes[i] / 4;
+    tensors.push_back(Declare(session, "a" + std::to_string(i), BPS_FLOAT32, static_cast<int64_t>(elements)));
+    inputs.push_back(Input(BPS_FLOAT32, elements, info.rank, i));
+    outputs.emplace_back(bytes[i]);
+    expected.push_back(Expected(BPS_FLOAT32, BPS_SUM, elements, info.size, i));
+  }
+  std::vector<bps_request*> requests(bytes.size());
+  const auto start = [&](size_t i) {
+    requests[i] = Start(session, tensors[i], inputs[i].data(), outputs[i].data(), BPS_SUM);
+  };
+  const auto wait = [&](size_t i) {
+    Ok(bps_wait(requests[i], 0), "bps_wait");
+    bps_request_free(requests[i]);
+    CHECK(outputs[i] == expected[i]);
+    std::fill(outputs[i].begin(), outputs[i].end(), uint8_t{0xee});
+  };
+  const auto round = [&] {
+    for (size_t i = 0; i < bytes.size(); ++i) start(i), wait(i);
+    for (size_t i = 0; i < bytes.size(); ++i) start(i);
+    for (size_t i = 0; i < bytes.size(); ++i) wait(i);
+  };
+  // Nobody is further ahead than a round, so what one rank watches is a steady state everywhere.
+  for (int number = 0; number < rounds; ++number) round();
+  const long faults = PageFaults();
+  if (info.rank == 0) counts.Watch(true);
+  for (int number = 0; number < rounds; ++number) round();
+  if (info.rank == 0) counts.Watch(false);
+  const long new_faults = PageFaults() - faults;
+  for (int number = 0; number < 3; ++number) round();
+  std::printf("%ld page faults in %d rounds\n", new_faults, rounds);
+  if (info.rank == 0) {
+    const std::vector<byteps::AllocationCount> taken = counts.Take();
+    CHECK(taken.size() == static_cast<size_t>(info.size + info.num_servers));
+    std::string wrong;
+    for (const byteps::AllocationCount& count : taken) {
+      std::printf("%s: %lu allocations of its own, %lu in libfabric, in %d rounds\n", count.process.c_str(), count.own,
+                  count.provider, rounds);
+      // A queue may have become longer than ever: so not quite none, but none of each round, let alone of each operation.
+      const bool counted = !large || count.process.find("server") == 0;
+      if (counted && count.own + count.provider > static_cast<uint64_t>(rounds) / 4) wrong += " " + count.process;
+    }
+    if (!wrong.empty()) Die("allocations in a steady state:" + wrong);
+  }
+  if (!large && new_faults > rounds) Die("page faults in a steady state");
   End(session);
 }
 
@@ -756,6 +817,8 @@ int main(int argc, char** argv) {
       {"sums", [] { return Sums(), 0; }},
       {"buffers", [&] { return Buffers(argument), 0; }},
       {"steady", [&] { return Steady(argument), 0; }},
+      {"allocations", [&] { return Allocations(false, argument), 0; }},
+      {"allocations_large", [&] { return Allocations(true, argument), 0; }},
       {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -112,7 +113,8 @@ class ConnectedTransport : public Transport {
   std::deque<Request> requests_;
   std::vector<Peer*> backlog_;  // peers with operations that the provider has not taken
   std::vector<Peer*> doomed_;
-  std::deque<bps_event> events_;
+  std::pmr::unsynchronized_pool_resource memory_;  // of the queues
+  std::pmr::deque<bps_event> events_{&memory_};
   size_t connecting_ = 0;
   uint32_t rounds_ = 0;
   bool slept_ = true;

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,8 @@ struct Receive : Completion {
 };
 
 class Peer {
+  std::pmr::unsynchronized_pool_resource memory_;  // of the queues; first
+
  public:
   Peer(Endpoint& endpoint, const bps_connect_args& args, uint32_t depth);
   Peer(const Peer&) = delete;
@@ -121,7 +124,7 @@ class Peer {
   uint32_t leases = 0;
 
   // Writes of this peer under way to this side: the keys they use, in order.
-  std::deque<uint64_t> incoming;
+  std::pmr::deque<uint64_t> incoming{&memory_};
 
   // When this peer last did something, or had nothing to do.
   Clock::time_point progress{};
@@ -144,7 +147,7 @@ class Peer {
   std::vector<Receive> receive_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> idle_;
-  std::deque<Operation*> waiting_;
+  std::pmr::deque<Operation*> waiting_{&memory_};
   std::vector<Operation*> taken_;
   FidPtr<fid_ep> connection_;  // goes first
 };

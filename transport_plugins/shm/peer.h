@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -179,6 +180,7 @@ class Peer {
   void EndOperation(uint32_t index, int32_t code);
   void Violation(const std::string& what);
 
+  std::pmr::unsynchronized_pool_resource memory_;  // of the queues; first
   Context* const context_;
   const bps_peer number_;
   const Address address_;
@@ -203,7 +205,7 @@ class Peer {
   std::vector<Operation> operations_;
   std::vector<uint32_t> free_operations_;
   std::vector<uint32_t> outstanding_;
-  std::deque<Feed> feeds_;
+  std::pmr::deque<Feed> feeds_{&memory_};
   std::vector<uint32_t> free_entries_;
   uint32_t next_entry_ = 0;
 
@@ -213,8 +215,8 @@ class Peer {
   uint32_t gave_back_ = 0;
   uint32_t settled_ = 0;
   std::bitset<kSlots> leased_;
-  std::deque<Pull> pulls_;
-  std::deque<LocalRead> reads_;
+  std::pmr::deque<Pull> pulls_{&memory_};
+  std::pmr::deque<LocalRead> reads_{&memory_};
 };
 
 }  // namespace byteps::shm

@@ -1,0 +1,61 @@
+// A steady state costs no allocation, so no registration, and no page fault: counted in all processes of real jobs.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/e2e/allocation_counts.h"
+#include "tests/e2e/job.h"
+
+namespace byteps {
+namespace {
+
+// A file of zeros for the counts of one job.
+class CountsFile {
+ public:
+  CountsFile() {
+    static int number = 0;
+    path_ = std::string(std::getenv("TEST_TMPDIR")) + "/allocations." + std::to_string(number++);
+    std::ofstream(path_).close();
+    std::filesystem::resize_file(path_, sizeof(SharedAllocationCounts));
+  }
+  ~CountsFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void ExpectNoAllocations(int workers, int servers, const std::string& scenario, const std::string& rounds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers have an allocator of their own, which is not counted";
+#endif
+  const CountsFile file;
+  Job job({.workers = workers,
+           .servers = servers,
+           // Cuts stay as they are, and nobody says now and then that he is alive: all this allocates a little.
+           .environment = {{"BYTEPS_PARTITION_BYTES", "512K"},
+                           {"BYTEPS_HEARTBEAT_INTERVAL", "0"},
+                           {"BYTEPS_PEER_TIMEOUT", "0"}},
+           .of_servers = {{kAllocationsFile, file.path()}},
+           .of_workers = {{kAllocationsFile, file.path()}}});
+  job.StartWorkers(scenario, rounds);
+  job.ExpectSuccess(240 * kSecond);
+  std::printf("%s", job.worker(0).Output().c_str());
+}
+
+TEST(AllocationsTest, SmallThroughAServer) { ExpectNoAllocations(2, 1, "allocations", "300"); }
+
+TEST(AllocationsTest, SmallFromThreeWorkersThroughServers) { ExpectNoAllocations(3, 2, "allocations", "200"); }
+
+TEST(AllocationsTest, LargeInTheServers) { ExpectNoAllocations(2, 1, "allocations_large", "40"); }
+
+TEST(AllocationsTest, SmallAmongTheWorkersOfAHost) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
+  ExpectNoAllocations(3, 0, "allocations", "300");
+}
+
+}  // namespace
+}  // namespace byteps
