@@ -14,12 +14,11 @@ void SlowServers::Add(uint32_t server, Time took) {
 
 std::optional<SlowServers::Finding> SlowServers::Check(Time now) {
   if (!window_.has_value()) window_ = now;
-  if (now - *window_ < kWindow) return std::nullopt;
+  if (now - *window_ < kWindow || sums_.size() < 2) return std::nullopt;
   std::vector<std::pair<Time, uint32_t>> means;
   for (const auto& [server, sum] : sums_) {
     means.emplace_back(sum.time / static_cast<Time>(sum.partitions), server);
   }
-  if (means.size() < 2) return std::nullopt;
   std::sort(means.begin(), means.end());
   if (sums_[means.back().second].partitions < kLeastPartitions) {
     window_ = now - kWindow + kSecond;  // look again in a second
