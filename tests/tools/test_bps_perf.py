@@ -149,6 +149,13 @@ def test_a_job_that_fails_fails() -> None:
         (["--mode", "bandwidth", "--op", "sum"], "a sum would grow: take --op average, min, max, or --out-of-place"),
         (["--model", "vgg16", "--csv"], "--csv does not go with --model"),
         (["--model", "vgg16", "--against", "raw"], "--against raw does not go with --model"),
+        (["--model", "vgg61"], "there is no model 'vgg61'; known are bert-large, resnet50"),
+        (["--model", "/nowhere/my.model"], "there is no model '/nowhere/my.model'"),
+        (["--model", "vgg16", "--compute", "-1"], "--compute: '-1' is not a number of seconds above 0"),
+        (["--model", "vgg16", "--compute", "0"], "--compute: '0' is not a number of seconds above 0"),
+        (["--model", "vgg16", "--compute", "nan"], "--compute: 'nan' is not a number of seconds above 0"),
+        (["--model", "vgg16", "--compute", "inf"], "--compute: 'inf' is not a number of seconds above 0"),
+        (["--model", "vgg16", "--compute", "long"], "--compute: 'long' is not a number of seconds above 0"),
     ],
 )
 def test_wrong_calls(words: list[str], told: str) -> None:

@@ -6,9 +6,10 @@ arguments = parse(words, inside=False)
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
-from .model import known_models
+from .model import known_models, read_model
 from .size import parse_sizes
 
 _SIZES = "4,1K,16K,64K,256K,1M,4M,16M,100M"
@@ -79,6 +80,16 @@ def _list_of(choices: Sequence[str]) -> type:
     return parse  # type: ignore[return-value]
 
 
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
 def _at_least(minimum: int) -> type:
     def parse(text: str) -> int:
         number = int(text, 10)
@@ -138,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
         "--schedulers", default="fifo,priority,credit", metavar="LIST", help="these, one after the other"
     )
     steps.add_argument("--shrink", type=_at_least(1), default=1, metavar="N", help="tensors N times smaller")
-    steps.add_argument("--compute", type=float, metavar="S", help="seconds of computation per step (the profile's)")
+    steps.add_argument("--compute", type=_seconds, metavar="S", help="seconds of computation per step (the profile's)")
     steps.add_argument("--steps", type=_at_least(1), default=5, metavar="N", help="steps measured (5)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -159,6 +170,10 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
                 parser.error(f"{name} does not go with --model")
         if "raw" in arguments.against:
             parser.error("--against raw does not go with --model")
+        try:
+            read_model(arguments.model)
+        except (ValueError, OSError) as error:
+            parser.error(str(error))
     if arguments.op is None:
         arguments.op = "average" if bandwidth else "sum"
     if bandwidth and not arguments.out_of_place and arguments.op not in _STABLE:
