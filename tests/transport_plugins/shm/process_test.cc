@@ -594,8 +594,8 @@ TEST(ShmProcess, WhoHasNoDescriptorsLeftKnowsIt) {
     SCOPED_TRACE(spare);
     Child child(
         [spare] {
-          // The highest one that is open, and so many more.
-          const int next = dup(0);
+          // Those below the first that is free, and so many more.
+          const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
           const rlimit limit{static_cast<rlim_t>(next) + spare, static_cast<rlim_t>(next) + spare};
           close(next);
           if (next < 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(6);
