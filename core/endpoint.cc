@@ -14,6 +14,9 @@
 namespace byteps {
 namespace {
 
+// A write of so many bytes keeps what comes behind it waiting for longer than a message of its own takes.
+constexpr size_t kBulk = size_t{64} << 10;
+
 // Messages of every receive pool that credits do not cover: two kCredit, two PING (a question and an answer), and the
 // HELLOs of the beginning, which come before any credit is known.
 constexpr uint32_t kReservedMessages = 6;
@@ -539,6 +542,11 @@ bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_
                      uint64_t user) {
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return false;
+  // Records that wait would come behind these bytes, and others wait for them: a slot given back, what was written before.
+  if (size >= kBulk && link->dirty && !impl_->FlushLink(peer, link)) {
+    impl_->WantRoom(link);
+    return false;
+  }
   const int32_t code = impl_->transport.PostWrite(peer, from, size, to, immediate, user);
   if (code == BPS_OK) return true;
   if (code == BPS_TRANSPORT_AGAIN) {

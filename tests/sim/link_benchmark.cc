@@ -1,0 +1,244 @@
+// link_benchmark - what schedule, cuts and slots make of links of a known rate, when nothing else costs anything.
+//
+//     bazel run -c opt //tests/sim:link_benchmark -- workers=4 servers=4 bytes=20000000 rate=23900000
+//     bazel run -c opt //tests/sim:link_benchmark -- model=transformer shrink=8 compute=1.32
+//
+// A whole job on the simulated fabric: each member's link carries `rate` bytes per second each way, processors are free
+// (but for `slowness` and `overhead`). So what a round takes beyond bytes / rate is the way of working: filling the
+// pipeline, waiting for slots, the wrong bytes first. tools/netlab has the rest: TCP, processors, the kernel's queues.
+//
+// Prints each round's (each step's) seconds over the least possible; cuts adapt at rounds 2, 4, 8, so look at the last.
+// Keys: workers, servers, lanes, bytes, rate, latency (ns), partition (0: adapts), slot, slots, scheduler, credit,
+// results (1: BYTEPS_SERVER_ENABLE_SCHEDULE), direct (0: results land in lent slots), rounds, slowness (ns), overhead (ns), model, shrink, compute, waits (1: tells
+// what rank 0 waited for).
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+using Keys = std::map<std::string, std::string>;
+
+double Number(const Keys& keys, const std::string& name, double otherwise) {
+  const auto found = keys.find(name);
+  return found == keys.end() ? otherwise : std::strtod(found->second.c_str(), nullptr);
+}
+
+double Seconds(Time span) { return static_cast<double>(span) * 1e-9; }
+
+struct Layer {
+  std::string name;
+  size_t elements = 0;
+  double begins = 0;  // seconds into the forward pass
+  double ready = 0;   // seconds into the backward pass
+};
+
+struct Model {
+  double forward = 0, backward = 0;
+  std::vector<Layer> layers;  // in the order of the forward pass
+};
+
+Model ReadModel(const std::string& path, double shrink, double compute) {
+  Model model;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    if (word == "forward_ms") words >> model.forward;
+    if (word == "backward_ms") words >> model.backward;
+    if (word != "tensor") continue;
+    Layer layer;
+    std::string shape;
+    words >> layer.name >> shape >> layer.begins >> layer.ready;
+    double elements = 1;
+    std::istringstream extents(shape);
+    for (std::string extent; std::getline(extents, extent, 'x');) elements *= std::stod(extent);
+    layer.elements = static_cast<size_t>(std::max(1.0, elements / shrink));
+    model.layers.push_back(layer);
+  }
+  const double factor = compute > 0 ? compute / (model.forward + model.backward) : 1e-3;
+  model.forward *= factor;
+  model.backward *= factor;
+  for (Layer& layer : model.layers) {
+    layer.begins *= factor;
+    layer.ready *= factor;
+  }
+  std::stable_sort(model.layers.begin(), model.layers.end(),
+                   [](const Layer& a, const Layer& b) { return a.begins < b.begins; });
+  return model;
+}
+
+// A worker's training loop: computes by waiting, hands in gradients, waits for new values.
+class Trainer {
+ public:
+  Trainer(SimulatedJob* job, uint32_t rank, const Model* model, int steps, bool tell_waits)
+      : job_(job), rank_(rank), tell_waits_(tell_waits) {
+    std::vector<uint32_t> by_ready(model->layers.size());
+    for (uint32_t i = 0; i < by_ready.size(); ++i) by_ready[i] = i;
+    std::stable_sort(by_ready.begin(), by_ready.end(),
+                     [&](uint32_t a, uint32_t b) { return model->layers[a].ready < model->layers[b].ready; });
+    for (int step = 0; step < steps; ++step) {
+      actions_.push_back({Action::kMark, 0, 0});
+      double at = 0;
+      for (const uint32_t i : by_ready) {
+        actions_.push_back({Action::kCompute, model->layers[i].ready - at, 0});
+        actions_.push_back({Action::kHandIn, 0, i});
+        at = model->layers[i].ready;
+      }
+      actions_.push_back({Action::kCompute, model->backward - at, 0});
+      at = 0;
+      for (uint32_t i = 0; i < model->layers.size(); ++i) {
+        actions_.push_back({Action::kCompute, model->layers[i].begins - at, 0});
+        actions_.push_back({Action::kWait, 0, i});
+        at = model->layers[i].begins;
+      }
+      actions_.push_back({Action::kCompute, model->forward - at, 0});
+    }
+    actions_.push_back({Action::kMark, 0, 0});
+    model_ = model;
+    calls_.resize(model->layers.size());
+  }
+
+  void Advance() {
+    while (next_ < actions_.size()) {
+      const Time now = job_->fabric().now();
+      if (now < busy_until_) return;
+      const Action& action = actions_[next_];
+      if (action.kind == Action::kCompute) {
+        busy_until_ = now + static_cast<Time>(action.seconds * 1e9);
+        job_->fabric().Timer(busy_until_, [] {});
+      } else if (action.kind == Action::kHandIn) {
+        Ask ask;
+        ask.name = model_->layers[action.layer].name;
+        ask.shape = {static_cast<int64_t>(model_->layers[action.layer].elements)};
+        ask.input.assign(model_->layers[action.layer].elements * sizeof(float), std::byte{0});
+        ask.priority = -static_cast<int32_t>(action.layer);
+        calls_[action.layer] = job_->worker(rank_).Submit(std::move(ask));
+      } else if (action.kind == Action::kWait) {
+        if (!calls_[action.layer]->ended()) {
+          if (waiting_since_ == 0) waiting_since_ = now;
+          return;
+        }
+        if (tell_waits_ && waiting_since_ != 0 && now - waiting_since_ > kMillisecond) {
+          std::printf("  %.3f s into the step: waited %.3f s for %s\n", Seconds(now - marks_.back()),
+                      Seconds(now - waiting_since_), model_->layers[action.layer].name.c_str());
+        }
+        waiting_since_ = 0;
+      } else {
+        marks_.push_back(now);
+      }
+      ++next_;
+    }
+  }
+  bool done() const { return next_ == actions_.size(); }
+  const std::vector<Time>& marks() const { return marks_; }
+
+ private:
+  struct Action {
+    enum Kind { kCompute, kHandIn, kWait, kMark } kind;
+    double seconds;
+    uint32_t layer;
+  };
+  SimulatedJob* job_;
+  uint32_t rank_;
+  bool tell_waits_;
+  const Model* model_ = nullptr;
+  std::vector<Action> actions_;
+  std::vector<Call*> calls_;
+  std::vector<Time> marks_;
+  size_t next_ = 0;
+  Time busy_until_ = 0;
+  Time waiting_since_ = 0;
+};
+
+int Main(const Keys& keys) {
+  JobOptions options;
+  options.adverse = false;
+  options.workers = static_cast<uint32_t>(Number(keys, "workers", 4));
+  options.servers = static_cast<uint32_t>(Number(keys, "servers", 4));
+  options.lanes = static_cast<uint32_t>(Number(keys, "lanes", 1));
+  options.partition_bytes = static_cast<uint64_t>(Number(keys, "partition", 0));
+  options.slot_bytes = static_cast<uint64_t>(Number(keys, "slot", 512 << 10));
+  options.slots_per_peer = static_cast<uint32_t>(Number(keys, "slots", 4));
+  options.server_memory = uint64_t{256} << 20;
+  options.inline_bytes = 4096;
+  options.scheduler = keys.contains("scheduler") ? keys.at("scheduler") : "credit";
+  if (keys.contains("credit")) options.scheduling_credit = keys.at("credit");
+  options.schedule_results = Number(keys, "results", 0) != 0;
+  options.slowness = static_cast<Time>(Number(keys, "slowness", 20'000));
+  options.endpoint.overhead = static_cast<Time>(Number(keys, "overhead", 500));
+  options.endpoint.bytes_per_second = static_cast<uint64_t>(Number(keys, "rate", 23'900'000));
+  options.link.latency = static_cast<Time>(Number(keys, "latency", 100'000));
+  if (Number(keys, "direct", 1) != 0) options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
+  const double rate = static_cast<double>(options.endpoint.bytes_per_second);
+  const int rounds = static_cast<int>(Number(keys, "rounds", 12));
+  SimulatedJob job(options);
+  if (!job.Start()) return 1;
+  if (keys.contains("model")) {
+    const Model model =
+        ReadModel("tools/models/" + keys.at("model") + ".model", Number(keys, "shrink", 8), Number(keys, "compute", 0));
+    std::vector<Trainer> trainers;
+    for (uint32_t rank = 0; rank < options.workers; ++rank) {
+      trainers.emplace_back(&job, rank, &model, rounds, rank == 0 && Number(keys, "waits", 0) != 0);
+    }
+    const bool reached = job.RunUntil(
+        [&] {
+          bool done = true;
+          for (Trainer& trainer : trainers) {
+            trainer.Advance();
+            done = done && trainer.done();
+          }
+          return done;
+        },
+        10'000 * kSecond);
+    if (!reached) return 1;
+    double bytes = 0;
+    for (const Layer& layer : model.layers) bytes += static_cast<double>(layer.elements) * 4;
+    std::printf("computation %.3f s, transfer %.3f s; steps:", model.forward + model.backward, bytes / rate);
+    const std::vector<Time>& marks = trainers[0].marks();
+    for (size_t i = 1; i < marks.size(); ++i) std::printf(" %.3f", Seconds(marks[i] - marks[i - 1]));
+    std::printf("\n");
+    return 0;
+  }
+  const size_t elements = static_cast<size_t>(Number(keys, "bytes", 20e6)) / 4;
+  std::printf("least %.4f s; rounds over it:", static_cast<double>(elements) * 4 / rate);
+  for (int round = 0; round < rounds; ++round) {
+    const Time begin = job.fabric().now();
+    std::vector<Call*> calls;
+    for (uint32_t rank = 0; rank < options.workers; ++rank) {
+      Ask ask;
+      ask.name = "w";
+      ask.shape = {static_cast<int64_t>(elements)};
+      ask.input.assign(elements * 4, std::byte{0});
+      calls.push_back(job.worker(rank).Submit(std::move(ask)));
+    }
+    if (!job.RunUntilEnded(calls)) return 1;
+    std::printf(" %.3f", Seconds(job.fabric().now() - begin) / (static_cast<double>(elements) * 4 / rate));
+  }
+  std::printf("\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace byteps
+
+int main(int argc, char** argv) {
+  byteps::Keys keys;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) return std::fprintf(stderr, "link_benchmark: %s is not key=value\n", argv[i]), 2;
+    keys[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  return byteps::Main(keys);
+}

@@ -1,0 +1,67 @@
+// How close a job comes to what its links can carry, in virtual time: what a round takes is the same on every machine.
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/sim/exchanges.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+// 200 Mbit/s each way for everybody, processors that cost next to nothing, and the defaults of a real job.
+JobOptions Links(uint32_t workers, uint32_t servers) {
+  JobOptions options;
+  options.adverse = false;
+  options.workers = workers;
+  options.servers = servers;
+  options.partition_bytes = 0;
+  options.slot_bytes = 512 << 10;
+  options.slots_per_peer = 4;
+  options.server_memory = 64 << 20;
+  options.inline_bytes = 4096;
+  options.scheduler = "credit";
+  options.slowness = 20 * sim::kMicrosecond;
+  options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
+  options.endpoint.bytes_per_second = 25'000'000;
+  options.link.latency = 100 * sim::kMicrosecond;
+  return options;
+}
+
+// The last of so many rounds, over the time of its bytes on a link.
+double LastRound(const JobOptions& options, size_t elements, int rounds) {
+  SimulatedJob job(options);
+  if (!job.Start()) return 0;
+  Time took = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const Time begin = job.fabric().now();
+    std::vector<Call*> calls;
+    for (uint32_t rank = 0; rank < options.workers; ++rank) {
+      calls.push_back(job.worker(rank).Submit(FloatAsk("w", elements)));
+    }
+    if (!job.RunUntilEnded(calls)) return 0;
+    took = job.fabric().now() - begin;
+  }
+  job.Finish();
+  const double least =
+      static_cast<double>(elements * sizeof(float)) * 1e9 / static_cast<double>(options.endpoint.bytes_per_second);
+  return static_cast<double>(took) / least;
+}
+
+// What is short must not wait behind what is long: a slot that is given back and the word that a payload is there came
+// behind all that had been written meanwhile, and the links stood still (1.5 and more of the least possible time).
+TEST(Link, CarriesPayloadNearlyAllTheTime) {
+  const double round = LastRound(Links(4, 4), 2'500'000, 5);
+  EXPECT_GE(round, 1.0);
+  EXPECT_LE(round, 1.1);
+}
+
+TEST(Link, AlsoWithTwoOfEach) {
+  const double round = LastRound(Links(2, 2), 2'500'000, 5);
+  EXPECT_GE(round, 1.0);
+  EXPECT_LE(round, 1.1);
+}
+
+}  // namespace
+}  // namespace byteps
