@@ -188,7 +188,8 @@ def test_lost_packets_are_sent_again(lab: Lab) -> None:
     before = _retransmitted(one)
 
     def one_was_lost() -> bool:
-        talk.send("word")  # in a packet of its own, once the one before has arrived: sooner or later one of five is lost
+        # In a packet of its own, once the one before has arrived: sooner or later one of five is lost.
+        talk.send("word")
         return _retransmitted(one) > before
 
     wait_until(one_was_lost, "a packet sent again")

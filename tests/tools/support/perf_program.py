@@ -7,10 +7,12 @@ with start("--sizes", "100M") as perf: ...
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 PROGRAM = Path(__file__).resolve().parents[3] / "tools" / "bps_perf.py"
@@ -19,25 +21,34 @@ _SECONDS = 300
 _FOREIGN = ("BYTEPS_", "DMLC_", "NETLAB_")
 
 
-def start(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """With its output in pipes."""
+def _default_signals() -> None:
+    """In a child: whoever runs the tests in the background, or under nohup, ignores some of these, and so would it."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def start(*words: str, variables: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """With its output in pipes. It is killed if it still runs in the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     environment.update(variables or {})
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, str(PROGRAM), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-    )
+        preexec_fn=_default_signals,
+    ) as perf:
+        try:
+            yield perf
+        finally:
+            if perf.poll() is None:
+                perf.kill()
 
 
 def run(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Until it ends."""
     with start(*words, variables=variables) as perf:
-        try:
-            output, errors = perf.communicate(timeout=_SECONDS)
-        except subprocess.TimeoutExpired:
-            perf.terminate()
-            raise
+        output, errors = perf.communicate(timeout=_SECONDS)
     return subprocess.CompletedProcess(perf.args, perf.returncode, output, errors)
