@@ -216,9 +216,10 @@ static inline bps_status* bps_open(const bps_open_args* args, bps_session** sess
 }
 
 /* Leaves the job in order: refuses new operations, waits until all accepted ones have ended and all members of the
- * session have arrived here or left, at most timeout_ms (0: 5000). On error (a deadline, a failed session) what was
- * left is CANCELLED; the session can only be closed after this call, whatever it returned. Calling it again returns
- * NULL at once. */
+ * session have arrived here or left, at most timeout_ms (0: 5000). Others that work on then are no error: they go on
+ * without this member, until one needs it. On error (own operations had not ended; a failed session; no answer of the
+ * coordinator) what was left is CANCELLED; the session can only be closed after this call, whatever it returned.
+ * Calling it again returns NULL at once. */
 BPS_API bps_status* bps_shutdown(bps_session* session, int64_t timeout_ms) BPS_NOEXCEPT;
 
 /* Ends the session and frees it with everything it owns: tensors, and the library's side of requests. What is still

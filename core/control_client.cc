@@ -286,6 +286,7 @@ void ControlClient::OnBarrierReply(const control::BarrierReply& reply) {
 }
 
 void ControlClient::OnGoodbyeReply(const control::GoodbyeReply& reply) {
+  staying_ = reply.staying();
   EndGoodbye(MakeStatus(reply.code(), reply.error()));
 }
 

@@ -90,7 +90,8 @@ class ControlHandler {
   virtual void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {
     (void)name, (void)sequence, (void)status;
   }
-  // Goodbye has ended: everybody of the session has said it or left, or the error names who did not.
+  // Goodbye has ended: we have left. OK also if others work on (ControlClient::staying); an error if the coordinator
+  // does not answer.
   virtual void OnGoodbye(const absl::Status& status) { (void)status; }
   // Fatal: a member failed, the coordinator refused us, is silent or gone, or the start took too long.
   virtual void OnFailure(const absl::Status& fatal) = 0;
@@ -159,6 +160,8 @@ class ControlClient {
   uint64_t session_id() const { return session_id_; }
   // The last Waiting list.
   const std::vector<std::string>& missing() const { return missing_; }
+  // Who was still in the session when this member left it; empty: nobody.
+  const std::string& staying() const { return staying_; }
 
  private:
   struct PendingBarrier {
@@ -195,6 +198,7 @@ class ControlClient {
   const Time start_deadline_;
   absl::Status last_attempt_;  // why the last connection was not made or lost
   std::vector<std::string> missing_;
+  std::string staying_;
   std::string challenge_nonce_;
 
   uint32_t member_ = 0;

@@ -538,6 +538,11 @@ size_t Endpoint::Queued(PeerId peer) const {
   return link == nullptr ? 0 : link->outbox_bytes;
 }
 
+bool Endpoint::Sent() const {
+  return std::all_of(impl_->links.begin(), impl_->links.end(),
+                     [](const auto& link) { return link.second->outbox.empty(); });
+}
+
 bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
                      uint64_t user) {
   Link* link = impl_->FindReady(peer);

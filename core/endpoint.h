@@ -128,6 +128,8 @@ class Endpoint {
   size_t MaxRecord() const;
   // Bytes that wait in the peer's outbox.
   size_t Queued(PeerId peer) const;
+  // Nothing waits in any peer's outbox.
+  bool Sent() const;
 
   // Posts a write. True: accepted, OnWritten follows. False: the transport takes nothing now; OnRoom follows.
   bool Write(PeerId peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate, uint64_t user);

@@ -103,6 +103,11 @@ const std::vector<Endpoint*>& Engine::endpoints() {
   return endpoints_;
 }
 
+bool Engine::Sent() {
+  const std::vector<Endpoint*>& all = endpoints();
+  return std::all_of(all.begin(), all.end(), [](const Endpoint* endpoint) { return endpoint->Sent(); });
+}
+
 size_t Engine::TakeCompletions(std::vector<Completion>* to) {
   const size_t count = completions_.size();
   std::move(completions_.begin(), completions_.end(), std::back_inserter(*to));

@@ -115,6 +115,9 @@ class Engine : private StageSink {
   // Appends them; how many there were.
   size_t TakeCompletions(std::vector<Completion>* to);
 
+  // Everything that was said to others has left the outboxes.
+  bool Sent();
+
   const absl::Status& failure() const { return failure_; }
   size_t in_flight() const { return operations_.size(); }
   // What an operation that has not ended waits for, for people; empty if it has ended.

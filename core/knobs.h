@@ -185,7 +185,8 @@ inline constexpr Knob kKnobs[] = {
      .fallback = "5",
      .unit = "s",
      .min = 1,
-     .meaning = "How long bps_shutdown waits for the others when the caller names no time",
+     .meaning =
+         "How long bps_shutdown waits for own operations and for the others, who may stay, when the caller names none",
      .reason = "after a fatal error a trainer must end soon"},
     {.name = "BYTEPS_PEER_TIMEOUT",
      .type = KnobType::kDuration,

@@ -34,6 +34,8 @@ constexpr uint64_t kOutboxBytes = 64 * 1024;
 // Memory for results and payloads, where the transport needs it (verbs, EFA).
 constexpr uint32_t kWindowSlots = 4;
 constexpr uint32_t kBounceBlocks = 16;
+// How much later than its deadline Shutdown ends at the latest: beyond ControlClientOptions.grace.
+constexpr Time kLeaveGrace = 4 * kSecond;
 // How long Close waits for the last words to the coordinator to leave.
 constexpr Time kDrainTime = kSecond / 2;
 constexpr Time kHelloInterval = 20 * kMillisecond;
@@ -474,8 +476,8 @@ absl::Status Session::Shutdown(Time timeout) {
     leaving_ = request;
     leave_deadline_ = deadline;
   });
-  // The coordinator answers at the deadline and names who is missing; its word is worth a moment.
-  if (!request->WaitUntil(After(deadline, kSecond))) {
+  // The coordinator answers at the deadline at the latest; that it does not, the client says, a little later.
+  if (!request->WaitUntil(After(deadline, kLeaveGrace))) {
     driver_.Run([&] {
       leaving_.reset();
       EndWaits(absl::CancelledError("the session was shut down"));
@@ -606,14 +608,15 @@ void Session::Descriptors(std::vector<pollfd>* descriptors) {
 
 // ---- Leaving ----
 
-// First the operations end, then Goodbye is said, then the coordinator answers.
+// First the operations end, and what the others need of us for theirs is with the transport; then Goodbye is said, and
+// the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our error.
 void Session::CheckLeaving(Time now) {
   if (failed_.load()) {
     completions_.push_back({std::exchange(leaving_, nullptr), failure()});
     return;
   }
   if (goodbye_said_) return;
-  if (in_flight_.load() == 0 && queue_.empty()) {
+  if (in_flight_.load() == 0 && queue_.empty() && (engine_->Sent() || now >= leave_deadline_)) {
     if (control_ == nullptr) {
       completions_.push_back({std::exchange(leaving_, nullptr), absl::OkStatus()});
       return;
@@ -634,6 +637,9 @@ void Session::CheckLeaving(Time now) {
 void Session::OnGoodbye(const absl::Status& status) {
   // Servers may go now: that is no failure any more.
   engine_->Fail(now_, absl::FailedPreconditionError("the session was shut down"));
+  if (const std::string& staying = control_->client().staying(); !staying.empty()) {
+    BPS_VERBOSE(log_, 1) << "has left the session; still there: " << staying;
+  }
   if (leaving_ != nullptr) completions_.push_back({std::exchange(leaving_, nullptr), status});
 }
 

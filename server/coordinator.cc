@@ -499,8 +499,7 @@ void Coordinator::SendBarrierAnswers(const JobSession& session, const std::vecto
 void Coordinator::OnGoodbye(JobMember* member, const control::Goodbye& goodbye) {
   JobSession* session = member->session;
   member->leaving = true;
-  member->goodbye_timeout_ms = std::max<int64_t>(goodbye.timeout_ms(), 0);
-  member->goodbye_deadline = After(now_, FromMilliseconds(member->goodbye_timeout_ms));
+  member->goodbye_deadline = After(now_, FromMilliseconds(std::max<int64_t>(goodbye.timeout_ms(), 0)));
   SendBarrierAnswers(*session, session->barriers->Leave(static_cast<uint32_t>(member->rank)));
   EndIfEverybodyLeft(session);
 }
@@ -596,9 +595,9 @@ void Coordinator::EndLateGoodbyes(Time now) {
     if (found == connections_.end()) continue;  // likewise
     JobMember* member = found->second->member.get();
     control::Envelope envelope;
-    envelope.mutable_goodbye_reply()->set_code(BPS_DEADLINE_EXCEEDED);
-    envelope.mutable_goodbye_reply()->set_error("within " + std::to_string(member->goodbye_timeout_ms) +
-                                                " ms these have not left the session: " + member->session->Staying());
+    const std::string staying = member->session->Staying();
+    envelope.mutable_goodbye_reply()->set_staying(staying);
+    BPS_LOG(*log_, kInfo) << member->Describe() << " has left in order; still there: " << staying;
     handler_->Send(id, envelope);
     Depart(member, absl::OkStatus());
     handler_->Close(id);

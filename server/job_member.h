@@ -23,7 +23,6 @@ struct JobMember {
   int32_t rank = -1;              // -1: not known yet
   bool leaving = false;           // has said goodbye
   Time goodbye_deadline = kNever;
-  int64_t goodbye_timeout_ms = 0;
 
   bool worker() const { return hello.role() == control::WORKER; }
   // `worker rank 1 (host "b", 10.0.0.2, pid 42)`; without a rank as DescribeHello.

@@ -62,10 +62,11 @@ def init(
 
 def shutdown(timeout: float | None = None) -> None:
     """Leaves the job in order: waits until the operations in flight have ended and the others have come here too or
-    left, at most `timeout` seconds (None: 5). Without init(), or in a forked child, it does nothing. init() may follow.
+    left, at most `timeout` seconds (None: 5). Others that work on then go on without this one, until one needs it.
+    Without init(), or in a forked child, it does nothing. init() may follow.
 
     Raises:
-        BytePSError: the session had failed, or the timeout passed. It is closed all the same.
+        BytePSError: the session had failed, or operations had not ended in time. It is closed all the same.
     """
     CURRENT.close(timeout)
 
