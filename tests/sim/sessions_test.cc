@@ -85,7 +85,8 @@ void ForEachShape(uint64_t count, const std::function<void(SimulatedJob& job)>& 
 void LeaveFirst(SimulatedJob& job) {
   job.worker(2).Leave(kSecond);
   ASSERT_TRUE(job.RunUntil([&] { return job.worker(2).left().has_value(); }));
-  EXPECT_EQ(job.worker(2).left()->code(), absl::StatusCode::kDeadlineExceeded) << *job.worker(2).left();
+  // That the others stay is not its error.
+  EXPECT_TRUE(job.worker(2).left()->ok()) << *job.worker(2).left();
 }
 
 constexpr char kWhoLeft[] = "has left the session before the others";
