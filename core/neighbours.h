@@ -23,9 +23,8 @@
 #include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "core/log.h"
-#include "core/region.h"
+#include "core/memory_probe.h"
 #include "core/time.h"
-#include "core/wire.h"
 
 namespace byteps {
 
@@ -36,7 +35,7 @@ class Neighbours {
   // Those of ranks [first, first + size), `self` among them. Connects to the others.
   absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self, uint32_t first, uint32_t size);
   // No memory of ours is shown any more.
-  void Stop() { probe_region_ = Region(); }
+  void Stop() { probe_.Close(); }
 
   size_t size() const { return members_.size(); }
   size_t own() const { return own_; }
@@ -57,9 +56,9 @@ class Neighbours {
   bool OnProbe(Time now, size_t index, std::span<const std::byte> body);
   bool OnReach(size_t index, std::span<const std::byte> body);
   // Looks whether we reach the memory of those who asked. True if anybody was answered.
-  bool Answer(Time now);
+  bool Answer(Time now) { return probe_.Answer(now); }
   // When to call it again.
-  Time NextTimer(Time now) const;
+  Time NextTimer(Time now) const { return probe_.NextTimer(now); }
 
   bool ready() const { return reached_ == members_.size(); }
   // Who has not said yet whether he reaches our memory.
@@ -79,21 +78,16 @@ class Neighbours {
     uint32_t rank = 0;
     uint32_t member = 0;
     std::string description;
-    bool ready = false;                    // linked
-    bool reached = false;                  // and it has said whether it can reach our memory
-    std::optional<wire::ProbeBody> probe;  // can we reach its memory? Not answered yet
-    Time probe_until = 0;
-    absl::Status lost;  // why it cannot be reached any more
+    bool ready = false;    // linked
+    bool reached = false;  // and it has said whether it can reach our memory
+    absl::Status lost;     // why it cannot be reached any more
   };
 
   Endpoint* const endpoint_;
-  Logger* const log_;
+  MemoryProbe probe_;
   std::vector<Member> members_;
   size_t own_ = 0;
   size_t reached_ = 0;
-  size_t probes_ = 0;         // to be answered
-  uint64_t probe_value_ = 0;  // what probes read
-  Region probe_region_;       // it
   bool staged_ = false;
 };
 

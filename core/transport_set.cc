@@ -218,6 +218,36 @@ class Set {
     return member->transport.PostWrite(peer, local, size, remote, immediate, user);
   }
 
+  // Towards peers of a member that can.
+  int32_t MapRemote(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
+    return Reach(peer, remote, BPS_TRANSPORT_MAP_REMOTE,
+                 [&](Transport& to, const bps_remote& there) { return to.MapRemote(peer, there, size, base); });
+  }
+  void UnmapRemote(bps_peer peer, const bps_remote& remote) {
+    Reach(peer, remote, BPS_TRANSPORT_MAP_REMOTE, [&](Transport& to, const bps_remote& there) -> int32_t {
+      to.UnmapRemote(peer, there);
+      return BPS_OK;
+    });
+  }
+  int32_t BeginWrite(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
+    return Reach(peer, remote, 0,
+                 [&](Transport& to, const bps_remote& there) { return to.BeginWrite(peer, there, size, base); });
+  }
+  void EndWrite(bps_peer peer, const bps_remote& remote) {
+    Reach(peer, remote, 0, [&](Transport& to, const bps_remote& there) -> int32_t {
+      to.EndWrite(peer, there);
+      return BPS_OK;
+    });
+  }
+  int32_t CopyFrom(bps_peer peer, const bps_remote& from, void* to, size_t size) {
+    return Reach(peer, from, BPS_TRANSPORT_COPY,
+                 [&](Transport& way, const bps_remote& there) { return way.CopyFrom(peer, there, to, size); });
+  }
+  int32_t CopyTo(bps_peer peer, const bps_remote& to, const void* from, size_t size) {
+    return Reach(peer, to, BPS_TRANSPORT_COPY,
+                 [&](Transport& way, const bps_remote& there) { return way.CopyTo(peer, there, from, size); });
+  }
+
   size_t Poll(bps_event* events, size_t capacity) {
     size_t count = 0;
     for (size_t i = 0; i < members_.size() && count < capacity; ++i) {
@@ -253,6 +283,17 @@ class Set {
   Member* Route(bps_peer peer) {
     const auto found = routes_.find(peer);
     return found == routes_.end() ? nullptr : &members_[found->second];
+  }
+
+  // Remote memory as the member that leads there names it, if that member has `capability`.
+  template <typename Verb>
+  int32_t Reach(bps_peer peer, const bps_remote& remote, uint32_t capability, const Verb& verb) {
+    Member* member = Route(peer);
+    if (member == nullptr) return BPS_UNAVAILABLE;
+    const bps_transport_caps& caps = member->transport.caps();
+    if ((caps.flags & capability) != capability) return BPS_UNIMPLEMENTED;
+    if (remote.key_size < caps.key_size) return BPS_INVALID_ARGUMENT;
+    return verb(member->transport, {remote.key, caps.key_size, remote.offset});
   }
 
   absl::Status RegionAt(SetRegion* region, Member* member, bps_region** inner) {
@@ -342,9 +383,12 @@ constexpr bps_transport_table kTable = {
                size_t capacity) { return Unwrap(transport)->Poll(events, capacity); },
     .release = [](bps_transport* transport, uint64_t lease) { Unwrap(transport)->Release(lease); },
     .post_read = nullptr,
-    .map_remote = nullptr,
-    .copy_from = nullptr,
-    .copy_to = nullptr,
+    .map_remote = [](bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size,
+                     void** base) { return Unwrap(transport)->MapRemote(peer, *remote, size, base); },
+    .copy_from = [](bps_transport* transport, bps_peer peer, const bps_remote* from, void* to,
+                    size_t size) { return Unwrap(transport)->CopyFrom(peer, *from, to, size); },
+    .copy_to = [](bps_transport* transport, bps_peer peer, const bps_remote* to, const void* from,
+                  size_t size) { return Unwrap(transport)->CopyTo(peer, *to, from, size); },
     .wait_fd = [](bps_transport* transport) -> int32_t { return Unwrap(transport)->WaitFd(); },
     .arm = [](bps_transport* transport) -> int32_t { return Unwrap(transport)->Arm() ? BPS_OK : BPS_TRANSPORT_AGAIN; },
     .allocate =
@@ -356,9 +400,12 @@ constexpr bps_transport_table kTable = {
           *region = reinterpret_cast<bps_region*>(Unwrap(transport)->Reg(base, size, fd));
           return BPS_OK;
         },
-    .unmap_remote = nullptr,
-    .begin_write = nullptr,
-    .end_write = nullptr,
+    .unmap_remote = [](bps_transport* transport, bps_peer peer,
+                       const bps_remote* remote) { Unwrap(transport)->UnmapRemote(peer, *remote); },
+    .begin_write = [](bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size,
+                      void** base) { return Unwrap(transport)->BeginWrite(peer, *remote, size, base); },
+    .end_write = [](bps_transport* transport, bps_peer peer,
+                    const bps_remote* remote) { Unwrap(transport)->EndWrite(peer, *remote); },
 };
 
 // Without a member that can show memory to other processes.

@@ -12,7 +12,9 @@
 // what can be done towards one peer: beside verbs, shared memory still needs no registered memory. Memory is registered
 // with a member when a peer of that member first needs it. A member without peers is not polled.
 //
-// Threads: those of a transport.
+// Whether the memory of a peer can be mapped and copied is no capability of the set, but (CapsOf) of the way to that peer.
+//
+// Threads: one at a time, for all functions: also CopyFrom and CopyTo.
 #ifndef BYTEPS_CORE_TRANSPORT_SET_H_
 #define BYTEPS_CORE_TRANSPORT_SET_H_
 
