@@ -17,7 +17,7 @@ bps_remote At(const MemberSpan& span, uint64_t offset) {
 }  // namespace
 
 BlockFold::BlockFold(Transport* transport, size_t members)
-    : transport_(transport), scratch_(members * kBlockBytes), inputs_(members) {
+    : transport_(transport), scratch_((members + 1) * kBlockBytes), inputs_(members) {
   outputs_.reserve(members);
   writing_.reserve(members);
   copied_.reserve(members);
@@ -58,13 +58,28 @@ int32_t BlockFold::Collect(std::span<const MemberMemory> members, uint64_t offse
 int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                         std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
                         size_t* culprit) {
+  return FoldInto(reduction, group_sizes, members, own, offset, bytes, stores, members[own].output.base + offset,
+                  culprit);
+}
+
+int32_t BlockFold::Serve(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                         std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to,
+                         size_t* culprit) {
+  return FoldInto(reduction, group_sizes, members, SIZE_MAX, offset, bytes, Stores::kCached, to, culprit);
+}
+
+// `to` may be nullptr: nobody here wants the result.
+int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                            std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes,
+                            Stores stores, std::byte* to, size_t* culprit) {
   if (const int32_t code = Collect(members, offset, bytes, culprit); code != BPS_OK) return code;
-  outputs_.assign(1, members[own].output.base + offset);
+  outputs_.clear();
+  if (to != nullptr) outputs_.push_back(to);
   writing_.clear();
   copied_.clear();
   int32_t result = BPS_OK;
   for (size_t i = 0; i < members.size() && result == BPS_OK; ++i) {
-    if (i == own) continue;
+    if (i == own || members[i].output.peer == 0) continue;
     void* output = nullptr;
     const int32_t code = transport_->BeginWrite(members[i].output.peer, At(members[i].output, offset), bytes, &output);
     if (code == BPS_OK) {
@@ -77,15 +92,20 @@ int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> gr
       result = code;
     }
   }
-  if (result == BPS_OK) {
-    // What is copied is read again at once.
+  // What is copied lies somewhere here first.
+  if (to == nullptr && !copied_.empty()) {
+    to = scratch_.data() + inputs_.size() * kBlockBytes;
+    outputs_.push_back(to);
+  }
+  if (result == BPS_OK && !outputs_.empty()) {
+    // It is read again at once.
     ReduceToAll(reduction, inputs_, group_sizes, outputs_, bytes / DtypeSize(reduction.dtype),
                 copied_.empty() ? stores : Stores::kCached);
   }
   for (const size_t i : writing_) transport_->EndWrite(members[i].output.peer, members[i].output.remote);
   for (size_t k = 0; k < copied_.size() && result == BPS_OK; ++k) {
-    const MemberSpan& to = members[copied_[k]].output;
-    result = transport_->CopyTo(to.peer, At(to, offset), outputs_[0], bytes);
+    const MemberSpan& there = members[copied_[k]].output;
+    result = transport_->CopyTo(there.peer, At(there, offset), to, bytes);
     if (result != BPS_OK) *culprit = copied_[k];
   }
   return result;
@@ -105,20 +125,21 @@ int32_t BlockFold::Gather(const Reduction& reduction, std::span<const uint32_t> 
   return BPS_OK;
 }
 
+int32_t BlockFold::WriteTo(const MemberSpan& to, const std::byte* from, uint64_t offset, size_t bytes) {
+  void* output = nullptr;
+  const int32_t code = transport_->BeginWrite(to.peer, At(to, offset), bytes, &output);
+  if (code == BPS_UNIMPLEMENTED) return transport_->CopyTo(to.peer, At(to, offset), from, bytes);
+  if (code != BPS_OK) return code;
+  std::memcpy(output, from, bytes);
+  transport_->EndWrite(to.peer, to.remote);
+  return BPS_OK;
+}
+
 int32_t BlockFold::Spread(std::span<const MemberMemory> members, size_t own, const std::byte* from, uint64_t offset,
                           size_t bytes, size_t* culprit) {
   for (size_t i = 0; i < members.size(); ++i) {
     if (i == own) continue;
-    const MemberSpan& to = members[i].output;
-    void* output = nullptr;
-    int32_t code = transport_->BeginWrite(to.peer, At(to, offset), bytes, &output);
-    if (code == BPS_OK) {
-      std::memcpy(output, from, bytes);
-      transport_->EndWrite(to.peer, to.remote);
-    } else if (code == BPS_UNIMPLEMENTED) {
-      code = transport_->CopyTo(to.peer, At(to, offset), from, bytes);
-    }
-    if (code != BPS_OK) {
+    if (const int32_t code = WriteTo(members[i].output, from, offset, bytes); code != BPS_OK) {
       *culprit = i;
       return code;
     }

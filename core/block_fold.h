@@ -4,6 +4,10 @@
 //     absl::Status status = fold.Reduce(reduction, group_sizes, spans, own, offset, bytes, &culprit);
 //     status = fold.Read(spans[root], to, offset, bytes);
 //
+// A server does the same with the memory of its workers, of whom it is none:
+//
+//     status = fold.Serve(reduction, group_sizes, spans, to, offset, bytes, &culprit);
+//
 // A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process, or
 // the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped memory of
 // others is written only while the transport knows of it (BeginWrite): that is what makes its fence.
@@ -49,7 +53,9 @@ class BlockFold {
   // stays short.
   static constexpr size_t kBlockBytes = 128 * 1024;
 
+  // `members`: how many there are at most.
   BlockFold(Transport* transport, size_t members);
+  size_t members() const { return inputs_.size(); }
 
   // Folds bytes [offset, offset + bytes) of all inputs, in the order of `members`, and writes them to all outputs. At
   // most kBlockBytes; `own`: which of the members this process is; `stores`: kStreamed only if no output is an input.
@@ -61,6 +67,14 @@ class BlockFold {
   int32_t Gather(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                  std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
 
+  // For who is none of the members: the result goes to their outputs (of those that have one: peer is not 0), and to `to`,
+  // if that is not nullptr.
+  int32_t Serve(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
+
+  // Writes `from` to bytes [offset, offset + bytes) of one output.
+  int32_t WriteTo(const MemberSpan& to, const std::byte* from, uint64_t offset, size_t bytes);
+
   // Writes `from` to bytes [offset, offset + bytes) of all outputs but our own.
   int32_t Spread(std::span<const MemberMemory> members, size_t own, const std::byte* from, uint64_t offset,
                  size_t bytes, size_t* culprit);
@@ -71,11 +85,14 @@ class BlockFold {
  private:
   // BPS_OK: what was read from mapped memory is what was meant.
   int32_t Confirm(const MemberSpan& span);
+  int32_t FoldInto(const Reduction& reduction, std::span<const uint32_t> group_sizes,
+                   std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
+                   std::byte* to, size_t* culprit);
   // The inputs' blocks, where they can be read, in inputs_.
   int32_t Collect(std::span<const MemberMemory> members, uint64_t offset, size_t bytes, size_t* culprit);
 
   Transport* const transport_;
-  AlignedMemory scratch_;  // a block for each member
+  AlignedMemory scratch_;  // a block for each member, and one for a result that is only copied
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
   std::vector<size_t> writing_;  // whose memory is being written

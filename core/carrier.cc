@@ -10,7 +10,7 @@ namespace byteps {
 
 Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOptions options, CarrierSink* sink,
                  Logger* log)
-    : index_(index), name_(std::move(name)), options_(std::move(options)), sink_(sink) {
+    : index_(index), name_(std::move(name)), options_(std::move(options)), sink_(sink), log_(log) {
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options_.endpoint, handler, log);
 }
@@ -45,17 +45,12 @@ Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Sta
       return Grant::kYes;
     }
     if ((caps.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
-      Region& region = MemoryOf(partition->operation).input;
-      if (!region) {
-        absl::StatusOr<Region> made = Region::Make(
-            &endpoint_->transport(), const_cast<std::byte*>(partition->operation->source), asked.tensor->bytes());
-        if (!made.ok()) {
-          *error = made.status();
-          return Grant::kFailed;
-        }
-        region = *std::move(made);
+      const absl::StatusOr<bps_region*> region = RegionOf(partition->operation, true);
+      if (!region.ok()) {
+        *error = region.status();
+        return Grant::kFailed;
       }
-      payload->local = {region.get(), base};
+      payload->local = {*region, base};
       return Grant::kYes;
     }
   }
@@ -74,24 +69,34 @@ void Carrier::EndSource(const Payload& payload) {
   if (payload.bounce) bounce_->Free(*payload.bounce);
 }
 
+// The registration of the operation's input or output; one for both, if they are the same.
+absl::StatusOr<bps_region*> Carrier::RegionOf(Operation* operation, bool input) const {
+  const Submission& asked = operation->asked;
+  input &= operation->source != asked.output;
+  std::byte* const base = input ? const_cast<std::byte*>(operation->source) : asked.output;
+  Region& region = input ? MemoryOf(operation).input : MemoryOf(operation).output;
+  if (!region) {
+    absl::StatusOr<Region> made = Region::Make(&endpoint_->transport(), base, asked.tensor->bytes());
+    if (!made.ok()) return made.status();
+    region = *std::move(made);
+  }
+  return region.get();
+}
+
 Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error) {
   Operation* operation = partition->operation;
   const Submission& asked = operation->asked;
-  Region& region = MemoryOf(operation).output;
-  if (!region) {
-    absl::StatusOr<Region> made = Region::Make(&endpoint_->transport(), asked.output, asked.tensor->bytes());
-    if (!made.ok()) {
-      *error = made.status();
-      return Grant::kFailed;
-    }
-    region = *std::move(made);
+  const absl::StatusOr<bps_region*> region = RegionOf(operation, false);
+  if (!region.ok()) {
+    *error = region.status();
+    return Grant::kFailed;
   }
   if (!partition->result_immediate) {
     partition->result_immediate = landing_.Take();
     if (!partition->result_immediate) return Grant::kLater;
     ++operation->exposed;
   }
-  if (int32_t code = endpoint_->transport().ExportKey(region.get(), partition->peer, memory->key); code != BPS_OK) {
+  if (int32_t code = endpoint_->transport().ExportKey(*region, partition->peer, memory->key); code != BPS_OK) {
     EndExposure(partition);
     *error = MakeStatus(code, "the output cannot be exported");
     return Grant::kFailed;
@@ -102,7 +107,21 @@ Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, ab
   return Grant::kYes;
 }
 
+absl::Status Carrier::Show(Partition* partition, wire::MemoryRef* memory) {
+  Operation* operation = partition->operation;
+  const absl::StatusOr<bps_region*> region = RegionOf(operation, true);
+  if (!region.ok()) return region.status();
+  if (int32_t code = endpoint_->transport().ExportKey(*region, partition->peer, memory->key); code != BPS_OK) {
+    return MakeStatus(code, "the input cannot be exported");
+  }
+  memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
+  memory->offset = partition->first * operation->asked.tensor->element_bytes();
+  if (!std::exchange(partition->in_place, true)) ++operation->exposed;
+  return absl::OkStatus();
+}
+
 void Carrier::EndExposure(Partition* partition) {
+  if (std::exchange(partition->in_place, false)) --partition->operation->exposed;
   if (!partition->result_immediate) return;
   landing_.Free(*partition->result_immediate);
   partition->result_immediate.reset();
@@ -143,6 +162,8 @@ absl::Status Carrier::LendWindow(PeerId peer) {
 }
 
 void Carrier::Stop() {
+  probe_.reset();
+  in_place_.clear();
   bounce_.reset();
   window_of_slot_.clear();
   windows_.clear();
@@ -156,10 +177,34 @@ void Carrier::OnReady(PeerId peer) {
       return;
     }
   }
+  const bool reaches = (endpoint_->transport().CapsOf(peer).flags & BPS_TRANSPORT_COPY) != 0;
+  if (options_.in_place && direct(peer) && reaches) {
+    if (absl::Status status = AskReach(peer); !status.ok()) {
+      sink_->OnPeerDown(this, peer, status);
+      return;
+    }
+  }
   sink_->OnReady(this, peer);
 }
 
+// Until it answers, and if it cannot, payloads go by its slots.
+absl::Status Carrier::AskReach(PeerId peer) {
+  if (probe_ == nullptr) {
+    probe_ = std::make_unique<MemoryProbe>(endpoint_.get(), "", log_);
+    if (absl::Status status = probe_->Open(peer); !status.ok()) return status;
+  }
+  return probe_->Ask(peer, "a server");
+}
+
 void Carrier::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
+  if (type == wire::RecordType::kReach && probe_ != nullptr) {
+    if (MemoryProbe::ReadReach(body).value_or(false)) {
+      in_place_.insert(peer);
+    } else {
+      in_place_.erase(peer);
+    }
+    return sink_->OnRoom(this, peer);
+  }
   sink_->OnRecord(this, peer, type, body);
 }
 

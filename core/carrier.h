@@ -4,10 +4,14 @@
 //     carrier.endpoint().AddPeer(...);
 //     carrier.Source(&partition, &payload, &error);          // where the transport may read the partition's input
 //     carrier.Expose(&partition, &header.memory, &error);    // where the server may write its result
+//     carrier.Show(&partition, &source);                     // where the server itself may read it, if in_place(peer)
 //
 // How a result reaches the output depends on the transport, of a set on the member that leads to the server. Where registering is cheap, the output of the operation is
 // registered and each partition gets an immediate of its own: the server writes in place. Elsewhere each server lane is
 // lent a window of slots, and results are copied out of it.
+//
+// A server that has copied from and to our memory when it was asked to (core/memory_probe.h) needs no payloads: it is shown
+// the input for the operation, and reads it when it folds.
 //
 // Threads: none; driven by whoever drives the engine. Callbacks of the sink run inside Poll.
 #ifndef BYTEPS_CORE_CARRIER_H_
@@ -22,12 +26,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/aligned_memory.h"
 #include "core/bounce_pool.h"
 #include "core/endpoint.h"
 #include "core/landing_table.h"
+#include "core/memory_probe.h"
 #include "core/operation.h"
 #include "core/wire.h"
 
@@ -57,6 +63,7 @@ struct CarrierOptions {
   EndpointOptions endpoint;
   uint32_t window_slots = 0;   // lent to each server lane, where a window is needed
   uint32_t bounce_blocks = 0;  // for payloads that must be copied before they are sent
+  bool in_place = false;       // servers that can may read and write tensors where they are
 };
 
 class Carrier : private EndpointHandler {
@@ -83,7 +90,11 @@ class Carrier : private EndpointHandler {
   bool direct(PeerId peer) const;
   // Lets the server write the partition's result into the output. kLater: all immediates are in use.
   Grant Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
-  // Takes that back: the result has come, or the server has said that it will not.
+  // Does this server read inputs where they are?
+  bool in_place(PeerId peer) const { return in_place_.contains(peer); }
+  // Lets it read the partition's input there, until EndExposure.
+  absl::Status Show(Partition* partition, wire::MemoryRef* memory);
+  // Takes all that back: the result has come, or the server has said that it will not.
   void EndExposure(Partition* partition);
 
   // The bytes of a slot that this side lent to `peer`; empty if there is no such slot.
@@ -105,6 +116,8 @@ class Carrier : private EndpointHandler {
   void OnRemoved(PeerId) override {}
 
   absl::Status LendWindow(PeerId peer);
+  absl::Status AskReach(PeerId peer);
+  absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input) const;
   Operation::Memory& MemoryOf(Operation* operation) const;
   static bool Aligned(const bps_transport_caps& caps, const void* address);
 
@@ -119,10 +132,13 @@ class Carrier : private EndpointHandler {
   const std::string name_;
   const CarrierOptions options_;
   CarrierSink* const sink_;
+  Logger* const log_;
   std::unique_ptr<Endpoint> endpoint_;
   uint64_t slot_bytes_ = 0;
   LandingTable landing_;
   std::unique_ptr<BouncePool> bounce_;
+  std::unique_ptr<MemoryProbe> probe_;
+  absl::flat_hash_set<PeerId> in_place_;
   std::vector<std::unique_ptr<Window>> windows_;
   std::vector<Window*> window_of_slot_;
 };

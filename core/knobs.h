@@ -290,6 +290,13 @@ inline constexpr Knob kKnobs[] = {
      .meaning =
          "May processes of one host read each other's tensors directly (process_vm_readv)? 0: through shared memory",
      .reason = "a copy less; where the system refuses it, the other way is taken anyway"},
+    {.name = "BYTEPS_SHM_IN_PLACE",
+     .type = KnobType::kBool,
+     .readers = kWorker,
+     .fallback = "1",
+     .meaning = "Servers of the same host fold tensors straight from the workers' memory and write the results there "
+                "(with BYTEPS_SHM and BYTEPS_SHM_PROCESS_VM); 0: through landing slots",
+     .reason = "each byte is read once and written once; where the system refuses it, the other way is taken anyway"},
     {.name = "BYTEPS_HUGE_PAGES",
      .type = KnobType::kBool,
      .readers = kWorker,

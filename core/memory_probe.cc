@@ -43,8 +43,8 @@ std::optional<bool> MemoryProbe::ReadReach(std::span<const std::byte> body) {
 
 bool MemoryProbe::OnProbe(Time now, PeerId peer, std::string who, std::span<const std::byte> body) {
   Question question{peer, std::move(who), {}, After(now, kPatience)};
-  const bool waits = std::any_of(questions_.begin(), questions_.end(),
-                                 [&](const Question& other) { return other.peer == peer; });
+  const bool waits =
+      std::any_of(questions_.begin(), questions_.end(), [&](const Question& other) { return other.peer == peer; });
   if (!ReadStruct(body, &question.body) || question.body.key_size > wire::kMaxKey || waits) return false;
   questions_.push_back(std::move(question));
   return true;

@@ -52,7 +52,7 @@ struct Operation {
   size_t carried = 0;       // partitions that go through this worker; the others stay idle
   size_t home = 0;          // partitions in state home
   size_t writes = 0;        // writes from its memory that have not ended
-  size_t exposed = 0;       // partitions whose result may still be written into the output
+  size_t exposed = 0;       // outputs of partitions that may still be written, and inputs that may still be read
   bool pushed_any = false;  // others know of its deadline
   // The registrations of input and output with each transport (in the order of the engine's transports), where needed.
   struct Memory {

@@ -90,6 +90,10 @@ struct Partition {
   bool sent = false;                         // the scheduler has its credit back
   Time posted_at = 0;                        // when it left for the server, last
   std::optional<uint32_t> result_immediate;  // under which the result may be written straight into the output
+  bool in_place = false;                     // the server may read the input where it is
+
+  // May the server still touch its memory?
+  bool exposed() const { return result_immediate.has_value() || in_place; }
 
   PartitionState state() const { return state_; }
   // Throws std::logic_error if there is no such arrow: a defect of this library.

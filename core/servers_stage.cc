@@ -193,7 +193,7 @@ void ServersStage::Enqueue(Partition* partition) {
   scheduler_.Enqueue(now_, task);
 }
 
-// What the peer can take now: anything while there is a slot, small payloads otherwise, and nothing while its outbox is
+// What the peer can take now: anything while there is a slot or if none is needed, small payloads otherwise, and nothing while its outbox is
 // full or something chosen before still waits.
 void ServersStage::UpdateBudget(size_t index) {
   Peer& peer = peers_[index];
@@ -201,7 +201,8 @@ void ServersStage::UpdateBudget(size_t index) {
   Endpoint& endpoint = peer.carrier->endpoint();
   peer.full = endpoint.Queued(peer.id) >= options_.outbox_bytes;
   budget.tasks = peer.ready && peer.held.empty() && !peer.full ? 1 : 0;
-  budget.bytes = endpoint.FreeSlots(peer.id) > 0 ? slot_bytes_ : inline_bytes_;
+  const bool any = peer.carrier->in_place(peer.id) || endpoint.FreeSlots(peer.id) > 0;
+  budget.bytes = any ? slot_bytes_ : inline_bytes_;
 }
 
 bool ServersStage::Pump() {
@@ -286,7 +287,9 @@ bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
     }
   }
   if (partition->push_bytes > inline_bytes_) {
-    if (!PostPayload(partition, peer, &header, error)) return false;
+    const bool posted = carrier->in_place(peer->id) ? PostInPlace(partition, peer, &header, error)
+                                                    : PostPayload(partition, peer, &header, error);
+    if (!posted) return false;
   } else {
     const std::byte* bytes = operation->source + partition->first * operation->asked.tensor->element_bytes();
     PostInline(partition, peer, header, {bytes, partition->push_bytes});
@@ -321,6 +324,18 @@ bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeade
   header->way = wire::PayloadWay::kLanded;
   header->immediate = slot->immediate;
   SendPush(peer, *header, *partition->operation->asked.tensor, {});
+  return true;
+}
+
+// The announcement is all that travels.
+bool ServersStage::PostInPlace(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error) {
+  wire::MemoryRef source{};
+  *error = peer->carrier->Show(partition, &source);
+  if (!error->ok()) return false;
+  header->way = wire::PayloadWay::kInPlace;
+  partition->Move(PartitionState::kPosted);
+  SendPush(peer, *header, *partition->operation->asked.tensor, BytesOf(source));
+  peer->leaving.emplace_back(peer->queued_bytes, partition->task);
   return true;
 }
 
@@ -373,7 +388,7 @@ void ServersStage::Left(Partition* partition) {
   pump_ = true;
 }
 
-// An inline record has left when what still waits in the outbox is no more than what was queued behind it. (Records of
+// A record without a write has left when what still waits in the outbox is no more than what was queued behind it. (Records of
 // the endpoint itself wait there too: then this is known a little later.)
 bool ServersStage::SettleOutboxes() {
   bool worked = false;
@@ -476,7 +491,8 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
   const uint64_t bytes = header.way == wire::PayloadWay::kNone ? 0 : partition->result_bytes;
   const bool sensible = header.key == operation->asked.tensor->cut->key() && header.offset == partition->first &&
                         header.elements == partition->elements && header.payload_bytes == bytes && header.codec == 0;
-  switch (sensible ? header.way : wire::PayloadWay::kInPlace) {
+  if (!sensible) return Senseless(peer, header, *operation);
+  switch (header.way) {
     case wire::PayloadWay::kNone:
       if (partition->result_bytes != 0) break;
       return Home(partition);
@@ -499,10 +515,15 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
       return;
     }
     case wire::PayloadWay::kInPlace:
-      break;
+      if (!partition->in_place || !partition->result_immediate) break;
+      return Home(partition);
   }
+  Senseless(peer, header, *operation);
+}
+
+void ServersStage::Senseless(PeerId peer, const wire::DataHeader& header, const Operation& operation) {
   Fatal(absl::InternalError(absl::StrCat(DescribePeer(peer), " sent a RESULT that makes no sense, for part ",
-                                         header.part, " of ", DescribeOperation(*operation))));
+                                         header.part, " of ", DescribeOperation(operation))));
 }
 
 // A RESULT for a round that this worker has given up: what it fills is lent again.
@@ -596,8 +617,8 @@ void ServersStage::GiveUp(Operation* operation, const absl::Status& why, bool te
       std::erase(FindPeer(partition.peer)->held, &partition);
       --held_;
     }
-    // What the server may still write to stays as it is until the server says that it will not.
-    if (!partition.away() || !partition.result_immediate) Lost(&partition);
+    // What the server may still read or write stays as it is until the server says that it will not.
+    if (!partition.away() || !partition.exposed()) Lost(&partition);
   }
   pump_ = true;
   releasing_.push_back(operation);

@@ -13,13 +13,14 @@
 //
 // The way of a partition (states in core/partition.h): it is enqueued with the scheduler plugin; when the plugin picks
 // it, the payload is put into the PUSH record (small), or written into a slot that the server lent, with the record
-// beside it; the RESULT brings or announces the bytes, and the partition is home. docs/protocol.md has the details, and
+// beside it, or left where it is, if the server reads it there; the RESULT brings or announces the bytes, and the
+// partition is home. docs/protocol.md has the details, and
 // this class is the worker's side of its data plane.
 //
 // Giving up. Aborting an operation withdraws what has not left and sends CANCEL for the rest. The operation leaves this
-// stage when nothing touches its memory: its writes have ended, and the server of each partition whose result may be
-// written straight into the output has said ERROR (or the result came). A server that does not say so within a grace
-// period loses its access: the output is unregistered.
+// stage when nothing touches its memory: its writes have ended, and the server of each partition that it may read in
+// place, or whose result it may write straight into the output, has said ERROR (or the result came). A server that does
+// not say so within a grace period loses its access: input and output are unregistered.
 //
 // Threads: none; driven by whoever drives the engine.
 #ifndef BYTEPS_CORE_SERVERS_STAGE_H_
@@ -101,7 +102,7 @@ class ServersStage : public Stage, private CarrierSink {
     std::string description;
     bool ready = false;
     std::pmr::deque<Partition*> held;  // chosen by the scheduler, not yet taken by the transport
-    // Inline records in the outbox: after how many bytes of ours each ends, and its task.
+    // Records without a write in the outbox: after how many bytes of ours each ends, and its task.
     std::pmr::deque<std::pair<uint64_t, uint64_t>> leaving;
     uint64_t queued_bytes = 0;  // of ours, ever
     bool full = false;          // its outbox; nothing is chosen for it
@@ -128,6 +129,7 @@ class ServersStage : public Stage, private CarrierSink {
   // True: posted. False: later; or with an error, never.
   bool Post(Partition* partition, Peer* peer, absl::Status* error);
   bool PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
+  bool PostInPlace(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
   void PostInline(Partition* partition, Peer* peer, const wire::DataHeader& header, std::span<const std::byte> payload);
   void SendPush(Peer* peer, const wire::DataHeader& header, const Tensor& tensor, std::span<const std::byte> payload);
   void Send(Peer* peer, wire::RecordType type, std::span<const std::byte> fixed,
@@ -141,6 +143,7 @@ class ServersStage : public Stage, private CarrierSink {
   // Receiving.
   void OnResult(Carrier* carrier, PeerId peer, std::span<const std::byte> body);
   void OnRound(PeerId peer, wire::RecordType type, std::span<const std::byte> body);
+  void Senseless(PeerId peer, const wire::DataHeader& header, const Operation& operation);
   void OnStray(Carrier* carrier, PeerId peer, const wire::DataHeader& header);
   void Landed(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition);
   Partition* Find(PeerId peer, uint64_t key, uint64_t round, uint32_t part) const;

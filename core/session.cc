@@ -284,6 +284,7 @@ absl::Status Session::PrepareServers(const std::string& address, const EndpointO
   carrier.endpoint = endpoint;
   carrier.window_slots = kWindowSlots;
   carrier.bounce_blocks = kBounceBlocks;
+  carrier.in_place = config_.GetBool("BYTEPS_SHM_IN_PLACE");
   engine_->UseServers(*std::move(scheduler)).AddCarrier(lane.transport(), *std::move(transport), carrier);
   return absl::OkStatus();
 }

@@ -13,7 +13,8 @@
 //   landed    by a transport write with an immediate into a slot that the receiver leased to the sender (LEASE), or
 //             into the output whose key the PUSH carried. Header and write may arrive in either order; the immediate
 //             (slot and generation) ties them together;
-//   in place  not at all: the header names key and offset from which the receiver maps or reads it.
+//   in place  not at all. PUSH: a MemoryRef behind the header names key and offset from which the server reads or maps it.
+//             RESULT: the server has written it to where the PUSH said, before it sent this.
 //
 // Immediates are chosen by the receiver and unique at its endpoint, so that they need not tell who wrote:
 // bits 0..13 are the slot, bits 14..23 its generation (see core/landing_table.h).
@@ -67,12 +68,12 @@ enum class RecordType : uint16_t {
   kAllHave = 11,   // RoundBody: every worker holds the result (reserved for failover)
   kPing = 12,      // no body: liveness
   kCredit = 13,    // no body: carries MessageHeader.credits only
-  // Among the workers of one host (core/local_stage.h):
+  // Among processes of one host:
   kOffer = 32,   // OfferBody: the sender takes part in this round, and shows its memory or gives its input
   kDone = 33,    // RoundBody: the sender's slice is in everybody's output; it touches nobody's memory any more
   kGiveUp = 34,  // RoundBody + reason: this round has failed; the sender touches nobody's memory any more
-  kProbe = 35,   // ProbeBody: can the receiver copy from the sender's memory?
-  kReach = 36,   // ReachBody: the answer
+  kProbe = 35,   // ProbeBody: can the receiver copy from and to the sender's memory? Workers ask servers, too
+  kReach = 36,   // ReachBody: the answer; 0 again later: not any more
 };
 
 struct RecordHeader {
@@ -122,7 +123,6 @@ struct DataHeader {
   uint32_t flags;
   uint32_t checksum;  // of the payload, if kFlagChecksum; else 0
   MemoryRef memory;   // PUSH: where the result may be written, key_size 0: into a leased slot or inline
-                      // (in place: of the payload, followed in a later version by the result's)
   uint32_t shape;     // PUSH: 1 + the number of extents (int64_t each) that follow the header, 0: not told
   uint32_t reserved;  // 0
   int64_t priority;   // PUSH: larger is sooner; orders the results of a server that schedules them

@@ -90,6 +90,13 @@ void Deliveries::AddInline(PeerId peer, const wire::DataHeader& header, std::spa
   endpoint_->Send(peer, wire::RecordType::kResult, BytesOf(result), payload);
 }
 
+void Deliveries::AddInPlace(PeerId peer, const wire::DataHeader& header, uint64_t bytes) {
+  wire::DataHeader result = header;
+  result.way = wire::PayloadWay::kInPlace;
+  result.payload_bytes = bytes;
+  endpoint_->Send(peer, wire::RecordType::kResult, BytesOf(result));
+}
+
 bool Deliveries::Post(PeerId peer, Delivery* delivery) {
   const bool direct = delivery->memory.key_size > 0;
   Result* result = delivery->result;

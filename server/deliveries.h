@@ -5,6 +5,7 @@
 //     deliveries.Add(peer, header, memory, result);       // once for each who gets it
 //     deliveries.Seal(result);                            // that was everybody
 //     deliveries.AddInline(peer, header, bytes);
+//     deliveries.AddInPlace(peer, header, size);          // who has been served already
 //
 // A result stays in memory until every write of it has ended: a slow worker does not lose it to the next round. It is
 // written to where the worker's PUSH said, else into a slot that the worker lent, else (the worker lends none) put into
@@ -60,6 +61,8 @@ class Deliveries {
   Result* Make(Block block, uint64_t bytes);
   void Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result);
   void Seal(Result* result) { Release(result); }
+  // Written already.
+  void AddInPlace(PeerId peer, const wire::DataHeader& header, uint64_t bytes);
   // Payload (which may be empty) within the record.
   void AddInline(PeerId peer, const wire::DataHeader& header, std::span<const std::byte> payload);
 

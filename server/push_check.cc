@@ -28,7 +28,10 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
   if (header.reserved != 0 || header.checksum != 0 || header.memory.reserved != 0) {
     return later("what was put into reserved fields");
   }
-  if (header.way > wire::PayloadWay::kLanded) return later("payload way ", static_cast<int>(header.way));
+  const bool in_place = header.way == wire::PayloadWay::kInPlace;
+  if (header.way > wire::PayloadWay::kInPlace || (in_place && !limits.in_place)) {
+    return later("payload way ", static_cast<int>(header.way));
+  }
   if (!IsDtype(header.dtype)) return later("data type ", header.dtype);
   if (header.wire_dtype != header.dtype) return later("payloads of another type than the tensor's");
   if (header.operation == wire::Operation::kPushPull && header.reduction > BPS_PRODUCT) {
@@ -58,8 +61,13 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
     case wire::PayloadWay::kInline:
       if (limits.payload_bytes < bytes) return nonsense("a payload that is cut off");
       break;
-    default:
+    case wire::PayloadWay::kLanded:
       if (bytes == 0) return nonsense("an empty payload in a slot");
+      break;
+    case wire::PayloadWay::kInPlace:
+      if (bytes == 0) return nonsense("an empty payload in place");
+      if (limits.payload_bytes < sizeof(wire::MemoryRef)) return nonsense("a place that is cut off");
+      if (!broadcast && header.memory.key_size == 0) return nonsense("a payload in place, and no place for its result");
       break;
   }
   return absl::OkStatus();

@@ -21,6 +21,7 @@ struct PushLimits {
   uint64_t slot_bytes = 0;   // no partition is larger
   uint32_t key_size = 0;     // of the transport's keys
   size_t payload_bytes = 0;  // behind the header in the record
+  bool in_place = false;     // can the sender's memory be reached?
 };
 
 absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits);

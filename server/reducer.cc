@@ -58,10 +58,17 @@ std::string Names(const ServedSession& session, const Round& round, const Which&
   return text;
 }
 
-// Contributions whose bytes are here, or need not come.
+// What is folded later: the less urgent, and of two that are equally so the one that came later.
+bool Later(const Round* a, const Round* b) {
+  const int64_t theirs = a->header().priority, ours = b->header().priority;
+  return theirs != ours ? theirs < ours : a->ready_order > b->ready_order;
+}
+
+// Contributions whose bytes are here, or can be had at any time, or need not come.
 uint32_t Here(const Round& round) {
   return round.count(ContributionState::kInSlot) + round.count(ContributionState::kParked) +
-         round.count(ContributionState::kFolded) + round.count(ContributionState::kPresent);
+         round.count(ContributionState::kFolded) + round.count(ContributionState::kPresent) +
+         round.count(ContributionState::kAtWorker);
 }
 
 }  // namespace
@@ -87,6 +94,7 @@ Reducer::Reducer(Transport transport, const ReducerOptions& options, Logger* log
       pool_(&endpoint_.transport(), options.memory, options.slot_bytes),
       windows_(&endpoint_, &pool_),
       deliveries_(&endpoint_),
+      probe_(&endpoint_, "come through landing slots", log),
       inline_bytes_(std::min<uint64_t>(options.inline_bytes, endpoint_.MaxRecord() - sizeof(wire::DataHeader))) {
   scratch_.resize((inline_bytes_ + 7) / 8 + 1);
 }
@@ -179,6 +187,7 @@ void Reducer::EndSession(Time now, uint64_t id) {
   ForgetRounds(session);
   for (const ServedWorker& worker : session->workers) {
     deliveries_.Drop(worker.peer);
+    probe_.Forget(worker.peer);
     endpoint_.RemovePeer(worker.peer);
   }
   if (session->links == 0) Erase(id);
@@ -203,7 +212,9 @@ bool Reducer::Poll(Time now) {
   now_ = now;
   bool worked = endpoint_.Poll(now);
   worked |= deliveries_.TookBack();
+  if (probe_.Answer(now)) worked = true;
   if (FreeStuckSlots()) worked = true;
+  if (FoldReady()) worked = true;
   if (FeedStarved()) worked = true;
   if (CheckDeadlines()) worked = true;
   if (deliveries_.Pump(now)) worked = true;
@@ -214,7 +225,8 @@ bool Reducer::Poll(Time now) {
 }
 
 Time Reducer::NextTimer() const {
-  return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer(), deliveries_.NextTimer()});
+  return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer(), deliveries_.NextTimer(),
+                   probe_.NextTimer(now_), ready_.empty() ? kNever : now_});
 }
 
 // ---- Links ----
@@ -237,6 +249,9 @@ void Reducer::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::
       return OnPush(peer, link, body);
     case wire::RecordType::kCancel:
       return OnCancel(peer, link, body);
+    case wire::RecordType::kProbe:
+      if (probe_.OnProbe(now_, peer, link.session->workers[link.rank].description, body)) return;
+      return Violation(peer, link, absl::InvalidArgumentError("a PROBE that makes no sense"));
     default:
       return Violation(peer, link,
                        absl::InvalidArgumentError(absl::StrCat("a record of type ", static_cast<int>(type))));
@@ -255,6 +270,7 @@ void Reducer::OnPeerDown(PeerId peer, const absl::Status& why) {
   if (it == links_.end()) return;
   ServedSession* session = it->second.session;
   deliveries_.Drop(peer);
+  probe_.Forget(peer);
   if (!session->ending) Break(session, peer, why);
   endpoint_.RemovePeer(peer);
 }
@@ -265,6 +281,7 @@ void Reducer::OnRemoved(PeerId peer) {
   ServedSession* session = it->second.session;
   windows_.Close(peer);
   deliveries_.Drop(peer);
+  probe_.Forget(peer);
   pool_.GiveWindows(session->slots * session->slot_bytes);
   links_.erase(it);
   if (--session->links == 0 && session->ending) Erase(session->id);
@@ -293,14 +310,23 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
   if (!ReadPush(body, &push)) return Violation(peer, link, absl::InvalidArgumentError("PUSH is cut off"));
   const wire::DataHeader& header = push.header;
   const std::span<const std::byte> payload = push.payload;
-  const PushLimits limits{link.rank, static_cast<uint32_t>(link.session->workers.size()), link.session->slot_bytes,
-                          caps().key_size, payload.size()};
+  const PushLimits limits{link.rank,
+                          static_cast<uint32_t>(link.session->workers.size()),
+                          link.session->slot_bytes,
+                          caps().key_size,
+                          payload.size(),
+                          (endpoint_.transport().CapsOf(peer).flags & BPS_TRANSPORT_COPY) != 0};
   const absl::Status status = CheckPush(header, limits);
   if (absl::IsInvalidArgument(status)) return Violation(peer, link, status);
   if (header.way == wire::PayloadWay::kLanded && !windows_.Expects(peer, header.immediate)) {
     return Violation(peer, link,
                      absl::InvalidArgumentError(absl::StrCat("PUSH names the immediate ", header.immediate,
                                                              ", which is none of its free slots")));
+  }
+  wire::MemoryRef source{};
+  if (status.ok() && header.way == wire::PayloadWay::kInPlace &&
+      (!ReadStruct(payload, &source) || source.key_size != caps().key_size)) {
+    return Violation(peer, link, absl::InvalidArgumentError("PUSH in place names no memory"));
   }
   if (!status.ok()) {
     Discard(header);
@@ -392,20 +418,25 @@ void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& heade
     round->Hurry(After(now_, FromMilliseconds(header.timeout_ms) + grace));
     next_deadline_ = std::min(next_deadline_, round->deadline());
   }
+  contribution.in_place = false;
   if (header.way == wire::PayloadWay::kLanded) {
+    ++stats_.landed;
     contribution.immediate = header.immediate;
     round->SetState(index, ContributionState::kComing);
     if (windows_.Announce(header.immediate, round, index)) Arrived(round, index, nullptr);
     return;
   }
+  if (header.way == wire::PayloadWay::kInPlace) {
+    ReadStruct(payload, &contribution.source);
+    contribution.in_place = true;
+    round->SetState(index, ContributionState::kAtWorker);
+    return round->state() == RoundState::kRecalling ? Recall(round) : Settle(round);
+  }
   if (header.payload_bytes == 0) {
     round->SetState(index, ContributionState::kPresent);
-    if (Here(*round) == round->contributors() && CompleteInOnePass(round, kNobody, nullptr)) return;
-    if (round->state() == RoundState::kGathering &&
-        Here(*round) + round->count(ContributionState::kDropped) == round->contributors()) {
-      Starve(round);
-    }
-    return;
+    const bool at_worker = round->count(ContributionState::kAtWorker) != 0;
+    if (!at_worker && Here(*round) == round->contributors() && CompleteInOnePass(round, kNobody, nullptr)) return;
+    return Settle(round);
   }
   const std::byte* bytes = payload.data();
   if (reinterpret_cast<uintptr_t>(bytes) % alignof(uint64_t) != 0) {
@@ -431,9 +462,24 @@ void Reducer::Arrived(Round* round, uint32_t index, const std::byte* payload) {
     }
     return Recall(round);
   }
-  if (Here(*round) + 1 == round->contributors() && CompleteInOnePass(round, index, payload)) return;
+  const bool at_worker = round->count(ContributionState::kAtWorker) != 0;
+  if (!at_worker && Here(*round) + 1 == round->contributors() && CompleteInOnePass(round, index, payload)) return;
   Store(round, index, payload);
-  if (Here(*round) + round->count(ContributionState::kDropped) == round->contributors()) Starve(round);
+  Settle(round);
+}
+
+// Once everybody has announced, and everything that comes has come: what is next?
+void Reducer::Settle(Round* round) {
+  if (round->state() != RoundState::kGathering) return;
+  const uint32_t here = Here(*round);
+  if (here == round->contributors() && round->count(ContributionState::kAtWorker) != 0) {
+    round->Move(RoundState::kReady);
+    round->ready_order = ready_orders_++;
+    ready_.push_back(round);
+    std::push_heap(ready_.begin(), ready_.end(), Later);
+  } else if (here + round->count(ContributionState::kDropped) == round->contributors()) {
+    Starve(round);
+  }
 }
 
 PeerId Reducer::PeerOf(const Round& round, uint32_t index) {
@@ -469,6 +515,30 @@ void Reducer::Fold(Round* round, uint32_t index, const std::byte* payload) {
 
 void Reducer::FoldPrefix(Round* round) {
   while (round->next() < round->last() && round->of(round->next()).waiting()) Fold(round, round->next(), nullptr);
+}
+
+// The same, and what is at its workers is fetched. False: it could not be, and the round is no more.
+bool Reducer::FoldRest(Round* round) {
+  for (FoldPrefix(round); round->next() < round->last(); FoldPrefix(round)) {
+    const uint32_t index = round->next();
+    if (round->of(index).state != ContributionState::kAtWorker) break;
+    if (!Fetch(round, index)) return false;
+    Fold(round, index, fetched_.data());
+  }
+  return true;
+}
+
+// Into fetched_.
+bool Reducer::Fetch(Round* round, uint32_t index) {
+  if (fetched_.size() < round->bytes()) fetched_ = AlignedMemory(std::max(round->bytes(), options_.slot_bytes));
+  const MemberSpan from = SpanOf(*round, index, round->of(index).source);
+  const int32_t code = FoldOf(round->contributors())->Read(from, fetched_.data(), 0, round->bytes());
+  if (code == BPS_OK) {
+    ++stats_.in_place;
+    return true;
+  }
+  Unreachable(round, index, code);
+  return false;
 }
 
 // Keeps a contribution that cannot be used now.
@@ -571,6 +641,93 @@ bool Reducer::CompleteInOnePass(Round* round, uint32_t last, const std::byte* pa
   return true;
 }
 
+// Folds the first of the rounds that only wait for that.
+bool Reducer::FoldReady() {
+  if (ready_.empty()) return false;
+  std::pop_heap(ready_.begin(), ready_.end(), Later);
+  Round* round = ready_.back();
+  ready_.pop_back();
+  // One whose slot was needed may have been dropped meanwhile.
+  if (round->count(ContributionState::kDropped) != 0) {
+    Starve(round);
+  } else if (round->has_accumulator()) {
+    if (FoldRest(round)) CompleteFromAccumulator(round);
+  } else if (!CompleteInPlace(round)) {
+    Starve(round);
+  }
+  return true;
+}
+
+MemberSpan Reducer::SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory) const {
+  return {PeerOf(round, index), nullptr, {memory.key, memory.key_size, memory.offset}};
+}
+
+BlockFold* Reducer::FoldOf(size_t members) {
+  if (fold_ == nullptr || fold_->members() < members) {
+    fold_ = std::make_unique<BlockFold>(&endpoint_.transport(), members);
+  }
+  return fold_.get();
+}
+
+// Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False
+// without memory for the result of those who want it elsewhere: then nothing has happened.
+bool Reducer::CompleteInPlace(Round* round) {
+  const bool in_record = round->bytes() <= inline_bytes_;
+  bool elsewhere = false;
+  for (uint32_t index = 0; index < round->contributors(); ++index) {
+    elsewhere |= !round->of(index).in_place;
+  }
+  Block block;
+  std::byte* to = nullptr;
+  if (in_record) {
+    to = reinterpret_cast<std::byte*>(scratch_.data());
+  } else if (elsewhere) {
+    block = pool_.Take(round->bytes());
+    if (!block) return false;
+    to = block.data();
+  }
+  members_.clear();
+  for (uint32_t index = round->first(); index < round->last(); ++index) {
+    const Contribution& contribution = round->of(index);
+    MemberMemory& member = members_.emplace_back();
+    if (contribution.state != ContributionState::kAtWorker) {
+      member.input.base = const_cast<std::byte*>(PayloadOf(*round, index));
+      continue;
+    }
+    ++stats_.in_place;
+    member.input = SpanOf(*round, index, contribution.source);
+    if (!in_record && !round->broadcast()) member.output = SpanOf(*round, index, contribution.memory);
+  }
+  BlockFold* fold = FoldOf(members_.size());
+  for (uint64_t offset = 0; offset < round->bytes(); offset += BlockFold::kBlockBytes) {
+    const size_t bytes = std::min<uint64_t>(BlockFold::kBlockBytes, round->bytes() - offset);
+    size_t culprit = 0;
+    const int32_t code = fold->Serve(round->reduction(), round->groups(), members_, offset, bytes,
+                                     to == nullptr ? nullptr : to + offset, &culprit);
+    if (code != BPS_OK) return Unreachable(round, round->first() + static_cast<uint32_t>(culprit), code), true;
+  }
+  for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
+  if (in_record) {
+    DeliverInline(round);
+  } else {
+    Deliver(round, std::move(block));
+  }
+  return true;
+}
+
+// The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session.
+void Reducer::Unreachable(Round* round, uint32_t index, int32_t code) {
+  const PeerId peer = PeerOf(*round, index);
+  const std::string who = round->session()->workers[round->of(index).rank].description;
+  if (code == BPS_UNAVAILABLE) {
+    return OnPeerDown(peer, absl::UnavailableError(absl::StrCat("the connection to ", who, " is lost")));
+  }
+  // Permitted when it was tried, but not now: from now on by slots.
+  if (code == BPS_UNIMPLEMENTED) probe_.Retract(peer);
+  Fail(round, MakeStatus(code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND ? BPS_ABORTED : code,
+                         absl::StrCat("the memory of ", who, " could not be read or written")));
+}
+
 void Reducer::CompleteFromAccumulator(Round* round) {
   if (round->bytes() <= inline_bytes_) {
     round->accumulator().Finish(scratch_.data());
@@ -580,20 +737,29 @@ void Reducer::CompleteFromAccumulator(Round* round) {
   Accumulation fold = round->accumulator();
   Block block = round->TakeAccumulator();
   fold.Finish(block.data());
+  for (uint32_t index = round->first(); index < round->last(); ++index) {
+    if (!round->of(index).in_place || round->broadcast()) continue;
+    const MemberSpan to = SpanOf(*round, index, round->of(index).memory);
+    const int32_t code = FoldOf(round->contributors())->WriteTo(to, block.data(), 0, round->bytes());
+    if (code != BPS_OK) return Unreachable(round, index, code);
+  }
   Deliver(round, std::move(block));
 }
 
+// `block`: empty if everybody's output has been written in place.
 void Reducer::Deliver(Round* round, Block block) {
-  Result* result = deliveries_.Make(std::move(block), round->bytes());
+  Result* result = block ? deliveries_.Make(std::move(block), round->bytes()) : nullptr;
   for (uint32_t index = 0; index < round->contributors(); ++index) {
     const PeerId peer = PeerOf(*round, index);
     if (round->broadcast() && index == round->first()) {
       deliveries_.AddInline(peer, round->header(), {});
+    } else if (round->of(index).in_place) {
+      deliveries_.AddInPlace(peer, round->header(), round->bytes());
     } else {
       deliveries_.Add(peer, round->header(), round->of(index).memory, result);
     }
   }
-  deliveries_.Seal(result);
+  if (result != nullptr) deliveries_.Seal(result);
   Over(round);
 }
 
@@ -646,7 +812,7 @@ bool Reducer::FeedStarved() {
 
 // Folds what can be folded, and asks for the next.
 void Reducer::Recall(Round* round) {
-  FoldPrefix(round);
+  if (!FoldRest(round)) return;
   if (round->next() == round->last()) return CompleteFromAccumulator(round);
   const uint32_t index = round->next();
   if (round->of(index).state != ContributionState::kDropped) return;
@@ -784,6 +950,8 @@ absl::Status Reducer::Overdue(const Round& round) const {
                                                                    : " have not submitted it");
   } else if (!coming.empty()) {
     absl::StrAppend(&text, "the data of ", coming, " has not arrived");
+  } else if (round.state() == RoundState::kReady) {
+    absl::StrAppend(&text, "the server has not come to fold it");
   } else {
     absl::StrAppend(&text, "the server has had no memory for it (BYTEPS_SERVER_MEMORY)");
   }
@@ -798,6 +966,9 @@ void Reducer::Unlist(Round* round) {
   open_[round->open_index]->open_index = round->open_index;
   open_.pop_back();
   if (round->state() == RoundState::kStarved) std::erase(starved_, round);
+  if (round->state() == RoundState::kReady && std::erase(ready_, round) != 0) {
+    std::make_heap(ready_.begin(), ready_.end(), Later);
+  }
 }
 
 void Reducer::Close(Round* round) {

@@ -15,6 +15,10 @@
 //            moment later if it is not: into the round's accumulator if it has one and it is this rank's turn, into a
 //            block of the pool, or, without memory, nowhere: dropped, and asked for again (SEND_AGAIN). So no worker
 //            waits for others in earnest.
+// In place.  What is announced in place stays at its worker until the round is folded: with the last announcement the round
+//            stands in a queue, by priority; one round is folded in each Poll, block by block out of everybody's memory
+//            and slots, and written straight into the outputs of those whose contribution was in place. Within one Poll
+//            nothing else happens to it, so a worker that hears ERROR, or RESULT, knows that its memory is left alone.
 // Progress.  Rounds that everybody has announced and that lack memory stand in a queue. The first gets an accumulator,
 //            from the pool or the reserve, and is folded one contribution at a time. One accumulator, one slot per
 //            worker: with that much memory, every round completes.
@@ -43,9 +47,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/aligned_memory.h"
+#include "core/block_fold.h"
 #include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "core/log.h"
+#include "core/memory_probe.h"
 #include "core/push_head.h"
 #include "core/scheduler.h"
 #include "core/time.h"
@@ -84,6 +91,8 @@ struct ReducerStats {
   uint64_t rounds = 0;  // folded
   uint64_t bytes = 0;   // of their results
   uint64_t failed = 0;
+  uint64_t in_place = 0;    // contributions that were read where they were
+  uint64_t landed = 0;      // contributions that came by a slot
   uint64_t parked = 0;      // contributions that were moved out of their slots
   uint64_t dropped = 0;     // contributions
   uint64_t sent_again = 0;  // SEND_AGAIN
@@ -159,11 +168,13 @@ class Reducer : private EndpointHandler {
   // The round a PUSH belongs to, begun if need be; nullptr if it is past: then `why`.
   Round* RoundOf(const Link& link, const Push& push, absl::Status* why);
   void Take(Round* round, const Link& link, const wire::DataHeader& header, std::span<const std::byte> payload);
+  void Settle(Round* round);
   void Arrived(Round* round, uint32_t index, const std::byte* payload);
   void Store(Round* round, uint32_t index, const std::byte* payload);
   void MoveOut(Round* round, uint32_t index, const std::byte* payload);
   bool FreeStuckSlots();
   void Fold(Round* round, uint32_t index, const std::byte* payload);
+  bool Fetch(Round* round, uint32_t index);
   // The worker that gave a contribution, and gets its result.
   static PeerId PeerOf(const Round& round, uint32_t index);
   const std::byte* PayloadOf(const Round& round, uint32_t index) const;
@@ -171,6 +182,11 @@ class Reducer : private EndpointHandler {
 
   // Completion.
   bool CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload);
+  bool FoldReady();
+  bool CompleteInPlace(Round* round);
+  void Unreachable(Round* round, uint32_t index, int32_t code);
+  MemberSpan SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory) const;
+  BlockFold* FoldOf(size_t members);
   void CompleteFromAccumulator(Round* round);
   void Deliver(Round* round, Block block);
   void DeliverInline(Round* round);
@@ -181,6 +197,7 @@ class Reducer : private EndpointHandler {
   void Recall(Round* round);
   bool FeedStarved();
   void FoldPrefix(Round* round);
+  bool FoldRest(Round* round);
 
   // Failure.
   void OnCancel(PeerId peer, const Link& link, std::span<const std::byte> body);
@@ -207,6 +224,7 @@ class Reducer : private EndpointHandler {
   Pool pool_;  // behind the endpoint: regions go before the transport
   Windows windows_;
   Deliveries deliveries_;
+  MemoryProbe probe_;
   uint64_t inline_bytes_ = 0;
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<ServedSession>> sessions_;
@@ -215,8 +233,13 @@ class Reducer : private EndpointHandler {
   std::vector<Round*> free_rounds_;
   std::vector<Round*> open_;  // neither over nor failed
   std::deque<Round*> starved_;
-  std::vector<const void*> inputs_;  // scratch of CompleteInOnePass
-  std::vector<uint64_t> scratch_;    // results that travel inside the record, and payloads that are not aligned
+  std::vector<Round*> ready_;  // a heap: what is folded next is in front
+  uint64_t ready_orders_ = 0;
+  std::unique_ptr<BlockFold> fold_;
+  std::vector<MemberMemory> members_;  // scratch of CompleteInPlace
+  AlignedMemory fetched_;              // one contribution, for an accumulator
+  std::vector<const void*> inputs_;    // scratch of CompleteInOnePass
+  std::vector<uint64_t> scratch_;      // results that travel inside the record, and payloads that are not aligned
   std::vector<uint64_t> aligned_;
   std::vector<BrokenSession> broken_;
   Time next_deadline_ = kNever;

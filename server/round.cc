@@ -14,6 +14,8 @@ const char* RoundStateName(RoundState state) {
   switch (state) {
     case RoundState::kGathering:
       return "gathering";
+    case RoundState::kReady:
+      return "ready";
     case RoundState::kStarved:
       return "starved";
     case RoundState::kRecalling:
@@ -44,6 +46,8 @@ const char* ContributionStateName(ContributionState state) {
       return "folded";
     case ContributionState::kPresent:
       return "present";
+    case ContributionState::kAtWorker:
+      return "at its worker";
   }
   return "unknown";
 }
@@ -52,12 +56,14 @@ bool RoundMayMove(RoundState from, RoundState to) {
   switch (to) {
     case RoundState::kGathering:
       return false;  // Begin alone
-    case RoundState::kStarved:
+    case RoundState::kReady:
       return from == RoundState::kGathering;
+    case RoundState::kStarved:
+      return from == RoundState::kGathering || from == RoundState::kReady;
     case RoundState::kRecalling:
       return from == RoundState::kStarved;
     case RoundState::kOver:
-      return from == RoundState::kGathering || from == RoundState::kRecalling;
+      return from == RoundState::kGathering || from == RoundState::kReady || from == RoundState::kRecalling;
     case RoundState::kFailed:
       return from != RoundState::kFailed && from != RoundState::kOver;
   }
@@ -103,6 +109,7 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
 void Round::End() {
   for (Contribution& contribution : contributions_) {
     contribution.block.Reset();
+    contribution.in_place = false;
     contribution.state = ContributionState::kAbsent;
   }
   for (uint32_t& count : counts_) count = 0;

@@ -2,9 +2,10 @@
 //
 // States of a round:
 //
-//   gathering --> starved --> recalling --> over
-//       \______________________________/
-//   gathering  contributions come in; they wait in their slots, or parked in blocks
+//   gathering --> [ready] --> starved --> recalling --> over
+//       \____________\____________________________/
+//   gathering  contributions come in; they wait in their slots, or parked in blocks, or where they are at their workers
+//   ready      everybody has announced, and some are still at their workers: it waits for its turn to be folded
 //   starved    everybody has announced; there is no memory for the result, or something had to be dropped
 //   recalling  has an accumulator: what was dropped is asked for again, one contribution at a time, in rank order
 //   over       folded: its result is on the way
@@ -16,6 +17,7 @@
 //       \          \          \-----> parked --> folded
 //        \          \-------> dropped --> asked --> (coming, in slot, ...)
 //         \--> present
+//          \--> at worker --> folded
 //   absent     not announced
 //   coming     announced, its bytes have not landed
 //   in slot    waits where it landed
@@ -24,6 +26,7 @@
 //   asked      dropped, and SEND_AGAIN was sent
 //   folded     in the accumulator
 //   present    takes part without a payload (broadcast, not the root; no elements)
+//   at worker  is read from the worker's memory when it is folded
 //
 // Contributors are numbered in rank order; who they are is in contributors.h. Whatever the way, the result is the fold of
 // core/reduce.h over [first(), last()) of them: all, or a broadcast's root.
@@ -50,8 +53,18 @@ namespace byteps {
 struct Part;
 struct ServedSession;
 
-enum class RoundState : uint8_t { kGathering, kStarved, kRecalling, kOver, kFailed };
-enum class ContributionState : uint8_t { kAbsent, kComing, kInSlot, kParked, kDropped, kAsked, kFolded, kPresent };
+enum class RoundState : uint8_t { kGathering, kReady, kStarved, kRecalling, kOver, kFailed };
+enum class ContributionState : uint8_t {
+  kAbsent,
+  kComing,
+  kInSlot,
+  kParked,
+  kDropped,
+  kAsked,
+  kFolded,
+  kPresent,
+  kAtWorker
+};
 
 const char* RoundStateName(RoundState state);
 const char* ContributionStateName(ContributionState state);
@@ -64,6 +77,8 @@ struct Contribution {
   uint64_t key = 0;        // as this worker named the tensor
   Block block;             // parked
   wire::MemoryRef memory;  // where the worker wants the result
+  bool in_place = false;   // it came in place, and its result goes back in place, too
+  wire::MemoryRef source;  // then: where it is
 
   // Is its payload here and not folded yet?
   bool waiting() const { return state == ContributionState::kInSlot || state == ContributionState::kParked; }
@@ -124,7 +139,8 @@ class Round {
   // "round 7 of part 0 of key 0x10000 gathering: 3 absent, 1 in slot"
   std::string Describe() const;
 
-  size_t open_index = 0;  // in the reducer's list of rounds that are neither over nor failed
+  size_t open_index = 0;     // in the reducer's list of rounds that are neither over nor failed
+  uint64_t ready_order = 0;  // when it became ready
 
  private:
   RoundState state_ = RoundState::kOver;
@@ -135,7 +151,7 @@ class Round {
   std::vector<std::byte> extents_;  // likewise
   uint64_t bytes_ = 0;
   std::vector<Contribution> contributions_;
-  uint32_t counts_[8] = {};
+  uint32_t counts_[9] = {};
   uint32_t first_ = 0;
   uint32_t last_ = 0;
   Reduction reduction_{};

@@ -122,6 +122,8 @@ ReducerStats Server::stats() const {
     sum.rounds += stats.rounds;
     sum.bytes += stats.bytes;
     sum.failed += stats.failed;
+    sum.in_place += stats.in_place;
+    sum.landed += stats.landed;
     sum.parked += stats.parked;
     sum.dropped += stats.dropped;
     sum.sent_again += stats.sent_again;
@@ -141,8 +143,9 @@ std::string Server::DescribeUse() const {
   const ReducerStats use = stats();
   return absl::StrCat("BYTEPS_SERVER_MEMORY: ", Mebibytes(use.pool.windows + use.pool.blocks), " in use, at most ",
                       Mebibytes(use.pool.peak), " of ", Mebibytes(use.pool.budget), "; ", use.rounds,
-                      " partitions reduced (", Mebibytes(use.bytes), "), ", use.failed, " failed, ", use.parked,
-                      " contributions parked, ", use.dropped, " dropped and asked for again, ", use.parts,
+                      " partitions reduced (", Mebibytes(use.bytes), "), ", use.failed,
+                      " failed; contributions: ", use.in_place, " read in place, ", use.landed, " through slots, ",
+                      use.parked, " parked, ", use.dropped, " dropped and asked for again, ", use.parts,
                       " partitions known");
 }
 
