@@ -99,8 +99,8 @@ int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t
   }
   if (result == BPS_OK && !outputs_.empty()) {
     // It is read again at once.
-    ReduceToAll(reduction, inputs_, group_sizes, outputs_, bytes / DtypeSize(reduction.dtype),
-                copied_.empty() ? stores : Stores::kCached);
+    ReduceToAll(reduction, std::span(inputs_).first(members.size()), group_sizes, outputs_,
+                bytes / DtypeSize(reduction.dtype), copied_.empty() ? stores : Stores::kCached);
   }
   for (const size_t i : writing_) transport_->EndWrite(members[i].output.peer, members[i].output.remote);
   for (size_t k = 0; k < copied_.size() && result == BPS_OK; ++k) {
@@ -115,7 +115,7 @@ int32_t BlockFold::Gather(const Reduction& reduction, std::span<const uint32_t> 
                           std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to,
                           size_t* culprit) {
   if (const int32_t code = Collect(members, offset, bytes, culprit); code != BPS_OK) return code;
-  Reduce(reduction, inputs_, group_sizes, to, bytes / DtypeSize(reduction.dtype));
+  Reduce(reduction, std::span(inputs_).first(members.size()), group_sizes, to, bytes / DtypeSize(reduction.dtype));
   for (size_t i = 0; i < members.size(); ++i) {
     if (const int32_t code = Confirm(members[i].input); code != BPS_OK) {
       *culprit = i;

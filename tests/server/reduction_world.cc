@@ -18,7 +18,7 @@ ReductionWorld::ReductionWorld(const ReductionWorldOptions& options) : options_(
   if (options.seed != 0) fabric.link = sim::AdverseLink(random);
   fabric_ = std::make_unique<sim::SimFabric>(fabric);
   if (options.seed != 0) transport_ = sim::AdverseEndpoint(fabric_->random());
-  transport_.flags |= BPS_TRANSPORT_LOCAL_ANY;
+  transport_.flags |= BPS_TRANSPORT_LOCAL_ANY | options.more_flags;
   endpoint_.hello_interval = 10 * kMillisecond;
   endpoint_.hello_timeout = 10 * kSecond;
   endpoint_.ping_interval = kSecond;

@@ -27,6 +27,7 @@ struct ReductionWorldOptions {
   uint64_t inline_bytes = 1024;
   size_t most_idle_parts = 1 << 17;
   uint32_t lent_slots = 2;
+  uint32_t more_flags = 0;  // capabilities of the transport
 };
 
 class ReductionSession {

@@ -87,7 +87,9 @@ wire::DataHeader ScriptedWorker::HeaderOf(const Ask& ask) const {
   header.timeout_ms = ask.timeout_ms;
   header.operation = ask.operation;
   header.reduction = static_cast<uint8_t>(ask.reduction);
+  header.priority = ask.priority;
   header.way = ask.input.empty() ? wire::PayloadWay::kNone
+               : ask.in_place    ? wire::PayloadWay::kInPlace
                                  : (ask.in_record ? wire::PayloadWay::kInline : wire::PayloadWay::kLanded);
   return header;
 }
@@ -118,11 +120,24 @@ bool ScriptedWorker::TryPush(Pushed* pushed) {
       pushed->output.assign(ask.elements * DtypeSize(ask.dtype), std::byte{0xee});
       EXPECT_TRUE(endpoint_->transport().Reg(pushed->output.data(), pushed->output.size(), &pushed->region).ok());
     }
+    if (ask.over_input) std::copy(ask.input.begin(), ask.input.end(), pushed->output.begin());
     header.memory.immediate = *pushed->immediate;
     header.memory.key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
     EXPECT_EQ(endpoint_->transport().ExportKey(pushed->region, server_, header.memory.key), BPS_OK);
   }
-  if (header.way == wire::PayloadWay::kLanded) {
+  if (header.way == wire::PayloadWay::kInPlace) {
+    wire::MemoryRef source = header.memory;
+    if (!ask.over_input) {
+      if (pushed->source_region == nullptr) {
+        pushed->source = ask.input;
+        EXPECT_TRUE(
+            endpoint_->transport().Reg(pushed->source.data(), pushed->source.size(), &pushed->source_region).ok());
+      }
+      source.key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
+      EXPECT_EQ(endpoint_->transport().ExportKey(pushed->source_region, server_, source.key), BPS_OK);
+    }
+    endpoint_->Send(server_, wire::RecordType::kPush, HeadOf(ask, header), BytesOf(source));
+  } else if (header.way == wire::PayloadWay::kLanded) {
     const RemoteSlot slot = *endpoint_->TakeSlot(server_);
     EXPECT_GE(slot.bytes, ask.input.size());
     if (!endpoint_->WriteSlot(server_, {nullptr, const_cast<std::byte*>(ask.input.data())}, ask.input.size(), slot,
@@ -182,8 +197,14 @@ void ScriptedWorker::OnRecord(PeerId, wire::RecordType type, std::span<const std
       if (table_.Announce(header.immediate, cookie)) Landed(header.immediate, cookie);
       return;
     }
-    const auto payload = body.subspan(sizeof header, header.payload_bytes);
-    pushed->answer.result.assign(payload.begin(), payload.end());
+    order_.push_back(header.key);
+    if (header.way == wire::PayloadWay::kInPlace) {
+      EXPECT_TRUE(pushed->ask.in_place) << "nobody has asked for the result in place";
+      pushed->answer.result = pushed->output;
+    } else {
+      const auto payload = body.subspan(sizeof header, header.payload_bytes);
+      pushed->answer.result.assign(payload.begin(), payload.end());
+    }
     ++pushed->answer.results;
     EndExposure(pushed);
     return;
@@ -232,7 +253,14 @@ void ScriptedWorker::TakeHeld() {
   }
 }
 
+Bytes ScriptedWorker::TakeBack(const Ask& ask) {
+  Pushed* pushed = by_name_.at({ask.key, ask.round, ask.part});
+  EndExposure(pushed);
+  return pushed->output;
+}
+
 void ScriptedWorker::EndExposure(Pushed* pushed) {
+  if (pushed->source_region != nullptr) endpoint_->transport().Unreg(std::exchange(pushed->source_region, nullptr));
   if (!pushed->immediate) return;
   table_.Free(*pushed->immediate);
   endpoint_->transport().Unreg(pushed->region);

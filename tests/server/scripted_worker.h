@@ -7,7 +7,7 @@
 //     worker.answer(ask)->result / ->code / ->text
 //
 // Inputs are kept and pushed again when the server says SEND_AGAIN. Results come inline, into a buffer shown to the
-// server for this push, or into slots lent to it.
+// server for this push, or into slots lent to it, or where the server itself has written them (Ask::in_place).
 #ifndef BYTEPS_TESTS_SERVER_SCRIPTED_WORKER_H_
 #define BYTEPS_TESTS_SERVER_SCRIPTED_WORKER_H_
 
@@ -44,8 +44,11 @@ struct Ask {
   wire::Operation operation = wire::Operation::kPushPull;
   int32_t root = 0;
   uint64_t elements = 0;
-  Bytes input;             // empty: nothing is sent (broadcast, not the root)
-  bool in_record = false;  // the payload goes inline; else into a slot
+  Bytes input;              // empty: nothing is sent (broadcast, not the root)
+  bool in_record = false;   // the payload goes inline; else into a slot
+  bool in_place = false;    // or stays where it is, in a copy of `input`
+  bool over_input = false;  // in place: the result is written over it
+  int64_t priority = 0;
   ResultPlace place = ResultPlace::kDirect;
   uint32_t timeout_ms = 0;
   std::optional<std::vector<int64_t>> shape;  // as it is told
@@ -99,6 +102,11 @@ class ScriptedWorker : private EndpointHandler {
   Endpoint& endpoint() { return *endpoint_; }
   PeerId server() const { return server_; }
 
+  // Takes away what an Ask has shown, whatever the server is doing. Its output as it is then.
+  Bytes TakeBack(const Ask& ask);
+  // Keys of asks in the order in which their results came.
+  const std::vector<uint64_t>& order() const { return order_; }
+
   // Results in lent slots are not taken out, so that the server runs out of them.
   bool hold_slots = false;
   // SEND_AGAIN is not answered.
@@ -111,6 +119,8 @@ class ScriptedWorker : private EndpointHandler {
     Ask ask;
     Bytes output;
     bps_region* region = nullptr;
+    Bytes source;  // in place
+    bps_region* source_region = nullptr;
     std::optional<uint32_t> immediate;
     Answer answer;
   };
@@ -142,6 +152,7 @@ class ScriptedWorker : private EndpointHandler {
   std::map<Name, Pushed*> by_name_;
   std::deque<Pushed*> queue_;
   std::vector<std::pair<uint32_t, uint64_t>> held_;
+  std::vector<uint64_t> order_;
 };
 
 }  // namespace byteps

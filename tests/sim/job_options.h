@@ -21,7 +21,8 @@ struct JobOptions {
   uint32_t workers_per_host = 1;
   std::vector<uint32_t> hosts;  // workers of each host, if they differ; else empty
   uint32_t servers = 1;
-  uint32_t lanes = 1;  // of each server
+  uint32_t lanes = 1;            // of each server
+  std::optional<bool> in_place;  // may servers read and write the memory of workers? Unset: every third seed
   std::string token = "a secret";
   std::string groups = "none";  // BYTEPS_GROUPS
   bool local = false;           // workers of one host reduce among themselves; without servers they must

@@ -37,8 +37,12 @@ Transport Open(sim::SimFabric* fabric, const JobOptions& options, Node* node, ui
 
 }  // namespace
 
+bool InPlace(const JobOptions& options) { return options.in_place.value_or(options.seed % 3 == 0); }
+
 Transport OpenTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node) {
-  return Open(fabric, options, node, 0);
+  if (!InPlace(options)) return Open(fabric, options, node, 0);
+  const uint32_t map = options.seed % 2 == 0 ? BPS_TRANSPORT_MAP_REMOTE : 0;
+  return Open(fabric, options, node, BPS_TRANSPORT_COPY | BPS_TRANSPORT_CHEAP_REG | map);
 }
 
 Transport OpenLocalTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node) {

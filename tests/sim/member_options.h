@@ -19,6 +19,8 @@ namespace byteps {
 EndpointOptions LinkOptionsOf(const JobOptions& options);
 // An endpoint on this node, that wakes it.
 Transport OpenTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node);
+// Do servers read and write the memory of workers in this job?
+bool InPlace(const JobOptions& options);
 // One for peers on the same host: it copies between processes, and may map.
 Transport OpenLocalTransport(sim::SimFabric* fabric, const JobOptions& options, Node* node);
 // Its address, for Hello.

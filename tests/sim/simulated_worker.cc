@@ -51,6 +51,7 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
     carrier.endpoint = LinkOptionsOf(options);
     carrier.window_slots = options.window_slots;
     carrier.bounce_blocks = options.bounce_blocks;
+    carrier.in_place = InPlace(options) && fabric->random().Chance(0.8);
     engine_->UseServers(scheduler()).AddCarrier("sim", std::move(transport), carrier);
   }
   const Seat place = PlaceOf(options, index);
