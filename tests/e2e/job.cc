@@ -52,6 +52,7 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
       {"BYTEPS_SERVER_MEMORY", "64M"},
       {"BYTEPS_SHM", std::getenv("E2E_BYTEPS_SHM")},
   };
+  if (const char* in_place = std::getenv("E2E_BYTEPS_SHM_IN_PLACE")) environment["BYTEPS_SHM_IN_PLACE"] = in_place;
   for (const auto& [name, value] : options_.environment) environment[name] = value;
   return environment;
 }

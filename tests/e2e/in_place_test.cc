@@ -1,0 +1,97 @@
+// Servers that read the tensors of workers of their host where they are, and what happens where they may not: the same
+// bits. (Deaths, deadlines and cancels with tensors in place: fault_shm_test, job_shm_test, brief_shm_test.)
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <string>
+
+#include "tests/e2e/job.h"
+
+namespace byteps {
+namespace {
+
+constexpr Time kPatience = 180 * kSecond;
+
+struct Ways {
+  int64_t in_place = 0;
+  int64_t slots = 0;
+};
+
+// What the servers say at their end.
+Ways WaysOf(Job* job, int servers) {
+  static const std::regex line("contributions: ([0-9]+) read in place, ([0-9]+) through slots");
+  Ways ways;
+  for (int rank = 0; rank < servers; ++rank) {
+    const std::string output = job->server(rank).Output();
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(output, found, line)) << output;
+    if (found.empty()) continue;
+    ways.in_place += std::stoll(found[1]);
+    ways.slots += std::stoll(found[2]);
+  }
+  return ways;
+}
+
+Ways RunJob(JobOptions options, const std::string& scenario, const std::string& argument = "",
+            const std::map<int, std::map<std::string, std::string>>& of_ranks = {}) {
+  options.of_servers["BYTEPS_LOG_LEVEL"] = "INFO";
+  Job job(options);
+  for (int rank = 0; rank < options.workers; ++rank) {
+    const auto own = of_ranks.find(rank);
+    job.StartWorker(rank, scenario, argument,
+                    own == of_ranks.end() ? std::map<std::string, std::string>() : own->second);
+  }
+  job.ExpectSuccess(kPatience);
+  return WaysOf(&job, options.servers);
+}
+
+// (Until a server has tried whether it reaches a worker's memory, payloads come through slots.)
+TEST(InPlaceTest, LargeTensorsStayWhereTheyAre) {
+  const Ways ways = RunJob({.workers = 2, .servers = 2}, "steady", "100");
+  EXPECT_GT(ways.in_place, ways.slots);
+}
+
+TEST(InPlaceTest, EveryTypeOperationAndSizeBitForBit) {
+  const Ways ways = RunJob({.workers = 3, .servers = 2}, "sums");
+  EXPECT_GT(ways.in_place, 0);
+}
+
+TEST(InPlaceTest, TurnedOffTheBitsAreTheSame) {
+  const Ways ways = RunJob({.workers = 3, .servers = 2, .of_workers = {{"BYTEPS_SHM_IN_PLACE", "0"}}}, "sums");
+  EXPECT_EQ(ways.in_place, 0);
+  EXPECT_GT(ways.slots, 0);
+}
+
+TEST(InPlaceTest, WhereAServerMayNotReadTheyComeThroughSlots) {
+  const Ways ways = RunJob({.workers = 2, .servers = 2, .of_servers = {{"BYTEPS_SHM_PROCESS_VM", "0"}}}, "sums");
+  EXPECT_EQ(ways.in_place, 0);
+  EXPECT_GT(ways.slots, 0);
+}
+
+// One in place, one through slots, one over the network, all in the same rounds.
+TEST(InPlaceTest, AMixtureOfWays) {
+  const Ways ways = RunJob({.workers = 3, .servers = 2}, "sums", "",
+                           {{1, {{"BYTEPS_SHM_IN_PLACE", "0"}}}, {2, {{"BYTEPS_SHM", "0"}}}});
+  EXPECT_GT(ways.in_place, 0);
+  EXPECT_GT(ways.slots, ways.in_place);
+}
+
+TEST(InPlaceTest, AMixtureWithHardlyAnyMemoryInOppositeOrders) {
+  RunJob({.workers = 2,
+          .servers = 1,
+          .of_servers = {{"BYTEPS_SLOTS_PER_PEER", "1"},
+                         {"BYTEPS_SLOT_BYTES", "64K"},
+                         {"BYTEPS_SERVER_ENGINE_THREAD", "1"},
+                         {"BYTEPS_SERVER_MEMORY", "1M"}}},
+         "orders", "", {{1, {{"BYTEPS_SHM_IN_PLACE", "0"}}}});
+}
+
+// What a host has reduced within itself is read from the memory of whoever owns the part.
+TEST(InPlaceTest, BehindALocalStage) {
+  const Ways ways = RunJob({.workers = 4, .hosts = {2, 2}, .servers = 2}, "sums");
+  EXPECT_GT(ways.in_place, 0);
+}
+
+}  // namespace
+}  // namespace byteps
