@@ -178,22 +178,18 @@ void Carrier::OnReady(PeerId peer) {
     }
   }
   const bool reaches = (endpoint_->transport().CapsOf(peer).flags & BPS_TRANSPORT_COPY) != 0;
-  if (options_.in_place && direct(peer) && reaches) {
-    if (absl::Status status = AskReach(peer); !status.ok()) {
-      sink_->OnPeerDown(this, peer, status);
-      return;
-    }
-  }
+  if (options_.in_place && direct(peer) && reaches) AskReach(peer);
   sink_->OnReady(this, peer);
 }
 
-// Until it answers, and if it cannot, payloads go by its slots.
-absl::Status Carrier::AskReach(PeerId peer) {
+// Until it answers, and if it cannot be asked or cannot reach us, payloads go by its slots.
+void Carrier::AskReach(PeerId peer) {
   if (probe_ == nullptr) {
-    probe_ = std::make_unique<MemoryProbe>(endpoint_.get(), "", log_);
-    if (absl::Status status = probe_->Open(peer); !status.ok()) return status;
+    auto probe = std::make_unique<MemoryProbe>(endpoint_.get(), "", log_);
+    if (!probe->Open(peer).ok()) return;
+    probe_ = std::move(probe);
   }
-  return probe_->Ask(peer, "a server");
+  probe_->Ask(peer, "a server").IgnoreError();
 }
 
 void Carrier::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {

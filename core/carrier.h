@@ -116,7 +116,7 @@ class Carrier : private EndpointHandler {
   void OnRemoved(PeerId) override {}
 
   absl::Status LendWindow(PeerId peer);
-  absl::Status AskReach(PeerId peer);
+  void AskReach(PeerId peer);
   absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input) const;
   Operation::Memory& MemoryOf(Operation* operation) const;
   static bool Aligned(const bps_transport_caps& caps, const void* address);

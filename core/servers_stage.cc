@@ -193,8 +193,8 @@ void ServersStage::Enqueue(Partition* partition) {
   scheduler_.Enqueue(now_, task);
 }
 
-// What the peer can take now: anything while there is a slot or if none is needed, small payloads otherwise, and nothing while its outbox is
-// full or something chosen before still waits.
+// What the peer can take now: anything while there is a slot, or if none is needed, small payloads otherwise, and nothing
+// while its outbox is full or something chosen before still waits.
 void ServersStage::UpdateBudget(size_t index) {
   Peer& peer = peers_[index];
   bps_budget& budget = budgets_[index];
@@ -388,8 +388,8 @@ void ServersStage::Left(Partition* partition) {
   pump_ = true;
 }
 
-// A record without a write has left when what still waits in the outbox is no more than what was queued behind it. (Records of
-// the endpoint itself wait there too: then this is known a little later.)
+// A record without a write has left when what still waits in the outbox is no more than what was queued behind it.
+// (Records of the endpoint itself wait there too: then this is known a little later.)
 bool ServersStage::SettleOutboxes() {
   bool worked = false;
   for (Peer& peer : peers_) {
