@@ -199,6 +199,46 @@ TEST(ReducerPriorityTest, WhatIsUrgentIsFoldedFirst) {
   EXPECT_EQ(order, expected);
 }
 
+// Rounds that only wait for their turn when they are cancelled: out of the queue, though others go on.
+TEST(ReducerPriorityTest, WhatIsCancelledWhileItWaitsIsNotFolded) {
+  ReductionWorldOptions options;
+  options.more_flags = BPS_TRANSPORT_COPY;
+  ReductionWorld world(options);
+  ReductionSession* session = world.Open(1);
+  ASSERT_NE(session, nullptr);
+  const auto ask_of = [](uint64_t name, uint64_t round) {
+    Ask ask;
+    ask.key = name << 16;
+    ask.round = round;
+    ask.elements = 2000;
+    ask.in_place = true;
+    ask.priority = -static_cast<int64_t>(name);
+    return ask;
+  };
+  std::vector<Together> rounds;
+  for (uint64_t name = 1; name <= 8; ++name) {
+    rounds.emplace_back(ask_of(name, 1), 1, std::vector<uint32_t>{}, name);
+    rounds.back().PushAll(session);
+  }
+  ASSERT_TRUE(world.Run([&] { return session->worker(0).waiting() == 0; }));
+  for (uint64_t name = 5; name <= 8; ++name) session->worker(0).Cancel(rounds[name - 1].ask, BPS_CANCELLED, "so be it");
+  ASSERT_TRUE(world.Run([&] {
+    return std::all_of(rounds.begin(), rounds.end(),
+                       [&](const Together& round) { return session->worker(0).ended(round.ask); });
+  })) << world.reducer().Describe();
+  EXPECT_EQ(world.reducer().stats().failed, 4u);  // none of the four was folded before its CANCEL
+  EXPECT_EQ(world.reducer().stats().in_place, 4u);
+  for (uint64_t name = 1; name <= 8; ++name) {
+    const Together& round = rounds[name - 1];
+    EXPECT_EQ(session->worker(0).answer(round.ask)->results, name < 5 ? 1 : 0) << name;
+    if (name >= 5) EXPECT_TRUE(session->worker(0).TakeBack(round.ask) == Bytes(8000, std::byte{0xee})) << name;
+  }
+  const Together next(ask_of(8, 2), 1, {}, 9);
+  next.PushAll(session);
+  ASSERT_TRUE(world.Run([&] { return next.Home(session); })) << world.reducer().Describe();
+  next.Check(session);
+}
+
 // Whoever has heard ERROR has his memory for himself: nobody reads it, nobody writes it.
 TEST_P(ReducerInPlaceTest, AfterACancelNobodysMemoryIsTouched) {
   ReductionWorld world(options());
