@@ -101,7 +101,7 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
     if not place.distributed:
         printer.say(
             f"DMLC_ROLE={role}: nothing to do: one worker host (DMLC_NUM_WORKER=1) without BYTEPS_FORCE_DISTRIBUTED=1 "
-            "needs no server"
+            "needs no server, and bpslaunch starts a coordinator for its workers if they need one"
         )
         return 0
     command = service_command(environment)

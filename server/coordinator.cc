@@ -54,12 +54,14 @@ struct Coordinator::Connection {
   std::unique_ptr<JobMember> member;  // nullptr: challenged
 };
 
-Coordinator::Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log)
+Coordinator::Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log, Time now)
     : options_(std::move(options)),
       admission_({options_.job, options_.token, options_.num_hosts, options_.num_servers}),
       handler_(handler),
       log_(log),
-      strangers_(log) {
+      strangers_(log),
+      created_(now),
+      start_deadline_(After(now, options_.start_timeout)) {
   if (!options_.random) options_.random = RandomBytes;
   // A random half: members of an earlier job at this address are strangers.
   for (const char byte : options_.random(4)) last_session_ = last_session_ << 8 | static_cast<unsigned char>(byte);
@@ -253,6 +255,11 @@ void Coordinator::Welcome(Connection* connection, const control::Hello& hello) {
   welcome.set_peer_timeout_ms(Milliseconds(options_.peer_timeout));
   handler_->OnRegistered(connection->id, hello);
   handler_->Send(connection->id, envelope);
+  // Everybody's patience counts: the newcomer's own, and that for those who come after it.
+  if (start_deadline_ != kNever) {
+    const Time patience = std::max(options_.start_timeout, FromMilliseconds(hello.start_timeout_ms()));
+    start_deadline_ = std::max(start_deadline_, After(now_, patience));
+  }
   BPS_LOG(*log_, kInfo) << "member " << member.id << " is " << DescribeHello(hello);
 }
 
@@ -315,6 +322,7 @@ absl::Status Coordinator::Activate(JobSession* session) {
   }
   session->Activate(std::move(plan->workers), std::move(plan->placement), plan->served());
   served_ = true;
+  start_deadline_ = kNever;
   BPS_LOG(*log_, kInfo) << session->Title() << " starts: " << session->workers.size() << " workers, " << servers_.size()
                         << " servers, "
                         << (plan->local.sizes.empty() ? "no reduction within hosts (" + plan->local.refusal + ")"
@@ -327,6 +335,7 @@ absl::Status Coordinator::Activate(JobSession* session) {
 
 void Coordinator::FailSession(JobSession* session, const absl::Status& why, uint32_t member) {
   BPS_LOG(*log_, kWarning) << session->Title() << " fails: " << Message(why);
+  if (session->gathering()) why_not_ = Message(why);
   const uint64_t id = session->id;
   const control::Envelope envelope = FailureEnvelope(why, member, id);
   if (session->active() && session->served) SendToServers(envelope);
@@ -561,6 +570,7 @@ void Coordinator::Tick(Time now) {
   }
   AnnounceMissing(now);
   CheckLinger(now);
+  CheckStart(now);
 }
 
 void Coordinator::GiveUpTheSilent(Time now) {
@@ -606,7 +616,7 @@ void Coordinator::EndLateGoodbyes(Time now) {
 
 Time Coordinator::NextTimer() const {
   if (over_) return kNever;
-  Time next = std::min(linger_deadline_, announce_at_);
+  Time next = std::min({linger_deadline_, announce_at_, start_deadline_});
   for (const auto& [id, connection] : connections_) {
     const JobMember* member = connection->member.get();
     if (member == nullptr) {
@@ -657,6 +667,31 @@ void Coordinator::CheckLinger(Time now) {
   Stop(now, absl::OkStatus());
 }
 
+// Workers that wait give up by themselves; servers, and whoever was started for a job that never came, hear it here.
+void Coordinator::CheckStart(Time now) {
+  if (over_ || now < start_deadline_) return;
+  outcome_ = StartTimeoutError(now - created_);
+  Stop(now, outcome_);
+}
+
+absl::Status Coordinator::StartTimeoutError(Time waited) const {
+  const JobSession* gathering = sessions_.empty() ? nullptr : sessions_.begin()->second.get();
+  std::string missing;
+  if (gathering == nullptr) missing = "all workers";
+  for (const std::string& each : Missing(gathering)) missing += (missing.empty() ? "" : ", ") + each;
+  std::string there;
+  size_t members = 0;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->member == nullptr || ++members > kMaxMissing) continue;
+    there += (there.empty() ? "; there are " : ", ") + connection->member->Describe();
+  }
+  if (members > kMaxMissing) there += " and " + std::to_string(members - kMaxMissing) + " more";
+  return absl::DeadlineExceededError("no session has started within " + Seconds(waited) + ": missing are " + missing +
+                                     there + (why_not_.empty() ? "" : "; the last start failed: " + why_not_) +
+                                     ". Do they know this address (DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT), and the job "
+                                     "(BYTEPS_JOB_ID)? BYTEPS_START_TIMEOUT says how long they are waited for");
+}
+
 void Coordinator::Stop(Time now, const absl::Status& why) {
   now_ = now;
   if (over_) return;
@@ -664,8 +699,8 @@ void Coordinator::Stop(Time now, const absl::Status& why) {
   BPS_LOG(*log_, kInfo) << "the job is over: " << reason;
   const absl::Status failure = why.ok() ? absl::UnavailableError("the coordinator has ended the job: " + reason) : why;
   while (!sessions_.empty()) FailSession(sessions_.begin()->second.get(), failure, 0);
-  control::Envelope envelope;
-  envelope.mutable_job_ended()->set_reason(reason);
+  control::Envelope envelope = FailureEnvelope(outcome_, 0, 0);
+  if (outcome_.ok()) envelope.mutable_job_ended()->set_reason(reason);
   SendToServers(envelope);
   servers_.clear();
   while (!connections_.empty()) Drop(connections_.begin()->first);

@@ -71,6 +71,7 @@ struct CoordinatorOptions {
   Time heartbeat = 5 * kSecond;
   Time peer_timeout = 30 * kSecond;  // kNever: only a closed connection is a death
   Time linger = 30 * kSecond;        // after the last session; kNever: it stays
+  Time start_timeout = kNever;       // until the first session starts, from the last arrival on; kNever: no bound
   Time hello_timeout = 10 * kSecond;
   MixedMode mixed_mode = MixedMode::kAuto;  // BYTEPS_ENABLE_MIXED_MODE
   KeyHash hash;                             // BYTEPS_KEY_HASH_FN
@@ -80,7 +81,7 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
-  Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log);
+  Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log, Time now);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
@@ -97,6 +98,8 @@ class Coordinator {
   void Stop(Time now, const absl::Status& why);
   // The job has ended; all that is left is to deliver what was sent.
   bool over() const { return over_; }
+  // DEADLINE_EXCEEDED if it is over because no session ever started: who was missing.
+  const absl::Status& outcome() const { return outcome_; }
 
   // One line per connection and session: for logs and tests.
   std::vector<std::string> Describe() const;
@@ -146,6 +149,8 @@ class Coordinator {
   void EndLateGoodbyes(Time now);
   void AnnounceMissing(Time now);
   void CheckLinger(Time now);
+  void CheckStart(Time now);
+  absl::Status StartTimeoutError(Time waited) const;
 
   JobSession* Gathering(const std::string& name) const;
   int32_t ExpectedServers() const;
@@ -168,6 +173,10 @@ class Coordinator {
   uint64_t last_session_ = 0;
   bool served_ = false;  // a session has been active
   Time linger_deadline_ = kNever;
+  const Time created_;
+  Time start_deadline_;  // of the first session; kNever: it has started
+  std::string why_not_;  // a session that failed before it started
+  absl::Status outcome_;
   Time announce_at_ = kNever;  // the lists of the missing have changed
 };
 

@@ -24,6 +24,14 @@ MixedMode ReadMixedMode(const std::string& choice) {
   return choice == "off" ? MixedMode::kOff : MixedMode::kAuto;
 }
 
+// Under bpslaunch the job ends with its workers. By hand, a trainer may load its data for minutes before it opens a
+// session, and everybody's patience begins there: so the default is longer here; but whoever names a time means it.
+constexpr Time kPatience = 600 * kSecond;
+Time StartTimeout(const Config& config, Time linger) {
+  if (config.IsSet("BYTEPS_COORDINATOR_FD") || linger < 0) return kNever;
+  return config.IsSet("BYTEPS_START_TIMEOUT") ? config.GetDuration("BYTEPS_START_TIMEOUT").count() : kPatience;
+}
+
 CoordinatorOptions Options(const Config& config, std::string token) {
   CoordinatorOptions options;
   options.job = config.GetString("BYTEPS_JOB_ID");
@@ -41,6 +49,7 @@ CoordinatorOptions Options(const Config& config, std::string token) {
   if (options.heartbeat == kNever) options.peer_timeout = kNever;
   const Time linger = config.GetDuration("BYTEPS_JOB_LINGER").count();
   options.linger = linger < 0 ? kNever : linger;
+  options.start_timeout = StartTimeout(config, linger);
   options.mixed_mode = ReadMixedMode(config.GetString("BYTEPS_ENABLE_MIXED_MODE"));
   options.hash = ReadKeyHash(config);
   return options;

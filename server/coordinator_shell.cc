@@ -53,7 +53,7 @@ CoordinatorShell::CoordinatorShell(UniqueFd listener, CoordinatorOptions options
       log_(log),
       host_(HostIdentity()),
       now_(Now()),
-      coordinator_(std::move(options), this, log) {}
+      coordinator_(std::move(options), this, log, now_) {}
 
 CoordinatorShell::~CoordinatorShell() = default;
 
@@ -132,7 +132,7 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     }
   }
   Finish();
-  return absl::OkStatus();
+  return coordinator_.outcome();
 }
 
 void CoordinatorShell::CheckHeld(ConnectionId id, Link* link) {

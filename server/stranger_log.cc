@@ -20,7 +20,7 @@ void StrangerLog::Say(Time now, const std::string& address, const std::string& w
   for (char& c : printable) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
   }
-  BPS_LOG(*log_, kWarning) << "turned away a connection from " << address << ", the job goes on: " << printable;
+  BPS_LOG(*log_, kWarning) << "turned away a connection from " << address << ": " << printable;
 }
 
 void StrangerLog::Flush() {

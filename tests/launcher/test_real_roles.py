@@ -164,7 +164,7 @@ def test_nobody_there(spawn: Spawn, real: dict[str, str]) -> None:
 
 def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
     job = Job(spawn, real, hosts=2, servers=1, BYTEPS_START_TIMEOUT="5")
-    coordinator = job.coordinator()
+    coordinator = job.coordinator(BYTEPS_START_TIMEOUT="100")
     wait_settled([coordinator])
     host = job.host(0, 2, "1", "10")
     assert host.wait() == 3

@@ -40,7 +40,7 @@ ControlJob::ControlJob(CoordinatorOptions options)
             };
             return options;
           }(),
-          this, &log_) {}
+          this, &log_, now_) {}
 
 control::Hello ControlJob::WorkerHello(const WorkerSpec& spec) {
   control::Hello hello;

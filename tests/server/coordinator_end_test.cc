@@ -119,6 +119,46 @@ TEST(CoordinatorEndTest, OtherSessionsGoOnWhenOneFails) {
   EXPECT_EQ(one.server.ended.size(), 1u);
 }
 
+// ---- The start that does not come ----
+
+constexpr Time kStart = 20 * kSecond;
+
+TEST(CoordinatorEndTest, AJobThatNobodyComesToEndsAndNamesWhoIsMissing) {
+  ControlJob job({.num_servers = 2, .start_timeout = kStart});
+  job.Advance(kStart - kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+  job.Advance(kSecond);
+  ASSERT_TRUE(job.coordinator().over());
+  EXPECT_EQ(job.coordinator().outcome().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Says(job.coordinator().outcome().ToString(), {"within 20 s", "all workers, 2 of 2 servers"}));
+}
+
+TEST(CoordinatorEndTest, AJobThatSomeComeToWaitsForTheOthersFromTheLastArrivalOn) {
+  ControlJob job({.start_timeout = kStart});
+  job.Advance(15 * kSecond);
+  ControlMember& server = job.AddServer({.servers = 2});
+  job.Advance(2 * kSecond);
+  // Members bring their own patience: 60 s.
+  job.Advance(57 * kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+  job.Advance(2 * kSecond);
+  ASSERT_TRUE(job.coordinator().over());
+  EXPECT_TRUE(Says(job.coordinator().outcome().ToString(),
+                   {"all workers, 1 of 2 servers", "there are server", "serverhost", "pid 7"}));
+  EXPECT_TRUE(Says(server.failure_text(), {"no session has started", "all workers"}));
+}
+
+TEST(CoordinatorEndTest, AJobThatHasStartedOnceEndsByItsLingerOnly) {
+  ControlJob job({.linger = 1000 * kSecond, .start_timeout = kStart});
+  Trio trio(&job);
+  for (ControlMember* member : {&trio.a, &trio.b, &trio.c}) member->client().Goodbye(job.now(), kSecond);
+  job.Advance(500 * kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+  job.Advance(500 * kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+  EXPECT_TRUE(job.coordinator().outcome().ok()) << job.coordinator().outcome();
+}
+
 // ---- The end ----
 
 TEST(CoordinatorEndTest, AServerThatIsToldToEndLeavesInOrder) {

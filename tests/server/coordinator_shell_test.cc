@@ -101,6 +101,22 @@ TEST(CoordinatorShellTest, TheCoordinatorMayComeLast) {
       << worker.failure << child.Output();
 }
 
+TEST(CoordinatorShellTest, AJobThatDoesNotComeTogetherEndsAndSaysWhoIsMissing) {
+  const int port = FreePort();
+  ChildProcess child({ServerProgram()}, {{"DMLC_ROLE", "scheduler"},
+                                         {"BYTEPS_JOB_ID", "job"},
+                                         {"BYTEPS_LOG_LEVEL", "info"},
+                                         {"BYTEPS_START_TIMEOUT", "5"},
+                                         {"DMLC_PS_ROOT_URI", "localhost"},
+                                         {"DMLC_PS_ROOT_PORT", std::to_string(port)}});
+  ASSERT_TRUE(child.WaitForOutput("listening at", kPatience));
+  LinkMember server(control::SERVER, port, "", 5 * kSecond);
+  ASSERT_TRUE(Drive({&server}, [&] { return server.state() == ControlState::kFailed; }));
+  EXPECT_TRUE(Says(server.failure_text(), {"no session has started", "missing are all workers"}));
+  EXPECT_EQ(child.Wait(kPatience), 1);
+  EXPECT_TRUE(Says(child.Output(), {"byteps_server (coordinator): no session has started within", "all workers"}));
+}
+
 TEST(CoordinatorShellTest, AnAbsentCoordinatorIsNamedAtTheDeadline) {
   const int port = FreePort();
   LinkMember worker(control::WORKER, port, "", 2 * kSecond);
@@ -311,7 +327,7 @@ TEST(CoordinatorShellTest, StrangersAreLoggedNowAndThenAndARunningJobGoesOn) {
   // The first with its address and what was wrong; not all of them.
   ASSERT_TRUE(coordinator.child->WaitForOutput("turned away a connection from 127.0.0.1", kPatience));
   const std::string output = coordinator.child->Output();
-  EXPECT_TRUE(Says(output, {"the job goes on", "it starts with 47 45 54 20", "another program"}));
+  EXPECT_TRUE(Says(output, {"turned away a connection", "it starts with 47 45 54 20", "another program"}));
   size_t lines = 0;
   for (size_t at = 0; (at = output.find("turned away a connection", at)) != std::string::npos; ++at) ++lines;
   EXPECT_LT(lines, 100u) << output;

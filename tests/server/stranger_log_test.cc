@@ -28,7 +28,7 @@ TEST(StrangerLog, AFewAreToldAtOnceThenOneInAWhile) {
   Time now = 100 * kSecond;
   for (int i = 0; i < 1000; ++i) strangers.Say(now, "10.0.0.7", "rubbish " + std::to_string(i));
   ASSERT_EQ(kept.lines.size(), StrangerLog::kBurst);
-  EXPECT_EQ(kept.lines[3], "turned away a connection from 10.0.0.7, the job goes on: rubbish 3");
+  EXPECT_EQ(kept.lines[3], "turned away a connection from 10.0.0.7: rubbish 3");
   now += StrangerLog::kInterval - 1;
   strangers.Say(now, "10.0.0.7", "too early");
   EXPECT_EQ(kept.lines.size(), StrangerLog::kBurst);
@@ -37,7 +37,7 @@ TEST(StrangerLog, AFewAreToldAtOnceThenOneInAWhile) {
   strangers.Say(now, "10.0.0.8", "and again");
   ASSERT_EQ(kept.lines.size(), StrangerLog::kBurst + 2);
   EXPECT_EQ(kept.lines[10], "turned away 991 more connections");
-  EXPECT_EQ(kept.lines[11], "turned away a connection from 10.0.0.8, the job goes on: again");
+  EXPECT_EQ(kept.lines[11], "turned away a connection from 10.0.0.8: again");
   strangers.Flush();
   EXPECT_EQ(kept.lines.back(), "turned away 1 more connections");
   // After a long silence it is as at first.

@@ -24,7 +24,7 @@ CoordinatorOptions OptionsOf(sim::SimFabric* fabric, const JobOptions& options) 
 
 SimulatedCoordinator::SimulatedCoordinator(sim::SimFabric* fabric, const JobOptions& options, const Logger* log)
     : Node(fabric, "coordinator", options, [this, fabric] { fabric->Listen(name(), kCoordinatorPort, this); }),
-      coordinator_(OptionsOf(fabric, options), this, log) {}
+      coordinator_(OptionsOf(fabric, options), this, log, fabric->now()) {}
 
 bool SimulatedCoordinator::Step(Time now) {
   coordinator_.Tick(now);
