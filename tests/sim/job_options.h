@@ -23,6 +23,7 @@ struct JobOptions {
   uint32_t servers = 1;
   uint32_t lanes = 1;            // of each server
   std::optional<bool> in_place;  // may servers read and write the memory of workers? Unset: every third seed
+  bool colocated = false;        // server i shares host and link with worker i, as far as there are workers
   std::string token = "a secret";
   std::string groups = "none";  // BYTEPS_GROUPS
   bool local = false;           // workers of one host reduce among themselves; without servers they must

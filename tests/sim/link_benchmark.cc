@@ -8,15 +8,20 @@
 // pipeline, waiting for slots, the wrong bytes first. tools/netlab has the rest: TCP, processors, the kernel's queues.
 //
 // Prints each round's (each step's) seconds over the least possible; cuts adapt at rounds 2, 4, 8, so look at the last.
-// Keys: workers, servers, lanes, bytes, rate, latency (ns), partition (0: adapts), slot, slots, scheduler, credit,
-// results (1: BYTEPS_SERVER_ENABLE_SCHEDULE), direct (0: results land in lent slots), rounds, slowness (ns), overhead (ns), model, shrink, compute, waits (1: tells
-// what rank 0 waited for).
+// Keys: workers, servers, extra (a server beside each worker, and so many more), lanes, bytes, rate, latency (ns),
+// partition (0: adapts), slot, slots, scheduler, credit, results (1: BYTEPS_SERVER_ENABLE_SCHEDULE), direct (0: results
+// land in lent slots), rounds, slowness (ns), overhead (ns), model, shrink, compute, waits (1: tells what rank 0 waited
+// for), links (seconds: tells how busy links were in each such window of the last), seed (the first), seeds, skip
+// (rounds that do not count for the last line).
+
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -136,6 +141,7 @@ class Trainer {
         waiting_since_ = 0;
       } else {
         marks_.push_back(now);
+        job_->worker(rank_).Forget();
       }
       ++next_;
     }
@@ -161,11 +167,14 @@ class Trainer {
   Time waiting_since_ = 0;
 };
 
-int Main(const Keys& keys) {
+JobOptions OptionsOf(const Keys& keys) {
   JobOptions options;
   options.adverse = false;
+  options.in_place = false;
   options.workers = static_cast<uint32_t>(Number(keys, "workers", 4));
-  options.servers = static_cast<uint32_t>(Number(keys, "servers", 4));
+  options.colocated = keys.contains("extra");
+  options.servers = options.colocated ? options.workers + static_cast<uint32_t>(Number(keys, "extra", 0))
+                                      : static_cast<uint32_t>(Number(keys, "servers", 4));
   options.lanes = static_cast<uint32_t>(Number(keys, "lanes", 1));
   options.partition_bytes = static_cast<uint64_t>(Number(keys, "partition", 0));
   options.slot_bytes = static_cast<uint64_t>(Number(keys, "slot", 512 << 10));
@@ -180,52 +189,152 @@ int Main(const Keys& keys) {
   options.endpoint.bytes_per_second = static_cast<uint64_t>(Number(keys, "rate", 23'900'000));
   options.link.latency = static_cast<Time>(Number(keys, "latency", 100'000));
   if (Number(keys, "direct", 1) != 0) options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
-  const double rate = static_cast<double>(options.endpoint.bytes_per_second);
-  const int rounds = static_cast<int>(Number(keys, "rounds", 12));
-  SimulatedJob job(options);
-  if (!job.Start()) return 1;
-  if (keys.contains("model")) {
-    const Model model =
-        ReadModel("tools/models/" + keys.at("model") + ".model", Number(keys, "shrink", 8), Number(keys, "compute", 0));
-    std::vector<Trainer> trainers;
-    for (uint32_t rank = 0; rank < options.workers; ++rank) {
-      trainers.emplace_back(&job, rank, &model, rounds, rank == 0 && Number(keys, "waits", 0) != 0);
+  return options;
+}
+
+// How much of each window of time each link carried something.
+class Links {
+ public:
+  explicit Links(double window) : window_(static_cast<Time>(window * 1e9)) {}
+
+  void Add(const std::string& node, bool out, Time begin, Time end) {
+    std::vector<Time>& busy =
+        busy_[(node.starts_with("worker") ? "worker " : "server ") + std::string(out ? "out" : "in")][node];
+    for (Time at = begin; at < end;) {
+      const size_t index = static_cast<size_t>(at / window_);
+      const Time until = std::min(end, (at / window_ + 1) * window_);
+      if (busy.size() <= index) busy.resize(index + 1);
+      busy[index] += until - at;
+      at = until;
     }
-    const bool reached = job.RunUntil(
-        [&] {
-          bool done = true;
-          for (Trainer& trainer : trainers) {
-            trainer.Advance();
-            done = done && trainer.done();
-          }
-          return done;
-        },
-        10'000 * kSecond);
-    if (!reached) return 1;
-    double bytes = 0;
-    for (const Layer& layer : model.layers) bytes += static_cast<double>(layer.elements) * 4;
-    std::printf("computation %.3f s, transfer %.3f s; steps:", model.forward + model.backward, bytes / rate);
-    const std::vector<Time>& marks = trainers[0].marks();
-    for (size_t i = 1; i < marks.size(); ++i) std::printf(" %.3f", Seconds(marks[i] - marks[i - 1]));
-    std::printf("\n");
-    return 0;
   }
-  const size_t elements = static_cast<size_t>(Number(keys, "bytes", 20e6)) / 4;
-  std::printf("least %.4f s; rounds over it:", static_cast<double>(elements) * 4 / rate);
+
+  void Print(Time begin, Time end) const {
+    std::printf(
+        "  per cent of the time that links were busy, all of a kind (least of them), after so many s of the last:\n");
+    for (size_t index = static_cast<size_t>(begin / window_); static_cast<Time>(index) * window_ < end; ++index) {
+      std::printf("  %6.3f", Seconds(static_cast<Time>(index) * window_ - begin));
+      for (const auto& [kind, nodes] : busy_) {
+        double sum = 0, least = 1;
+        for (const auto& [node, busy] : nodes) {
+          const double share =
+              index < busy.size() ? static_cast<double>(busy[index]) / static_cast<double>(window_) : 0;
+          sum += share;
+          least = std::min(least, share);
+        }
+        std::printf("  %s %3.0f (%3.0f)", kind.c_str(), 100 * sum / static_cast<double>(nodes.size()), 100 * least);
+      }
+      std::printf("\n");
+    }
+  }
+
+ private:
+  const Time window_;
+  std::map<std::string, std::map<std::string, std::vector<Time>>> busy_;
+};
+
+// The seconds of each step; empty: it went wrong.
+std::vector<double> RunSteps(SimulatedJob* job, const Keys& keys, const Model& model, int rounds, Time* last) {
+  std::vector<Trainer> trainers;
+  for (uint32_t rank = 0; rank < job->workers(); ++rank) {
+    trainers.emplace_back(job, rank, &model, rounds, rank == 0 && Number(keys, "waits", 0) != 0);
+  }
+  const bool reached = job->RunUntil(
+      [&] {
+        bool done = true;
+        for (Trainer& trainer : trainers) {
+          trainer.Advance();
+          done = done && trainer.done();
+        }
+        return done;
+      },
+      10'000 * kSecond);
+  std::vector<double> seconds;
+  if (!reached) return seconds;
+  const std::vector<Time>& marks = trainers[0].marks();
+  for (size_t i = 1; i < marks.size(); ++i) seconds.push_back(Seconds(marks[i] - marks[i - 1]));
+  *last = marks[marks.size() - 2];
+  return seconds;
+}
+
+// The seconds of each push_pull of one tensor.
+std::vector<double> RunRounds(SimulatedJob* job, size_t elements, int rounds, Time* last) {
+  std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) {
-    const Time begin = job.fabric().now();
+    *last = job->fabric().now();
     std::vector<Call*> calls;
-    for (uint32_t rank = 0; rank < options.workers; ++rank) {
+    for (uint32_t rank = 0; rank < job->workers(); ++rank) {
       Ask ask;
       ask.name = "w";
       ask.shape = {static_cast<int64_t>(elements)};
-      ask.input.assign(elements * 4, std::byte{0});
-      calls.push_back(job.worker(rank).Submit(std::move(ask)));
+      ask.input.assign(elements * sizeof(float), std::byte{0});
+      job->worker(rank).Forget();
+      calls.push_back(job->worker(rank).Submit(std::move(ask)));
     }
-    if (!job.RunUntilEnded(calls)) return 1;
-    std::printf(" %.3f", Seconds(job.fabric().now() - begin) / (static_cast<double>(elements) * 4 / rate));
+    if (!job->RunUntilEnded(calls)) return {};
+    seconds.push_back(Seconds(job->fabric().now() - *last));
   }
-  std::printf("\n");
+  return seconds;
+}
+
+// What no schedule can beat, for one tensor: a link each way for everybody, shared where servers are colocated.
+double Least(const JobOptions& options, double bytes) {
+  const double alone = bytes / static_cast<double>(options.endpoint.bytes_per_second);
+  if (!options.colocated) return alone * std::max(1.0, static_cast<double>(options.workers) / options.servers);
+  const double n = options.workers, k = options.servers - n;
+  return k >= n ? alone : 2 * n * (n - 1) / (n * n + k * n - 2 * k) * alone;
+}
+
+int Main(const Keys& keys) {
+  const auto first = static_cast<uint64_t>(Number(keys, "seed", 1));
+  const auto seeds = static_cast<uint64_t>(Number(keys, "seeds", 1));
+  const int rounds = static_cast<int>(Number(keys, "rounds", 12));
+  const auto skipped = static_cast<size_t>(Number(keys, "skip", 8));
+  const bool replay = keys.contains("model");
+  const Model model = !replay ? Model()
+                              : ReadModel("tools/models/" + keys.at("model") + ".model", Number(keys, "shrink", 8),
+                                          Number(keys, "compute", 0));
+  const size_t elements = static_cast<size_t>(Number(keys, "bytes", 20e6)) / sizeof(float);
+  JobOptions options = OptionsOf(keys);
+  double unit = 1;
+  if (replay) {
+    double bytes = 0;
+    for (const Layer& layer : model.layers) bytes += static_cast<double>(layer.elements) * sizeof(float);
+    std::printf("computation %.3f s, transfer %.3f s; seconds of steps\n", model.forward + model.backward,
+                Least(options, bytes));
+  } else {
+    unit = Least(options, static_cast<double>(elements) * sizeof(float));
+    std::printf("least %.4f s; rounds over it\n", unit);
+  }
+  std::vector<double> all;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    options.seed = seed;
+    Links links(Number(keys, "links", 0.05));
+    if (keys.contains("links")) {
+      options.endpoint.carries = [&](const std::string& node, bool out, Time begin, Time end) {
+        links.Add(node, out, begin, end);
+      };
+    }
+    SimulatedJob job(options);
+    if (!job.Start()) return 1;
+    Time last = 0;
+    const std::vector<double> seconds =
+        replay ? RunSteps(&job, keys, model, rounds, &last) : RunRounds(&job, elements, rounds, &last);
+    if (seconds.empty()) return 1;
+    std::printf("seed %llu:", static_cast<unsigned long long>(seed));
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      std::printf(" %.3f", seconds[i] / unit);
+      if (i >= skipped) all.push_back(seconds[i] / unit);
+    }
+    std::printf("\n");
+    if (keys.contains("links")) links.Print(last, job.fabric().now());
+    std::fflush(stdout);
+  }
+  if (all.empty()) return 0;
+  std::sort(all.begin(), all.end());
+  const double mean = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  std::printf("from the %zu. on: mean %.3f, median %.3f, worst %.3f\n", skipped + 1, mean, all[all.size() / 2],
+              all.back());
   return 0;
 }
 
@@ -233,6 +342,9 @@ int Main(const Keys& keys) {
 }  // namespace byteps
 
 int main(int argc, char** argv) {
+  // Memory of tensors is used again, and not given back to the kernel each time.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   byteps::Keys keys;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

@@ -16,6 +16,13 @@ EndpointOptions LinkOptionsOf(const JobOptions& options) {
 
 namespace {
 
+// On which host a node is, if they do not each have their own.
+std::string HostOf(const JobOptions& options, const std::string& node) {
+  if (!options.colocated || node.rfind("server", 0) != 0) return node;
+  const std::string index = node.substr(6);
+  return std::stoul(index) < options.workers ? "worker" + index : node;
+}
+
 Transport Open(sim::SimFabric* fabric, const JobOptions& options, Node* node, uint32_t more_flags) {
   sim::EndpointOptions endpoint = options.endpoint;
   if (options.adverse) {
@@ -30,6 +37,7 @@ Transport Open(sim::SimFabric* fabric, const JobOptions& options, Node* node, ui
   }
   endpoint.flags |= more_flags;
   if (options.copy_refused && more_flags != 0) endpoint.copy_refused = fabric->random().Chance(0.5);
+  if (options.colocated) endpoint.nic = HostOf(options, node->name());
   endpoint.wake = [node] { node->Wake(); };
   const sim::SimTransport opened = fabric->Open(node->name(), endpoint);
   return Transport::Adopt(opened.table, opened.transport);
@@ -74,7 +82,7 @@ ControlClientOptions ClientOptionsOf(sim::SimFabric* fabric, const JobOptions& o
   client.hello.set_job("job");
   client.hello.mutable_host()->set_name(node);
   client.hello.mutable_host()->set_address("10.0.0.1");
-  client.hello.mutable_host()->set_boot_id(node);
+  client.hello.mutable_host()->set_boot_id(HostOf(options, node));
   client.hello.set_pid(4242);
   client.hello.set_num_servers(static_cast<int32_t>(options.servers));
   client.hello.set_preferred_rank(-1);

@@ -144,6 +144,10 @@ void SimulatedWorker::Cancel(Call* call) {
   Wake();
 }
 
+void SimulatedWorker::Forget() {
+  while (!calls_.empty() && calls_.front().ended()) calls_.pop_front();
+}
+
 std::optional<std::string> SimulatedWorker::Check() const {
   for (const Call& call : calls_) {
     if (call.input_at_end.empty()) continue;

@@ -79,6 +79,8 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   // A one-dimensional float32 tensor.
   Call* PushPull(const std::string& name, const std::vector<float>& input, int32_t reduction = BPS_SUM);
   void Cancel(Call* call);
+  // Forgets the calls that have ended, and their memory: for long runs.
+  void Forget();
   // What ended must not have changed since; a sentence about what did.
   std::optional<std::string> Check() const;
 

@@ -92,7 +92,12 @@ void EndpointMap::InvalidateKeys(const std::string& node) {
 // ---- Endpoint: life -------------------------------------------------------------------------------------------------
 
 Endpoint::Endpoint(World* world, EndpointMap* endpoints, std::string node, EndpointOptions options, uint64_t id)
-    : world_(world), endpoints_(endpoints), node_(std::move(node)), options_(std::move(options)), id_(id) {
+    : world_(world),
+      endpoints_(endpoints),
+      node_(std::move(node)),
+      options_(std::move(options)),
+      id_(id),
+      nic_(options_.nic.empty() ? &own_nic_ : world->SharedNic(options_.nic)) {
   if ((options_.flags & BPS_TRANSPORT_WAIT_FD) != 0) wait_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 }
 
@@ -379,9 +384,12 @@ int32_t Endpoint::Start(Peer& peer, Operation operation) {
   if (peer.doomed) Doom(operation.peer);
   const LinkOptions& link = world_->Link(node_, peer.node);
   const size_t bytes = operation.type == BPS_EVENT_READ ? 0 : operation.size;
-  const Time start = std::max({world_->now(), peer.busy_until, egress_busy_});
-  const Time own = options_.overhead + TransferTime(bytes, options_.bytes_per_second);
-  egress_busy_ = start + own;
+  const Time taken = Occupies(endpoints_->Find(peer.endpoint), bytes);
+  const Time own = options_.overhead + taken;
+  const bool waits = taken > 0 || options_.nic.empty();
+  const Time start = std::max({world_->now(), peer.busy_until, waits ? nic_->out : 0});
+  if (waits) nic_->out = start + own;
+  if (taken > 0 && options_.carries) options_.carries(node_, true, start, start + own);
   // Strictly later than what left before it: what leaves in order stays in order.
   peer.busy_until = std::max(start + std::max(own, TransferTime(bytes, link.bytes_per_second)), peer.busy_until + 1);
   const uint64_t id = world_->NewId();
@@ -455,14 +463,22 @@ void Endpoint::Verify(const Operation& operation, const char* when) {
             " bytes) was changed while the transport owned it; seen " + when);
 }
 
+Time Endpoint::Occupies(const Endpoint* other, size_t bytes) const {
+  const bool inside = other != nullptr && !options_.nic.empty() && other->options_.nic == options_.nic;
+  return inside ? 0 : TransferTime(bytes, options_.bytes_per_second);
+}
+
 Time Endpoint::Arrival(Peer& peer, size_t size, bool message) {
   const LinkOptions& link = world_->Link(node_, peer.node);
   Time at = world_->now() + link.latency + world_->random().Between(0, link.jitter);
   if (!message) at += world_->random().Between(0, link.reorder);
   if (Endpoint* target = endpoints_->Find(peer.endpoint); target != nullptr) {
-    const Time own = TransferTime(size, target->options_.bytes_per_second);
-    at = std::max(at, target->ingress_busy_ + own);
-    if (own > 0) target->ingress_busy_ = at;
+    const Time own = target->Occupies(this, size);
+    if (own > 0) {
+      at = std::max(at, target->nic_->in + own);
+      target->nic_->in = at;
+      if (target->options_.carries) target->options_.carries(target->node_, false, at - own, at);
+    }
   }
   if (message) at = std::max(at, peer.last_message + 1);
   if (link.reorder == 0) at = std::max(at, peer.last_arrival + 1);

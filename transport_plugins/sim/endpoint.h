@@ -146,6 +146,8 @@ class Endpoint {
   int32_t Again();
   int32_t Start(Peer& peer, Operation operation);
   void Leave(uint64_t operation);
+  // How long so many bytes to or from that one take of the rate of this one.
+  Time Occupies(const Endpoint* other, size_t bytes) const;
   // Time at which `size` bytes that leave now are at the other side.
   Time Arrival(Peer& peer, size_t size, bool message);
   void Complete(uint64_t operation, int32_t code);
@@ -177,8 +179,8 @@ class Endpoint {
   std::map<uint64_t, Operation> operations_;
   std::map<uint64_t, Lease> leases_;
   std::deque<Queued> queue_;
-  Time egress_busy_ = 0;
-  Time ingress_busy_ = 0;
+  World::Nic own_nic_;
+  World::Nic* const nic_;
   Time backoff_ = 0;
   bool waking_ = false;
   int wait_fd_ = -1;

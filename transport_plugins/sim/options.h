@@ -53,12 +53,16 @@ struct EndpointOptions {
   WrittenOrder written = WrittenOrder::kBefore;
   bool immediate_names_peer = true;  // false: IMMEDIATE carries BPS_PEER_UNKNOWN
   uint64_t bytes_per_second = 0;     // of the whole endpoint, each way; 0: unlimited
-  Time overhead = 500;               // each operation costs at least this, however small
-  bool down_needs_traffic = false;   // a dead peer is noticed only by who has something under way to it
-  bool disconnect_is_heard = true;   // the other side of a disconnect sees PEER_DOWN
-  Time fence = 10 * kMicrosecond;    // from disconnect() to DISCONNECTED
+  std::string nic;      // endpoints of one name share that rate, and do without it among themselves; "": none
+  Time overhead = 500;  // each operation costs at least this, however small
+  bool down_needs_traffic = false;  // a dead peer is noticed only by who has something under way to it
+  bool disconnect_is_heard = true;  // the other side of a disconnect sees PEER_DOWN
+  Time fence = 10 * kMicrosecond;   // from disconnect() to DISCONNECTED
 
   bool copy_refused = false;  // only memory from allocate() can be mapped and copied, as where a system forbids it
+
+  // Called with each span of time in which one transfer has the rate for itself, out of this node or into it.
+  std::function<void(const std::string& node, bool out, Time begin, Time end)> carries;
 
   // Called whenever the endpoint should be polled: an event waits, or what was answered with AGAIN may go. Runs inside
   // the fabric: may only take note.

@@ -37,6 +37,13 @@ class World {
   // Time of the next event; false if there is none.
   bool Next(Time* at) const;
 
+  // Until when a rate is taken, each way.
+  struct Nic {
+    Time out = 0;
+    Time in = 0;
+  };
+  Nic* SharedNic(const std::string& name) { return &nics_[name]; }
+
   const LinkOptions& Link(const std::string& from, const std::string& to) const;
   void SetLink(const std::string& a, const std::string& b, const LinkOptions& link);
 
@@ -76,6 +83,7 @@ class World {
   // Links that are cut, and what has arrived on them meanwhile.
   std::map<std::pair<std::string, std::string>, std::vector<std::function<void()>>> cut_;
   std::map<std::string, Death> dead_;
+  std::map<std::string, Nic> nics_;
   FabricStats stats_;
 };
 
