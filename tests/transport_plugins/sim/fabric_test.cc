@@ -104,6 +104,49 @@ TEST(FabricTest, LatencyAndBandwidthTakeTheirTime) {
   EXPECT_LT(landed, 2 * kMillisecond + 10 * kMicrosecond);
 }
 
+// When a write of a megabyte from one endpoint has landed at the other, and for how long it had the link of the first.
+Time LandedBetween(const std::string& nic_of_a, const std::string& nic_of_b, Time* carried_out) {
+  SimFabric fabric({});
+  NoWorld world;
+  EndpointOptions options;
+  options.bytes_per_second = 1'000'000'000;
+  options.carries = [&](const std::string& node, bool out, Time begin, Time end) {
+    if (node == "a" && out) *carried_out += end - begin;
+  };
+  options.nic = nic_of_a;
+  const SimTransport opened_a = fabric.Open("a", options);
+  options.nic = nic_of_b;
+  const SimTransport opened_b = fabric.Open("b", options);
+  Station a(&world, {opened_a.table, opened_a.transport});
+  Station b(&world, {opened_b.table, opened_b.transport});
+  a.Connect(1, 2, b.address());
+  b.Connect(2, 1, a.address());
+  Memory& source = a.NewMemory(1'000'000);
+  const std::string key = b.Key(b.NewMemory(1'000'000).region, 2);
+  Time landed = 0;
+  b.on_immediate = [&](uint32_t) { landed = fabric.now(); };
+  EXPECT_EQ(a.Write(1, source.region, source.at(0), 1'000'000, key, 0, 1), BPS_OK);
+  fabric.RunUntil(
+      [&] {
+        a.Poll();
+        b.Poll();
+        return false;
+      },
+      kSecond);
+  return landed;
+}
+
+TEST(FabricTest, EndpointsOfOneNicDoWithoutItAmongThemselves) {
+  Time carried = 0;
+  EXPECT_GE(LandedBetween("", "", &carried), kMillisecond);
+  EXPECT_GE(carried, kMillisecond);
+  EXPECT_LT(carried, kMillisecond + 10 * kMicrosecond);
+  EXPECT_GE(LandedBetween("x", "y", &carried), kMillisecond);
+  carried = 0;
+  EXPECT_LT(LandedBetween("x", "x", &carried), 100 * kMicrosecond);
+  EXPECT_EQ(carried, 0);
+}
+
 TEST(FabricTest, WritesAreReorderedAndMessagesAreNot) {
   FabricOptions options;
   options.link.reorder = kMillisecond;
