@@ -239,7 +239,12 @@ absl::Status Session::PrepareJob(Time deadline) {
   if (place_.num_servers != 0) {
     if (absl::Status status = PrepareServers(*address, endpoint, &hello); !status.ok()) return status;
   }
-  if (absl::Status status = PrepareLocal(*address, endpoint, &hello); !status.ok()) {
+  // A wrong BYTEPS_SCHEDULER is the user's mistake, no reason to go without the local stage.
+  absl::StatusOr<Scheduler> scheduler =
+      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
+  if (!scheduler.ok()) return scheduler.status();
+  scheduler_name_ = scheduler->name();
+  if (absl::Status status = PrepareLocal(*address, endpoint, *std::move(scheduler), &hello); !status.ok()) {
     hello.set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
     BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello.local_refusal();
   }
@@ -290,7 +295,8 @@ absl::Status Session::PrepareServers(const std::string& address, const EndpointO
 }
 
 // What leads to the other workers of this host. Not OK: they are reached through the servers.
-absl::Status Session::PrepareLocal(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello) {
+absl::Status Session::PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,
+                                   control::Hello* hello) {
   if (!config_.GetBool("BYTEPS_LOCAL_REDUCE")) return absl::FailedPreconditionError("BYTEPS_LOCAL_REDUCE=0");
   if (hello->force_servers()) return absl::FailedPreconditionError("BYTEPS_FORCE_DISTRIBUTED=1");
   if (!config_.GetBool("BYTEPS_SHM")) return absl::FailedPreconditionError("BYTEPS_SHM=0");
@@ -303,10 +309,6 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   if (absl::Status usable = LocalStage::Usable(caps); !usable.ok()) {
     return Annotate(usable, absl::StrCat("transport \"", transport->name(), "\""));
   }
-  absl::StatusOr<Scheduler> scheduler =
-      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
-  if (!scheduler.ok()) return scheduler.status();
-  scheduler_name_ = scheduler->name();
   absl::StatusOr<std::string> bytes = transport->Address();
   if (!bytes.ok()) return bytes.status();
   control::Lane& lane = *hello->mutable_local();
@@ -317,7 +319,7 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   local_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
   polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
   shared_buffers_ |= transport->shares();
-  engine_->UseLocal(*std::move(scheduler), *std::move(transport), endpoint);
+  engine_->UseLocal(std::move(scheduler), *std::move(transport), endpoint);
   return absl::OkStatus();
 }
 

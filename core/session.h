@@ -54,6 +54,7 @@
 #include "core/operation.h"
 #include "core/plugin_registry.h"
 #include "core/request.h"
+#include "core/scheduler.h"
 #include "core/submission_queue.h"
 #include "core/tensor.h"
 #include "core/time.h"
@@ -119,7 +120,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   absl::Status PrepareAlone();
   absl::Status PrepareJob(Time deadline);
   absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
-  absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
+  absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,
+                            control::Hello* hello);
   static absl::Status Join(const Request& opening, Time deadline);
 
   // Machine.

@@ -75,8 +75,16 @@ class _Holder:
             self._session = None
         try:
             session.native.shutdown(timeout)
-        finally:
+        except (TypeError, ValueError):
+            # No timeout at all: nothing has happened, and the others must not see us die of it.
+            with self._lock:
+                if self._session is None:
+                    self._session = session
+            raise
+        except BaseException:
             session.native.close()
+            raise
+        session.native.close()
 
     def is_open(self) -> bool:
         session = self._session

@@ -272,6 +272,34 @@ def test_the_last_one_still_needs_the_others(run_workers: RunWorkers, tmp_path: 
     run_workers(_leaves_last, str(tmp_path), True, workers=3, servers=servers)
 
 
+def _wrong_timeout() -> None:
+    byteps.init()
+    rank = byteps.rank()
+    if rank == 1:
+        for wrong in (-1, float("nan"), "soon"):
+            with pytest.raises((TypeError, ValueError)):
+                byteps.shutdown(wrong)  # type: ignore[arg-type]
+            assert byteps.is_initialized()
+    byteps.barrier()
+    request, sums = push_pull_doubles("still together", [1.0 + rank])
+    request.wait()
+    assert list(sums) == [3.0]
+    byteps.shutdown()
+
+
+def test_shutdown_with_a_wrong_argument_is_none(run_workers: RunWorkers) -> None:
+    run_workers(_wrong_timeout)
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_an_unknown_scheduler(run_workers: RunWorkers, servers: int) -> None:
+    """With and without servers the wrong name is what is wrong."""
+    job = run_workers(_left_out, servers=servers, check=False, BYTEPS_SCHEDULER="nope")
+    assert job.returncode != 0
+    assert '"nope"' in job.stderr and "BYTEPS_PLUGIN_PATH" in job.stderr
+    assert "start a server" not in job.stderr
+
+
 def _left_out() -> None:
     byteps.init()
 
