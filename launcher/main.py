@@ -98,10 +98,12 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
         return _supervise(
             lambda: plan_workers(place, arguments.command, environment, arguments.colocate), arguments, printer
         )
-    if not place.distributed:
+    # Who says here how many workers the host has starts them by hand: nobody else brings them together.
+    if not place.distributed and (environment.integer("BYTEPS_LOCAL_SIZE", minimum=1) or 1) == 1:
         printer.say(
             f"DMLC_ROLE={role}: nothing to do: one worker host (DMLC_NUM_WORKER=1) without BYTEPS_FORCE_DISTRIBUTED=1 "
-            "needs no server, and bpslaunch starts a coordinator for its workers if they need one"
+            "needs no server, and bpslaunch starts a coordinator for its workers if they need one (for workers that are "
+            "started without bpslaunch: set BYTEPS_LOCAL_SIZE here, too)"
         )
         return 0
     command = service_command(environment)

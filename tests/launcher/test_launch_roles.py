@@ -46,6 +46,7 @@ def test_a_service_that_is_not_needed_says_so(start: Start, role: str) -> None:
     launch = start(variables={"DMLC_ROLE": role, "DMLC_NUM_WORKER": "1"})
     assert launch.wait() == 0
     assert f"DMLC_ROLE={role}: nothing to do: one worker host" in launch.stderr
+    assert "BYTEPS_LOCAL_SIZE" in launch.stderr
 
 
 @pytest.mark.parametrize(

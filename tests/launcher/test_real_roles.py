@@ -132,6 +132,19 @@ def test_the_library_names_the_dead(spawn: Spawn, real: dict[str, str], victim: 
             service.wait()
 
 
+@pytest.mark.parametrize("servers", [0, 1])
+def test_one_host_whose_workers_start_without_bpslaunch(spawn: Spawn, real: dict[str, str], servers: int) -> None:
+    here = {"BYTEPS_FORCE_DISTRIBUTED": "", "BYTEPS_LOCAL_SIZE": "2"}
+    job = Job(spawn, real, hosts=1, servers=servers, **here)
+    services = [job.coordinator(), *(job.server() for _ in range(servers))]
+    workers = [job.plain(0, "3", LARGE, BYTEPS_LOCAL_RANK=str(local)) for local in range(2)]
+    for local, worker in enumerate(workers):
+        assert worker.wait() == 0, worker.stderr
+        assert f"rank {local} of 2, local {local} of 2" in worker.stdout
+    for service in services:
+        assert service.wait() == 0, service.stderr
+
+
 def test_a_death_is_noticed_though_a_forked_child_lives(spawn: Spawn, real: dict[str, str]) -> None:
     """The child of a killed worker holds its sockets: nothing is heard of the death but from the kernel."""
     # Over shared memory the server would notice it by itself, and say it in other words.
