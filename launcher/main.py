@@ -102,8 +102,8 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
     if not place.distributed and (environment.integer("BYTEPS_LOCAL_SIZE", minimum=1) or 1) == 1:
         printer.say(
             f"DMLC_ROLE={role}: nothing to do: one worker host (DMLC_NUM_WORKER=1) without BYTEPS_FORCE_DISTRIBUTED=1 "
-            "needs no server, and bpslaunch starts a coordinator for its workers if they need one (for workers that are "
-            "started without bpslaunch: set BYTEPS_LOCAL_SIZE here, too)"
+            "needs no server, and bpslaunch starts a coordinator for its workers if they need one (for workers that "
+            "are started without bpslaunch: set BYTEPS_LOCAL_SIZE here, too)"
         )
         return 0
     command = service_command(environment)
