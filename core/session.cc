@@ -90,6 +90,11 @@ absl::StatusOr<Environment> ArgumentsOf(const bps_open_args& args) {
   return values;
 }
 
+// For people: which host it is (behind the semicolon) is between the members.
+std::string NameOf(const control::Lane& lane) {
+  return absl::StrCat(lane.transport(), " (", lane.provider().substr(0, lane.provider().find(';')), ")");
+}
+
 WorkerPlace PlaceOf(const Config& config) {
   WorkerPlace place;
   place.host_index = static_cast<int32_t>(config.GetInt("DMLC_WORKER_ID"));
@@ -281,7 +286,11 @@ absl::Status Session::PrepareServers(const std::string& address, const EndpointO
   absl::StatusOr<std::string> bytes = transport->Address();
   if (!bytes.ok()) return bytes.status();
   lane.set_address(*bytes);
-  transport_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
+  transport_name_ = NameOf(lane);
+  // Where there is such a member, the processes of one host meet in it.
+  if (transport->shares() && lane.transport() != kLocalTransport) {
+    absl::StrAppend(&transport_name_, " between hosts, ", kLocalTransport, " within");
+  }
   polled_transport_ = !transport->Has(BPS_TRANSPORT_WAIT_FD);
   shared_buffers_ |= transport->shares();
 
@@ -316,7 +325,7 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   lane.set_provider(transport->provider());
   lane.set_address(*bytes);
   hello->set_inline_bytes(std::min(small_bytes_, LocalStage::MaxInline(caps)));
-  local_name_ = absl::StrCat(lane.transport(), " (", lane.provider(), ")");
+  local_name_ = NameOf(lane);
   polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
   shared_buffers_ |= transport->shares();
   engine_->UseLocal(std::move(scheduler), *std::move(transport), endpoint);

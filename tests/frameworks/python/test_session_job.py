@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import threading
 import time
@@ -44,6 +45,24 @@ def _who() -> tuple[int, ...]:
 
 def test_who_we_are(run_workers: RunWorkers) -> None:
     assert run_workers(_who, workers=3, servers=2).results == [(rank, 3, rank, 3, 2) for rank in range(3)]
+
+
+def _transport() -> str:
+    byteps.init()
+    return byteps.info().transport
+
+
+@pytest.mark.parametrize(
+    ("servers", "variables", "name"),
+    [
+        (0, {}, r"shm \(shm\)"),
+        (1, {"BYTEPS_FORCE_DISTRIBUTED": "1"}, r"\w+ \([\w;-]+\) between hosts, shm within"),
+        (1, {"BYTEPS_SHM": "0"}, r"\w+ \([\w;-]+\)"),
+    ],
+)
+def test_what_carries_the_tensors(run_workers: RunWorkers, servers: int, variables: dict[str, str], name: str) -> None:
+    for told in run_workers(_transport, servers=servers, **variables).results:
+        assert re.fullmatch(name, told), told
 
 
 def _lives() -> None:
