@@ -170,7 +170,9 @@ TEST_P(EndpointTest, ASlowReaderHoldsTheSenderBackAndLosesNothing) {
   Run(
       {a.get()}, [] { return false; }, 2 * kSecond);
   EXPECT_GT(a->endpoint->Queued(2), 0u);
+  EXPECT_FALSE(a->endpoint->Sent());
   EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return b->rounds.size() == 500; }));
+  EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->Sent(); }));
 }
 
 TEST_P(EndpointTest, SlotsGoBackAndForth) {
