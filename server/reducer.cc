@@ -58,12 +58,6 @@ std::string Names(const ServedSession& session, const Round& round, const Which&
   return text;
 }
 
-// What is folded later: the less urgent, and of two that are equally so the one that came later.
-bool Later(const Round* a, const Round* b) {
-  const int64_t theirs = a->header().priority, ours = b->header().priority;
-  return theirs != ours ? theirs < ours : a->ready_order > b->ready_order;
-}
-
 // Contributions whose bytes are here, or can be had at any time, or need not come.
 uint32_t Here(const Round& round) {
   return round.count(ContributionState::kInSlot) + round.count(ContributionState::kParked) +
@@ -95,6 +89,7 @@ Reducer::Reducer(Transport transport, const ReducerOptions& options, Logger* log
       windows_(&endpoint_, &pool_),
       deliveries_(&endpoint_),
       probe_(&endpoint_, "come through landing slots", log),
+      memory_(&endpoint_.transport()),
       inline_bytes_(std::min<uint64_t>(options.inline_bytes, endpoint_.MaxRecord() - sizeof(wire::DataHeader))) {
   scratch_.resize((inline_bytes_ + 7) / 8 + 1);
 }
@@ -474,9 +469,7 @@ void Reducer::Settle(Round* round) {
   const uint32_t here = Here(*round);
   if (here == round->contributors() && round->count(ContributionState::kAtWorker) != 0) {
     round->Move(RoundState::kReady);
-    round->ready_order = ready_orders_++;
-    ready_.push_back(round);
-    std::push_heap(ready_.begin(), ready_.end(), Later);
+    ready_.Add(round);
   } else if (here + round->count(ContributionState::kDropped) == round->contributors()) {
     Starve(round);
   }
@@ -522,23 +515,12 @@ bool Reducer::FoldRest(Round* round) {
   for (FoldPrefix(round); round->next() < round->last(); FoldPrefix(round)) {
     const uint32_t index = round->next();
     if (round->of(index).state != ContributionState::kAtWorker) break;
-    if (!Fetch(round, index)) return false;
-    Fold(round, index, fetched_.data());
+    const WorkerMemory::Result result = memory_.Read(*round, index);
+    if (result.code != BPS_OK) return Unreachable(round, result), false;
+    ++stats_.in_place;
+    Fold(round, index, memory_.read());
   }
   return true;
-}
-
-// Into fetched_.
-bool Reducer::Fetch(Round* round, uint32_t index) {
-  if (fetched_.size() < round->bytes()) fetched_ = AlignedMemory(std::max(round->bytes(), options_.slot_bytes));
-  const MemberSpan from = SpanOf(*round, index, round->of(index).source);
-  const int32_t code = FoldOf(round->contributors())->Read(from, fetched_.data(), 0, round->bytes());
-  if (code == BPS_OK) {
-    ++stats_.in_place;
-    return true;
-  }
-  Unreachable(round, index, code);
-  return false;
 }
 
 // Keeps a contribution that cannot be used now.
@@ -644,9 +626,7 @@ bool Reducer::CompleteInOnePass(Round* round, uint32_t last, const std::byte* pa
 // Folds the first of the rounds that only wait for that.
 bool Reducer::FoldReady() {
   if (ready_.empty()) return false;
-  std::pop_heap(ready_.begin(), ready_.end(), Later);
-  Round* round = ready_.back();
-  ready_.pop_back();
+  Round* round = ready_.Take();
   // One whose slot was needed may have been dropped meanwhile.
   if (round->count(ContributionState::kDropped) != 0) {
     Starve(round);
@@ -656,17 +636,6 @@ bool Reducer::FoldReady() {
     Starve(round);
   }
   return true;
-}
-
-MemberSpan Reducer::SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory) const {
-  return {PeerOf(round, index), nullptr, {memory.key, memory.key_size, memory.offset}};
-}
-
-BlockFold* Reducer::FoldOf(size_t members) {
-  if (fold_ == nullptr || fold_->members() < members) {
-    fold_ = std::make_unique<BlockFold>(&endpoint_.transport(), members);
-  }
-  return fold_.get();
 }
 
 // Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False
@@ -686,26 +655,14 @@ bool Reducer::CompleteInPlace(Round* round) {
     if (!block) return false;
     to = block.data();
   }
-  members_.clear();
+  inputs_.clear();
   for (uint32_t index = round->first(); index < round->last(); ++index) {
-    const Contribution& contribution = round->of(index);
-    MemberMemory& member = members_.emplace_back();
-    if (contribution.state != ContributionState::kAtWorker) {
-      member.input.base = const_cast<std::byte*>(PayloadOf(*round, index));
-      continue;
-    }
-    ++stats_.in_place;
-    member.input = SpanOf(*round, index, contribution.source);
-    if (!in_record && !round->broadcast()) member.output = SpanOf(*round, index, contribution.memory);
+    const bool at_worker = round->of(index).state == ContributionState::kAtWorker;
+    if (at_worker) ++stats_.in_place;
+    inputs_.push_back(at_worker ? nullptr : PayloadOf(*round, index));
   }
-  BlockFold* fold = FoldOf(members_.size());
-  for (uint64_t offset = 0; offset < round->bytes(); offset += BlockFold::kBlockBytes) {
-    const size_t bytes = std::min<uint64_t>(BlockFold::kBlockBytes, round->bytes() - offset);
-    size_t culprit = 0;
-    const int32_t code = fold->Serve(round->reduction(), round->groups(), members_, offset, bytes,
-                                     to == nullptr ? nullptr : to + offset, &culprit);
-    if (code != BPS_OK) return Unreachable(round, round->first() + static_cast<uint32_t>(culprit), code), true;
-  }
+  const WorkerMemory::Result result = memory_.Fold(*round, inputs_, !in_record, to);
+  if (result.code != BPS_OK) return Unreachable(round, result), true;
   for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
   if (in_record) {
     DeliverInline(round);
@@ -716,9 +673,10 @@ bool Reducer::CompleteInPlace(Round* round) {
 }
 
 // The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session.
-void Reducer::Unreachable(Round* round, uint32_t index, int32_t code) {
-  const PeerId peer = PeerOf(*round, index);
-  const std::string who = round->session()->workers[round->of(index).rank].description;
+void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
+  const int32_t code = result.code;
+  const PeerId peer = PeerOf(*round, result.index);
+  const std::string who = round->session()->workers[round->of(result.index).rank].description;
   if (code == BPS_UNAVAILABLE) {
     return OnPeerDown(peer, absl::UnavailableError(absl::StrCat("the connection to ", who, " is lost")));
   }
@@ -737,12 +695,8 @@ void Reducer::CompleteFromAccumulator(Round* round) {
   Accumulation fold = round->accumulator();
   Block block = round->TakeAccumulator();
   fold.Finish(block.data());
-  for (uint32_t index = round->first(); index < round->last(); ++index) {
-    if (!round->of(index).in_place || round->broadcast()) continue;
-    const MemberSpan to = SpanOf(*round, index, round->of(index).memory);
-    const int32_t code = FoldOf(round->contributors())->WriteTo(to, block.data(), 0, round->bytes());
-    if (code != BPS_OK) return Unreachable(round, index, code);
-  }
+  const WorkerMemory::Result result = memory_.Write(*round, block.data());
+  if (result.code != BPS_OK) return Unreachable(round, result);
   Deliver(round, std::move(block));
 }
 
@@ -966,9 +920,7 @@ void Reducer::Unlist(Round* round) {
   open_[round->open_index]->open_index = round->open_index;
   open_.pop_back();
   if (round->state() == RoundState::kStarved) std::erase(starved_, round);
-  if (round->state() == RoundState::kReady && std::erase(ready_, round) != 0) {
-    std::make_heap(ready_.begin(), ready_.end(), Later);
-  }
+  if (round->state() == RoundState::kReady) ready_.Remove(round);
 }
 
 void Reducer::Close(Round* round) {

@@ -47,8 +47,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/aligned_memory.h"
-#include "core/block_fold.h"
 #include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "core/log.h"
@@ -58,12 +56,13 @@
 #include "core/time.h"
 #include "core/transport.h"
 #include "core/wire.h"
-#include "server/contributors.h"
 #include "server/deliveries.h"
-#include "server/part_table.h"
 #include "server/pool.h"
+#include "server/ready_rounds.h"
 #include "server/round.h"
+#include "server/served_session.h"
 #include "server/windows.h"
+#include "server/worker_memory.h"
 
 namespace byteps {
 
@@ -99,24 +98,6 @@ struct ReducerStats {
   uint64_t open = 0;        // rounds now
   uint64_t parts = 0;       // known
   PoolStats pool;
-};
-
-struct ServedWorker {
-  PeerId peer = 0;  // the worker's member id
-  std::string description;
-};
-
-struct ServedSession {
-  explicit ServedSession(size_t most_idle_parts) : parts(most_idle_parts) {}
-  uint64_t id = 0;
-  uint64_t slot_bytes = 0;
-  uint32_t slots = 0;
-  std::vector<ServedWorker> workers;  // by rank
-  Contributors contributors{0};
-  PartTable parts;
-  absl::Status failure;
-  bool ending = false;
-  size_t links = 0;  // of workers that the endpoint has not removed
 };
 
 class Reducer : private EndpointHandler {
@@ -174,7 +155,6 @@ class Reducer : private EndpointHandler {
   void MoveOut(Round* round, uint32_t index, const std::byte* payload);
   bool FreeStuckSlots();
   void Fold(Round* round, uint32_t index, const std::byte* payload);
-  bool Fetch(Round* round, uint32_t index);
   // The worker that gave a contribution, and gets its result.
   static PeerId PeerOf(const Round& round, uint32_t index);
   const std::byte* PayloadOf(const Round& round, uint32_t index) const;
@@ -184,9 +164,7 @@ class Reducer : private EndpointHandler {
   bool CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload);
   bool FoldReady();
   bool CompleteInPlace(Round* round);
-  void Unreachable(Round* round, uint32_t index, int32_t code);
-  MemberSpan SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory) const;
-  BlockFold* FoldOf(size_t members);
+  void Unreachable(Round* round, const WorkerMemory::Result& result);
   void CompleteFromAccumulator(Round* round);
   void Deliver(Round* round, Block block);
   void DeliverInline(Round* round);
@@ -225,6 +203,7 @@ class Reducer : private EndpointHandler {
   Windows windows_;
   Deliveries deliveries_;
   MemoryProbe probe_;
+  WorkerMemory memory_;
   uint64_t inline_bytes_ = 0;
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<ServedSession>> sessions_;
@@ -233,13 +212,9 @@ class Reducer : private EndpointHandler {
   std::vector<Round*> free_rounds_;
   std::vector<Round*> open_;  // neither over nor failed
   std::deque<Round*> starved_;
-  std::vector<Round*> ready_;  // a heap: what is folded next is in front
-  uint64_t ready_orders_ = 0;
-  std::unique_ptr<BlockFold> fold_;
-  std::vector<MemberMemory> members_;  // scratch of CompleteInPlace
-  AlignedMemory fetched_;              // one contribution, for an accumulator
-  std::vector<const void*> inputs_;    // scratch of CompleteInOnePass
-  std::vector<uint64_t> scratch_;      // results that travel inside the record, and payloads that are not aligned
+  ReadyRounds ready_;
+  std::vector<const void*> inputs_;  // scratch of the folds
+  std::vector<uint64_t> scratch_;    // results that travel inside the record, and payloads that are not aligned
   std::vector<uint64_t> aligned_;
   std::vector<BrokenSession> broken_;
   Time next_deadline_ = kNever;

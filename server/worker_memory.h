@@ -1,0 +1,61 @@
+// worker_memory.h - contributions that stay with their workers: read when they are folded, their results written where
+// they are wanted.
+//
+//     WorkerMemory::Result result = memory.Fold(*round, payloads, to);  // all at once, block by block
+//     WorkerMemory::Result result = memory.Read(*round, index);         // one, for an accumulator: memory.read()
+//     WorkerMemory::Result result = memory.Write(*round, block);        // and what came of it
+//
+// A worker's memory is touched only within these calls: who has heard ERROR, or RESULT, afterwards has it for himself.
+//
+// Threads: those of its owner. Destroyed before the transport.
+#ifndef BYTEPS_SERVER_WORKER_MEMORY_H_
+#define BYTEPS_SERVER_WORKER_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "core/aligned_memory.h"
+#include "core/block_fold.h"
+#include "core/transport.h"
+#include "server/round.h"
+
+namespace byteps {
+
+class WorkerMemory {
+ public:
+  struct Result {
+    int32_t code = BPS_OK;
+    uint32_t index = 0;  // whose memory it was that could not be reached
+  };
+
+  explicit WorkerMemory(Transport* transport) : transport_(transport) {}
+
+  // Folds all contributions of the round. `payloads`: of those that are folded, in order, where each is; nullptr if it is at
+  // its worker. The result goes to the outputs of those that have it there, unless the round is a broadcast or
+  // `outputs` is false, and to `to`, if that is not nullptr.
+  Result Fold(const Round& round, std::span<const void* const> payloads, bool outputs, std::byte* to);
+
+  // One contribution, which is at its worker, whole, into read().
+  Result Read(const Round& round, uint32_t index);
+  const std::byte* read() const { return read_.data(); }
+
+  // `from`, the result of the round, to all outputs of those whose contributions were in place.
+  Result Write(const Round& round, const std::byte* from);
+
+ private:
+  static MemberSpan SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory);
+  BlockFold* FoldOf(size_t members);
+
+  Transport* const transport_;
+  std::unique_ptr<BlockFold> fold_;
+  std::vector<MemberMemory> members_;
+  AlignedMemory read_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_WORKER_MEMORY_H_
