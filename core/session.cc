@@ -697,6 +697,15 @@ void Session::OnEpoch(const control::Epoch& epoch) {
   if (epoch.local_sizes_size() == 1 || (epoch.local_sizes_size() > 1 && info_.local_size > 1)) {
     BPS_LOG(log_, kInfo) << "the workers of this host reduce among themselves, over " << local_name_;
   }
+  if (epoch.local_sizes_size() != 1) {
+    const char* credit = config_.PluginValue("BYTEPS_SCHEDULING_CREDIT");
+    const auto bound = static_cast<uint64_t>(config_.GetInt("BYTEPS_PARTITION_BYTES"));
+    const bool exact = bound != 0 && bound < epoch.slot_bytes();
+    BPS_LOG(log_, kInfo) << "scheduler " << scheduler_name_
+                         << ", BYTEPS_SCHEDULING_CREDIT=" << (credit == nullptr ? "(not set)" : credit)
+                         << ", partitions of at most " << (exact ? bound : epoch.slot_bytes()) << " bytes"
+                         << (bound == 0 ? ", by size and rate" : "");
+  }
   info_.size = epoch.workers_size();
   info_.num_servers = epoch.servers_size();
   info_.epoch = epoch.epoch();

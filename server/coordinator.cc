@@ -12,6 +12,7 @@
 #include "server/epoch_plan.h"
 #include "server/membership.h"
 #include "server/server_ranks.h"
+#include "server/server_weights.h"
 
 namespace byteps {
 namespace {
@@ -320,13 +321,15 @@ absl::Status Coordinator::Activate(JobSession* session) {
     BPS_LOG(*log_, kWarning) << "BYTEPS_ENABLE_MIXED_MODE=on, but " << plan->obstacle
                              << ": every server gets the same share";
   }
+  const std::string shares = DescribeShares(plan->placement.weights);
   session->Activate(std::move(plan->workers), std::move(plan->placement), plan->served());
   served_ = true;
   start_deadline_ = kNever;
   BPS_LOG(*log_, kInfo) << session->Title() << " starts: " << session->workers.size() << " workers, " << servers_.size()
                         << " servers, "
                         << (plan->local.sizes.empty() ? "no reduction within hosts (" + plan->local.refusal + ")"
-                                                      : "the workers of a host reduce among themselves");
+                                                      : "the workers of a host reduce among themselves")
+                        << (session->served ? "; " + shares : "");
   // Servers first: they should know the workers when those call.
   if (session->served) SendToServers(envelope);
   for (const JobMember* worker : session->workers) handler_->Send(worker->connection, envelope);

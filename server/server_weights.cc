@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
+#include <numeric>
 #include <set>
 
 #include "core/host_identity.h"
@@ -12,6 +14,18 @@ OptimalWeights OptimumOf(uint64_t n, uint64_t k) {
   // One worker host needs no network at all.
   if (n == 1) return {0, 1};
   return {2 * static_cast<double>(n - 1), static_cast<double>(n - std::min(n, k))};
+}
+
+std::string DescribeShares(const std::vector<double>& weights) {
+  if (weights.empty()) return "all servers have the same share";
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::string text = "shares of the servers, per cent:";
+  for (const double weight : weights) {
+    char share[32];
+    std::snprintf(share, sizeof share, " %.1f", 100 * weight / sum);
+    text += share;
+  }
+  return text;
 }
 
 ServerShares SharesOf(const std::vector<const control::Host*>& workers,

@@ -40,6 +40,11 @@ TEST(ServerWeightsTest, AllAlikeWhereNothingElseIsKnown) {
   EXPECT_EQ(Weights("a?", "ax"), Numbers{});
 }
 
+TEST(ServerWeightsTest, SharesAreDescribed) {
+  EXPECT_EQ(DescribeShares({}), "all servers have the same share");
+  EXPECT_EQ(DescribeShares({1, 1, 2}), "shares of the servers, per cent: 25.0 25.0 50.0");
+}
+
 TEST(ServerWeightsTest, SaysWhyTheOptimumDoesNotApply) {
   EXPECT_EQ(Shares("aabb", "ab").obstacle, "");
   EXPECT_EQ(Shares("aabb", "abx").obstacle, "");
