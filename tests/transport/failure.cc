@@ -37,24 +37,24 @@ TEST_P(TransportTest, PeersThatDieAtRandomPoints) {
   Station& hub = Open();
   Station& steady = Open();
   const Pair to_steady = Join(hub, steady);
-  const size_t slot = 64 * 1024;
+  const size_t slot = 64 * 1024, most = 60;
   for (int round = 0; round < 12; ++round) {
     SCOPED_TRACE(round);
     Station& victim = Open();
     const Pair pair = Join(hub, victim);
     if (HasFatalFailure()) return;
-    Memory& landing = hub.NewMemory(slot);
+    Memory& landing = hub.NewMemory(slot * most);
     Memory& source = hub.NewMemory(Bytes(slot));
-    Memory& there = victim.NewMemory(slot);
+    Memory& there = victim.NewMemory(slot * most);
     Memory& its_source = victim.NewMemory(Bytes(slot));
     const std::string to_there = victim.Key(there.region, pair.to_a);
     const std::string to_landing = hub.Key(landing.region, pair.to_b);
-    const uint64_t moment = random()() % 60;
+    const uint64_t moment = random()() % most;
     size_t sent = 0, base = victim.messages(pair.to_a).size();
     for (uint64_t i = 0; i < moment; ++i) {
       if (sent - (victim.messages(pair.to_a).size() - base) < 8 && hub.Send(pair.to_b, Text(2000)) == BPS_OK) ++sent;
-      hub.Write(pair.to_b, source.region, source.at(0), slot, to_there, 0, 1);
-      victim.Write(pair.to_a, its_source.region, its_source.at(0), slot, to_landing, 0, 2);
+      hub.Write(pair.to_b, source.region, source.at(0), slot, to_there, i * slot, 1);
+      victim.Write(pair.to_a, its_source.region, its_source.at(0), slot, to_landing, i * slot, 2);
       hub.Poll(3);
       victim.Poll(3);
       world().Pass();

@@ -116,6 +116,60 @@ TEST_P(TransportTest, ASleeperInAnotherThreadIsWokenEachTime) {
   EXPECT_TRUE(Until([&] { return a.outstanding() == 0; }));
 }
 
+// Who has posted something sleeps, too: until it is told that its memory is its own again.
+TEST_P(TransportTest, WhoPostsAndSleepsHearsOfTheEnd) {
+  if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  if (!a.has(BPS_TRANSPORT_WAIT_FD)) GTEST_SKIP() << "BPS_TRANSPORT_WAIT_FD is not announced";
+  // Small ones are taken at once, of large ones the network takes a part, and the rest only after b has polled.
+  constexpr size_t kLarge = size_t{8} << 20, kRounds = 24;
+  Memory& source = a.NewMemory(kLarge);
+  Memory& target = b.NewMemory(kLarge);
+  const std::string key = b.Key(target.region, pair.to_a);
+  Settle(1'000'000);
+  std::atomic<bool> asleep{false}, overslept{false}, over{false};
+  std::thread sleeper([&] {
+    const int fd = a.table().wait_fd(a.transport());
+    for (size_t round = 0; round < kRounds && !overslept.load(); ++round) {
+      const size_t before = a.completed();
+      int32_t code = BPS_TRANSPORT_AGAIN;
+      while (code == BPS_TRANSPORT_AGAIN) {
+        if (round % 3 == 0) {
+          code = a.Send(pair.to_b, "and good night");
+        } else {
+          code = a.Write(pair.to_b, source.region, source.at(0), round % 3 == 1 ? 64 : kLarge, key, 0, 3);
+        }
+        if (code == BPS_TRANSPORT_AGAIN) a.Poll();
+      }
+      EXPECT_EQ(code, BPS_OK);
+      if (code != BPS_OK) break;
+      // To bed without a look.
+      while (a.completed() == before && !overslept.load()) {
+        if (a.table().arm(a.transport()) == BPS_OK) {
+          asleep.store(true);
+          if (!Readable(fd, 20'000)) overslept.store(true);
+        }
+        a.Poll();
+      }
+    }
+    over.store(true);
+  });
+  int64_t next = 0;
+  while (!over.load()) {
+    // b is slow: it does not move before a has lain down.
+    if (asleep.exchange(false) || world().Now() >= next) {
+      b.Poll();
+      next = world().Now() + 1'000'000;
+    }
+    world().Pass();
+  }
+  sleeper.join();
+  EXPECT_FALSE(overslept.load()) << "not woken after " << a.completed() << " operations had ended";
+  EXPECT_TRUE(Until([&] { return a.outstanding() == 0; }));
+}
+
 TEST_P(TransportTest, AnIdleTransportUsesNoCpu) {
   if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
   const Pair pair = Join();

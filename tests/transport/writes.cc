@@ -82,33 +82,37 @@ TEST_P(TransportTest, AZeroByteWriteIsAnImmediate) {
 
 TEST_P(TransportTest, EveryBitOfAnImmediateArrives) {
   const Pair pair = Join();
-  Memory& target = pair.b->NewMemory(64);
+  Memory& target = pair.b->NewMemory(64 * 8);
   Memory& source = pair.a->NewMemory(64);
   const std::string key = pair.b->Key(target.region, pair.to_a);
   std::multiset<uint32_t> sent = {0, 0xffffffffu >> (32 - pair.a->caps().immediate_bits)};
   for (uint32_t bit = 0; bit < pair.a->caps().immediate_bits; ++bit) sent.insert(1u << bit);
+  uint64_t place = 0;  // each has its own: they may land at once
   for (const uint32_t immediate : sent) {
-    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), 8, key, 0, immediate); }),
+    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, source.region, source.at(0), 8, key, place, immediate); }),
               BPS_OK);
+    place += 8;
   }
   ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == sent.size() && pair.a->outstanding() == 0; }));
   EXPECT_EQ(std::multiset<uint32_t>(pair.b->immediates().begin(), pair.b->immediates().end()), sent);
 }
 
 TEST_P(TransportTest, EveryAcceptedPostEndsOnceAndAgainMeansNothingHappened) {
+  constexpr size_t kBursts = 10, kBurst = 300, kMost = 64 << 7;
   const Pair pair = Join();
-  Memory& target = pair.b->NewMemory(1 << 20);
-  Memory& source = pair.a->NewMemory(Bytes(1 << 20));
+  // Each has a place of its own: they land in any order, and at once.
+  Memory& target = pair.b->NewMemory(kBursts * kBurst * kMost);
+  Memory& source = pair.a->NewMemory(Bytes(kMost));
   const std::string key = pair.b->Key(target.region, pair.to_a);
   std::set<uint32_t> accepted;
   uint32_t next = 0;
   size_t again = 0;
   // Bursts without a poll: into AGAIN where the transport has a limit.
-  for (int burst = 0; burst < 10; ++burst) {
-    for (int i = 0; i < 300; ++i) {
+  for (size_t burst = 0; burst < kBursts; ++burst) {
+    for (size_t i = 0; i < kBurst; ++i) {
       const uint32_t immediate = next++;
-      const int32_t code = pair.a->Write(pair.to_b, source.region, source.at(0), 64 << random()() % 8, key,
-                                         immediate % 512 * 1024, immediate);
+      const int32_t code = pair.a->Write(pair.to_b, source.region, source.at(0), size_t{64} << random()() % 8, key,
+                                         immediate * kMost, immediate);
       ASSERT_TRUE(code == BPS_OK || code == BPS_TRANSPORT_AGAIN) << code;
       if (code == BPS_OK) accepted.insert(immediate);
       again += code == BPS_TRANSPORT_AGAIN;

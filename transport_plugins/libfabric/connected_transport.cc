@@ -229,11 +229,11 @@ void ConnectedTransport::BuryTheDoomed() {
 void ConnectedTransport::TakeDown(Peer* peer, int32_t code) {
   if (peer->state() == PeerState::kDown) return;
   // What has come already counts, and after the connection is closed the queue must not name this peer any more.
-  DrainCompletions();
+  EmptyQueue();
   if (peer->state() == PeerState::kConnecting) --connecting_;
   if (peer->attached()) by_connection_.erase(&peer->connection()->fid);
   peer->CloseConnection();
-  DrainCompletions();
+  EmptyQueue();
   for (Operation* operation : peer->Abandon()) End(operation, code);
   for (auto& [key, region] : regions_) region->Withdraw(peer->number());
   backlog_.erase(std::remove(backlog_.begin(), backlog_.end(), peer), backlog_.end());
@@ -271,7 +271,7 @@ int32_t ConnectedTransport::Reg(void* base, size_t size, bps_region** out, std::
 
 void ConnectedTransport::Unreg(bps_region* handle) {
   auto* region = reinterpret_cast<Region*>(handle);
-  DrainCompletions();
+  EmptyQueue();
   // From here on no write into it begins; a peer that tries is cut off by the provider.
   std::vector<std::pair<Peer*, std::vector<uint64_t>>> guests;
   for (auto& [number, peer] : peers_) {
@@ -344,9 +344,7 @@ void ConnectedTransport::Enqueue(Operation* operation) {
   const bool first = peer->waiting() == 0;
   peer->Enqueue(operation);
   if (!first || peer->state() != PeerState::kConnected) return;
-  if (const int code = peer->Flush(); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
-  }
+  Flush(peer);
   if (peer->waiting() != 0) backlog_.push_back(peer);
 }
 
@@ -412,26 +410,29 @@ size_t ConnectedTransport::Poll(bps_event* events, size_t capacity) {
 
 void ConnectedTransport::Progress() {
   now_ = Clock::now();
-  DrainCompletions();
-  if (connecting_ != 0 || slept_ || ++rounds_ % kConnectionRounds == 0) DrainConnections();
+  const bool came = FetchCompletions() > 0;
+  if (connecting_ != 0 || (slept_ && !came) || ++rounds_ % kConnectionRounds == 0) DrainConnections();
   FlushBacklog();
   CheckTime();
   BuryTheDoomed();
 }
 
-void ConnectedTransport::DrainCompletions() {
-  fi_cq_data_entry entries[32];
-  while (true) {
-    const ssize_t count = fi_cq_read(endpoint_->cq(), entries, std::size(entries));
-    if (count == -FI_EAVAIL) {
-      fi_cq_err_entry error{};
-      if (fi_cq_readerr(endpoint_->cq(), &error, 0) < 0) return;
-      HandleError(error);
-      continue;
-    }
-    if (count <= 0) return;
-    for (ssize_t i = 0; i < count; ++i) HandleCompletion(entries[i]);
+void ConnectedTransport::EmptyQueue() {
+  while (FetchCompletions() > 0) {
   }
+}
+
+size_t ConnectedTransport::FetchCompletions() {
+  fi_cq_data_entry entries[64];
+  const ssize_t count = fi_cq_read(endpoint_->cq(), entries, std::size(entries));
+  if (count == -FI_EAVAIL) {
+    fi_cq_err_entry error{};
+    if (fi_cq_readerr(endpoint_->cq(), &error, 0) < 0) return 0;
+    HandleError(error);
+    return 1;
+  }
+  for (ssize_t i = 0; i < count; ++i) HandleCompletion(entries[i]);
+  return count > 0 ? static_cast<size_t>(count) : 0;
 }
 
 void ConnectedTransport::HandleCompletion(const fi_cq_data_entry& entry) {
@@ -455,7 +456,9 @@ void ConnectedTransport::HandleError(const fi_cq_err_entry& error) {
   const char* detail = fi_cq_strerror(endpoint_->cq(), error.prov_errno, error.err_data, text, sizeof text);
   Doom(completion->peer, BPS_UNAVAILABLE,
        "was lost: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
-  if (completion->kind != Completion::Kind::kReceive) End(static_cast<Operation*>(completion), BPS_UNAVAILABLE);
+  if (completion->kind == Completion::Kind::kReceive) return;
+  auto* operation = static_cast<Operation*>(completion);
+  if (!operation->silent) End(operation, BPS_UNAVAILABLE);  // else it has been told, and Abandon has the rest
 }
 
 void ConnectedTransport::HandleReceive(Receive* receive, size_t size) {
@@ -520,12 +523,19 @@ void ConnectedTransport::Release(uint64_t lease) {
   if (departed != departed_.end() && peer->leases == 0) departed_.erase(departed);
 }
 
+void ConnectedTransport::Flush(Peer* peer) {
+  told_.clear();
+  const int code = peer->Flush(&told_);
+  for (const Operation* operation : told_) {
+    events_.push_back(Event(BPS_EVENT_SENT, peer->number(), BPS_OK, operation->user));
+  }
+  if (code != 0) Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
+}
+
 void ConnectedTransport::FlushBacklog() {
   for (size_t i = 0; i < backlog_.size();) {
     Peer* peer = backlog_[i];
-    if (const int code = peer->Flush(); code != 0) {
-      Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
-    }
+    Flush(peer);
     if (peer->waiting() == 0 || peer->doom != BPS_OK) {
       backlog_[i] = backlog_.back();
       backlog_.pop_back();

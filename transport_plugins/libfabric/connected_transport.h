@@ -83,8 +83,13 @@ class ConnectedTransport : public Transport {
 
   // Progress.
   void Progress();
-  void DrainCompletions();
+  // Handles what has completed, one fetch full; more may come at once. Returns how many. To ask once more whether that was
+  // all would cost as many system calls as to ask the first time.
+  size_t FetchCompletions();
+  // Handles all that has come.
+  void EmptyQueue();
   void DrainConnections();
+  void Flush(Peer* peer);
   void FlushBacklog();
   void CheckTime();
   void HandleCompletion(const fi_cq_data_entry& entry);
@@ -113,6 +118,7 @@ class ConnectedTransport : public Transport {
   std::deque<Request> requests_;
   std::vector<Peer*> backlog_;  // peers with operations that the provider has not taken
   std::vector<Peer*> doomed_;
+  std::vector<Operation*> told_;                   // of Flush
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues
   std::pmr::deque<bps_event> events_{&memory_};
   size_t connecting_ = 0;

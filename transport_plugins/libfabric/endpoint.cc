@@ -67,6 +67,8 @@ int Endpoint::Build() {
   if (code != 0) return code;
   address_.assign(address, size);
   name_ = info_->fabric_attr->prov_name;
+  // What the kernel sends from where it lies ends when the peer has it, and not in order with what was copied.
+  silent_sends_ = provider_.silent_sends && std::getenv("FI_TCP_ZEROCOPY_SIZE") == nullptr;
 
   for (fid* object : {&cq_->fid, &eq_->fid}) {
     code = step("fi_control(FI_GETWAIT)", sleeper_.Add(object));
@@ -112,7 +114,9 @@ FidPtr<fid_ep> Endpoint::Enable(fi_info* info, int* code) {
   *code = fi_endpoint(domain_.get(), info, Out(connection), nullptr);
   if (*code != 0) return nullptr;
   *code = fi_ep_bind(connection.get(), &eq_->fid, 0);
-  if (*code == 0) *code = fi_ep_bind(connection.get(), &cq_->fid, FI_TRANSMIT | FI_RECV);
+  const uint64_t silent = silent_sends_ ? FI_SELECTIVE_COMPLETION : 0;
+  if (*code == 0) *code = fi_ep_bind(connection.get(), &cq_->fid, FI_TRANSMIT | silent);
+  if (*code == 0) *code = fi_ep_bind(connection.get(), &cq_->fid, FI_RECV);
   if (*code == 0) *code = fi_enable(connection.get());
   return *code == 0 ? std::move(connection) : nullptr;
 }

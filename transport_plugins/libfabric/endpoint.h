@@ -50,6 +50,9 @@ class Endpoint {
   // An immediate's upper half travels too, and can say whose it is.
   bool WideImmediates() const { return info_->domain_attr->cq_data_size >= 8; }
 
+  // Provider::silent_sends, unless something was set that mixes up their order.
+  bool SendsSilently() const { return silent_sends_; }
+
   size_t CompletionQueueSize() const { return queue_size_; }
   // What a failed registration may be due to, to be put behind its error; "" if nothing is known.
   std::string AdviceOnMemory() const;
@@ -77,6 +80,7 @@ class Endpoint {
   InfoPtr info_;
   std::string name_, address_, failed_step_;
   size_t queue_size_ = 0;
+  bool silent_sends_ = false;
   FidPtr<fid_fabric> fabric_;
   FidPtr<fid_domain> domain_;
   FidPtr<fid_eq> eq_;

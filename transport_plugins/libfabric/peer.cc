@@ -2,6 +2,7 @@
 
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <utility>
@@ -70,33 +71,60 @@ Operation* Peer::NewOperation(Completion::Kind kind, uint64_t user) {
   operation->region = nullptr;
   operation->announced = false;
   operation->taken = false;
+  operation->silent = false;
   return operation;
 }
 
 int Peer::Give(Operation* operation) {
-  if (operation->kind == Completion::Kind::kSend) {
-    return static_cast<int>(fi_send(connection_.get(), send_buffer(operation->buffer), operation->size,
-                                    sends_.descriptor(), FI_ADDR_UNSPEC, &operation->scratch));
-  }
+  if (operation->kind == Completion::Kind::kSend) return Send(operation);
   if (endpoint_.provider().write_outlives_registration && !operation->announced) {
     const Announcement announcement{{MessageHeader::kAnnouncement, local_id_}, operation->remote_key};
     const int code = static_cast<int>(fi_inject(connection_.get(), &announcement, sizeof announcement, FI_ADDR_UNSPEC));
     if (code != 0) return code;
     operation->announced = true;
   }
-  void* descriptor = operation->region == nullptr ? nullptr : operation->region->descriptor();
-  return static_cast<int>(fi_writedata(connection_.get(), operation->data, operation->size, descriptor,
-                                       operation->immediate, FI_ADDR_UNSPEC, operation->remote_address,
-                                       operation->remote_key, &operation->scratch));
+  return Write(operation);
 }
 
-int Peer::Flush() {
+int Peer::Send(Operation* operation) {
+  iovec data{send_buffer(operation->buffer), operation->size};
+  void* descriptor = sends_.descriptor();
+  if (!endpoint_.SendsSilently()) {
+    return static_cast<int>(
+        fi_send(connection_.get(), data.iov_base, data.iov_len, descriptor, FI_ADDR_UNSPEC, &operation->scratch));
+  }
+  const fi_msg message{&data, &descriptor, 1, FI_ADDR_UNSPEC, &operation->scratch, 0};
+  operation->silent = taken_.empty() && silent_.size() < kMostSilent;
+  return static_cast<int>(fi_sendmsg(connection_.get(), &message, operation->silent ? 0 : FI_COMPLETION));
+}
+
+int Peer::Write(Operation* operation) {
+  iovec data{const_cast<void*>(operation->data), operation->size};
+  void* descriptor = operation->region == nullptr ? nullptr : operation->region->descriptor();
+  if (!endpoint_.SendsSilently()) {
+    return static_cast<int>(fi_writedata(connection_.get(), data.iov_base, data.iov_len, descriptor,
+                                         operation->immediate, FI_ADDR_UNSPEC, operation->remote_address,
+                                         operation->remote_key, &operation->scratch));
+  }
+  const fi_rma_iov target{operation->remote_address, operation->size, operation->remote_key};
+  const fi_msg_rma message{
+      &data, &descriptor, 1, FI_ADDR_UNSPEC, &target, 1, &operation->scratch, operation->immediate};
+  return static_cast<int>(fi_writemsg(connection_.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION));
+}
+
+int Peer::Flush(std::vector<Operation*>* told) {
   while (state_ == PeerState::kConnected && !waiting_.empty()) {
     Operation* operation = waiting_.front();
     const int code = Give(operation);
     if (code == -FI_EAGAIN) return 0;
     if (code != 0) return code;
     waiting_.pop_front();
+    operation->order = ++order_;
+    if (operation->silent) {
+      silent_.push_back(operation);
+      told->push_back(operation);
+      continue;
+    }
     operation->taken = true;
     operation->position = static_cast<uint32_t>(taken_.size());
     taken_.push_back(operation);
@@ -109,8 +137,16 @@ void Peer::Retire(Operation* operation) {
     taken_[operation->position] = taken_.back();
     taken_[operation->position]->position = operation->position;
     taken_.pop_back();
+    FreeSilent(operation->order);
   }
   idle_.push_back(operation);
+}
+
+void Peer::FreeSilent(uint64_t order) {
+  while (!silent_.empty() && silent_.front()->order < order) {
+    idle_.push_back(silent_.front());
+    silent_.pop_front();
+  }
 }
 
 std::vector<Operation*> Peer::TakeWaiting(const Region* region) {
@@ -134,6 +170,7 @@ std::vector<Operation*> Peer::Abandon() {
   out.insert(out.end(), waiting_.begin(), waiting_.end());
   taken_.clear();
   waiting_.clear();
+  FreeSilent(order_ + 1);
   for (Operation* operation : out) operation->taken = false;
   incoming.clear();
   return out;

@@ -6,6 +6,11 @@
 // Operations are handed to the provider in the order they were posted. Those it does not take yet wait in `waiting`;
 // waiting and taken ones together are at most `depth`, so neither side of the provider's queue grows without limit.
 //
+// Silent sends (Provider::silent_sends). A message is copied before it is posted, so its owner need not hear when it has
+// left. On a connection on which nothing else is under way it is sent without a completion, and its end is told as soon as
+// the provider has taken it. Its buffer is free when an operation behind it ends, which every kMostSilent-th message says
+// of itself at the latest. A connection that carries more than that is watched as ever: what is under way there has an end.
+//
 // A provider whose writes outlive their registration (Provider::write_outlives_registration) gets an announcement ahead
 // of each write, on the same stream. The receiver counts them: a write that was announced, and whose immediate is not
 // here, is under way. That is what makes unreg sound; see Transport::Unreg.
@@ -29,6 +34,7 @@
 namespace byteps::fabric {
 
 inline constexpr uint32_t kMaxMessage = 16384;
+inline constexpr size_t kMostSilent = 32;  // far below the depth: their buffers are not free meanwhile
 
 // In front of every message.
 struct MessageHeader {
@@ -67,6 +73,8 @@ struct Operation : Completion {
   uint64_t remote_address, remote_key, immediate;
   bool announced;
   bool taken;         // by the provider
+  bool silent;        // taken, and told; there will be no completion but of a failure
+  uint64_t order;     // among those that are taken
   uint32_t position;  // in the list of those that are taken
 };
 
@@ -104,8 +112,9 @@ class Peer {
   Operation* NewOperation(Completion::Kind kind, uint64_t user);
   // Appends `operation` and gives the provider what it takes.
   void Enqueue(Operation* operation) { waiting_.push_back(operation); }
-  // Gives the provider what it takes of what waits. 0, or the code of the operation that it refuses for good.
-  int Flush();
+  // Gives the provider what it takes of what waits; appends those whose end may be told now. 0, or the code of the
+  // operation that it refuses for good.
+  int Flush(std::vector<Operation*>* told);
   // The operation has ended: forgets it.
   void Retire(Operation* operation);
   // Operations that read from `region` and wait: taken out of the queue.
@@ -138,6 +147,10 @@ class Peer {
 
  private:
   int Give(Operation* operation);
+  int Send(Operation* operation);
+  int Write(Operation* operation);
+  // All that was sent silently before `order` has left.
+  void FreeSilent(uint64_t order);
 
   Endpoint& endpoint_;
   const bps_peer number_;
@@ -149,6 +162,8 @@ class Peer {
   std::vector<Operation*> idle_;
   std::pmr::deque<Operation*> waiting_{&memory_};
   std::vector<Operation*> taken_;
+  std::pmr::deque<Operation*> silent_{&memory_};
+  uint64_t order_ = 0;
   FidPtr<fid_ep> connection_;  // goes first
 };
 

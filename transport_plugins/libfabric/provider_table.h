@@ -48,6 +48,8 @@ struct Provider {
   // What its device is called, which is one of /sys/class/infiniband: without one there, nothing else need be asked.
   // nullptr: needs no device.
   const char* device;
+  // A completion costs system calls, and sends of one connection end in order: most are sent without one (peer.h).
+  bool silent_sends;
   // The completion queue is a piece of hardware: who overruns it loses completions, so peers are counted.
   bool bounded_queue;
   // An immediate takes a posted receive of its peer (FI_RX_CQ_DATA), and so tells whose it is.
