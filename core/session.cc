@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -153,7 +154,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
       new Session(*std::move(config), std::move(log), place, args.name == nullptr ? "" : args.name));
   const bool alone =
       place.num_hosts == 1 && place.local_size == 1 && !session->config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  absl::Status status = alone ? session->PrepareAlone() : session->PrepareJob(deadline);
+  absl::Status status = session->CheckNamed();
+  if (status.ok()) status = alone ? session->PrepareAlone() : session->PrepareJob(deadline);
   if (status.ok()) {
     // From Start on, opening_ belongs to whoever drives.
     const std::shared_ptr<Request> opening = session->opening_;
@@ -169,6 +171,22 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   if (status.ok()) return session;
   session->Close();
   return status;
+}
+
+// Plugins that the user names must be there, also where this job has no use for them: a name with a slip in it should not
+// wait for the day on which it counts.
+absl::Status Session::CheckNamed() {
+  const std::string& transport = config_.GetString("BYTEPS_TRANSPORT");
+  if (config_.IsSet("BYTEPS_TRANSPORT") && !absl::EqualsIgnoreCase(transport.c_str(), "auto")) {
+    const auto found = registry_.FindTransport(transport);
+    if (!found.ok()) return found.status();
+  }
+  const std::string& scheduler = config_.GetString("BYTEPS_SCHEDULER");
+  if (config_.IsSet("BYTEPS_SCHEDULER") && !absl::EqualsIgnoreCase(scheduler.c_str(), "auto")) {
+    const auto found = registry_.FindScheduler(scheduler);
+    if (!found.ok()) return found.status();
+  }
+  return absl::OkStatus();
 }
 
 // A worker alone.

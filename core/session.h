@@ -117,6 +117,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   };
 
   Session(Config config, Logger log, WorkerPlace place, std::string name);
+  absl::Status CheckNamed();
   absl::Status PrepareAlone();
   absl::Status PrepareJob(Time deadline);
   absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);

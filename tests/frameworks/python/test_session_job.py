@@ -319,6 +319,21 @@ def test_an_unknown_scheduler(run_workers: RunWorkers, servers: int) -> None:
     assert "start a server" not in job.stderr
 
 
+@pytest.mark.parametrize("servers", [0, 1])
+def test_an_unknown_transport(run_workers: RunWorkers, servers: int) -> None:
+    """Also where nothing needs it: processes of one host meet in shared memory."""
+    job = run_workers(_left_out, servers=servers, check=False, BYTEPS_TRANSPORT="nope")
+    assert job.returncode != 0
+    assert '"nope"' in job.stderr and "BYTEPS_PLUGIN_PATH" in job.stderr
+
+
+def test_unknown_names_of_a_worker_alone(run_alone: RunWorkers) -> None:
+    for knob in ("BYTEPS_TRANSPORT", "BYTEPS_SCHEDULER"):
+        job = run_alone(_left_out, check=False, **{knob: "nope"})
+        assert job.returncode == 1
+        assert '"nope"' in job.stderr and "BYTEPS_PLUGIN_PATH" in job.stderr
+
+
 def _left_out() -> None:
     byteps.init()
 
