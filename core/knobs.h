@@ -417,7 +417,7 @@ inline constexpr Knob kKnobs[] = {
      .max = 64,
      .meaning =
          "Engine threads (lanes), each with its own endpoint and its own share of the tensors; unset: half of the "
-         "cores, 1 to 4",
+         "cores, 1 to 4, and where bpslaunch starts the servers beside their workers, cores through servers, if more",
      .reason = "four is the original's; the cores are shared with the kernel's half of TCP, and often with workers"},
     {.name = "BYTEPS_SERVER_MEMORY",
      .type = KnobType::kBytes,

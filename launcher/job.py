@@ -21,6 +21,7 @@ from .environment import Environment
 from .failure import LaunchError
 from .installation import server_binary
 from .job_folder import JobFolder
+from .lanes import lanes
 from .loopback import LOOPBACK, require_loopback
 from .workers import local_workers
 
@@ -126,13 +127,15 @@ def plan_job(
             descriptors=(descriptor,),
         )
     ]
+    threads = lanes(size.servers, environment)
+    of_servers = {} if threads is None else {"BYTEPS_SERVER_ENGINE_THREAD": str(threads)}
     for rank in range(size.servers):
         services.append(
             ChildSpec(
                 name=f"server {rank}",
                 role=Role.SERVER,
                 command=binary,
-                variables={**variables, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)},
+                variables={**variables, **of_servers, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)},
             )
         )
     return services + _workers(size, command, environment, variables)

@@ -14,6 +14,9 @@ import sys
 import pytest
 from launching import Launch, Service, Start, Worker
 
+from launcher.environment import Environment
+from launcher.lanes import lanes
+
 SHOW = """\
 import json, os
 shown = ("DMLC_", "BYTEPS_", "PYTHONUNBUFFERED", "OMP_", "RANK", "LOCAL_")
@@ -77,6 +80,30 @@ def test_variables_of_a_job(start: Start, worker: Worker, service: Service) -> N
         assert int(names["OMP_NUM_THREADS"]) >= 1
         assert "RANK" not in names and "LOCAL_RANK" not in names
         assert "BYTEPS_COORDINATOR_FD" not in names
+
+
+def test_servers_are_told_how_many_threads(
+    start: Start, worker: Worker, service: Service, tmp_path: pathlib.Path
+) -> None:
+    told = tmp_path / "told"
+    server = f"""#!{{python}}
+import os, pathlib, signal
+if os.environ["DMLC_ROLE"] == "server":
+    pathlib.Path({str(told)!r}).symlink_to(os.environ.get("BYTEPS_SERVER_ENGINE_THREAD", "unset"))
+signal.sigwait([signal.SIGTERM])
+"""
+    wait = f"""
+import os, time
+end = time.monotonic() + 60
+while not os.path.islink({str(told)!r}):
+    assert time.monotonic() < end
+    time.sleep(0.01)
+"""
+    variables = {"BYTEPS_SERVER_BINARY": service(server)}
+    launch = start("--workers", "2", "--servers", "1", "--", *worker(wait), variables=variables)
+    assert launch.wait() == 0, launch.stderr
+    threads = lanes(1, Environment({}))
+    assert str(told.readlink()) == ("unset" if threads is None else str(threads))
 
 
 def test_one_worker_is_alone(start: Start, worker: Worker) -> None:
