@@ -176,10 +176,13 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
 // Plugins that the user names must be there, also where this job has no use for them: a name with a slip in it should not
 // wait for the day on which it counts.
 absl::Status Session::CheckNamed() {
-  const std::string& transport = config_.GetString("BYTEPS_TRANSPORT");
-  if (config_.IsSet("BYTEPS_TRANSPORT") && !absl::EqualsIgnoreCase(transport.c_str(), "auto")) {
-    const auto found = registry_.FindTransport(transport);
+  absl::StatusOr<std::string> transport = NamedTransport(config_);
+  if (!transport.ok()) return transport.status();
+  named_transport_ = *std::move(transport);
+  if (config_.IsSet("BYTEPS_TRANSPORT") && !named_transport_.empty()) {
+    const auto found = registry_.FindTransport(named_transport_);
     if (!found.ok()) return found.status();
+    named_transport_ = (*found)->info.name;
   }
   const std::string& scheduler = config_.GetString("BYTEPS_SCHEDULER");
   if (config_.IsSet("BYTEPS_SCHEDULER") && !absl::EqualsIgnoreCase(scheduler.c_str(), "auto")) {
@@ -261,6 +264,8 @@ absl::Status Session::PrepareJob(Time deadline) {
   hello.set_force_servers(forced);
   if (place_.num_servers != 0) {
     if (absl::Status status = PrepareServers(*address, endpoint, &hello); !status.ok()) return status;
+  } else {
+    hello.set_named_transport(named_transport_);
   }
   // A wrong BYTEPS_SCHEDULER is the user's mistake, no reason to go without the local stage.
   absl::StatusOr<Scheduler> scheduler =

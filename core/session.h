@@ -171,6 +171,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Logger log_;
   const WorkerPlace place_;
   const std::string name_;
+  std::string named_transport_;  // what the user asks for
   std::string transport_name_;
   std::string local_name_;  // of the transport within the host
   std::string scheduler_name_;

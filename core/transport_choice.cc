@@ -58,25 +58,34 @@ absl::StatusOr<std::string> ChooseTransport(PluginRegistry* registry, const Conf
   if (named && original) {
     BPS_LOG(log, kInfo) << "BYTEPS_TRANSPORT=" << wanted << " wins over " << asked;
   }
+  absl::StatusOr<std::string> name = NamedTransport(config);
+  if (!name.ok()) return name.status();
   if (named || !original) {
-    if (absl::AsciiStrToLower(absl::string_view(wanted.data(), wanted.size())) != "auto") return wanted;
-    return FirstUsable(registry, Candidates(), "BYTEPS_TRANSPORT=auto", log, local_host);
+    return name->empty() ? FirstUsable(registry, Candidates(), "BYTEPS_TRANSPORT=auto", log, local_host) : name;
   }
+  if (name->empty()) return FirstUsable(registry, {"efa", "tcp"}, asked, log, local_host);
+  if (const std::string reason = registry->WhyNotTransport(*name); !reason.empty()) {
+    return absl::UnavailableError(absl::StrCat(asked, " asks for the transport ", *name,
+                                               ", which cannot be used here: ", reason,
+                                               ". BYTEPS_TRANSPORT=auto takes the best there is"));
+  }
+  BPS_LOG(log, kInfo) << "transport " << *name << ", as " << asked << " asks; BYTEPS_TRANSPORT=" << *name
+                      << " says the same";
+  return name;
+}
+
+absl::StatusOr<std::string> NamedTransport(const Config& config) {
+  if (config.IsSet("BYTEPS_TRANSPORT")) {
+    const std::string& wanted = config.GetString("BYTEPS_TRANSPORT");
+    return absl::AsciiStrToLower(absl::string_view(wanted.data(), wanted.size())) == "auto" ? "" : wanted;
+  }
+  if (!config.IsSet("DMLC_ENABLE_RDMA")) return "";
   const std::string& value = config.GetString("DMLC_ENABLE_RDMA");
-  if (value == "fabric") return FirstUsable(registry, {"efa", "tcp"}, asked, log, local_host);
-  if (value == "0" || value == "1") {
-    const std::string name = value == "0" ? "tcp" : "verbs";
-    if (const std::string reason = registry->WhyNotTransport(name); !reason.empty()) {
-      return absl::UnavailableError(absl::StrCat(asked, " asks for the transport ", name,
-                                                 ", which cannot be used here: ", reason,
-                                                 ". BYTEPS_TRANSPORT=auto takes the best there is"));
-    }
-    BPS_LOG(log, kInfo) << "transport " << name << ", as " << asked << " asks; BYTEPS_TRANSPORT=" << name
-                        << " says the same";
-    return name;
-  }
+  if (value == "0") return "tcp";
+  if (value == "1") return "verbs";
+  if (value == "fabric") return "";
   return absl::InvalidArgumentError(
-      absl::StrCat(asked,
+      absl::StrCat("DMLC_ENABLE_RDMA=", value,
                    ": there is no such transport here; take BYTEPS_TRANSPORT=verbs for InfiniBand and RoCE, efa "
                    "for AWS, tcp for any network, or auto for the best of these"));
 }

@@ -135,6 +135,10 @@ void Coordinator::Drop(ConnectionId id) {
 
 void Coordinator::Refuse(ConnectionId id, const absl::Status& why) {
   strangers_.Say(now_, connections_.at(id)->address, Message(why));
+  TurnAway(id, why);
+}
+
+void Coordinator::TurnAway(ConnectionId id, const absl::Status& why) {
   handler_->Send(id, FailureEnvelope(why, 0, 0));
   Drop(id);
 }
@@ -145,8 +149,11 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
   if (absl::Status status = admission_.CheckIdentity(connection->address, connection->nonce, hello); !status.ok()) {
     return Refuse(connection->id, status);
   }
+  const size_t sessions = sessions_.size();
   const absl::Status joined =
       hello.role() == control::SERVER ? AddServer(connection, hello) : AddWorker(connection, hello);
+  // Where a session has failed of it, the log has it, and this was no stranger.
+  if (!joined.ok() && sessions_.size() < sessions) return TurnAway(connection->id, joined);
   if (!joined.ok()) return Refuse(connection->id, joined);
   Welcome(connection, hello);
   announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));

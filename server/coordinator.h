@@ -137,6 +137,8 @@ class Coordinator {
   void ForgetSession(uint64_t id);
 
   void Refuse(ConnectionId connection, const absl::Status& why);
+  // The same, without a word in the log.
+  void TurnAway(ConnectionId connection, const absl::Status& why);
   void Drop(ConnectionId connection);
   void SendToServers(const control::Envelope& envelope);
   // The workers that are left take their `last` message, and their connections close.

@@ -34,8 +34,9 @@ absl::Status Differs(const char* what, const std::string& newcomer_says, const c
                                        DescribeHello(newcomer) + ", " + present_says + " at " + DescribeHello(present));
 }
 
+// Without servers there are no lanes, only what the user has asked for.
 std::string Transport(const control::Hello& hello) {
-  if (hello.lanes_size() == 0) return "none";
+  if (hello.lanes_size() == 0) return hello.named_transport();
   const control::Lane& lane = hello.lanes(0);
   return lane.provider().empty() ? lane.transport() : lane.transport() + " (" + lane.provider() + ")";
 }
@@ -112,8 +113,9 @@ absl::Status CheckHello(const control::Hello& hello) {
   }
   if (hello.nonce().size() != kNonceBytes) return Invalid(hello, "its nonce has a wrong size");
   const control::Host& host = hello.host();
-  for (const std::string* text : {&hello.job(), &hello.session(), &hello.release(), &host.name(), &host.address(),
-                                  &host.boot_id(), &host.ipc_namespace(), &host.pid_namespace(), &host.id()}) {
+  for (const std::string* text :
+       {&hello.job(), &hello.session(), &hello.release(), &host.name(), &host.address(), &host.boot_id(),
+        &host.ipc_namespace(), &host.pid_namespace(), &host.id(), &hello.named_transport()}) {
     if (text->size() > kMaxText) return absl::InvalidArgumentError("a name in the greeting is too long");
   }
   const bool worker = hello.role() == control::WORKER;
@@ -181,7 +183,9 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
     return Differs("DMLC_NUM_SERVER", std::to_string(newcomer.num_servers()), newcomer,
                    std::to_string(present.num_servers()), present);
   }
-  if (Transport(newcomer) != Transport(present)) {
+  const bool needless = newcomer.lanes_size() == 0 && present.lanes_size() == 0;
+  const bool one_does_not_care = needless && (Transport(newcomer).empty() || Transport(present).empty());
+  if (Transport(newcomer) != Transport(present) && !one_does_not_care) {
     const absl::Status differs = Differs("the transport", Transport(newcomer), newcomer, Transport(present), present);
     return absl::Status(differs.code(), std::string(differs.message()) +
                                             "; set BYTEPS_TRANSPORT to one value everywhere (auto goes by what each "

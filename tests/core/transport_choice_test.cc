@@ -96,6 +96,20 @@ TEST_F(TransportChoiceTest, ANameIsTakenAtItsWord) {
   EXPECT_THAT(lines_, IsEmpty());
 }
 
+TEST_F(TransportChoiceTest, WhatIsNamedIsKnownWhetherItIsUsedOrNot) {
+  const auto named = [](const Environment& environment) {
+    const absl::StatusOr<std::string> name = NamedTransport(*Config::Make(environment));
+    return name.ok() ? *name : "error: " + std::string(name.status().message());
+  };
+  EXPECT_EQ(named({}), "");
+  EXPECT_EQ(named({{"BYTEPS_TRANSPORT", "Auto"}, {"DMLC_ENABLE_RDMA", "1"}}), "");
+  EXPECT_EQ(named({{"BYTEPS_TRANSPORT", "shm"}, {"DMLC_ENABLE_RDMA", "ucx"}}), "shm");
+  EXPECT_EQ(named({{"DMLC_ENABLE_RDMA", "zmq"}}), "tcp");
+  EXPECT_EQ(named({{"DMLC_ENABLE_RDMA", "ibverbs"}}), "verbs");
+  EXPECT_EQ(named({{"DMLC_ENABLE_RDMA", "fabric"}}), "");
+  EXPECT_THAT(named({{"DMLC_ENABLE_RDMA", "multivan"}}), HasSubstr("error: DMLC_ENABLE_RDMA=multivan"));
+}
+
 TEST_F(TransportChoiceTest, TheVariableOfTheOriginalKeepsItsMeaning) {
   const std::vector<bps_transport_plugin_fn> all = {Entry<&kTcp>, Entry<&kVerbs>, Entry<&kEfa>};
   for (const char* value : {"0", "zmq", "ZMQ"}) EXPECT_EQ(Choose({{"DMLC_ENABLE_RDMA", value}}, all), "tcp") << value;

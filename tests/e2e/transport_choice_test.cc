@@ -86,6 +86,29 @@ TEST(TransportChoice, MembersThatDifferAreToldWhoSaysWhat) {
   }
 }
 
+TEST(TransportChoice, WorkersWithoutServersThatDifferAreToldToo) {
+  Job job({.workers = 2, .servers = 0, .environment = {{"BYTEPS_SHM", "1"}, {"BYTEPS_LOG_LEVEL", "INFO"}}});
+  job.StartWorker(0, "sums", "", {{"BYTEPS_TRANSPORT", "tcp"}});
+  ASSERT_TRUE(job.coordinator().WaitForOutput("member 1 is worker host 0 local rank 0", kPatience)) << job.Output();
+  job.StartWorker(1, "sums", "", {{"BYTEPS_TRANSPORT", "shm"}});
+  for (int rank = 0; rank < 2; ++rank) {
+    ExpectFails(&job.worker(rank));
+    ExpectSays(job.worker(rank).Output(),
+               {"the transport differs: shm at worker host 0 local rank 1 (host ", "tcp at worker host 0 local rank 0",
+                "set BYTEPS_TRANSPORT to one value everywhere"});
+  }
+  // Nobody who belongs to the job is a stranger in the coordinator's log.
+  ASSERT_TRUE(job.coordinator().WaitForOutput("fails: the transport differs", kPatience)) << job.Output();
+  EXPECT_EQ(job.coordinator().Output().find("turned away"), std::string::npos) << job.Output();
+}
+
+TEST(TransportChoice, WorkersWithoutServersThatAgreeOrDoNotCareWork) {
+  Job job({.workers = 2, .servers = 0, .environment = {{"BYTEPS_SHM", "1"}}});
+  job.StartWorker(0, "sums", "", {{"BYTEPS_TRANSPORT", "tcp"}});
+  job.StartWorker(1, "sums");
+  job.ExpectSuccess(2 * kPatience);
+}
+
 TEST(TransportChoice, AServerThatDiffersIsNamedToEveryWorker) {
   const std::string idle = std::filesystem::absolute(std::getenv("E2E_IDLE")).string();
   Job job({.workers = 2,

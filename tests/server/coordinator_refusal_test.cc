@@ -179,6 +179,35 @@ TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
   }
 }
 
+TEST(CoordinatorRefusalTest, WorkersThatNeedNoNetworkAreToldNoDifferentOnes) {
+  const auto hello = [](int32_t local_rank, const char* transport) {
+    control::Hello worker = ControlJob::WorkerHello({.local_rank = local_rank, .local_size = 3, .servers = 0});
+    worker.clear_lanes();
+    worker.set_named_transport(transport);
+    worker.mutable_local()->set_transport("shm");
+    for (std::string* each : {worker.mutable_host()->mutable_boot_id(), worker.mutable_host()->mutable_ipc_namespace(),
+                              worker.mutable_host()->mutable_pid_namespace()}) {
+      *each = "1";
+    }
+    return worker;
+  };
+  ControlJob job;
+  ControlMember& any = job.Add(hello(0, ""));
+  ControlMember& shm = job.Add(hello(1, "shm"));
+  job.Settle();
+  EXPECT_TRUE(any.failure.ok() && shm.failure.ok()) << any.failure << shm.failure;
+  ControlMember& tcp = job.Add(hello(2, "tcp"));
+  job.Settle();
+  for (const ControlMember* each : {&any, &shm, &tcp}) {
+    EXPECT_TRUE(Says(each->failure_text(), {"the transport differs: tcp at worker host 0 local rank 2",
+                                            "shm at worker host 0 local rank 1", "BYTEPS_TRANSPORT"}));
+  }
+  std::vector<ControlMember*> again;
+  for (int32_t rank = 0; rank < 3; ++rank) again.push_back(&job.Add(hello(rank, rank == 1 ? "" : "shm")));
+  job.Settle();
+  for (ControlMember* each : again) EXPECT_EQ(each->client().state(), ControlState::kActive) << each->failure;
+}
+
 TEST(CoordinatorRefusalTest, CountsAreComparedWithTheCoordinatorsOwn) {
   ControlJob job({.num_hosts = 2, .num_servers = 1});
   ControlMember& hosts = job.AddWorker({.host = 0, .hosts = 3});
