@@ -51,6 +51,23 @@ def test_every_host_is_one_of_its_own(lab: Lab) -> None:
     assert "switch" not in subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
 
 
+def congestion_control(host: Host) -> str:
+    return host.run(["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]).strip()
+
+
+def test_congestion_control_is_chosen_and_not_this_machines(lab: Lab) -> None:
+    own = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text()
+    assert congestion_control(lab.add_host("one")) == "cubic"
+    with Lab(congestion="reno") as another:
+        assert congestion_control(another.add_host("one")) == "reno"
+    assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text() == own
+
+
+def test_an_unknown_congestion_control_is_named_with_those_there_are(lab: Lab) -> None:
+    with Lab(congestion="slow boat") as another, pytest.raises(LabError, match=r"'slow boat', it has .*reno"):
+        another.add_host("one")
+
+
 def test_two_labs_do_not_meet(lab: Lab) -> None:
     with Lab() as another:
         for each in (lab, another):

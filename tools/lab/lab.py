@@ -7,7 +7,8 @@
         lab.counters()["server0"]                           # what its cable has carried
 
 A cable carries `rate` bits per second in each direction at once: one token bucket where the host sends, one where the
-switch sends to it, each with a queue. Beyond the queue of the switch packets are lost, as in a real one.
+switch sends to it, each with a queue. Beyond the queue of the switch packets are lost, as in a real one. TCP's
+congestion control is Linux's own default on all hosts, whatever this machine's is, unless another one is asked for.
 
 What can be done to a cable:
 
@@ -27,6 +28,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -42,6 +44,8 @@ _HOST_QUEUE_SECONDS = 0.2
 # Where the switch sends: of its buffers a port gets about a megabyte.
 _SWITCH_QUEUE_SECONDS = 0.05
 _KILL_SECONDS = 5.0
+# What Linux has where nobody chose. Were it this machine's own, labs of two machines could not be compared.
+DEFAULT_CONGESTION = "cubic"
 
 
 class LabError(Exception):
@@ -171,8 +175,9 @@ class Host:
 class Lab:
     """Some hosts around a switch."""
 
-    def __init__(self, mtu: int = 1500) -> None:
+    def __init__(self, mtu: int = 1500, congestion: str = DEFAULT_CONGESTION) -> None:
         self._mtu = mtu
+        self._congestion = congestion
         self._children: list[subprocess.Popen[Any]] = []
         self.hosts: dict[str, Host] = {}
         self._switch = Namespaces.make("switch")
@@ -209,9 +214,19 @@ class Lab:
             ["ip", "-batch", "-"],
             input=f"link set dev lo up\naddr add {host.address}/16 dev eth0\nlink set dev eth0 up\n",
         )
+        self._set_congestion(host)
         if rate is not None:
             host.set_rate(rate)
         return host
+
+    def _set_congestion(self, host: Host) -> None:
+        # By file: sysctl(8) is not on every machine.
+        folder = "/proc/sys/net/ipv4"
+        try:
+            host.run(["sh", "-c", f"echo {shlex.quote(self._congestion)} >{folder}/tcp_congestion_control"])
+        except LabError as error:
+            there = host.run(["cat", f"{folder}/tcp_available_congestion_control"]).strip()
+            raise LabError(f"this kernel has no TCP congestion control {self._congestion!r}, it has {there}") from error
 
     def counters(self) -> dict[str, Traffic]:
         """What each host's cable has carried, as the switch counts it."""

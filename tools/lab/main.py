@@ -29,7 +29,7 @@ from launcher.supervisor import Supervisor
 
 from . import raw
 from .job import Layout, plan
-from .lab import Lab, LabError, Traffic, why_not
+from .lab import DEFAULT_CONGESTION, Lab, LabError, Traffic, why_not
 from .rates import parse_rate, payload_seconds
 
 _ENDING_SECONDS = 20
@@ -57,6 +57,12 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "--slow", type=_slow, action="append", default=[], metavar="HOST=R", help="this host's link is slower"
     )
     run.add_argument("--mtu", type=_at_least(576), default=1500, metavar="N", help="of all links (default 1500)")
+    run.add_argument(
+        "--congestion",
+        default=DEFAULT_CONGESTION,
+        metavar="NAME",
+        help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic)",
+    )
     run.add_argument("--raw-bytes", type=_at_least(0), default=20_000_000, metavar="N", help="0: no raw socket")
     run.add_argument("--counters", action="store_true", help="say what each link has carried")
     run.add_argument("--output-dir", metavar="DIR", help="also keep the output of each role in a file there")
@@ -116,7 +122,7 @@ def _prefer_installed_server() -> None:
 
 def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-    with Lab(arguments.mtu) as lab:
+    with Lab(arguments.mtu, arguments.congestion) as lab:
         layout.build(lab, arguments.rate, dict(arguments.slow))
         if arguments.raw_bytes > 0:
             _measure_raw(arguments, layout, lab, printer)
