@@ -54,6 +54,15 @@ TEST(LinksReportTest, RdmaDevicesByPort) {
             "  rxe9: no port\n");
 }
 
+TEST(LinksReportTest, CongestionControl) {
+  const HostTree host;
+  host.File("/proc/sys/net/ipv4/tcp_congestion_control", "bbr\n");
+  host.File("/proc/sys/net/ipv4/tcp_available_congestion_control", "reno bbr cubic\n");
+  EXPECT_EQ(LinksReport(host.root(), {}),
+            "  TCP: congestion control bbr (net.ipv4.tcp_congestion_control; this kernel has reno bbr cubic)\n"
+            "  no RDMA device (/sys/class/infiniband)\n");
+}
+
 TEST(LinksReportTest, OfThisHost) {
   const AddressesByInterface addresses = InterfaceAddresses();
   ASSERT_TRUE(addresses.count("lo"));

@@ -61,6 +61,15 @@ std::string RdmaDevice(const std::string& folder, const std::string& name) {
   return text.empty() ? absl::StrCat("  ", name, ": no port\n") : text;
 }
 
+// Of new connections; another one than Linux's default changes what TCP takes of time and processors (docs/performance.md).
+std::string CongestionControl(const std::string& root) {
+  const std::string folder = root + "/proc/sys/net/ipv4/";
+  const std::string chosen = ReadLine(folder + "tcp_congestion_control");
+  if (chosen.empty()) return "";
+  return absl::StrCat("  TCP: congestion control ", chosen, " (net.ipv4.tcp_congestion_control; this kernel has ",
+                      ReadLine(folder + "tcp_available_congestion_control"), ")\n");
+}
+
 }  // namespace
 
 AddressesByInterface InterfaceAddresses() {
@@ -91,6 +100,7 @@ std::string LinksReport(const std::string& root, const AddressesByInterface& add
     // Other files lie there, too (bonding_masters).
     if (!Entries(interfaces + "/" + name).empty()) text += Interface(interfaces, name, addresses);
   }
+  text += CongestionControl(root);
   const std::string devices = root + "/sys/class/infiniband";
   const std::vector<std::string> names = Entries(devices);
   if (names.empty()) text += "  no RDMA device (/sys/class/infiniband)\n";

@@ -1,4 +1,4 @@
-// links_report.h - the network interfaces and RDMA devices of this host.
+// links_report.h - the network interfaces and RDMA devices of this host, and what governs TCP on them.
 //
 //     std::cout << LinksReport("", InterfaceAddresses());
 //
@@ -18,7 +18,8 @@ using AddressesByInterface = std::map<std::string, std::vector<std::string>>;
 // Of this process's network namespace.
 AddressesByInterface InterfaceAddresses();
 
-// Lines for people, a device each. `root`: where /sys is, "" for that of the host.
+// Lines for people: a device each, and TCP's congestion control. `root`: where /sys and /proc are, "" for those of
+// the host.
 std::string LinksReport(const std::string& root, const AddressesByInterface& addresses);
 
 }  // namespace byteps
