@@ -21,7 +21,8 @@ def main() -> int:
     words = sys.argv[1:]
     inside = os.environ.get("DMLC_ROLE") == "worker"
     arguments = parse(words, inside)
-    obstacle = chart.why_not() if arguments.plot is not None else ""
+    # Of a job's workers only the first one draws, maybe on another host.
+    obstacle = chart.why_not(arguments.plot, here=not inside) if arguments.plot is not None else ""
     if obstacle:
         print(f"bps_perf: {obstacle}", file=sys.stderr)
         return 2

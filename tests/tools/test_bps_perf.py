@@ -63,7 +63,7 @@ def test_shared_memory_with_a_server() -> None:
 
 @pytest.mark.usefixtures("real")
 def test_workers_among_themselves_in_pictures(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib, which is not installed here")
     picture = tmp_path / "out.png"
     words = ("--transport", "local", "--workers", "3", "--sizes", "4,300K", "--rounds", "3", "--dtype", "bfloat16")
     rows = rows_of(run(*words, "--op", "max", "--out-of-place", "--json", "--plot", str(picture)))
@@ -142,6 +142,12 @@ def test_a_job_that_fails_fails() -> None:
         (["--dtype", "float8"], "invalid choice"),
         (["--against", "gloo,mpi"], "'mpi' is none of gloo, raw"),
         (["--sizes", "4,many"], "'many' is not a size"),
+        (["--sizes", "4,0"], "--sizes: 0 bytes are no whole number of elements above 0"),
+        (["--sizes", "4,13"], "--sizes: 13 bytes are no whole number of elements above 0: one of float32 has 4"),
+        (
+            ["--dtype", "int64", "--sizes", "4"],
+            "--sizes: 4 bytes are no whole number of elements above 0: one of int64 has 8",
+        ),
         (["--workers", "0"], "0: must be at least 1"),
         (["--json", "--csv"], "not allowed with"),
         (["--transport", "local", "--servers", "1"], "--transport local is without servers"),
@@ -178,6 +184,43 @@ def test_a_picture_needs_matplotlib() -> None:
     assert done.returncode == 2
     assert "pip install matplotlib" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("out.gif", "out.gif: the name must end with one of .png, .svg, .pdf"),
+        ("out", "out: the name must end with one of"),
+        ("nowhere/out.png", "there is no folder "),
+    ],
+)
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_measured(tmp_path: Path, name: str, told: str) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib, which is not installed here")
+    done = run("--plot", str(tmp_path / name))
+    assert done.returncode == 2
+    assert told in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("real")
+def test_steps_of_a_model_in_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib, which is not installed here")
+    picture = tmp_path / "steps.svg"
+    words = (
+        "--model",
+        "resnet50",
+        "--shrink",
+        "64",
+        "--compute",
+        "0.05",
+        "--steps",
+        "2",
+        "--schedulers",
+        "fifo,credit",
+    )
+    done = run(*words, "--json", "--plot", str(picture))
+    assert [row["by"] for row in rows_of(done)] == ["fifo", "credit"]
+    assert "<svg" in picture.read_text()
 
 
 def test_help_is_a_page() -> None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from .model import known_models, read_model
 from .size import parse_sizes
 
 _SIZES = "4,1K,16K,64K,256K,1M,4M,16M,100M"
-DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
+# Bytes of an element.
+DTYPES = {
+    **{"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2},
+    **{"int8": 1, "uint8": 1, "int32": 4, "int64": 8},
+}
 OPS = ["sum", "average", "min", "max", "product"]
 PEERS = ["gloo", "raw"]
 # In place, an operation of this kind can be repeated without numbers that grow.
@@ -116,9 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument("--scheduler", metavar="NAME", help="the scheduler plugin (as BYTEPS_SCHEDULER)")
     what = parser.add_argument_group("what is measured")
     what.add_argument("--mode", choices=["latency", "bandwidth"], default="latency", help="see below (latency)")
-    what.add_argument(
-        "--sizes", type=parse_sizes, default=parse_sizes(_SIZES), metavar="LIST", help=f"bytes ({_SIZES})"
-    )
+    what.add_argument("--sizes", type=parse_sizes, metavar="LIST", help=f"bytes of a tensor, whole elements ({_SIZES})")
     what.add_argument(
         "--dtype", choices=DTYPES, default="float32", metavar="TYPE", help=f"{', '.join(DTYPES)} (float32)"
     )
@@ -140,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         "--json", dest="form", action="store_const", const="json", default="table", help="an object per size"
     )
     form.add_argument("--csv", dest="form", action="store_const", const="csv", help="a line per size, with a header")
-    how.add_argument("--plot", metavar="FILE", help="also draw it (.png, .svg, .pdf); needs matplotlib")
+    how.add_argument("--plot", type=Path, metavar="FILE", help="also draw it (.png, .svg, .pdf); needs matplotlib")
     steps = parser.add_argument_group("training steps")
     steps.add_argument(
         "--model", metavar="NAME", help=f"replay those of {', '.join(known_models())} or of a file (with a slash)"
@@ -165,7 +168,7 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
                 parser.error(f"--{name} is for a job that bps_perf starts; this is a worker of one that is there")
     bandwidth = arguments.mode == "bandwidth"
     if arguments.model is not None:
-        for name, given in (("--plot", arguments.plot), ("--csv", arguments.form == "csv"), ("--mode", bandwidth)):
+        for name, given in (("--csv", arguments.form == "csv"), ("--mode", bandwidth)):
             if given:
                 parser.error(f"{name} does not go with --model")
         if "raw" in arguments.against:
@@ -174,6 +177,14 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
             read_model(arguments.model)
         except (ValueError, OSError) as error:
             parser.error(str(error))
+    element = DTYPES[arguments.dtype]
+    if arguments.sizes is None:
+        arguments.sizes = [max(size, element) for size in parse_sizes(_SIZES)]
+    for size in arguments.sizes:
+        if size == 0 or size % element != 0:
+            parser.error(
+                f"--sizes: {size} bytes are no whole number of elements above 0: one of {arguments.dtype} has {element}"
+            )
     if arguments.op is None:
         arguments.op = "average" if bandwidth else "sum"
     if bandwidth and not arguments.out_of_place and arguments.op not in _STABLE:

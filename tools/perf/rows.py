@@ -6,7 +6,6 @@ sys.exit(measure_all(arguments))
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import byteps.torch as bps
 import torch
@@ -58,5 +57,5 @@ def measure_all(arguments: argparse.Namespace) -> int:
         peer.close()
     bps.shutdown()
     if info.rank == 0 and arguments.plot is not None:
-        chart.draw(rows, Path(arguments.plot))
+        chart.draw(rows, arguments.plot)
     return 0

@@ -14,6 +14,7 @@ from typing import Any
 import byteps.torch as bps
 import torch
 
+from . import chart
 from .bound import at_the_end, bound, first_in_first_out
 from .gloo import Gloo
 from .model import Model, read_model
@@ -48,6 +49,12 @@ def replay_all(arguments: argparse.Namespace) -> int:
             row |= {"bound_s": least, "over_bound": row["step_s"] / least - 1}
         return row
 
+    steps: list[chart.Steps] = []
+
+    def told(kind: str, times: list[float], least: float | None) -> None:
+        _print_step(row_of(kind, times, least), as_json)
+        steps.append(chart.Steps(kind, times, least))
+
     as_json = arguments.form == "json"
     for index, scheduler in enumerate(arguments.schedulers.split(",")):
         os.environ["BYTEPS_SCHEDULER"] = scheduler
@@ -59,9 +66,8 @@ def replay_all(arguments: argparse.Namespace) -> int:
         bps.barrier()
         times = replay(model, exchange, arguments.steps)
         exchange.check(model)
-        row = row_of(scheduler, times, bound(model, factor / rate) if rate else None)
         if rank == 0:
-            _print_step(row, as_json)
+            told(scheduler, times, bound(model, factor / rate) if rate else None)
         last = index == arguments.schedulers.count(",")
         if last and "gloo" in arguments.against:
             gloo = Gloo(bps)
@@ -70,13 +76,16 @@ def replay_all(arguments: argparse.Namespace) -> int:
             times = replay(model, buckets, arguments.steps)
             buckets.check(size)
             ring = 2 * (size - 1) / size
-            row = row_of("gloo", times, at_the_end(model, ring / rate) if rate else None)
             if rank == 0:
-                _print_step(row, as_json)
+                told("gloo", times, at_the_end(model, ring / rate) if rate else None)
             gloo.close()
         if last:
             notices.print_slow(rank)
         bps.shutdown()
+    if rank == 0 and arguments.plot is not None:
+        servers = os.environ.get("DMLC_NUM_SERVER", "0")
+        title = f"{arguments.model}: {model.size / 1e6:.1f} MB of gradients, {size} workers, {servers} servers"
+        chart.draw_steps(title, model.forward + model.backward, steps, arguments.plot)
     return 0
 
 

@@ -29,7 +29,7 @@ def _wanted(pattern: torch.Tensor, op: str, world: int) -> torch.Tensor:
 
 
 class Workload:
-    """`count` tensors of about `size` bytes, made by `new`."""
+    """`count` tensors of `size` bytes (whole elements), made by `new`."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class Workload:
         self.op, self.world, self._rank = op, world, rank
         kind = getattr(torch, dtype)
         element = torch.empty(0, dtype=kind).element_size()
-        self.elements = max(1, size // element)
-        self.size = self.elements * element
+        self.elements = size // element
+        self.size = size
         self.name = f"bps_perf.{dtype}.{op}.{self.elements}"
         pattern = torch.arange(self.elements) % (3 if element == 1 else 7)
         self._source = _given(pattern, op, rank).to(kind)
