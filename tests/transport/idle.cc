@@ -126,7 +126,8 @@ TEST_P(TransportTest, WhoPostsAndSleepsHearsOfTheEnd) {
   // Small ones are taken at once, of large ones the network takes a part, and the rest only after b has polled.
   constexpr size_t kLarge = size_t{8} << 20, kRounds = 9;
   Memory& source = a.NewMemory(kLarge);
-  Memory& target = b.NewMemory(kLarge);
+  // Each write has a place of its own: two may land at once.
+  Memory& target = b.NewMemory(kRounds / 3 * (kLarge + 64));
   const std::string key = b.Key(target.region, pair.to_a);
   Settle(1'000'000);
   std::atomic<bool> asleep{false}, overslept{false}, over{false};
@@ -139,7 +140,8 @@ TEST_P(TransportTest, WhoPostsAndSleepsHearsOfTheEnd) {
         if (round % 3 == 0) {
           code = a.Send(pair.to_b, "and good night");
         } else {
-          code = a.Write(pair.to_b, source.region, source.at(0), round % 3 == 1 ? 64 : kLarge, key, 0, 3);
+          const size_t size = round % 3 == 1 ? 64 : kLarge, before_it = round % 3 == 1 ? kRounds / 3 * kLarge : 0;
+          code = a.Write(pair.to_b, source.region, source.at(0), size, key, before_it + round / 3 * size, 3);
         }
         if (code == BPS_TRANSPORT_AGAIN) a.Poll();
       }

@@ -1,6 +1,8 @@
 // Peers: connected from either side first, many of them, disconnected for good, and back under a new number.
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,30 @@ TEST_P(TransportTest, SixtyFourPeers) {
   }
 }
 
+// Slots of one writer: none is written again before its immediate has been seen, since two lanes may write at once, and
+// overtake each other.
+class SlotWindow {
+ public:
+  static constexpr size_t kSlotBytes = 32 * 1024;
+  explicit SlotWindow(uint32_t slots) : slots_(slots) {}
+  size_t size() const { return slots_ * kSlotBytes; }
+  bool full() const { return next_ - done_ >= slots_; }
+  uint32_t next() const { return next_; }
+  uint32_t seen() const { return seen_; }
+  size_t offset() const { return next_ % slots_ * kSlotBytes; }
+  void Written(bool accepted) { next_ += accepted; }
+  void See(uint32_t number) {
+    ++seen_;
+    early_.insert(number);
+    while (early_.erase(done_) != 0) ++done_;
+  }
+
+ private:
+  const uint32_t slots_;
+  uint32_t next_ = 0, seen_ = 0, done_ = 0;  // done: and all before it
+  std::set<uint32_t> early_;
+};
+
 // A peer that writes all the time is shut out; its neighbour does not notice.
 TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNobodyElse) {
   Station& hub = Open();
@@ -84,60 +110,66 @@ TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNobodyElse) {
   Station& good = Open();
   const Pair to_bad = Join(hub, bad);
   const Pair to_good = Join(hub, good);
-  const size_t slot = 32 * 1024, slots = 8;
-  Memory& window_bad = hub.NewMemory(slot * slots);
-  Memory& window_good = hub.NewMemory(slot * slots);
-  Memory& source_bad = bad.NewMemory(slot * slots, std::byte{0x66});
-  Memory& source_good = good.NewMemory(Bytes(slot * slots));
+  constexpr uint32_t kGood = 1u << 23;  // set in its immediates; 24 bits are promised
+  SlotWindow from_bad(64), from_good(8), from_hub(8);
+  const size_t slot = SlotWindow::kSlotBytes;
+  Memory& window_bad = hub.NewMemory(from_bad.size());
+  Memory& window_good = hub.NewMemory(from_good.size());
+  Memory& source_bad = bad.NewMemory(slot, std::byte{0x66});
+  Memory& source_good = good.NewMemory(Bytes(from_good.size()));
   Memory& source_hub = hub.NewMemory(slot);
   const std::string key_bad = hub.Key(window_bad.region, to_bad.to_b);
   const std::string key_good = hub.Key(window_good.region, to_good.to_b);
-  const std::string key_hub = bad.Key(bad.NewMemory(slot).region, to_bad.to_a);
-  uint32_t next_bad = 0, next_good = 0, good_seen = 0;
-  hub.on_immediate = [&](uint32_t immediate) { good_seen += immediate >= 0x10000; };
-  auto feed = [&] {
-    if (!bad.down(to_bad.to_a) && bad.outstanding() < 16) {
-      bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, next_bad % slots * slot,
-                next_bad % 64);
-      ++next_bad;
-    }
-    if (next_good - good_seen < slots) {
-      const int32_t code = good.Write(to_good.to_a, source_good.region, source_good.at(next_good % slots * slot), slot,
-                                      key_good, next_good % slots * slot, 0x10000 + next_good);
+  const std::string key_hub = bad.Key(bad.NewMemory(from_hub.size()).region, to_bad.to_a);
+  hub.on_immediate = [&](uint32_t immediate) { (immediate >= kGood ? from_good : from_bad).See(immediate & ~kGood); };
+  bad.on_immediate = [&](uint32_t immediate) { from_hub.See(immediate); };
+  const auto feed_bad = [&] {
+    if (bad.down(to_bad.to_a) || bad.outstanding() >= 16 || from_bad.full()) return;
+    from_bad.Written(bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, from_bad.offset(),
+                               from_bad.next()) == BPS_OK);
+  };
+  const auto feed = [&] {
+    feed_bad();
+    if (!from_good.full()) {
+      const size_t offset = from_good.offset();
+      const int32_t code = good.Write(to_good.to_a, source_good.region, source_good.at(offset), slot, key_good, offset,
+                                      kGood | from_good.next());
       EXPECT_TRUE(code == BPS_OK || code == BPS_TRANSPORT_AGAIN) << code;
-      next_good += code == BPS_OK;
+      from_good.Written(code == BPS_OK);
     }
-    hub.Write(to_bad.to_b, source_hub.region, source_hub.at(0), slot, key_hub, 0, 1);
+    if (!from_hub.full()) {
+      from_hub.Written(hub.Write(to_bad.to_b, source_hub.region, source_hub.at(0), slot, key_hub, from_hub.offset(),
+                                 from_hub.next()) == BPS_OK);
+    }
   };
   ASSERT_TRUE(Until([&] {
     feed();
-    return next_bad > 20 && next_good > 20;
+    return from_bad.next() > 20 && from_good.next() > 20;
   }));
   hub.Disconnect(to_bad.to_b);
   ASSERT_TRUE(Until([&] {
-    if (bad.outstanding() < 16 && !bad.down(to_bad.to_a)) {
-      bad.Write(to_bad.to_a, source_bad.region, source_bad.at(0), slot, key_bad, next_bad++ % slots * slot, 3);
-    }
+    feed_bad();
     return hub.disconnected(to_bad.to_b);
   }));
   // From now on the memory is ours: whatever is still under way must not land in it.
   std::fill(window_bad.bytes.begin(), window_bad.bytes.end(), std::byte{0x99});
-  const uint32_t good_before = good_seen;
+  const uint32_t good_before = from_good.seen();
   hub.on_immediate = [&](uint32_t immediate) {
-    EXPECT_GE(immediate, 0x10000u) << "an immediate of the disconnected peer";
-    ++good_seen;
+    EXPECT_GE(immediate, kGood) << "an immediate of the disconnected peer";
+    from_good.See(immediate & ~kGood);
   };
   ASSERT_TRUE(Until([&] {
     feed();
-    return good_seen > good_before + 50;
+    return from_good.seen() > good_before + 50;
   }));
   EXPECT_EQ(std::count(window_bad.bytes.begin(), window_bad.bytes.end(), std::byte{0x99}),
             static_cast<ptrdiff_t>(window_bad.bytes.size()));
-  ASSERT_TRUE(Until([&] { return good.outstanding() == 0 && good_seen == next_good; }));
+  ASSERT_TRUE(Until([&] { return good.outstanding() == 0 && from_good.seen() == from_good.next(); }));
   EXPECT_TRUE(window_good.bytes == source_good.bytes);
   EXPECT_FALSE(hub.down(to_good.to_b));
   EXPECT_FALSE(good.down(to_good.to_a));
   hub.on_immediate = nullptr;
+  bad.on_immediate = nullptr;
   ExpectWorks(to_good);
 }
 

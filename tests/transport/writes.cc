@@ -176,28 +176,30 @@ TEST_P(TransportTest, AReadFetchesWhatIsThereWhereAnnounced) {
 
 TEST_P(TransportTest, MessagesAndWritesDoNotDisturbEachOther) {
   const Pair pair = Join();
-  Memory& target = pair.b->NewMemory(64 * 4096);
-  Memory& source = pair.a->NewMemory(Bytes(64 * 4096));
+  constexpr size_t kCount = 400, kSize = 4096;
+  // Each has a place of its own: two may land at once.
+  Memory& target = pair.b->NewMemory(kCount * kSize);
+  Memory& source = pair.a->NewMemory(Bytes(kCount * kSize));
   const std::string key = pair.b->Key(target.region, pair.to_a);
-  const size_t base = pair.b->messages(pair.to_a).size(), count = 400;
+  const size_t base = pair.b->messages(pair.to_a).size();
   size_t messages = 0, writes = 0;
   ASSERT_TRUE(Until(
       [&] {
-        while (messages < count &&
+        while (messages < kCount &&
                messages - (pair.b->messages(pair.to_a).size() - base) < pair.b->caps().receive_pool &&
                pair.a->Send(pair.to_b, std::to_string(messages)) == BPS_OK) {
           ++messages;
         }
-        while (writes < count && writes < messages &&
-               pair.a->Write(pair.to_b, source.region, source.at(writes % 64 * 4096), 4096, key, writes % 64 * 4096,
+        while (writes < kCount && writes < messages &&
+               pair.a->Write(pair.to_b, source.region, source.at(writes * kSize), kSize, key, writes * kSize,
                              static_cast<uint32_t>(writes)) == BPS_OK) {
           ++writes;
         }
-        return pair.b->messages(pair.to_a).size() == base + count && pair.b->immediates().size() == count &&
+        return pair.b->messages(pair.to_a).size() == base + kCount && pair.b->immediates().size() == kCount &&
                pair.a->outstanding() == 0;
       },
       60));
-  for (size_t i = 0; i < count; ++i) ASSERT_EQ(pair.b->messages(pair.to_a)[base + i], std::to_string(i));
+  for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(pair.b->messages(pair.to_a)[base + i], std::to_string(i));
   EXPECT_TRUE(target.bytes == source.bytes);
 }
 
