@@ -119,6 +119,7 @@ class Peer {
   Clock::time_point progress{};
   Clock::time_point fence_deadline{};
   bool killed = false;
+  bool tries_again = false;  // it was refused our memory, and has heard that it may be let in now
 
  private:
   // A write or a read of ours that has a request in our channel.

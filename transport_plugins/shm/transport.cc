@@ -291,9 +291,11 @@ void Transport::OnControl(Peer* peer, Packet* packet) {
       if (peer->state != PeerState::kGreeting || control.from_nonce != peer->address().nonce) break;
       return Establish(peer, packet);
     case Control::kReach: {
-      // Where Yama is in the way, those that were started with us may be let in: once, and only then.
-      if (control.error != EPERM || std::exchange(permitted_, true)) return;
-      if (!PermitDescendantsOf(context_.host.LauncherPid())) return;
+      // Where Yama is in the way, those that were started with us may be let in, only then. Several may have been refused
+      // before the first of them was heard: each tries again, once.
+      if (control.error != EPERM || std::exchange(peer->tries_again, true)) return;
+      if (!permitted_) permitted_ = PermitDescendantsOf(context_.host.LauncherPid());
+      if (!*permitted_) return;
       Control probe;
       probe.kind = Control::kProbe;
       probe.probe = reinterpret_cast<uint64_t>(&address_.nonce);

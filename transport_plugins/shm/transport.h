@@ -108,7 +108,7 @@ class Transport {
   const std::string place_;
   const std::chrono::nanoseconds peer_timeout_;
   bool process_memory_ = false;
-  bool permitted_ = false;  // by prctl; see ProbeMemory
+  std::optional<bool> permitted_;  // by prctl, if it was tried; see kReach
   Sleeper sleeper_;
   UniqueFd listener_;
 
