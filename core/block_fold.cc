@@ -14,6 +14,11 @@ bps_remote At(const MemberSpan& span, uint64_t offset) {
   return remote;
 }
 
+// The kernels take no other; a copy takes any.
+bool Aligned(const void* address, const Reduction& reduction) {
+  return reinterpret_cast<uintptr_t>(address) % DtypeSize(reduction.dtype) == 0;
+}
+
 }  // namespace
 
 BlockFold::BlockFold(Transport* transport, size_t members)
@@ -58,20 +63,31 @@ int32_t BlockFold::Collect(std::span<const MemberMemory> members, uint64_t offse
 int32_t BlockFold::Fold(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                         std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
                         size_t* culprit) {
+  bool begun = false;
   return FoldInto(reduction, group_sizes, members, own, offset, bytes, stores, members[own].output.base + offset,
-                  culprit);
+                  culprit, &begun);
 }
 
 int32_t BlockFold::Serve(const Reduction& reduction, std::span<const uint32_t> group_sizes,
-                         std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to,
-                         size_t* culprit) {
-  return FoldInto(reduction, group_sizes, members, SIZE_MAX, offset, bytes, Stores::kCached, to, culprit);
+                         std::span<const MemberMemory> members, uint64_t offset, size_t bytes, Stores stores,
+                         std::byte* to, size_t* culprit, bool* begun) {
+  const int32_t code = FoldInto(reduction, group_sizes, members, SIZE_MAX, offset, bytes, stores, to, culprit, begun);
+  if (code != BPS_OK) return code;
+  // Whose output was written has had his right to it asked for; with it he would have lost the input, too.
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i].output.peer != 0) continue;
+    if (const int32_t confirmed = Confirm(members[i].input); confirmed != BPS_OK) {
+      *culprit = i;
+      return confirmed;
+    }
+  }
+  return BPS_OK;
 }
 
 // `to` may be nullptr: nobody here wants the result.
 int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                             std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes,
-                            Stores stores, std::byte* to, size_t* culprit) {
+                            Stores stores, std::byte* to, size_t* culprit, bool* begun) {
   if (const int32_t code = Collect(members, offset, bytes, culprit); code != BPS_OK) return code;
   outputs_.clear();
   if (to != nullptr) outputs_.push_back(to);
@@ -82,10 +98,11 @@ int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t
     if (i == own || members[i].output.peer == 0) continue;
     void* output = nullptr;
     const int32_t code = transport_->BeginWrite(members[i].output.peer, At(members[i].output, offset), bytes, &output);
-    if (code == BPS_OK) {
+    if (code == BPS_OK && Aligned(output, reduction)) {
       outputs_.push_back(output);
       writing_.push_back(i);
-    } else if (code == BPS_UNIMPLEMENTED) {
+    } else if (code == BPS_OK || code == BPS_UNIMPLEMENTED) {
+      if (code == BPS_OK) transport_->EndWrite(members[i].output.peer, members[i].output.remote);
       copied_.push_back(i);
     } else {
       *culprit = i;
@@ -98,6 +115,7 @@ int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t
     outputs_.push_back(to);
   }
   if (result == BPS_OK && !outputs_.empty()) {
+    *begun |= !writing_.empty();
     // It is read again at once.
     ReduceToAll(reduction, std::span(inputs_).first(members.size()), group_sizes, outputs_,
                 bytes / DtypeSize(reduction.dtype), copied_.empty() ? stores : Stores::kCached);
@@ -106,6 +124,7 @@ int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t
   for (size_t k = 0; k < copied_.size() && result == BPS_OK; ++k) {
     const MemberSpan& there = members[copied_[k]].output;
     result = transport_->CopyTo(there.peer, At(there, offset), to, bytes);
+    *begun |= result != BPS_UNIMPLEMENTED;
     if (result != BPS_OK) *culprit = copied_[k];
   }
   return result;

@@ -6,7 +6,7 @@
 //
 // A server does the same with the memory of its workers, of whom it is none:
 //
-//     status = fold.Serve(reduction, group_sizes, spans, to, offset, bytes, &culprit);
+//     status = fold.Serve(reduction, group_sizes, spans, offset, bytes, stores, to, &culprit, &begun);
 //
 // A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process, or
 // the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped memory of
@@ -68,9 +68,10 @@ class BlockFold {
                  std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
 
   // For who is none of the members: the result goes to their outputs (of those that have one: peer is not 0), and to `to`,
-  // if that is not nullptr.
+  // if that is not nullptr. `begun` becomes true when an output may have been written to, also if it fails then.
   int32_t Serve(const Reduction& reduction, std::span<const uint32_t> group_sizes,
-                std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
+                std::span<const MemberMemory> members, uint64_t offset, size_t bytes, Stores stores, std::byte* to,
+                size_t* culprit, bool* begun);
 
   // Writes `from` to bytes [offset, offset + bytes) of one output.
   int32_t WriteTo(const MemberSpan& to, const std::byte* from, uint64_t offset, size_t bytes);
@@ -87,7 +88,7 @@ class BlockFold {
   int32_t Confirm(const MemberSpan& span);
   int32_t FoldInto(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                    std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes, Stores stores,
-                   std::byte* to, size_t* culprit);
+                   std::byte* to, size_t* culprit, bool* begun);
   // The inputs' blocks, where they can be read, in inputs_.
   int32_t Collect(std::span<const MemberMemory> members, uint64_t offset, size_t bytes, size_t* culprit);
 

@@ -13,6 +13,7 @@ Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOpt
     : index_(index), name_(std::move(name)), options_(std::move(options)), sink_(sink), log_(log) {
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options_.endpoint, handler, log);
+  buffers_ = std::make_unique<BufferRegions>(&endpoint_->transport());
 }
 
 bool Carrier::direct(PeerId peer) const {
@@ -83,12 +84,28 @@ absl::StatusOr<bps_region*> Carrier::RegionOf(Operation* operation, bool input) 
   return region.get();
 }
 
+absl::StatusOr<BufferRegions::Place> Carrier::PlaceOf(const Partition& partition, bool input) {
+  Operation* operation = partition.operation;
+  const Submission& asked = operation->asked;
+  input &= operation->source != asked.output;
+  Transport& transport = endpoint_->transport();
+  if (transport.shares() && (transport.CapsOf(partition.peer).flags & BPS_TRANSPORT_MAP_REMOTE) != 0) {
+    const std::shared_ptr<Buffer>& buffer = input ? asked.request->input_buffer() : asked.request->output_buffer();
+    absl::StatusOr<BufferRegions::Place> place =
+        buffers_->Find(buffer, input ? operation->source : asked.output, asked.tensor->bytes());
+    if (!place.ok() || place->region != nullptr) return place;
+  }
+  const absl::StatusOr<bps_region*> region = RegionOf(operation, input);
+  if (!region.ok()) return region.status();
+  return BufferRegions::Place{*region, 0};
+}
+
 Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error) {
   Operation* operation = partition->operation;
   const Submission& asked = operation->asked;
-  const absl::StatusOr<bps_region*> region = RegionOf(operation, false);
-  if (!region.ok()) {
-    *error = region.status();
+  const absl::StatusOr<BufferRegions::Place> place = PlaceOf(*partition, false);
+  if (!place.ok()) {
+    *error = place.status();
     return Grant::kFailed;
   }
   if (!partition->result_immediate) {
@@ -96,26 +113,26 @@ Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, ab
     if (!partition->result_immediate) return Grant::kLater;
     ++operation->exposed;
   }
-  if (int32_t code = endpoint_->transport().ExportKey(*region, partition->peer, memory->key); code != BPS_OK) {
+  if (int32_t code = endpoint_->transport().ExportKey(place->region, partition->peer, memory->key); code != BPS_OK) {
     EndExposure(partition);
     *error = MakeStatus(code, "the output cannot be exported");
     return Grant::kFailed;
   }
   memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
-  memory->offset = partition->first * asked.tensor->element_bytes();
+  memory->offset = place->offset + partition->first * asked.tensor->element_bytes();
   memory->immediate = *partition->result_immediate;
   return Grant::kYes;
 }
 
 absl::Status Carrier::Show(Partition* partition, wire::MemoryRef* memory) {
   Operation* operation = partition->operation;
-  const absl::StatusOr<bps_region*> region = RegionOf(operation, true);
-  if (!region.ok()) return region.status();
-  if (int32_t code = endpoint_->transport().ExportKey(*region, partition->peer, memory->key); code != BPS_OK) {
+  const absl::StatusOr<BufferRegions::Place> place = PlaceOf(*partition, true);
+  if (!place.ok()) return place.status();
+  if (int32_t code = endpoint_->transport().ExportKey(place->region, partition->peer, memory->key); code != BPS_OK) {
     return MakeStatus(code, "the input cannot be exported");
   }
   memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
-  memory->offset = partition->first * operation->asked.tensor->element_bytes();
+  memory->offset = place->offset + partition->first * operation->asked.tensor->element_bytes();
   if (!std::exchange(partition->in_place, true)) ++operation->exposed;
   return absl::OkStatus();
 }
@@ -126,6 +143,13 @@ void Carrier::EndExposure(Partition* partition) {
   landing_.Free(*partition->result_immediate);
   partition->result_immediate.reset();
   --partition->operation->exposed;
+}
+
+void Carrier::TakeAway(Operation* operation) {
+  if (operation->memory.size() > index_) operation->memory[index_] = {};
+  if (operation->asked.request == nullptr) return;
+  buffers_->Drop(operation->asked.request->input_buffer());
+  buffers_->Drop(operation->asked.request->output_buffer());
 }
 
 PeerId Carrier::WindowOwner(uint32_t immediate) const {
@@ -167,6 +191,7 @@ void Carrier::Stop() {
   bounce_.reset();
   window_of_slot_.clear();
   windows_.clear();
+  buffers_.reset();
   endpoint_.reset();
 }
 

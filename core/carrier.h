@@ -11,7 +11,8 @@
 // lent a window of slots, and results are copied out of it.
 //
 // A server that has copied from and to our memory when it was asked to (core/memory_probe.h) needs no payloads: it is shown
-// the input for the operation, and reads it when it folds.
+// the input for the operation, and reads it when it folds. The library's own buffers it can map, where the transport leads
+// through memory that both share: they are registered once, until they are freed.
 //
 // Threads: none; driven by whoever drives the engine. Callbacks of the sink run inside Poll.
 #ifndef BYTEPS_CORE_CARRIER_H_
@@ -31,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "core/aligned_memory.h"
 #include "core/bounce_pool.h"
+#include "core/buffer_regions.h"
 #include "core/endpoint.h"
 #include "core/landing_table.h"
 #include "core/memory_probe.h"
@@ -96,6 +98,9 @@ class Carrier : private EndpointHandler {
   absl::Status Show(Partition* partition, wire::MemoryRef* memory);
   // Takes all that back: the result has come, or the server has said that it will not.
   void EndExposure(Partition* partition);
+  // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in.
+  void TakeAway(Operation* operation);
+  void DropFreedBuffers() { buffers_->DropFreed(); }
 
   // The bytes of a slot that this side lent to `peer`; empty if there is no such slot.
   std::span<const std::byte> WindowSlot(PeerId peer, uint32_t immediate) const;
@@ -117,7 +122,10 @@ class Carrier : private EndpointHandler {
 
   absl::Status LendWindow(PeerId peer);
   void AskReach(PeerId peer);
+  // Of the operation alone.
   absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input) const;
+  // What the peer is shown of input or output: of their buffer, if it can map that.
+  absl::StatusOr<BufferRegions::Place> PlaceOf(const Partition& partition, bool input);
   Operation::Memory& MemoryOf(Operation* operation) const;
   static bool Aligned(const bps_transport_caps& caps, const void* address);
 
@@ -134,6 +142,7 @@ class Carrier : private EndpointHandler {
   CarrierSink* const sink_;
   Logger* const log_;
   std::unique_ptr<Endpoint> endpoint_;
+  std::unique_ptr<BufferRegions> buffers_;  // behind the endpoint: regions go before the transport
   uint64_t slot_bytes_ = 0;
   LandingTable landing_;
   std::unique_ptr<BouncePool> bounce_;

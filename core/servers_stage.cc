@@ -695,6 +695,11 @@ void ServersStage::Stop() {
   queued_ = held_ = 0;
 }
 
+void ServersStage::DropFreedBuffers() {
+  if (stopped_) return;
+  for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->DropFreedBuffers();
+}
+
 // ---- Progress ----
 
 bool ServersStage::Run(Time now) {
@@ -713,7 +718,7 @@ bool ServersStage::Run(Time now) {
     Operation* operation = releasing_[i];
     // Without the registration no server can reach the output any more. (Writes of ours end by themselves.)
     if (now >= operation->release_at && operation->exposed != 0) {
-      operation->memory.clear();
+      for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->TakeAway(operation);
       for (Partition& partition : operation->partitions) {
         if (partition.away()) Lost(&partition);
       }

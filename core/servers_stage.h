@@ -88,6 +88,7 @@ class ServersStage : public Stage, private CarrierSink {
   void Abort(Time now, Operation* operation, const absl::Status& why) override;
   void Drop(Operation* operation) override;
   void Stop() override;
+  void DropFreedBuffers() override;
   bool Run(Time now) override;
   Time NextTimer() const override;
 

@@ -18,6 +18,7 @@ constexpr size_t kMostText = 4096;       // bytes of one error
 constexpr size_t kWorthWaiting = 65536;  // bytes: to copy less takes no time
 constexpr uint32_t kMostLanes = 64;      // per server, in the workers' numbers of their peers
 constexpr Time kGrace = 500 * kMillisecond;
+constexpr Time kLookInterval = 100'000;  // for memory that was announced before it was here
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
 
@@ -209,6 +210,7 @@ bool Reducer::Poll(Time now) {
   worked |= deliveries_.TookBack();
   if (probe_.Answer(now)) worked = true;
   if (FreeStuckSlots()) worked = true;
+  if (LookForAwaited()) worked = true;
   if (FoldReady()) worked = true;
   if (FeedStarved()) worked = true;
   if (CheckDeadlines()) worked = true;
@@ -221,7 +223,7 @@ bool Reducer::Poll(Time now) {
 
 Time Reducer::NextTimer() const {
   return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer(), deliveries_.NextTimer(),
-                   probe_.NextTimer(now_), ready_.empty() ? kNever : now_});
+                   probe_.NextTimer(now_), look_at_, ready_.empty() ? kNever : now_});
 }
 
 // ---- Links ----
@@ -516,6 +518,7 @@ bool Reducer::FoldRest(Round* round) {
     const uint32_t index = round->next();
     if (round->of(index).state != ContributionState::kAtWorker) break;
     const WorkerMemory::Result result = memory_.Read(*round, index);
+    if (Refused(round, result)) break;
     if (result.code != BPS_OK) return Unreachable(round, result), false;
     ++stats_.in_place;
     Fold(round, index, memory_.read());
@@ -631,7 +634,12 @@ bool Reducer::FoldReady() {
   if (round->count(ContributionState::kDropped) != 0) {
     Starve(round);
   } else if (round->has_accumulator()) {
-    if (FoldRest(round)) CompleteFromAccumulator(round);
+    if (!Reach(round) || !FoldRest(round)) return true;
+    if (round->next() == round->last()) {
+      CompleteFromAccumulator(round);
+    } else {
+      Starve(round);
+    }
   } else if (!CompleteInPlace(round)) {
     Starve(round);
   }
@@ -639,7 +647,8 @@ bool Reducer::FoldReady() {
 }
 
 // Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False
-// without memory for the result of those who want it elsewhere: then nothing has happened.
+// without memory for the result of those who want it elsewhere, or if a contribution must be asked for: then nothing has
+// happened.
 bool Reducer::CompleteInPlace(Round* round) {
   const bool in_record = round->bytes() <= inline_bytes_;
   bool elsewhere = false;
@@ -656,19 +665,65 @@ bool Reducer::CompleteInPlace(Round* round) {
     to = block.data();
   }
   inputs_.clear();
+  uint32_t at_workers = 0;
   for (uint32_t index = round->first(); index < round->last(); ++index) {
     const bool at_worker = round->of(index).state == ContributionState::kAtWorker;
-    if (at_worker) ++stats_.in_place;
+    if (at_worker) ++at_workers;
     inputs_.push_back(at_worker ? nullptr : PayloadOf(*round, index));
   }
   const WorkerMemory::Result result = memory_.Fold(*round, inputs_, !in_record, to);
+  if (result.code == BPS_TRANSPORT_AGAIN && !result.begun) return Await(round), true;
+  if (Refused(round, result)) return false;
   if (result.code != BPS_OK) return Unreachable(round, result), true;
+  stats_.in_place += at_workers;
+  stats_.mapped += result.mapped;
   for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
   if (in_record) {
     DeliverInline(round);
   } else {
     Deliver(round, std::move(block));
   }
+  return true;
+}
+
+bool Reducer::Reach(Round* round) {
+  const WorkerMemory::Result result = memory_.Reach(*round);
+  if (result.code == BPS_TRANSPORT_AGAIN) return Await(round), false;
+  if (result.code != BPS_OK) return Unreachable(round, result), false;
+  return true;
+}
+
+void Reducer::Await(Round* round) {
+  if (std::find(awaited_.begin(), awaited_.end(), round) == awaited_.end()) awaited_.push_back(round);
+  look_at_ = std::min(look_at_, now_ + kLookInterval);
+}
+
+// Rounds that stood aside have another try; those whose memory is still not here stand aside again.
+bool Reducer::LookForAwaited() {
+  if (now_ < look_at_) return false;
+  look_at_ = kNever;
+  // One that fails may take others with it.
+  for (size_t count = awaited_.size(); count > 0 && !awaited_.empty(); --count) {
+    Round* round = awaited_.front();
+    awaited_.pop_front();
+    if (round->state() == RoundState::kReady) {
+      ready_.Add(round);
+    } else {
+      Recall(round);
+    }
+  }
+  return true;
+}
+
+// The system does not let us at this worker's memory any more, as it did when it was tried: from now on by slots. Nothing
+// is lost if nothing was written yet: then its contribution is one that has to be asked for. False: that is not so.
+bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
+  if (result.code != BPS_UNIMPLEMENTED) return false;
+  probe_.Retract(PeerOf(*round, result.index));
+  Contribution& contribution = round->of(result.index);
+  if (result.begun || contribution.state != ContributionState::kAtWorker) return false;
+  contribution.in_place = false;
+  round->SetState(result.index, ContributionState::kDropped);
   return true;
 }
 
@@ -680,10 +735,9 @@ void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   if (code == BPS_UNAVAILABLE) {
     return OnPeerDown(peer, absl::UnavailableError(absl::StrCat("the connection to ", who, " is lost")));
   }
-  // Permitted when it was tried, but not now: from now on by slots.
-  if (code == BPS_UNIMPLEMENTED) probe_.Retract(peer);
-  Fail(round, MakeStatus(code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND ? BPS_ABORTED : code,
-                         absl::StrCat("the memory of ", who, " could not be read or written")));
+  const bool ours = code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND || code == BPS_TRANSPORT_AGAIN;
+  Fail(round,
+       MakeStatus(ours ? BPS_ABORTED : code, absl::StrCat("the memory of ", who, " could not be read or written")));
 }
 
 void Reducer::CompleteFromAccumulator(Round* round) {
@@ -695,7 +749,12 @@ void Reducer::CompleteFromAccumulator(Round* round) {
   Accumulation fold = round->accumulator();
   Block block = round->TakeAccumulator();
   fold.Finish(block.data());
-  const WorkerMemory::Result result = memory_.Write(*round, block.data());
+  WorkerMemory::Result result = memory_.Write(*round, block.data());
+  // Who cannot be written to gets it as those do whose contribution came by a slot.
+  for (; result.code == BPS_UNIMPLEMENTED; result = memory_.Write(*round, block.data())) {
+    probe_.Retract(PeerOf(*round, result.index));
+    round->of(result.index).in_place = false;
+  }
   if (result.code != BPS_OK) return Unreachable(round, result);
   Deliver(round, std::move(block));
 }
@@ -766,7 +825,7 @@ bool Reducer::FeedStarved() {
 
 // Folds what can be folded, and asks for the next.
 void Reducer::Recall(Round* round) {
-  if (!FoldRest(round)) return;
+  if (!Reach(round) || !FoldRest(round)) return;
   if (round->next() == round->last()) return CompleteFromAccumulator(round);
   const uint32_t index = round->next();
   if (round->of(index).state != ContributionState::kDropped) return;
@@ -904,6 +963,8 @@ absl::Status Reducer::Overdue(const Round& round) const {
                                                                    : " have not submitted it");
   } else if (!coming.empty()) {
     absl::StrAppend(&text, "the data of ", coming, " has not arrived");
+  } else if (std::find(awaited_.begin(), awaited_.end(), &round) != awaited_.end()) {
+    absl::StrAppend(&text, "memory that was shown to the server has not arrived there");
   } else if (round.state() == RoundState::kReady) {
     absl::StrAppend(&text, "the server has not come to fold it");
   } else {
@@ -921,6 +982,7 @@ void Reducer::Unlist(Round* round) {
   open_.pop_back();
   if (round->state() == RoundState::kStarved) std::erase(starved_, round);
   if (round->state() == RoundState::kReady) ready_.Remove(round);
+  if (!awaited_.empty()) std::erase(awaited_, round);
 }
 
 void Reducer::Close(Round* round) {

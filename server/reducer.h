@@ -19,6 +19,8 @@
 //            stands in a queue, by priority; one round is folded in each Poll, block by block out of everybody's memory
 //            and slots, and written straight into the outputs of those whose contribution was in place. Within one Poll
 //            nothing else happens to it, so a worker that hears ERROR, or RESULT, knows that its memory is left alone.
+//            Memory that can be mapped may be announced before it is here: its rounds stand aside until it is. A worker
+//            whose memory is not reached any more is asked for what the round has not folded yet (SEND_AGAIN).
 // Progress.  Rounds that everybody has announced and that lack memory stand in a queue. The first gets an accumulator,
 //            from the pool or the reserve, and is folded one contribution at a time. One accumulator, one slot per
 //            worker: with that much memory, every round completes.
@@ -91,6 +93,7 @@ struct ReducerStats {
   uint64_t bytes = 0;   // of their results
   uint64_t failed = 0;
   uint64_t in_place = 0;    // contributions that were read where they were
+  uint64_t mapped = 0;      // of these: without a copy, out of memory that is mapped here
   uint64_t landed = 0;      // contributions that came by a slot
   uint64_t parked = 0;      // contributions that were moved out of their slots
   uint64_t dropped = 0;     // contributions
@@ -164,7 +167,12 @@ class Reducer : private EndpointHandler {
   bool CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload);
   bool FoldReady();
   bool CompleteInPlace(Round* round);
+  // Is what was announced in place here? If not, the round stands aside, or is no more.
+  bool Reach(Round* round);
+  void Await(Round* round);
+  bool LookForAwaited();
   void Unreachable(Round* round, const WorkerMemory::Result& result);
+  bool Refused(Round* round, const WorkerMemory::Result& result);
   void CompleteFromAccumulator(Round* round);
   void Deliver(Round* round, Block block);
   void DeliverInline(Round* round);
@@ -213,6 +221,8 @@ class Reducer : private EndpointHandler {
   std::vector<Round*> open_;  // neither over nor failed
   std::deque<Round*> starved_;
   ReadyRounds ready_;
+  std::deque<Round*> awaited_;       // ready or recalling, but some of their memory is not here yet
+  Time look_at_ = kNever;            // for it
   std::vector<const void*> inputs_;  // scratch of the folds
   std::vector<uint64_t> scratch_;    // results that travel inside the record, and payloads that are not aligned
   std::vector<uint64_t> aligned_;

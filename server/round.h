@@ -17,7 +17,7 @@
 //       \          \          \-----> parked --> folded
 //        \          \-------> dropped --> asked --> (coming, in slot, ...)
 //         \--> present
-//          \--> at worker --> folded
+//          \--> at worker --> folded, or dropped
 //   absent     not announced
 //   coming     announced, its bytes have not landed
 //   in slot    waits where it landed
@@ -26,7 +26,7 @@
 //   asked      dropped, and SEND_AGAIN was sent
 //   folded     in the accumulator
 //   present    takes part without a payload (broadcast, not the root; no elements)
-//   at worker  is read from the worker's memory when it is folded
+//   at worker  is read from the worker's memory when it is folded; dropped if that turns out to be impossible
 //
 // Contributors are numbered in rank order; who they are is in contributors.h. Whatever the way, the result is the fold of
 // core/reduce.h over [first(), last()) of them: all, or a broadcast's root.
@@ -106,6 +106,8 @@ class Round {
   std::string DescribeAsked() const;
   uint64_t number() const { return header_.round; }
   uint64_t bytes() const { return bytes_; }
+  // Of the whole tensor, about.
+  uint64_t tensor_bytes() const { return bytes_ * header_.parts; }
   bool broadcast() const { return header_.operation == wire::Operation::kBroadcast; }
 
   uint32_t contributors() const { return static_cast<uint32_t>(contributions_.size()); }

@@ -123,6 +123,7 @@ ReducerStats Server::stats() const {
     sum.bytes += stats.bytes;
     sum.failed += stats.failed;
     sum.in_place += stats.in_place;
+    sum.mapped += stats.mapped;
     sum.landed += stats.landed;
     sum.parked += stats.parked;
     sum.dropped += stats.dropped;
@@ -144,9 +145,9 @@ std::string Server::DescribeUse() const {
   return absl::StrCat("BYTEPS_SERVER_MEMORY: ", Mebibytes(use.pool.windows + use.pool.blocks), " in use, at most ",
                       Mebibytes(use.pool.peak), " of ", Mebibytes(use.pool.budget), "; ", use.rounds,
                       " partitions reduced (", Mebibytes(use.bytes), "), ", use.failed,
-                      " failed; contributions: ", use.in_place, " read in place, ", use.landed, " through slots, ",
-                      use.parked, " parked, ", use.dropped, " dropped and asked for again, ", use.parts,
-                      " partitions known");
+                      " failed; contributions: ", use.in_place, " read in place (", use.mapped, " of them mapped), ",
+                      use.landed, " through slots, ", use.parked, " parked, ", use.dropped,
+                      " dropped and asked for again, ", use.parts, " partitions known");
 }
 
 }  // namespace byteps

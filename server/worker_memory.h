@@ -7,6 +7,11 @@
 //
 // A worker's memory is touched only within these calls: who has heard ERROR, or RESULT, afterwards has it for himself.
 //
+// What the transport maps into this process (the library's own buffers, abi/transport.h, reg_shared) is folded from where it
+// is and into where it is wanted, without a copy; any other memory is copied from and to, block by block. Both in one round,
+// too: the bits are the same. Mapped memory may have been announced before it is here: BPS_TRANSPORT_AGAIN says so, and that
+// nothing has happened.
+//
 // Threads: those of its owner. Destroyed before the transport.
 #ifndef BYTEPS_SERVER_WORKER_MEMORY_H_
 #define BYTEPS_SERVER_WORKER_MEMORY_H_
@@ -29,7 +34,9 @@ class WorkerMemory {
  public:
   struct Result {
     int32_t code = BPS_OK;
-    uint32_t index = 0;  // whose memory it was that could not be reached
+    uint32_t index = 0;   // whose memory it was that could not be reached
+    bool begun = false;   // something was written to the outputs
+    uint32_t mapped = 0;  // contributions that were folded from where they were
   };
 
   explicit WorkerMemory(Transport* transport) : transport_(transport) {}
@@ -38,6 +45,9 @@ class WorkerMemory {
   // its worker. The result goes to the outputs of those that have it there, unless the round is a broadcast or
   // `outputs` is false, and to `to`, if that is not nullptr.
   Result Fold(const Round& round, std::span<const void* const> payloads, bool outputs, std::byte* to);
+
+  // Is everything here that was announced in place, input and output? BPS_TRANSPORT_AGAIN: not yet.
+  Result Reach(const Round& round);
 
   // One contribution, which is at its worker, whole, into read().
   Result Read(const Round& round, uint32_t index);
@@ -48,6 +58,10 @@ class WorkerMemory {
 
  private:
   static MemberSpan SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory);
+  // Those of members_ that can be mapped, are, as long as this lives.
+  class Mapped;
+  int32_t Map(const Round& round, MemberSpan* input);
+  int32_t Await(const Round& round, const MemberSpan& output);
   BlockFold* FoldOf(size_t members);
 
   Transport* const transport_;

@@ -15,12 +15,14 @@ constexpr Time kPatience = 180 * kSecond;
 
 struct Ways {
   int64_t in_place = 0;
+  int64_t mapped = 0;  // of these
   int64_t slots = 0;
 };
 
 // What the servers say at their end.
 Ways WaysOf(Job* job, int servers) {
-  static const std::regex line("contributions: ([0-9]+) read in place, ([0-9]+) through slots");
+  static const std::regex line(
+      R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), ([0-9]+) through slots)");
   Ways ways;
   for (int rank = 0; rank < servers; ++rank) {
     const std::string output = job->server(rank).Output();
@@ -28,7 +30,8 @@ Ways WaysOf(Job* job, int servers) {
     EXPECT_TRUE(std::regex_search(output, found, line)) << output;
     if (found.empty()) continue;
     ways.in_place += std::stoll(found[1]);
-    ways.slots += std::stoll(found[2]);
+    ways.mapped += std::stoll(found[2]);
+    ways.slots += std::stoll(found[3]);
   }
   return ways;
 }
@@ -50,6 +53,31 @@ Ways RunJob(JobOptions options, const std::string& scenario, const std::string& 
 TEST(InPlaceTest, LargeTensorsStayWhereTheyAre) {
   const Ways ways = RunJob({.workers = 2, .servers = 2}, "steady", "100");
   EXPECT_GT(ways.in_place, ways.slots);
+}
+
+// Tensors in the library's own buffers are folded where they are, without a copy: the whole contribution, or that of the
+// ranks that have it there.
+TEST(InPlaceTest, TensorsInBuffersAreMapped) {
+  for (const char* kind : {"0", "1", "2", "3"}) {
+    SCOPED_TRACE(kind);
+    const Ways ways = RunJob({.workers = 2, .servers = 1}, "buffers", kind);
+    EXPECT_GT(ways.in_place, 0);
+    EXPECT_EQ(ways.mapped, ways.in_place);
+  }
+}
+
+TEST(InPlaceTest, TensorsInBuffersBesideOthers) {
+  const Ways ways = RunJob({.workers = 3, .servers = 2}, "buffers", "4");
+  EXPECT_GT(ways.mapped, 0);
+  EXPECT_GT(ways.in_place, ways.mapped);
+}
+
+// One maps, one is copied, one comes through slots, one over the network.
+TEST(InPlaceTest, TensorsInBuffersOnAMixtureOfWays) {
+  const Ways ways = RunJob({.workers = 3, .servers = 2}, "buffers", "4",
+                           {{1, {{"BYTEPS_SHM_IN_PLACE", "0"}}}, {2, {{"BYTEPS_SHM", "0"}}}});
+  EXPECT_GT(ways.mapped, 0);
+  EXPECT_GT(ways.slots, 0);
 }
 
 TEST(InPlaceTest, EveryTypeOperationAndSizeBitForBit) {
