@@ -698,7 +698,7 @@ void Reducer::Await(Round* round) {
   look_at_ = std::min(look_at_, now_ + kLookInterval);
 }
 
-// Rounds that stood aside have another try; those whose memory is still not here stand aside again.
+// Rounds that stood aside go on if their memory is here.
 bool Reducer::LookForAwaited() {
   if (now_ < look_at_) return false;
   look_at_ = kNever;
@@ -706,10 +706,10 @@ bool Reducer::LookForAwaited() {
   for (size_t count = awaited_.size(); count > 0 && !awaited_.empty(); --count) {
     Round* round = awaited_.front();
     awaited_.pop_front();
-    if (round->state() == RoundState::kReady) {
-      ready_.Add(round);
-    } else {
+    if (round->state() == RoundState::kRecalling) {
       Recall(round);
+    } else if (Reach(round)) {
+      ready_.Add(round);
     }
   }
   return true;

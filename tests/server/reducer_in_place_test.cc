@@ -20,6 +20,8 @@ class ReducerInPlaceTest : public testing::TestWithParam<uint64_t> {
     ReductionWorldOptions options;
     options.seed = GetParam();
     options.more_flags = BPS_TRANSPORT_COPY;
+    if (GetParam() >= 4) options.more_flags |= BPS_TRANSPORT_MAP_REMOTE;
+    if (GetParam() >= 6) options.map_delay = 3 * kMillisecond;
     return options;
   }
   static Ask InPlace(uint64_t name, size_t elements, bool over_input = false) {
@@ -81,6 +83,8 @@ TEST_P(ReducerInPlaceTest, EveryTypeAndOperationOnEveryMixtureOfWays) {
   EXPECT_EQ(world.reducer().stats().rounds, rounds.size());
   EXPECT_EQ(world.reducer().stats().open, 0u);
   EXPECT_EQ(world.reducer().stats().in_place, in_place);
+  EXPECT_EQ(world.reducer().stats().mapped != 0, GetParam() >= 4);
+  EXPECT_EQ(world.fabric().stats().mapped, 0);
   EXPECT_TRUE(world.Run([&] { return world.reducer().stats().pool.blocks == 0 && SlotsFree(session, 4); }));
 }
 
@@ -106,6 +110,88 @@ TEST_P(ReducerInPlaceTest, NothingIsWrittenAndNoSlotIsTaken) {
   EXPECT_EQ(world.reducer().stats().in_place, 30u);
   EXPECT_EQ(world.reducer().stats().pool.peak, peak) << "no block was needed";
   EXPECT_TRUE(SlotsFree(session, 4));
+}
+
+// Memory that can be mapped is not there yet when it is announced: the round stands aside, others go on; it is neither
+// lost nor in the way.
+TEST_P(ReducerInPlaceTest, MemoryThatIsNotHereYetIsWaitedFor) {
+  ReductionWorldOptions options = this->options();
+  options.more_flags |= BPS_TRANSPORT_MAP_REMOTE;
+  options.map_delay = kSecond;
+  ReductionWorld world(options);
+  ReductionSession* session = world.Open(3);
+  ASSERT_NE(session, nullptr);
+  const auto waits = [&] {
+    return std::all_of(session->workers.begin(), session->workers.end(),
+                       [](const auto& worker) { return worker->waiting() == 0; });
+  };
+  const Together late(InPlace(1, 2000), 3, {}, 1), over_inputs(InPlace(2, 2000, true), 3, {}, 2);
+  Ask ask = InPlace(3, 2000);
+  const Together cancelled(ask, 3, {}, 3);
+  ask.key = 4 << 16;
+  ask.timeout_ms = 400;
+  const Together impatient(ask, 3, {}, 4);
+  ask = {};
+  ask.key = 5 << 16;
+  ask.elements = 2000;
+  const Together other(ask, 3, {}, 5);
+  for (const Together* together : {&late, &over_inputs, &cancelled, &impatient, &other}) together->PushAll(session);
+  const Time begin = world.now();
+  ASSERT_TRUE(world.Run(waits)) << world.reducer().Describe();
+  ASSERT_TRUE(world.Run([&] { return other.Home(session); })) << world.reducer().Describe();
+  other.Check(session);
+  session->worker(1).Cancel(cancelled.ask, BPS_CANCELLED, "so be it");
+  ASSERT_TRUE(world.Run([&] { return cancelled.Home(session) && impatient.Home(session); }));
+  cancelled.CheckFailed(session, BPS_ABORTED, "");
+  impatient.CheckFailed(session, BPS_DEADLINE_EXCEEDED, "memory that was shown to the server has not arrived there");
+  EXPECT_LT(world.now() - begin, kSecond);
+  EXPECT_EQ(world.reducer().stats().in_place, 0u);
+  ASSERT_TRUE(world.Run([&] { return late.Home(session) && over_inputs.Home(session); })) << world.reducer().Describe();
+  late.Check(session);
+  over_inputs.Check(session);
+  EXPECT_GE(world.now() - begin, kSecond);
+  EXPECT_EQ(world.reducer().stats().mapped, 6u);
+  EXPECT_EQ(world.fabric().stats().mapped, 0);
+  for (const Together* together : {&cancelled, &impatient}) {
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(session->worker(rank).TakeBack(together->ask) == Bytes(8000, std::byte{0xee}));
+    }
+  }
+}
+
+// The system takes the permission to reach a worker's memory away in the middle of a session: no round is lost, and from
+// then on this worker's contributions come by its slots.
+TEST_P(ReducerInPlaceTest, AfterARefusalContributionsComeBySlots) {
+  for (const size_t elements : {size_t{2000}, size_t{64}}) {  // 64: the result travels in the record
+    ReductionWorld world(options());
+    ReductionSession* session = world.Open(3, {2, 1});
+    ASSERT_NE(session, nullptr);
+    std::vector<Together> rounds;
+    for (uint64_t number = 1; number <= 8; ++number) {
+      if (number == 3) {
+        world.fabric().RefuseCopies("server", "worker" + std::to_string(session->epoch.workers(1).member()));
+      }
+      for (uint64_t name = 1; name <= 3; ++name) {
+        Ask ask = InPlace(name, elements, name == 2);
+        ask.round = number;
+        rounds.emplace_back(ask, 3, std::vector<uint32_t>{2, 1}, number * 10 + name);
+        rounds.back().PushAll(session);
+      }
+      ASSERT_TRUE(world.Run([&] { return AllHome(session, rounds); })) << world.reducer().Describe();
+    }
+    for (const Together& round : rounds) round.Check(session);
+    const ReducerStats stats = world.reducer().stats();
+    EXPECT_EQ(stats.failed, 0u);
+    EXPECT_EQ(stats.rounds, 24u);
+    // What can be mapped needs no permission.
+    const bool mapped = GetParam() >= 4;
+    EXPECT_EQ(session->worker(1).reached(), mapped);
+    EXPECT_TRUE(session->worker(0).reached() && session->worker(2).reached());
+    EXPECT_EQ(stats.in_place, mapped ? 72u : 54u);
+    EXPECT_EQ(stats.landed, mapped ? 0u : 18u);
+    EXPECT_EQ(stats.sent_again, mapped ? 0u : 3u);
+    EXPECT_TRUE(world.Run([&] { return world.reducer().stats().pool.blocks == 0 && SlotsFree(session, 4); }));
+  }
 }
 
 // Invariant 2 with a mixture: reversed orders, one slot, the least memory. What is dropped comes again; what is in place

@@ -19,6 +19,7 @@ ReductionWorld::ReductionWorld(const ReductionWorldOptions& options) : options_(
   fabric_ = std::make_unique<sim::SimFabric>(fabric);
   if (options.seed != 0) transport_ = sim::AdverseEndpoint(fabric_->random());
   transport_.flags |= BPS_TRANSPORT_LOCAL_ANY | options.more_flags;
+  transport_.map_delay = options.map_delay;
   endpoint_.hello_interval = 10 * kMillisecond;
   endpoint_.hello_timeout = 10 * kSecond;
   endpoint_.ping_interval = kSecond;

@@ -28,6 +28,7 @@ struct ReductionWorldOptions {
   size_t most_idle_parts = 1 << 17;
   uint32_t lent_slots = 2;
   uint32_t more_flags = 0;  // capabilities of the transport
+  Time map_delay = 0;       // until memory that was shown can be mapped
 };
 
 class ReductionSession {

@@ -88,9 +88,9 @@ wire::DataHeader ScriptedWorker::HeaderOf(const Ask& ask) const {
   header.operation = ask.operation;
   header.reduction = static_cast<uint8_t>(ask.reduction);
   header.priority = ask.priority;
-  header.way = ask.input.empty() ? wire::PayloadWay::kNone
-               : ask.in_place    ? wire::PayloadWay::kInPlace
-                                 : (ask.in_record ? wire::PayloadWay::kInline : wire::PayloadWay::kLanded);
+  header.way = ask.input.empty()          ? wire::PayloadWay::kNone
+               : ask.in_place && reached_ ? wire::PayloadWay::kInPlace
+                                          : (ask.in_record ? wire::PayloadWay::kInline : wire::PayloadWay::kLanded);
   return header;
 }
 
@@ -207,6 +207,12 @@ void ScriptedWorker::OnRecord(PeerId, wire::RecordType type, std::span<const std
     }
     ++pushed->answer.results;
     EndExposure(pushed);
+    return;
+  }
+  if (type == wire::RecordType::kReach) {
+    wire::ReachBody reach;
+    ASSERT_TRUE(ReadStruct(body, &reach));
+    reached_ = reach.reached != 0;
     return;
   }
   wire::RoundBody round;

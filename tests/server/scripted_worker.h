@@ -104,6 +104,8 @@ class ScriptedWorker : private EndpointHandler {
 
   // Takes away what an Ask has shown, whatever the server is doing. Its output as it is then.
   Bytes TakeBack(const Ask& ask);
+  // False: the server has said that it does not reach this worker's memory any more. Nothing is in place from then on.
+  bool reached() const { return reached_; }
   // Keys of asks in the order in which their results came.
   const std::vector<uint64_t>& order() const { return order_; }
 
@@ -144,6 +146,7 @@ class ScriptedWorker : private EndpointHandler {
   std::string address_;
   PeerId server_ = 0;
   bool ready_ = false;
+  bool reached_ = true;
   LandingTable table_;
   Bytes window_;
   bps_region* window_region_ = nullptr;

@@ -89,6 +89,12 @@ void EndpointMap::InvalidateKeys(const std::string& node) {
   }
 }
 
+void EndpointMap::RefuseCopies(const std::string& node, const std::string& of_node) {
+  for (auto& [id, endpoint] : endpoints_) {
+    if (endpoint->node() == node) endpoint->RefuseCopies(of_node);
+  }
+}
+
 // ---- Endpoint: life -------------------------------------------------------------------------------------------------
 
 Endpoint::Endpoint(World* world, EndpointMap* endpoints, std::string node, EndpointOptions options, uint64_t id)
@@ -329,6 +335,21 @@ std::byte* Endpoint::Lookup(uint64_t from, uint64_t cookie, uint64_t offset, siz
 }
 
 int32_t Endpoint::Resolve(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
+  const int32_t code = Find(number, remote, size, base);
+  return code == BPS_OK && refused_.count(peers_.at(number).node) != 0 ? BPS_UNIMPLEMENTED : code;
+}
+
+int32_t Endpoint::Map(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
+  if (const int32_t code = Find(number, remote, size, base); code != BPS_OK) return code;
+  if (options_.map_delay != 0) {
+    const Time at = mappable_at_.emplace(Cookie(remote), world_->now() + options_.map_delay).first->second;
+    if (world_->now() < at) return BPS_TRANSPORT_AGAIN;
+  }
+  ++world_->stats().mapped;
+  return BPS_OK;
+}
+
+int32_t Endpoint::Find(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
   auto peer = peers_.find(number);
   if (peer == peers_.end()) {
     Violation("use of unknown peer " + std::to_string(number));

@@ -20,6 +20,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ class EndpointMap {
   // The node has died (World::Dead says so already).
   void NodeDied(const std::string& node, Death death);
   void InvalidateKeys(const std::string& node);
+  void RefuseCopies(const std::string& node, const std::string& of_node);
 
  private:
   void TellPeersOf(uint64_t id);
@@ -76,7 +78,11 @@ class Endpoint {
                        uint32_t immediate, uint64_t user);
   size_t Poll(bps_event* events, size_t capacity);
   void Release(uint64_t lease);
+  // The memory itself, to copy from and to.
   int32_t Resolve(bps_peer number, const bps_remote* remote, size_t size, std::byte** base);
+  // The same to map it; AGAIN for a while.
+  int32_t Map(bps_peer number, const bps_remote* remote, size_t size, std::byte** base);
+  void Unmap() { --world_->stats().mapped; }
   int32_t WaitFd();
   int32_t Arm();
   int32_t Allocate(size_t size, bps_region** region, void** base);
@@ -86,6 +92,7 @@ class Endpoint {
   void PeerGone(uint64_t other);
   void Die();
   void InvalidateKeys();
+  void RefuseCopies(const std::string& of_node) { refused_.insert(of_node); }
 
  private:
   struct Region {
@@ -160,6 +167,7 @@ class Endpoint {
   void MessageArrives(uint64_t from, bps_peer number, std::vector<std::byte> data);
   bool WriteLands(uint64_t from, const Operation& operation, const std::vector<std::byte>& data);
   // The memory behind a key shown to endpoint `from`; null: the key is void. Anything else is a violation.
+  int32_t Find(bps_peer number, const bps_remote* remote, size_t size, std::byte** base);
   std::byte* Lookup(uint64_t from, uint64_t cookie, uint64_t offset, size_t size, bps_peer* peer);
   void Push(const bps_event& event, uint64_t operation = 0);
   void Wake();
@@ -178,6 +186,8 @@ class Endpoint {
   std::map<uint64_t, Export> exports_;  // by cookie
   std::map<uint64_t, Operation> operations_;
   std::map<uint64_t, Lease> leases_;
+  std::set<std::string> refused_;         // nodes whose memory may not be copied from and to
+  std::map<uint64_t, Time> mappable_at_;  // by cookie, of others
   std::deque<Queued> queue_;
   World::Nic own_nic_;
   World::Nic* const nic_;

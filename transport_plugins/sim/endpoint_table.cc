@@ -68,10 +68,17 @@ int32_t PostRead(bps_transport* transport, bps_peer peer, const bps_local* to, s
 int32_t MapRemote(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base) {
   if (!Announced(transport, BPS_TRANSPORT_MAP_REMOTE)) return BPS_UNIMPLEMENTED;
   std::byte* memory = nullptr;
-  const int32_t code = Self(transport).Resolve(peer, remote, size, &memory);
+  const int32_t code = Self(transport).Map(peer, remote, size, &memory);
   if (code == BPS_OK) *base = memory;
   return code;
 }
+
+// Nothing else happens while somebody writes: there is one thread.
+int32_t BeginWrite(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base) {
+  return MapRemote(transport, peer, remote, size, base);
+}
+
+void UnmapRemote(bps_transport* transport, bps_peer, const bps_remote*) { Self(transport).Unmap(); }
 
 int32_t CopyFrom(bps_transport* transport, bps_peer peer, const bps_remote* from, void* to, size_t size) {
   if (!Announced(transport, BPS_TRANSPORT_COPY)) return BPS_UNIMPLEMENTED;
@@ -119,6 +126,10 @@ constexpr bps_transport_table kTable = {
     .wait_fd = WaitFd,
     .arm = Arm,
     .allocate = Allocate,
+    .reg_shared = nullptr,  // all memory can be mapped
+    .unmap_remote = UnmapRemote,
+    .begin_write = BeginWrite,
+    .end_write = UnmapRemote,
 };
 
 }  // namespace

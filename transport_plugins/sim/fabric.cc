@@ -68,6 +68,9 @@ void SimFabric::Kill(const std::string& node, Death death) {
 
 bool SimFabric::Alive(const std::string& node) const { return !impl_->world.Dead(node); }
 void SimFabric::InvalidateKeys(const std::string& node) { impl_->endpoints.InvalidateKeys(node); }
+void SimFabric::RefuseCopies(const std::string& node, const std::string& of_node) {
+  impl_->endpoints.RefuseCopies(node, of_node);
+}
 
 Random& SimFabric::random() { return impl_->world.random(); }
 uint64_t SimFabric::seed() const { return impl_->world.options().seed; }

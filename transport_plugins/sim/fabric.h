@@ -64,6 +64,7 @@ struct FabricStats {
   uint64_t writes = 0;            // landed
   uint64_t bytes = 0;             // of both
   uint64_t again = 0;             // posts answered with AGAIN
+  int64_t mapped = 0;             // what map_remote and begin_write have given, and nobody has given back
   uint64_t dropped_messages = 0;  // of senders the receiver did not know (any more)
   uint64_t dropped_writes = 0;    // to memory that is not exported any more
 };
@@ -109,6 +110,8 @@ class SimFabric {
   bool Alive(const std::string& node) const;
   // Every key this node's endpoints have exported becomes void.
   void InvalidateKeys(const std::string& node);
+  // The system does not let this node copy from and to memory of the other one any more (what is mapped stays so).
+  void RefuseCopies(const std::string& node, const std::string& of_node);
 
   // -- For tests --
   Random& random();

@@ -59,6 +59,7 @@ struct EndpointOptions {
   bool disconnect_is_heard = true;  // the other side of a disconnect sees PEER_DOWN
   Time fence = 10 * kMicrosecond;   // from disconnect() to DISCONNECTED
 
+  Time map_delay = 0;         // memory can be mapped so long after somebody first wanted to; until then AGAIN
   bool copy_refused = false;  // only memory from allocate() can be mapped and copied, as where a system forbids it
 
   // Called with each span of time in which one transfer has the rate for itself, out of this node or into it.
