@@ -1,14 +1,22 @@
 // urgency_queue.h - tasks that wait, the most urgent first, by peer.
 //
-//     UrgencyQueue queue;
+//     UrgencyQueue queue(UrgencyQueue::kWindow);
 //     queue.Add(now, task);
 //     using Task = UrgencyQueue::Task;
 //     const Task* best = queue.Best(now, budgets, count, [](const Task& task) { return true; });
 //     if (best != nullptr) Task task = queue.Take(*best);
+//     queue.Left(task.tensor);             // its bytes have left, or it has failed
 //
 // Urgency: the larger priority, then the tensor declared earlier, then the lower part, then who came first. Each peer
 // offers its most urgent task and no other: a small task does not overtake a larger, more urgent one that waits for
 // room, so that none can wait for ever. A task whose `earliest` lies ahead joins when that time has come.
+//
+// The window. Of one tensor no more than so many tasks are offered or on their way, the first of those that have not
+// left. A peer that has less to do than the others (a server beside a worker has a small share) always has room; without
+// the window its tasks, to the end of the tensor, would go before the first ones of a peer that everybody waits for. Then
+// the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor: nothing is complete.
+// With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six suffice to keep a
+// link busy (docs/performance.md; with 12 and more it loses its effect). 0: no window.
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
 // to the task that has waited longest, if that is longer than kPatience: everything goes some day, and the urgent lose
@@ -37,25 +45,33 @@ class UrgencyQueue {
  public:
   static constexpr int64_t kPatience = 10'000'000'000;  // ns
   static constexpr uint32_t kAgedShare = 16;
+  static constexpr uint32_t kWindow = 6;
 
   // What is told of a task.
   struct Task {
     uint64_t id;
     uint64_t bytes;
+    uint64_t tensor;
     uint32_t peer;
   };
 
+  explicit UrgencyQueue(uint32_t window) : window_(window) {}
+
   void Add(int64_t now, const bps_task& task) {
     const uint32_t index = NewSlot();
-    slots_[index] = {
-        {task.id, task.bytes, task.peer}, task.part, task.priority, task.order, ++arrivals_, task.earliest};
+    slots_[index] = {{task.id, task.bytes, task.tensor, task.peer},
+                     task.part,
+                     task.priority,
+                     task.order,
+                     ++arrivals_,
+                     now,
+                     task.earliest};
     by_id_.emplace(task.id, index);
     bytes_ += task.bytes;
     if (task.earliest > now) {
       delayed_.emplace(std::pair(task.earliest, arrivals_), index);
     } else {
-      slots_[index].earliest = kJoined;
-      Join(now, index);
+      Arrive(index);
     }
   }
 
@@ -88,27 +104,49 @@ class UrgencyQueue {
     return best == nullptr ? nullptr : &slots_[best->index].task;
   }
 
-  // Takes the answer of Best out.
+  // Takes the answer of Best out. Until Left is called it counts in its tensor's window.
   Task Take(const Task& best) {
     turn_ = (turn_ + 1) % kAgedShare;
     const Task task = best;
-    Remove(task.id);
+    const auto found = by_id_.find(task.id);
+    const uint32_t index = found->second;
+    by_id_.erase(found);
+    Free(index);
     return task;
   }
 
-  // False if it is not here.
+  // A task that was taken is under way no more: the next of its tensor is let out.
+  void Left(uint64_t tensor) {
+    if (window_ == 0) return;
+    const auto found = windows_.find(tensor);
+    Window& window = found->second;
+    while (!window.heap.empty() && Stale(window.heap.front())) Pop(&window.heap);
+    if (!window.heap.empty()) {
+      const uint32_t index = window.heap.front().index;
+      Pop(&window.heap);
+      Join(index);
+    } else if (--window.out == 0) {
+      windows_.erase(found);
+    }
+  }
+
+  // Takes a task back that was not taken. False if it is not here.
   bool Remove(uint64_t id) {
     const auto found = by_id_.find(id);
     if (found == by_id_.end()) return false;
     const uint32_t index = found->second;
+    const Slot& slot = slots_[index];
+    const bool offered = slot.earliest == kJoined;
+    const uint64_t tensor = slot.task.tensor;
     by_id_.erase(found);
     Free(index);
+    if (offered) Left(tensor);
     return true;
   }
 
   size_t tasks() const { return by_id_.size(); }
   uint64_t bytes() const { return bytes_; }
-  // Of those, for this peer and not delayed.
+  // Of those, for this peer, not delayed and not behind the window.
   size_t waiting(uint32_t peer) const {
     const auto lane = lanes_.find(peer);
     return lane == lanes_.end() ? 0 : lane->second.live;
@@ -122,6 +160,7 @@ class UrgencyQueue {
   static constexpr size_t kMostLanes = 256;
 
   static constexpr int64_t kJoined = INT64_MIN;
+  static constexpr int64_t kBehind = INT64_MIN + 1;
 
   struct Slot {
     Task task;
@@ -129,7 +168,8 @@ class UrgencyQueue {
     int64_t priority;
     uint64_t order;
     uint64_t number = 0;  // of its arrival; 0: free
-    int64_t earliest;     // kJoined: in its peer's lane
+    int64_t since;        // of its arrival
+    int64_t earliest;     // kJoined: in its peer's lane; kBehind: behind its tensor's window
   };
   struct Entry {
     int64_t priority;
@@ -143,11 +183,18 @@ class UrgencyQueue {
     uint64_t number;
     uint32_t index;
   };
+  using Heap = std::pmr::vector<Entry>;  // by urgency; with stale entries
   struct Lane {
-    explicit Lane(std::pmr::memory_resource* memory) : ages(memory) {}
-    std::vector<Entry> heap;       // by urgency; with stale entries
+    explicit Lane(std::pmr::memory_resource* memory) : heap(memory), ages(memory) {}
+    Heap heap;
     std::pmr::deque<Ticket> ages;  // by arrival; with stale ones
     size_t live = 0;
+  };
+  // Of one tensor.
+  struct Window {
+    explicit Window(std::pmr::memory_resource* memory) : heap(memory) {}
+    uint32_t out = 0;  // in lanes, or taken and not left
+    Heap heap;         // behind
   };
 
   static bool LessUrgent(const Entry& a, const Entry& b) {
@@ -180,20 +227,39 @@ class UrgencyQueue {
   void Free(uint32_t index) {
     Slot& slot = slots_[index];
     bytes_ -= slot.task.bytes;
-    if (slot.earliest != kJoined) {
-      delayed_.erase(std::pair(slot.earliest, slot.number));
-    } else {
+    if (slot.earliest == kJoined) {
       Leave(slot);
+    } else if (slot.earliest != kBehind) {
+      delayed_.erase(std::pair(slot.earliest, slot.number));
     }
     slot.number = 0;
     free_.push_back(index);
   }
 
-  void Join(int64_t now, uint32_t index) {
+  void Arrive(uint32_t index) {
+    if (window_ == 0) return Join(index);
+    Slot& slot = slots_[index];
+    Window& window = windows_.try_emplace(slot.task.tensor, &memory_).first->second;
+    if (window.out == window_) {
+      slot.earliest = kBehind;
+      Push(&window.heap, EntryOf(index));
+    } else {
+      ++window.out;
+      Join(index);
+    }
+  }
+
+  Entry EntryOf(uint32_t index) const {
     const Slot& slot = slots_[index];
+    return {slot.priority, slot.order, slot.number, slot.part, index};
+  }
+
+  void Join(uint32_t index) {
+    Slot& slot = slots_[index];
+    slot.earliest = kJoined;
     Lane& lane = lanes_.try_emplace(slot.task.peer, &memory_).first->second;
-    Push(&lane.heap, {slot.priority, slot.order, slot.number, slot.part, index});
-    lane.ages.push_back({now, slot.number, index});
+    Push(&lane.heap, EntryOf(index));
+    lane.ages.push_back({slot.since, slot.number, index});
     ++lane.live;
   }
 
@@ -203,8 +269,8 @@ class UrgencyQueue {
       delayed_.erase(delayed_.begin());
       // It comes now: behind those that are waiting, whenever it was enqueued.
       slots_[index].number = ++arrivals_;
-      slots_[index].earliest = kJoined;
-      Join(now, index);
+      slots_[index].since = now;
+      Arrive(index);
     }
   }
 
@@ -219,7 +285,7 @@ class UrgencyQueue {
       if (lanes_.size() > kMostLanes) lanes_.erase(found);
       return;
     }
-    if (lane.heap.front().number == slot.number) Pop(&lane);
+    if (lane.heap.front().number == slot.number) Pop(&lane.heap);
     slot.number = 0;
     if (lane.heap.size() > 2 * lane.live + kSlack) {
       std::erase_if(lane.heap, [&](const Entry& entry) { return Stale(entry); });
@@ -232,7 +298,7 @@ class UrgencyQueue {
   }
 
   // A heap of four children a node: half the levels, and the children of a node lie in two cache lines.
-  static void Push(std::vector<Entry>* heap, const Entry& entry) {
+  static void Push(Heap* heap, const Entry& entry) {
     size_t at = heap->size();
     heap->push_back(entry);
     while (at > 0 && LessUrgent((*heap)[(at - 1) / 4], entry)) {
@@ -242,8 +308,8 @@ class UrgencyQueue {
     (*heap)[at] = entry;
   }
 
-  static void Pop(Lane* lane) {
-    std::vector<Entry>& heap = lane->heap;
+  static void Pop(Heap* from) {
+    Heap& heap = *from;
     const Entry last = heap.back();
     heap.pop_back();
     if (heap.empty()) return;
@@ -264,7 +330,7 @@ class UrgencyQueue {
   }
 
   const Entry* Head(Lane* lane) {
-    while (!lane->heap.empty() && Stale(lane->heap.front())) Pop(lane);
+    while (!lane->heap.empty() && Stale(lane->heap.front())) Pop(&lane->heap);
     return lane->heap.empty() ? nullptr : &lane->heap.front();
   }
 
@@ -273,16 +339,23 @@ class UrgencyQueue {
     return lane->ages.empty() ? nullptr : &lane->ages.front();
   }
 
+  const uint32_t window_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
   std::pmr::unsynchronized_pool_resource memory_;
   std::pmr::unordered_map<uint64_t, uint32_t> by_id_{&memory_};
-  std::unordered_map<uint32_t, Lane> lanes_;                  // by peer
-  std::map<std::pair<int64_t, uint64_t>, uint32_t> delayed_;  // by time and number
+  std::pmr::unordered_map<uint64_t, Window> windows_{&memory_};  // by tensor
+  std::unordered_map<uint32_t, Lane> lanes_;                     // by peer
+  std::map<std::pair<int64_t, uint64_t>, uint32_t> delayed_;     // by time and number
   uint64_t arrivals_ = 0;
   uint64_t bytes_ = 0;
   uint32_t turn_ = 0;
 };
+
+// The window of an instance: of results, which go to all workers at once, everything is offered.
+inline uint32_t WindowOf(const bps_scheduler_create_args& args) {
+  return args.direction == BPS_DIRECTION_PUSH ? UrgencyQueue::kWindow : 0;
+}
 
 }  // namespace byteps::scheduling
 

@@ -20,8 +20,8 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
     if (in_flight_bytes_ > credit || best->bytes > credit - in_flight_bytes_) return false;
   }
   const auto task = queue_.Take(*best);
-  in_flight_.emplace(task.id,
-                     Started{task.peer, paths_[task.peer].Start(now, task.bytes, queue_.waiting(task.peer) > 0)});
+  in_flight_.emplace(task.id, Started{task.peer, task.tensor,
+                                      paths_[task.peer].Start(now, task.bytes, queue_.waiting(task.peer) > 0)});
   in_flight_bytes_ += task.bytes;
   *id = task.id;
   return true;
@@ -32,6 +32,7 @@ void Scheduler::Sent(int64_t now, uint64_t id) {
   if (found == in_flight_.end()) return;
   paths_[found->second.peer].Sent(now, found->second.flight);
   in_flight_bytes_ -= found->second.flight.bytes;
+  queue_.Left(found->second.tensor);
   in_flight_.erase(found);
 }
 
@@ -41,6 +42,7 @@ void Scheduler::Complete(uint64_t id) {
   if (found == in_flight_.end()) return;
   paths_[found->second.peer].Lost(found->second.flight);
   in_flight_bytes_ -= found->second.flight.bytes;
+  queue_.Left(found->second.tensor);
   in_flight_.erase(found);
 }
 

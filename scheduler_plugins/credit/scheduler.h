@@ -1,6 +1,6 @@
 // scheduler.h - the most urgent first, and no more on the way than the path needs: the default.
 //
-//     Scheduler scheduler(*Bound::Parse(text, &reason));
+//     Scheduler scheduler(*Bound::Parse(text, &reason), UrgencyQueue::kWindow);
 //     scheduler.Enqueue(now, task);
 //     uint64_t id;
 //     if (scheduler.Next(now, budgets, count, &id)) ...      // the most urgent task there is room and credit for
@@ -31,7 +31,8 @@ namespace byteps::credit {
 
 class Scheduler {
  public:
-  explicit Scheduler(const Bound& bound) : bound_(bound) {}
+  // `window`: see UrgencyQueue.
+  Scheduler(const Bound& bound, uint32_t window) : bound_(bound), queue_(window) {}
 
   void Enqueue(int64_t now, const bps_task& task);
   bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
@@ -45,6 +46,7 @@ class Scheduler {
  private:
   struct Started {
     uint32_t peer;
+    uint64_t tensor;
     Path::Flight flight;
   };
 

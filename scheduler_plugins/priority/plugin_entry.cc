@@ -15,8 +15,8 @@ namespace {
 // the same time, with the same value.
 std::atomic<const bps_plugin_host*> host = nullptr;
 
-int32_t Create(const bps_scheduler_create_args*, bps_scheduler** scheduler, bps_failure* failure) {
-  Scheduler* made = new (std::nothrow) Scheduler;
+int32_t Create(const bps_scheduler_create_args* args, bps_scheduler** scheduler, bps_failure* failure) {
+  Scheduler* made = new (std::nothrow) Scheduler(scheduling::WindowOf(*args));
   return scheduling::Face<Scheduler>::Give(host, made, scheduler, failure);
 }
 

@@ -6,7 +6,7 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
   const scheduling::UrgencyQueue::Task* best = queue_.Best(now, budgets, count, [](const auto&) { return true; });
   if (best == nullptr) return false;
   const auto task = queue_.Take(*best);
-  in_flight_.emplace(task.id, task.bytes);
+  in_flight_.emplace(task.id, Started{task.tensor, task.bytes});
   in_flight_bytes_ += task.bytes;
   *id = task.id;
   return true;
@@ -15,7 +15,8 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
 void Scheduler::Sent(int64_t, uint64_t id) {
   const auto found = in_flight_.find(id);
   if (found == in_flight_.end()) return;
-  in_flight_bytes_ -= found->second;
+  in_flight_bytes_ -= found->second.bytes;
+  queue_.Left(found->second.tensor);
   in_flight_.erase(found);
 }
 

@@ -1,6 +1,6 @@
 // scheduler.h - the most urgent first: larger priority, then the tensor declared earlier, then the lower part.
 //
-//     Scheduler scheduler;
+//     Scheduler scheduler(UrgencyQueue::kWindow);
 //     scheduler.Enqueue(now, task);
 //     uint64_t id;
 //     if (scheduler.Next(now, budgets, count, &id)) ...      // the most urgent task whose peer can take it
@@ -23,6 +23,9 @@ namespace byteps::priority {
 
 class Scheduler {
  public:
+  // `window`: see UrgencyQueue.
+  explicit Scheduler(uint32_t window) : queue_(window) {}
+
   void Enqueue(int64_t now, const bps_task& task) { queue_.Add(now, task); }
   bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
   void Sent(int64_t now, uint64_t id);
@@ -32,8 +35,13 @@ class Scheduler {
   int64_t WakeAt() const { return queue_.NextJoin(); }
 
  private:
+  struct Started {
+    uint64_t tensor;
+    uint64_t bytes;
+  };
+
   scheduling::UrgencyQueue queue_;
-  std::unordered_map<uint64_t, uint64_t> in_flight_;  // bytes by id, from Next to Sent
+  std::unordered_map<uint64_t, Started> in_flight_;  // by id, from Next to Sent
   uint64_t in_flight_bytes_ = 0;
 };
 

@@ -302,6 +302,8 @@ TEST_P(SchedulerConformance, RandomHistories) {
     const char* const credit = kCredits[below(std::size(kCredits))];
     SCOPED_TRACE(std::string("credit ") + (credit == nullptr ? "unset" : credit));
     constexpr int64_t kPriorities[] = {INT64_MIN, -1, 0, 0, 0, 1, INT64_MAX};
+    // Tensors of a few parts, and of many.
+    const uint32_t parts = below(2) == 0 ? 4 : 60;
     Host host(Plugin(), peers, credit);
     std::map<uint64_t, bps_task> queued;
     std::vector<uint64_t> started, sent;  // in flight; sent but not complete
@@ -334,8 +336,10 @@ TEST_P(SchedulerConformance, RandomHistories) {
           const uint64_t id = next_id + below(3);  // ids need not be dense
           next_id = id + 1;
           const Time earliest = below(4) == 0 ? now + below(100) : 0;
-          const bps_task task = MakeTask(id, below(peers), below(5) == 0 ? 0 : below(100000),
-                                         kPriorities[below(std::size(kPriorities))], earliest);
+          bps_task task = MakeTask(id, below(peers), below(5) == 0 ? 0 : below(100000),
+                                   kPriorities[below(std::size(kPriorities))], earliest);
+          task.tensor = task.order = id / parts;
+          task.part = static_cast<uint32_t>(id % parts);
           host.scheduler->Enqueue(now, task);
           queued[id] = task;
           ++enqueued;

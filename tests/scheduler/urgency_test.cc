@@ -100,6 +100,52 @@ TEST_P(UrgencyTest, WithdrawnHeadsLeaveTheOrderAlone) {
   EXPECT_EQ(Drain(), left);
 }
 
+// Of a tensor's parts the even ones go to peer 0, which takes nothing now, the odd ones to peer 1.
+TEST_P(UrgencyTest, NoPeerRunsFarAheadWithinATensor) {
+  for (uint32_t part = 0; part < 40; ++part) Add(100 + part, 0, 1, part, part % 2);
+  const std::vector<bps_budget> second = {{1, 1, UINT64_MAX}};
+  for (const uint64_t id : {101, 103, 105, 107, 109}) EXPECT_EQ(Next(second), id);
+  // Six wait for the other peer: 0, 2, ... 10.
+  EXPECT_EQ(Next(second), 0u);
+  Add(7, -1, 2, 0, 1);
+  EXPECT_EQ(Next(second), 7u) << "another tensor is not held up";
+  EXPECT_EQ(Next({{0, 1, UINT64_MAX}}), 100u);
+  EXPECT_EQ(Next(second), 111u);
+  EXPECT_EQ(Next(second), 0u);
+  std::vector<uint64_t> rest;
+  for (uint64_t id = 102; id < 140; ++id) {
+    if (id % 2 == 0 || id > 111) rest.push_back(id);
+  }
+  EXPECT_EQ(Drain(), rest);
+}
+
+TEST_P(UrgencyTest, WhatIsUnderWayCountsUntilItHasLeftOrFailed) {
+  for (uint32_t part = 0; part < 8; ++part) Add(100 + part, 0, 1, part, 0);
+  const auto start = [&]() -> uint64_t {
+    absl::StatusOr<std::optional<bps_task>> next = scheduler_->Next(0, std::vector<bps_budget>{{0, 1, UINT64_MAX}});
+    EXPECT_TRUE(next.ok()) << next.status();
+    return next.ok() && next->has_value() ? (*next)->id : 0;
+  };
+  for (uint64_t id = 100; id < 106; ++id) EXPECT_EQ(start(), id);
+  EXPECT_EQ(start(), 0u);
+  scheduler_->Complete(0, 103, BPS_UNAVAILABLE);
+  EXPECT_EQ(start(), 106u);
+  EXPECT_EQ(start(), 0u);
+  scheduler_->Sent(0, 100);
+  scheduler_->Complete(0, 100, BPS_OK);
+  EXPECT_EQ(start(), 107u);
+}
+
+TEST_P(UrgencyTest, WhatIsWithdrawnMakesRoomInItsTensor) {
+  for (uint32_t part = 0; part < 12; ++part) Add(100 + part, 0, 1, part, part % 2);
+  EXPECT_TRUE(scheduler_->Withdraw(109));  // has not been let out
+  EXPECT_TRUE(scheduler_->Withdraw(100));
+  EXPECT_TRUE(scheduler_->Withdraw(102));
+  // Others have come in their place.
+  for (const uint64_t id : {104, 106, 108, 110}) EXPECT_EQ(Next({{0, 1, UINT64_MAX}}), id);
+  EXPECT_THAT(Drain(), ElementsAre(101, 103, 105, 107, 111));
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedulers, UrgencyTest,
                          testing::Values(bps_scheduler_plugin_v1_priority, bps_scheduler_plugin_v1_credit),
                          [](const testing::TestParamInfo<bps_scheduler_plugin_fn>& param) {

@@ -195,11 +195,14 @@ JobOptions OptionsOf(const Keys& keys) {
 // How much of each window of time each link carried something.
 class Links {
  public:
-  explicit Links(double window) : window_(static_cast<Time>(window * 1e9)) {}
+  // The first `beside` servers are beside workers, and share their links.
+  Links(double window, uint32_t beside) : window_(static_cast<Time>(window * 1e9)), beside_(beside) {}
 
   void Add(const std::string& node, bool out, Time begin, Time end) {
-    std::vector<Time>& busy =
-        busy_[(node.starts_with("worker") ? "worker " : "server ") + std::string(out ? "out" : "in")][node];
+    const bool worker = node.starts_with("worker");
+    const bool beside = !worker && std::stoul(node.substr(6)) < beside_;
+    const std::string kind = worker ? "worker" : beside ? "beside" : "server";
+    std::vector<Time>& busy = busy_[kind + (out ? " out" : " in")][node];
     for (Time at = begin; at < end;) {
       const size_t index = static_cast<size_t>(at / window_);
       const Time until = std::min(end, (at / window_ + 1) * window_);
@@ -230,6 +233,7 @@ class Links {
 
  private:
   const Time window_;
+  const uint32_t beside_;
   std::map<std::string, std::map<std::string, std::vector<Time>>> busy_;
 };
 
@@ -309,7 +313,7 @@ int Main(const Keys& keys) {
   std::vector<double> all;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     options.seed = seed;
-    Links links(Number(keys, "links", 0.05));
+    Links links(Number(keys, "links", 0.05), options.colocated ? options.workers : 0);
     if (keys.contains("links")) {
       options.endpoint.carries = [&](const std::string& node, bool out, Time begin, Time end) {
         links.Add(node, out, begin, end);

@@ -63,5 +63,15 @@ TEST(Link, AlsoWithTwoOfEach) {
   EXPECT_LE(round, 1.1);
 }
 
+// Dedicated servers beside colocated ones have several times their share. The colocated ones, which always had room, got
+// theirs first, to the end of the tensor, and then everybody waited for the dedicated ones: 1.4 of the least possible.
+TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
+  JobOptions options = Links(8, 12);
+  options.colocated = true;
+  options.partition_bytes = 64 << 10;
+  // n workers, k dedicated servers: 2n(n-1) / (n^2 + kn - 2k) of the time of the bytes.
+  EXPECT_LE(LastRound(options, 2'500'000, 2), 1.27 * 1.2);
+}
+
 }  // namespace
 }  // namespace byteps
