@@ -1,6 +1,8 @@
 #include "server/coordinator_shell.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +23,10 @@ namespace {
 constexpr Time kCloseTimeout = 5 * kSecond;
 // After the job's end, for all of them.
 constexpr Time kFinishTimeout = 2 * kSecond;
+// ... and to close their side, for those whose host has everything: they may have been stopped, and bpslaunch has little
+// patience.
+constexpr Time kPartingTimeout = 300 * kMillisecond;
+constexpr Time kPartingPause = 20 * kMillisecond;
 constexpr Time kAcceptPause = 100 * kMillisecond;
 constexpr int kAcceptsAtOnce = 64;
 // After the end of a process, for what it has sent to arrive, and for its connection to end by itself.
@@ -30,6 +36,12 @@ constexpr Time kHeldTimeout = kSecond;
 // process.
 UniqueFd WatchProcess(int64_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0u)));
+}
+
+// Has the other side's host acknowledged everything, the end included? Then it gets there without us.
+bool Delivered(int socket) {
+  int left = 0;
+  return ::ioctl(socket, SIOCOUTQ, &left) == 0 && left == 0;
 }
 
 }  // namespace
@@ -244,14 +256,17 @@ void CoordinatorShell::DropOldestStranger(const char* why) {
 
 void CoordinatorShell::Finish() {
   listener_.Reset();
-  const Time deadline = After(Now(), kFinishTimeout);
+  const Time deadline = After(Now(), kFinishTimeout), parting = After(Now(), kPartingTimeout);
   while (!links_.empty() && now_ < deadline) {
     std::vector<struct pollfd> polled;
     for (const auto& [id, link] : links_) {
       polled.push_back({link->socket.fd(), static_cast<short>(POLLIN | (link->socket.wants_write() ? POLLOUT : 0)), 0});
     }
-    if (::poll(polled.data(), polled.size(), PollTimeout(now_, deadline)) < 0 && errno != EINTR) return;
+    // Nothing wakes us when something was acknowledged.
+    if (::poll(polled.data(), polled.size(), PollTimeout(now_, After(now_, kPartingPause))) < 0 && errno != EINTR)
+      return;
     now_ = Now();
+    for (const auto& [id, link] : links_) link->done |= now_ >= parting && link->shut && Delivered(link->socket.fd());
     Sweep();
   }
 }
