@@ -722,6 +722,7 @@ bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
   probe_.Retract(PeerOf(*round, result.index));
   Contribution& contribution = round->of(result.index);
   if (result.begun || contribution.state != ContributionState::kAtWorker) return false;
+  ++stats_.dropped;
   contribution.in_place = false;
   round->SetState(result.index, ContributionState::kDropped);
   return true;

@@ -52,6 +52,12 @@ TEST(AllocationsTest, SmallFromThreeWorkersThroughServers) { ExpectNoAllocations
 
 TEST(AllocationsTest, LargeInTheServers) { ExpectNoAllocations(2, 1, "allocations_large", "40"); }
 
+// Registered once, mapped once.
+TEST(AllocationsTest, LargeInBuffers) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
+  ExpectNoAllocations(2, 1, "allocations_buffers", "40");
+}
+
 TEST(AllocationsTest, SmallAmongTheWorkersOfAHost) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
   ExpectNoAllocations(3, 0, "allocations", "300");

@@ -17,12 +17,13 @@ struct Ways {
   int64_t in_place = 0;
   int64_t mapped = 0;  // of these
   int64_t slots = 0;
+  int64_t asked_again = 0;
 };
 
 // What the servers say at their end.
 Ways WaysOf(Job* job, int servers) {
   static const std::regex line(
-      R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), ([0-9]+) through slots)");
+      R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), ([0-9]+) through slots, [0-9]+ parked, ([0-9]+) dropped)");
   Ways ways;
   for (int rank = 0; rank < servers; ++rank) {
     const std::string output = job->server(rank).Output();
@@ -32,6 +33,7 @@ Ways WaysOf(Job* job, int servers) {
     ways.in_place += std::stoll(found[1]);
     ways.mapped += std::stoll(found[2]);
     ways.slots += std::stoll(found[3]);
+    ways.asked_again += std::stoll(found[4]);
   }
   return ways;
 }
@@ -113,6 +115,17 @@ TEST(InPlaceTest, AMixtureWithHardlyAnyMemoryInOppositeOrders) {
                          {"BYTEPS_SERVER_ENGINE_THREAD", "1"},
                          {"BYTEPS_SERVER_MEMORY", "1M"}}},
          "orders", "", {{1, {{"BYTEPS_SHM_IN_PLACE", "0"}}}});
+}
+
+// A worker's memory can no longer be read, in the middle of the job: no operation fails, and the rest comes through slots.
+TEST(InPlaceTest, WhenAServerMayNotReadAnyMoreTheyComeThroughSlots) {
+  for (const char* rank : {"0", "1"}) {
+    const Ways ways = RunJob({.workers = 2, .servers = 2, .unprivileged = true}, "guarded", rank);
+    EXPECT_GT(ways.asked_again, 0);
+    EXPECT_GT(ways.slots, ways.asked_again);
+    EXPECT_GT(ways.in_place, ways.slots);
+    EXPECT_EQ(ways.mapped, 0);
+  }
 }
 
 // What a host has reduced within itself is read from the memory of whoever owns the part.

@@ -57,6 +57,11 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
   return environment;
 }
 
+std::vector<std::string> Job::Command(const char* program) const {
+  if (!options_.unprivileged) return {Given(program)};
+  return {Given("E2E_UNPRIVILEGED"), Given(program)};
+}
+
 void Job::StartCoordinator() {
   ::fcntl(listener_.get(), F_SETFD, 0);
   auto environment = Environment("scheduler");
@@ -71,7 +76,7 @@ void Job::StartServers() {
     auto environment = Environment("server");
     environment["DMLC_RANK"] = std::to_string(rank);
     for (const auto& [name, value] : options_.of_servers) environment[name] = value;
-    servers_.push_back(std::make_unique<ChildProcess>(std::vector<std::string>{Given("E2E_SERVER")}, environment));
+    servers_.push_back(std::make_unique<ChildProcess>(Command("E2E_SERVER"), environment));
   }
 }
 
@@ -95,8 +100,9 @@ void Job::StartWorker(int rank, const std::string& scenario, const std::string& 
   environment["BYTEPS_LOCAL_RANK"] = std::to_string(local);
   for (const auto& [name, value] : options_.of_workers) environment[name] = value;
   for (const auto& [name, value] : more) environment[name] = value;
-  workers_[static_cast<size_t>(rank)] =
-      std::make_unique<ChildProcess>(std::vector<std::string>{Given("E2E_WORKER"), scenario, argument}, environment);
+  std::vector<std::string> command = Command("E2E_WORKER");
+  command.insert(command.end(), {scenario, argument});
+  workers_[static_cast<size_t>(rank)] = std::make_unique<ChildProcess>(command, environment);
 }
 
 void Job::ExpectSuccess(Time timeout) {

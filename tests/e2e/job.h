@@ -26,6 +26,7 @@ struct JobOptions {
   std::map<std::string, std::string> environment;  // of every process, on top of what the job needs
   std::map<std::string, std::string> of_servers;
   std::map<std::string, std::string> of_workers;
+  bool unprivileged = false;  // a process that forbids others to look into its memory can do so, also as root
   bool start_servers = true;  // false: by StartServers, later
 };
 
@@ -51,6 +52,7 @@ class Job {
   int port() const { return port_; }
 
  private:
+  std::vector<std::string> Command(const char* program) const;
   std::map<std::string, std::string> Environment(const std::string& role) const;
 
   const JobOptions options_;

@@ -4,6 +4,7 @@
 //
 // Linked against libbyteps.so like any C program. Exits with 0 when all was as it should be; otherwise says what was
 // not and exits with 1. The scenario `loop` ends with the error it met: exit code 3, the error on stdout.
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -305,6 +306,33 @@ void Buffers(int kinds) {
   CHECK(Mappings("byteps-buffer") <= 1);
 }
 
+// In the middle of its work one rank forbids all others to look into its memory.
+void Guarded(int guarded_rank) {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  const size_t sizes[] = {(size_t{3} << 20) + 4, size_t{200} << 10, 40000};
+  for (int round = 0; round < 40; ++round) {
+    if (round == 20 && info.rank == guarded_rank) CHECK(::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
+    std::vector<std::vector<uint8_t>> inputs, outputs;
+    std::vector<bps_request*> requests;
+    for (size_t i = 0; i < std::size(sizes); ++i) {
+      const bool in_place = (i + static_cast<size_t>(round)) % 2 == 0;
+      const auto elements = static_cast<int64_t>(sizes[i] / 4);
+      inputs.push_back(Input(BPS_FLOAT32, sizes[i] / 4, info.rank, i));
+      outputs.push_back(in_place ? std::move(inputs.back()) : std::vector<uint8_t>(sizes[i]));
+      requests.push_back(Start(session, Declare(session, "g" + std::to_string(i), BPS_FLOAT32, elements),
+                               in_place ? outputs.back().data() : inputs.back().data(), outputs.back().data(),
+                               BPS_SUM));
+    }
+    for (size_t i = 0; i < std::size(sizes); ++i) {
+      const Error error = Wait(requests[i]);
+      if (error.code != BPS_OK) Die("round " + std::to_string(round) + ": " + error.message);
+      CHECK(outputs[i] == Expected(BPS_FLOAT32, BPS_SUM, sizes[i] / 4, info.size, i));
+    }
+  }
+  End(session);
+}
+
 size_t Descriptors() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
@@ -364,32 +392,41 @@ void Steady(int rounds) {
 }
 
 // The same few tensors again and again, one by one and together. When all have been through a few rounds, small ones cost
-// no allocation in any process of the job, and no page; large ones none in the servers. (A worker registers the memory of
-// a large tensor for each operation.) Needs programs that count (BUILD).
-void Allocations(bool large, int rounds) {
+// no allocation in any process of the job, and no page; large ones none in the servers, and in the library's own buffers
+// none at all. (Other memory of a large tensor a worker registers for each operation.) Needs programs that count (BUILD).
+enum class Allocated { kSmall, kLarge, kLargeInBuffers };
+
+void Allocations(Allocated kind, int rounds) {
+  const bool large = kind != Allocated::kSmall, in_buffers = kind == Allocated::kLargeInBuffers;
   bps_session* session = Open();
   const bps_info info = Info(session);
   byteps::AllocationCounts counts(std::getenv(byteps::kAllocationsFile));
   const std::vector<size_t> bytes =
       large ? std::vector<size_t>{4, 200000, size_t{2} << 20} : std::vector<size_t>{4, 4, 1000, 4096};
   std::vector<bps_tensor*> tensors;
-  std::vector<std::vector<uint8_t>> inputs, outputs, expected;
+  std::vector<std::vector<uint8_t>> values, expected;
+  std::vector<uint8_t*> inputs, outputs;
+  std::vector<std::unique_ptr<OwnBuffer>> buffers;
+  const auto memory = [&](size_t size) -> uint8_t* {
+    if (in_buffers) return buffers.emplace_back(std::make_unique<OwnBuffer>(session, size))->data();
+    return values.emplace_back(size).data();
+  };
   for (size_t i = 0; i < bytes.size(); ++i) {
     const size_t elements = bytes[i] / 4;
     tensors.push_back(Declare(session, "a" + std::to_string(i), BPS_FLOAT32, static_cast<int64_t>(elements)));
-    inputs.push_back(Input(BPS_FLOAT32, elements, info.rank, i));
-    outputs.emplace_back(bytes[i]);
+    const std::vector<uint8_t> source = Input(BPS_FLOAT32, elements, info.rank, i);
+    inputs.push_back(memory(bytes[i]));
+    std::copy(source.begin(), source.end(), inputs.back());
+    outputs.push_back(memory(bytes[i]));
     expected.push_back(Expected(BPS_FLOAT32, BPS_SUM, elements, info.size, i));
   }
   std::vector<bps_request*> requests(bytes.size());
-  const auto start = [&](size_t i) {
-    requests[i] = Start(session, tensors[i], inputs[i].data(), outputs[i].data(), BPS_SUM);
-  };
+  const auto start = [&](size_t i) { requests[i] = Start(session, tensors[i], inputs[i], outputs[i], BPS_SUM); };
   const auto wait = [&](size_t i) {
     Ok(bps_wait(requests[i], 0), "bps_wait");
     bps_request_free(requests[i]);
-    CHECK(outputs[i] == expected[i]);
-    std::fill(outputs[i].begin(), outputs[i].end(), uint8_t{0xee});
+    CHECK(std::equal(expected[i].begin(), expected[i].end(), outputs[i]));
+    std::fill_n(outputs[i], bytes[i], uint8_t{0xee});
   };
   const auto round = [&] {
     for (size_t i = 0; i < bytes.size(); ++i) start(i), wait(i);
@@ -413,12 +450,13 @@ void Allocations(bool large, int rounds) {
       std::printf("%s: %lu allocations of its own, %lu in libfabric, in %d rounds\n", count.process.c_str(), count.own,
                   count.provider, rounds);
       // A queue may have become longer than ever: so not quite none, but none of each round, let alone of each operation.
-      const bool counted = !large || count.process.find("server") == 0;
+      const bool counted = !large || in_buffers || count.process.find("server") == 0;
       if (counted && count.own + count.provider > static_cast<uint64_t>(rounds) / 4) wrong += " " + count.process;
     }
     if (!wrong.empty()) Die("allocations in a steady state:" + wrong);
   }
-  if (!large && new_faults > rounds) Die("page faults in a steady state");
+  if ((!large || in_buffers) && new_faults > rounds) Die("page faults in a steady state");
+  buffers.clear();
   End(session);
 }
 
@@ -816,9 +854,11 @@ int main(int argc, char** argv) {
   const std::map<std::string, std::function<int()>> scenarios = {
       {"sums", [] { return Sums(), 0; }},
       {"buffers", [&] { return Buffers(argument), 0; }},
+      {"guarded", [&] { return Guarded(argument), 0; }},
       {"steady", [&] { return Steady(argument), 0; }},
-      {"allocations", [&] { return Allocations(false, argument), 0; }},
-      {"allocations_large", [&] { return Allocations(true, argument), 0; }},
+      {"allocations", [&] { return Allocations(Allocated::kSmall, argument), 0; }},
+      {"allocations_large", [&] { return Allocations(Allocated::kLarge, argument), 0; }},
+      {"allocations_buffers", [&] { return Allocations(Allocated::kLargeInBuffers, argument), 0; }},
       {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},
