@@ -26,9 +26,12 @@ TEST(BriefTest, Mismatches) { ExpectSuccessOf("mismatches", {.workers = 2, .serv
 TEST(BriefTest, DeadlinesCancelsDuplicates) { ExpectSuccessOf("patience", {.workers = 2, .servers = 2}); }
 TEST(BriefTest, TwoSessionsSideBySide) { ExpectSuccessOf("sessions", {.workers = 2, .servers = 1}); }
 
-TEST(BriefTest, AKilledWorker) {
+TEST(BriefTest, TensorsInBuffers) { ExpectSuccessOf("buffers_brief", {.workers = 2, .servers = 1}, "4"); }
+
+// The memory of a worker that is killed stays where it is as long as a server has it mapped.
+void KillAWorker(const std::string& scenario) {
   Job job({.workers = 3, .servers = 2});
-  job.StartWorkers("loop", "100000");
+  job.StartWorkers(scenario, "100000");
   for (int rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(job.worker(rank).WaitForOutput("working", kPatience)) << job.Output();
   }
@@ -37,7 +40,11 @@ TEST(BriefTest, AKilledWorker) {
     EXPECT_EQ(job.worker(rank).Wait(kPatience), std::optional<int>(3)) << job.Output();
     EXPECT_NE(job.worker(rank).Output().find("worker rank 1"), std::string::npos) << job.Output();
   }
+  for (int rank : {0, 1}) EXPECT_EQ(job.server(rank).Wait(kPatience), std::optional<int>(0)) << job.Output();
 }
+
+TEST(BriefTest, AKilledWorker) { KillAWorker("loop"); }
+TEST(BriefTest, AKilledWorkerWithItsTensorInABuffer) { KillAWorker("loop_buffer"); }
 
 }  // namespace
 }  // namespace byteps
