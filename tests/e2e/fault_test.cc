@@ -61,6 +61,44 @@ TEST(FaultTest, AKilledCoordinatorEndsTheJob) {
   EXPECT_TRUE(job.server(0).Wait(kPatience).has_value()) << "servers do not outlive the coordinator";
 }
 
+// SIGSTOP for longer than the timeout: the others say whom they miss (`who`; or `left`, who has missed him first, and has
+// ended); who goes on after that comes back to nothing, and ends.
+void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*), const std::string& left = "") {
+  Job job(
+      {.workers = 2, .servers = 1, .environment = {{"BYTEPS_PEER_TIMEOUT", "10"}, {"BYTEPS_HEARTBEAT_INTERVAL", "1"}}});
+  job.StartWorkers("loop", kElements);
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", kPatience)) << job.Output();
+  }
+  ChildProcess& stopped = victim(&job);
+  stopped.Signal(SIGSTOP);
+  for (int rank = 0; rank < 2; ++rank) {
+    if (&job.worker(rank) == &stopped) continue;
+    EXPECT_EQ(job.worker(rank).Wait(kPatience), std::optional<int>(3)) << job.Output();
+    const std::string output = job.worker(rank).Output();
+    EXPECT_NE(output.find("error "), std::string::npos) << output;
+    EXPECT_TRUE(output.find(who) != std::string::npos || (!left.empty() && output.find(left) != std::string::npos))
+        << output;
+  }
+  stopped.Signal(SIGCONT);
+  for (ChildProcess* each : {&stopped, &job.worker(0), &job.worker(1), &job.server(0), &job.coordinator()}) {
+    EXPECT_TRUE(each->Wait(2 * kPatience).has_value()) << "somebody stays behind\n" << job.Output();
+  }
+}
+
+TEST(FaultTest, AStoppedWorkerIsNamed) {
+  ExpectStoppedIsNamed("worker rank 1", [](Job* job) -> ChildProcess& { return job->worker(1); });
+}
+
+TEST(FaultTest, AStoppedServerIsNamed) {
+  ExpectStoppedIsNamed("server rank 0", [](Job* job) -> ChildProcess& { return job->server(0); });
+}
+
+TEST(FaultTest, AStoppedCoordinatorIsNamed) {
+  ExpectStoppedIsNamed(
+      "coordinator", [](Job* job) -> ChildProcess& { return job->coordinator(); }, "server rank 0");
+}
+
 TEST(FaultTest, AWorkerThatClosesWithoutShutdownHasFailed) {
   Job job({.workers = 2, .servers = 1});
   job.StartWorker(0, "loop", "10");

@@ -240,6 +240,10 @@ def test_a_coordinator_of_another_version(
     assert worker.wait() == 3
     assert "error 9: " in worker.stderr
     assert f"127.0.0.1:{port}" in worker.stderr and told in worker.stderr
+    port = greeter(words)
+    server = job.server(DMLC_PS_ROOT_PORT=str(port))
+    assert server.wait() == 1
+    assert f"127.0.0.1:{port}" in server.stderr and told in server.stderr
 
 
 def test_a_stranger_at_the_coordinators_port(
