@@ -617,12 +617,7 @@ bool Reducer::CompleteInOnePass(Round* round, uint32_t last, const std::byte* pa
     output = block.data();
   }
   Reduce(round->reduction(), inputs_, round->groups(), output, round->elements());
-  for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
-  if (in_record) {
-    DeliverInline(round);
-  } else {
-    Deliver(round, std::move(block));
-  }
+  Finish(round, std::move(block));
   return true;
 }
 
@@ -677,12 +672,7 @@ bool Reducer::CompleteInPlace(Round* round) {
   if (result.code != BPS_OK) return Unreachable(round, result), true;
   stats_.in_place += at_workers;
   stats_.mapped += result.mapped;
-  for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
-  if (in_record) {
-    DeliverInline(round);
-  } else {
-    Deliver(round, std::move(block));
-  }
+  Finish(round, std::move(block));
   return true;
 }
 
@@ -757,6 +747,13 @@ void Reducer::CompleteFromAccumulator(Round* round) {
     round->of(result.index).in_place = false;
   }
   if (result.code != BPS_OK) return Unreachable(round, result);
+  Deliver(round, std::move(block));
+}
+
+// Everything is folded. `block`: the result, unless it is in scratch_ or has been written in place.
+void Reducer::Finish(Round* round, Block block) {
+  for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
+  if (round->bytes() <= inline_bytes_) return DeliverInline(round);
   Deliver(round, std::move(block));
 }
 

@@ -174,6 +174,7 @@ class Reducer : private EndpointHandler {
   void Unreachable(Round* round, const WorkerMemory::Result& result);
   bool Refused(Round* round, const WorkerMemory::Result& result);
   void CompleteFromAccumulator(Round* round);
+  void Finish(Round* round, Block block);
   void Deliver(Round* round, Block block);
   void DeliverInline(Round* round);
   void Over(Round* round);
