@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 
 namespace byteps {
@@ -101,8 +102,6 @@ absl::StatusOr<BufferRegions::Place> Carrier::PlaceOf(const Partition& partition
 }
 
 Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error) {
-  Operation* operation = partition->operation;
-  const Submission& asked = operation->asked;
   const absl::StatusOr<BufferRegions::Place> place = PlaceOf(*partition, false);
   if (!place.ok()) {
     *error = place.status();
@@ -111,30 +110,40 @@ Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, ab
   if (!partition->result_immediate) {
     partition->result_immediate = landing_.Take();
     if (!partition->result_immediate) return Grant::kLater;
-    ++operation->exposed;
+    ++partition->operation->exposed;
   }
-  if (int32_t code = endpoint_->transport().ExportKey(place->region, partition->peer, memory->key); code != BPS_OK) {
+  const Grant exported = Export(*place, *partition, memory, "output", error);
+  if (exported != Grant::kYes) {
     EndExposure(partition);
-    *error = MakeStatus(code, "the output cannot be exported");
-    return Grant::kFailed;
+    return exported;
   }
-  memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
-  memory->offset = place->offset + partition->first * asked.tensor->element_bytes();
   memory->immediate = *partition->result_immediate;
   return Grant::kYes;
 }
 
-absl::Status Carrier::Show(Partition* partition, wire::MemoryRef* memory) {
-  Operation* operation = partition->operation;
-  const absl::StatusOr<BufferRegions::Place> place = PlaceOf(*partition, true);
-  if (!place.ok()) return place.status();
-  if (int32_t code = endpoint_->transport().ExportKey(place->region, partition->peer, memory->key); code != BPS_OK) {
-    return MakeStatus(code, "the input cannot be exported");
+Carrier::Grant Carrier::Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory,
+                               const char* what, absl::Status* error) const {
+  const int32_t code = endpoint_->transport().ExportKey(place.region, partition.peer, memory->key);
+  // The transport has lost the peer, and says next why: that is what the operation is to end with.
+  if (code == BPS_UNAVAILABLE) return Grant::kLater;
+  if (code != BPS_OK) {
+    *error = MakeStatus(code, absl::StrCat("the ", what, " cannot be shown to a server"));
+    return Grant::kFailed;
   }
   memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
-  memory->offset = place->offset + partition->first * operation->asked.tensor->element_bytes();
-  if (!std::exchange(partition->in_place, true)) ++operation->exposed;
-  return absl::OkStatus();
+  memory->offset = place.offset + partition.first * partition.operation->asked.tensor->element_bytes();
+  return Grant::kYes;
+}
+
+Carrier::Grant Carrier::Show(Partition* partition, wire::MemoryRef* memory, absl::Status* error) {
+  const absl::StatusOr<BufferRegions::Place> place = PlaceOf(*partition, true);
+  if (!place.ok()) {
+    *error = place.status();
+    return Grant::kFailed;
+  }
+  const Grant exported = Export(*place, *partition, memory, "input", error);
+  if (exported == Grant::kYes && !std::exchange(partition->in_place, true)) ++partition->operation->exposed;
+  return exported;
 }
 
 void Carrier::EndExposure(Partition* partition) {

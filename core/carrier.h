@@ -90,12 +90,13 @@ class Carrier : private EndpointHandler {
 
   // Does this server write results straight into outputs?
   bool direct(PeerId peer) const;
-  // Lets the server write the partition's result into the output. kLater: all immediates are in use.
+  // Lets the server write the partition's result into the output. kLater: all immediates are in use, or the server is
+  // lost, and OnPeerDown says so next.
   Grant Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
   // Does this server read inputs where they are?
   bool in_place(PeerId peer) const { return in_place_.contains(peer); }
-  // Lets it read the partition's input there, until EndExposure.
-  absl::Status Show(Partition* partition, wire::MemoryRef* memory);
+  // Lets it read the partition's input there, until EndExposure. kLater: the server is lost.
+  Grant Show(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
   // Takes all that back: the result has come, or the server has said that it will not.
   void EndExposure(Partition* partition);
   // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in.
@@ -123,6 +124,9 @@ class Carrier : private EndpointHandler {
   absl::Status LendWindow(PeerId peer);
   void AskReach(PeerId peer);
   // Of the operation alone.
+  // Names the place to the partition's server.
+  Grant Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory, const char* what,
+               absl::Status* error) const;
   absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input) const;
   // What the peer is shown of input or output: of their buffer, if it can map that.
   absl::StatusOr<BufferRegions::Place> PlaceOf(const Partition& partition, bool input);

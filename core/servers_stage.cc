@@ -330,8 +330,7 @@ bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeade
 // The announcement is all that travels.
 bool ServersStage::PostInPlace(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error) {
   wire::MemoryRef source{};
-  *error = peer->carrier->Show(partition, &source);
-  if (!error->ok()) return false;
+  if (peer->carrier->Show(partition, &source, error) != Carrier::Grant::kYes) return false;
   header->way = wire::PayloadWay::kInPlace;
   partition->Move(PartitionState::kPosted);
   SendPush(peer, *header, *partition->operation->asked.tensor, BytesOf(source));

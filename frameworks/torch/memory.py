@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ import torch
 
 
 def _in_buffer(session: Session, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"shape is {tuple(shape)}; no extent may be negative")
     count = math.prod(shape)
     if count == 0:
         return torch.empty(tuple(shape), dtype=dtype)
     # The tensor's storage holds the buffer.
-    flat = torch.frombuffer(session.native.buffer(count * dtype.itemsize), dtype=dtype)
+    flat = torch.frombuffer(session.native.buffer(min(count * dtype.itemsize, sys.maxsize)), dtype=dtype)
     return flat.view(tuple(shape))
 
 
@@ -28,8 +31,8 @@ def empty(*size: Any, dtype: torch.dtype | None = None, requires_grad: bool = Fa
         gradient = bps.empty(1000, 1000)
         bps.push_pull_inplace(gradient, name="gradient")
 
-    It is an ordinary tensor otherwise, and stays one after shutdown(). A forked child sees what its parent writes into
-    it, as with Tensor.share_memory_().
+    It is an ordinary tensor otherwise, and stays one after shutdown(). With shared memory (BYTEPS_SHM, the default) a
+    forked child sees what its parent writes into it, as with Tensor.share_memory_().
 
     Args:
         size: extents, or one sequence of them.
@@ -38,7 +41,7 @@ def empty(*size: Any, dtype: torch.dtype | None = None, requires_grad: bool = Fa
 
     Raises:
         ResourceExhaustedError: there is no memory.
-        ValueError: before init().
+        ValueError: before init(), or an extent is negative.
     """
     shape = size[0] if len(size) == 1 and isinstance(size[0], Sequence) else size
     tensor = _in_buffer(current_session(), shape, dtype or torch.get_default_dtype())

@@ -99,6 +99,24 @@ TEST(FaultTest, AStoppedCoordinatorIsNamed) {
       "coordinator", [](Job* job) -> ChildProcess& { return job->coordinator(); }, "server rank 0");
 }
 
+// What notices the loss first may be the next partition, which the transport does not take any more. The coordinator, which
+// usually tells first, is kept from it.
+TEST(FaultTest, AServerThatDiesUnheardOfIsNamed) {
+  for (const char* loop : {"loop", "loop_buffer"}) {
+    Job job({.workers = 2, .servers = 1});
+    job.StartWorkers(loop, kElements);
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(job.worker(rank).WaitForOutput("working", kPatience)) << job.Output();
+    }
+    job.coordinator().Signal(SIGSTOP);
+    job.server(0).Signal(SIGKILL);
+    ExpectNamed(&job, 0, "server 0 (host ");
+    ExpectNamed(&job, 1, "server 0 (host ");
+    job.coordinator().Signal(SIGCONT);
+    EXPECT_TRUE(job.coordinator().Wait(kPatience).has_value()) << job.Output();
+  }
+}
+
 TEST(FaultTest, AWorkerThatClosesWithoutShutdownHasFailed) {
   Job job({.workers = 2, .servers = 1});
   job.StartWorker(0, "loop", "10");

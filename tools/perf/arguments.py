@@ -76,13 +76,20 @@ exit status: 0; 1 if a result was wrong or the job failed; 2 if the call is wron
 
 def _list_of(choices: Sequence[str]) -> type:
     def parse(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
+        names = text.split(",")
         for name in names:
             if name not in choices:
                 raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(choices)}")
         return list(dict.fromkeys(names))
 
     return parse  # type: ignore[return-value]
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    if "" in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of names such as fifo,credit")
+    return list(dict.fromkeys(names))
 
 
 def _seconds(text: str) -> float:
@@ -135,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--tensors", type=_at_least(1), metavar="N", help="tensors of the size at once (1; 4 in mode bandwidth)"
     )
-    what.add_argument("--rounds", type=_at_least(0), default=0, metavar="N", help="rounds per size (by size, 5 to 200)")
+    what.add_argument("--rounds", type=_at_least(1), metavar="N", help="rounds per size (by size, 5 to 200)")
     what.add_argument("--against", type=_list_of(PEERS), default=[], metavar="LIST", help="gloo, raw: see below")
     how = parser.add_argument_group("how it is shown")
     form = how.add_mutually_exclusive_group()
@@ -149,7 +156,11 @@ def _parser() -> argparse.ArgumentParser:
         "--model", metavar="NAME", help=f"replay those of {', '.join(known_models())} or of a file (with a slash)"
     )
     steps.add_argument(
-        "--schedulers", default="fifo,priority,credit", metavar="LIST", help="these, one after the other"
+        "--schedulers",
+        type=_names,
+        default=["fifo", "priority", "credit"],
+        metavar="LIST",
+        help="these, one after the other (fifo,priority,credit)",
     )
     steps.add_argument("--shrink", type=_at_least(1), default=1, metavar="N", help="tensors N times smaller")
     steps.add_argument("--compute", type=_seconds, metavar="S", help="seconds of computation per step (the profile's)")
@@ -168,7 +179,18 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
                 parser.error(f"--{name} is for a job that bps_perf starts; this is a worker of one that is there")
     bandwidth = arguments.mode == "bandwidth"
     if arguments.model is not None:
-        for name, given in (("--csv", arguments.form == "csv"), ("--mode", bandwidth)):
+        # What a replayed step has of its own.
+        for name, given in (
+            ("--csv", arguments.form == "csv"),
+            ("--mode", bandwidth),
+            ("--sizes", arguments.sizes is not None),
+            ("--dtype", arguments.dtype != "float32"),
+            ("--op", arguments.op is not None),
+            ("--out-of-place", arguments.out_of_place),
+            ("--buffers", arguments.buffers),
+            ("--tensors", arguments.tensors is not None),
+            ("--rounds", arguments.rounds is not None),
+        ):
             if given:
                 parser.error(f"{name} does not go with --model")
         if "raw" in arguments.against:
@@ -192,6 +214,8 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
             f"--mode bandwidth repeats the operation on its own result, and a {arguments.op} would grow: "
             f"take --op {', '.join(_STABLE)}, or --out-of-place"
         )
+    if arguments.rounds is None:
+        arguments.rounds = 0  # by size
     if arguments.tensors is None:
         arguments.tensors = 4 if bandwidth else 1
     if arguments.workers is None:

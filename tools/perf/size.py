@@ -21,4 +21,4 @@ def parse_size(text: str) -> int:
 
 def parse_sizes(text: str) -> list[int]:
     """A comma-separated list of sizes."""
-    return [parse_size(size) for size in text.split(",") if size]
+    return [parse_size(size) for size in text.split(",")]

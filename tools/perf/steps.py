@@ -56,7 +56,7 @@ def replay_all(arguments: argparse.Namespace) -> int:
         steps.append(chart.Steps(kind, times, least))
 
     as_json = arguments.form == "json"
-    for index, scheduler in enumerate(arguments.schedulers.split(",")):
+    for index, scheduler in enumerate(arguments.schedulers):
         os.environ["BYTEPS_SCHEDULER"] = scheduler
         bps.init()
         rank, size = bps.rank(), bps.size()
@@ -68,7 +68,7 @@ def replay_all(arguments: argparse.Namespace) -> int:
         exchange.check(model)
         if rank == 0:
             told(scheduler, times, bound(model, factor / rate) if rate else None)
-        last = index == arguments.schedulers.count(",")
+        last = index == len(arguments.schedulers) - 1
         if last and "gloo" in arguments.against:
             gloo = Gloo(bps)
             buckets = Buckets(gloo, model, arguments.shrink)

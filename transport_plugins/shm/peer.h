@@ -119,7 +119,8 @@ class Peer {
   Clock::time_point progress{};
   Clock::time_point fence_deadline{};
   bool killed = false;
-  bool tries_again = false;  // it was refused our memory, and has heard that it may be let in now
+  bool unmapped_told = false;  // that memory of its cannot be mapped
+  bool tries_again = false;    // it was refused our memory, and has heard that it may be let in now
 
  private:
   // A write or a read of ours that has a request in our channel.

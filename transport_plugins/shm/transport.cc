@@ -306,16 +306,18 @@ void Transport::OnControl(Peer* peer, Packet* packet) {
       return ProbeMemory(peer, control.probe);
     case Control::kRegion: {
       if (!peer->connected()) break;
-      std::string reason = "its descriptor is missing: that process may have no more";
+      std::string reason = "its descriptor is missing: that process may have no more (ulimit -n)";
       std::optional<SharedMemory> memory;
       if (packet->cut) reason = "this process has no descriptors left (ulimit -n)";
       if (packet->descriptors.size() == 1) {
         memory = SharedMemory::Adopt(std::move(packet->descriptors[0]), control.size, &reason);
       }
       if (memory) return peer->remote()->AddRegion(control.region, *std::move(memory));
-      BPS_SHM_LOG(context_.host, WARNING,
-                  "memory of peer " + std::to_string(peer->number()) + " cannot be mapped: " + reason +
-                      "; it is copied as ordinary memory is");
+      if (!std::exchange(peer->unmapped_told, true)) {
+        BPS_SHM_LOG(context_.host, WARNING,
+                    "memory of peer " + std::to_string(peer->number()) + " cannot be mapped: " + reason +
+                        "; it is copied as ordinary memory is (said once for this peer)");
+      }
       return peer->remote()->AddUnmapped(control.region);
     }
     case Control::kGone:

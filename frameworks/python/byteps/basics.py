@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 from dataclasses import dataclass
 
 from byteps import _native
@@ -129,7 +130,7 @@ def buffer(size: int) -> _native.Buffer:
     """
     if size < 0:
         raise ValueError(f"size is {size}; it must not be negative")
-    return current_session().native.buffer(size)
+    return current_session().native.buffer(min(size, sys.maxsize))
 
 
 def barrier(name: str | None = None, timeout: float | None = None) -> None:

@@ -74,6 +74,16 @@ class TestAlone:
         with pytest.raises(ValueError, match="negative"):
             byteps.buffer(-1)
 
+    @pytest.mark.parametrize("shape", [(-1,), (3, -2), (0, -1)])
+    def test_no_extent_is_negative(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match="no extent may be negative"):
+            bps.empty(*shape)
+
+    def test_more_than_there_is(self) -> None:
+        for make in (lambda: bps.empty(2**62), lambda: bps.empty(2**40, 2**40), lambda: byteps.buffer(2**70)):
+            with pytest.raises(byteps.ResourceExhaustedError):
+                make()
+
     def test_an_arena_packs(self) -> None:
         arena = Arena(byteps.session.current_session())
         tensors = [arena.empty_like(torch.empty(1000, dtype=dtype)) for dtype in (torch.uint8, torch.float64) * 20]
