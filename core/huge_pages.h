@@ -4,7 +4,7 @@
 //     pages.Use(base, bytes);           // at each submission
 //
 // Reading another process's memory pins it page by page: on pages of 4 KiB that is a third to a half of all the time
-// that a large tensor takes between the processes of one host (docs/performance.md). Allocators do not ask for huge
+// that a large tensor takes between the processes of one host (docs/experiments.md). Allocators do not ask for huge
 // pages; so this does, for a large buffer that has come back a few times: once, and what the buffer holds stays as it
 // is (MADV_COLLAPSE; kernels before 6.1 do it when they find time). A trainer whose buffers are others in each round is
 // left alone. Two buffers that take turns are both known.

@@ -16,7 +16,7 @@
 // the window its tasks, to the end of the tensor, would go before the first ones of a peer that everybody waits for. Then
 // the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor: nothing is complete.
 // With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six suffice to keep a
-// link busy (docs/performance.md; with 12 and more it loses its effect). 0: no window.
+// link busy (docs/experiments.md; with 12 and more it loses its effect). 0: no window.
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
 // to the task that has waited longest, if that is longer than kPatience: everything goes some day, and the urgent lose

@@ -61,7 +61,7 @@ std::string RdmaDevice(const std::string& folder, const std::string& name) {
   return text.empty() ? absl::StrCat("  ", name, ": no port\n") : text;
 }
 
-// Of new connections; another one than Linux's default changes what TCP takes of time and processors (docs/performance.md).
+// Of new connections; another one than Linux's default changes what TCP takes of time and processors (docs/experiments.md).
 std::string CongestionControl(const std::string& root) {
   const std::string folder = root + "/proc/sys/net/ipv4/";
   const std::string chosen = ReadLine(folder + "tcp_congestion_control");
