@@ -30,6 +30,7 @@
 #include "absl/status/status.h"
 #include "core/block_fold.h"
 #include "core/buffer_regions.h"
+#include "core/byte_buffer.h"
 #include "core/operation.h"
 #include "core/part_owners.h"
 #include "core/reduce.h"
@@ -70,8 +71,8 @@ struct LocalVoice {
   bool offered = false;
   bool ended = false;  // its last word is there
   wire::OfferBody offer{};
-  std::pmr::vector<std::byte> shape;     // extents, for errors
-  std::pmr::vector<std::byte> payload;   // inline; or the result of a small tensor, with its DONE
+  ByteBuffer shape;                      // extents, for errors
+  ByteBuffer payload;                    // inline; or the result of a small tensor, with its DONE
   uint8_t keys[2 * wire::kMaxKey] = {};  // in place: of input and output
 };
 

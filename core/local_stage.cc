@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/byte_buffer.h"
 #include "core/dtype.h"
 #include "core/message.h"
 #include "core/offer.h"
@@ -167,7 +168,7 @@ absl::Status LocalStage::MakeOffer(LocalRound* round) {
   }
   own.offered = true;
   const std::span<const std::byte> shape = std::as_bytes(std::span(asked.tensor->shape()));
-  own.shape.assign(shape.begin(), shape.end());
+  own.shape.Assign(shape);
   for (size_t index = 0; index < neighbours_->size(); ++index) {
     if (index == neighbours_->own()) continue;
     std::span<const std::byte> rest;
@@ -253,7 +254,7 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
   if (offer.way == wire::PayloadWay::kInline) {
     size = offer.elements * DtypeSize(offer.dtype);
     if (size > inline_bytes_ || size > rest.size()) return Senseless(index, "an OFFER whose payload is cut off");
-    voice.payload.assign(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(size));
+    voice.payload.Assign(rest.first(size));
   } else if (offer.way == wire::PayloadWay::kInPlace) {
     const int keys = (offer.memory & wire::kOfferInput ? 1 : 0) + (offer.memory & wire::kOfferOutput ? 1 : 0);
     size = static_cast<size_t>(keys) * offer.key_size;
@@ -262,7 +263,7 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
     std::memcpy(voice.keys, rest.data(), size);
   }
   voice.offer = offer;
-  voice.shape.assign(told.shape.begin(), told.shape.end());
+  voice.shape.Assign(told.shape);
   voice.offered = true;
   if (round->state() == LocalState::kGathering && round->AllOffered()) Proceed(round);
 }
@@ -280,7 +281,7 @@ void LocalStage::Proceed(LocalRound* round) {
 // The words are the same on all ranks, whoever sees it first.
 absl::Status LocalStage::Compare(const LocalRound& round) const {
   const LocalVoice& first = round.voices[0];
-  const auto describe = [](const LocalVoice& voice) { return DescribeOffer(voice.offer, voice.shape); };
+  const auto describe = [](const LocalVoice& voice) { return DescribeOffer(voice.offer, voice.shape.bytes()); };
   std::string others;
   for (size_t index = 1; index < neighbours_->size(); ++index) {
     const LocalVoice& voice = round.voices[index];
@@ -320,7 +321,7 @@ bool LocalStage::FoldSmall(LocalRound* round) {
 // The bytes that a member has sent become the output. False: there are none.
 bool LocalStage::CopyFrom(LocalRound* round, size_t index) {
   const Submission& asked = round->operation->asked;
-  const std::pmr::vector<std::byte>& payload = round->voices[index].payload;
+  const ByteBuffer& payload = round->voices[index].payload;
   if (payload.size() != asked.tensor->bytes()) return Senseless(index, "a record without its payload"), false;
   if (!payload.empty()) std::memcpy(asked.output, payload.data(), payload.size());
   return true;
@@ -472,7 +473,7 @@ void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std
     if (round->failure.ok()) return GiveUp(round, why, why, Cause::kNeighbour);
   } else if (servers_ != nullptr && round->failure.ok()) {
     if (rest.size() > inline_bytes_) return Senseless(index, "a result that is no small tensor's");
-    if (!rest.empty()) voice.payload.assign(rest.begin(), rest.end());
+    if (!rest.empty()) voice.payload.Assign(rest);
     const bool awaited = round->state() == LocalState::kWorking && role_->Small(*round->operation);
     if (awaited && index == role_->Leader(*round->operation)) {
       if (CopyFrom(round, index)) Leave(round);

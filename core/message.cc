@@ -1,5 +1,6 @@
 #include "core/message.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,8 @@ namespace byteps {
 namespace {
 
 constexpr size_t kAlign = 8;
+// As most transports have it. At once, so that what fills a message is not moved while it grows.
+constexpr size_t kCommonCapacity = size_t{16} << 10;
 
 size_t Padded(size_t size) { return (size + kAlign - 1) / kAlign * kAlign; }
 
@@ -16,20 +19,24 @@ size_t Padded(size_t size) { return (size + kAlign - 1) / kAlign * kAlign; }
 size_t RecordSize(size_t fixed, size_t payload) { return sizeof(wire::RecordHeader) + Padded(fixed + payload); }
 
 MessageBuilder::MessageBuilder(size_t capacity, std::pmr::memory_resource* memory)
-    : capacity_(capacity), bytes_(sizeof(wire::MessageHeader), memory) {}
+    : capacity_(capacity), bytes_(memory) {
+  bytes_.Reserve(std::min(capacity, kCommonCapacity));
+  std::memset(bytes_.Extend(sizeof(wire::MessageHeader)), 0, sizeof(wire::MessageHeader));
+}
 
 bool MessageBuilder::Append(wire::RecordType type, std::span<const std::byte> fixed,
                             std::span<const std::byte> payload) {
   const size_t size = RecordSize(fixed.size(), payload.size());
   if (bytes_.size() + size > capacity_ || records_ == UINT16_MAX) return false;
   const wire::RecordHeader header{type, 0, static_cast<uint32_t>(size)};
-  size_t at = bytes_.size();
-  bytes_.resize(at + size);  // the padding is zeroed
-  std::memcpy(&bytes_[at], &header, sizeof header);
+  std::byte* at = bytes_.Extend(size);
+  std::memcpy(at, &header, sizeof header);
   at += sizeof header;
-  if (!fixed.empty()) std::memcpy(&bytes_[at], fixed.data(), fixed.size());
+  if (!fixed.empty()) std::memcpy(at, fixed.data(), fixed.size());
   at += fixed.size();
-  if (!payload.empty()) std::memcpy(&bytes_[at], payload.data(), payload.size());
+  if (!payload.empty()) std::memcpy(at, payload.data(), payload.size());
+  at += payload.size();
+  std::memset(at, 0, Padded(fixed.size() + payload.size()) - fixed.size() - payload.size());
   ++records_;
   return true;
 }

@@ -17,9 +17,9 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "core/byte_buffer.h"
 #include "core/wire.h"
 
 namespace byteps {
@@ -38,12 +38,12 @@ class MessageBuilder {
   void Finish(uint64_t session, uint32_t epoch, uint32_t credits);
 
   bool empty() const { return records_ == 0; }
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const { return bytes_.bytes(); }
 
  private:
   size_t capacity_;
   uint16_t records_ = 0;
-  std::pmr::vector<std::byte> bytes_;
+  ByteBuffer bytes_;
 };
 
 struct Record {

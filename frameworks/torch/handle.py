@@ -16,6 +16,8 @@ class Handle:
     kept until it has ended.
     """
 
+    __slots__ = ("__weakref__", "_finish", "_output", "_request", "name")
+
     def __init__(self, request: _native.Request, name: str, finish: Callable[[], torch.Tensor]) -> None:
         self.name = name
         self._request = request

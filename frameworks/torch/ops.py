@@ -19,7 +19,7 @@ from byteps.session import Session, current_session
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, synchronize
-from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, readable_buffer
+from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, staged_copy
 
 import torch
 
@@ -51,11 +51,16 @@ def declare(name: str, tensor: torch.Tensor | None = None) -> None:
         session.native.declare(name, dtype_code(tensor.dtype), tuple(tensor.shape))
 
 
-def _written_buffer(tensor: torch.Tensor, output: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-    """The host memory that the result goes to: the output's own where possible; in place, where the input is read."""
+def _buffers(tensor: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """The host memory that is read and written for them, and whether what is written must be copied to the output."""
+    # Detached: they hold the memory even if the caller gives the tensors other memory meanwhile.
+    ready = is_wire_ready(tensor)
+    read = tensor.detach() if ready else staged_copy(tensor)
+    if output is tensor:
+        return read, read, not ready
     if is_wire_ready(output):
-        return output
-    return read if output is tensor else empty_buffer(output)
+        return read, output, False
+    return read, empty_buffer(output), True
 
 
 def _start_push_pull(
@@ -69,8 +74,7 @@ def _start_push_pull(
     session = current_session()
     code = dtype_code(tensor.dtype)
     name = _name(session, "push_pull", name)
-    read = readable_buffer(tensor)
-    written = _written_buffer(tensor, output, read)
+    read, written, copied = _buffers(tensor, output)
 
     request = session.native.push_pull(
         name,
@@ -84,7 +88,7 @@ def _start_push_pull(
     )
 
     def finish() -> torch.Tensor:
-        if written is not output:
+        if copied:
             output.detach().copy_(written)
         _mark_written(output)
         return output
@@ -230,8 +234,7 @@ def _start_broadcast(
     code = dtype_code(tensor.dtype)
     name = _name(session, "broadcast", name)
     # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
-    read = readable_buffer(tensor)
-    written = _written_buffer(tensor, output, read)
+    read, written, copied = _buffers(tensor, output)
 
     request = session.native.broadcast(
         name,
@@ -245,7 +248,7 @@ def _start_broadcast(
     )
 
     def finish() -> torch.Tensor:
-        if written is not output:
+        if copied:
             output.detach().copy_(written)
         _mark_written(output)
         return output

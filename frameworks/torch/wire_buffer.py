@@ -20,6 +20,8 @@ def check_dense(tensor: torch.Tensor) -> None:
 
 def check_writable(tensor: torch.Tensor) -> None:
     """Refuses a tensor in which several elements share memory (such as the result of expand()). Raises ValueError."""
+    if tensor.is_contiguous():
+        return
     if tensor.numel() > 0 and any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape)):
         raise ValueError(
             "the tensor's elements share memory (expand()?), so it cannot be written in place; use a clone()"
@@ -28,7 +30,7 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 def is_wire_ready(tensor: torch.Tensor) -> bool:
     """Whether the library can use the tensor's own memory."""
-    return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def empty_buffer(like: torch.Tensor) -> torch.Tensor:
@@ -36,10 +38,8 @@ def empty_buffer(like: torch.Tensor) -> torch.Tensor:
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
 
 
-def readable_buffer(tensor: torch.Tensor) -> torch.Tensor:
-    """Row-major host memory with the tensor's values: its own where possible."""
-    if is_wire_ready(tensor):
-        return tensor.detach()
+def staged_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Row-major host memory with the tensor's values, for one that is not wire-ready."""
     if tensor.is_meta:
         raise ValueError('the tensor is on the device "meta": it has no values that could be sent')
     buffer = empty_buffer(tensor)
