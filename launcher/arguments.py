@@ -85,7 +85,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         help="servers that sum, on this host (default: none; the workers of one host reduce among themselves)",
     )
     parser.add_argument(
-        "--port", type=_port, metavar="N", help="port of the coordinator on 127.0.0.1 (default: a free one)"
+        "--port", type=_port, metavar="N", help="port of the coordinator on loopback (default: a free one)"
     )
     parser.add_argument(
         "--colocate",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-import socket
 import stat
 from collections.abc import Iterator
 
 from . import affinity
+from .addresses import is_loopback
 from .arguments import Arguments
 from .command import worker_command
 from .environment import Environment
@@ -16,8 +16,8 @@ from .failure import LaunchError
 from .finding import Finding, Level, fail, note, ok
 from .installation_checks import check_installation
 from .job import job_size
-from .loopback import LOOPBACK, require_loopback
-from .network_checks import check_network, check_port, is_loopback
+from .loopback import loopback
+from .network_checks import check_network, check_port
 from .output import Printer
 from .roles import read_place
 
@@ -54,8 +54,7 @@ def _check_job(arguments: Arguments, environment: Environment) -> Iterator[Findi
         environment, workers=True, services=not size.alone, alone=size.alone, local=size.servers == 0
     )
     if not size.alone:
-        yield _check_loopback()
-        yield check_port(socket.AF_INET, LOOPBACK, arguments.port or 0)
+        yield from _check_loopback(arguments, environment)
         yield _check_token(environment, None)
 
 
@@ -102,12 +101,14 @@ def _check_workers(workers: int, arguments: Arguments, environment: Environment)
             yield fail("command", str(error))
 
 
-def _check_loopback() -> Finding:
+def _check_loopback(arguments: Arguments, environment: Environment) -> Iterator[Finding]:
     try:
-        require_loopback()
+        address = loopback(environment.text("DMLC_PS_ROOT_URI"))
     except LaunchError as error:
-        return fail("route", str(error))
-    return ok("route", f"{LOOPBACK} can be reached")
+        yield fail("route", str(error))
+        return
+    yield ok("route", f"{address[1]} can be reached")
+    yield check_port(address, arguments.port or 0)
 
 
 def _check_token(environment: Environment, root: str | None) -> Finding:

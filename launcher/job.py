@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Sequence
 
+from .addresses import Address, host_port
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import Environment
@@ -22,7 +23,7 @@ from .failure import LaunchError
 from .installation import server_binary
 from .job_folder import JobFolder
 from .lanes import lanes
-from .loopback import LOOPBACK, require_loopback
+from .loopback import loopback
 from .workers import local_workers
 
 # What places a single process in a job: of no use to several, and left over from somewhere else.
@@ -69,21 +70,22 @@ def job_size(workers: int | None, servers: int | None, environment: Environment)
     return JobSize(workers, servers)
 
 
-def listen(port: int) -> socket.socket:
-    """The coordinator's listening socket; port 0: a free one.
+def listen(address: Address, port: int) -> socket.socket:
+    """The coordinator's listening socket at an address of this host; port 0: a free one.
 
     The launcher binds it and the coordinator inherits it, so nobody can take the port in between, and whoever
     connects before the coordinator runs is not refused.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    family, host = address
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((LOOPBACK, port))
+        listener.bind((host, port))
         listener.listen(socket.SOMAXCONN)
     except OSError as error:
         listener.close()
         raise LaunchError(
-            f"cannot listen at {LOOPBACK}:{port}: {error.strerror}; another --port, or none for a free one", 1
+            f"cannot listen at {host_port(host, port)}: {error.strerror}; another --port, or none for a free one", 1
         ) from None
     return listener
 
@@ -104,9 +106,9 @@ def plan_job(
         return _workers(size, command, environment, variables)
 
     binary = in_debugger([server_binary(environment)], environment)
-    require_loopback()
-    listener = listen(port)
-    variables["DMLC_PS_ROOT_URI"] = LOOPBACK
+    address = loopback(environment.text("DMLC_PS_ROOT_URI"))
+    listener = listen(address, port)
+    variables["DMLC_PS_ROOT_URI"] = address[1]
     variables["DMLC_PS_ROOT_PORT"] = str(listener.getsockname()[1])
     if size.servers > 0:
         variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"

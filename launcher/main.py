@@ -8,6 +8,7 @@ import signal
 from collections.abc import Sequence
 from typing import Callable
 
+from .addresses import is_loopback
 from .arguments import Arguments, parse_arguments
 from .check import run_checks
 from .child import ChildSpec
@@ -18,7 +19,6 @@ from .installation import with_plugins_of_checkout
 from .job import JobSize, job_size, plan_job
 from .job_folder import JobFolder
 from .loopback import require_loopback
-from .network_checks import is_loopback
 from .output import OutputFiles, Printer
 from .roles import plan_workers, read_place, service_command
 from .supervisor import Supervisor
@@ -86,7 +86,7 @@ def _run_job(arguments: Arguments, environment: Environment, printer: Printer) -
 def _run_role(role: str, arguments: Arguments, environment: Environment, printer: Printer) -> int:
     place = read_place(environment, role)
     if place.distributed and place.root is not None and is_loopback(place.root[0]):
-        require_loopback()
+        require_loopback(place.root[0])
     if role == "worker" and not (place.distributed or arguments.colocate) and environment.local_workers() > 1:
         # The workers of one host reduce among themselves; what brings them together is ours to start.
         size = JobSize(environment.local_workers(), 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import socket
 import struct
 from collections.abc import Iterator
 
+from .addresses import Address, host_port, resolve
 from .environment import Environment
 from .failure import LaunchError
 from .finding import Finding, fail, note, ok
@@ -36,47 +36,35 @@ def check_network(environment: Environment, role: str, root: tuple[str, int]) ->
     if node_host is not None:
         yield _check_node_host(node_host)
     try:
-        family, address = _resolve(root[0])
+        address = resolve(root[0])
     except OSError as error:
         yield fail("route", f"DMLC_PS_ROOT_URI={root[0]}: {error.strerror}: correct it, or the resolution of names")
         return
-    yield _check_route(family, address, root, interface, interface_address)
+    yield _check_route(address, root, interface, interface_address)
     if role == "scheduler":
-        yield check_port(family, address, root[1], environment.flag("DMLC_USE_KUBERNETES"))
+        yield check_port(address, root[1], environment.flag("DMLC_USE_KUBERNETES"))
     else:
         yield _check_coordinator(environment, root)
 
 
-def check_port(family: int, address: str, port: int, any_address: bool = False) -> Finding:
+def check_port(address: Address, port: int, any_address: bool = False) -> Finding:
     """Whether the coordinator can listen at this address of this host."""
-    where = f"{address}:{port}" if port else f"a port at {address}"
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("" if any_address else address, port))
-            probe.listen(1)
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                return fail(
-                    "port",
-                    f"{address} is no address of this host, so the coordinator cannot listen there: start it on that "
-                    "host, or correct DMLC_PS_ROOT_URI",
-                )
-            return fail("port", f"{where}: {error.strerror}: choose another port, or end what uses it (`ss -ltnp`)")
-    return ok("port", f"{where} is free")
-
-
-def is_loopback(host: str) -> bool:
-    """True if `host` is an address of this machine that no other machine can reach."""
+    family, host = address
+    where = host_port(host, port) if port else f"a port at {host}"
     try:
-        return ipaddress.ip_address(_resolve(host)[1]).is_loopback
-    except (OSError, ValueError):
-        return False
-
-
-def _resolve(host: str) -> tuple[int, str]:
-    family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
-    return family, address[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("" if any_address else host, port))
+            probe.listen(1)
+    except OSError as error:
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return fail(
+                "port",
+                f"{host} is no address of this host, so the coordinator cannot listen there: start it on that "
+                "host, or correct DMLC_PS_ROOT_URI",
+            )
+        return fail("port", f"{where}: {error.strerror}: choose another port, or end what uses it (`ss -ltnp`)")
+    return ok("port", f"{where} is free")
 
 
 def _address_of(interface: str) -> str:
@@ -97,7 +85,7 @@ def _address_of(interface: str) -> str:
 
 def _check_node_host(host: str) -> Finding:
     try:
-        family, address = _resolve(host)
+        family, address = resolve(host)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
     except OSError as error:
@@ -110,14 +98,14 @@ def _check_node_host(host: str) -> Finding:
 
 
 def _check_route(
-    family: int, address: str, root: tuple[str, int], interface: str | None, interface_address: str | None
+    address: Address, root: tuple[str, int], interface: str | None, interface_address: str | None
 ) -> Finding:
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, root[1]))  # Sends nothing: asks the kernel for the route.
-        except OSError as error:
-            return fail("route", f"no route to DMLC_PS_ROOT_URI={root[0]} ({address}): {error.strerror}")
-        own = probe.getsockname()[0]
+    try:
+        with socket.socket(address[0], socket.SOCK_DGRAM) as probe:
+            probe.connect((address[1], root[1]))  # Sends nothing: asks the kernel for the route.
+            own = probe.getsockname()[0]
+    except OSError as error:
+        return fail("route", f"no route to DMLC_PS_ROOT_URI={root[0]} ({address[1]}): {error.strerror}")
     if interface_address is not None and own != interface_address:
         return note(
             "route",
@@ -128,7 +116,7 @@ def _check_route(
 
 
 def _check_coordinator(environment: Environment, root: tuple[str, int]) -> Finding:
-    where = f"{root[0]}:{root[1]}"
+    where = host_port(*root)
     try:
         with socket.create_connection(root, timeout=_CONNECT_SECONDS) as connection:
             connection.settimeout(_CONNECT_SECONDS)
