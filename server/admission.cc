@@ -38,7 +38,7 @@ absl::Status Admission::CheckIdentity(const std::string& address, const std::str
 absl::Status Admission::CheckExpected(const control::Hello& hello) const {
   const auto differs = [&](const char* variable, int32_t there, int32_t here) {
     return absl::FailedPreconditionError(std::string(variable) + " differs: " + std::to_string(there) + " at " +
-                                         DescribeHello(hello) + ", " + std::to_string(here) + " at the coordinator");
+                                         DescribeHello(hello) + ", " + std::to_string(here) + " at " + options_.self);
   };
   if (options_.num_servers != 0 && hello.num_servers() != options_.num_servers) {
     return differs("DMLC_NUM_SERVER", hello.num_servers(), options_.num_servers);
@@ -46,7 +46,7 @@ absl::Status Admission::CheckExpected(const control::Hello& hello) const {
   if (hello.role() == control::WORKER && options_.num_hosts != 0 && hello.num_hosts() != options_.num_hosts) {
     return differs("DMLC_NUM_WORKER", hello.num_hosts(), options_.num_hosts);
   }
-  return absl::OkStatus();
+  return CheckTransport(hello, options_.transport, options_.self);
 }
 
 }  // namespace byteps

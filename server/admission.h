@@ -26,13 +26,15 @@ class Admission {
     std::string token;        // empty: none
     int32_t num_hosts = 0;    // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
     int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
+    std::string transport;    // likewise BYTEPS_TRANSPORT; empty: nothing was named here
+    std::string self = "the coordinator";
   };
 
   explicit Admission(Options options) : options_(std::move(options)) {}
 
   // `address`: of the other side, for errors. `nonce`: that it was challenged with.
   absl::Status CheckIdentity(const std::string& address, const std::string& nonce, const control::Hello& hello) const;
-  // FAILED_PRECONDITION names the variable that differs.
+  // Does he expect what is expected here? FAILED_PRECONDITION names the variable that differs.
   absl::Status CheckExpected(const control::Hello& hello) const;
 
  private:

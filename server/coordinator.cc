@@ -57,7 +57,8 @@ struct Coordinator::Connection {
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log, Time now)
     : options_(std::move(options)),
-      admission_({options_.job, options_.token, options_.num_hosts, options_.num_servers}),
+      admission_(
+          {options_.job, options_.token, options_.num_hosts, options_.num_servers, options_.transport, options_.self}),
       handler_(handler),
       log_(log),
       strangers_(log),
@@ -152,8 +153,8 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
   const size_t sessions = sessions_.size();
   const absl::Status joined =
       hello.role() == control::SERVER ? AddServer(connection, hello) : AddWorker(connection, hello);
-  // Where a session has failed of it, the log has it, and this was no stranger.
-  if (!joined.ok() && sessions_.size() < sessions) return TurnAway(connection->id, joined);
+  // Where a session or the start has failed of it, the log has it, and this was no stranger.
+  if (!joined.ok() && (sessions_.size() < sessions || joined == given_up_)) return TurnAway(connection->id, joined);
   if (!joined.ok()) return Refuse(connection->id, joined);
   Welcome(connection, hello);
   announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));
@@ -163,6 +164,7 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
 // What concerns everybody who waits fails all gathering sessions, so that nobody waits in vain. Who wants what somebody
 // else has is refused alone, and sessions that run are not disturbed by a newcomer, whoever he is.
 absl::Status Coordinator::AddServer(Connection* connection, const control::Hello& hello) {
+  if (absl::Status late = TellLate(hello); !late.ok()) return late;
   for (const JobMember* server : servers_) {
     if (absl::Status taken = CheckPlace(hello, server->hello); !taken.ok()) return taken;
   }
@@ -183,8 +185,9 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
                                     std::to_string(hello.num_servers()) + ", and there are " + there);
   }
   if (!status.ok()) {
-    discord_.Remember(now_, status, hello, sessions_);
+    discord_.Remember(now_, status, hello, sessions_, servers_.size());
     FailGathering(status);
+    GiveUpStart(status);
     return status;
   }
   discord_.OnServerAdded();
@@ -205,7 +208,7 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
                                       std::to_string(worker->rank) + " is " + DescribeHello(worker->hello));
     }
   }
-  if (absl::Status late = discord_.Tell(now_, hello); !late.ok()) return late;
+  if (absl::Status late = TellLate(hello); !late.ok()) return late;
   JobSession* session = Gathering(hello.session());
   if (session != nullptr) {
     for (const JobMember* worker : session->workers) {
@@ -222,8 +225,9 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   }
   if (status.ok() && !servers_.empty()) status = CheckAgreement(hello, servers_.front()->hello);
   if (!status.ok()) {
-    discord_.Remember(now_, status, hello, sessions_);
+    discord_.Remember(now_, status, hello, sessions_, servers_.size());
     if (session != nullptr) FailSession(session, status, 0);
+    GiveUpStart(status);
     return status;
   }
   if (session == nullptr) {
@@ -263,6 +267,8 @@ void Coordinator::Welcome(Connection* connection, const control::Hello& hello) {
   welcome.set_peer_timeout_ms(Milliseconds(options_.peer_timeout));
   handler_->OnRegistered(connection->id, hello);
   handler_->Send(connection->id, envelope);
+  given_up_ = absl::OkStatus();
+  stay_until_ = kNever;
   // Everybody's patience counts: the newcomer's own, and that for those who come after it.
   if (start_deadline_ != kNever) {
     const Time patience = std::max(options_.start_timeout, FromMilliseconds(hello.start_timeout_ms()));
@@ -359,6 +365,34 @@ void Coordinator::FailGathering(const absl::Status& why) {
     if (session->gathering()) gathering.push_back(session.get());
   }
   for (JobSession* session : gathering) FailSession(session, why, 0);
+}
+
+// Nobody waits for somebody who has been told to go.
+void Coordinator::GiveUpStart(const absl::Status& why) {
+  if (served_) return;
+  for (const auto& [id, session] : sessions_) {
+    if (session->gathering()) return;  // another one, which may start
+  }
+  if (why_not_ != Message(why)) {
+    BPS_LOG(*log_, kWarning) << "the start fails: " << Message(why);
+    why_not_ = Message(why);
+  }
+  given_up_ = why;
+  if (start_deadline_ == kNever) return;
+  const control::Envelope envelope = FailureEnvelope(why, 0, 0);
+  for (const JobMember* server : std::exchange(servers_, {})) {
+    const ConnectionId connection = server->connection;
+    handler_->Send(connection, envelope);
+    Drop(connection);
+  }
+  discord_.SendServersHome();
+  stay_until_ = discord_.EverybodyTold() ? now_ : std::min(start_deadline_, After(now_, Discord::kLateness));
+}
+
+absl::Status Coordinator::TellLate(const control::Hello& hello) {
+  const absl::Status why = hello.role() == control::SERVER ? discord_.TellServer(now_) : discord_.Tell(now_, hello);
+  if (!why.ok() && stay_until_ != kNever && discord_.EverybodyTold()) stay_until_ = now_;
+  return why;
 }
 
 void Coordinator::ForgetSession(uint64_t id) {
@@ -580,6 +614,7 @@ void Coordinator::Tick(Time now) {
   }
   AnnounceMissing(now);
   CheckLinger(now);
+  CheckGivenUp(now);
   CheckStart(now);
 }
 
@@ -626,7 +661,7 @@ void Coordinator::EndLateGoodbyes(Time now) {
 
 Time Coordinator::NextTimer() const {
   if (over_) return kNever;
-  Time next = std::min({linger_deadline_, announce_at_, start_deadline_});
+  Time next = std::min({linger_deadline_, announce_at_, start_deadline_, stay_until_});
   for (const auto& [id, connection] : connections_) {
     const JobMember* member = connection->member.get();
     if (member == nullptr) {
@@ -681,6 +716,12 @@ void Coordinator::CheckLinger(Time now) {
 void Coordinator::CheckStart(Time now) {
   if (over_ || now < start_deadline_) return;
   outcome_ = StartTimeoutError(now - created_);
+  Stop(now, outcome_);
+}
+
+void Coordinator::CheckGivenUp(Time now) {
+  if (over_ || now < stay_until_) return;
+  outcome_ = given_up_;
   Stop(now, outcome_);
 }
 

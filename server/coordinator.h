@@ -21,6 +21,10 @@
 // has taken its last message. So a session of the same name can be opened again at once; it is the next generation. A
 // worker that goes away while a session gathers is simply missing again: it may be started once more.
 //
+// Where the members of the first session do not agree the whole start has failed: the servers are told and sent home, and
+// the coordinator stays only for those who are still to come (Discord::kLateness), and ends with the same error. With
+// `start_timeout` kNever somebody else decides when the job is over: then servers and coordinator stay.
+//
 // Threads:   none; driven by one thread at a time.
 // Ownership: handler and log must outlive the coordinator. Connections are numbered by the owner and never used again.
 // Units:     Time, nanoseconds.
@@ -64,8 +68,10 @@ struct CoordinatorOptions {
   std::string job;
   std::string token;  // empty: none
   bool allow_unauthenticated = false;
-  int32_t num_hosts = 0;    // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
-  int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
+  int32_t num_hosts = 0;                 // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
+  int32_t num_servers = 0;               // likewise DMLC_NUM_SERVER
+  std::string transport;                 // likewise what BYTEPS_TRANSPORT or DMLC_ENABLE_RDMA names; empty: nothing
+  std::string self = "the coordinator";  // where it is, for errors
   // Names or addresses: the order of servers that ask for no rank.
   std::vector<std::string> ordered_hosts;
   Time heartbeat = 5 * kSecond;
@@ -98,7 +104,7 @@ class Coordinator {
   void Stop(Time now, const absl::Status& why);
   // The job has ended; all that is left is to deliver what was sent.
   bool over() const { return over_; }
-  // DEADLINE_EXCEEDED if it is over because no session ever started: who was missing.
+  // Why it is over if no session ever started: DEADLINE_EXCEEDED: who was missing. Else who did not agree with whom.
   const absl::Status& outcome() const { return outcome_; }
 
   // One line per connection and session: for logs and tests.
@@ -134,6 +140,9 @@ class Coordinator {
   // `member`: whose fault it is; 0: nobody's in particular.
   void FailSession(JobSession* session, const absl::Status& why, uint32_t member);
   void FailGathering(const absl::Status& why);
+  void GiveUpStart(const absl::Status& why);
+  // Those who come late for such a start; OK: this one does not.
+  absl::Status TellLate(const control::Hello& hello);
   void ForgetSession(uint64_t id);
 
   void Refuse(ConnectionId connection, const absl::Status& why);
@@ -152,6 +161,7 @@ class Coordinator {
   void AnnounceMissing(Time now);
   void CheckLinger(Time now);
   void CheckStart(Time now);
+  void CheckGivenUp(Time now);
   absl::Status StartTimeoutError(Time waited) const;
 
   JobSession* Gathering(const std::string& name) const;
@@ -176,8 +186,10 @@ class Coordinator {
   bool served_ = false;  // a session has been active
   Time linger_deadline_ = kNever;
   const Time created_;
-  Time start_deadline_;  // of the first session; kNever: it has started
-  std::string why_not_;  // a session that failed before it started
+  Time start_deadline_;       // of the first session; kNever: it has started
+  std::string why_not_;       // a session that failed before it started
+  absl::Status given_up_;     // why the last start was
+  Time stay_until_ = kNever;  // for those who come late for it
   absl::Status outcome_;
   Time announce_at_ = kNever;  // the lists of the missing have changed
 };

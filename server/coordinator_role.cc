@@ -1,5 +1,7 @@
 #include "server/coordinator_role.h"
 
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 
@@ -8,6 +10,9 @@
 #include "absl/strings/str_split.h"
 #include "core/auth.h"
 #include "core/control_socket.h"
+#include "core/host_identity.h"
+#include "core/plugin_registry.h"
+#include "core/transport_choice.h"
 #include "core/unique_fd.h"
 #include "server/coordinator_shell.h"
 #include "server/key_hash.h"
@@ -30,6 +35,14 @@ constexpr Time kPatience = 600 * kSecond;
 Time StartTimeout(const Config& config, Time linger) {
   if (config.IsSet("BYTEPS_COORDINATOR_FD") || linger < 0) return kNever;
   return config.IsSet("BYTEPS_START_TIMEOUT") ? config.GetDuration("BYTEPS_START_TIMEOUT").count() : kPatience;
+}
+
+// As the members name it: that of the plugin, where it is known here. The coordinator itself carries no tensors.
+std::string TransportName(const Config& config, const Logger& log, const std::string& named) {
+  if (named.empty()) return "";
+  PluginRegistry registry(config, log);
+  const auto found = registry.FindTransport(named);
+  return found.ok() ? std::string((*found)->info.name) : named;
 }
 
 CoordinatorOptions Options(const Config& config, std::string token) {
@@ -80,8 +93,15 @@ absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal*
   const absl::Status allowed =
       CheckUnauthenticated(*token, config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED"), LocalAddress(listener->get()));
   if (!allowed.ok()) return allowed;
-  BPS_LOG(log, kInfo) << "listening at " << ListenerAddress(listener->get());
-  CoordinatorShell shell(*std::move(listener), Options(config, *std::move(token)), &log);
+  const absl::StatusOr<std::string> transport = NamedTransport(config);
+  if (!transport.ok()) return transport.status();
+  const std::string address = ListenerAddress(listener->get());
+  BPS_LOG(log, kInfo) << "listening at " << address;
+  CoordinatorOptions options = Options(config, *std::move(token));
+  options.transport = TransportName(config, log, *transport);
+  options.self = "the coordinator (host \"" + HostIdentity().name() + "\", " + address + ", pid " +
+                 std::to_string(::getpid()) + ")";
+  CoordinatorShell shell(*std::move(listener), std::move(options), &log);
   return shell.Run(stop);
 }
 

@@ -35,10 +35,31 @@ absl::Status Differs(const char* what, const std::string& newcomer_says, const c
 }
 
 // Without servers there are no lanes, only what the user has asked for.
-std::string Transport(const control::Hello& hello) {
-  if (hello.lanes_size() == 0) return hello.named_transport();
-  const control::Lane& lane = hello.lanes(0);
-  return lane.provider().empty() ? lane.transport() : lane.transport() + " (" + lane.provider() + ")";
+std::string TransportName(const control::Hello& hello) {
+  return hello.lanes_size() == 0 ? hello.named_transport() : hello.lanes(0).transport();
+}
+
+// `tcp (tcp)`; with `whole` also what is between members alone: on which host.
+std::string Transport(const control::Hello& hello, bool whole) {
+  const std::string name = TransportName(hello);
+  if (hello.lanes_size() == 0 || hello.lanes(0).provider().empty()) return name;
+  const std::string& provider = hello.lanes(0).provider();
+  return name + " (" + (whole ? provider : provider.substr(0, provider.find(';'))) + ")";
+}
+
+absl::Status TransportDiffers(const std::string& newcomer_has, const control::Hello& newcomer,
+                              const std::string& other_has, const std::string& other) {
+  return absl::FailedPreconditionError(
+      "the transport differs: " + newcomer_has + " at " + DescribeHello(newcomer) + ", " + other_has + " at " + other +
+      "; set BYTEPS_TRANSPORT to one value everywhere (auto goes by what each host has)");
+}
+
+// One transport that does not lead from one to the other.
+absl::Status TransportsDoNotMeet(const control::Hello& newcomer, const control::Hello& present) {
+  return absl::FailedPreconditionError(
+      "the transport " + TransportName(newcomer) + " does not lead from one host to another: it is that of " +
+      DescribeHello(newcomer) + " and of " + DescribeHello(present) +
+      ", whose memory is not shared; set BYTEPS_TRANSPORT to tcp, verbs, efa or auto everywhere");
 }
 
 std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
@@ -184,12 +205,11 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
                    std::to_string(present.num_servers()), present);
   }
   const bool needless = newcomer.lanes_size() == 0 && present.lanes_size() == 0;
-  const bool one_does_not_care = needless && (Transport(newcomer).empty() || Transport(present).empty());
-  if (Transport(newcomer) != Transport(present) && !one_does_not_care) {
-    const absl::Status differs = Differs("the transport", Transport(newcomer), newcomer, Transport(present), present);
-    return absl::Status(differs.code(), std::string(differs.message()) +
-                                            "; set BYTEPS_TRANSPORT to one value everywhere (auto goes by what each "
-                                            "host has)");
+  const bool one_does_not_care = needless && (TransportName(newcomer).empty() || TransportName(present).empty());
+  if (Transport(newcomer, true) != Transport(present, true) && !one_does_not_care) {
+    const std::string one = Transport(newcomer, false), other = Transport(present, false);
+    if (one == other) return TransportsDoNotMeet(newcomer, present);
+    return TransportDiffers(one, newcomer, other, DescribeHello(present));
   }
   if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
   if (newcomer.num_hosts() != present.num_hosts()) {
@@ -204,6 +224,12 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
     return Differs("BYTEPS_GROUPS", Quoted(newcomer.groups()), newcomer, Quoted(present.groups()), present);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckTransport(const control::Hello& newcomer, const std::string& named, const std::string& by) {
+  const std::string name = TransportName(newcomer);
+  if (named.empty() || name.empty() || Lower(name) == Lower(named)) return absl::OkStatus();
+  return TransportDiffers(Transport(newcomer, false), newcomer, named, by);
 }
 
 std::vector<std::string> MissingWorkers(const std::vector<const control::Hello*>& workers) {

@@ -51,6 +51,9 @@ absl::Status CheckPlace(const control::Hello& newcomer, const control::Hello& pr
 // variable.
 absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello& present);
 
+// Has it come to this transport, which somebody else was told by name? Empty: nobody was told one. Likewise.
+absl::Status CheckTransport(const control::Hello& newcomer, const std::string& named, const std::string& by);
+
 // Who of a session's workers is not there, for people, at most `kMaxMissing` lines; empty: nobody. The hellos agree,
 // and no place is taken twice.
 inline constexpr size_t kMaxMissing = 16;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/listener.h"
+#include "tests/server/real_job.h"
 
 namespace byteps {
 namespace {
@@ -26,11 +27,16 @@ std::string FolderOf(const std::string& path) { return std::filesystem::path(pat
 }  // namespace
 
 Job::Job(JobOptions options) : options_(std::move(options)) {
+  workers_.resize(static_cast<size_t>(options_.workers));
+  servers_.resize(static_cast<size_t>(options_.servers));
+  if (options_.by_hand) {
+    port_ = FreePort();
+    return;
+  }
   // The coordinator inherits a socket that listens already, so no other process can take the port.
   listener_ = Listen({.host = "127.0.0.1", .port = 0}).value();
   const std::string address = ListenerAddress(listener_.get());
   port_ = std::stoi(address.substr(address.rfind(':') + 1));
-  workers_.resize(static_cast<size_t>(options_.workers));
   StartCoordinator();
   if (options_.start_servers) StartServers();
 }
@@ -62,7 +68,13 @@ std::vector<std::string> Job::Command(const char* program) const {
   return {Given("E2E_UNPRIVILEGED"), Given(program)};
 }
 
-void Job::StartCoordinator() {
+void Job::StartCoordinator(const std::map<std::string, std::string>& more) {
+  if (options_.by_hand) {
+    auto environment = Environment("scheduler");
+    for (const auto& [name, value] : more) environment[name] = value;
+    coordinator_ = std::make_unique<ChildProcess>(std::vector<std::string>{Given("E2E_SERVER")}, environment);
+    return;
+  }
   ::fcntl(listener_.get(), F_SETFD, 0);
   auto environment = Environment("scheduler");
   environment["BYTEPS_COORDINATOR_FD"] = std::to_string(listener_.get());
@@ -72,12 +84,15 @@ void Job::StartCoordinator() {
 }
 
 void Job::StartServers() {
-  for (int rank = 0; rank < options_.servers; ++rank) {
-    auto environment = Environment("server");
-    environment["DMLC_RANK"] = std::to_string(rank);
-    for (const auto& [name, value] : options_.of_servers) environment[name] = value;
-    servers_.push_back(std::make_unique<ChildProcess>(Command("E2E_SERVER"), environment));
-  }
+  for (int rank = 0; rank < options_.servers; ++rank) StartServer(rank);
+}
+
+void Job::StartServer(int rank, const std::map<std::string, std::string>& more) {
+  auto environment = Environment("server");
+  environment["DMLC_RANK"] = std::to_string(rank);
+  for (const auto& [name, value] : options_.of_servers) environment[name] = value;
+  for (const auto& [name, value] : more) environment[name] = value;
+  servers_[static_cast<size_t>(rank)] = std::make_unique<ChildProcess>(Command("E2E_SERVER"), environment);
 }
 
 void Job::StartWorkers(const std::string& scenario, const std::string& argument) {
@@ -111,14 +126,19 @@ void Job::ExpectSuccess(Time timeout) {
     if (worker == nullptr) continue;  // never started
     ASSERT_EQ(worker->Wait(deadline - Now()), std::optional<int>(0)) << Output();
   }
-  for (const auto& server : servers_) ASSERT_EQ(server->Wait(60 * kSecond), std::optional<int>(0)) << Output();
+  for (const auto& server : servers_) {
+    if (server == nullptr) continue;
+    ASSERT_EQ(server->Wait(60 * kSecond), std::optional<int>(0)) << Output();
+  }
   ASSERT_EQ(coordinator_->Wait(60 * kSecond), std::optional<int>(0)) << Output();
 }
 
 std::string Job::Output() {
-  std::string text = "\n---- coordinator\n" + coordinator_->Output();
-  for (size_t i = 0; i < servers_.size(); ++i)
-    text += "\n---- server " + std::to_string(i) + "\n" + servers_[i]->Output();
+  std::string text;
+  if (coordinator_ != nullptr) text += "\n---- coordinator\n" + coordinator_->Output();
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (servers_[i] != nullptr) text += "\n---- server " + std::to_string(i) + "\n" + servers_[i]->Output();
+  }
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i] != nullptr) text += "\n---- worker " + std::to_string(i) + "\n" + workers_[i]->Output();
   }

@@ -28,14 +28,16 @@ struct JobOptions {
   std::map<std::string, std::string> of_workers;
   bool unprivileged = false;  // a process that forbids others to look into its memory can do so, also as root
   bool start_servers = true;  // false: by StartServers, later
+  bool by_hand = false;       // nothing is started: the coordinator by StartCoordinator, where the variables say
 };
 
 class Job {
  public:
   explicit Job(JobOptions options);
 
-  void StartCoordinator();
+  void StartCoordinator(const std::map<std::string, std::string>& environment = {});
   void StartServers();
+  void StartServer(int rank, const std::map<std::string, std::string>& environment = {});
   // One per rank, all in this scenario of tests/e2e/worker.cc.
   void StartWorkers(const std::string& scenario, const std::string& argument = "");
   void StartWorker(int rank, const std::string& scenario, const std::string& argument = "",

@@ -131,5 +131,42 @@ TEST(TransportChoice, AServerThatDiffersIsNamedToEveryWorker) {
   ExpectSays(job.server(0).Output(), parts);
 }
 
+// Each role as a user starts it, and one that differs. Nobody waits for the start timeout.
+class ByHand : public testing::TestWithParam<std::string> {};
+
+TEST_P(ByHand, EveryRoleEndsWithOneErrorThatNamesBoth) {
+  const std::string& odd = GetParam();
+  using Variables = std::map<std::string, std::string>;
+  const auto transport = [&](const std::string& role) {
+    return Variables{{"BYTEPS_TRANSPORT", role == odd ? "shm" : "tcp"}};
+  };
+  Job job({.workers = 2,
+           .hosts = {1, 1},
+           .servers = 2,
+           .environment = {{"BYTEPS_START_TIMEOUT", "600"}, {"BYTEPS_LOG_LEVEL", "INFO"}},
+           .by_hand = true});
+  job.StartCoordinator(odd == "coordinator" ? transport("coordinator") : Variables{});
+  ASSERT_TRUE(job.coordinator().WaitForOutput("listening at", kPatience)) << job.Output();
+  // Two that wait, then two that come, of which one may be too late to be the first who is told.
+  job.StartWorker(1, "sums", "", transport(""));
+  job.StartServer(1, transport(""));
+  if (odd != "coordinator") {
+    ASSERT_TRUE(job.coordinator().WaitForOutput("member 2 is", kPatience)) << job.Output();
+  }
+  job.StartServer(0, transport("server"));
+  job.StartWorker(0, "sums", "", transport("worker"));
+  const std::string other = odd == "coordinator" ? "shm at the coordinator (host " : "shm (shm) at " + odd;
+  for (ChildProcess* each : {&job.worker(0), &job.worker(1), &job.server(0), &job.server(1), &job.coordinator()}) {
+    ExpectFails(each);
+    ExpectSays(each->Output(), {"the transport differs: ", other, "tcp (tcp) at ", "(host ", "pid ",
+                                "set BYTEPS_TRANSPORT to one value everywhere"});
+    EXPECT_EQ(each->Output().find("turned away"), std::string::npos) << job.Output();
+    EXPECT_EQ(each->Output().find("no session has started"), std::string::npos) << job.Output();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TransportChoice, ByHand, testing::Values("worker", "server", "coordinator"),
+                         [](const auto& param) { return param.param; });
+
 }  // namespace
 }  // namespace byteps

@@ -241,6 +241,130 @@ TEST(CoordinatorRefusalTest, WhoComesLateForAStartThatFailedHearsWhy) {
   for (ControlMember* worker : again) EXPECT_EQ(worker->client().state(), ControlState::kActive) << worker->failure;
 }
 
+// By hand: nobody else decides when the job is over.
+CoordinatorOptions ByHand() {
+  CoordinatorOptions options;
+  options.start_timeout = 600 * kSecond;
+  return options;
+}
+
+TEST(CoordinatorRefusalTest, AStartWithoutAgreementEndsForEveryRoleAtOnce) {
+  for (const std::string odd : {"worker", "server"}) {
+    SCOPED_TRACE(odd);
+    ControlJob job(ByHand());
+    ControlMember& server = job.AddServer({.servers = 2});
+    ControlMember& worker = job.AddWorker({.hosts = 2, .servers = 2});
+    job.Settle();
+    std::vector<ControlMember*> members = {&server, &worker};
+    members.push_back(&job.AddServer({.servers = 2, .transport = odd == "server" ? "verbs" : "tcp"}));
+    members.push_back(
+        &job.AddWorker({.host = 1, .hosts = 2, .servers = 2, .transport = odd == "worker" ? "verbs" : "tcp"}));
+    job.Settle();
+    job.Advance(kSecond);
+    for (const ControlMember* each : members) {
+      EXPECT_TRUE(Says(each->failure_text(), {"the transport differs: verbs at " + odd, "tcp at", "pid"}));
+      EXPECT_EQ(each->failure, members.front()->failure);
+    }
+    EXPECT_TRUE(job.coordinator().over());
+    EXPECT_EQ(job.coordinator().outcome(), server.failure);
+  }
+}
+
+TEST(CoordinatorRefusalTest, TheCoordinatorStaysForThoseWhoAreStillToCome) {
+  ControlJob job(ByHand());
+  ControlMember& first = job.AddServer({.servers = 2});
+  ControlMember& wrong = job.AddWorker({.hosts = 2, .servers = 2, .transport = "verbs"});
+  job.Settle();
+  EXPECT_TRUE(Says(first.failure_text(), {"the transport differs"})) << first.failure;
+  job.Advance(50 * kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+  ControlMember& late_server = job.AddServer({.servers = 2});
+  ControlMember& late_worker = job.AddWorker({.host = 1, .hosts = 2, .servers = 2});
+  job.Settle();
+  EXPECT_EQ(late_server.failure, wrong.failure);
+  EXPECT_EQ(late_worker.failure, wrong.failure);
+  job.Advance(kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+  EXPECT_EQ(job.coordinator().outcome(), wrong.failure);
+}
+
+TEST(CoordinatorRefusalTest, TheCoordinatorStaysNoLongerThanAMinute) {
+  ControlJob job(ByHand());
+  job.AddServer({});
+  ControlMember& wrong = job.AddWorker({.hosts = 2, .transport = "verbs"});
+  job.Settle();
+  job.Advance(59 * kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+  job.Advance(2 * kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+  EXPECT_EQ(job.coordinator().outcome(), wrong.failure);
+}
+
+TEST(CoordinatorRefusalTest, AfterAStartThatFailedAnotherOneMayWork) {
+  ControlJob job(ByHand());
+  job.AddServer({});
+  job.AddWorker({.hosts = 2, .transport = "verbs"});
+  job.Settle();
+  ControlMember& server = job.AddServer({});
+  std::vector<ControlMember*> workers;
+  for (const int host : {0, 1}) workers.push_back(&job.AddWorker({.host = host, .hosts = 2}));
+  job.Settle();
+  for (ControlMember* each : workers) EXPECT_EQ(each->client().state(), ControlState::kActive) << each->failure;
+  EXPECT_TRUE(server.failure.ok()) << server.failure;
+  job.Advance(120 * kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+}
+
+TEST(CoordinatorRefusalTest, BesideASessionANewcomerIsInTheWrongAlone) {
+  ControlJob job(ByHand());
+  ControlMember& server = job.AddServer({});
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  ControlMember& stranger = job.AddWorker({.session = "other", .transport = "verbs"});
+  job.Settle();
+  job.Advance(120 * kSecond);
+  EXPECT_TRUE(Says(stranger.failure_text(), {"the transport differs"})) << stranger.failure;
+  EXPECT_TRUE(server.failure.ok() && worker.failure.ok()) << server.failure << worker.failure;
+  EXPECT_FALSE(job.coordinator().over());
+}
+
+TEST(CoordinatorRefusalTest, TheCoordinatorMayBeTheOneThatDiffers) {
+  CoordinatorOptions options = ByHand();
+  options.transport = "Verbs";
+  options.self = "the coordinator (host \"c\", 10.0.0.9:9000, pid 5)";
+  ControlJob job(options);
+  ControlMember& server = job.AddServer({});
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  job.Advance(kSecond);
+  for (const ControlMember* each : {&server, &worker}) {
+    EXPECT_TRUE(Says(each->failure_text(), {"the transport differs: tcp at server", "Verbs at the coordinator (host"}));
+  }
+  EXPECT_TRUE(job.coordinator().over());
+  EXPECT_EQ(job.coordinator().outcome(), worker.failure);
+
+  options.transport = "TCP";
+  ControlJob same(options);
+  same.AddServer({});
+  ControlMember& right = same.AddWorker({});
+  same.Settle();
+  EXPECT_EQ(right.client().state(), ControlState::kActive) << right.failure;
+}
+
+TEST(CoordinatorRefusalTest, ATransportOfOneHostDoesNotLeadToAnother) {
+  ControlJob job;
+  const auto hello = [](int32_t host) {
+    control::Hello worker = ControlJob::WorkerHello({.host = host, .hosts = 2, .transport = "shm"});
+    worker.mutable_lanes(0)->set_provider("shm;host-" + std::to_string(host));
+    return worker;
+  };
+  job.Add(hello(0));
+  ControlMember& second = job.Add(hello(1));
+  job.Settle();
+  EXPECT_TRUE(Says(second.failure_text(), {"the transport shm does not lead from one host to another", "worker host 0",
+                                           "worker host 1", "BYTEPS_TRANSPORT to tcp"}));
+}
+
 TEST(CoordinatorRefusalTest, WhoComesMuchLaterIsNoLatecomer) {
   ControlJob job;
   job.AddWorker({.host = 0, .hosts = 3});
