@@ -72,22 +72,21 @@ void Scheduler::Peers(std::span<const uint32_t> peers) {
 }
 
 void Scheduler::Enqueue(Time now, const bps_task& task) {
-  const auto [entry, inserted] = tasks_.try_emplace(task.id, Entry{task, State::kQueued});
-  assert(inserted && "task ids are unique");
-  if (!inserted) return;
-  entry->second.task.struct_size = sizeof(bps_task);
+  Entry* entry = tasks_.Add(task);
+  assert(entry != nullptr && "task ids are unique");
+  if (entry == nullptr) return;
+  entry->task.struct_size = sizeof(bps_task);
   ++queued_;
-  Run("enqueue", [&] { table_->enqueue(handle_.get(), now, &entry->second.task); });
+  Run("enqueue", [&] { table_->enqueue(handle_.get(), now, &entry->task); });
 }
 
-absl::Status Scheduler::Check(Time now, uint64_t id, std::span<const bps_budget> budgets) const {
-  const auto found = tasks_.find(id);
+absl::Status Scheduler::Check(Time now, uint64_t id, const Entry* entry, std::span<const bps_budget> budgets) {
   const auto error = [&](auto... what) {
     return absl::InternalError(absl::StrCat("answered next with task ", id, ", ", what...));
   };
-  if (found == tasks_.end()) return error("which it was not given or which has ended");
-  const bps_task& task = found->second.task;
-  if (found->second.state != State::kQueued) return error("which it has answered before");
+  if (entry == nullptr) return error("which it was not given or which has ended");
+  const bps_task& task = entry->task;
+  if (entry->state != State::kQueued) return error("which it has answered before");
   if (task.earliest > now) return error("whose time comes only in ", task.earliest - now, " ns");
   for (const bps_budget& budget : budgets) {
     if (budget.peer != task.peer) continue;
@@ -105,41 +104,41 @@ absl::StatusOr<std::optional<bps_task>> Scheduler::Next(Time now, std::span<cons
     Run("next", [&] { answered = table_->next(handle_.get(), now, budgets.data(), budgets.size(), &id); });
   if (!status_.ok()) return status_;
   if (answered == 0) return std::nullopt;
-  const absl::Status allowed = Check(now, id, budgets);
+  Entry* entry = tasks_.Find(id);
+  const absl::Status allowed = Check(now, id, entry, budgets);
   if (!allowed.ok()) return Fail(std::string_view(allowed.message().data(), allowed.message().size()));
-  Entry& entry = tasks_.find(id)->second;
-  entry.state = State::kInFlight;
+  entry->state = State::kInFlight;
   --queued_;
-  return entry.task;
+  return entry->task;
 }
 
 void Scheduler::Sent(Time now, uint64_t id) {
-  const auto found = tasks_.find(id);
-  assert(found != tasks_.end() && found->second.state == State::kInFlight && "a task is sent once, after Next");
-  if (found == tasks_.end() || found->second.state != State::kInFlight) return;
-  found->second.state = State::kSent;
+  Entry* entry = tasks_.Find(id);
+  assert(entry != nullptr && entry->state == State::kInFlight && "a task is sent once, after Next");
+  if (entry == nullptr || entry->state != State::kInFlight) return;
+  entry->state = State::kSent;
   Run("sent", [&] { table_->sent(handle_.get(), now, id); });
 }
 
 void Scheduler::Complete(Time now, uint64_t id, int32_t outcome) {
-  const auto found = tasks_.find(id);
-  assert(found != tasks_.end() && found->second.state != State::kQueued && "a task completes once, after Next");
-  if (found == tasks_.end() || found->second.state == State::kQueued) return;
-  tasks_.erase(found);
+  const Entry* entry = tasks_.Find(id);
+  assert(entry != nullptr && entry->state != State::kQueued && "a task completes once, after Next");
+  if (entry == nullptr || entry->state == State::kQueued) return;
+  tasks_.Erase(id);
   Run("complete", [&] { table_->complete(handle_.get(), now, id, outcome); });
 }
 
 bool Scheduler::Withdraw(uint64_t id) {
   if (!Queued(id)) return false;
-  tasks_.erase(id);
+  tasks_.Erase(id);
   --queued_;
   Run("withdraw", [&] { table_->withdraw(handle_.get(), id); });
   return true;
 }
 
 bool Scheduler::Queued(uint64_t id) const {
-  const auto found = tasks_.find(id);
-  return found != tasks_.end() && found->second.state == State::kQueued;
+  const Entry* entry = tasks_.Find(id);
+  return entry != nullptr && entry->state == State::kQueued;
 }
 
 bps_scheduler_stats Scheduler::Stats() {
@@ -149,12 +148,12 @@ bps_scheduler_stats Scheduler::Stats() {
     Run("stats", [&] { table_->stats(handle_.get(), &stats); });
     return stats;
   }
-  for (const auto& [id, entry] : tasks_) {
-    if (entry.state == State::kSent) continue;
+  tasks_.ForEach([&](const Entry& entry) {
+    if (entry.state == State::kSent) return;
     const bool queued = entry.state == State::kQueued;
     (queued ? stats.queued_tasks : stats.in_flight_tasks) += 1;
     (queued ? stats.queued_bytes : stats.in_flight_bytes) += entry.task.bytes;
-  }
+  });
   return stats;
 }
 

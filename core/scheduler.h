@@ -23,11 +23,11 @@
 #include <string>
 
 #include "abi/scheduler.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/log.h"
 #include "core/plugin_host.h"
+#include "core/scheduled_tasks.h"
 #include "core/time.h"
 
 namespace byteps {
@@ -78,11 +78,8 @@ class Scheduler {
     const bps_scheduler_table* table;
     void operator()(bps_scheduler* scheduler) const;
   };
-  enum class State { kQueued, kInFlight, kSent };
-  struct Entry {
-    bps_task task;
-    State state;
-  };
+  using State = ScheduledTasks::State;
+  using Entry = ScheduledTasks::Entry;
 
   Scheduler(std::string name, const bps_scheduler_table* table, bps_scheduler* handle);
 
@@ -90,13 +87,13 @@ class Scheduler {
   template <typename Call>
   void Run(const char* verb, Call&& call);
   absl::Status Fail(std::string_view what);
-  // Is this answer of next() allowed?
-  absl::Status Check(Time now, uint64_t id, std::span<const bps_budget> budgets) const;
+  // Is this answer of next() allowed? `entry`: what is known of it; nullptr: nothing.
+  static absl::Status Check(Time now, uint64_t id, const Entry* entry, std::span<const bps_budget> budgets);
 
   std::string name_;
   const bps_scheduler_table* table_;
   std::unique_ptr<bps_scheduler, Destroyer> handle_;
-  absl::flat_hash_map<uint64_t, Entry> tasks_;
+  ScheduledTasks tasks_;
   size_t queued_ = 0;
   absl::Status status_;
 };

@@ -3,9 +3,9 @@
 //     UrgencyQueue queue(UrgencyQueue::kWindow);
 //     queue.Add(now, task);
 //     using Task = UrgencyQueue::Task;
-//     const Task* best = queue.Best(now, budgets, count, [](const Task& task) { return true; });
-//     if (best != nullptr) Task task = queue.Take(*best);
-//     queue.Left(task.tensor);             // its bytes have left, or it has failed
+//     Task* best = queue.Best(now, budgets, count, [](const Task& task) { return true; });
+//     if (best != nullptr) queue.Take(best);
+//     if (Task* taken = queue.Taken(id)) queue.End(taken);      // its bytes have left, or it has failed
 //
 // Urgency: the larger priority, then the tensor declared earlier, then the lower part, then who came first. Each peer
 // offers its most urgent task and no other: a small task does not overtake a larger, more urgent one that waits for
@@ -22,22 +22,23 @@
 // to the task that has waited longest, if that is longer than kPatience: everything goes some day, and the urgent lose
 // little by it, also on a link where everything waits that long.
 //
-// Costs: about 0.3 us per task at 100,000 tasks; the number of peers counts in each Best.
+// Costs: about 0.4 us per task at 100,000 tasks; the number of peers counts in each Best. A task stays in one slot, a
+// cache line, from Add to End; heaps, lanes and tables name slots, and keep their memory: in a steady state nothing is
+// allocated.
 // Threads: one at a time. Errors: none.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_COMMON_URGENCY_QUEUE_H_
 #define BYTEPS_SCHEDULER_PLUGINS_COMMON_URGENCY_QUEUE_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <memory_resource>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "abi/scheduler.h"
+#include "scheduler_plugins/common/id_map.h"
+#include "scheduler_plugins/common/slot_table.h"
+#include "scheduler_plugins/common/urgency_heap.h"
 
 namespace byteps::scheduling {
 
@@ -47,308 +48,275 @@ class UrgencyQueue {
   static constexpr uint32_t kAgedShare = 16;
   static constexpr uint32_t kWindow = 6;
 
-  // What is told of a task.
+  // What is told of a task. It is where it is until its End.
   struct Task {
     uint64_t id;
     uint64_t bytes;
-    uint64_t tensor;
     uint32_t peer;
+    uint32_t note;  // the scheduler's own
   };
 
   explicit UrgencyQueue(uint32_t window) : window_(window) {}
 
   void Add(int64_t now, const bps_task& task) {
-    const uint32_t index = NewSlot();
-    slots_[index] = {{task.id, task.bytes, task.tensor, task.peer},
-                     task.part,
-                     task.priority,
-                     task.order,
-                     ++arrivals_,
-                     now,
-                     task.earliest};
-    by_id_.emplace(task.id, index);
+    const uint32_t index = slots_.Add(task.id);
+    Slot& slot = slots_[index];
+    slot.id = task.id;
+    slot.bytes = task.bytes;
+    slot.peer = task.peer;
+    slot.number = ++arrivals_;
+    slot.since = now;
     bytes_ += task.bytes;
+    const UrgencyHeap::Entry entry = {task.priority, task.order, slot.number, task.part, index};
     if (task.earliest > now) {
-      delayed_.emplace(std::pair(task.earliest, arrivals_), index);
+      slot.state = State::kDelayed;
+      slot.since = task.earliest;
+      delayed_.emplace(std::pair(task.earliest, slot.number), Delayed{entry, task.tensor});
     } else {
-      Arrive(index);
+      Arrive(entry, task.tensor);
     }
   }
 
   // The task to go: the most urgent of those that their peer can take and that `admits(task)`; nullptr if there is none.
-  // Valid until the next call of any other function.
   template <typename Admits>
-  const Task* Best(int64_t now, const bps_budget* budgets, size_t count, const Admits& admits) {
+  Task* Best(int64_t now, const bps_budget* budgets, size_t count, const Admits& admits) {
     Wake(now);
     const auto fits = [&](const bps_budget& budget, const Task& task) {
       return task.bytes <= budget.bytes && admits(task);
     };
     if (turn_ + 1 >= kAgedShare) {
-      const Ticket* oldest = nullptr;
+      Slot* oldest = nullptr;
       for (size_t i = 0; i < count; ++i) {
-        Lane* lane = budgets[i].tasks == 0 ? nullptr : Find(budgets[i].peer);
-        const Ticket* ticket = lane == nullptr ? nullptr : Oldest(lane);
-        if (ticket == nullptr || now - ticket->since < kPatience || !fits(budgets[i], slots_[ticket->index].task))
-          continue;
-        if (oldest == nullptr || ticket->number < oldest->number) oldest = ticket;
+        const Lane* lane = budgets[i].tasks == 0 ? nullptr : Find(budgets[i].peer);
+        if (lane == nullptr) continue;
+        Slot& slot = slots_[lane->oldest];
+        if (now - slot.since < kPatience || !fits(budgets[i], slot)) continue;
+        if (oldest == nullptr || slot.number < oldest->number) oldest = &slot;
       }
-      if (oldest != nullptr) return &slots_[oldest->index].task;
+      if (oldest != nullptr) return oldest;
     }
-    const Entry* best = nullptr;
+    const UrgencyHeap::Entry* best = nullptr;
     for (size_t i = 0; i < count; ++i) {
       Lane* lane = budgets[i].tasks == 0 ? nullptr : Find(budgets[i].peer);
-      const Entry* head = lane == nullptr ? nullptr : Head(lane);
-      if (head == nullptr || (best != nullptr && !LessUrgent(*best, *head))) continue;
-      if (fits(budgets[i], slots_[head->index].task)) best = head;
+      const UrgencyHeap::Entry* head = lane == nullptr ? nullptr : lane->heap.Top(Stale{slots_});
+      if (head == nullptr || (best != nullptr && !(*best < *head))) continue;
+      if (fits(budgets[i], slots_[head->slot])) best = head;
     }
-    return best == nullptr ? nullptr : &slots_[best->index].task;
+    return best == nullptr ? nullptr : &slots_[best->slot];
   }
 
-  // Takes the answer of Best out. Until Left is called it counts in its tensor's window.
-  Task Take(const Task& best) {
+  // Takes the answer of Best out. Until its End it counts in its tensor's window.
+  void Take(Task* best) {
     turn_ = (turn_ + 1) % kAgedShare;
-    const Task task = best;
-    const auto found = by_id_.find(task.id);
-    const uint32_t index = found->second;
-    by_id_.erase(found);
-    Free(index);
-    return task;
+    Slot& slot = *static_cast<Slot*>(best);
+    bytes_ -= slot.bytes;
+    Leave(&slot);
+    slot.state = State::kTaken;
+    ++taken_;
+    taken_bytes_ += slot.bytes;
+  }
+
+  // Taken and not ended; nullptr if it is not.
+  Task* Taken(uint64_t id) {
+    const uint32_t index = slots_.Find(id);
+    return index == kNone || slots_[index].state != State::kTaken ? nullptr : &slots_[index];
   }
 
   // A task that was taken is under way no more: the next of its tensor is let out.
-  void Left(uint64_t tensor) {
-    if (window_ == 0) return;
-    const auto found = windows_.find(tensor);
-    Window& window = found->second;
-    while (!window.heap.empty() && Stale(window.heap.front())) Pop(&window.heap);
-    if (!window.heap.empty()) {
-      const uint32_t index = window.heap.front().index;
-      Pop(&window.heap);
-      Join(index);
-    } else if (--window.out == 0) {
-      windows_.erase(found);
-    }
+  void End(Task* taken) {
+    Slot* slot = static_cast<Slot*>(taken);
+    --taken_;
+    taken_bytes_ -= slot->bytes;
+    Free(slot);
+    MakeRoom(slot->window);
   }
 
   // Takes a task back that was not taken. False if it is not here.
   bool Remove(uint64_t id) {
-    const auto found = by_id_.find(id);
-    if (found == by_id_.end()) return false;
-    const uint32_t index = found->second;
-    const Slot& slot = slots_[index];
-    const bool offered = slot.earliest == kJoined;
-    const uint64_t tensor = slot.task.tensor;
-    by_id_.erase(found);
-    Free(index);
-    if (offered) Left(tensor);
+    const uint32_t index = slots_.Find(id);
+    if (index == kNone || slots_[index].state == State::kTaken) return false;
+    Slot* slot = &slots_[index];
+    const State state = slot->state;
+    bytes_ -= slot->bytes;
+    if (state == State::kDelayed) delayed_.erase(std::pair(slot->since, slot->number));
+    if (state == State::kOffered) Leave(slot);
+    Free(slot);
+    if (state == State::kBehind) windows_[slot->window].behind.Spoil(Stale{slots_});
+    if (state == State::kOffered) MakeRoom(slot->window);
     return true;
   }
 
-  size_t tasks() const { return by_id_.size(); }
+  // Not taken.
+  size_t tasks() const { return slots_.size() - taken_; }
   uint64_t bytes() const { return bytes_; }
-  // Of those, for this peer, not delayed and not behind the window.
-  size_t waiting(uint32_t peer) const {
-    const auto lane = lanes_.find(peer);
-    return lane == lanes_.end() ? 0 : lane->second.live;
-  }
+  // Taken and not ended.
+  size_t taken() const { return taken_; }
+  uint64_t taken_bytes() const { return taken_bytes_; }
+  // Is there any for this peer, not delayed and not behind the window?
+  bool waits(uint32_t peer) { return Find(peer) != nullptr; }
   // When a delayed task joins; INT64_MAX: there is none.
   int64_t NextJoin() const { return delayed_.empty() ? INT64_MAX : delayed_.begin()->first.first; }
 
  private:
-  static constexpr size_t kSlack = 64;
+  static constexpr uint32_t kNone = IdMap::kNone;
   // Peers come and go; the lanes of so many are kept when they are empty.
   static constexpr size_t kMostLanes = 256;
 
-  static constexpr int64_t kJoined = INT64_MIN;
-  static constexpr int64_t kBehind = INT64_MIN + 1;
+  enum class State : uint8_t {
+    kDelayed,  // its time has not come
+    kBehind,   // its tensor's window
+    kOffered,  // in its peer's lane
+    kTaken,
+  };
 
-  struct Slot {
-    Task task;
-    uint32_t part;
-    int64_t priority;
-    uint64_t order;
-    uint64_t number = 0;  // of its arrival; 0: free
-    int64_t since;        // of its arrival
-    int64_t earliest;     // kJoined: in its peer's lane; kBehind: behind its tensor's window
+  struct alignas(64) Slot : Task {
+    uint64_t number;  // of its arrival; 0: its entries are stale
+    int64_t since;    // of its arrival; delayed: until when
+    uint32_t lane;
+    uint32_t window;        // kNone: there are none
+    uint32_t older, newer;  // in its lane, by arrival there
+    State state;
   };
-  struct Entry {
-    int64_t priority;
-    uint64_t order;
-    uint64_t number;
-    uint32_t part;
-    uint32_t index;
-  };
-  struct Ticket {
-    int64_t since;
-    uint64_t number;
-    uint32_t index;
-  };
-  using Heap = std::pmr::vector<Entry>;  // by urgency; with stale entries
+  // Of one peer.
   struct Lane {
-    explicit Lane(std::pmr::memory_resource* memory) : heap(memory), ages(memory) {}
-    Heap heap;
-    std::pmr::deque<Ticket> ages;  // by arrival; with stale ones
+    uint32_t peer = 0;
+    uint32_t oldest = kNone, newest = kNone;
     size_t live = 0;
+    UrgencyHeap heap;
   };
   // Of one tensor.
   struct Window {
-    explicit Window(std::pmr::memory_resource* memory) : heap(memory) {}
-    uint32_t out = 0;  // in lanes, or taken and not left
-    Heap heap;         // behind
+    uint64_t tensor = 0;
+    uint32_t out = 0;  // offered, or taken and not ended
+    UrgencyHeap behind;
+  };
+  struct Delayed {
+    UrgencyHeap::Entry entry;
+    uint64_t tensor;
   };
 
-  static bool LessUrgent(const Entry& a, const Entry& b) {
-    if (a.priority != b.priority) return a.priority < b.priority;
-    if (a.order != b.order) return a.order > b.order;
-    if (a.part != b.part) return a.part > b.part;
-    return a.number > b.number;
-  }
+  // Has the task of an entry gone, or gone elsewhere?
+  struct Stale {
+    const SlotTable<Slot>& slots;
+    bool operator()(const UrgencyHeap::Entry& entry) const { return slots[entry.slot].number != entry.number; }
+  };
 
-  template <typename Mark>
-  bool Stale(const Mark& mark) const {
-    return slots_[mark.index].number != mark.number;
+  void Free(Slot* slot) {
+    slot->number = 0;
+    slots_.Free(slot->id);
   }
 
   Lane* Find(uint32_t peer) {
-    const auto lane = lanes_.find(peer);
-    return lane == lanes_.end() || lane->second.live == 0 ? nullptr : &lane->second;
+    const uint32_t lane = lane_of_.Find(peer);
+    return lane == kNone || lanes_[lane].live == 0 ? nullptr : &lanes_[lane];
   }
 
-  uint32_t NewSlot() {
-    if (free_.empty()) {
-      free_.push_back(static_cast<uint32_t>(slots_.size()));
-      slots_.emplace_back();
+  // The index of what `map` has of `id`; made, or used again, if it has nothing.
+  template <typename Thing>
+  static uint32_t Have(IdMap* map, uint64_t id, std::vector<Thing>* all, std::vector<uint32_t>* unused) {
+    uint32_t index = map->Find(id);
+    if (index != kNone) return index;
+    if (unused->empty()) {
+      index = static_cast<uint32_t>(all->size());
+      all->emplace_back();
+    } else {
+      index = unused->back();
+      unused->pop_back();
     }
-    const uint32_t index = free_.back();
-    free_.pop_back();
+    map->Insert(id, index);
     return index;
   }
 
-  void Free(uint32_t index) {
-    Slot& slot = slots_[index];
-    bytes_ -= slot.task.bytes;
-    if (slot.earliest == kJoined) {
-      Leave(slot);
-    } else if (slot.earliest != kBehind) {
-      delayed_.erase(std::pair(slot.earliest, slot.number));
-    }
-    slot.number = 0;
-    free_.push_back(index);
-  }
-
-  void Arrive(uint32_t index) {
-    if (window_ == 0) return Join(index);
-    Slot& slot = slots_[index];
-    Window& window = windows_.try_emplace(slot.task.tensor, &memory_).first->second;
+  void Arrive(const UrgencyHeap::Entry& entry, uint64_t tensor) {
+    Slot& slot = slots_[entry.slot];
+    slot.window = kNone;
+    if (window_ == 0) return Join(entry);
+    slot.window = Have(&window_of_, tensor, &windows_, &unused_windows_);
+    Window& window = windows_[slot.window];
+    window.tensor = tensor;
     if (window.out == window_) {
-      slot.earliest = kBehind;
-      Push(&window.heap, EntryOf(index));
+      slot.state = State::kBehind;
+      window.behind.Push(entry);
     } else {
       ++window.out;
-      Join(index);
+      Join(entry);
     }
   }
 
-  Entry EntryOf(uint32_t index) const {
-    const Slot& slot = slots_[index];
-    return {slot.priority, slot.order, slot.number, slot.part, index};
-  }
-
-  void Join(uint32_t index) {
-    Slot& slot = slots_[index];
-    slot.earliest = kJoined;
-    Lane& lane = lanes_.try_emplace(slot.task.peer, &memory_).first->second;
-    Push(&lane.heap, EntryOf(index));
-    lane.ages.push_back({slot.since, slot.number, index});
+  void Join(const UrgencyHeap::Entry& entry) {
+    Slot& slot = slots_[entry.slot];
+    slot.state = State::kOffered;
+    slot.lane = Have(&lane_of_, slot.peer, &lanes_, &unused_lanes_);
+    Lane& lane = lanes_[slot.lane];
+    lane.peer = slot.peer;
+    lane.heap.Push(entry);
     ++lane.live;
+    slot.older = lane.newest;
+    slot.newer = kNone;
+    (slot.older == kNone ? lane.oldest : slots_[slot.older].newer) = entry.slot;
+    lane.newest = entry.slot;
   }
 
   void Wake(int64_t now) {
     while (!delayed_.empty() && delayed_.begin()->first.first <= now) {
-      const uint32_t index = delayed_.begin()->second;
+      Delayed due = delayed_.begin()->second;
       delayed_.erase(delayed_.begin());
       // It comes now: behind those that are waiting, whenever it was enqueued.
-      slots_[index].number = ++arrivals_;
-      slots_[index].since = now;
-      Arrive(index);
+      Slot& slot = slots_[due.entry.slot];
+      slot.number = due.entry.number = ++arrivals_;
+      slot.since = now;
+      Arrive(due.entry, due.tensor);
     }
   }
 
-  // The task leaves its lane. Mostly it is the head; elsewhere it stays as a stale entry, which goes when it comes up or
-  // when the stale outweigh the rest.
-  void Leave(Slot& slot) {
-    const auto found = lanes_.find(slot.task.peer);
-    Lane& lane = found->second;
+  // The task leaves its lane. Mostly it is on top.
+  void Leave(Slot* slot) {
+    Lane& lane = lanes_[slot->lane];
+    (slot->older == kNone ? lane.oldest : slots_[slot->older].newer) = slot->newer;
+    (slot->newer == kNone ? lane.newest : slots_[slot->newer].older) = slot->older;
+    const bool top = lane.heap.Top(Stale{slots_})->number == slot->number;
+    slot->number = 0;
     if (--lane.live == 0) {
-      lane.heap.clear();
-      lane.ages.clear();
-      if (lanes_.size() > kMostLanes) lanes_.erase(found);
-      return;
-    }
-    if (lane.heap.front().number == slot.number) Pop(&lane.heap);
-    slot.number = 0;
-    if (lane.heap.size() > 2 * lane.live + kSlack) {
-      std::erase_if(lane.heap, [&](const Entry& entry) { return Stale(entry); });
-      // Sorted is a heap, too.
-      std::sort(lane.heap.begin(), lane.heap.end(), [](const Entry& a, const Entry& b) { return LessUrgent(b, a); });
-    }
-    if (lane.ages.size() > 2 * lane.live + kSlack) {
-      std::erase_if(lane.ages, [&](const Ticket& ticket) { return Stale(ticket); });
+      lane.heap.Clear();
+      if (lane_of_.size() <= kMostLanes) return;
+      lane_of_.Erase(lane.peer);
+      unused_lanes_.push_back(slot->lane);
+    } else if (top) {
+      lane.heap.Pop();
+    } else {
+      lane.heap.Spoil(Stale{slots_});
     }
   }
 
-  // A heap of four children a node: half the levels, and the children of a node lie in two cache lines.
-  static void Push(Heap* heap, const Entry& entry) {
-    size_t at = heap->size();
-    heap->push_back(entry);
-    while (at > 0 && LessUrgent((*heap)[(at - 1) / 4], entry)) {
-      (*heap)[at] = (*heap)[(at - 1) / 4];
-      at = (at - 1) / 4;
+  // One that was let out of this window is gone.
+  void MakeRoom(uint32_t index) {
+    if (index == kNone) return;
+    Window& window = windows_[index];
+    if (const UrgencyHeap::Entry* next = window.behind.Top(Stale{slots_})) {
+      const UrgencyHeap::Entry entry = *next;
+      window.behind.Pop();
+      if (const UrgencyHeap::Entry* after = window.behind.Top(Stale{slots_}))
+        __builtin_prefetch(&slots_[after->slot], 1);
+      Join(entry);
+    } else if (--window.out == 0) {
+      window_of_.Erase(window.tensor);
+      unused_windows_.push_back(index);
     }
-    (*heap)[at] = entry;
-  }
-
-  static void Pop(Heap* from) {
-    Heap& heap = *from;
-    const Entry last = heap.back();
-    heap.pop_back();
-    if (heap.empty()) return;
-    size_t at = 0;
-    while (true) {
-      const size_t first = 4 * at + 1;
-      if (first >= heap.size()) break;
-      const size_t end = std::min(first + 4, heap.size());
-      size_t best = first;
-      for (size_t child = first + 1; child < end; ++child) {
-        if (LessUrgent(heap[best], heap[child])) best = child;
-      }
-      if (!LessUrgent(last, heap[best])) break;
-      heap[at] = heap[best];
-      at = best;
-    }
-    heap[at] = last;
-  }
-
-  const Entry* Head(Lane* lane) {
-    while (!lane->heap.empty() && Stale(lane->heap.front())) Pop(&lane->heap);
-    return lane->heap.empty() ? nullptr : &lane->heap.front();
-  }
-
-  const Ticket* Oldest(Lane* lane) {
-    while (!lane->ages.empty() && Stale(lane->ages.front())) lane->ages.pop_front();
-    return lane->ages.empty() ? nullptr : &lane->ages.front();
   }
 
   const uint32_t window_;
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;
-  std::pmr::unsynchronized_pool_resource memory_;
-  std::pmr::unordered_map<uint64_t, uint32_t> by_id_{&memory_};
-  std::pmr::unordered_map<uint64_t, Window> windows_{&memory_};  // by tensor
-  std::unordered_map<uint32_t, Lane> lanes_;                     // by peer
-  std::map<std::pair<int64_t, uint64_t>, uint32_t> delayed_;     // by time and number
+  SlotTable<Slot> slots_;
+  IdMap lane_of_;  // by peer
+  std::vector<Lane> lanes_;
+  std::vector<uint32_t> unused_lanes_;
+  IdMap window_of_;  // by tensor
+  std::vector<Window> windows_;
+  std::vector<uint32_t> unused_windows_;
+  std::map<std::pair<int64_t, uint64_t>, Delayed> delayed_;  // by time and number
   uint64_t arrivals_ = 0;
   uint64_t bytes_ = 0;
+  size_t taken_ = 0;
+  uint64_t taken_bytes_ = 0;
   uint32_t turn_ = 0;
 };
 

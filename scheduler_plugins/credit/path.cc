@@ -87,8 +87,10 @@ void Path::MeasureRate(int64_t now, const Flight& flight) {
   const double sample = static_cast<double>(delivered_ - flight.delivered) * 1e9 / static_cast<double>(interval);
   if (flight.limited && sample < rate()) return;
   while (!rates_.empty() && rates_.back().rate <= sample) rates_.pop_back();
-  rates_.push_back({round_, sample});
-  while (rates_.front().round + kRateWindow < round_) rates_.pop_front();
+  // What is smaller than another of its round goes with it, and was never the largest.
+  if (rates_.empty() || rates_.back().round != round_) rates_.push_back({round_, sample});
+  const auto young = [this](const Sample& seen) { return seen.round + kRateWindow >= round_; };
+  rates_.erase(rates_.begin(), std::find_if(rates_.begin(), rates_.end(), young));
 }
 
 void Path::MeasureDelay(int64_t now, const Flight& flight) {

@@ -28,7 +28,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
+#include <vector>
 
 namespace byteps::credit {
 
@@ -86,10 +86,10 @@ class Path {
   uint64_t delivered_ = 0;
   int64_t delivered_at_ = 0;
   uint64_t round_ = 0;
-  uint64_t round_ends_ = 0;   // with the first task that was started when so much was delivered
-  std::deque<Sample> rates_;  // falling; the front is the largest of the window
-  double full_rate_ = 0;      // START: the largest so far
-  uint32_t full_rounds_ = 0;  // and for how many rounds it has grown no more
+  uint64_t round_ends_ = 0;    // with the first task that was started when so much was delivered
+  std::vector<Sample> rates_;  // falling, one of a round at most; the first is the largest of the window
+  double full_rate_ = 0;       // START: the largest so far
+  uint32_t full_rounds_ = 0;   // and for how many rounds it has grown no more
   int64_t delay_ = -1;
   int64_t delay_seen_ = 0;
 };

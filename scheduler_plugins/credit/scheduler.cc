@@ -1,7 +1,6 @@
 #include "scheduler_plugins/credit/scheduler.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace byteps::credit {
 
@@ -12,38 +11,48 @@ void Scheduler::Enqueue(int64_t now, const bps_task& task) {
 
 bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id) {
   const bool tuned = bound_.kind == Bound::Kind::kTuned;
-  const scheduling::UrgencyQueue::Task* best = queue_.Best(
-      now, budgets, count, [&](const auto& task) { return !tuned || paths_[task.peer].Admits(task.bytes); });
+  Task* best = queue_.Best(now, budgets, count,
+                           [&](const Task& task) { return !tuned || paths_[task.peer].Admits(task.bytes); });
   if (best == nullptr) return false;
-  if (!tuned && !in_flight_.empty()) {
+  if (!tuned && queue_.taken() > 0) {
     const uint64_t credit = bound_.Bytes(largest_);
-    if (in_flight_bytes_ > credit || best->bytes > credit - in_flight_bytes_) return false;
+    if (queue_.taken_bytes() > credit || best->bytes > credit - queue_.taken_bytes()) return false;
   }
-  const auto task = queue_.Take(*best);
-  in_flight_.emplace(task.id, Started{task.peer, task.tensor,
-                                      paths_[task.peer].Start(now, task.bytes, queue_.waiting(task.peer) > 0)});
-  in_flight_bytes_ += task.bytes;
-  *id = task.id;
+  queue_.Take(best);
+  best->note = NewFlight();
+  flights_[best->note] = paths_[best->peer].Start(now, best->bytes, queue_.waits(best->peer));
+  *id = best->id;
   return true;
 }
 
 void Scheduler::Sent(int64_t now, uint64_t id) {
-  const auto found = in_flight_.find(id);
-  if (found == in_flight_.end()) return;
-  paths_[found->second.peer].Sent(now, found->second.flight);
-  in_flight_bytes_ -= found->second.flight.bytes;
-  queue_.Left(found->second.tensor);
-  in_flight_.erase(found);
+  Task* task = queue_.Taken(id);
+  if (task == nullptr) return;
+  paths_[task->peer].Sent(now, flights_[task->note]);
+  End(task);
 }
 
 // Nothing is kept of a task that was sent; one that failed before is still in flight.
 void Scheduler::Complete(uint64_t id) {
-  const auto found = in_flight_.find(id);
-  if (found == in_flight_.end()) return;
-  paths_[found->second.peer].Lost(found->second.flight);
-  in_flight_bytes_ -= found->second.flight.bytes;
-  queue_.Left(found->second.tensor);
-  in_flight_.erase(found);
+  Task* task = queue_.Taken(id);
+  if (task == nullptr) return;
+  paths_[task->peer].Lost(flights_[task->note]);
+  End(task);
+}
+
+uint32_t Scheduler::NewFlight() {
+  if (unused_flights_.empty()) {
+    flights_.emplace_back();
+    return static_cast<uint32_t>(flights_.size() - 1);
+  }
+  const uint32_t index = unused_flights_.back();
+  unused_flights_.pop_back();
+  return index;
+}
+
+void Scheduler::End(Task* task) {
+  unused_flights_.push_back(task->note);
+  queue_.End(task);
 }
 
 // A peer number is never used again: what is known of those that have gone is forgotten.
@@ -56,8 +65,8 @@ void Scheduler::Peers(const uint32_t* peers, size_t count) {
 void Scheduler::Stats(bps_scheduler_stats* stats) const {
   stats->queued_tasks = queue_.tasks();
   stats->queued_bytes = queue_.bytes();
-  stats->in_flight_tasks = in_flight_.size();
-  stats->in_flight_bytes = in_flight_bytes_;
+  stats->in_flight_tasks = queue_.taken();
+  stats->in_flight_bytes = queue_.taken_bytes();
   stats->credit_bytes = 0;
   if (bound_.kind == Bound::Kind::kTuned) {
     for (const auto& [peer, path] : paths_) stats->credit_bytes += path.credit();

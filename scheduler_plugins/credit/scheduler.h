@@ -19,8 +19,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
 #include <unordered_map>
+#include <vector>
 
 #include "abi/scheduler.h"
 #include "scheduler_plugins/common/urgency_queue.h"
@@ -44,18 +44,16 @@ class Scheduler {
   int64_t WakeAt() const { return queue_.NextJoin(); }
 
  private:
-  struct Started {
-    uint32_t peer;
-    uint64_t tensor;
-    Path::Flight flight;
-  };
+  using Task = scheduling::UrgencyQueue::Task;
+
+  uint32_t NewFlight();
+  void End(Task* task);
 
   const Bound bound_;
   scheduling::UrgencyQueue queue_;
   std::unordered_map<uint32_t, Path> paths_;  // by peer
-  std::pmr::unsynchronized_pool_resource memory_;
-  std::pmr::unordered_map<uint64_t, Started> in_flight_{&memory_};  // by id, from Next to Sent
-  uint64_t in_flight_bytes_ = 0;
+  std::vector<Path::Flight> flights_;         // of tasks from Next to Sent; their notes say where
+  std::vector<uint32_t> unused_flights_;
   uint64_t largest_ = 0;  // task so far
 };
 

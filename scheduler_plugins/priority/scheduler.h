@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 
 #include "abi/scheduler.h"
 #include "scheduler_plugins/common/urgency_queue.h"
@@ -35,14 +34,9 @@ class Scheduler {
   int64_t WakeAt() const { return queue_.NextJoin(); }
 
  private:
-  struct Started {
-    uint64_t tensor;
-    uint64_t bytes;
-  };
+  using Task = scheduling::UrgencyQueue::Task;
 
   scheduling::UrgencyQueue queue_;
-  std::unordered_map<uint64_t, Started> in_flight_;  // by id, from Next to Sent
-  uint64_t in_flight_bytes_ = 0;
 };
 
 }  // namespace byteps::priority
