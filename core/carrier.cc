@@ -85,12 +85,37 @@ absl::StatusOr<bps_region*> Carrier::RegionOf(Operation* operation, bool input) 
   return region.get();
 }
 
+bool Carrier::Shares(PeerId peer) const {
+  const Transport& transport = endpoint_->transport();
+  return transport.shares() && (transport.CapsOf(peer).flags & BPS_TRANSPORT_MAP_REMOTE) != 0;
+}
+
+bool Carrier::Mappable(const Partition& partition) {
+  const Operation& operation = *partition.operation;
+  const Submission& asked = operation.asked;
+  const auto mappable = [&](const std::shared_ptr<Buffer>& buffer, const void* at) {
+    return buffer != nullptr && buffer->fd() >= 0 && buffer->Contains(at, asked.tensor->bytes());
+  };
+  const bool over_output = operation.source == asked.output;
+  const std::shared_ptr<Buffer>& output = asked.request->output_buffer();
+  const std::shared_ptr<Buffer>& input = over_output ? output : asked.request->input_buffer();
+  return (partition.push_bytes == 0 || mappable(input, operation.source)) &&
+         (partition.result_bytes == 0 || mappable(output, asked.output));
+}
+
+bool Carrier::InPlace(const Partition& partition) const {
+  return copies_.contains(partition.peer) || (maps_.contains(partition.peer) && Mappable(partition));
+}
+
+void Carrier::NoteRefusal(const Partition& partition) {
+  if (maps_.contains(partition.peer) && Mappable(partition)) maps_.erase(partition.peer);
+}
+
 absl::StatusOr<BufferRegions::Place> Carrier::PlaceOf(const Partition& partition, bool input) {
   Operation* operation = partition.operation;
   const Submission& asked = operation->asked;
   input &= operation->source != asked.output;
-  Transport& transport = endpoint_->transport();
-  if (transport.shares() && (transport.CapsOf(partition.peer).flags & BPS_TRANSPORT_MAP_REMOTE) != 0) {
+  if (Shares(partition.peer)) {
     const std::shared_ptr<Buffer>& buffer = input ? asked.request->input_buffer() : asked.request->output_buffer();
     absl::StatusOr<BufferRegions::Place> place =
         buffers_->Find(buffer, input ? operation->source : asked.output, asked.tensor->bytes());
@@ -196,7 +221,8 @@ absl::Status Carrier::LendWindow(PeerId peer) {
 
 void Carrier::Stop() {
   probe_.reset();
-  in_place_.clear();
+  copies_.clear();
+  maps_.clear();
   bounce_.reset();
   window_of_slot_.clear();
   windows_.clear();
@@ -212,11 +238,15 @@ void Carrier::OnReady(PeerId peer) {
     }
   }
   const bool reaches = (endpoint_->transport().CapsOf(peer).flags & BPS_TRANSPORT_COPY) != 0;
-  if (options_.in_place && direct(peer) && reaches) AskReach(peer);
+  if (options_.in_place && direct(peer) && reaches) {
+    if (Shares(peer)) maps_.insert(peer);
+    AskReach(peer);
+  }
   sink_->OnReady(this, peer);
 }
 
-// Until it answers, and if it cannot be asked or cannot reach us, payloads go by its slots.
+// Until it answers, and if it cannot be asked or cannot reach us, payloads go by its slots, unless they lie where it maps
+// them.
 void Carrier::AskReach(PeerId peer) {
   if (probe_ == nullptr) {
     auto probe = std::make_unique<MemoryProbe>(endpoint_.get(), "", log_);
@@ -229,9 +259,9 @@ void Carrier::AskReach(PeerId peer) {
 void Carrier::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
   if (type == wire::RecordType::kReach && probe_ != nullptr) {
     if (MemoryProbe::ReadReach(body).value_or(false)) {
-      in_place_.insert(peer);
+      copies_.insert(peer);
     } else {
-      in_place_.erase(peer);
+      copies_.erase(peer);
     }
     return sink_->OnRoom(this, peer);
   }

@@ -4,7 +4,7 @@
 //     carrier.endpoint().AddPeer(...);
 //     carrier.Source(&partition, &payload, &error);          // where the transport may read the partition's input
 //     carrier.Expose(&partition, &header.memory, &error);    // where the server may write its result
-//     carrier.Show(&partition, &source);                     // where the server itself may read it, if in_place(peer)
+//     carrier.Show(&partition, &source);                     // where the server itself may read it, if InPlace(partition)
 //
 // How a result reaches the output depends on the transport, of a set on the member that leads to the server. Where registering is cheap, the output of the operation is
 // registered and each partition gets an immediate of its own: the server writes in place. Elsewhere each server lane is
@@ -12,7 +12,10 @@
 //
 // A server that has copied from and to our memory when it was asked to (core/memory_probe.h) needs no payloads: it is shown
 // the input for the operation, and reads it when it folds. The library's own buffers it can map, where the transport leads
-// through memory that both share: they are registered once, until they are freed.
+// through memory that both share, also if the system refuses it copies: they are registered once, until they are freed.
+// Whether it can is not asked beforehand, since each buffer is mapped by itself (the server may have no descriptors left):
+// a server that cannot asks for the contribution by SEND_AGAIN, or writes the result elsewhere, and from then on is not
+// expected to.
 //
 // Threads: none; driven by whoever drives the engine. Callbacks of the sink run inside Poll.
 #ifndef BYTEPS_CORE_CARRIER_H_
@@ -93,8 +96,12 @@ class Carrier : private EndpointHandler {
   // Lets the server write the partition's result into the output. kLater: all immediates are in use, or the server is
   // lost, and OnPeerDown says so next.
   Grant Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
-  // Does this server read inputs where they are?
-  bool in_place(PeerId peer) const { return in_place_.contains(peer); }
+  // Does this server read the partition's input where it is, and write the result where it is wanted?
+  bool InPlace(const Partition& partition) const;
+  // Whatever memory it lies in?
+  bool copies(PeerId peer) const { return copies_.contains(peer); }
+  // It was shown in place, and the server could not reach it.
+  void NoteRefusal(const Partition& partition);
   // Lets it read the partition's input there, until EndExposure. kLater: the server is lost.
   Grant Show(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
   // Takes all that back: the result has come, or the server has said that it will not.
@@ -128,6 +135,10 @@ class Carrier : private EndpointHandler {
   Grant Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory, const char* what,
                absl::Status* error) const;
   absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input) const;
+  // The peer maps the library's buffers, as far as the transport is concerned.
+  bool Shares(PeerId peer) const;
+  // Do both input and output (of those that there are) lie in buffers that can be mapped?
+  static bool Mappable(const Partition& partition);
   // What the peer is shown of input or output: of their buffer, if it can map that.
   absl::StatusOr<BufferRegions::Place> PlaceOf(const Partition& partition, bool input);
   Operation::Memory& MemoryOf(Operation* operation) const;
@@ -151,7 +162,8 @@ class Carrier : private EndpointHandler {
   LandingTable landing_;
   std::unique_ptr<BouncePool> bounce_;
   std::unique_ptr<MemoryProbe> probe_;
-  absl::flat_hash_set<PeerId> in_place_;
+  absl::flat_hash_set<PeerId> copies_;  // who reaches any memory of ours
+  absl::flat_hash_set<PeerId> maps_;    // who reaches our buffers, as far as is known
   std::vector<std::unique_ptr<Window>> windows_;
   std::vector<Window*> window_of_slot_;
 };

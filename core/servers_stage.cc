@@ -193,15 +193,16 @@ void ServersStage::Enqueue(Partition* partition) {
   scheduler_.Enqueue(now_, task);
 }
 
-// What the peer can take now: anything while there is a slot, or if none is needed, small payloads otherwise, and nothing
-// while its outbox is full or something chosen before still waits.
+// What the peer can take now: anything while there is a slot, or if none is ever needed, small payloads otherwise, and
+// nothing while its outbox is full or something chosen before still waits. (Where only some tensors need slots, the others
+// wait with them: whoever holds all slots gives one back soon.)
 void ServersStage::UpdateBudget(size_t index) {
   Peer& peer = peers_[index];
   bps_budget& budget = budgets_[index];
   Endpoint& endpoint = peer.carrier->endpoint();
   peer.full = endpoint.Queued(peer.id) >= options_.outbox_bytes;
   budget.tasks = peer.ready && peer.held.empty() && !peer.full ? 1 : 0;
-  const bool any = peer.carrier->in_place(peer.id) || endpoint.FreeSlots(peer.id) > 0;
+  const bool any = peer.carrier->copies(peer.id) || endpoint.FreeSlots(peer.id) > 0;
   budget.bytes = any ? slot_bytes_ : inline_bytes_;
 }
 
@@ -287,8 +288,8 @@ bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
     }
   }
   if (partition->push_bytes > inline_bytes_) {
-    const bool posted = carrier->in_place(peer->id) ? PostInPlace(partition, peer, &header, error)
-                                                    : PostPayload(partition, peer, &header, error);
+    const bool posted = carrier->InPlace(*partition) ? PostInPlace(partition, peer, &header, error)
+                                                     : PostPayload(partition, peer, &header, error);
     if (!posted) return false;
   } else {
     const std::byte* bytes = operation->source + partition->first * operation->asked.tensor->element_bytes();
@@ -505,6 +506,7 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
       return Home(partition);
     }
     case wire::PayloadWay::kLanded: {
+      if (partition->in_place) carrier->NoteRefusal(*partition);
       const bool own = partition->result_immediate == header.immediate;
       if (!own && carrier->WindowSlot(peer, header.immediate).size() < bytes) break;
       if (!carrier->landing().Expects(header.immediate)) break;
@@ -562,6 +564,7 @@ void ServersStage::OnRound(PeerId peer, wire::RecordType type, std::span<const s
   Operation* operation = partition->operation;
   if (type == wire::RecordType::kSendAgain) {
     if (!operation->failure.ok()) return;
+    if (partition->in_place) FindPeer(peer)->carrier->NoteRefusal(*partition);
     EndTask(partition, BPS_OK);
     Enqueue(partition);
     return;

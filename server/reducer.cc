@@ -89,7 +89,7 @@ Reducer::Reducer(Transport transport, const ReducerOptions& options, Logger* log
       pool_(&endpoint_.transport(), options.memory, options.slot_bytes),
       windows_(&endpoint_, &pool_),
       deliveries_(&endpoint_),
-      probe_(&endpoint_, "come through landing slots", log),
+      probe_(&endpoint_, "come through landing slots, unless they lie in the library's own buffers", log),
       memory_(&endpoint_.transport()),
       inline_bytes_(std::min<uint64_t>(options.inline_bytes, endpoint_.MaxRecord() - sizeof(wire::DataHeader))) {
   scratch_.resize((inline_bytes_ + 7) / 8 + 1);

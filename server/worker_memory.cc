@@ -54,12 +54,16 @@ int32_t WorkerMemory::Map(const Round& round, MemberSpan* input) {
   return code == BPS_UNIMPLEMENTED ? BPS_OK : code;
 }
 
-// BPS_OK: it is here, or will be copied to.
-int32_t WorkerMemory::Await(const Round& round, const MemberSpan& output) {
+// BPS_OK: it is here, or will be copied to. `copies`: it is not known yet whether its owner's memory can be.
+int32_t WorkerMemory::Await(const Round& round, const MemberSpan& output, bool copies) {
   void* base = nullptr;
-  const int32_t code = transport_->BeginWrite(output.peer, output.remote, round.bytes(), &base);
+  int32_t code = transport_->BeginWrite(output.peer, output.remote, round.bytes(), &base);
   if (code == BPS_OK) transport_->EndWrite(output.peer, output.remote);
-  return code == BPS_UNIMPLEMENTED ? BPS_OK : code;
+  if (code != BPS_UNIMPLEMENTED || !copies) return code == BPS_UNIMPLEMENTED ? BPS_OK : code;
+  // A byte, and back as it is: until the result is written it is nobody's but ours.
+  std::byte byte{};
+  code = transport_->CopyFrom(output.peer, output.remote, &byte, 1);
+  return code == BPS_OK ? transport_->CopyTo(output.peer, output.remote, &byte, 1) : code;
 }
 
 WorkerMemory::Result WorkerMemory::Fold(const Round& round, std::span<const void* const> payloads, bool outputs,
@@ -82,7 +86,7 @@ WorkerMemory::Result WorkerMemory::Fold(const Round& round, std::span<const void
     if (code == BPS_OK && outputs && !round.broadcast()) {
       member.output = SpanOf(round, index, contribution.memory);
       over_inputs |= Same(contribution.source, contribution.memory);
-      code = Await(round, member.output);
+      code = Await(round, member.output, member.input.base != nullptr);
     }
     if (code != BPS_OK) return {code, index};
   }
@@ -111,7 +115,7 @@ WorkerMemory::Result WorkerMemory::Reach(const Round& round) {
       if (input.base != nullptr) transport_->UnmapRemote(input.peer, input.remote);
     }
     if (code == BPS_OK && !round.broadcast()) {
-      code = Await(round, SpanOf(round, index, contribution.memory));
+      code = Await(round, SpanOf(round, index, contribution.memory), false);
     }
     if (code != BPS_OK) return {code, index};
   }

@@ -10,7 +10,8 @@
 // What the transport maps into this process (the library's own buffers, abi/transport.h, reg_shared) is folded from where it
 // is and into where it is wanted, without a copy; any other memory is copied from and to, block by block. Both in one round,
 // too: the bits are the same. Mapped memory may have been announced before it is here: BPS_TRANSPORT_AGAIN says so, and that
-// nothing has happened.
+// nothing has happened. Likewise BPS_UNIMPLEMENTED: the system does not let us at it, and nobody's output was touched. So
+// whether an output can be copied to is tried before the first is written, unless its owner's input was copied already.
 //
 // Threads: those of its owner. Destroyed before the transport.
 #ifndef BYTEPS_SERVER_WORKER_MEMORY_H_
@@ -61,7 +62,7 @@ class WorkerMemory {
   // Those of members_ that can be mapped, are, as long as this lives.
   class Mapped;
   int32_t Map(const Round& round, MemberSpan* input);
-  int32_t Await(const Round& round, const MemberSpan& output);
+  int32_t Await(const Round& round, const MemberSpan& output, bool copies);
   BlockFold* FoldOf(size_t members);
 
   Transport* const transport_;

@@ -1,6 +1,7 @@
 // Servers that read the tensors of workers of their host where they are, and what happens where they may not: the same
 // bits. (Deaths, deadlines and cancels with tensors in place: fault_shm_test, job_shm_test, brief_shm_test.)
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 #include <regex>
@@ -93,11 +94,60 @@ TEST(InPlaceTest, TurnedOffTheBitsAreTheSame) {
   EXPECT_GT(ways.slots, 0);
 }
 
-TEST(InPlaceTest, WhereAServerMayNotReadTheyComeThroughSlots) {
-  const Ways ways = RunJob({.workers = 2, .servers = 2, .of_servers = {{"BYTEPS_SHM_PROCESS_VM", "0"}}}, "sums");
+// Where the system lets a server look into no worker, what lies in the library's own buffers is folded where it is all the
+// same, from the first round on, and nothing but that: what lies elsewhere, input or output, comes through slots.
+class RefusedServersTest : public testing::TestWithParam<const char*> {
+ protected:
+  static JobOptions Options(int workers, int servers) {
+    JobOptions options{.workers = workers, .servers = servers};
+    const std::string how = GetParam();
+    if (how == "knob") {
+      options.of_servers = {{"BYTEPS_SHM_PROCESS_VM", "0"}};
+    } else {
+      options.hindered_servers = how;
+    }
+    return options;
+  }
+  void SetUp() override {
+    const std::string how = GetParam();
+    if ((how == "powerless" || how == "apart") && ::geteuid() != 0) GTEST_SKIP() << "needs root";
+  }
+};
+
+TEST_P(RefusedServersTest, BuffersAreMapped) {
+  for (const char* kind : {"0", "1", "2"}) {
+    SCOPED_TRACE(kind);
+    const Ways ways = RunJob(Options(2, 1), "buffers", kind);
+    EXPECT_GT(ways.mapped, 0);
+    EXPECT_EQ(ways.in_place, ways.mapped);
+    EXPECT_EQ(ways.slots, 0);
+    EXPECT_EQ(ways.asked_again, 0);
+  }
+}
+
+TEST_P(RefusedServersTest, AnInputInABufferBesideAnotherOutputComesThroughSlots) {
+  const Ways ways = RunJob(Options(2, 2), "buffers", "3");
+  EXPECT_EQ(ways.in_place, 0);
+  EXPECT_GT(ways.slots, 0);
+  EXPECT_EQ(ways.asked_again, 0);
+}
+
+TEST_P(RefusedServersTest, BuffersBesideOtherMemory) {
+  const Ways ways = RunJob(Options(3, 2), "buffers", "4");
+  EXPECT_GT(ways.mapped, 0);
+  EXPECT_EQ(ways.in_place, ways.mapped);
+  EXPECT_GT(ways.slots, 0);
+  EXPECT_EQ(ways.asked_again, 0);
+}
+
+TEST_P(RefusedServersTest, OtherMemoryComesThroughSlots) {
+  const Ways ways = RunJob(Options(2, 2), "sums");
   EXPECT_EQ(ways.in_place, 0);
   EXPECT_GT(ways.slots, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Hindered, RefusedServersTest, testing::Values("knob", "filtered", "powerless", "apart"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // One in place, one through slots, one over the network, all in the same rounds.
 TEST(InPlaceTest, AMixtureOfWays) {
@@ -120,7 +170,9 @@ TEST(InPlaceTest, AMixtureWithHardlyAnyMemoryInOppositeOrders) {
 // A worker's memory can no longer be read, in the middle of the job: no operation fails, and the rest comes through slots.
 TEST(InPlaceTest, WhenAServerMayNotReadAnyMoreTheyComeThroughSlots) {
   for (const char* rank : {"0", "1"}) {
-    const Ways ways = RunJob({.workers = 2, .servers = 2, .unprivileged = true}, "guarded", rank);
+    const Ways ways =
+        RunJob({.workers = 2, .servers = 2, .hindered_servers = "unprivileged", .hindered_workers = "unprivileged"},
+               "guarded", rank);
     EXPECT_GT(ways.asked_again, 0);
     EXPECT_GT(ways.slots, ways.asked_again);
     EXPECT_GT(ways.in_place, ways.slots);

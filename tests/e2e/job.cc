@@ -63,9 +63,9 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
   return environment;
 }
 
-std::vector<std::string> Job::Command(const char* program) const {
-  if (!options_.unprivileged) return {Given(program)};
-  return {Given("E2E_UNPRIVILEGED"), Given(program)};
+std::vector<std::string> Job::Command(const char* program, const std::string& hindered) {
+  if (hindered.empty()) return {Given(program)};
+  return {Given("E2E_HINDERED"), hindered, Given(program)};
 }
 
 void Job::StartCoordinator(const std::map<std::string, std::string>& more) {
@@ -92,7 +92,8 @@ void Job::StartServer(int rank, const std::map<std::string, std::string>& more) 
   environment["DMLC_RANK"] = std::to_string(rank);
   for (const auto& [name, value] : options_.of_servers) environment[name] = value;
   for (const auto& [name, value] : more) environment[name] = value;
-  servers_[static_cast<size_t>(rank)] = std::make_unique<ChildProcess>(Command("E2E_SERVER"), environment);
+  servers_[static_cast<size_t>(rank)] =
+      std::make_unique<ChildProcess>(Command("E2E_SERVER", options_.hindered_servers), environment);
 }
 
 void Job::StartWorkers(const std::string& scenario, const std::string& argument) {
@@ -115,7 +116,7 @@ void Job::StartWorker(int rank, const std::string& scenario, const std::string& 
   environment["BYTEPS_LOCAL_RANK"] = std::to_string(local);
   for (const auto& [name, value] : options_.of_workers) environment[name] = value;
   for (const auto& [name, value] : more) environment[name] = value;
-  std::vector<std::string> command = Command("E2E_WORKER");
+  std::vector<std::string> command = Command("E2E_WORKER", options_.hindered_workers);
   command.insert(command.end(), {scenario, argument});
   workers_[static_cast<size_t>(rank)] = std::make_unique<ChildProcess>(command, environment);
 }

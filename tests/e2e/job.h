@@ -26,7 +26,9 @@ struct JobOptions {
   std::map<std::string, std::string> environment;  // of every process, on top of what the job needs
   std::map<std::string, std::string> of_servers;
   std::map<std::string, std::string> of_workers;
-  bool unprivileged = false;  // a process that forbids others to look into its memory can do so, also as root
+  // How hindered.cc runs them; empty: not at all.
+  std::string hindered_servers;
+  std::string hindered_workers;
   bool start_servers = true;  // false: by StartServers, later
   bool by_hand = false;       // nothing is started: the coordinator by StartCoordinator, where the variables say
 };
@@ -54,7 +56,7 @@ class Job {
   int port() const { return port_; }
 
  private:
-  std::vector<std::string> Command(const char* program) const;
+  static std::vector<std::string> Command(const char* program, const std::string& hindered);
   std::map<std::string, std::string> Environment(const std::string& role) const;
 
   const JobOptions options_;

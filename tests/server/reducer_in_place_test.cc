@@ -194,6 +194,44 @@ TEST_P(ReducerInPlaceTest, AfterARefusalContributionsComeBySlots) {
   }
 }
 
+// An input that can be mapped beside an output that cannot: it is copied to, or, where the system refuses that, the whole
+// contribution comes by a slot, and the result to where slots' results go. Nobody's output has been written to before that
+// is known, so no round is lost.
+TEST_P(ReducerInPlaceTest, MappedInputsWhoseOutputsAreNot) {
+  for (const bool copies : {true, false}) {
+    SCOPED_TRACE(copies);
+    ReductionWorldOptions options = this->options();
+    options.more_flags |= BPS_TRANSPORT_MAP_REMOTE;
+    ReductionWorld world(options);
+    ReductionSession* session = world.Open(3, {2, 1});
+    ASSERT_NE(session, nullptr);
+    std::vector<Together> rounds;
+    for (uint64_t number = 1; number <= 6; ++number) {
+      if (number == 3) {
+        const std::string node = "worker" + std::to_string(session->epoch.workers(2).member());
+        world.fabric().RefuseMappedWrites("server", node);
+        if (!copies) world.fabric().RefuseCopies("server", node);
+      }
+      for (uint64_t name = 1; name <= 3; ++name) {
+        Ask ask = InPlace(name, 2000, name == 2);
+        ask.round = number;
+        rounds.emplace_back(ask, 3, std::vector<uint32_t>{2, 1}, number * 10 + name);
+        rounds.back().PushAll(session);
+      }
+      ASSERT_TRUE(world.Run([&] { return AllHome(session, rounds); })) << world.reducer().Describe();
+    }
+    for (const Together& round : rounds) round.Check(session);
+    const ReducerStats stats = world.reducer().stats();
+    EXPECT_EQ(stats.failed, 0u);
+    EXPECT_EQ(stats.rounds, 18u);
+    EXPECT_EQ(session->worker(2).reached(), copies);
+    EXPECT_EQ(stats.in_place, copies ? 54u : 42u);
+    EXPECT_EQ(stats.sent_again, copies ? 0u : 3u);
+    EXPECT_EQ(world.fabric().stats().mapped, 0);
+    EXPECT_TRUE(world.Run([&] { return world.reducer().stats().pool.blocks == 0 && SlotsFree(session, 4); }));
+  }
+}
+
 // Invariant 2 with a mixture: reversed orders, one slot, the least memory. What is dropped comes again; what is in place
 // need not.
 TEST_P(ReducerInPlaceTest, ReversedOrdersInTheLeastMemory) {

@@ -95,6 +95,12 @@ void EndpointMap::RefuseCopies(const std::string& node, const std::string& of_no
   }
 }
 
+void EndpointMap::RefuseMappedWrites(const std::string& node, const std::string& of_node) {
+  for (auto& [id, endpoint] : endpoints_) {
+    if (endpoint->node() == node) endpoint->RefuseMappedWrites(of_node);
+  }
+}
+
 // ---- Endpoint: life -------------------------------------------------------------------------------------------------
 
 Endpoint::Endpoint(World* world, EndpointMap* endpoints, std::string node, EndpointOptions options, uint64_t id)
@@ -337,6 +343,11 @@ std::byte* Endpoint::Lookup(uint64_t from, uint64_t cookie, uint64_t offset, siz
 int32_t Endpoint::Resolve(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
   const int32_t code = Find(number, remote, size, base);
   return code == BPS_OK && refused_.count(peers_.at(number).node) != 0 ? BPS_UNIMPLEMENTED : code;
+}
+
+bool Endpoint::WritesRefused(bps_peer number) const {
+  const auto peer = peers_.find(number);
+  return peer != peers_.end() && writes_refused_.count(peer->second.node) != 0;
 }
 
 int32_t Endpoint::Map(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {

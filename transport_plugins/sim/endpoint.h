@@ -45,6 +45,7 @@ class EndpointMap {
   void NodeDied(const std::string& node, Death death);
   void InvalidateKeys(const std::string& node);
   void RefuseCopies(const std::string& node, const std::string& of_node);
+  void RefuseMappedWrites(const std::string& node, const std::string& of_node);
 
  private:
   void TellPeersOf(uint64_t id);
@@ -83,6 +84,7 @@ class Endpoint {
   // The same to map it; AGAIN for a while.
   int32_t Map(bps_peer number, const bps_remote* remote, size_t size, std::byte** base);
   void Unmap() { --world_->stats().mapped; }
+  bool WritesRefused(bps_peer number) const;
   int32_t WaitFd();
   int32_t Arm();
   int32_t Allocate(size_t size, bps_region** region, void** base);
@@ -93,6 +95,7 @@ class Endpoint {
   void Die();
   void InvalidateKeys();
   void RefuseCopies(const std::string& of_node) { refused_.insert(of_node); }
+  void RefuseMappedWrites(const std::string& of_node) { writes_refused_.insert(of_node); }
 
  private:
   struct Region {
@@ -187,6 +190,7 @@ class Endpoint {
   std::map<uint64_t, Operation> operations_;
   std::map<uint64_t, Lease> leases_;
   std::set<std::string> refused_;         // nodes whose memory may not be copied from and to
+  std::set<std::string> writes_refused_;  // nodes whose memory is mapped to be read alone
   std::map<uint64_t, Time> mappable_at_;  // by cookie, of others
   std::deque<Queued> queue_;
   World::Nic own_nic_;

@@ -72,6 +72,10 @@ void SimFabric::RefuseCopies(const std::string& node, const std::string& of_node
   impl_->endpoints.RefuseCopies(node, of_node);
 }
 
+void SimFabric::RefuseMappedWrites(const std::string& node, const std::string& of_node) {
+  impl_->endpoints.RefuseMappedWrites(node, of_node);
+}
+
 Random& SimFabric::random() { return impl_->world.random(); }
 uint64_t SimFabric::seed() const { return impl_->world.options().seed; }
 const FabricStats& SimFabric::stats() const { return impl_->world.stats(); }

@@ -112,6 +112,8 @@ class SimFabric {
   void InvalidateKeys(const std::string& node);
   // The system does not let this node copy from and to memory of the other one any more (what is mapped stays so).
   void RefuseCopies(const std::string& node, const std::string& of_node);
+  // Memory of the other one can be mapped by this node to be read, but not to be written any more.
+  void RefuseMappedWrites(const std::string& node, const std::string& of_node);
 
   // -- For tests --
   Random& random();
