@@ -296,8 +296,10 @@ inline constexpr Knob kKnobs[] = {
      .type = KnobType::kBool,
      .readers = kWorker,
      .fallback = "1",
-     .meaning = "Servers of the same host fold tensors straight from the workers' memory and write the results there "
-                "(with BYTEPS_SHM and BYTEPS_SHM_PROCESS_VM); 0: through landing slots",
+     .meaning =
+         "Servers of the same host fold tensors straight from the workers' memory and write the results there "
+         "(with BYTEPS_SHM; without BYTEPS_SHM_PROCESS_VM what lies in the library's own buffers); 0: through landing "
+         "slots",
      .reason = "each byte is read once and written once; where the system refuses it, the other way is taken anyway"},
     {.name = "BYTEPS_HUGE_PAGES",
      .type = KnobType::kBool,

@@ -96,28 +96,31 @@ TEST(InPlaceTest, TurnedOffTheBitsAreTheSame) {
 
 // Where the system lets a server look into no worker, what lies in the library's own buffers is folded where it is all the
 // same, from the first round on, and nothing but that: what lies elsewhere, input or output, comes through slots.
-class RefusedServersTest : public testing::TestWithParam<const char*> {
- protected:
-  static JobOptions Options(int workers, int servers) {
-    JobOptions options{.workers = workers, .servers = servers};
-    const std::string how = GetParam();
-    if (how == "knob") {
-      options.of_servers = {{"BYTEPS_SHM_PROCESS_VM", "0"}};
-    } else {
-      options.hindered_servers = how;
-    }
-    return options;
-  }
-  void SetUp() override {
-    const std::string how = GetParam();
-    if ((how == "powerless" || how == "apart") && ::geteuid() != 0) GTEST_SKIP() << "needs root";
-  }
-};
+class RefusedServersTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(RefusedServersTest, BuffersAreMapped) {
+TEST_P(RefusedServersTest, BuffersBesideOtherMemory) {
+  const std::string how = GetParam();
+  if ((how == "powerless" || how == "apart") && ::geteuid() != 0) GTEST_SKIP() << "needs root";
+  JobOptions options{.workers = 3, .servers = 2};
+  if (how == "knob") {
+    options.of_servers = {{"BYTEPS_SHM_PROCESS_VM", "0"}};
+  } else {
+    options.hindered_servers = how;
+  }
+  const Ways ways = RunJob(options, "buffers", "4");
+  EXPECT_GT(ways.mapped, 0);
+  EXPECT_EQ(ways.in_place, ways.mapped);
+  EXPECT_GT(ways.slots, 0);
+  EXPECT_EQ(ways.asked_again, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hindered, RefusedServersTest, testing::Values("knob", "filtered", "powerless", "apart"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST(RefusedServerTest, BuffersAreMapped) {
   for (const char* kind : {"0", "1", "2"}) {
     SCOPED_TRACE(kind);
-    const Ways ways = RunJob(Options(2, 1), "buffers", kind);
+    const Ways ways = RunJob({.workers = 2, .servers = 1, .hindered_servers = "filtered"}, "buffers", kind);
     EXPECT_GT(ways.mapped, 0);
     EXPECT_EQ(ways.in_place, ways.mapped);
     EXPECT_EQ(ways.slots, 0);
@@ -125,29 +128,18 @@ TEST_P(RefusedServersTest, BuffersAreMapped) {
   }
 }
 
-TEST_P(RefusedServersTest, AnInputInABufferBesideAnotherOutputComesThroughSlots) {
-  const Ways ways = RunJob(Options(2, 2), "buffers", "3");
+TEST(RefusedServerTest, AnInputInABufferBesideAnotherOutputComesThroughSlots) {
+  const Ways ways = RunJob({.workers = 2, .servers = 2, .hindered_servers = "filtered"}, "buffers", "3");
   EXPECT_EQ(ways.in_place, 0);
   EXPECT_GT(ways.slots, 0);
   EXPECT_EQ(ways.asked_again, 0);
 }
 
-TEST_P(RefusedServersTest, BuffersBesideOtherMemory) {
-  const Ways ways = RunJob(Options(3, 2), "buffers", "4");
-  EXPECT_GT(ways.mapped, 0);
-  EXPECT_EQ(ways.in_place, ways.mapped);
-  EXPECT_GT(ways.slots, 0);
-  EXPECT_EQ(ways.asked_again, 0);
-}
-
-TEST_P(RefusedServersTest, OtherMemoryComesThroughSlots) {
-  const Ways ways = RunJob(Options(2, 2), "sums");
+TEST(RefusedServerTest, OtherMemoryComesThroughSlots) {
+  const Ways ways = RunJob({.workers = 2, .servers = 2, .hindered_servers = "filtered"}, "sums");
   EXPECT_EQ(ways.in_place, 0);
   EXPECT_GT(ways.slots, 0);
 }
-
-INSTANTIATE_TEST_SUITE_P(Hindered, RefusedServersTest, testing::Values("knob", "filtered", "powerless", "apart"),
-                         [](const auto& info) { return std::string(info.param); });
 
 // One in place, one through slots, one over the network, all in the same rounds.
 TEST(InPlaceTest, AMixtureOfWays) {
