@@ -179,22 +179,28 @@ absl::Status LocalStage::MakeOffer(LocalRound* round) {
       offer.way = rest.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
     } else {
       // Each peer has keys of its own.
-      size_t size = 0;
-      for (const BufferRegions::Place& place : {round->shown_input, round->shown_output}) {
-        if (place.region == nullptr) continue;
-        const int32_t code = endpoint_->transport().ExportKey(place.region, Neighbours::PeerOf(index), own.keys + size);
-        if (code != BPS_OK) {
-          return MakeStatus(code, "the memory cannot be shown to " + neighbours_->description(index));
-        }
-        size += caps_.key_size;
-      }
-      rest = std::as_bytes(std::span<const uint8_t>(own.keys, size));
+      const absl::StatusOr<size_t> size = ShowTo(index, *round, own.keys);
+      // The transport has lost it, and says next why: that is what everything is to end with. The others do not wait.
+      if (absl::IsUnavailable(size.status())) continue;
+      if (!size.ok()) return size.status();
+      rest = std::as_bytes(std::span<const uint8_t>(own.keys, *size));
       offer.way = wire::PayloadWay::kInPlace;
     }
     const OfferHead head(offer, asked.tensor->shape(), endpoint_->MaxRecord() - rest.size());
     Send(index, wire::RecordType::kOffer, head.bytes(), rest);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> LocalStage::ShowTo(size_t index, const LocalRound& round, uint8_t* keys) {
+  size_t size = 0;
+  for (const BufferRegions::Place& place : {round.shown_input, round.shown_output}) {
+    if (place.region == nullptr) continue;
+    const int32_t code = endpoint_->transport().ExportKey(place.region, Neighbours::PeerOf(index), keys + size);
+    if (code != BPS_OK) return MakeStatus(code, "the memory cannot be shown to " + neighbours_->description(index));
+    size += caps_.key_size;
+  }
+  return size;
 }
 
 void LocalStage::Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,

@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "core/local_memory.h"
@@ -133,6 +134,8 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   // Offering.
   void OnOffer(size_t index, std::span<const std::byte> body);
   absl::Status MakeOffer(LocalRound* round);
+  // Keys for this one, of which their size is returned. UNAVAILABLE: it is lost.
+  absl::StatusOr<size_t> ShowTo(size_t index, const LocalRound& round, uint8_t* keys);
   void Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
             std::span<const std::byte> payload = {});
   void SendWord(const LocalRound& round, wire::RecordType type, int32_t code, std::span<const std::byte> rest);

@@ -55,7 +55,9 @@ absl::Status Neighbours::OnReady(size_t index) {
   Member& member = members_[index];
   if (member.ready) return absl::OkStatus();
   member.ready = true;
-  return probe_.Ask(PeerOf(index), member.description);
+  const absl::Status asked = probe_.Ask(PeerOf(index), member.description);
+  // Lost meanwhile: the transport says next why.
+  return absl::IsUnavailable(asked) ? absl::OkStatus() : asked;
 }
 
 bool Neighbours::OnProbe(Time now, size_t index, std::span<const std::byte> body) {

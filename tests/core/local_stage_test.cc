@@ -34,6 +34,40 @@ namespace {
 constexpr size_t kElements = size_t{1} << 18;  // of float32: eight blocks
 constexpr size_t kBytes = kElements * sizeof(float);
 
+// Shared memory whose news of losses can be kept back: as if other events had filled what a poll takes at once.
+class SlowNews {
+ public:
+  static const bps_transport_plugin* Of(const bps_transport_plugin* plugin) {
+    table_ = real_ = *plugin->table;
+    table_.poll = Poll;
+    plugin_ = *plugin;
+    plugin_.table = &table_;
+    return &plugin_;
+  }
+
+  static inline bool kept_back = false;
+  static inline std::vector<bps_event> losses;
+
+ private:
+  static size_t Poll(bps_transport* transport, bps_event* events, size_t capacity) {
+    size_t count = real_.poll(transport, events, capacity);
+    if (kept_back) {
+      bps_event* const end = std::stable_partition(
+          events, events + count, [](const bps_event& event) { return event.type != BPS_EVENT_PEER_DOWN; });
+      losses.insert(losses.end(), end, events + count);
+      return static_cast<size_t>(end - events);
+    }
+    while (!losses.empty() && count < capacity) {
+      events[count++] = losses.back();
+      losses.pop_back();
+    }
+    return count;
+  }
+
+  static inline bps_transport_table real_{}, table_{};
+  static inline bps_transport_plugin plugin_{};
+};
+
 class Worker : public EngineHandler {
  public:
   explicit Worker(Logger* log) {
@@ -43,12 +77,12 @@ class Worker : public EngineHandler {
     EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
     bps_transport_open_args args{};
     args.struct_size = sizeof args;
-    absl::StatusOr<Transport> transport = Transport::Open(*shm, args);
+    absl::StatusOr<Transport> transport = Transport::Open(*SlowNews::Of(shm), args);
     EXPECT_TRUE(transport.ok()) << transport.status();
     provider = transport->provider();
     address = *transport->Address();
     EngineOptions options;
-    options.local.release_grace = 2 * kSecond;
+    options.local.release_grace = options.fatal_grace = 2 * kSecond;
     EngineHandler* handler = this;
     engine = std::make_unique<Engine>(options, handler, log);
     EndpointOptions endpoint;
@@ -69,7 +103,10 @@ class Worker : public EngineHandler {
       engine->OnAssignment(now, assignment);
     }
   }
-  void OnFailed(const absl::Status& why) override { ADD_FAILURE() << why; }
+  void OnFailed(const absl::Status& why) override {
+    failure = why;
+    if (!may_fail) ADD_FAILURE() << why;
+  }
 
   void Step(Time at) {
     now = at;
@@ -101,6 +138,8 @@ class Worker : public EngineHandler {
   std::shared_ptr<Buffer> buffer;
   std::unique_ptr<Engine> engine;
   std::shared_ptr<Request> request;
+  bool may_fail = false;
+  absl::Status failure;
   Time now = 0;
 };
 
@@ -127,6 +166,11 @@ class LocalStageTest : public testing::TestWithParam<wire::Operation> {
       ASSERT_TRUE(joined.ok()) << joined;
     }
     ASSERT_TRUE(Until([&] { return workers_[0].engine->ready() && workers_[1].engine->ready(); }));
+  }
+
+  void TearDown() override {
+    SlowNews::kept_back = false;
+    SlowNews::losses.clear();
   }
 
   // Steps these until `done`; a minute of real time at most.
@@ -183,6 +227,30 @@ TEST_P(LocalStageTest, OneThatWasStoppedInTheMiddleDoesNotTakeForAResultWhatItFi
     EXPECT_TRUE(worker.request->outcome().ok()) << worker.request->outcome();
     EXPECT_EQ(std::count(worker.data(), worker.data() + kElements, expected), static_cast<ptrdiff_t>(kElements));
   }
+}
+
+// The transport knows that the other is gone, and refuses to show memory to it, before it has said so.
+TEST_P(LocalStageTest, OneThatIsLostWhileATensorIsHandedToItIsNamedWithTheCause) {
+  Worker &survivor = workers_[0], &lost = workers_[1];
+  for (Worker& worker : workers_) worker.Submit(GetParam(), 600 * kSecond);
+  ASSERT_TRUE(Until([&] { return survivor.request->ended() && lost.request->ended(); }));
+  survivor.may_fail = true;
+  lost.engine.reset();
+  SlowNews::kept_back = true;
+  ASSERT_TRUE(Until([&] { return !SlowNews::losses.empty(); }, true, false));
+  survivor.Submit(GetParam(), 600 * kSecond);
+  survivor.Step(now_);
+  SlowNews::kept_back = false;
+  // The coordinator, which may know better, says nothing.
+  const auto ended = [&] {
+    now_ += 10 * kMillisecond;
+    return survivor.request->ended();
+  };
+  ASSERT_TRUE(Until(ended, true, false));
+  const std::string why(survivor.request->outcome().message());
+  EXPECT_EQ(survivor.request->outcome(), survivor.failure);
+  EXPECT_NE(why.find("rank 1 (worker, "), std::string::npos) << why;
+  EXPECT_EQ(why.find("cannot be shown"), std::string::npos) << why;
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, LocalStageTest,
