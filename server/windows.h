@@ -19,12 +19,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/endpoint.h"
 #include "core/landing_table.h"
@@ -97,7 +97,7 @@ class Windows {
   LandingTable table_;
   std::vector<Use> stuck_;  // as told last
   std::vector<Slot> slots_;
-  absl::flat_hash_map<PeerId, std::unique_ptr<Window>> windows_;
+  std::map<PeerId, std::unique_ptr<Window>> windows_;  // ordered: a simulated run must repeat itself
   Time next_stuck_ = kNever;
 };
 
