@@ -1,6 +1,8 @@
 // bps_info --check: real jobs over real transports, and what it says of those that do not work.
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,6 +86,27 @@ TEST(LoopbackCheckTest, EveryUsableTransportCarriesAPushPull) {
   EXPECT_THAT(outcome.output, ContainsRegex("\n  local +" + times + "by the workers themselves"));
   EXPECT_THAT(outcome.output, HasSubstr("\n  failsprobe not usable: no device named mlx5_7\n"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("ERROR")));
+}
+
+bool HasIpv6() {
+  const int fd = ::socket(AF_INET6, SOCK_STREAM, 0);
+  struct sockaddr_in6 address = {};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  const bool has = fd >= 0 && ::bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof address) == 0;
+  if (fd >= 0) ::close(fd);
+  return has;
+}
+
+TEST(LoopbackCheckTest, ItGoesByTheAddressOfTheRootIfThatIsOneOfLoopback) {
+  if (!HasIpv6()) GTEST_SKIP() << "this machine has no IPv6";
+  const Outcome six = RunInfo("--check --timeout 120", {kScheduler, kTcp, kShm}, "DMLC_PS_ROOT_URI=::1");
+  EXPECT_EQ(six.code, 0) << six.output;
+  EXPECT_THAT(six.output, ContainsRegex("\n  tcp +ok .*, at ::1\n"));
+  EXPECT_THAT(six.output, ContainsRegex("\n  shm +ok .*, at ::1\n"));
+  EXPECT_THAT(six.output, ContainsRegex("\n  local +ok "));
+  const Outcome other = RunInfo("--check --timeout 120", {kScheduler, kTcp}, "DMLC_PS_ROOT_URI=10.255.255.1");
+  EXPECT_THAT(other.output, ContainsRegex("\n  tcp +ok .*, at 127.0.0.1\n"));
 }
 
 TEST(LoopbackCheckTest, WithoutTheOptionNothingIsStarted) {

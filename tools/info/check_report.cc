@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "core/auth.h"
 #include "core/host_identity.h"
 #include "core/log.h"
 #include "tools/info/installation.h"
@@ -26,18 +27,33 @@ std::string OneLine(const absl::Status& status) {
   return text;
 }
 
-// Addresses at which a transport may have its device: the one that was named, or loopback and then all others.
+// The address of this host that was named, or else one of loopback: that of the root, if it is one, or else IPv4's; on a
+// host without it IPv6's.
+absl::StatusOr<std::string> FirstAddress(const Config& config, OwnAddressOptions own) {
+  const std::string& root = config.GetString("DMLC_PS_ROOT_URI");
+  absl::Status why;
+  for (const std::string& candidate : {root, std::string("127.0.0.1"), std::string("::1")}) {
+    if (candidate.empty()) continue;
+    own.coordinator = candidate;
+    const absl::StatusOr<std::string> address = OwnAddress(own);
+    const bool named = !own.node_host.empty() || !own.interface.empty();
+    if (address.ok() && (named || IsLoopback(*address))) return address;
+    if (why.ok()) why = address.status();
+  }
+  return why;
+}
+
+// Addresses at which a transport may have its device: the first one and, if none was named, all others.
 absl::StatusOr<std::vector<std::string>> Addresses(const Config& config) {
   const OwnAddressOptions own{.node_host = config.GetString("DMLC_NODE_HOST"),
-                              .interface = config.GetString("DMLC_INTERFACE"),
-                              .coordinator = "127.0.0.1"};
-  const absl::StatusOr<std::string> first = OwnAddress(own);
+                              .interface = config.GetString("DMLC_INTERFACE")};
+  const absl::StatusOr<std::string> first = FirstAddress(config, own);
   if (!first.ok()) return first.status();
   std::vector<std::string> addresses = {*first};
   if (!own.node_host.empty() || !own.interface.empty()) return addresses;
   for (const auto& [interface, of_interface] : InterfaceAddresses()) {
     for (const std::string& address : of_interface) {
-      if (address != *first && address != "::1") addresses.push_back(address);
+      if (address != *first && !IsLoopback(address)) addresses.push_back(address);
     }
   }
   return addresses;
@@ -129,7 +145,9 @@ bool ReportCheck(const Config& config, const std::vector<PluginListing>& transpo
       continue;
     }
     run(plugin.name, {.transport = plugin.name, .address = *address}, absl::StrCat(", at ", *address));
-    if (plugin.name == kShm) run("local", {}, ", by the workers themselves, without a server");
+    if (plugin.name == kShm) {
+      run("local", {.transport = "", .address = *address}, ", by the workers themselves, without a server");
+    }
   }
   if (transports.empty()) out << "  no transport was found\n";
   const auto failed = [](const CheckResult& result) { return result.outcome == CheckOutcome::kError; };
