@@ -14,6 +14,8 @@ namespace {
 
 // Tensors of one request: a bound for its frame.
 constexpr size_t kDeclaresPerRequest = 1000;
+// For a coordinator of another version to say what it thinks of us.
+constexpr Time kRefusalTimeout = 10 * kSecond;
 
 std::string Seconds(Time time) {
   const Time milliseconds = time / kMillisecond;
@@ -113,6 +115,7 @@ void ControlClient::OnClosed(Time now, const absl::Status& why) {
     case ControlState::kConnecting:
     case ControlState::kGreeting:
     case ControlState::kProving:
+      if (!other_version_.ok()) return Fatal(other_version_);
       // A coordinator that is being started again, or is not there yet: it is tried again until the deadline. What is
       // no coordinator at all will not become one.
       if (why.code() == absl::StatusCode::kFailedPrecondition || why.code() == absl::StatusCode::kInvalidArgument) {
@@ -208,12 +211,16 @@ void ControlClient::OutOfTurn(const control::Envelope& envelope) {
 
 void ControlClient::OnChallenge(const control::Challenge& challenge) {
   const std::string& coordinator = options_.coordinator;
-  if (challenge.control_version() != kControlVersion || challenge.wire_version() != wire::kVersion) {
-    return Fatal(absl::FailedPreconditionError(
+  if (challenge.control_version() != options_.control_version || challenge.wire_version() != options_.wire_version) {
+    other_version_ = absl::FailedPreconditionError(
         "coordinator " + coordinator + " is BytePS " + challenge.release() + " (control protocol " +
         std::to_string(challenge.control_version()) + ", data protocol " + std::to_string(challenge.wire_version()) +
-        "), " + Self() + " is " + kRelease + " (" + std::to_string(kControlVersion) + ", " +
-        std::to_string(wire::kVersion) + "): install the same BytePS everywhere"));
+        "), " + Self() + " is " + options_.release + " (" + std::to_string(options_.control_version) + ", " +
+        std::to_string(options_.wire_version) + "): install the same BytePS everywhere");
+    other_version_until_ = After(now_, kRefusalTimeout);
+    // A proof is nothing for somebody who cannot check it.
+    if (challenge.token_required() == options_.token.empty()) return Fatal(other_version_);
+    return SayHello(challenge.nonce());
   }
   if (challenge.token_required() && options_.token.empty()) {
     return Fatal(absl::UnauthenticatedError("coordinator " + coordinator + " wants the job's token and " + Self() +
@@ -223,14 +230,17 @@ void ControlClient::OnChallenge(const control::Challenge& challenge) {
     return Fatal(absl::UnauthenticatedError(std::string(Self()) + " has a job token, coordinator " + coordinator +
                                             " has none: set BYTEPS_JOB_TOKEN or BYTEPS_JOB_TOKEN_FILE there too"));
   }
-  challenge_nonce_ = challenge.nonce();
+  SayHello(challenge.nonce());
+}
 
+void ControlClient::SayHello(const std::string& nonce) {
+  challenge_nonce_ = nonce;
   control::Envelope envelope;
   control::Hello& hello = *envelope.mutable_hello();
   hello = options_.hello;
-  hello.set_control_version(kControlVersion);
-  hello.set_wire_version(wire::kVersion);
-  hello.set_release(kRelease);
+  hello.set_control_version(options_.control_version);
+  hello.set_wire_version(options_.wire_version);
+  hello.set_release(options_.release);
   hello.set_nonce(options_.random(kNonceBytes));
   hello.set_proof(
       MemberProof(options_.token, challenge_nonce_, hello.nonce(), hello.role(), hello.job(), hello.session()));
@@ -241,6 +251,7 @@ void ControlClient::OnChallenge(const control::Challenge& challenge) {
 }
 
 void ControlClient::OnWelcome(const control::Welcome& welcome) {
+  if (!other_version_.ok()) return Fatal(other_version_);
   if (!SameProof(welcome.proof(), CoordinatorProof(options_.token, challenge_nonce_, options_.hello.nonce()))) {
     return Fatal(
         absl::UnauthenticatedError("coordinator " + options_.coordinator +
@@ -272,6 +283,8 @@ void ControlClient::OnEpoch(const control::Epoch& epoch) {
 
 void ControlClient::OnFailure(const control::Failure& failure) {
   const absl::Status why = FailureStatus(failure.code(), failure.error());
+  // A coordinator of another version may find something else wrong with us.
+  if (!other_version_.ok() && !absl::IsFailedPrecondition(why)) return Fatal(other_version_);
   if (IsServer() && failure.session_id() != 0 && Registered()) {
     return handler_->OnSessionEnded(failure.session_id(), why);
   }
@@ -304,6 +317,7 @@ void ControlClient::EndGoodbye(const absl::Status& status) {
 
 void ControlClient::Tick(Time now) {
   now_ = now;
+  if (now >= other_version_until_) return Fatal(other_version_);
   if (Starting() && now >= start_deadline_) return Fatal(StartTimeoutError());
   if (!Registered()) return;
   CheckSilence(now);
@@ -322,7 +336,7 @@ void ControlClient::Tick(Time now) {
 }
 
 Time ControlClient::NextTimer() const {
-  if (Starting() && !Registered()) return start_deadline_;
+  if (Starting() && !Registered()) return std::min(start_deadline_, other_version_until_);
   if (!Registered()) return kNever;
   Time next = std::min(After(last_sent_, heartbeat_), After(last_heard_, peer_timeout_));
   if (state_ == ControlState::kGathering) return std::min(next, start_deadline_);

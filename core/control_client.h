@@ -24,6 +24,9 @@
 //   over        the coordinator has ended the job
 //   failed      the first fatal error has been told; nothing is sent or told any more
 //
+// A member whose coordinator is of another version says Hello all the same, and is refused by it: so those who wait for
+// it hear of it.
+//
 // The subtle parts:
 //
 // Callbacks.  The handler runs inside the call that caused it, on the same thread, and may call Declare, Barrier,
@@ -52,7 +55,10 @@
 
 #include "absl/status/status.h"
 #include "core/control.pb.h"
+#include "core/control_codec.h"
 #include "core/time.h"
+#include "core/version.h"
+#include "core/wire.h"
 
 namespace byteps {
 
@@ -109,6 +115,10 @@ struct ControlClientOptions {
   Time start_timeout = 60 * kSecond;  // until everybody is there
   Time start_waited = 0;              // how long the caller had waited before, for errors
   Time grace = 2 * kSecond;           // beyond a timeout that the coordinator watches
+  // What this member is; others are for tests.
+  uint32_t control_version = kControlVersion;
+  uint32_t wire_version = wire::kVersion;
+  std::string release = kRelease;
   // Random bytes for nonces; empty: the system's.
   std::function<std::string(size_t)> random;
 };
@@ -174,6 +184,7 @@ class ControlClient {
   void Fatal(const absl::Status& why);
   void Send(const control::Envelope& envelope);
   void OnChallenge(const control::Challenge& challenge);
+  void SayHello(const std::string& nonce);
   void OnWelcome(const control::Welcome& welcome);
   void OnEpoch(const control::Epoch& epoch);
   void OnFailure(const control::Failure& failure);
@@ -196,6 +207,9 @@ class ControlClient {
   ControlState state_ = ControlState::kConnecting;
 
   const Time start_deadline_;
+  // The coordinator is of another version: it hears who we are, and tells everybody, us included; within a time.
+  absl::Status other_version_;
+  Time other_version_until_ = kNever;
   absl::Status last_attempt_;  // why the last connection was not made or lost
   std::vector<std::string> missing_;
   std::string staying_;

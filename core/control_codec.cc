@@ -27,6 +27,28 @@ std::string Hex(const uint8_t* bytes, size_t size) {
   return text;
 }
 
+absl::Status OtherVersion(uint32_t version) {
+  return absl::FailedPreconditionError("a role of another version: it speaks control protocol " +
+                                       std::to_string(version) + ", this one speaks " +
+                                       std::to_string(kControlVersion) + "; install the same BytePS everywhere");
+}
+
+// Is it one of those that are the same in all versions? Then it says of which version its sender is.
+bool SaysVersion(uint32_t version, control::Envelope* envelope) {
+  switch (envelope->message_case()) {
+    case control::Envelope::kChallenge:
+      envelope->mutable_challenge()->set_control_version(version);
+      return true;
+    case control::Envelope::kHello:
+      envelope->mutable_hello()->set_control_version(version);
+      return true;
+    case control::Envelope::kFailure:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> EncodeFrame(const control::Envelope& envelope) {
@@ -104,13 +126,8 @@ absl::Status FrameReader::CheckHeader(const uint8_t* header) const {
     return absl::FailedPreconditionError("what came is no BytePS control message (it starts with " + Hex(header, 8) +
                                          "): another program, or an original BytePS");
   }
-  const uint32_t version = Read16(header + 4);
-  if (version != kControlVersion) {
-    return absl::FailedPreconditionError("a role of another version: it speaks control protocol " +
-                                         std::to_string(version) + ", this one speaks " +
-                                         std::to_string(kControlVersion) + "; install the same BytePS everywhere");
-  }
-  if (Read16(header + 6) != 0) return absl::InvalidArgumentError("a control message with reserved bits set");
+  if (Read16(header + 4) == kControlVersion && Read16(header + 6) != 0)
+    return absl::InvalidArgumentError("a control message with reserved bits set");
   const uint32_t size = Read32(header + 8);
   if (size > max_frame_) {
     return absl::InvalidArgumentError("a control message of " + std::to_string(size) + " bytes; at most " +
@@ -132,7 +149,10 @@ absl::StatusOr<bool> FrameReader::Next(control::Envelope* envelope) {
   const size_t size = Read32(header + 8);
   if (buffered() < kFrameHeaderBytes + size) return false;
   envelope->Clear();
-  if (!envelope->ParseFromArray(header + kFrameHeaderBytes, static_cast<int>(size))) {
+  const bool parsed = envelope->ParseFromArray(header + kFrameHeaderBytes, static_cast<int>(size));
+  if (const uint32_t version = Read16(header + 4); version != kControlVersion) {
+    if (!parsed || !SaysVersion(version, envelope)) return OtherVersion(version);
+  } else if (!parsed) {
     return absl::InvalidArgumentError("a control message of " + std::to_string(size) + " bytes that cannot be decoded");
   }
   begin_ += kFrameHeaderBytes + size;

@@ -13,6 +13,7 @@
 #include "core/auth.h"
 #include "core/group_ranges.h"
 #include "core/host_identity.h"
+#include "core/refusal.h"
 #include "core/status.h"
 #include "core/transport_choice.h"
 #include "core/transport_set.h"
@@ -155,7 +156,11 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   const bool alone =
       place.num_hosts == 1 && place.local_size == 1 && !session->config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
   absl::Status status = session->CheckNamed();
-  if (status.ok()) status = alone ? session->PrepareAlone() : session->PrepareJob(deadline);
+  if (!alone) {
+    status = session->PrepareJob(deadline, status);
+  } else if (status.ok()) {
+    status = session->PrepareAlone();
+  }
   if (status.ok()) {
     // From Start on, opening_ belongs to whoever drives.
     const std::shared_ptr<Request> opening = session->opening_;
@@ -203,7 +208,28 @@ absl::Status Session::PrepareAlone() {
   return absl::OkStatus();
 }
 
-absl::Status Session::PrepareJob(Time deadline) {
+absl::Status Session::PrepareJob(Time deadline, const absl::Status& named) {
+  absl::StatusOr<ControlLinkOptions> link = PrepareControl(deadline, named);
+  // What the user has named comes first.
+  if (!link.ok()) return named.ok() ? link.status() : named;
+  link->client.start_timeout = deadline - Now();
+  control::Hello& hello = link->client.hello;
+  absl::Status able = named;
+  if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello);
+  if (!able.ok()) {
+    hello.set_named_transport(named_transport_);
+    return TellRefusal(*std::move(link), able);
+  }
+  link->client.start_timeout = deadline - Now();
+  link->client.start_waited = config_.GetDuration("BYTEPS_START_TIMEOUT").count() - link->client.start_timeout;
+  control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
+  opening_ = std::make_shared<Request>(nullptr, nullptr);
+  open_deadline_ = deadline;
+  return absl::OkStatus();
+}
+
+// Who we are, and where the coordinator is.
+absl::StatusOr<ControlLinkOptions> Session::PrepareControl(Time deadline, const absl::Status& named) {
   const bool forced = config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
   if (place_.num_servers == 0 && (place_.num_hosts > 1 || forced)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -227,26 +253,19 @@ absl::Status Session::PrepareJob(Time deadline) {
                               .coordinator = coordinator,
                               .port = port};
   absl::StatusOr<std::string> address = OwnAddress(own);
-  while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline) {
+  while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline && named.ok()) {
     ::usleep(100'000);  // a name or a route may still come up
     address = OwnAddress(own);
   }
   if (!address.ok()) return address.status();
   host.set_address(*address);
 
-  EngineOptions options;
-  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace};
-  options.local = {kReleaseGrace};
-  options.fatal_grace = kFatalGrace;
-  engine_ = std::make_unique<Engine>(options, static_cast<EngineHandler*>(this), &log_);
-  EndpointOptions endpoint;
-  endpoint.hello_interval = kHelloInterval;
-  endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
-  endpoint.ping_interval = TimerOf(config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL"));
-  endpoint.peer_timeout = TimerOf(config_.GetDuration("BYTEPS_PEER_TIMEOUT"));
-  endpoint.token = *token;
-
-  control::Hello hello;
+  ControlLinkOptions link;
+  link.allow_unauthenticated = config_.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
+  link.connection.host = coordinator;
+  link.connection.port = port;
+  link.client.token = *std::move(token);
+  control::Hello& hello = link.client.hello;
   hello.set_role(control::WORKER);
   hello.set_job(config_.GetString("BYTEPS_JOB_ID"));
   hello.set_session(name_);
@@ -262,32 +281,38 @@ absl::Status Session::PrepareJob(Time deadline) {
   hello.set_partition_bytes(static_cast<uint64_t>(config_.GetInt("BYTEPS_PARTITION_BYTES")));
   hello.set_groups(config_.GetString("BYTEPS_GROUPS"));
   hello.set_force_servers(forced);
+  return link;
+}
+
+// What leads to the others. Not OK: they need not wait for us.
+absl::Status Session::PrepareStages(Time deadline, const std::string& token, control::Hello* hello) {
+  const std::string& address = hello->host().address();
+  EngineOptions options;
+  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace};
+  options.local = {kReleaseGrace};
+  options.fatal_grace = kFatalGrace;
+  engine_ = std::make_unique<Engine>(options, static_cast<EngineHandler*>(this), &log_);
+  EndpointOptions endpoint;
+  endpoint.hello_interval = kHelloInterval;
+  endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
+  endpoint.ping_interval = TimerOf(config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL"));
+  endpoint.peer_timeout = TimerOf(config_.GetDuration("BYTEPS_PEER_TIMEOUT"));
+  endpoint.token = token;
+
   if (place_.num_servers != 0) {
-    if (absl::Status status = PrepareServers(*address, endpoint, &hello); !status.ok()) return status;
+    if (absl::Status status = PrepareServers(address, endpoint, hello); !status.ok()) return status;
   } else {
-    hello.set_named_transport(named_transport_);
+    hello->set_named_transport(named_transport_);
   }
   // A wrong BYTEPS_SCHEDULER is the user's mistake, no reason to go without the local stage.
   absl::StatusOr<Scheduler> scheduler =
       registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
   if (!scheduler.ok()) return scheduler.status();
   scheduler_name_ = scheduler->name();
-  if (absl::Status status = PrepareLocal(*address, endpoint, *std::move(scheduler), &hello); !status.ok()) {
-    hello.set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
-    BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello.local_refusal();
+  if (absl::Status status = PrepareLocal(address, endpoint, *std::move(scheduler), hello); !status.ok()) {
+    hello->set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
+    BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello->local_refusal();
   }
-
-  ControlLinkOptions link;
-  link.allow_unauthenticated = config_.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
-  link.connection.host = coordinator;
-  link.connection.port = port;
-  link.client.token = *token;
-  link.client.start_timeout = deadline - Now();
-  link.client.start_waited = config_.GetDuration("BYTEPS_START_TIMEOUT").count() - link.client.start_timeout;
-  link.client.hello = std::move(hello);
-  control_ = std::make_unique<ControlLink>(std::move(link), static_cast<ControlHandler*>(this), Now());
-  opening_ = std::make_shared<Request>(nullptr, nullptr);
-  open_deadline_ = deadline;
   return absl::OkStatus();
 }
 

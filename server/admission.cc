@@ -7,17 +7,26 @@
 #include "server/membership.h"
 
 namespace byteps {
+namespace {
+
+// Of the words of a stranger.
+constexpr size_t kMaxRelease = 64;
+
+}  // namespace
+
+absl::Status Admission::CheckVersion(const std::string& address, const control::Hello& hello) const {
+  if (hello.control_version() == kControlVersion && hello.wire_version() == wire::kVersion) return absl::OkStatus();
+  const std::string who = CheckHello(hello).ok() ? DescribeHello(hello) : "somebody at " + address;
+  return absl::FailedPreconditionError(
+      "a role of another version: " + who + " is BytePS " + hello.release().substr(0, kMaxRelease) +
+      " (control protocol " + std::to_string(hello.control_version()) + ", data protocol " +
+      std::to_string(hello.wire_version()) + "), " + options_.self + " is BytePS " + kRelease + " (control protocol " +
+      std::to_string(kControlVersion) + ", data protocol " + std::to_string(wire::kVersion) +
+      "): install the same BytePS everywhere");
+}
 
 absl::Status Admission::CheckIdentity(const std::string& address, const std::string& nonce,
                                       const control::Hello& hello) const {
-  const std::string self = "the coordinator is BytePS " + std::string(kRelease) + " (control protocol " +
-                           std::to_string(kControlVersion) + ", data protocol " + std::to_string(wire::kVersion) + ")";
-  if (hello.control_version() != kControlVersion || hello.wire_version() != wire::kVersion) {
-    return absl::FailedPreconditionError("a role of another version: at " + address + " is BytePS " + hello.release() +
-                                         " (control protocol " + std::to_string(hello.control_version()) +
-                                         ", data protocol " + std::to_string(hello.wire_version()) + "), " + self +
-                                         ": install the same BytePS everywhere");
-  }
   const std::string jobs = hello.job() == options_.job
                                ? "job \"" + options_.job + "\""
                                : "job \"" + hello.job() + "\", this coordinator's is \"" + options_.job + "\"";

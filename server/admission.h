@@ -1,7 +1,8 @@
 // admission.h - may whoever says this Hello talk to this coordinator at all?
 //
 //     const Admission admission({job, token, num_hosts, num_servers});
-//     absl::Status status = admission.CheckIdentity(address, nonce, hello);       // version, proof, sense, job
+//     absl::Status status = admission.CheckVersion(address, hello);               // then: is it one of us?
+//     status = admission.CheckIdentity(address, nonce, hello);                    // proof, sense, job
 //     status = admission.CheckExpected(hello);                                    // the size of the job
 //
 // Whether he may be together with those who are there is said in server/membership.h.
@@ -32,7 +33,9 @@ class Admission {
 
   explicit Admission(Options options) : options_(std::move(options)) {}
 
-  // `address`: of the other side, for errors. `nonce`: that it was challenged with.
+  // `address`: of the other side, for errors. FAILED_PRECONDITION: another version, which is named.
+  absl::Status CheckVersion(const std::string& address, const control::Hello& hello) const;
+  // Likewise. `nonce`: that it was challenged with.
   absl::Status CheckIdentity(const std::string& address, const std::string& nonce, const control::Hello& hello) const;
   // Does he expect what is expected here? FAILED_PRECONDITION names the variable that differs.
   absl::Status CheckExpected(const control::Hello& hello) const;

@@ -147,12 +147,14 @@ void Coordinator::TurnAway(ConnectionId id, const absl::Status& why) {
 // ---- Registration ----
 
 void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
+  const absl::Status version = admission_.CheckVersion(connection->address, hello);
   if (absl::Status status = admission_.CheckIdentity(connection->address, connection->nonce, hello); !status.ok()) {
-    return Refuse(connection->id, status);
+    return Refuse(connection->id, version.ok() ? status : version);
   }
   const size_t sessions = sessions_.size();
-  const absl::Status joined =
-      hello.role() == control::SERVER ? AddServer(connection, hello) : AddWorker(connection, hello);
+  const absl::Status joined = !version.ok()                     ? Disagree(hello, version)
+                              : hello.role() == control::SERVER ? AddServer(connection, hello)
+                                                                : AddWorker(connection, hello);
   // Where a session or the start has failed of it, the log has it, and this was no stranger.
   if (!joined.ok() && (sessions_.size() < sessions || joined == given_up_)) return TurnAway(connection->id, joined);
   if (!joined.ok()) return Refuse(connection->id, joined);
@@ -184,12 +186,8 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
     return absl::AlreadyExistsError(DescribeHello(hello) + " is one server too many: DMLC_NUM_SERVER=" +
                                     std::to_string(hello.num_servers()) + ", and there are " + there);
   }
-  if (!status.ok()) {
-    discord_.Remember(now_, status, hello, sessions_, servers_.size());
-    FailGathering(status);
-    GiveUpStart(status);
-    return status;
-  }
+  if (status.ok()) status = CheckAble(hello);
+  if (!status.ok()) return Disagree(hello, status);
   discord_.OnServerAdded();
   connection->member = std::make_unique<JobMember>();
   servers_.push_back(connection->member.get());
@@ -224,12 +222,8 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
     }
   }
   if (status.ok() && !servers_.empty()) status = CheckAgreement(hello, servers_.front()->hello);
-  if (!status.ok()) {
-    discord_.Remember(now_, status, hello, sessions_, servers_.size());
-    if (session != nullptr) FailSession(session, status, 0);
-    GiveUpStart(status);
-    return status;
-  }
+  if (status.ok()) status = CheckAble(hello);
+  if (!status.ok()) return Disagree(hello, status);
   if (session == nullptr) {
     if (generations_.size() >= kMaxSessionNames && generations_.count(hello.session()) == 0) {
       return absl::ResourceExhaustedError("this job has had " + std::to_string(kMaxSessionNames) +
@@ -248,6 +242,18 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   session->gone.erase(PlaceOf(hello));
   session->workers.push_back(connection->member.get());
   return absl::OkStatus();
+}
+
+// Who waits for him would wait in vain.
+absl::Status Coordinator::Disagree(const control::Hello& hello, const absl::Status& why) {
+  discord_.Remember(now_, why, hello, sessions_, servers_.size());
+  if (hello.role() == control::SERVER) {
+    FailGathering(why);
+  } else if (JobSession* session = Gathering(hello.session())) {
+    FailSession(session, why, 0);
+  }
+  GiveUpStart(why);
+  return why;
 }
 
 void Coordinator::Welcome(Connection* connection, const control::Hello& hello) {

@@ -51,7 +51,8 @@ absl::Status TransportDiffers(const std::string& newcomer_has, const control::He
                               const std::string& other_has, const std::string& other) {
   return absl::FailedPreconditionError(
       "the transport differs: " + newcomer_has + " at " + DescribeHello(newcomer) + ", " + other_has + " at " + other +
-      "; set BYTEPS_TRANSPORT to one value everywhere (auto goes by what each host has)");
+      "; set BYTEPS_TRANSPORT to one value everywhere (auto goes by what each host has)" +
+      (newcomer.refusal().empty() ? "" : "; " + newcomer_has + " cannot be used there: " + newcomer.refusal()));
 }
 
 // One transport that does not lead from one to the other.
@@ -157,7 +158,7 @@ absl::Status CheckHello(const control::Hello& hello) {
   if (!range.ok()) return range;
 
   const int most_lanes = worker ? 1 : kMaxServerLanes;
-  const int least_lanes = hello.num_servers() == 0 ? 0 : 1;
+  const int least_lanes = hello.num_servers() == 0 || !hello.refusal().empty() ? 0 : 1;
   if (hello.lanes_size() < least_lanes || hello.lanes_size() > most_lanes) {
     return Invalid(hello, "it has " + Plural(static_cast<size_t>(hello.lanes_size()), "lane") + "; between " +
                               std::to_string(least_lanes) + " and " + std::to_string(most_lanes) + " are possible");
@@ -166,7 +167,7 @@ absl::Status CheckHello(const control::Hello& hello) {
     return lane.address().size() > kMaxLaneAddress || lane.transport().size() > kMaxText ||
            lane.provider().size() > kMaxText;
   };
-  if (too_long(hello.local()) || hello.local_refusal().size() > kMaxReason) {
+  if (too_long(hello.local()) || hello.local_refusal().size() > kMaxReason || hello.refusal().size() > kMaxReason) {
     return Invalid(hello, "its address for the workers of its host is too long");
   }
   for (const control::Lane& lane : hello.lanes()) {
@@ -175,7 +176,8 @@ absl::Status CheckHello(const control::Hello& hello) {
       return Invalid(hello, "its lanes have different transports");
     }
   }
-  if (!worker && hello.slot_bytes() < sizeof(double)) return Invalid(hello, "its landing slots are too small");
+  if (!worker && hello.refusal().empty() && hello.slot_bytes() < sizeof(double))
+    return Invalid(hello, "its landing slots are too small");
   return absl::OkStatus();
 }
 
@@ -199,18 +201,28 @@ absl::Status CheckPlace(const control::Hello& newcomer, const control::Hello& pr
   return taken("BYTEPS_GLOBAL_RANK=" + std::to_string(newcomer.preferred_rank()), "; give each worker its own");
 }
 
+namespace {
+
+absl::Status CheckTransports(const control::Hello& newcomer, const control::Hello& present) {
+  const std::string one = Transport(newcomer, false), other = Transport(present, false);
+  if (newcomer.lanes_size() == 0 || present.lanes_size() == 0) {
+    // All that is known of one of them is the name, if that.
+    if (CheckTransport(newcomer, TransportName(present), "").ok()) return absl::OkStatus();
+  } else {
+    if (Transport(newcomer, true) == Transport(present, true)) return absl::OkStatus();
+    if (one == other) return TransportsDoNotMeet(newcomer, present);
+  }
+  return TransportDiffers(one, newcomer, other, DescribeHello(present));
+}
+
+}  // namespace
+
 absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello& present) {
   if (newcomer.num_servers() != present.num_servers()) {
     return Differs("DMLC_NUM_SERVER", std::to_string(newcomer.num_servers()), newcomer,
                    std::to_string(present.num_servers()), present);
   }
-  const bool needless = newcomer.lanes_size() == 0 && present.lanes_size() == 0;
-  const bool one_does_not_care = needless && (TransportName(newcomer).empty() || TransportName(present).empty());
-  if (Transport(newcomer, true) != Transport(present, true) && !one_does_not_care) {
-    const std::string one = Transport(newcomer, false), other = Transport(present, false);
-    if (one == other) return TransportsDoNotMeet(newcomer, present);
-    return TransportDiffers(one, newcomer, other, DescribeHello(present));
-  }
+  if (absl::Status status = CheckTransports(newcomer, present); !status.ok()) return status;
   if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
   if (newcomer.num_hosts() != present.num_hosts()) {
     return Differs("DMLC_NUM_WORKER", std::to_string(newcomer.num_hosts()), newcomer,
@@ -230,6 +242,11 @@ absl::Status CheckTransport(const control::Hello& newcomer, const std::string& n
   const std::string name = TransportName(newcomer);
   if (named.empty() || name.empty() || Lower(name) == Lower(named)) return absl::OkStatus();
   return TransportDiffers(Transport(newcomer, false), newcomer, named, by);
+}
+
+absl::Status CheckAble(const control::Hello& newcomer) {
+  if (newcomer.refusal().empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(DescribeHello(newcomer) + " cannot take part: " + newcomer.refusal());
 }
 
 std::vector<std::string> MissingWorkers(const std::vector<const control::Hello*>& workers) {

@@ -54,6 +54,9 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
 // Has it come to this transport, which somebody else was told by name? Empty: nobody was told one. Likewise.
 absl::Status CheckTransport(const control::Hello& newcomer, const std::string& named, const std::string& by);
 
+// Can it take part at all? FAILED_PRECONDITION says why not, in its own words.
+absl::Status CheckAble(const control::Hello& newcomer);
+
 // Who of a session's workers is not there, for people, at most `kMaxMissing` lines; empty: nobody. The hellos agree,
 // and no place is taken twice.
 inline constexpr size_t kMaxMissing = 16;

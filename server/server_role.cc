@@ -13,6 +13,7 @@
 #include "core/control_link.h"
 #include "core/host_identity.h"
 #include "core/plugin_registry.h"
+#include "core/refusal.h"
 #include "core/time.h"
 #include "core/transport_choice.h"
 #include "core/transport_set.h"
@@ -133,27 +134,12 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   if (address.status().code() == absl::StatusCode::kCancelled) return absl::OkStatus();
   if (!address.ok()) return address.status();
 
-  PluginRegistry registry(config, log);
-  absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
-  if (!wanted.ok()) return wanted.status();
-  ServerOptions server_options = ServerOptionsFrom(config, *token);
-  if (config.GetBool("BYTEPS_SERVER_ENABLE_SCHEDULE")) {
-    server_options.lane.reducer.make_scheduler = [&] {
-      return registry.CreateScheduler(config.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_RESULT);
-    };
-  }
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      server_options, [&](uint32_t) { return OpenTransports(&registry, config, *wanted, *address, log); }, log);
-  if (!server.ok()) return server.status();
-
   ControlLinkOptions options;
   options.allow_unauthenticated = config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
   options.connection.host = coordinator;
   options.connection.port = port;
   options.client.token = *token;
-  const Time now = Now();
-  options.client.start_timeout = std::max<Time>(deadline - now, 0);
-  options.client.start_waited = config.GetDuration("BYTEPS_START_TIMEOUT").count() - options.client.start_timeout;
+  options.client.start_timeout = std::max<Time>(deadline - Now(), 0);
   control::Hello& hello = options.client.hello;
   hello.set_role(control::SERVER);
   hello.set_job(config.GetString("BYTEPS_JOB_ID"));
@@ -162,6 +148,29 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   hello.set_pid(::getpid());
   hello.set_num_servers(static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER")));
   hello.set_preferred_rank(static_cast<int32_t>(config.GetInt("DMLC_RANK")));
+
+  PluginRegistry registry(config, log);
+  // Nobody shall wait for a server that cannot serve.
+  const auto refuse = [&](const absl::Status& why) {
+    const absl::StatusOr<std::string> named = NamedTransport(config);
+    if (named.ok()) hello.set_named_transport(*named);
+    return TellRefusal(std::move(options), why);
+  };
+  absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
+  if (!wanted.ok()) return refuse(wanted.status());
+  ServerOptions server_options = ServerOptionsFrom(config, *token);
+  if (config.GetBool("BYTEPS_SERVER_ENABLE_SCHEDULE")) {
+    server_options.lane.reducer.make_scheduler = [&] {
+      return registry.CreateScheduler(config.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_RESULT);
+    };
+  }
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+      server_options, [&](uint32_t) { return OpenTransports(&registry, config, *wanted, *address, log); }, log);
+  if (!server.ok()) return refuse(server.status());
+
+  const Time now = Now();
+  options.client.start_timeout = std::max<Time>(deadline - now, 0);
+  options.client.start_waited = config.GetDuration("BYTEPS_START_TIMEOUT").count() - options.client.start_timeout;
   (*server)->FillHello(&hello);
   ServerRole role(*std::move(server), std::move(options), log, now);
   return role.Run(stop);

@@ -234,9 +234,40 @@ TEST_F(ControlClientTest, RefusesAnotherVersionNamingBoth) {
   Envelope challenge = Challenge();
   challenge.mutable_challenge()->set_wire_version(99);
   Frame(challenge);
-  EXPECT_EQ(recorder_.Take(), (Events{"failure"}));
+  // It says who it is: so those who wait for it hear of it.
+  EXPECT_EQ(client_->state(), ControlState::kProving);
+  ASSERT_EQ(recorder_.sent.size(), 1u);
+  EXPECT_EQ(recorder_.sent.front().hello().wire_version(), wire::kVersion);
+  client_->OnClosed(now_, absl::UnavailableError("closed"));
   EXPECT_EQ(recorder_.last.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(Text(recorder_.last).find("BytePS 0.0.1"), std::string::npos) << recorder_.last;
+  EXPECT_NE(Text(recorder_.last).find("99"), std::string::npos) << recorder_.last;
+}
+
+TEST_F(ControlClientTest, ACoordinatorOfAnotherVersionHasTheLastWord) {
+  Envelope challenge = Challenge(), failure;
+  challenge.mutable_challenge()->set_control_version(99);
+  for (const bool understood : {true, false}) {
+    Make();
+    client_->OnConnected(now_);
+    Frame(challenge);
+    failure.mutable_failure()->set_code(understood ? BPS_FAILED_PRECONDITION : BPS_UNAUTHENTICATED);
+    failure.mutable_failure()->set_error("what everybody hears");
+    Frame(failure);
+    EXPECT_EQ(client_->state(), ControlState::kFailed);
+    EXPECT_EQ(Text(recorder_.last) == "what everybody hears", understood) << recorder_.last;
+  }
+}
+
+TEST_F(ControlClientTest, ACoordinatorOfAnotherVersionThatSaysNothingIsNotWaitedFor) {
+  Make();
+  client_->OnConnected(now_);
+  Envelope challenge = Challenge();
+  challenge.mutable_challenge()->set_control_version(99);
+  Frame(challenge);
+  EXPECT_EQ(client_->NextTimer(), now_ + 10 * kSecond);
+  now_ += 10 * kSecond;
+  client_->Tick(now_);
   EXPECT_NE(Text(recorder_.last).find("99"), std::string::npos) << recorder_.last;
 }
 

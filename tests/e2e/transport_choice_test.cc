@@ -132,13 +132,20 @@ TEST(TransportChoice, AServerThatDiffersIsNamedToEveryWorker) {
 }
 
 // Each role as a user starts it, and one that differs. Nobody waits for the start timeout.
-class ByHand : public testing::TestWithParam<std::string> {};
+struct Odd {
+  std::string role, transport;
+};
+class ByHand : public testing::TestWithParam<Odd> {};
 
 TEST_P(ByHand, EveryRoleEndsWithOneErrorThatNamesBoth) {
-  const std::string& odd = GetParam();
+  const auto& [odd, transport_of_odd] = GetParam();
+  std::error_code none;
+  if (transport_of_odd == "verbs" &&
+      std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator())
+    GTEST_SKIP() << "this machine has RDMA devices";
   using Variables = std::map<std::string, std::string>;
   const auto transport = [&](const std::string& role) {
-    return Variables{{"BYTEPS_TRANSPORT", role == odd ? "shm" : "tcp"}};
+    return Variables{{"BYTEPS_TRANSPORT", role == odd ? transport_of_odd : "tcp"}};
   };
   Job job({.workers = 2,
            .hosts = {1, 1},
@@ -155,18 +162,23 @@ TEST_P(ByHand, EveryRoleEndsWithOneErrorThatNamesBoth) {
   }
   job.StartServer(0, transport("server"));
   job.StartWorker(0, "sums", "", transport("worker"));
-  const std::string other = odd == "coordinator" ? "shm at the coordinator (host " : "shm (shm) at " + odd;
+  const std::string other = odd == "coordinator"        ? "shm at the coordinator (host "
+                            : transport_of_odd == "shm" ? "shm (shm) at " + odd
+                                                        : "verbs at " + odd;
   for (ChildProcess* each : {&job.worker(0), &job.worker(1), &job.server(0), &job.server(1), &job.coordinator()}) {
     ExpectFails(each);
     ExpectSays(each->Output(), {"the transport differs: ", other, "tcp (tcp) at ", "(host ", "pid ",
                                 "set BYTEPS_TRANSPORT to one value everywhere"});
+    if (transport_of_odd == "verbs") ExpectSays(each->Output(), {"verbs cannot be used there: ", "no RDMA device"});
     EXPECT_EQ(each->Output().find("turned away"), std::string::npos) << job.Output();
     EXPECT_EQ(each->Output().find("no session has started"), std::string::npos) << job.Output();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(TransportChoice, ByHand, testing::Values("worker", "server", "coordinator"),
-                         [](const auto& param) { return param.param; });
+INSTANTIATE_TEST_SUITE_P(TransportChoice, ByHand,
+                         testing::Values(Odd{"worker", "shm"}, Odd{"server", "shm"}, Odd{"coordinator", "shm"},
+                                         Odd{"worker", "verbs"}, Odd{"server", "verbs"}),
+                         [](const auto& param) { return param.param.role + "_" + param.param.transport; });
 
 }  // namespace
 }  // namespace byteps

@@ -226,7 +226,7 @@ def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "words, told",
     [
-        (frame(b"9.9.9", frame_version=99), "it speaks control protocol 99, this one speaks 1"),
+        (frame(b"9.9.9", frame_version=99), "BytePS 9.9.9 (control protocol 99"),
         (frame(b"9.9.9", control_version=99), "9.9.9"),
     ],
     ids=["frame", "challenge"],

@@ -14,6 +14,8 @@ LogOptions Quiet() {
 
 ControlClientOptions ClientOptions(control::Hello hello, std::string token) {
   ControlClientOptions options;
+  if (hello.wire_version() != 0) options.wire_version = hello.wire_version();
+  if (!hello.release().empty()) options.release = hello.release();
   options.hello = std::move(hello);
   options.token = std::move(token);
   options.coordinator = "127.0.0.1:9000";

@@ -493,6 +493,83 @@ TEST(CoordinatorRefusalTest, AnotherVersionIsNamed) {
   EXPECT_TRUE(Says(member.failure_text(), {"another version", "BytePS 9.9.9", "protocol 9", "protocol 8"}));
 }
 
+TEST(CoordinatorRefusalTest, AnotherVersionIsToldToEverybody) {
+  for (const bool worker : {true, false}) {
+    SCOPED_TRACE(worker);
+    ControlJob job(ByHand());
+    std::vector<ControlMember*> members = {&job.AddServer({.servers = 2}), &job.AddWorker({.hosts = 2, .servers = 2})};
+    job.Settle();
+    control::Hello odd = worker ? ControlJob::WorkerHello({.host = 1, .hosts = 2, .servers = 2})
+                                : ControlJob::ServerHello({.servers = 2, .preferred_rank = 1});
+    odd.set_wire_version(wire::kVersion + 1);
+    odd.set_release("9.9.9");
+    members.push_back(&job.Add(odd));
+    job.Settle();
+    members.push_back(worker ? &job.AddServer({.servers = 2}) : &job.AddWorker({.host = 1, .hosts = 2, .servers = 2}));
+    job.Settle();
+    job.Advance(kSecond);
+    const std::string who = worker ? "worker host 1 local rank 0 (host" : "server 1 (host";
+    for (const ControlMember* each : members) {
+      EXPECT_TRUE(Says(each->failure_text(),
+                       {"a role of another version: " + who,
+                        "is BytePS 9.9.9 (control protocol 1, data protocol " + std::to_string(wire::kVersion + 1),
+                        "the coordinator is BytePS", "install the same BytePS everywhere"}));
+      EXPECT_EQ(each->failure, members.front()->failure);
+    }
+    EXPECT_TRUE(job.coordinator().over());
+    EXPECT_EQ(job.coordinator().outcome(), members.front()->failure);
+  }
+}
+
+TEST(CoordinatorRefusalTest, AStrangerOfAnotherVersionDisturbsNobody) {
+  CoordinatorOptions options = ByHand();
+  options.token = "a token";
+  ControlJob job(options);
+  ControlMember& server = job.AddServer({});
+  ControlMember& worker = job.AddWorker({.hosts = 2});
+  job.Settle();
+  control::Hello odd = ControlJob::WorkerHello({.host = 1, .hosts = 2});
+  odd.set_wire_version(wire::kVersion + 1);
+  job.token = "another one";
+  ControlMember& stranger = job.Add(odd);
+  job.Settle();
+  job.Advance(kSecond);
+  EXPECT_TRUE(Says(stranger.failure_text(), {"another version"})) << stranger.failure;
+  EXPECT_TRUE(server.failure.ok() && worker.failure.ok()) << server.failure << worker.failure;
+  EXPECT_FALSE(job.coordinator().over());
+}
+
+TEST(CoordinatorRefusalTest, WhoCannotTakePartSaysSoToEverybody) {
+  const std::string why = "this host has no RDMA device";
+  for (const bool worker : {true, false}) {
+    for (const std::string named : {"verbs", "tcp", ""}) {
+      SCOPED_TRACE(named + (worker ? " worker" : " server"));
+      ControlJob job(ByHand());
+      std::vector<ControlMember*> members = {&job.AddServer({.servers = 2}),
+                                             &job.AddWorker({.hosts = 2, .servers = 2})};
+      job.Settle();
+      control::Hello unable = worker ? ControlJob::WorkerHello({.host = 1, .hosts = 2, .servers = 2})
+                                     : ControlJob::ServerHello({.servers = 2, .preferred_rank = 1});
+      unable.clear_lanes();
+      unable.clear_slot_bytes();
+      unable.set_named_transport(named);
+      unable.set_refusal(why);
+      members.push_back(&job.Add(unable));
+      job.Settle();
+      const std::string who = worker ? "worker host 1 local rank 0 (host" : "server 1 (host";
+      for (const ControlMember* each : members) {
+        if (named == "verbs") {
+          EXPECT_TRUE(Says(each->failure_text(), {"the transport differs: verbs at " + who, "tcp at ",
+                                                  "; verbs cannot be used there: " + why}));
+        } else {
+          EXPECT_TRUE(Says(each->failure_text(), {who, "cannot take part: " + why}));
+        }
+        EXPECT_EQ(each->failure, members.front()->failure);
+      }
+    }
+  }
+}
+
 TEST(CoordinatorRefusalTest, WhoSaysNothingIsClosed) {
   ControlJob job;
   job.coordinator().OnOpened(job.now(), 77, "127.0.0.1");

@@ -54,6 +54,8 @@ control::Hello LinkMember::MakeHello(control::Role role, int32_t local_rank, int
 
 LinkMember::LinkMember(control::Hello hello, int port, const std::string& token, Time start_timeout) {
   ControlLinkOptions options;
+  if (hello.wire_version() != 0) options.client.wire_version = hello.wire_version();
+  if (!hello.release().empty()) options.client.release = hello.release();
   options.client.hello = std::move(hello);
   options.client.token = token;
   options.client.start_timeout = start_timeout;
