@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/message.h"
+#include "server/served_session.h"
 
 namespace byteps {
 
@@ -81,6 +82,28 @@ void Deliveries::EndTask(uint64_t task, int32_t code) {
   if (!scheduler_) return;
   if (code == BPS_OK) scheduler_->Sent(now_, task);
   scheduler_->Complete(now_, task, code);
+}
+
+void Deliveries::AddResult(const Round& round, Block block) {
+  Result* result = block ? Make(std::move(block), round.bytes()) : nullptr;
+  for (uint32_t index = 0; index < round.contributors(); ++index) {
+    const PeerId peer = WorkerOf(round, index).peer;
+    if (round.broadcast() && index == round.first()) {
+      AddInline(peer, round.header(), {});
+    } else if (round.of(index).in_place) {
+      AddInPlace(peer, round.header(), round.bytes());
+    } else {
+      Add(peer, round.header(), round.of(index).memory, result);
+    }
+  }
+  if (result != nullptr) Release(result);
+}
+
+void Deliveries::AddInlineResult(const Round& round, std::span<const std::byte> bytes) {
+  for (uint32_t index = 0; index < round.contributors(); ++index) {
+    const bool has_it = round.broadcast() && index == round.first();
+    AddInline(WorkerOf(round, index).peer, round.header(), has_it ? std::span<const std::byte>() : bytes);
+  }
 }
 
 void Deliveries::AddInline(PeerId peer, const wire::DataHeader& header, std::span<const std::byte> payload) {

@@ -1,11 +1,9 @@
 // deliveries.h - results on their way to the workers.
 //
-//     Deliveries deliveries(&endpoint, inline_bytes);
-//     Result* result = deliveries.Make(std::move(block), bytes);
-//     deliveries.Add(peer, header, memory, result);       // once for each who gets it
-//     deliveries.Seal(result);                            // that was everybody
-//     deliveries.AddInline(peer, header, bytes);
-//     deliveries.AddInPlace(peer, header, size);          // who has been served already
+//     Deliveries deliveries(&endpoint);
+//     deliveries.AddResult(round, std::move(block));      // to all who have contributed
+//     deliveries.AddInlineResult(round, bytes);           // the same within the records
+//     deliveries.Pump(now);  deliveries.OnRoom(peer);  deliveries.OnWritten(user);
 //
 // A result stays in memory until every write of it has ended: a slow worker does not lose it to the next round. It is
 // written to where the worker's PUSH said, else into a slot that the worker lent, else (the worker lends none) put into
@@ -36,6 +34,7 @@
 #include "core/time.h"
 #include "core/wire.h"
 #include "server/pool.h"
+#include "server/round.h"
 
 namespace byteps {
 
@@ -58,13 +57,11 @@ class Deliveries {
   // Not OK: the scheduler has broken its contract, and nothing goes any more.
   const absl::Status& status() const { return status_; }
 
-  Result* Make(Block block, uint64_t bytes);
-  void Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result);
-  void Seal(Result* result) { Release(result); }
-  // Written already.
-  void AddInPlace(PeerId peer, const wire::DataHeader& header, uint64_t bytes);
-  // Payload (which may be empty) within the record.
-  void AddInline(PeerId peer, const wire::DataHeader& header, std::span<const std::byte> payload);
+  // The result of a round, for all who have contributed: in `block`, or, if that is empty, it has been written to where
+  // everybody wants it.
+  void AddResult(const Round& round, Block block);
+  // The same within the records.
+  void AddInlineResult(const Round& round, std::span<const std::byte> bytes);
 
   // What waits for this peer may go now.
   void OnRoom(PeerId peer);
@@ -97,6 +94,12 @@ class Deliveries {
     std::pmr::deque<Delivery> ready;           // for room
   };
 
+  Result* Make(Block block, uint64_t bytes);
+  void Add(PeerId peer, const wire::DataHeader& header, const wire::MemoryRef& memory, Result* result);
+  // Written already.
+  void AddInPlace(PeerId peer, const wire::DataHeader& header, uint64_t bytes);
+  // Payload (which may be empty) within the record.
+  void AddInline(PeerId peer, const wire::DataHeader& header, std::span<const std::byte> payload);
   bool Post(PeerId peer, Delivery* delivery);
   void EndTask(uint64_t task, int32_t code);
   void Release(Result* result);

@@ -8,24 +8,17 @@
 #include "core/push_head.h"
 #include "core/status.h"
 #include "server/push_check.h"
+#include "server/round_errors.h"
 
 namespace byteps {
 namespace {
 
 constexpr uint32_t kNobody = UINT32_MAX;
-constexpr size_t kMostNames = 8;         // in one error
-constexpr size_t kMostText = 4096;       // bytes of one error
-constexpr size_t kWorthWaiting = 65536;  // bytes: to copy less takes no time
-constexpr uint32_t kMostLanes = 64;      // per server, in the workers' numbers of their peers
+constexpr size_t kMostText = 4096;   // bytes of one error
+constexpr uint32_t kMostLanes = 64;  // per server, in the workers' numbers of their peers
 constexpr Time kGrace = 500 * kMillisecond;
-constexpr Time kLookInterval = 100'000;  // for memory that was announced before it was here
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
-
-std::string DescribeWorker(const control::Member& member) {
-  return absl::StrCat("rank ", member.rank(), " (worker, host ", member.host().name(), ", ", member.host().address(),
-                      ", pid ", member.pid(), ")");
-}
 
 wire::RoundBody BodyOf(const wire::DataHeader& header) {
   wire::RoundBody body{};
@@ -35,35 +28,6 @@ wire::RoundBody BodyOf(const wire::DataHeader& header) {
   body.part = header.part;
   body.process_set = header.process_set;
   return body;
-}
-
-// "rank 1 (...), rank 2 (...) and 5 more" of those contributors of the round for which `which` holds. Of one that is
-// absent and speaks for several workers, all of these: which of them is missing only they know.
-template <typename Which>
-std::string Names(const ServedSession& session, const Round& round, const Which& which) {
-  std::string text;
-  size_t count = 0;
-  const auto add = [&](uint32_t rank) {
-    if (++count <= kMostNames) absl::StrAppend(&text, text.empty() ? "" : ", ", session.workers[rank].description);
-  };
-  for (uint32_t index = 0; index < round.contributors(); ++index) {
-    const Contribution& contribution = round.of(index);
-    if (!which(contribution.state)) continue;
-    if (contribution.state != ContributionState::kAbsent) {
-      add(contribution.rank);
-      continue;
-    }
-    for (uint32_t rank = session.contributors.first(index); rank < session.contributors.last(index); ++rank) add(rank);
-  }
-  if (count > kMostNames) absl::StrAppend(&text, " and ", count - kMostNames, " more");
-  return text;
-}
-
-// Contributions whose bytes are here, or can be had at any time, or need not come.
-uint32_t Here(const Round& round) {
-  return round.count(ContributionState::kInSlot) + round.count(ContributionState::kParked) +
-         round.count(ContributionState::kFolded) + round.count(ContributionState::kPresent) +
-         round.count(ContributionState::kAtWorker);
 }
 
 }  // namespace
@@ -88,6 +52,7 @@ Reducer::Reducer(Transport transport, const ReducerOptions& options, Logger* log
       endpoint_(std::move(transport), options.endpoint, this, log),
       pool_(&endpoint_.transport(), options.memory, options.slot_bytes),
       windows_(&endpoint_, &pool_),
+      holdings_(&windows_, &pool_),
       deliveries_(&endpoint_),
       probe_(&endpoint_, "come through landing slots, unless they lie in the library's own buffers", log),
       memory_(&endpoint_.transport()),
@@ -110,55 +75,25 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
     return absl::InternalError(
         absl::StrCat("session ", epoch.session_id(), " does not name this server, member ", own_member));
   }
-  absl::StatusOr<Contributors> contributors = Contributors::Make(epoch);
-  if (!contributors.ok()) return contributors.status();
+  absl::StatusOr<std::unique_ptr<ServedSession>> made =
+      ServedSession::Make(epoch, {options_.slot_bytes, options_.slots_per_peer, options_.most_idle_parts}, &pool_);
+  if (!made.ok()) return made.status();
+  std::unique_ptr<ServedSession> session = *std::move(made);
   const auto workers = static_cast<uint64_t>(epoch.workers_size());
-  if (epoch.slot_bytes() == 0 || epoch.slot_bytes() > options_.slot_bytes) {
-    return absl::InternalError(absl::StrCat("session ", epoch.session_id(), " wants slots of ", epoch.slot_bytes(),
-                                            " bytes; this server has ", options_.slot_bytes));
-  }
-
-  auto session = std::make_unique<ServedSession>(options_.most_idle_parts);
-  session->id = epoch.session_id();
-  session->slot_bytes = epoch.slot_bytes();
-  session->contributors = *std::move(contributors);
-  // As many slots as asked for, as long as they leave half of the memory for what waits.
-  const uint64_t bytes_each = workers * session->slot_bytes;
-  session->slots = static_cast<uint32_t>(
-      std::clamp<uint64_t>(options_.memory / 2 / bytes_each, 1, std::max<uint32_t>(options_.slots_per_peer, 1)));
-  while (!pool_.ReserveWindows(session->slots * bytes_each)) {
-    if (session->slots == 1) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("BYTEPS_SERVER_MEMORY is too small: each lane has ", options_.memory, " bytes, of which ",
-                       pool_.stats().windows + pool_.stats().chunks, " are in use; ", workers,
-                       " workers with one slot of ", session->slot_bytes, " bytes each need ", bytes_each, " more"));
-    }
-    session->slots /= 2;
-  }
   session->links = epoch.workers().size();
   ServedSession* served = session.get();
   sessions_[served->id] = std::move(session);
-  for (const control::Member& worker : epoch.workers()) {
-    served->workers.push_back({worker.member(), DescribeWorker(worker)});
-    const auto rank = static_cast<uint32_t>(served->workers.size() - 1);
-    links_[worker.member()] = {served, rank, served->contributors.of(rank)};
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    links_[served->workers[rank].peer] = {served, rank, served->contributors.of(rank)};
   }
   for (int rank = 0; rank < epoch.workers_size(); ++rank) {
     const control::Member& worker = epoch.workers(rank);
-    PeerSpec spec;
-    spec.session = epoch.session_id();
-    spec.epoch = epoch.epoch();
-    spec.session_nonce = epoch.nonce();
-    spec.own_member = own_member;
+    PeerSpec spec = served->LinkTo(epoch, rank, *self);
     spec.own_lane = options_.lane;
-    spec.member = worker.member();
-    spec.lane = 0;
+    spec.local_id = 1 + static_cast<uint32_t>(self->rank()) * kMostLanes + options_.lane;
     for (const control::Lane& lane : worker.lanes()) {
       if (spec.address.empty() && lane.transport() == options_.transport) spec.address = lane.address();
     }
-    spec.description = served->workers[rank].description;
-    spec.local_id = 1 + static_cast<uint32_t>(self->rank()) * kMostLanes + options_.lane;
-    spec.id = worker.member();
     if (absl::Status status = endpoint_.AddPeer(now, spec); !status.ok()) {
       for (int other = rank; other < epoch.workers_size(); ++other) {
         links_.erase(epoch.workers(other).member());
@@ -198,7 +133,9 @@ void Reducer::ForgetRounds(const ServedSession* session) {
   for (size_t i = open_.size(); i-- > 0;) {
     Round* round = open_[i];
     if (round->session() != session) continue;
-    for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kAbsent);
+    for (uint32_t index = 0; index < round->contributors(); ++index) {
+      holdings_.Clear(round, index, ContributionState::kAbsent);
+    }
     Unlist(round);
     Close(round);
   }
@@ -209,8 +146,8 @@ bool Reducer::Poll(Time now) {
   bool worked = endpoint_.Poll(now);
   worked |= deliveries_.TookBack();
   if (probe_.Answer(now)) worked = true;
-  if (FreeStuckSlots()) worked = true;
-  if (LookForAwaited()) worked = true;
+  if (holdings_.FreeStuckSlots(now)) worked = true;
+  if (awaited_.Look(now, [this](Round* round) { GoOn(round); })) worked = true;
   if (FoldReady()) worked = true;
   if (FeedStarved()) worked = true;
   if (CheckDeadlines()) worked = true;
@@ -223,7 +160,7 @@ bool Reducer::Poll(Time now) {
 
 Time Reducer::NextTimer() const {
   return std::min({endpoint_.NextTimer(), next_deadline_, windows_.NextTimer(), deliveries_.NextTimer(),
-                   probe_.NextTimer(now_), look_at_, ready_.empty() ? kNever : now_});
+                   probe_.NextTimer(now_), awaited_.NextTimer(), ready_.empty() ? kNever : now_});
 }
 
 // ---- Links ----
@@ -365,9 +302,7 @@ Round* Reducer::RoundOf(const Link& link, const Push& push, absl::Status* why) {
   if (part->round != nullptr) {
     if (part->round->number() == header.round) return part->round;
     if (header.round > part->round->number()) {
-      Fail(part->round,
-           absl::AbortedError(absl::StrCat(link.session->workers[link.rank].description,
-                                           " has given this round up and gone on to round ", header.round)));
+      Fail(part->round, AbandonedError(link.session->workers[link.rank].description, header.round));
     }
   }
   const uint64_t current = part->round != nullptr ? part->round->number() : 0;
@@ -377,12 +312,7 @@ Round* Reducer::RoundOf(const Link& link, const Push& push, absl::Status* why) {
   }
   const uint64_t past = std::max(part->any_over ? part->over : 0, part->failed != nullptr ? part->failed->number : 0);
   if (header.round < current || (header.round <= past && (part->any_over || part->failed != nullptr))) {
-    const std::string others =
-        part->round == nullptr ? "the other ranks" : Names(*link.session, *part->round, [](ContributionState state) {
-          return state != ContributionState::kAbsent;
-        });
-    *why = absl::AbortedError(
-        absl::StrCat("round ", header.round, " is past: ", others, " went on to round ", std::max(current, past)));
+    *why = PastError(header.round, part->round, std::max(current, past));
     return nullptr;
   }
   return NewRound(link, part, push);
@@ -432,7 +362,7 @@ void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& heade
   if (header.payload_bytes == 0) {
     round->SetState(index, ContributionState::kPresent);
     const bool at_worker = round->count(ContributionState::kAtWorker) != 0;
-    if (!at_worker && Here(*round) == round->contributors() && CompleteInOnePass(round, kNobody, nullptr)) return;
+    if (!at_worker && round->here() == round->contributors() && CompleteInOnePass(round, kNobody, nullptr)) return;
     return Settle(round);
   }
   const std::byte* bytes = payload.data();
@@ -453,22 +383,22 @@ void Reducer::OnLanded(uint32_t immediate) {
 void Reducer::Arrived(Round* round, uint32_t index, const std::byte* payload) {
   if (round->state() == RoundState::kRecalling) {
     if (index == round->next()) {
-      Fold(round, index, payload);
+      holdings_.Fold(round, index, payload);
     } else {
-      Store(round, index, payload);
+      holdings_.Store(now_, round, index, payload);
     }
     return Recall(round);
   }
   const bool at_worker = round->count(ContributionState::kAtWorker) != 0;
-  if (!at_worker && Here(*round) + 1 == round->contributors() && CompleteInOnePass(round, index, payload)) return;
-  Store(round, index, payload);
+  if (!at_worker && round->here() + 1 == round->contributors() && CompleteInOnePass(round, index, payload)) return;
+  holdings_.Store(now_, round, index, payload);
   Settle(round);
 }
 
 // Once everybody has announced, and everything that comes has come: what is next?
 void Reducer::Settle(Round* round) {
   if (round->state() != RoundState::kGathering) return;
-  const uint32_t here = Here(*round);
+  const uint32_t here = round->here();
   if (here == round->contributors() && round->count(ContributionState::kAtWorker) != 0) {
     round->Move(RoundState::kReady);
     ready_.Add(round);
@@ -477,113 +407,18 @@ void Reducer::Settle(Round* round) {
   }
 }
 
-PeerId Reducer::PeerOf(const Round& round, uint32_t index) {
-  return round.session()->workers[round.of(index).rank].peer;
-}
-
-const std::byte* Reducer::PayloadOf(const Round& round, uint32_t index) const {
-  const Contribution& contribution = round.of(index);
-  return contribution.block ? contribution.block.data() : windows_.Memory(contribution.immediate).data();
-}
-
-// Gives back what holds the contribution.
-void Reducer::Clear(Round* round, uint32_t index, ContributionState state) {
-  Contribution& contribution = round->of(index);
-  switch (contribution.state) {
-    case ContributionState::kComing:
-    case ContributionState::kInSlot:
-      windows_.Abandon(contribution.immediate);
-      break;
-    case ContributionState::kParked:
-      contribution.block.Reset();
-      break;
-    default:
-      break;
-  }
-  round->SetState(index, state);
-}
-
-void Reducer::Fold(Round* round, uint32_t index, const std::byte* payload) {
-  round->accumulator().Add(payload != nullptr ? payload : PayloadOf(*round, index));
-  Clear(round, index, ContributionState::kFolded);
-}
-
-void Reducer::FoldPrefix(Round* round) {
-  while (round->next() < round->last() && round->of(round->next()).waiting()) Fold(round, round->next(), nullptr);
-}
-
 // The same, and what is at its workers is fetched. False: it could not be, and the round is no more.
 bool Reducer::FoldRest(Round* round) {
-  for (FoldPrefix(round); round->next() < round->last(); FoldPrefix(round)) {
+  for (holdings_.FoldPrefix(round); round->next() < round->last(); holdings_.FoldPrefix(round)) {
     const uint32_t index = round->next();
     if (round->of(index).state != ContributionState::kAtWorker) break;
     const WorkerMemory::Result result = memory_.Read(*round, index);
     if (Refused(round, result)) break;
     if (result.code != BPS_OK) return Unreachable(round, result), false;
     ++stats_.in_place;
-    Fold(round, index, memory_.read());
+    holdings_.Fold(round, index, memory_.read());
   }
   return true;
-}
-
-// Keeps a contribution that cannot be used now.
-void Reducer::Store(Round* round, uint32_t index, const std::byte* payload) {
-  if (payload == nullptr) {
-    // A worker with a single slot would come to a halt with each contribution; copying a small one costs less than a
-    // halt.
-    const bool last = windows_.Last(PeerOf(*round, index));
-    if (!last || (round->bytes() >= kWorthWaiting && round->session()->slots > 1)) {
-      windows_.Hold(now_, round->of(index).immediate);
-      round->SetState(index, ContributionState::kInSlot);
-      return;
-    }
-  }
-  MoveOut(round, index, payload);
-}
-
-bool Reducer::FreeStuckSlots() {
-  const std::vector<Windows::Use>& stuck = windows_.Stuck(now_);
-  for (const Windows::Use& use : stuck) {
-    // Moving one may have taken others with it.
-    if (use.round != nullptr && use.round->of(use.rank).state == ContributionState::kInSlot) {
-      MoveOut(use.round, use.rank, nullptr);
-    }
-  }
-  return !stuck.empty();
-}
-
-// Takes a contribution out of its slot, or out of a message.
-void Reducer::MoveOut(Round* round, uint32_t index, const std::byte* payload) {
-  Contribution& contribution = round->of(index);
-  if (!round->has_accumulator() && pool_.short_of_memory()) {
-    // A prefix that takes more memory than its fold is folded.
-    uint32_t count = 0;
-    for (uint32_t next = round->first(); next < round->last(); ++next, ++count) {
-      if (next != index && !round->of(next).waiting()) break;
-    }
-    if (count > 1 && index < round->first() + count && count * round->bytes() > round->accumulator_bytes()) {
-      if (Block memory = pool_.Take(round->accumulator_bytes())) round->StartAccumulator(std::move(memory));
-    }
-  }
-  if (round->has_accumulator()) {
-    FoldPrefix(round);
-    if (contribution.state == ContributionState::kFolded) return;
-    if (round->next() == index) {
-      Fold(round, index, payload);
-      FoldPrefix(round);
-      return;
-    }
-  }
-  Block block = pool_.Take(round->bytes());
-  if (!block) {
-    ++stats_.dropped;
-    Clear(round, index, ContributionState::kDropped);
-    return;
-  }
-  ++stats_.parked;
-  std::memcpy(block.data(), payload != nullptr ? payload : PayloadOf(*round, index), round->bytes());
-  Clear(round, index, ContributionState::kParked);
-  contribution.block = std::move(block);
 }
 
 // ---- Completion ----
@@ -596,15 +431,15 @@ bool Reducer::CompleteInOnePass(Round* round, uint32_t last, const std::byte* pa
     return true;
   }
   if (round->has_accumulator()) {
-    FoldPrefix(round);
-    if (last != kNobody) Fold(round, last, payload);
-    FoldPrefix(round);
+    holdings_.FoldPrefix(round);
+    if (last != kNobody) holdings_.Fold(round, last, payload);
+    holdings_.FoldPrefix(round);
     CompleteFromAccumulator(round);
     return true;
   }
   inputs_.clear();
   for (uint32_t index = round->first(); index < round->last(); ++index) {
-    inputs_.push_back(index == last && payload != nullptr ? payload : PayloadOf(*round, index));
+    inputs_.push_back(index == last && payload != nullptr ? payload : holdings_.PayloadOf(*round, index));
   }
   const bool in_record = round->bytes() <= inline_bytes_;
   Block block;
@@ -664,10 +499,10 @@ bool Reducer::CompleteInPlace(Round* round) {
   for (uint32_t index = round->first(); index < round->last(); ++index) {
     const bool at_worker = round->of(index).state == ContributionState::kAtWorker;
     if (at_worker) ++at_workers;
-    inputs_.push_back(at_worker ? nullptr : PayloadOf(*round, index));
+    inputs_.push_back(at_worker ? nullptr : holdings_.PayloadOf(*round, index));
   }
   const WorkerMemory::Result result = memory_.Fold(*round, inputs_, !in_record, to);
-  if (result.code == BPS_TRANSPORT_AGAIN && !result.begun) return Await(round), true;
+  if (result.code == BPS_TRANSPORT_AGAIN && !result.begun) return awaited_.Add(now_, round), true;
   if (Refused(round, result)) return false;
   if (result.code != BPS_OK) return Unreachable(round, result), true;
   stats_.in_place += at_workers;
@@ -678,38 +513,25 @@ bool Reducer::CompleteInPlace(Round* round) {
 
 bool Reducer::Reach(Round* round) {
   const WorkerMemory::Result result = memory_.Reach(*round);
-  if (result.code == BPS_TRANSPORT_AGAIN) return Await(round), false;
+  if (result.code == BPS_TRANSPORT_AGAIN) return awaited_.Add(now_, round), false;
   if (result.code != BPS_OK) return Unreachable(round, result), false;
   return true;
 }
 
-void Reducer::Await(Round* round) {
-  if (std::find(awaited_.begin(), awaited_.end(), round) == awaited_.end()) awaited_.push_back(round);
-  look_at_ = std::min(look_at_, now_ + kLookInterval);
-}
-
 // Rounds that stood aside go on if their memory is here.
-bool Reducer::LookForAwaited() {
-  if (now_ < look_at_) return false;
-  look_at_ = kNever;
-  // One that fails may take others with it.
-  for (size_t count = awaited_.size(); count > 0 && !awaited_.empty(); --count) {
-    Round* round = awaited_.front();
-    awaited_.pop_front();
-    if (round->state() == RoundState::kRecalling) {
-      Recall(round);
-    } else if (Reach(round)) {
-      ready_.Add(round);
-    }
+void Reducer::GoOn(Round* round) {
+  if (round->state() == RoundState::kRecalling) {
+    Recall(round);
+  } else if (Reach(round)) {
+    ready_.Add(round);
   }
-  return true;
 }
 
 // The system does not let us at this worker's memory any more, as it did when it was tried: from now on by slots. Nothing
 // is lost if nothing was written yet: then its contribution is one that has to be asked for. False: that is not so.
 bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
   if (result.code != BPS_UNIMPLEMENTED) return false;
-  probe_.Retract(PeerOf(*round, result.index));
+  probe_.Retract(WorkerOf(*round, result.index).peer);
   Contribution& contribution = round->of(result.index);
   if (result.begun || contribution.state != ContributionState::kAtWorker) return false;
   ++stats_.dropped;
@@ -721,8 +543,8 @@ bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
 // The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session.
 void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const int32_t code = result.code;
-  const PeerId peer = PeerOf(*round, result.index);
-  const std::string who = round->session()->workers[round->of(result.index).rank].description;
+  const PeerId peer = WorkerOf(*round, result.index).peer;
+  const std::string who = WorkerOf(*round, result.index).description;
   if (code == BPS_UNAVAILABLE) {
     return OnPeerDown(peer, absl::UnavailableError(absl::StrCat("the connection to ", who, " is lost")));
   }
@@ -743,7 +565,7 @@ void Reducer::CompleteFromAccumulator(Round* round) {
   WorkerMemory::Result result = memory_.Write(*round, block.data());
   // Who cannot be written to gets it as those do whose contribution came by a slot.
   for (; result.code == BPS_UNIMPLEMENTED; result = memory_.Write(*round, block.data())) {
-    probe_.Retract(PeerOf(*round, result.index));
+    probe_.Retract(WorkerOf(*round, result.index).peer);
     round->of(result.index).in_place = false;
   }
   if (result.code != BPS_OK) return Unreachable(round, result);
@@ -752,35 +574,21 @@ void Reducer::CompleteFromAccumulator(Round* round) {
 
 // Everything is folded. `block`: the result, unless it is in scratch_ or has been written in place.
 void Reducer::Finish(Round* round, Block block) {
-  for (uint32_t index = 0; index < round->contributors(); ++index) Clear(round, index, ContributionState::kFolded);
+  for (uint32_t index = 0; index < round->contributors(); ++index) {
+    holdings_.Clear(round, index, ContributionState::kFolded);
+  }
   if (round->bytes() <= inline_bytes_) return DeliverInline(round);
   Deliver(round, std::move(block));
 }
 
-// `block`: empty if everybody's output has been written in place.
 void Reducer::Deliver(Round* round, Block block) {
-  Result* result = block ? deliveries_.Make(std::move(block), round->bytes()) : nullptr;
-  for (uint32_t index = 0; index < round->contributors(); ++index) {
-    const PeerId peer = PeerOf(*round, index);
-    if (round->broadcast() && index == round->first()) {
-      deliveries_.AddInline(peer, round->header(), {});
-    } else if (round->of(index).in_place) {
-      deliveries_.AddInPlace(peer, round->header(), round->bytes());
-    } else {
-      deliveries_.Add(peer, round->header(), round->of(index).memory, result);
-    }
-  }
-  if (result != nullptr) deliveries_.Seal(result);
+  deliveries_.AddResult(*round, std::move(block));
   Over(round);
 }
 
 // The result is in scratch_.
 void Reducer::DeliverInline(Round* round) {
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(scratch_)).first(round->bytes());
-  for (uint32_t index = 0; index < round->contributors(); ++index) {
-    const bool has_it = round->broadcast() && index == round->first();
-    deliveries_.AddInline(PeerOf(*round, index), round->header(), has_it ? std::span<const std::byte>() : bytes);
-  }
+  deliveries_.AddInlineResult(*round, std::as_bytes(std::span(scratch_)).first(round->bytes()));
   Over(round);
 }
 
@@ -831,7 +639,7 @@ void Reducer::Recall(Round* round) {
   wire::RoundBody body = BodyOf(round->header());
   body.rank = round->of(index).rank;
   ++stats_.sent_again;
-  endpoint_.Send(PeerOf(*round, index), wire::RecordType::kSendAgain, BytesOf(body));
+  endpoint_.Send(WorkerOf(*round, index).peer, wire::RecordType::kSendAgain, BytesOf(body));
 }
 
 // ---- Failure ----
@@ -842,10 +650,10 @@ void Reducer::Fail(Round* round, const absl::Status& why) {
   ++stats_.failed;
   for (uint32_t index = 0; index < round->contributors(); ++index) {
     if (round->of(index).state == ContributionState::kAbsent) continue;
-    Clear(round, index, ContributionState::kAbsent);
+    holdings_.Clear(round, index, ContributionState::kAbsent);
     wire::RoundBody body = BodyOf(round->header());
     body.rank = round->of(index).rank;
-    SendError(PeerOf(*round, index), body, why);
+    SendError(WorkerOf(*round, index).peer, body, why);
   }
   Part* part = round->part();
   part->failed = std::make_unique<FailedRound>(FailedRound{round->number(), why});
@@ -853,20 +661,8 @@ void Reducer::Fail(Round* round, const absl::Status& why) {
 }
 
 void Reducer::FailMismatch(Round* round, uint32_t rank, const Push& push) {
-  const ServedSession& session = *round->session();
-  const std::string others =
-      Names(session, *round, [](ContributionState state) { return state != ContributionState::kAbsent; });
-  std::string theirs = round->DescribeAsked();
-  std::string ours = DescribeRequest(push.header, push.shape);
-  if (theirs == ours) {
-    absl::StrAppend(&theirs, ", cut into ", round->header().parts, " parts");
-    absl::StrAppend(&ours, ", cut into ", push.header.parts, " parts");
-  }
-  const std::string text =
-      absl::StrCat("the ranks disagree: ", others, ": ", theirs, "; ", session.workers[rank].description, ": ", ours,
-                   theirs == ours ? " (of another shape or scaling)" : "");
-  const absl::Status why = absl::FailedPreconditionError(text);
-  const PeerId peer = session.workers[rank].peer;
+  const absl::Status why = MismatchError(*round, rank, push);
+  const PeerId peer = round->session()->workers[rank].peer;
   Fail(round, why);
   SendError(peer, BodyOf(push.header), why);
 }
@@ -886,14 +682,8 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
     return;
   }
   const size_t size = std::min<size_t>(round.text, kMostText);
-  const absl::string_view reason(reinterpret_cast<const char*>(body.data() + sizeof round), size);
-  // Where this worker only passes on what another server told it, the others hear the same, whoever is first.
-  const int32_t code = round.code == BPS_OK || round.code == BPS_CANCELLED ? BPS_ABORTED : round.code;
-  const std::string text = reason.find("gave up") != absl::string_view::npos
-                               ? std::string(reason)
-                               : absl::StrCat(link.session->workers[link.rank].description,
-                                              " gave up: ", reason.empty() ? "no reason" : reason);
-  FailNumber(peer, link, round, MakeStatus(code, text));
+  const std::string_view reason(reinterpret_cast<const char*>(body.data() + sizeof round), size);
+  FailNumber(peer, link, round, GivenUpError(link.session->workers[link.rank].description, round.code, reason));
 }
 
 void Reducer::FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why) {
@@ -907,8 +697,7 @@ void Reducer::FailNumber(PeerId peer, const Link& link, const wire::RoundBody& r
     return;
   }
   if (part->round != nullptr && part->round->number() < round.round) {
-    Fail(part->round, absl::AbortedError(absl::StrCat(link.session->workers[link.rank].description,
-                                                      " has given this round up and gone on to round ", round.round)));
+    Fail(part->round, AbandonedError(link.session->workers[link.rank].description, round.round));
   }
   const bool news = part->round == nullptr && (!part->any_over || part->over < round.round) &&
                     (part->failed == nullptr || part->failed->number < round.round);
@@ -936,39 +725,13 @@ bool Reducer::CheckDeadlines() {
   for (size_t i = open_.size(); i-- > 0;) {
     Round* round = open_[i];
     if (round->deadline() <= now_) {
-      Fail(round, Overdue(*round));
+      Fail(round, OverdueError(now_, *round, awaited_.Contains(*round)));
       worked = true;
     } else {
       next_deadline_ = std::min(next_deadline_, round->deadline());
     }
   }
   return worked;
-}
-
-absl::Status Reducer::Overdue(const Round& round) const {
-  const ServedSession& session = *round.session();
-  const std::string absent =
-      Names(session, round, [](ContributionState state) { return state == ContributionState::kAbsent; });
-  const std::string coming = Names(session, round, [](ContributionState state) {
-    return state == ContributionState::kComing || state == ContributionState::kAsked;
-  });
-  std::string text = absl::StrCat("after ", (now_ - round.opened()) / kMillisecond, " ms ");
-  if (!absent.empty()) {
-    const bool joint = session.contributors.joint();
-    absl::StrAppend(&text, joint ? "not all of " : "", absent,
-                    joint                                          ? " have submitted it"
-                    : round.count(ContributionState::kAbsent) == 1 ? " has not submitted it"
-                                                                   : " have not submitted it");
-  } else if (!coming.empty()) {
-    absl::StrAppend(&text, "the data of ", coming, " has not arrived");
-  } else if (std::find(awaited_.begin(), awaited_.end(), &round) != awaited_.end()) {
-    absl::StrAppend(&text, "memory that was shown to the server has not arrived there");
-  } else if (round.state() == RoundState::kReady) {
-    absl::StrAppend(&text, "the server has not come to fold it");
-  } else {
-    absl::StrAppend(&text, "the server has had no memory for it (BYTEPS_SERVER_MEMORY)");
-  }
-  return absl::DeadlineExceededError(text);
 }
 
 // ---- Bookkeeping ----
@@ -980,7 +743,7 @@ void Reducer::Unlist(Round* round) {
   open_.pop_back();
   if (round->state() == RoundState::kStarved) std::erase(starved_, round);
   if (round->state() == RoundState::kReady) ready_.Remove(round);
-  if (!awaited_.empty()) std::erase(awaited_, round);
+  awaited_.Remove(round);
 }
 
 void Reducer::Close(Round* round) {
@@ -995,6 +758,8 @@ ReducerStats Reducer::stats() const {
   ReducerStats stats = stats_;
   stats.open = open_.size();
   for (const auto& [id, session] : sessions_) stats.parts += session->parts.size();
+  stats.parked = holdings_.parked();
+  stats.dropped += holdings_.dropped();
   stats.pool = pool_.stats();
   return stats;
 }

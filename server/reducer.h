@@ -58,7 +58,9 @@
 #include "core/time.h"
 #include "core/transport.h"
 #include "core/wire.h"
+#include "server/awaited_rounds.h"
 #include "server/deliveries.h"
+#include "server/holdings.h"
 #include "server/pool.h"
 #include "server/ready_rounds.h"
 #include "server/round.h"
@@ -154,14 +156,6 @@ class Reducer : private EndpointHandler {
   void Take(Round* round, const Link& link, const wire::DataHeader& header, std::span<const std::byte> payload);
   void Settle(Round* round);
   void Arrived(Round* round, uint32_t index, const std::byte* payload);
-  void Store(Round* round, uint32_t index, const std::byte* payload);
-  void MoveOut(Round* round, uint32_t index, const std::byte* payload);
-  bool FreeStuckSlots();
-  void Fold(Round* round, uint32_t index, const std::byte* payload);
-  // The worker that gave a contribution, and gets its result.
-  static PeerId PeerOf(const Round& round, uint32_t index);
-  const std::byte* PayloadOf(const Round& round, uint32_t index) const;
-  void Clear(Round* round, uint32_t index, ContributionState state);
 
   // Completion.
   bool CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload);
@@ -169,8 +163,7 @@ class Reducer : private EndpointHandler {
   bool CompleteInPlace(Round* round);
   // Is what was announced in place here? If not, the round stands aside, or is no more.
   bool Reach(Round* round);
-  void Await(Round* round);
-  bool LookForAwaited();
+  void GoOn(Round* round);
   void Unreachable(Round* round, const WorkerMemory::Result& result);
   bool Refused(Round* round, const WorkerMemory::Result& result);
   void CompleteFromAccumulator(Round* round);
@@ -183,7 +176,6 @@ class Reducer : private EndpointHandler {
   void Starve(Round* round);
   void Recall(Round* round);
   bool FeedStarved();
-  void FoldPrefix(Round* round);
   bool FoldRest(Round* round);
 
   // Failure.
@@ -197,7 +189,6 @@ class Reducer : private EndpointHandler {
   void Break(ServedSession* session, uint32_t member, const absl::Status& why);
   void SendError(PeerId peer, wire::RoundBody round, const absl::Status& why);
   bool CheckDeadlines();
-  absl::Status Overdue(const Round& round) const;
 
   Round* NewRound(const Link& link, Part* part, const Push& push);
   void Unlist(Round* round);
@@ -210,6 +201,7 @@ class Reducer : private EndpointHandler {
   Endpoint endpoint_;
   Pool pool_;  // behind the endpoint: regions go before the transport
   Windows windows_;
+  Holdings holdings_;
   Deliveries deliveries_;
   MemoryProbe probe_;
   WorkerMemory memory_;
@@ -222,8 +214,7 @@ class Reducer : private EndpointHandler {
   std::vector<Round*> open_;  // neither over nor failed
   std::deque<Round*> starved_;
   ReadyRounds ready_;
-  std::deque<Round*> awaited_;       // ready or recalling, but some of their memory is not here yet
-  Time look_at_ = kNever;            // for it
+  AwaitedRounds awaited_;            // ready or recalling
   std::vector<const void*> inputs_;  // scratch of the folds
   std::vector<uint64_t> scratch_;    // results that travel inside the record, and payloads that are not aligned
   std::vector<uint64_t> aligned_;

@@ -117,6 +117,11 @@ class Round {
   // How many are in this state.
   uint32_t count(ContributionState state) const { return counts_[static_cast<size_t>(state)]; }
   bool all_announced() const { return count(ContributionState::kAbsent) == 0; }
+  // How many have bytes that are here, or can be had at any time, or need none.
+  uint32_t here() const {
+    return count(ContributionState::kInSlot) + count(ContributionState::kParked) + count(ContributionState::kFolded) +
+           count(ContributionState::kPresent) + count(ContributionState::kAtWorker);
+  }
 
   // The fold.
   uint32_t first() const { return first_; }

@@ -6,13 +6,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/control.pb.h"
 #include "core/endpoint.h"
 #include "server/contributors.h"
 #include "server/part_table.h"
+#include "server/pool.h"
+#include "server/round.h"
 
 namespace byteps {
 
@@ -21,8 +26,22 @@ struct ServedWorker {
   std::string description;
 };
 
+// What a lane has for each of its sessions.
+struct SessionLimits {
+  uint64_t slot_bytes = 0;      // at most
+  uint32_t slots_per_peer = 0;  // fewer where memory is short
+  size_t most_idle_parts = 0;
+};
+
 struct ServedSession {
   explicit ServedSession(size_t most_idle_parts) : parts(most_idle_parts) {}
+  // The session of this membership; its workers' windows are reserved in `pool`. Without memory for them:
+  // RESOURCE_EXHAUSTED, and nothing is reserved.
+  static absl::StatusOr<std::unique_ptr<ServedSession>> Make(const control::Epoch& epoch, const SessionLimits& limits,
+                                                             Pool* pool);
+  // Whom this server is to connect to for the worker of this rank; lane, address and local_id are the lane's to add.
+  PeerSpec LinkTo(const control::Epoch& epoch, uint32_t rank, const control::Member& self) const;
+
   uint64_t id = 0;
   uint64_t slot_bytes = 0;
   uint32_t slots = 0;
@@ -33,6 +52,9 @@ struct ServedSession {
   bool ending = false;
   size_t links = 0;  // of workers that the endpoint has not removed
 };
+
+// The worker that gave a contribution, and gets its result.
+const ServedWorker& WorkerOf(const Round& round, uint32_t index);
 
 }  // namespace byteps
 

@@ -16,8 +16,7 @@ bool Same(const wire::MemoryRef& a, const wire::MemoryRef& b) {
 }  // namespace
 
 MemberSpan WorkerMemory::SpanOf(const Round& round, uint32_t index, const wire::MemoryRef& memory) {
-  const PeerId peer = round.session()->workers[round.of(index).rank].peer;
-  return {peer, nullptr, {memory.key, memory.key_size, memory.offset}};
+  return {WorkerOf(round, index).peer, nullptr, {memory.key, memory.key_size, memory.offset}};
 }
 
 BlockFold* WorkerMemory::FoldOf(size_t members) {
