@@ -61,7 +61,7 @@ std::unique_ptr<Transport> Transport::Open(const Host& host, const bps_transport
   std::unique_ptr<Transport> transport(new Transport(host, args.job_key));
   transport->listener_ = ListenAt(transport->address_.SocketName(), reason);
   if (!transport->listener_ || !transport->sleeper_.Open(reason)) return nullptr;
-  if (!transport->sleeper_.Watch(transport->listener_.get(), Sleeper::kListener, 0, EPOLLIN)) {
+  if (!transport->WatchListener()) {
     *reason = std::string("cannot watch the socket: ") + std::strerror(errno);
     return nullptr;
   }
@@ -134,6 +134,8 @@ int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
       peers_.emplace(args.peer, std::make_unique<Peer>(&context_, args.peer, theirs, args.local_id, std::move(channel)))
           .first->second.get();
   peer->progress = now_ = Clock::now();
+  // It may be one of those who could not be let in: now it is known whom that concerns.
+  if (!listening_) WatchListener();
   if (address_.nonce < theirs.nonce) {
     Call(peer);
     return BPS_OK;
@@ -370,8 +372,13 @@ void Transport::Starve(Peer* peer) {
        "cannot be connected to: this process has no descriptors left (ulimit -n; each connection needs five)");
 }
 
-// Nobody can be let in, so those who are to call need not be waited for. (And the listener would wake us for ever.)
+bool Transport::WatchListener() { return listening_ = sleeper_.Watch(listener_.get(), Sleeper::kListener, 0, EPOLLIN); }
+
+// Nobody can be let in, so those who are to call need not be waited for. Who calls before we know of it stays at the
+// door until then: the listener would wake us for ever.
 void Transport::StarveCallers() {
+  sleeper_.Forget(listener_.get());
+  listening_ = false;
   for (const auto& [number, peer] : peers_) {
     if (peer->state == PeerState::kCalling && peer->address().nonce < address_.nonce) Starve(peer.get());
   }

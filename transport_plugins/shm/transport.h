@@ -95,6 +95,7 @@ class Transport {
   void Doom(Peer* peer, int32_t code, const std::string& cause);
   void Starve(Peer* peer);
   void StarveCallers();
+  bool WatchListener();
   void BuryTheDoomed();
   void TakeDown(Peer* peer, int32_t code);
   void CheckTime();
@@ -111,6 +112,7 @@ class Transport {
   std::optional<bool> permitted_;  // by prctl, if it was tried; see kReach
   Sleeper sleeper_;
   UniqueFd listener_;
+  bool listening_ = false;  // it is watched
 
   std::map<bps_peer, std::unique_ptr<Peer>> peers_;
   std::map<bps_peer, std::unique_ptr<Peer>> departed_;  // whose messages are still on loan

@@ -533,6 +533,40 @@ TEST(ShmProcess, WhoHasNoDescriptorsLeftKnowsIt) {
   EXPECT_GT(ends[0], 0);
 }
 
+// Who calls before he is known, where nobody can be let in: he is heard when he is known, and no processor is used until
+// then.
+TEST(ShmProcess, WhoCannotBeLetInYetDoesNotKeepItsHostAwake) {
+  // Who calls whom is drawn by lot: of these, some caller calls.
+  const auto called = std::make_unique<End>();
+  std::vector<std::unique_ptr<End>> callers;
+  for (int i = 0; i < 20; ++i) {
+    callers.push_back(std::make_unique<End>());
+    ASSERT_EQ(callers.back()->Connect(called->address(), kOther, static_cast<bps_peer>(100 + i)), BPS_OK);
+  }
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{3, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto sleeps = [&] {
+    while (called->Poll() != 0) continue;
+    if (called->table().arm(called->transport()) != BPS_OK) return false;
+    pollfd wait{called->table().wait_fd(called->transport()), POLLIN, 0};
+    return poll(&wait, 1, 20) == 0;
+  };
+  const bool slept = called->Until(sleeps);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(slept);
+  for (size_t i = 0; i < callers.size(); ++i) {
+    ASSERT_EQ(called->Connect(callers[i]->address(), static_cast<bps_peer>(100 + i)), BPS_OK);
+    bool sent = false;
+    ASSERT_TRUE(called->Until([&] {
+      callers[i]->Poll();
+      sent = sent || callers[i]->Send("let me in") == BPS_OK;
+      return called->messages.size() > i;
+    })) << i;
+  }
+}
+
 size_t Mappings() {
   size_t count = 0;
   FILE* maps = std::fopen("/proc/self/maps", "r");
