@@ -7,7 +7,7 @@
 // that a large tensor takes between the processes of one host (docs/experiments.md). Allocators do not ask for huge
 // pages; so this does, for a large buffer that has come back a few times: once, and what the buffer holds stays as it
 // is (MADV_COLLAPSE; kernels before 6.1 do it when they find time). A trainer whose buffers are others in each round is
-// left alone. Two buffers that take turns are both known.
+// left alone. Two buffers that take turns are both known. The library's own buffers, which others map, do without.
 //
 // Threads: none.
 #ifndef BYTEPS_CORE_HUGE_PAGES_H_

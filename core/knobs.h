@@ -306,7 +306,7 @@ inline constexpr Knob kKnobs[] = {
      .readers = kWorker,
      .fallback = "1",
      .meaning = "Ask for huge pages under large tensors that are reduced again and again in the same place (with "
-                "BYTEPS_SHM); 0: leave the trainer's memory as it is",
+                "BYTEPS_SHM; not in the library's own buffers); 0: leave the trainer's memory as it is",
      .reason = "the other processes of the host read them up to twice as fast"},
     {.name = "BYTEPS_LAUNCHER_PID",
      .type = KnobType::kInt,

@@ -612,8 +612,16 @@ bool Session::RunCommands(Time now) {
     } else {
       if (huge_pages_) {
         const Submission& asked = command.submission;
-        if (asked.input != nullptr) asked.tensor->input_pages.Use(asked.input, asked.tensor->bytes());
-        if (asked.output != asked.input) asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes());
+        // What others map they need not pin: it is as fast on small pages, and the move onto huge ones takes a second.
+        const auto mapped = [](const std::shared_ptr<Buffer>& buffer) {
+          return buffer != nullptr && buffer->fd() >= 0;
+        };
+        if (asked.input != nullptr && !mapped(asked.request->input_buffer())) {
+          asked.tensor->input_pages.Use(asked.input, asked.tensor->bytes());
+        }
+        if (asked.output != asked.input && !mapped(asked.request->output_buffer())) {
+          asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes());
+        }
       }
       engine_->Submit(now, std::move(command.submission));
     }

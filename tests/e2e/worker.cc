@@ -237,6 +237,27 @@ size_t Mappings(const std::string& name) {
   return count;
 }
 
+// How many bytes of mappings that have `name` in theirs lie on huge pages of shared memory.
+size_t OnHugePages(const std::string& name) {
+  std::ifstream file("/proc/self/smaps");
+  size_t kilobytes = 0;
+  bool ours = false;
+  for (std::string line; std::getline(file, line);) {
+    const bool header = line.find('-') < line.find(' ');
+    if (header) ours = line.find(name) != std::string::npos;
+    if (ours && line.rfind("ShmemPmdMapped:", 0) == 0) kilobytes += std::stoul(line.substr(line.find(':') + 1));
+  }
+  return kilobytes * 1024;
+}
+
+// Does the kernel put shared memory on huge pages only if it is told to, range by range?
+bool HugePagesOnRequestAlone() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::string text;
+  std::getline(file, text);
+  return text.find("[never]") != std::string::npos;
+}
+
 // Tensors in buffers, beside others, in place and not, whole and in parts; `kinds` as below, the same for all ranks, or
 // by rank and round. `brief`: none is very large.
 void Buffers(int kinds, bool brief) {
@@ -287,6 +308,8 @@ void Buffers(int kinds, bool brief) {
   }
   // Nobody needs a copy in memory of the transport's own.
   if (kinds < 3 && info.num_servers == 0) CHECK(Mappings("byteps-memory") == 0);
+  // They have come back often, but nobody copies from them: the time that huge pages take would be lost.
+  if (HugePagesOnRequestAlone()) CHECK(OnHugePages("byteps-buffer") == 0);
   for (size_t i = 0; i < kept.size(); ++i) std::memset(kept[i]->data(), 0x5a, sizes[i]);
   bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
   Ok(bps_barrier(session, &barrier), "bps_barrier");
