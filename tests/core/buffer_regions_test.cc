@@ -144,7 +144,7 @@ TEST_P(BufferRegionsTest, SmallBuffersAndThoseOfASessionWithoutSuchTransportsAre
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, BufferRegionsTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Sharing" : "Plain"; });
+                         [](const auto& test) { return test.param ? "Sharing" : "Plain"; });
 
 }  // namespace
 }  // namespace byteps

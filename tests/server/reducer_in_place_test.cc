@@ -355,7 +355,8 @@ TEST(ReducerPriorityTest, WhatIsCancelledWhileItWaitsIsNotFolded) {
   for (uint64_t name = 1; name <= 8; ++name) {
     const Together& round = rounds[name - 1];
     EXPECT_EQ(session->worker(0).answer(round.ask)->results, name < 5 ? 1 : 0) << name;
-    if (name >= 5) EXPECT_TRUE(session->worker(0).TakeBack(round.ask) == Bytes(8000, std::byte{0xee})) << name;
+    if (name < 5) continue;
+    EXPECT_TRUE(session->worker(0).TakeBack(round.ask) == Bytes(8000, std::byte{0xee})) << name;
   }
   const Together next(ask_of(8, 2), 1, {}, 9);
   next.PushAll(session);
@@ -472,7 +473,7 @@ TEST_P(ReducerInPlaceTest, PlacesThatAreNone) {
     worker.SendRaw(wire::RecordType::kPush, BytesOf(header), BytesOf(place).first(one.place_bytes));
     std::vector<BrokenSession> broken;
     ASSERT_TRUE(world.Run([&] {
-      for (BrokenSession& session : world.reducer().TakeBroken()) broken.push_back(std::move(session));
+      for (BrokenSession& taken : world.reducer().TakeBroken()) broken.push_back(std::move(taken));
       return !broken.empty();
     }));
     EXPECT_NE(std::string(broken[0].why.message()).find(one.words), std::string::npos) << broken[0].why;
