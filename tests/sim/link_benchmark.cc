@@ -9,6 +9,7 @@
 //
 // Prints each round's (each step's) seconds over the least possible; cuts adapt at rounds 2, 4, 8, so look at the last.
 // Keys: workers, servers, extra (a server beside each worker, and so many more), lanes, bytes, rate, latency (ns),
+// socket (bytes of each connection that the kernel holds, as TCP does, and that count as sent; 0: none),
 // partition (0: adapts), slot, slots, scheduler, credit, results (1: BYTEPS_SERVER_ENABLE_SCHEDULE), direct (0: results
 // land in lent slots), rounds, slowness (ns), overhead (ns), model, shrink, compute, waits (1: tells what rank 0 waited
 // for), links (seconds: tells how busy links were in each such window of the last), seed (the first), seeds, skip
@@ -187,6 +188,7 @@ JobOptions OptionsOf(const Keys& keys) {
   options.slowness = static_cast<Time>(Number(keys, "slowness", 20'000));
   options.endpoint.overhead = static_cast<Time>(Number(keys, "overhead", 500));
   options.endpoint.bytes_per_second = static_cast<uint64_t>(Number(keys, "rate", 23'900'000));
+  options.endpoint.socket_bytes = static_cast<uint64_t>(Number(keys, "socket", 0));
   options.link.latency = static_cast<Time>(Number(keys, "latency", 100'000));
   if (Number(keys, "direct", 1) != 0) options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
   return options;

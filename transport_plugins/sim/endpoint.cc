@@ -140,6 +140,7 @@ void Endpoint::Die() {
   dead_ = true;
   queue_.clear();
   operations_.clear();
+  buffered_.clear();
 }
 
 void Endpoint::Wake() {
@@ -253,6 +254,7 @@ void Endpoint::LosePeer(bps_peer number) {
 }
 
 void Endpoint::CancelOf(bps_peer number, int32_t code) {
+  std::erase_if(buffered_, [&](const auto& entry) { return entry.second.peer == number; });
   for (auto& [id, operation] : operations_) {
     if (operation.peer == number && operation.state != OpState::kFinished) Complete(id, code);
   }
@@ -425,7 +427,14 @@ int32_t Endpoint::Start(Peer& peer, Operation operation) {
   // Strictly later than what left before it: what leaves in order stays in order.
   peer.busy_until = std::max(start + std::max(own, TransferTime(bytes, link.bytes_per_second)), peer.busy_until + 1);
   const uint64_t id = world_->NewId();
+  const Time buffered = operation.type == BPS_EVENT_READ ? INT64_MAX : Buffered(&peer, bytes);
   operations_.emplace(id, std::move(operation));
+  if (buffered < peer.busy_until) {
+    world_->At(buffered, "buffer", [endpoints = endpoints_, self_id = id_, id] {
+      Endpoint* self = endpoints->Find(self_id);
+      if (self != nullptr) self->Buffer(id);
+    });
+  }
   world_->At(peer.busy_until, "leave", [endpoints = endpoints_, self_id = id_, id] {
     Endpoint* self = endpoints->Find(self_id);
     if (self != nullptr) self->Leave(id);
@@ -519,10 +528,38 @@ Time Endpoint::Arrival(Peer& peer, size_t size, bool message) {
   return at;
 }
 
-void Endpoint::Leave(uint64_t id) {
+Time Endpoint::Buffered(Peer* peer, size_t bytes) const {
+  if (options_.socket_bytes == 0) return INT64_MAX;
+  while (!peer->leaving.empty() && peer->leaving.front().first <= world_->now()) peer->leaving.pop_front();
+  peer->leaving.emplace_back(peer->busy_until, bytes);
+  size_t held = 0;
+  for (const auto& [leaves, size] : peer->leaving) held += size;
+  Time at = world_->now() + options_.overhead;
+  for (const auto& [leaves, size] : peer->leaving) {
+    if (held <= options_.socket_bytes) break;
+    held -= size;
+    at = leaves;
+  }
+  return at;
+}
+
+void Endpoint::Buffer(uint64_t id) {
   auto it = operations_.find(id);
   if (dead_ || it == operations_.end() || it->second.state != OpState::kPosted) return;
   Operation& operation = it->second;
+  Verify(operation, "when its bytes were taken");
+  Operation copy = operation;
+  copy.watched = operation.watched = false;
+  if (copy.type == BPS_EVENT_WRITTEN) copy.message.assign(operation.base, operation.base + operation.size);
+  buffered_.emplace(id, std::move(copy));
+  Complete(id, BPS_OK);
+}
+
+void Endpoint::Leave(uint64_t id) {
+  auto held = buffered_.extract(id);
+  auto it = operations_.find(id);
+  if (dead_ || (held.empty() && (it == operations_.end() || it->second.state != OpState::kPosted))) return;
+  Operation& operation = held.empty() ? it->second : held.mapped();
   operation.state = OpState::kUnderWay;
   Verify(operation, "when its bytes left");
   Peer& peer = peers_.at(operation.peer);
@@ -531,12 +568,12 @@ void Endpoint::Leave(uint64_t id) {
   Operation packet = operation;  // without what is local
   packet.watched = false;
   std::vector<std::byte> data = std::move(operation.message);
-  if (operation.type == BPS_EVENT_WRITTEN) data.assign(operation.base, operation.base + operation.size);
+  if (operation.type == BPS_EVENT_WRITTEN && held.empty()) data.assign(operation.base, operation.base + operation.size);
 
   const bool before = options_.written == WrittenOrder::kBefore ||
                       (options_.written == WrittenOrder::kEither && world_->random().Chance(0.5));
-  const bool early = operation.type != BPS_EVENT_READ && before;
-  if (early) Complete(id, BPS_OK);
+  const bool early = !held.empty() || (operation.type != BPS_EVENT_READ && before);
+  if (early && held.empty()) Complete(id, BPS_OK);
   const char* what = packet.type == BPS_EVENT_SENT ? "message" : packet.type == BPS_EVENT_READ ? "read" : "write";
   world_->Arrive(node_, peer.node, at, what,
                  [world = world_, endpoints = endpoints_, from = id_, node = node_, target_id = peer.endpoint,

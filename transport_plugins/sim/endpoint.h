@@ -22,6 +22,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/transport.h"
@@ -117,12 +118,13 @@ class Endpoint {
     std::string node;
     uint32_t local_id = 0;  // how the other side calls us
     PeerState state = PeerState::kUp;
-    bool doomed = false;    // the other side is gone; PeerLost is on its way or waits for traffic
-    bool losing = false;    // PeerLost is on its way
-    Time open_at = -1;      // when posts are taken (EndpointOptions::first_send); -1: nobody has tried yet
-    Time busy_until = 0;    // the link
-    Time last_message = 0;  // arrival of the last message sent
-    Time last_arrival = 0;  // arrival of anything sent that may not be overtaken
+    bool doomed = false;  // the other side is gone; PeerLost is on its way or waits for traffic
+    bool losing = false;  // PeerLost is on its way
+    Time open_at = -1;    // when posts are taken (EndpointOptions::first_send); -1: nobody has tried yet
+    Time busy_until = 0;  // the link
+    std::deque<std::pair<Time, size_t>> leaving;  // what was posted, by when it has left (with socket_bytes)
+    Time last_message = 0;                        // arrival of the last message sent
+    Time last_arrival = 0;                        // arrival of anything sent that may not be overtaken
     uint32_t unreleased = 0;
   };
   enum class OpState { kPosted, kUnderWay, kFinished };
@@ -155,6 +157,9 @@ class Endpoint {
   int32_t Admit(const char* what, bps_peer number, Peer** peer);
   int32_t Again();
   int32_t Start(Peer& peer, Operation operation);
+  // When the last of what was posted to the peer lies in its socket's buffer; INT64_MAX: there is none.
+  Time Buffered(Peer* peer, size_t bytes) const;
+  void Buffer(uint64_t operation);
   void Leave(uint64_t operation);
   // How long so many bytes to or from that one take of the rate of this one.
   Time Occupies(const Endpoint* other, size_t bytes) const;
@@ -188,6 +193,7 @@ class Endpoint {
   std::map<uint64_t, Region> regions_;
   std::map<uint64_t, Export> exports_;  // by cookie
   std::map<uint64_t, Operation> operations_;
+  std::map<uint64_t, Operation> buffered_;  // copies of those that have ended and not left, by the same numbers
   std::map<uint64_t, Lease> leases_;
   std::set<std::string> refused_;         // nodes whose memory may not be copied from and to
   std::set<std::string> writes_refused_;  // nodes whose memory is mapped to be read alone

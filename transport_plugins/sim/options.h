@@ -53,7 +53,9 @@ struct EndpointOptions {
   WrittenOrder written = WrittenOrder::kBefore;
   bool immediate_names_peer = true;  // false: IMMEDIATE carries BPS_PEER_UNKNOWN
   uint64_t bytes_per_second = 0;     // of the whole endpoint, each way; 0: unlimited
-  std::string nic;      // endpoints of one name share that rate, and do without it among themselves; "": its own
+  std::string nic;  // endpoints of one name share that rate, and do without it among themselves; "": its own
+  uint64_t socket_bytes =
+      0;                // so many of a connection lie in a buffer, and count as sent, until they leave: TCP's kernel
   Time overhead = 500;  // each operation costs at least this, however small
   bool down_needs_traffic = false;  // a dead peer is noticed only by who has something under way to it
   bool disconnect_is_heard = true;  // the other side of a disconnect sees PEER_DOWN

@@ -3,6 +3,7 @@
 #include "transport_plugins/sim/fabric.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,37 @@ TEST(FabricTest, LatencyAndBandwidthTakeTheirTime) {
   net.Run();
   EXPECT_GE(landed, 2 * kMillisecond);
   EXPECT_LT(landed, 2 * kMillisecond + 10 * kMicrosecond);
+}
+
+// What a socket's buffer has taken is the writer's again, and arrives no sooner for it.
+TEST(FabricTest, ASocketTakesWhatItsBufferHolds) {
+  FabricOptions options;
+  options.endpoint.bytes_per_second = 1'000'000'000;
+  options.endpoint.socket_bytes = 1'000'000;
+  Net net(options);
+  Memory& source = net.a.NewMemory(1'500'000, std::byte{1});
+  Memory& target = net.b.NewMemory(1'500'000);
+  const std::string key = net.b.Key(target.region, 2);
+  std::vector<Time> landed;
+  net.b.on_immediate = [&](uint32_t) { landed.push_back(net.fabric.now()); };
+  std::vector<uint64_t> writes;
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(net.a.Write(1, source.region, source.at(500'000 * i), 500'000, key, 500'000 * i, i), BPS_OK);
+    writes.push_back(net.a.last_user());
+  }
+  net.Run(400 * kMicrosecond);
+  EXPECT_TRUE(net.a.Ended(writes[0]));
+  EXPECT_TRUE(net.a.Ended(writes[1]));
+  EXPECT_FALSE(net.a.Ended(writes[2])) << "before the first has left";
+  EXPECT_TRUE(landed.empty());
+  std::memset(source.at(0), 2, 1'000'000);  // nobody reads it any more
+  net.Run();
+  EXPECT_TRUE(net.a.Ended(writes[2]));
+  ASSERT_EQ(landed.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_GE(landed[i], static_cast<Time>(500 * (i + 1)) * kMicrosecond);
+  EXPECT_EQ(*target.at(0), std::byte{1});
+  EXPECT_EQ(*target.at(1'499'999), std::byte{1});
+  EXPECT_TRUE(net.violations.empty());
 }
 
 // When a write of a megabyte from one endpoint has landed at the other, and for how long it had the link of the first.
