@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from background_build import BackgroundBuild
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".deps" / "results"
 
@@ -107,6 +109,8 @@ def run_bazel(labels: list[str], configs: Sequence[str] = ()) -> Count:
             "--keep_going",
             "--test_output=errors",
             "--show_progress_rate_limit=10",
+            # What is under bazel-bin stays the default build.
+            *(["--symlink_prefix=/"] if configs else []),
             # Sanitizers slow a test down ten times and more.
             *(["--test_timeout=900"] if configs else []),
             *labels,
@@ -154,7 +158,9 @@ def step_python(pattern: str | None) -> Count:
     RESULTS.mkdir(parents=True, exist_ok=True)
     results.unlink(missing_ok=True)
     select = ["-k", pattern] if pattern is not None else []
-    status = run([sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(results), *select, *paths])
+    # These tests wait for processes most of the time, the sanitizers' step compiles most of the time.
+    with BackgroundBuild(sanitizer_builds() if pattern is None else [], ROOT, RESULTS / "background_build.log"):
+        status = run([sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(results), *select, *paths])
     if status == 5:  # nothing selected
         return Count()
     count = count_junit(results)
@@ -190,11 +196,16 @@ def abseil_config() -> list[str]:
     return ["newer_abseil"] if found and int(found[1]) >= 20240000 else []
 
 
-def step_sanitizers(_: str | None) -> Count:
-    """The fast C++ tests again, under the sanitizers."""
+def sanitizer_builds() -> list[tuple[list[str], list[str]]]:
+    """The fast C++ tests, and the configurations of .bazelrc in which they run again."""
     labels = bazel_tests(None, SANITIZER_TAG)
     newer = abseil_config()
-    return run_bazel(labels, ["asan", "ubsan", *newer]) + run_bazel(labels, ["tsan", *newer])
+    return [(labels, ["asan", "ubsan", *newer]), (labels, ["tsan", *newer])]
+
+
+def step_sanitizers(_: str | None) -> Count:
+    """The fast C++ tests again, under the sanitizers."""
+    return sum((run_bazel(labels, configs) for labels, configs in sanitizer_builds()), Count())
 
 
 def step_soft_roce(_: str | None) -> Count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,13 +14,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def runner() -> ModuleType:
+def runner() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(ROOT / "tools"))  # where Python finds the runner's neighbours when it is started
     spec = importlib.util.spec_from_file_location("test_runner", ROOT / "tools" / "test_runner.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["test_runner"] = module
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(ROOT / "tools"))
 
 
 @pytest.mark.parametrize(
