@@ -47,7 +47,11 @@ struct Lease {
   wire::LeaseBody body;
 };
 
-enum class LinkState { kGreeting, kReady, kDown, kRemoving };
+// kLost: the transport refuses it, and is about to say why.
+enum class LinkState { kGreeting, kReady, kLost, kDown, kRemoving };
+
+// A transport that refuses a lost peer tells of the loss by the next polls; it gets so long for it.
+constexpr Time kWordOfLoss = kSecond;
 
 struct Link {
   explicit Link(std::pmr::memory_resource* memory) : outbox(memory), urgent(memory) {}
@@ -63,6 +67,10 @@ struct Link {
   Time hello_wait = 0;
   Time hello_at = 0;
   Time hello_deadline = 0;
+
+  // kLost.
+  Time lost_deadline = 0;
+  absl::Status refusal;  // what there is to say if no word comes
 
   // Liveness.
   Time heard = 0;
@@ -168,8 +176,7 @@ struct Endpoint::Impl {
     const int32_t code = transport.PostSend(peer, bytes.data(), bytes.size(), 0);
     if (code == BPS_TRANSPORT_AGAIN) return false;
     if (code != BPS_OK) {
-      Fail(peer, link,
-           absl::UnavailableError(absl::StrCat("sending to ", link->spec.description, " failed with code ", code)));
+      Refused(peer, link, code, absl::StrCat("sending to ", link->spec.description));
       return false;
     }
     link->owed_credits = 0;
@@ -224,7 +231,7 @@ struct Endpoint::Impl {
       Link* link = Find(peer);
       if (link == nullptr) continue;
       link->dirty = false;
-      if (link->state == LinkState::kDown || link->state == LinkState::kRemoving) continue;
+      if (link->state != LinkState::kGreeting && link->state != LinkState::kReady) continue;
       if (!FlushLink(peer, link)) MarkDirty(peer, link);
     }
     return true;
@@ -239,6 +246,17 @@ struct Endpoint::Impl {
     link->urgent.clear();
     link->outbox_bytes = 0;
     failing.emplace_back(peer, std::move(why));
+  }
+
+  // The transport took what was to be done for an error. Of a peer that it has lost its event knows the cause; the code
+  // of this call does not.
+  void Refused(PeerId peer, Link* link, int32_t code, const std::string& what) {
+    absl::Status why(static_cast<absl::StatusCode>(code), absl::StrCat(what, " failed with code ", code));
+    if (code != BPS_UNAVAILABLE) return Fail(peer, link, std::move(why));
+    link->state = LinkState::kLost;
+    link->refusal = std::move(why);
+    link->lost_deadline = now + kWordOfLoss;
+    Arm(link->lost_deadline);
   }
 
   void Violation(PeerId peer, Link* link, std::string what) {
@@ -322,7 +340,7 @@ struct Endpoint::Impl {
 
   void OnMessage(PeerId peer, std::span<const std::byte> bytes) {
     Link* link = Find(peer);
-    if (link == nullptr || link->state == LinkState::kDown || link->state == LinkState::kRemoving) return;
+    if (link == nullptr || (link->state != LinkState::kGreeting && link->state != LinkState::kReady)) return;
     MessageReader reader;
     if (absl::Status status = reader.Parse(bytes); !status.ok()) {
       return Violation(peer, link, std::string(status.message()));
@@ -363,7 +381,7 @@ struct Endpoint::Impl {
           }
       }
       // The handler may have removed the peer.
-      if (Find(peer) != link || link->state == LinkState::kDown || link->state == LinkState::kRemoving) return;
+      if (Find(peer) != link || (link->state != LinkState::kGreeting && link->state != LinkState::kReady)) return;
     }
     if (reader.header().credits > 0) {
       const bool blocked = link->send_credits == 0 && !link->outbox.empty();
@@ -469,6 +487,12 @@ struct Endpoint::Impl {
           Urgent(peer, link.get(), wire::RecordType::kPing, BytesOf(PingBody{1, 0}));
         }
         Arm(link->heard + (link->ping_outstanding ? options.peer_timeout : options.ping_interval));
+      } else if (link->state == LinkState::kLost) {
+        if (now >= link->lost_deadline) {
+          Fail(peer, link.get(), link->refusal);
+        } else {
+          Arm(link->lost_deadline);
+        }
       }
     }
   }
@@ -557,9 +581,7 @@ bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_
   if (code == BPS_TRANSPORT_AGAIN) {
     impl_->WantRoom(link);
   } else {
-    impl_->Fail(peer, link,
-                absl::UnavailableError(
-                    absl::StrCat("writing ", size, " bytes to ", link->spec.description, " failed with code ", code)));
+    impl_->Refused(peer, link, code, absl::StrCat("writing ", size, " bytes to ", link->spec.description));
   }
   return false;
 }
@@ -593,7 +615,7 @@ void Endpoint::GiveBack(PeerId peer, const RemoteSlot& slot) {
 absl::Status Endpoint::Lend(PeerId peer, bps_region* region, uint64_t offset, uint64_t slot_bytes, uint32_t first_slot,
                             uint32_t slots) {
   Link* link = impl_->FindReady(peer);
-  if (link == nullptr) return absl::UnavailableError("the peer is gone");
+  if (link == nullptr) return absl::OkStatus();  // OnPeerDown has told, or will
   wire::LeaseBody body{};
   body.slot_bytes = slot_bytes;
   body.offset = offset;
@@ -601,8 +623,12 @@ absl::Status Endpoint::Lend(PeerId peer, bps_region* region, uint64_t offset, ui
   body.slots = slots;
   body.key_size = impl_->caps.key_size;
   if (const int32_t code = impl_->transport.ExportKey(region, peer, body.key); code != BPS_OK) {
-    return absl::Status(static_cast<absl::StatusCode>(code),
-                        absl::StrCat("the landing slots for ", link->spec.description, " cannot be exported"));
+    const std::string what = absl::StrCat("showing the landing slots to ", link->spec.description);
+    if (code == BPS_UNAVAILABLE) {
+      impl_->Refused(peer, link, code, what);
+      return absl::OkStatus();
+    }
+    return absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat(what, " failed with code ", code));
   }
   impl_->Queue(peer, link, wire::RecordType::kLease, BytesOf(body), {});
   return absl::OkStatus();

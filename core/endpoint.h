@@ -141,7 +141,8 @@ class Endpoint {
   std::optional<RemoteSlot> TakeSlot(PeerId peer);
   void GiveBack(PeerId peer, const RemoteSlot& slot);  // taken, but not used
 
-  // Lends `memory` (of `region`, at `offset` in it) to the peer as slots of slot_bytes, numbered from first_slot.
+  // Lends `memory` (of `region`, at `offset` in it) to the peer as slots of slot_bytes, numbered from first_slot. That the
+  // peer is lost is no error here: OnPeerDown tells it, with the cause.
   absl::Status Lend(PeerId peer, bps_region* region, uint64_t offset, uint64_t slot_bytes, uint32_t first_slot,
                     uint32_t slots);
   // Lends one slot again, with this immediate (slot and its next generation). Returns coalesce.

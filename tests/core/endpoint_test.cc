@@ -22,9 +22,8 @@ class Side : public EndpointHandler {
  public:
   Side(sim::SimFabric* fabric, const std::string& node, EndpointOptions options, uint32_t member,
        const sim::EndpointOptions& knobs)
-      : member_(member) {
-    const sim::SimTransport opened = fabric->Open(node, knobs);
-    Transport transport = Transport::Adopt(opened.table, opened.transport);
+      : Side(Opened(fabric->Open(node, knobs)), std::move(options), member) {}
+  Side(Transport transport, EndpointOptions options, uint32_t member) : member_(member) {
     address = *transport.Address();
     endpoint = std::make_unique<Endpoint>(std::move(transport), std::move(options), this, &log);
   }
@@ -77,6 +76,8 @@ class Side : public EndpointHandler {
   int room = 0;
 
  private:
+  static Transport Opened(const sim::SimTransport& opened) { return Transport::Adopt(opened.table, opened.transport); }
+
   uint32_t member_;
 };
 
@@ -264,6 +265,56 @@ TEST_P(EndpointTest, ADeadNodeIsToldOnce) {
   a->endpoint->RemovePeer(2);
   EXPECT_TRUE(Run(
       {a.get()}, [&] { return a->removed.size() == 1; }, kSecond));
+}
+
+// Between the loss and the word of it the transport refuses the peer: the error is the word's.
+TEST_P(EndpointTest, WhoIsLostBeforeHeIsWrittenToIsNamedWithTheCause) {
+  options_.peer_timeout = 600 * kSecond;
+  for (const bool lend : {false, true}) {
+    SCOPED_TRACE(lend);
+    const uint32_t it = lend ? 4 : 2;
+    auto a = Make(it - 1), b = Make(it);
+    ASSERT_TRUE(Connect(a.get(), b.get()));
+    std::vector<std::byte> window(4096);
+    bps_region* region = nullptr;
+    ASSERT_TRUE(a->endpoint->transport().Reg(window.data(), window.size(), &region).ok());
+    // What a has posted makes its transport see the death; a does not look.
+    for (uint64_t i = 0; i < 3; ++i) a->Cancel(it, i);
+    a->endpoint->Poll(fabric_.now());
+    fabric_.Kill("node" + std::to_string(it));
+    Run(
+        {}, [] { return false; }, 10 * kSecond);
+    if (lend) {
+      EXPECT_TRUE(a->endpoint->Lend(it, region, 0, window.size(), 0, 1).ok());
+    } else {
+      a->Cancel(it, 3);
+    }
+    ASSERT_TRUE(Run(
+        {a.get()}, [&] { return a->down.contains(it); }, 500 * kMillisecond));
+    EXPECT_EQ(a->down[it].message(), "the connection to member " + std::to_string(it) +
+                                         " is lost: it has ended, or left, or the network has failed");
+    a->endpoint->transport().Unreg(region);
+  }
+}
+
+// A transport that does not keep its word is not waited for.
+TEST_P(EndpointTest, WhoIsRefusedWithoutAWordIsLostAllTheSame) {
+  static bps_transport_table honest;
+  static bool refuses;
+  refuses = false;
+  const sim::SimTransport opened = fabric_.Open("node1", knobs_);
+  honest = *opened.table;
+  bps_transport_table liar = honest;
+  liar.post_send = [](bps_transport* transport, bps_peer peer, const void* data, size_t size, uint64_t user) {
+    return refuses ? BPS_UNAVAILABLE : honest.post_send(transport, peer, data, size, user);
+  };
+  auto a = std::make_unique<Side>(Transport::Adopt(&liar, opened.transport), options_, 1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  refuses = true;
+  a->Cancel(2, 1);
+  ASSERT_TRUE(Run(
+      {a.get(), b.get()}, [&] { return a->down.contains(2); }, 2 * kSecond));
+  EXPECT_EQ(std::string(a->down[2].message()), "sending to member 2 failed with code 14");
 }
 
 TEST_P(EndpointTest, RemovalEndsWritesAndDisturbsNobodyElse) {
