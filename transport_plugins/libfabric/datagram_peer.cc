@@ -17,4 +17,13 @@ DatagramPeer::DatagramPeer(const bps_connect_args& args, uint32_t depth, uint32_
   hello.buffer = depth + pieces;
 }
 
+std::string DatagramPeer::Greetings() const {
+  std::string text = std::string(calls ? "we call" : "it calls") + ", its greeting has " +
+                     (its_token == 0 ? "not come" : "come") + ", ours was " + (heard ? "" : "not ") + "heard; given " +
+                     std::to_string(hellos_given) + (hello_out ? " (one not ended yet)" : "") + ", not taken " +
+                     std::to_string(hellos_refused) + ", failed " + std::to_string(hellos_failed);
+  if (!hello_failure.empty()) text += ", last with: " + hello_failure;
+  return text;
+}
+
 }  // namespace byteps::fabric

@@ -5,6 +5,12 @@
 //
 // There is no connection: what makes one is that each side has told the other a token (Hello), and drops what does not
 // carry it. A peer that is gone and comes back has another token, so what is left of its former life means nothing.
+//
+// One side calls, that with the smaller nonce; the other speaks when it is spoken to (README.md: why). Any Hello may be
+// lost, and then somebody says one again:
+//
+//     the caller has heard nothing yet           the caller, 10 to 200 ms later
+//     the called one knows not whether it was heard    the called one, likewise; the caller answers each
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_DATAGRAM_PEER_H_
 #define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_DATAGRAM_PEER_H_
 
@@ -43,8 +49,10 @@ struct HelloPacket {
   PacketHeader header;
   uint64_t job_key;
   uint64_t sender_nonce, receiver_nonce;
-  uint32_t heard;  // the sender has had the receiver's Hello
+  uint32_t known;  // bits
   uint32_t tag;    // to be put into the immediates of writes to the sender
+  // The sender has had the receiver's Hello; and it knows that the receiver has had one of its own.
+  static constexpr uint32_t kHeard = 1, kSure = 2;
 };
 static_assert(sizeof(HelloPacket) == 56);
 
@@ -104,6 +112,8 @@ struct DatagramPeer {
   DatagramPeer(const DatagramPeer&) = delete;
   DatagramPeer& operator=(const DatagramPeer&) = delete;
 
+  // What has been said and heard until now, for people.
+  std::string Greetings() const;
   // Of work under way or waiting.
   size_t busy() const { return messages_out + writes.size() + writes_out + pieces_out; }
   // The provider still has some of its packets.
@@ -123,8 +133,13 @@ struct DatagramPeer {
   std::vector<std::unique_ptr<Packet>> packets;
   std::vector<Packet*> free_messages, free_pieces;
   Packet hello{};
-  bool hello_out = false, heard = false, owes_hello = false;
-  Clock::time_point next_hello{};
+  bool calls = false;      // it is for us to say the first Hello
+  bool hello_out = false;  // the provider has it
+  bool heard = false;      // the peer has had one of ours
+  bool owes_hello = false;
+  Clock::time_point next_hello{}, patient_until{};  // until then a Hello may fail
+  uint32_t hellos_given = 0, hellos_refused = 0, hellos_failed = 0;
+  std::string hello_failure;
   std::deque<Packet*> waiting;  // what the provider has not taken, in order
   std::deque<PiecedWrite> writes;
   std::vector<Packet*> direct_writes;  // with the provider

@@ -20,6 +20,8 @@ constexpr std::chrono::milliseconds kUnregPatience{200};
 constexpr std::chrono::milliseconds kTimeCheckInterval{10};
 constexpr std::chrono::milliseconds kBacklogInterval{1};
 constexpr std::chrono::milliseconds kFirstHello{10}, kLastHello{200};
+// How long a Hello may fail and is said again, where BYTEPS_PEER_TIMEOUT is for ever.
+constexpr std::chrono::seconds kHelloPatience{30};
 // Immediates of the device's writes: the writer's tag, then what the owner sees.
 constexpr uint32_t kTagShift = 24, kNoTag = 255;
 constexpr size_t kMostIncoming = 65536;
@@ -93,9 +95,11 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
   auto made = std::make_unique<DatagramPeer>(args, endpoint_->provider().depth, kPieces);
   DatagramPeer* peer = made.get();
   peer->nonce = address.nonce;
+  peer->calls = nonce_ < peer->nonce;
   peer->own_token = RandomNumber();
   peer->where = endpoint_->Print(address.provided);
   peer->progress = Clock::now();
+  peer->patient_until = peer->progress + (peer_timeout_.count() == 0 ? kHelloPatience : peer_timeout_);
   const MemoryDomain memory = endpoint_->memory();
   if (memory.RegistersLocalMemory()) {
     if (const int code = peer->buffers.Register(memory.get(), FI_SEND, memory.RandomKey()); code != 0) {
@@ -120,7 +124,9 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
 }
 
 bool DatagramTransport::WantsHello(const DatagramPeer& peer) const {
-  return peer.state != PeerState::kDown && !peer.hello_out && (peer.owes_hello || !peer.heard);
+  if (peer.state == PeerState::kDown || peer.doom != BPS_OK || peer.hello_out) return false;
+  const bool speaks = peer.calls || peer.its_token != 0;
+  return peer.owes_hello || (speaks && !peer.heard);
 }
 
 void DatagramTransport::SendHello(DatagramPeer* peer) {
@@ -130,11 +136,15 @@ void DatagramTransport::SendHello(DatagramPeer* peer) {
   hello.job_key = job_key_;
   hello.sender_nonce = nonce_;
   hello.receiver_nonce = peer->nonce;
-  hello.heard = peer->its_token != 0 ? 1 : 0;
+  hello.known = (peer->its_token != 0 ? HelloPacket::kHeard : 0) | (peer->heard ? HelloPacket::kSure : 0);
   hello.tag = peer->own_tag;
   std::memcpy(peer->buffers.at(peer->hello.buffer), &hello, sizeof hello);
   peer->hello.size = sizeof hello;
-  if (!Give(peer, &peer->hello)) return;
+  if (!Give(peer, &peer->hello)) {
+    ++peer->hellos_refused;
+    return;
+  }
+  ++peer->hellos_given;
   peer->hello_out = true;
   peer->owes_hello = false;
   const auto pause = std::clamp<Clock::duration>(2 * (Clock::now() - peer->progress), kFirstHello, kLastHello);
@@ -237,10 +247,11 @@ void DatagramTransport::CheckTime() {
   checked_ = now_;
   for (auto& [number, peer] : peers_) {
     if (peer->state == PeerState::kDown || peer->busy() == 0 || now_ - peer->progress < peer_timeout_) continue;
+    const bool connecting = peer->state == PeerState::kConnecting;
     Doom(peer.get(), BPS_UNAVAILABLE,
-         std::string(peer->state == PeerState::kConnecting ? "did not answer" : "took nothing") + " for " +
+         std::string(connecting ? "did not answer" : "took nothing") + " for " +
              std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout_).count()) +
-             " ms (BYTEPS_PEER_TIMEOUT)");
+             " ms (BYTEPS_PEER_TIMEOUT)" + (connecting ? ": " + peer->Greetings() : ""));
   }
 }
 
@@ -528,6 +539,7 @@ void DatagramTransport::HandleSent(Packet* packet, const WireCompletion& complet
   switch (packet->kind) {
     case Packet::Kind::kHello:
       peer->hello_out = false;
+      if (completion.error != 0) return HandleLostHello(peer, completion.detail);
       break;
     case Packet::Kind::kPiece:
       --peer->pieces_out;
@@ -550,6 +562,13 @@ void DatagramTransport::HandleSent(Packet* packet, const WireCompletion& complet
       break;
   }
   if (completion.error != 0) Doom(peer, BPS_UNAVAILABLE, "was lost: " + completion.detail);
+}
+
+// Nothing is lost with a Hello: it is said again. A provider may take one for a connection that it is about to replace.
+void DatagramTransport::HandleLostHello(DatagramPeer* peer, const std::string& detail) {
+  ++peer->hellos_failed;
+  peer->hello_failure = detail;
+  if (now_ >= peer->patient_until) Doom(peer, BPS_UNAVAILABLE, "was lost: " + detail + "; " + peer->Greetings());
 }
 
 void DatagramTransport::HandleReceive(Packet* receive, size_t size) {
@@ -597,11 +616,8 @@ void DatagramTransport::HandleHello(const HelloPacket& hello) {
     peer->state = PeerState::kConnected;
     peer->progress = now_;
   }
-  if (hello.heard != 0) {
-    peer->heard = true;
-  } else {
-    peer->owes_hello = true;
-  }
+  if ((hello.known & HelloPacket::kHeard) != 0) peer->heard = true;
+  if ((hello.known & HelloPacket::kSure) == 0) peer->owes_hello = true;
 }
 
 void DatagramTransport::HandleMessage(DatagramPeer* peer, Packet* receive) {

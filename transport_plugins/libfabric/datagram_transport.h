@@ -81,6 +81,7 @@ class DatagramTransport : public Transport {
   void Progress();
   void Drain();
   void HandleSent(Packet* packet, const WireCompletion& completion);
+  void HandleLostHello(DatagramPeer* peer, const std::string& detail);
   void HandleReceive(Packet* receive, size_t size);
   void HandleHello(const HelloPacket& hello);
   void HandleMessage(DatagramPeer* peer, Packet* receive);
