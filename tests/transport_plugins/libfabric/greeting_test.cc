@@ -123,7 +123,7 @@ void ExpectATalk(Side& a, Side& b) {
 }
 
 TEST(Greeting, OneSideCallsAndTheOtherSpeaksWhenItIsSpokenTo) {
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0; round < 4; ++round) {
     SCOPED_TRACE(round);
     Side a(0, 0), b(0, 0);
     a.Connect(b);
@@ -137,9 +137,8 @@ TEST(Greeting, OneSideCallsAndTheOtherSpeaksWhenItIsSpokenTo) {
 
 TEST(Greeting, WhatIsLostIsSaidAgain) {
   for (const int error : {0, FI_ENOTCONN}) {
-    for (uint32_t losses = 0; losses < 9; ++losses) {
-      SCOPED_TRACE("error " + std::to_string(error) + ", losses " + std::to_string(losses));
-      const uint32_t of_a = losses % 3, of_b = losses / 3;
+    for (const auto& [of_a, of_b] : {std::pair{1u, 0u}, {0u, 1u}, {2u, 2u}}) {
+      SCOPED_TRACE("error " + std::to_string(error) + ", losses " + std::to_string(of_a) + ", " + std::to_string(of_b));
       Side a(of_a, error), b(of_b, error);
       a.Connect(b);
       b.Connect(a);
