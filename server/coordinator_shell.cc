@@ -1,8 +1,10 @@
 #include "server/coordinator_shell.h"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,6 +30,7 @@ constexpr Time kFinishTimeout = 2 * kSecond;
 constexpr Time kPartingTimeout = 300 * kMillisecond;
 constexpr Time kPartingPause = 20 * kMillisecond;
 constexpr Time kAcceptPause = 100 * kMillisecond;
+constexpr Time kComplaintPause = 10 * kSecond;
 constexpr int kAcceptsAtOnce = 64;
 // After the end of a process, for what it has sent to arrive, and for its connection to end by itself.
 constexpr Time kHeldTimeout = kSecond;
@@ -36,6 +39,15 @@ constexpr Time kHeldTimeout = kSecond;
 // process.
 UniqueFd WatchProcess(int64_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0u)));
+}
+
+UniqueFd SpareDescriptor() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+std::string OpenFilesAdvice() {
+  struct rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
+  return " (the coordinator may have " + std::to_string(limit.rlim_cur) +
+         " open files, two for each member: raise its ulimit -n)";
 }
 
 // Has the other side's host acknowledged everything, the end included? Then it gets there without us.
@@ -62,6 +74,7 @@ struct CoordinatorShell::Link {
 
 CoordinatorShell::CoordinatorShell(UniqueFd listener, CoordinatorOptions options, const Logger* log)
     : listener_(std::move(listener)),
+      spare_(SpareDescriptor()),
       log_(log),
       host_(HostIdentity()),
       now_(Now()),
@@ -227,9 +240,15 @@ void CoordinatorShell::Accept() {
     if (!fd) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
+      const std::string why =
+          std::string("no more connections can be taken: ") + std::strerror(errno) + OpenFilesAdvice();
+      if (now_ >= complain_again_) {
+        complain_again_ = After(now_, kComplaintPause);
+        BPS_LOG(*log_, kWarning) << why;
+      }
+      // Members alone fill it: there will be no room, and who waits for an answer had better know.
+      if (strangers_ == 0 && RefuseNext(why)) continue;
       // The next attempt would fail at once, and again, and again.
-      BPS_LOG(*log_, kWarning) << "cannot accept connections: " << std::strerror(errno)
-                               << " (raise the limit of open files, ulimit -n)";
       accept_again_ = After(now_, kAcceptPause);
       return DropOldestStranger("the coordinator is out of file descriptors");
     }
@@ -242,6 +261,22 @@ void CoordinatorShell::Accept() {
     BPS_VERBOSE(*log_, 1) << "connection " << id << " from " << address;
     coordinator_.OnOpened(now_, id, address);
   }
+}
+
+// In the place that is kept for it.
+bool CoordinatorShell::RefuseNext(const std::string& why) {
+  spare_.Reset();
+  UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  const bool accepted = static_cast<bool>(fd);
+  if (accepted) {
+    control::Envelope envelope;
+    envelope.mutable_failure()->set_code(static_cast<int32_t>(absl::StatusCode::kResourceExhausted));
+    envelope.mutable_failure()->set_error("the coordinator refuses this connection: " + why);
+    // It has said nothing yet, so what it is told is not lost with the connection.
+    ControlSocket(std::move(fd), kMaxHelloBytes).Send(envelope).IgnoreError();
+  }
+  spare_ = SpareDescriptor();
+  return accepted;
 }
 
 void CoordinatorShell::DropOldestStranger(const char* why) {

@@ -53,6 +53,7 @@ class CoordinatorShell final : private CoordinatorHandler {
 
   Time NextTimer() const;
   void Accept();
+  bool RefuseNext(const std::string& why);
   void DropOldestStranger(const char* why);
   void Progress(ConnectionId id, Link* link);
   void CheckHeld(ConnectionId id, Link* link);
@@ -61,10 +62,12 @@ class CoordinatorShell final : private CoordinatorHandler {
   void Finish();
 
   UniqueFd listener_;
+  UniqueFd spare_;  // to be given up for one who can only be told that there is no room
   const Logger* const log_;
   const control::Host host_;
   Time now_;
-  Time accept_again_ = 0;  // out of descriptors until then
+  Time accept_again_ = 0;    // out of descriptors until then
+  Time complain_again_ = 0;  // ... and said so
   std::map<ConnectionId, std::unique_ptr<Link>> links_;
   ConnectionId last_link_ = 0;
   size_t strangers_ = 0;

@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -208,6 +210,38 @@ TEST(CoordinatorShellTest, WhatAProcessSaidBeforeItsEndCounts) {
   ASSERT_TRUE(Drive({&server, &a}, [&] { return !a.goodbyes.empty(); })) << a.failure;
   EXPECT_TRUE(a.goodbyes[0].ok()) << a.goodbyes[0];
   EXPECT_TRUE(a.failure.ok()) << a.failure;
+}
+
+// The first descriptor that this process does not have.
+rlim_t NextDescriptor(pid_t process) {
+  for (rlim_t fd = 0;; ++fd) {
+    if (::access(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(fd)).c_str(), F_OK) != 0) return fd;
+  }
+}
+
+TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
+  CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
+  const auto registered = [](LinkMember* member) { return member->state() >= ControlState::kGathering; };
+  ASSERT_TRUE(Drive({&server, &a}, [&] { return registered(&server) && registered(&a); }));
+  const pid_t pid = coordinator.child->pid();
+  struct rlimit before = {};
+  ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &before), 0);
+  const struct rlimit full = {NextDescriptor(pid), before.rlim_max};
+  ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &full, nullptr), 0);
+  for (int i = 0; i < 3; ++i) {
+    LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");
+    ASSERT_TRUE(Drive({&server, &a, &b}, [&] { return b.state() == ControlState::kFailed; })) << i;
+    EXPECT_EQ(b.failure.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(Says(b.failure_text(), {"the coordinator", "Too many open files",
+                                        "may have " + std::to_string(full.rlim_cur) + " open files", "ulimit -n"}));
+  }
+  ASSERT_TRUE(coordinator.child->WaitForOutput("ulimit -n", kPatience));
+  // Those who are there are not disturbed, and with room again the job starts.
+  ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &before, nullptr), 0);
+  LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");
+  EXPECT_TRUE(Drive({&server, &a, &b}, [&] { return AllAre({&server, &a, &b}, ControlState::kActive); }));
 }
 
 TEST(CoordinatorShellTest, TokensAreChecked) {

@@ -158,13 +158,12 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument(
         "--schedulers",
         type=_names,
-        default=["fifo", "priority", "credit"],
         metavar="LIST",
         help="these, one after the other (fifo,priority,credit)",
     )
-    steps.add_argument("--shrink", type=_at_least(1), default=1, metavar="N", help="tensors N times smaller")
+    steps.add_argument("--shrink", type=_at_least(1), metavar="N", help="tensors N times smaller")
     steps.add_argument("--compute", type=_seconds, metavar="S", help="seconds of computation per step (the profile's)")
-    steps.add_argument("--steps", type=_at_least(1), default=5, metavar="N", help="steps measured (5)")
+    steps.add_argument("--steps", type=_at_least(1), metavar="N", help="steps measured (5)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser
 
@@ -199,6 +198,16 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
             read_model(arguments.model)
         except (ValueError, OSError) as error:
             parser.error(str(error))
+    else:
+        for name in ("schedulers", "shrink", "compute", "steps"):
+            if getattr(arguments, name) is not None:
+                parser.error(f"--{name} goes with --model only")
+    if arguments.schedulers is None:
+        arguments.schedulers = ["fifo", "priority", "credit"]
+    if arguments.shrink is None:
+        arguments.shrink = 1
+    if arguments.steps is None:
+        arguments.steps = 5
     element = DTYPES[arguments.dtype]
     if arguments.sizes is None:
         arguments.sizes = [max(size, element) for size in parse_sizes(_SIZES)]
