@@ -4,6 +4,8 @@
 #include <time.h>
 
 #include <cstdio>
+#include <deque>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -18,8 +20,30 @@ struct Failure {
   bps_failure* handle() { return reinterpret_cast<bps_failure*>(this); }
 };
 
-void Log(void*, int32_t level, const char* file, int32_t line, const char* message) {
+// The last lines that endpoints have logged. Threads: any.
+class Journal {
+ public:
+  void Add(std::string line) {
+    std::lock_guard lock(mutex_);
+    lines_.push_back(std::move(line));
+    if (lines_.size() > kMost) lines_.pop_front();
+  }
+  std::string Text() const {
+    std::lock_guard lock(mutex_);
+    std::string text;
+    for (const std::string& line : lines_) text += line + "\n";
+    return text;
+  }
+
+ private:
+  static constexpr size_t kMost = 60;
+  mutable std::mutex mutex_;
+  std::deque<std::string> lines_;
+};
+
+void Log(void* journal, int32_t level, const char* file, int32_t line, const char* message) {
   if (level >= BPS_LOG_WARNING) std::fprintf(stderr, "%s:%d: %s\n", file, line, message);
+  if (journal != nullptr) static_cast<Journal*>(journal)->Add(message);
 }
 
 int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
@@ -49,6 +73,7 @@ class PluginWorld : public TransportWorld {
     bps_transport_open_args args{};
     args.struct_size = sizeof args;
     args.config = &config_;
+    args.log = &journal_;
     args.local_host = local_host_.c_str();
     args.job_key = 42;
     Failure failure;
@@ -75,10 +100,13 @@ class PluginWorld : public TransportWorld {
 
   bool RealTime() const override { return true; }
 
+  std::string RecentLog() const override { return journal_.Text(); }
+
  private:
   const std::map<std::string, std::string> config_;
   const std::string local_host_;
   const bps_transport_plugin* plugin_ = nullptr;
+  Journal journal_;
 };
 
 }  // namespace

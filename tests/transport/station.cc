@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <sstream>
 
 #include "abi/byteps.h"
 #include "gtest/gtest.h"
@@ -132,6 +133,25 @@ bool Station::Ended(uint64_t user, int32_t* code) const {
   return true;
 }
 
+std::string Station::Describe() const {
+  if (closed()) return "closed";
+  std::ostringstream text;
+  text << outstanding() << " under way, " << immediates_.size() << " immediates";
+  for (const bps_peer peer : connected_) {
+    auto down = down_.find(peer);
+    auto messages = messages_.find(peer);
+    text << "; peer " << peer << ": ";
+    if (disconnected(peer)) {
+      text << "disconnected";
+      continue;
+    }
+    if (down != down_.end()) text << "down (" << down->second << "), ";
+    text << outstanding(peer) << " under way, " << (messages == messages_.end() ? 0 : messages->second.size())
+         << " messages";
+  }
+  return text.str();
+}
+
 size_t Station::outstanding(bps_peer peer) const {
   return static_cast<size_t>(std::count_if(outstanding_.begin(), outstanding_.end(),
                                            [&](const auto& entry) { return entry.second.peer == peer; }));
@@ -174,7 +194,7 @@ void Station::Audit(const bps_event& event) {
     case BPS_EVENT_PEER_DOWN:
       EXPECT_TRUE(connected_.count(event.peer) != 0) << "PEER_DOWN of unknown peer " << event.peer;
       EXPECT_NE(event.code, BPS_OK);
-      EXPECT_TRUE(down_.insert(event.peer).second) << "PEER_DOWN of peer " << event.peer << " twice";
+      EXPECT_TRUE(down_.emplace(event.peer, event.code).second) << "PEER_DOWN of peer " << event.peer << " twice";
       EXPECT_FALSE(disconnected(event.peer)) << "PEER_DOWN of disconnected peer " << event.peer;
       EXPECT_EQ(outstanding(event.peer), 0u) << "PEER_DOWN before the end of the peer's operations";
       return;

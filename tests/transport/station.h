@@ -85,6 +85,8 @@ class Station {
   size_t outstanding(bps_peer peer) const;
   size_t completed() const { return ended_.size(); }
   bool down(bps_peer peer) const { return down_.count(peer) != 0; }
+  // Where each peer stands, and what is under way: for the message of a wait that was in vain.
+  std::string Describe() const;
   bool disconnected(bps_peer peer) const { return disconnected_.count(peer) != 0; }
 
   // While set, messages keep their buffers: see held().
@@ -121,7 +123,8 @@ class Station {
   std::map<bps_peer, std::vector<std::string>> messages_;
   std::vector<uint32_t> immediates_;
   std::vector<Held> held_;
-  std::set<bps_peer> connected_, down_, disconnecting_, disconnected_;
+  std::set<bps_peer> connected_, disconnecting_, disconnected_;
+  std::map<bps_peer, int32_t> down_;  // and the code
   std::set<bps_region*> regions_;
   std::deque<Memory> memory_;
 };

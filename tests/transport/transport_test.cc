@@ -26,11 +26,19 @@ bool TransportTest::Until(const std::function<bool()>& done, int seconds) {
     PollAll();
     if (done()) return true;
     if (world_->Now() > deadline) {
-      ADD_FAILURE() << "not within " << seconds << " s";
+      ADD_FAILURE() << "not within " << seconds << " s\n" << State();
       return false;
     }
     world_->Pass();
   }
+}
+
+std::string TransportTest::State() const {
+  std::string text;
+  for (size_t i = 0; i < stations_.size(); ++i) {
+    text += "station " + std::to_string(i) + ": " + stations_[i]->Describe() + "\n";
+  }
+  return text + world_->RecentLog();
 }
 
 void TransportTest::Settle(int64_t nanoseconds) {

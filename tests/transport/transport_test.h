@@ -60,6 +60,8 @@ class TransportTest : public ::testing::TestWithParam<TransportFactory> {
 
  private:
   void PollAll();
+  // Of all stations, and what they have logged lately.
+  std::string State() const;
 
   std::unique_ptr<TransportWorld> world_;
   std::vector<std::unique_ptr<Station>> stations_;

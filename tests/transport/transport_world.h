@@ -37,6 +37,8 @@ class TransportWorld {
   virtual bool Die(const OpenTransport& endpoint) = 0;
   // Whether CPU time and descriptors mean anything here.
   virtual bool RealTime() const = 0;
+  // What the endpoints have logged lately, a line each: printed when a wait was in vain.
+  virtual std::string RecentLog() const { return ""; }
 };
 
 struct TransportFactory {
