@@ -69,7 +69,7 @@ struct Link {
   Time hello_deadline = 0;
 
   // kLost.
-  Time lost_deadline = 0;
+  Time lost_deadline = kNever;
   absl::Status refusal;  // what there is to say if no word comes
 
   // Liveness.
@@ -255,8 +255,8 @@ struct Endpoint::Impl {
     if (code != BPS_UNAVAILABLE) return Fail(peer, link, std::move(why));
     link->state = LinkState::kLost;
     link->refusal = std::move(why);
-    link->lost_deadline = now + kWordOfLoss;
-    Arm(link->lost_deadline);
+    link->lost_deadline = kNever;  // counted from the next Poll: the last one may be long ago
+    Arm(now);
   }
 
   void Violation(PeerId peer, Link* link, std::string what) {
@@ -488,6 +488,7 @@ struct Endpoint::Impl {
         }
         Arm(link->heard + (link->ping_outstanding ? options.peer_timeout : options.ping_interval));
       } else if (link->state == LinkState::kLost) {
+        if (link->lost_deadline == kNever) link->lost_deadline = now + kWordOfLoss;
         if (now >= link->lost_deadline) {
           Fail(peer, link.get(), link->refusal);
         } else {

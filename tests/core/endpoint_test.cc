@@ -124,12 +124,29 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
     return false;
   }
 
+  // Like Make, but its transport refuses what `Refuses` says as if every peer were lost.
+  enum class Refuses { kNothing, kMessages, kKeys };
+  std::unique_ptr<Side> MakeRefusing(uint32_t member) {
+    static bps_transport_table honest, refusing;
+    const sim::SimTransport opened = fabric_.Open("node" + std::to_string(member), knobs_);
+    honest = refusing = *opened.table;
+    refuses_ = Refuses::kNothing;
+    refusing.post_send = [](bps_transport* transport, bps_peer peer, const void* data, size_t size, uint64_t user) {
+      return refuses_ == Refuses::kMessages ? BPS_UNAVAILABLE : honest.post_send(transport, peer, data, size, user);
+    };
+    refusing.export_key = [](bps_transport* transport, bps_region* region, bps_peer peer, void* key) {
+      return refuses_ == Refuses::kKeys ? BPS_UNAVAILABLE : honest.export_key(transport, region, peer, key);
+    };
+    return std::make_unique<Side>(Transport::Adopt(&refusing, opened.transport), options_, member);
+  }
+
   bool Connect(Side* a, Side* b) {
     EXPECT_TRUE(a->Add(fabric_.now(), *b).ok());
     EXPECT_TRUE(b->Add(fabric_.now(), *a).ok());
     return Run({a, b}, [&] { return a->ready.size() == 1 && b->ready.size() == 1; });
   }
 
+  static inline Refuses refuses_;
   sim::SimFabric fabric_;
   EndpointOptions options_;
   sim::EndpointOptions knobs_;
@@ -273,7 +290,7 @@ TEST_P(EndpointTest, WhoIsLostBeforeHeIsWrittenToIsNamedWithTheCause) {
   for (const bool lend : {false, true}) {
     SCOPED_TRACE(lend);
     const uint32_t it = lend ? 4 : 2;
-    auto a = Make(it - 1), b = Make(it);
+    auto a = MakeRefusing(it - 1), b = Make(it);
     ASSERT_TRUE(Connect(a.get(), b.get()));
     std::vector<std::byte> window(4096);
     bps_region* region = nullptr;
@@ -285,6 +302,7 @@ TEST_P(EndpointTest, WhoIsLostBeforeHeIsWrittenToIsNamedWithTheCause) {
     Run(
         {}, [] { return false; }, 10 * kSecond);
     if (lend) {
+      refuses_ = Refuses::kKeys;
       EXPECT_TRUE(a->endpoint->Lend(it, region, 0, window.size(), 0, 1).ok());
     } else {
       a->Cancel(it, 3);
@@ -299,18 +317,9 @@ TEST_P(EndpointTest, WhoIsLostBeforeHeIsWrittenToIsNamedWithTheCause) {
 
 // A transport that does not keep its word is not waited for.
 TEST_P(EndpointTest, WhoIsRefusedWithoutAWordIsLostAllTheSame) {
-  static bps_transport_table honest;
-  static bool refuses;
-  refuses = false;
-  const sim::SimTransport opened = fabric_.Open("node1", knobs_);
-  honest = *opened.table;
-  bps_transport_table liar = honest;
-  liar.post_send = [](bps_transport* transport, bps_peer peer, const void* data, size_t size, uint64_t user) {
-    return refuses ? BPS_UNAVAILABLE : honest.post_send(transport, peer, data, size, user);
-  };
-  auto a = std::make_unique<Side>(Transport::Adopt(&liar, opened.transport), options_, 1), b = Make(2);
+  auto a = MakeRefusing(1), b = Make(2);
   ASSERT_TRUE(Connect(a.get(), b.get()));
-  refuses = true;
+  refuses_ = Refuses::kMessages;
   a->Cancel(2, 1);
   ASSERT_TRUE(Run(
       {a.get(), b.get()}, [&] { return a->down.contains(2); }, 2 * kSecond));

@@ -269,6 +269,24 @@ def test_a_silent_worker_is_an_error_that_names_it(start: Start) -> None:
     assert "coordinator" in victim, job.everything()
 
 
+def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_an_end(start: Start) -> None:
+    """Between one worker and one server, in one direction: whatever else they and the others have goes on."""
+    obstacle = why_not_lose()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    patience = {"BYTEPS_PEER_TIMEOUT": "6", "BYTEPS_HEARTBEAT_INTERVAL": "1", "BYTEPS_OP_TIMEOUT": "400"}
+    job = start(2, 2, TEST_LOOK="1", **patience)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    job.lab.hosts["worker1"].deafen(job.lab.hosts["server1"].address)
+    for said in job.wait_failed(job.workers):
+        assert "no sign of life" in said, job.everything()
+        # Either end may be the first to miss the other.
+        assert "rank 1" in said and ("server1" in said or "worker1" in said), job.everything()
+    job.wait_untouched()
+
+
 @pytest.mark.parametrize("kind", ["server", "worker"])
 def test_who_was_stopped_for_too_long_comes_back_to_nothing(start: Start, kind: str) -> None:
     """The others name it at the timeout. When it goes on it ends, and writes into nobody's memory."""

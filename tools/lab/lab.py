@@ -68,9 +68,9 @@ def why_not() -> str | None:
 
 
 def why_not_lose() -> str | None:
-    """Why `Host.lose` and `Host.reset` cannot work here; None if they can."""
+    """Why `Host.lose`, `Host.deafen` and `Host.reset` cannot work here; None if they can."""
     if _find("nft") is None:
-        return "netlab needs the program nft to lose packets and to reset connections: apt-get install nftables"
+        return "netlab needs the program nft to drop packets and to reset connections: apt-get install nftables"
     return why_not()
 
 
@@ -156,6 +156,16 @@ class Host:
         where both hosts have it."""
         self.run(["ip", "link", "set", "dev", "eth0", "mtu", str(mtu)])
         self._lab.at_switch(["ip", "link", "set", "dev", self.name, "mtu", str(mtu)])
+
+    def deafen(self, address: str) -> None:
+        """From now on this host's firewall throws away what comes from that address: of each connection between the two,
+        one side hears nothing. All others go on."""
+        rules = [
+            "add table ip deafen",
+            "add chain ip deafen incoming { type filter hook input priority 0; }",
+            f"add rule ip deafen incoming ip saddr {address} drop",
+        ]
+        self.run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
 
     def reset(self) -> None:
         """From now on a TCP packet to this host that carries more than some hundred bytes is answered with a reset: the
