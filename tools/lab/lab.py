@@ -158,7 +158,7 @@ class Host:
         self._lab.at_switch(["ip", "link", "set", "dev", self.name, "mtu", str(mtu)])
 
     def deafen(self, address: str) -> None:
-        """From now on this host's firewall throws away what comes from that address: of each connection between the two,
+        """From now on this host's firewall throws away what comes from that address: of each connection between the two
         one side hears nothing. All others go on."""
         rules = [
             "add table ip deafen",
