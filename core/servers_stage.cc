@@ -707,6 +707,8 @@ void ServersStage::DropFreedBuffers() {
 bool ServersStage::Run(Time now) {
   if (stopped_) return false;
   now_ = now;
+  // A scheduler may have something by time alone.
+  if (queued_ > 0 && !pump_ && scheduler_.WakeAt(now) <= now) pump_ = true;
   bool worked = Pump();
   for (const std::unique_ptr<Carrier>& carrier : carriers_) worked |= carrier->endpoint().Poll(now);
   worked |= SettleOutboxes();

@@ -3,7 +3,7 @@
 //     constexpr bps_scheduler_table kTable = Face<Scheduler>::Table(Create);
 //
 // `Create` is the plugin's own: it reads its configuration and ends with Face<Scheduler>::Give(host, made, out, failure).
-// Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(id), Withdraw(id),
+// Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(now, id, outcome), Withdraw(id),
 // Stats(stats) and WakeAt(); and Peers(peers, count), if it wants to know who there is.
 //
 // Threads: as abi/scheduler.h: one at a time for each instance. Errors: Create's alone; an exception of another verb
@@ -34,8 +34,8 @@ class Face {
         .next = [](bps_scheduler* scheduler, int64_t now, const bps_budget* budgets, size_t count,
                    uint64_t* id) noexcept { return Of(scheduler)->Next(now, budgets, count, id) ? 1 : 0; },
         .sent = [](bps_scheduler* scheduler, int64_t now, uint64_t id) noexcept { Of(scheduler)->Sent(now, id); },
-        .complete = [](bps_scheduler* scheduler, int64_t, uint64_t id,
-                       int32_t) noexcept { Of(scheduler)->Complete(id); },
+        .complete = [](bps_scheduler* scheduler, int64_t now, uint64_t id,
+                       int32_t outcome) noexcept { Of(scheduler)->Complete(now, id, outcome); },
         .withdraw = [](bps_scheduler* scheduler, uint64_t id) noexcept { Of(scheduler)->Withdraw(id); },
         .peers = Peers(),
         .stats = [](bps_scheduler* scheduler, bps_scheduler_stats* stats) { Of(scheduler)->Stats(stats); },

@@ -2,15 +2,23 @@
 
 #include <algorithm>
 
+#include "abi/byteps.h"
+
 namespace byteps::credit {
 
 void Scheduler::Enqueue(int64_t now, const bps_task& task) {
   largest_ = std::max(largest_, task.bytes);
+  if (paced_) pace_.Arrived(task, queue_.tasks() > 0);
   queue_.Add(now, task);
 }
 
 bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id) {
   const bool tuned = bound_.kind == Bound::Kind::kTuned;
+  opens_at_ = INT64_MAX;
+  if (paced_ && pace_.OpensAt() > now) {
+    if (queue_.tasks() > 0) opens_at_ = pace_.OpensAt();
+    return false;
+  }
   Task* best = queue_.Best(now, budgets, count,
                            [&](const Task& task) { return !tuned || paths_[task.peer].Admits(task.bytes); });
   if (best == nullptr) return false;
@@ -19,6 +27,8 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
     if (queue_.taken_bytes() > credit || best->bytes > credit - queue_.taken_bytes()) return false;
   }
   queue_.Take(best);
+  if (paced_) pace_.Started(now, best->bytes);
+  waited_ = waited_ && queue_.tasks() > 0;
   best->note = NewFlight();
   flights_[best->note] = paths_[best->peer].Start(now, best->bytes, queue_.waits(best->peer));
   *id = best->id;
@@ -29,15 +39,24 @@ void Scheduler::Sent(int64_t now, uint64_t id) {
   Task* task = queue_.Taken(id);
   if (task == nullptr) return;
   paths_[task->peer].Sent(now, flights_[task->note]);
+  if (paced_) away_.Insert(id, static_cast<uint32_t>(std::min<uint64_t>(task->bytes, UINT32_MAX - 1)));
   End(task);
 }
 
-// Nothing is kept of a task that was sent; one that failed before is still in flight.
-void Scheduler::Complete(uint64_t id) {
-  Task* task = queue_.Taken(id);
-  if (task == nullptr) return;
-  paths_[task->peer].Lost(flights_[task->note]);
-  End(task);
+// Of a task that was sent nothing is kept but its bytes; one that ends before is still in flight.
+void Scheduler::Complete(int64_t now, uint64_t id, int32_t outcome) {
+  uint64_t bytes = 0;
+  if (Task* task = queue_.Taken(id)) {
+    bytes = task->bytes;
+    paths_[task->peer].Lost(flights_[task->note]);
+    End(task);
+  } else if (const uint32_t sent = paced_ ? away_.Erase(id) : scheduling::IdMap::kNone;
+             sent != scheduling::IdMap::kNone) {
+    bytes = sent;
+  }
+  if (!paced_ || outcome != BPS_OK) return;
+  pace_.Home(now, bytes, waited_);
+  waited_ = queue_.tasks() > 0;
 }
 
 uint32_t Scheduler::NewFlight() {

@@ -1,6 +1,6 @@
 // scheduler.h - the most urgent first, and no more on the way than the path needs: the default.
 //
-//     Scheduler scheduler(*Bound::Parse(text, &reason), UrgencyQueue::kWindow);
+//     Scheduler scheduler(*Bound::Parse(text, &reason), UrgencyQueue::kWindow, paced);
 //     scheduler.Enqueue(now, task);
 //     uint64_t id;
 //     if (scheduler.Next(now, budgets, count, &id)) ...      // the most urgent task there is room and credit for
@@ -17,14 +17,17 @@
 #ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_SCHEDULER_H_
 #define BYTEPS_SCHEDULER_PLUGINS_CREDIT_SCHEDULER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
 
 #include "abi/scheduler.h"
+#include "scheduler_plugins/common/id_map.h"
 #include "scheduler_plugins/common/urgency_queue.h"
 #include "scheduler_plugins/credit/bound.h"
+#include "scheduler_plugins/credit/pace.h"
 #include "scheduler_plugins/credit/path.h"
 
 namespace byteps::credit {
@@ -32,16 +35,18 @@ namespace byteps::credit {
 class Scheduler {
  public:
   // `window`: see UrgencyQueue.
-  Scheduler(const Bound& bound, uint32_t window) : bound_(bound), queue_(window) {}
+  // `paced`: tuned, no faster than the link (pace.h).
+  Scheduler(const Bound& bound, uint32_t window, bool paced)
+      : bound_(bound), paced_(paced && bound.kind == Bound::Kind::kTuned), queue_(window) {}
 
   void Enqueue(int64_t now, const bps_task& task);
   bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
   void Sent(int64_t now, uint64_t id);
-  void Complete(uint64_t id);
+  void Complete(int64_t now, uint64_t id, int32_t outcome);
   void Withdraw(uint64_t id) { queue_.Remove(id); }
   void Peers(const uint32_t* peers, size_t count);
   void Stats(bps_scheduler_stats* stats) const;
-  int64_t WakeAt() const { return queue_.NextJoin(); }
+  int64_t WakeAt() const { return std::min(queue_.NextJoin(), opens_at_); }
 
  private:
   using Task = scheduling::UrgencyQueue::Task;
@@ -50,11 +55,16 @@ class Scheduler {
   void End(Task* task);
 
   const Bound bound_;
+  const bool paced_;
   scheduling::UrgencyQueue queue_;
   std::unordered_map<uint32_t, Path> paths_;  // by peer
   std::vector<Path::Flight> flights_;         // of tasks from Next to Sent; their notes say where
   std::vector<uint32_t> unused_flights_;
   uint64_t largest_ = 0;  // task so far
+  Pace pace_;
+  scheduling::IdMap away_;        // paced: the bytes of what was sent and is not complete
+  bool waited_ = true;            // something was there to go since the last result
+  int64_t opens_at_ = INT64_MAX;  // something waits for its pace until then
 };
 
 }  // namespace byteps::credit

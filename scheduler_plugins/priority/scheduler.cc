@@ -15,7 +15,7 @@ void Scheduler::Sent(int64_t, uint64_t id) {
 }
 
 // Nothing is kept of a task that was sent; one that failed before is still in flight.
-void Scheduler::Complete(uint64_t id) { Sent(0, id); }
+void Scheduler::Complete(int64_t now, uint64_t id, int32_t) { Sent(now, id); }
 
 void Scheduler::Stats(bps_scheduler_stats* stats) const {
   stats->queued_tasks = queue_.tasks();

@@ -28,7 +28,7 @@ class Scheduler {
   void Enqueue(int64_t now, const bps_task& task) { queue_.Add(now, task); }
   bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
   void Sent(int64_t now, uint64_t id);
-  void Complete(uint64_t id);
+  void Complete(int64_t now, uint64_t id, int32_t outcome);
   void Withdraw(uint64_t id) { queue_.Remove(id); }
   void Stats(bps_scheduler_stats* stats) const;
   int64_t WakeAt() const { return queue_.NextJoin(); }

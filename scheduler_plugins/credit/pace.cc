@@ -1,0 +1,87 @@
+#include "scheduler_plugins/credit/pace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace byteps::credit {
+namespace {
+
+// A probe below this share of the rate is a slower link; between this and kOthers it may be the pace of the others.
+constexpr double kSlower = 0.85;
+constexpr double kOthers = 0.995;
+
+// Clocks that differ by half a percent drift apart; rates that are rounded are the same for all workers, mostly.
+double Rounded(double rate) { return std::exp2(std::floor(std::log2(rate) * Pace::kSteps) / Pace::kSteps); }
+
+int64_t TimeOf(double bytes, double rate) { return static_cast<int64_t>(bytes * 1e9 / rate); }
+
+}  // namespace
+
+const char* PaceStateName(Pace::State state) {
+  switch (state) {
+    case Pace::State::kLearn:
+      return "learn";
+    case Pace::State::kHold:
+      return "hold";
+  }
+  return "unknown";
+}
+
+void Pace::Arrived(const bps_task& task, bool others_wait) {
+  if (others_wait && task.priority > last_priority_) urgent_until_ = round_ + kUrgentRounds;
+  last_priority_ = task.priority;
+  if (!led_ || ++since_leader_ > kLeaderTasks) {
+    led_ = true;
+    leader_ = task.tensor;
+    since_leader_ = 0;
+    leader_part_ = task.part;
+  } else if (task.tensor == leader_) {
+    since_leader_ = 0;
+    // Its parts come in order: a lower one is of the next round.
+    if (task.part <= leader_part_) NextRound();
+    leader_part_ = task.part;
+  }
+}
+
+void Pace::NextRound() {
+  ++round_;
+  const bool learning = round_ < kLearnRounds || round_ % kProbeEvery == 0;
+  if (state_ == State::kHold) {
+    if (!learning) return;
+    state_ = State::kLearn;
+    fastest_ = 0;
+    window_begin_ = -1;
+  } else if (!learning && fastest_ > 0) {
+    if (fastest_ < kSlower * rate_ || fastest_ >= kOthers * rate_) {
+      rate_ = fastest_;
+      pace_ = Rounded(kGain * rate_);
+    }
+    state_ = State::kHold;
+  }
+}
+
+void Pace::Started(int64_t now, uint64_t bytes) {
+  largest_ = std::max(bytes, largest_ - largest_ / 64);
+  if (pace_ > 0) busy_until_ = std::max(busy_until_, now) + TimeOf(static_cast<double>(bytes), pace_);
+}
+
+void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
+  if (state_ != State::kLearn) return;
+  if (window_begin_ < 0 || !waits) {
+    window_begin_ = now;
+    window_bytes_ = 0;
+    return;
+  }
+  window_bytes_ += bytes;
+  if (window_bytes_ < kWindow * largest_ || now == window_begin_) return;
+  fastest_ = std::max(fastest_, static_cast<double>(window_bytes_) * 1e9 / static_cast<double>(now - window_begin_));
+  window_begin_ = now;
+  window_bytes_ = 0;
+}
+
+int64_t Pace::OpensAt() const {
+  if (state_ != State::kHold || rate_ > kFastest || round_ > urgent_until_) return INT64_MIN;
+  return busy_until_ - std::max(kTimer, TimeOf(static_cast<double>(largest_), pace_));
+}
+
+}  // namespace byteps::credit

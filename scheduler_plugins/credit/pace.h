@@ -1,0 +1,99 @@
+// pace.h - no faster than the link: when the next task may be handed over, so that what comes later can overtake it.
+//
+//     Pace pace;
+//     pace.Arrived(task);                              // in the order of arrival
+//     if (pace.OpensAt() <= now) pace.Started(now, task.bytes);
+//     pace.Home(now, task.bytes, something_waits);     // its result is here
+//
+// All paths of a worker share its link. Where "sent" means that the kernel has the bytes (TCP), or where each of many
+// paths holds what its own delay asks for, tens of milliseconds of the link are handed over at once, and a gradient that
+// is needed first waits behind them; and each worker has handed over something else, so that nothing is complete
+// anywhere. With a pace a task counts as on its way until the link can have carried it, whatever has been said of it: a
+// clock of the link, which needs no word of the transport.
+//
+// The rate is learned from the results: in windows of kWindow large tasks through which something always waited, the
+// fastest window counts. A result comes when every worker has pushed, so the slowest worker's pace is everybody's, and a
+// worker alone cannot find out whether all of them could be faster. That is why all hold their pace, and let it go, in
+// the same rounds, about which they agree without a word: they hand in the same tensors, so the rounds of one tensor
+// (the first) are everybody's count.
+//
+//     LEARN   nothing is held back; kLearnRounds at first, later one round in kProbeEvery
+//     HOLD    a little less than the rate, in steps, so that it is the same for all workers, mostly: clocks that differ by
+//             half a percent drift apart
+//
+// Nothing is held back where it would be worth nothing: while no task has been more urgent than one before it, and on
+// links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast costs
+// nothing; one that is too slow costs time, so a probe that measured a little less (the others held theirs) changes
+// nothing.
+//
+// Threads: none; a pure function of the calls. Units: bytes and nanoseconds.
+#ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_PACE_H_
+#define BYTEPS_SCHEDULER_PLUGINS_CREDIT_PACE_H_
+
+#include <cstdint>
+
+#include "abi/scheduler.h"
+
+namespace byteps::credit {
+
+class Pace {
+ public:
+  enum class State { kLearn, kHold };
+
+  static constexpr double kGain = 0.99;
+  static constexpr double kSteps = 32;       // of the pace, between a rate and its double: the next below is taken
+  static constexpr double kFastest = 250e6;  // bytes per second
+  static constexpr uint64_t kWindow = 192;
+  static constexpr uint64_t kLearnRounds = 4;
+  static constexpr uint64_t kProbeEvery = 16;
+  static constexpr uint64_t kUrgentRounds = 4;    // something urgent is remembered so long
+  static constexpr uint64_t kLeaderTasks = 4096;  // without the tensor that counts: another one counts
+  static constexpr int64_t kTimer = 2'000'000;    // timers may come so late without a gap
+
+  // A task joined the queue.
+  void Arrived(const bps_task& task, bool others_wait);
+  // A task was answered.
+  void Started(int64_t now, uint64_t bytes);
+  // A result is home. `waits`: there were tasks to go all the time since the last one.
+  void Home(int64_t now, uint64_t bytes, bool waits);
+  // Others are there: what is known of the link says nothing any more.
+  void Forget() { *this = Pace(); }
+
+  // The next task may go from then on; INT64_MIN: at once.
+  int64_t OpensAt() const;
+
+  State state() const { return state_; }
+  // Bytes per second; 0: not known.
+  double rate() const { return rate_; }
+  double pace() const { return pace_; }
+
+ private:
+  void NextRound();
+
+  State state_ = State::kLearn;
+  double rate_ = 0;
+  double pace_ = 0;
+
+  // The count of rounds.
+  bool led_ = false;
+  uint64_t leader_ = 0;
+  uint32_t leader_part_ = 0;  // last seen
+  uint64_t since_leader_ = 0;
+  uint64_t round_ = 0;
+  uint64_t urgent_until_ = 0;  // round
+  int64_t last_priority_ = 0;
+
+  // The window, and the fastest of this time of learning.
+  int64_t window_begin_ = -1;
+  uint64_t window_bytes_ = 0;
+  double fastest_ = 0;
+
+  uint64_t largest_ = 0;                // task of late
+  int64_t busy_until_ = INT64_MIN / 2;  // the link, with what was handed over
+};
+
+const char* PaceStateName(Pace::State state);
+
+}  // namespace byteps::credit
+
+#endif  // BYTEPS_SCHEDULER_PLUGINS_CREDIT_PACE_H_

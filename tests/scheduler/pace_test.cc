@@ -1,0 +1,155 @@
+// The pace of the link: learned while nothing is held, held while something urgent may come, and never the reason why
+// nothing goes.
+
+#include "scheduler_plugins/credit/pace.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+
+#include "gtest/gtest.h"
+
+namespace byteps::credit {
+namespace {
+
+constexpr uint64_t kPart = 64 << 10;
+
+// Workers that hand in rounds of tensors, the later ones more urgent, over a link of `rate`. Results come home as the
+// link carries, one after the other.
+class Job {
+ public:
+  explicit Job(double rate) : rate_(rate) {}
+
+  // One round of two tensors of so many parts each. Returns how long it took.
+  int64_t Round(uint32_t parts, bool urgent = true) {
+    const int64_t begin = now_;
+    for (uint64_t tensor = 0; tensor < 2; ++tensor) {
+      for (uint32_t part = 0; part < parts; ++part) {
+        bps_task task = {};
+        task.struct_size = sizeof task;
+        task.tensor = tensor;
+        task.part = part;
+        task.bytes = kPart;
+        task.priority = urgent ? static_cast<int64_t>(tensor) : 0;
+        pace_.Arrived(task, waiting_ > 0);
+        ++waiting_;
+      }
+    }
+    most_ahead_ = 0;
+    while (waiting_ > 0 || !home_.empty()) {
+      if (waiting_ > 0 && pace_.OpensAt() <= now_) {
+        --waiting_;
+        pace_.Started(now_, kPart);
+        link_until_ = std::max(link_until_, now_) + static_cast<int64_t>(static_cast<double>(kPart) * 1e9 / rate_);
+        home_.push_back(link_until_);
+        most_ahead_ = std::max(most_ahead_, link_until_ - now_);
+        continue;
+      }
+      const int64_t opens = waiting_ > 0 ? pace_.OpensAt() : INT64_MAX;
+      now_ = std::min(opens, home_.empty() ? INT64_MAX : home_.front());
+      if (!home_.empty() && home_.front() == now_) {
+        home_.pop_front();
+        // The last ones come when nothing waits any more: they say nothing of the link.
+        pace_.Home(now_, kPart, waiting_ > 0 || home_.size() > 1);
+      }
+    }
+    return now_ - begin;
+  }
+
+  const Pace& pace() const { return pace_; }
+  // How far the link was behind what was handed over, in the last round.
+  int64_t most_ahead() const { return most_ahead_; }
+  void SetRate(double rate) { rate_ = rate; }
+
+ private:
+  Pace pace_;
+  double rate_;
+  int64_t now_ = 1;
+  int64_t link_until_ = 0;
+  int64_t most_ahead_ = 0;
+  uint32_t waiting_ = 0;
+  std::deque<int64_t> home_;
+};
+
+constexpr double kRate = 24e6;
+constexpr double kPartTime = static_cast<double>(kPart) * 1e9 / kRate;
+
+void Rounds(Job* job, uint64_t rounds) {
+  for (uint64_t i = 0; i < rounds; ++i) job->Round(200);
+}
+
+TEST(Pace, IsLearnedFromWhatComesHomeAndKeepsTheLinkNearlyFull) {
+  Job job(kRate);
+  const int64_t free = job.Round(200);
+  EXPECT_EQ(job.pace().state(), Pace::State::kLearn);
+  EXPECT_GT(static_cast<double>(job.most_ahead()), 300 * kPartTime) << "nothing is held back while it learns";
+  Rounds(&job, Pace::kLearnRounds);
+  EXPECT_EQ(job.pace().state(), Pace::State::kHold);
+  EXPECT_NEAR(job.pace().rate(), kRate, 0.01 * kRate);
+  EXPECT_LE(job.pace().pace(), Pace::kGain * job.pace().rate());
+  EXPECT_GE(job.pace().pace(), 0.93 * job.pace().rate());
+  const int64_t held = job.Round(200);
+  EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime) << "what comes now waits for three parts at most";
+  EXPECT_LE(static_cast<double>(held), 1.08 * static_cast<double>(free));
+}
+
+TEST(Pace, IsNoneWhereNothingWasEverMoreUrgent) {
+  Job job(kRate);
+  for (uint64_t i = 0; i < 2 * Pace::kLearnRounds; ++i) job.Round(200, false);
+  EXPECT_EQ(job.pace().OpensAt(), INT64_MIN);
+  EXPECT_GT(static_cast<double>(job.most_ahead()), 300 * kPartTime);
+}
+
+TEST(Pace, IsNoneOnFastLinks) {
+  Job job(2 * Pace::kFastest);
+  Rounds(&job, 2 * Pace::kLearnRounds);
+  EXPECT_EQ(job.pace().state(), Pace::State::kHold);
+  EXPECT_EQ(job.pace().OpensAt(), INT64_MIN);
+}
+
+TEST(Pace, FollowsALinkThatHasBecomeFasterOrSlower) {
+  Job job(kRate);
+  Rounds(&job, 8);
+  for (const double factor : {3.0, 0.5}) {
+    job.SetRate(factor * kRate);
+    Rounds(&job, Pace::kProbeEvery + 2);
+    EXPECT_NEAR(job.pace().rate(), factor * kRate, 0.01 * factor * kRate);
+  }
+}
+
+// Others held their pace when this worker probed: what it measured is theirs, and not taken for the link's.
+TEST(Pace, DoesNotSinkWithTheOthers) {
+  Job job(kRate);
+  Rounds(&job, 8);
+  const double pace = job.pace().pace();
+  for (int i = 0; i < 20; ++i) {
+    job.SetRate(pace);
+    Rounds(&job, Pace::kProbeEvery);
+  }
+  EXPECT_EQ(job.pace().pace(), pace);
+}
+
+// The tensor whose rounds are counted comes no more: another one takes its place, and the pace still follows the link.
+TEST(Pace, CountsAnotherTensorWhenTheFirstOneIsGone) {
+  Pace pace;
+  bps_task task = {};
+  task.tensor = 7;
+  pace.Arrived(task, false);
+  int64_t now = 1;
+  for (uint64_t round = 0; round < 64; ++round) {
+    for (uint32_t part = 0; part < 256; ++part) {
+      task.tensor = 8;
+      task.part = part;
+      task.priority = part == 128 ? 1 : 0;
+      pace.Arrived(task, true);
+      pace.Started(now, kPart);
+      now += static_cast<int64_t>(kPartTime);
+      pace.Home(now, kPart, true);
+    }
+  }
+  EXPECT_EQ(pace.state(), Pace::State::kHold);
+  EXPECT_NEAR(pace.rate(), kRate, 0.01 * kRate);
+}
+
+}  // namespace
+}  // namespace byteps::credit
