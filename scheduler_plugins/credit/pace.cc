@@ -6,7 +6,8 @@
 namespace byteps::credit {
 namespace {
 
-// A probe below this share of the rate is a slower link; between this and kOthers it may be the pace of the others.
+// A probe below this share of the rate is a slower link; between this and kOthers it may be the pace of the others, which
+// is at most kGain.
 constexpr double kSlower = 0.85;
 constexpr double kOthers = 0.995;
 
@@ -62,7 +63,8 @@ void Pace::NextRound() {
 
 void Pace::Started(int64_t now, uint64_t bytes) {
   largest_ = std::max(bytes, largest_ - largest_ / 64);
-  if (pace_ > 0) busy_until_ = std::max(busy_until_, now) + TimeOf(static_cast<double>(bytes), pace_);
+  // What goes while nothing is held may be faster than the clock, and is not held against what follows.
+  busy_until_ = InForce() ? std::max(busy_until_, now) + TimeOf(static_cast<double>(bytes), pace_) : now;
 }
 
 void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
@@ -79,8 +81,10 @@ void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
   window_bytes_ = 0;
 }
 
+bool Pace::InForce() const { return state_ == State::kHold && rate_ <= kFastest && round_ <= urgent_until_; }
+
 int64_t Pace::OpensAt() const {
-  if (state_ != State::kHold || rate_ > kFastest || round_ > urgent_until_) return INT64_MIN;
+  if (!InForce()) return INT64_MIN;
   return busy_until_ - std::max(kTimer, TimeOf(static_cast<double>(largest_), pace_));
 }
 

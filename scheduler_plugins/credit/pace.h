@@ -69,6 +69,8 @@ class Pace {
 
  private:
   void NextRound();
+  // Is anything held back now?
+  bool InForce() const;
 
   State state_ = State::kLearn;
   double rate_ = 0;
@@ -88,8 +90,8 @@ class Pace {
   uint64_t window_bytes_ = 0;
   double fastest_ = 0;
 
-  uint64_t largest_ = 0;                // task of late
-  int64_t busy_until_ = INT64_MIN / 2;  // the link, with what was handed over
+  uint64_t largest_ = 0;    // task of late
+  int64_t busy_until_ = 0;  // the link, with what was handed over since the pace is in force
 };
 
 const char* PaceStateName(Pace::State state);

@@ -76,6 +76,7 @@ void Scheduler::End(Task* task) {
 
 // A peer number is never used again: what is known of those that have gone is forgotten.
 void Scheduler::Peers(const uint32_t* peers, size_t count) {
+  pace_.Forget();
   std::erase_if(paths_, [&](const auto& path) {
     return path.second.in_flight() == 0 && std::find(peers, peers + count, path.first) == peers + count;
   });

@@ -117,6 +117,18 @@ TEST(Pace, FollowsALinkThatHasBecomeFasterOrSlower) {
   }
 }
 
+// While nothing urgent comes, tasks go faster than the clock of the link. When something urgent comes again, nobody waits
+// for that clock.
+TEST(Pace, WhatWentFreelyIsNotHeldAgainstWhatFollows) {
+  Job job(kRate);
+  Rounds(&job, 8);
+  job.SetRate(3 * kRate);
+  for (uint64_t i = 0; i < Pace::kUrgentRounds + 2; ++i) job.Round(200, false);
+  EXPECT_EQ(job.pace().OpensAt(), INT64_MIN);
+  EXPECT_LE(static_cast<double>(job.Round(200)), 1.1 * 400 * kPartTime);
+  EXPECT_NE(job.pace().OpensAt(), INT64_MIN);
+}
+
 // Others held their pace when this worker probed: what it measured is theirs, and not taken for the link's.
 TEST(Pace, DoesNotSinkWithTheOthers) {
   Job job(kRate);
