@@ -104,6 +104,44 @@ TEST(Schedulers, ALateUrgentTensorComesHomeFirst) {
   EXPECT_LT(credit.all, fifo.all * 107 / 100);
 }
 
+// Where kernels take a megabyte of each connection, what is urgent waits behind it, until the pace of the link is known:
+// then no more than the link carries is handed over, and the link is as busy as before.
+TEST(Schedulers, TheUrgentOvertakesWhatKernelsWouldHold) {
+  JobOptions options = Slow("credit");
+  options.servers = 2;
+  options.slots_per_peer = 8;
+  options.inline_bytes = 4096;
+  options.slowness = 20'000;
+  options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
+  options.endpoint.socket_bytes = 1'000'000;
+  SimulatedJob job(options);
+  ASSERT_TRUE(job.Start());
+  const std::vector<float> large(5'000'000, 1.5F), small(4'000, 0.25F);
+  std::vector<Times> rounds;
+  for (int round = 0; round < 9; ++round) {
+    std::vector<Call*> all, urgent;
+    const Time begin = job.fabric().now();
+    SubmitAll(&job, AskFor("large", large, 0), &all);
+    job.RunFor(200 * kMillisecond);
+    const Time late = job.fabric().now();
+    SubmitAll(&job, AskFor("urgent", small, 7), &urgent);
+    ASSERT_TRUE(job.RunUntilEnded(urgent));
+    Times times;
+    times.urgent = job.fabric().now() - late;
+    ASSERT_TRUE(job.RunUntilEnded(all));
+    times.all = job.fabric().now() - begin;
+    rounds.push_back(times);
+    SCOPED_TRACE(round);
+    RecordProperty("round" + std::to_string(round), std::to_string(times.urgent) + " of " + std::to_string(times.all));
+    for (const Call* call : all) EXPECT_EQ(call->Output<float>(), std::vector<float>(large.size(), 3.0F));
+  }
+  job.Finish();
+  for (int round = 6; round < 9; ++round) {
+    EXPECT_LT(rounds[round].urgent, rounds[2].urgent / 2) << "round " << round;
+    EXPECT_LT(rounds[round].all, rounds[2].all * 105 / 100) << "round " << round;
+  }
+}
+
 // One worker sends, five receive: results queue up at the server, and contributions do not.
 TEST(Schedulers, ResultsToo) {
   const auto race = [](bool results) {
