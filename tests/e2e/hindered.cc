@@ -7,19 +7,17 @@
 //     filtered       nowhere: process_vm_readv and process_vm_writev answer EPERM, as many containers have it
 //     apart          not into those of other PID namespaces: it has one of its own
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <string_view>
+
+#include "tests/transport_plugins/shm/process_memory_filter.h"
 
 namespace {
 
@@ -27,18 +25,6 @@ namespace {
 bool Drop(int first, int last) {
   for (int capability = first; capability <= last; ++capability) ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
   return true;
-}
-
-bool Filter() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{sizeof filter / sizeof *filter, filter};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 // Returns in the child, which is the first process of the namespace; here is waited for it.
@@ -59,7 +45,7 @@ int main(int argc, char** argv) {
   const std::string_view how = argv[1];
   const bool done = how == "unprivileged" ? Drop(CAP_SYS_PTRACE, CAP_SYS_PTRACE)
                     : how == "powerless"  ? Drop(0, CAP_LAST_CAP)
-                    : how == "filtered"   ? Filter()
+                    : how == "filtered"   ? byteps::testing::ForbidProcessMemory()
                     : how == "apart"      ? Part()
                                           : false;
   if (!done) {

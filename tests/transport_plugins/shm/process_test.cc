@@ -4,14 +4,11 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -33,6 +30,7 @@
 #include "abi/transport.h"
 #include "gtest/gtest.h"
 #include "tests/transport_plugins/shm/end.h"
+#include "tests/transport_plugins/shm/process_memory_filter.h"
 
 namespace byteps::testing {
 namespace {
@@ -395,19 +393,8 @@ TEST(ShmProcess, MemoryThatFindsNoRoomIsCopied) {
 }
 #endif
 
-// From here on process_vm_readv and process_vm_writev answer EPERM.
 void FilterSystemCalls() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{sizeof filter / sizeof *filter, filter};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    throw std::runtime_error("no seccomp filter can be set here");
-  }
+  if (!ForbidProcessMemory()) throw std::runtime_error("no seccomp filter can be set here");
 }
 
 // Without capabilities a process may not look into one that has some.

@@ -1,0 +1,16 @@
+// process_memory_filter.h - no way into the memory of other processes, as in many containers.
+//
+//     if (!ForbidProcessMemory()) ...          // errno says why
+//
+// From then on process_vm_readv and process_vm_writev answer EPERM in the calling thread, in whatever it starts, and
+// behind exec. There is no way back.
+#ifndef BYTEPS_TESTS_TRANSPORT_PLUGINS_SHM_PROCESS_MEMORY_FILTER_H_
+#define BYTEPS_TESTS_TRANSPORT_PLUGINS_SHM_PROCESS_MEMORY_FILTER_H_
+
+namespace byteps::testing {
+
+bool ForbidProcessMemory();
+
+}  // namespace byteps::testing
+
+#endif  // BYTEPS_TESTS_TRANSPORT_PLUGINS_SHM_PROCESS_MEMORY_FILTER_H_
