@@ -80,7 +80,7 @@ uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, 
   const uint64_t least = std::min<uint64_t>(most, kLeastPart / element_bytes);
   const double bytes = static_cast<double>(elements) * element_bytes;
   const double best = std::sqrt(bytes * static_cast<double>(bytes_per_second) * kPartTime /
-                                static_cast<double>(std::max<uint64_t>(1, total_lanes_)));
+                                static_cast<double>(2 * std::max<uint64_t>(1, total_lanes_)));
   const auto size = static_cast<uint64_t>(std::min(best, static_cast<double>(kLargestPart)));
   const uint64_t wanted =
       std::clamp<uint64_t>(size / element_bytes, least, std::min(most, PartElements(elements, element_bytes)));

@@ -14,9 +14,10 @@
 // `kLeastShare` and more.
 //
 // The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n lanes, in parts of p,
-// takes longer than its bytes take at rate B by n p / B, until the pipeline is filled (no lane can answer before it has a
-// whole part), and by kPartTime for each of its M / p parts. The sum is least at p = sqrt(M B kPartTime / n): small parts
-// on a slow link, where the filling is what counts, large ones where the processors are the bottleneck.
+// takes longer than its bytes take at rate B by 2 n p / B: no lane can answer before it has a whole part of all workers,
+// and when the last has come all of them still have to get it. And by kPartTime for each of its M / p parts. The sum is
+// least at p = sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where
+// the processors are the bottleneck; never below `kLeastPart`.
 //
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all

@@ -25,22 +25,41 @@ TEST(RateMeterTest, PausesDoNotCount) {
   EXPECT_EQ(meter.bytes_per_second(), RateMeter::kWindow);
 }
 
-TEST(RateMeterTest, TheBestOfTheLastWindows) {
-  RateMeter meter;
-  meter.Begin(0);
-  Time now = 0;
-  const auto window = [&](Time took) {
-    now += took;
-    meter.Add(now, RateMeter::kWindow);
-  };
-  window(kSecond);
-  window(kSecond / 4);
-  for (size_t i = 0; i + 1 < RateMeter::kWindows; ++i) {
-    window(2 * kSecond);
-    EXPECT_EQ(meter.bytes_per_second(), 4 * RateMeter::kWindow);
+class Meter {
+ public:
+  void Window(Time took) {
+    now_ += took;
+    meter_.Add(now_, RateMeter::kWindow);
   }
-  window(2 * kSecond);
-  EXPECT_EQ(meter.bytes_per_second(), RateMeter::kWindow / 2);
+  // In windows per second.
+  double rate() const { return static_cast<double>(meter_.bytes_per_second()) / RateMeter::kWindow; }
+
+ private:
+  RateMeter meter_;
+  Time now_ = 0;
+};
+
+TEST(RateMeterTest, TheBestOfTheLastWindows) {
+  Meter meter;
+  meter.Window(kSecond);
+  for (size_t i = 0; i < RateMeter::kInARow; ++i) meter.Window(kSecond / 4);
+  for (size_t i = 0; i + RateMeter::kInARow < RateMeter::kWindows; ++i) {
+    meter.Window(2 * kSecond);
+    EXPECT_NEAR(meter.rate(), 4, 0.01) << i;
+  }
+  for (size_t i = 0; i < RateMeter::kInARow; ++i) meter.Window(2 * kSecond);
+  EXPECT_NEAR(meter.rate(), 0.5, 0.01);
+}
+
+// The same part of a tensor comes from eight servers at once, then nothing for a while: one window takes no time, the
+// next the whole.
+TEST(RateMeterTest, WhatHadPiledUpIsNotSpeed) {
+  Meter meter;
+  for (int row = 0; row < 20; ++row) {
+    meter.Window(kSecond / 1000);
+    meter.Window(2 * kSecond);
+    EXPECT_LT(meter.rate(), row == 0 ? 1001 : 1.1) << row;
+  }
 }
 
 }  // namespace

@@ -281,8 +281,8 @@ uint64_t PartsOf(const Placed& placed) {
   return parts;
 }
 
-// 20 MB over links of 200 Mbit/s: no lane can answer before its first part is whole, and that costs less than 3% of the
-// transfer.
+// 20 MB over links of 200 Mbit/s: no lane can answer before its first part is whole, and that costs less than 2.7% of
+// the transfer.
 TEST(PlacementTest, ASlowLinkIsFilledWithSmallParts) {
   for (uint32_t servers : {1, 2, 4, 8}) {
     Placement placement(Servers(servers, 1));
@@ -291,7 +291,7 @@ TEST(PlacementTest, ASlowLinkIsFilledWithSmallParts) {
     EXPECT_GE(first.part_elements * 4, 480'000u) << servers;
     const Placed second = placement.Recut(first, bytes / 4, 4, 25'000'000);
     const double part = static_cast<double>(second.part_elements) * 4;
-    EXPECT_LT(servers * part / static_cast<double>(bytes), 0.03) << servers;
+    EXPECT_LT(servers * part / static_cast<double>(bytes), 0.027) << servers;
     EXPECT_EQ(second.home(), first.home());
     EXPECT_EQ(PartsOf(second), (bytes / 4 + second.part_elements - 1) / second.part_elements);
     uint64_t placed = 0;
