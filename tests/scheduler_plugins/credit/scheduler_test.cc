@@ -37,7 +37,7 @@ size_t Burst(Scheduler* scheduler) {
 }
 
 TEST(CreditSchedulerTest, PartitionsCountAsTheLargest) {
-  Scheduler scheduler(Bound{Bound::Kind::kPartitions, 3}, 0);
+  Scheduler scheduler(Bound{Bound::Kind::kPartitions, 3}, 0, true);
   for (uint64_t id = 1; id <= 10; ++id) scheduler.Enqueue(0, TaskOf(id, id % 2, 1000));
   EXPECT_EQ(Burst(&scheduler), 3u);
   scheduler.Sent(0, 1);
@@ -49,8 +49,8 @@ TEST(CreditSchedulerTest, PartitionsCountAsTheLargest) {
 }
 
 TEST(CreditSchedulerTest, BytesAndNone) {
-  Scheduler bytes(Bound{Bound::Kind::kBytes, 2500}, 0);
-  Scheduler none(Bound{Bound::Kind::kUnbounded, 0}, 0);
+  Scheduler bytes(Bound{Bound::Kind::kBytes, 2500}, 0, true);
+  Scheduler none(Bound{Bound::Kind::kUnbounded, 0}, 0, true);
   for (uint64_t id = 1; id <= 10; ++id) {
     bytes.Enqueue(0, TaskOf(id, 0, 1000));
     none.Enqueue(0, TaskOf(id, 0, 1 << 30));
@@ -60,7 +60,7 @@ TEST(CreditSchedulerTest, BytesAndNone) {
 }
 
 TEST(CreditSchedulerTest, ATaskLargerThanTheCreditGoesAlone) {
-  Scheduler scheduler(Bound{Bound::Kind::kBytes, 10}, 0);
+  Scheduler scheduler(Bound{Bound::Kind::kBytes, 10}, 0, true);
   for (uint64_t id = 1; id <= 3; ++id) scheduler.Enqueue(0, TaskOf(id, 0, 1000));
   for (uint64_t id = 1; id <= 3; ++id) {
     EXPECT_EQ(Burst(&scheduler), 1u);
@@ -70,7 +70,7 @@ TEST(CreditSchedulerTest, ATaskLargerThanTheCreditGoesAlone) {
 
 // What fits but is less urgent does not eat the credit that the most urgent waits for.
 TEST(CreditSchedulerTest, SmallOnesDoNotKeepALargeUrgentOneWaiting) {
-  Scheduler scheduler(Bound{Bound::Kind::kBytes, 1000}, 0);
+  Scheduler scheduler(Bound{Bound::Kind::kBytes, 1000}, 0, true);
   scheduler.Enqueue(0, TaskOf(1, 0, 600, 9));
   scheduler.Enqueue(0, TaskOf(2, 0, 600, 8));
   scheduler.Enqueue(0, TaskOf(3, 1, 100, 7));
@@ -81,7 +81,7 @@ TEST(CreditSchedulerTest, SmallOnesDoNotKeepALargeUrgentOneWaiting) {
 
 // Tuned: a peer that never says that anything has left keeps its own credit, and nobody else's.
 TEST(CreditSchedulerTest, ASlowPeerHoldsUpNobodyElse) {
-  Scheduler scheduler(Bound{}, 0);
+  Scheduler scheduler(Bound{}, 0, true);
   uint64_t id = 1;
   for (; id <= 100; ++id) scheduler.Enqueue(0, TaskOf(id, 0, 512 << 10, 1));  // urgent, to the slow one
   for (; id <= 200; ++id) scheduler.Enqueue(0, TaskOf(id, 1, 512 << 10));
