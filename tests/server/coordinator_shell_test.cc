@@ -220,6 +220,9 @@ rlim_t NextDescriptor(pid_t process) {
 }
 
 TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the undefined behaviour sanitizer, which runs beside this one, looks at objects through a pipe";
+#endif
   CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
   LinkMember server(control::SERVER, coordinator.port);
   LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
