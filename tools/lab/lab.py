@@ -26,13 +26,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from .namespaces import Namespaces, die_with_parent
@@ -48,8 +50,33 @@ _KILL_SECONDS = 5.0
 DEFAULT_CONGESTION = "cubic"
 
 
+_IPV4 = Path("/proc/sys/net/ipv4")
+
+
 class LabError(Exception):
     """What the lab needs is not here, or a command of the system failed; the message has its words."""
+
+
+@contextlib.contextmanager
+def _allowed_in_namespaces(congestion: str) -> Iterator[None]:
+    """A namespace may choose among the congestion controls that this machine allows everybody (the machine itself among
+    all it has): for as long as this takes, this one, too. What has chosen it keeps it."""
+    path = _IPV4 / "tcp_allowed_congestion_control"
+    try:
+        with path.open("r+") as file:
+            # Of several labs at once one would otherwise take back what another relies on.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            allowed = file.read().strip()
+            path.write_text(f"{allowed} {congestion}\n")
+            try:
+                yield
+            finally:
+                path.write_text(f"{allowed}\n")
+    except OSError as error:
+        raise LabError(
+            f"this machine does not allow the TCP congestion control {congestion!r} in network namespaces, and {path} "
+            f"cannot be changed from here ({error.strerror}): add it there, or ask for one that is allowed"
+        ) from error
 
 
 def why_not() -> str | None:
@@ -231,12 +258,18 @@ class Lab:
 
     def _set_congestion(self, host: Host) -> None:
         # By file: sysctl(8) is not on every machine.
-        folder = "/proc/sys/net/ipv4"
+        command = ["sh", "-c", f"echo {shlex.quote(self._congestion)} >{_IPV4}/tcp_congestion_control"]
         try:
-            host.run(["sh", "-c", f"echo {shlex.quote(self._congestion)} >{folder}/tcp_congestion_control"])
+            host.run(command)
         except LabError as error:
-            there = host.run(["cat", f"{folder}/tcp_available_congestion_control"]).strip()
-            raise LabError(f"this kernel has no TCP congestion control {self._congestion!r}, it has {there}") from error
+            there = (_IPV4 / "tcp_available_congestion_control").read_text().split()
+            if self._congestion not in there:
+                found = " ".join(there)
+                raise LabError(
+                    f"this kernel has no TCP congestion control {self._congestion!r}, it has {found}"
+                ) from error
+            with _allowed_in_namespaces(self._congestion):
+                host.run(command)
 
     def counters(self) -> dict[str, Traffic]:
         """What each host's cable has carried, as the switch counts it."""
