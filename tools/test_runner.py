@@ -2,6 +2,9 @@
 
 Each step yields a `Count`. Bazel's and pytest's results are read from the JUnit files both write, so that a GoogleTest
 case counts like a pytest case.
+
+Once everything is built, the Python tests run beside the other steps: they wait for processes most of the time, and the
+sanitizers' step compiles most of the time.
 """
 
 from __future__ import annotations
@@ -9,21 +12,26 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from background_build import BackgroundBuild
+from side_process import SideProcess, end
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".deps" / "results"
 
 # C++ tests that also run under the sanitizers: those whose label carries this tag.
 SANITIZER_TAG = "sanitize"
+
+# Folders whose Python tests run in a process of their own, beside that of all others: each has about half of the work.
+SECOND_LANE = ("tests/launcher", "tests/netlab", "tests/tools")
 
 
 @dataclass
@@ -61,10 +69,32 @@ def count_junit(path: Path) -> Count:
     return count
 
 
-def run(command: Sequence[str], **kwargs: object) -> int:
+def run(command: Sequence[str]) -> int:
     """Runs a command with its output on ours; its exit status."""
     print("+ " + " ".join(command), flush=True)
-    return subprocess.run(command, cwd=ROOT, check=False, **kwargs).returncode  # type: ignore[call-overload]
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
+        return process.wait()
+    except BaseException:
+        # Bazel takes this like Ctrl-C, which it may have heard already: it stops its server's work, then it ends.
+        end(process, signal.SIGTERM)
+        raise
+
+
+def shown_lines(command: Sequence[str]) -> Iterator[str]:
+    """The lines a command prints, as they come and are shown; its errors go to ours. Raises CalledProcessError after
+    the last one."""
+    print("+ " + " ".join(command), flush=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            yield line.rstrip("\n")
+        if process.wait() != 0:
+            raise subprocess.CalledProcessError(process.returncode, command)
+    finally:
+        end(process, signal.SIGTERM)
 
 
 def output(command: Sequence[str]) -> list[str]:
@@ -132,12 +162,14 @@ def run_bazel(labels: list[str], configs: Sequence[str] = ()) -> Count:
     return count
 
 
+def step_build() -> Count:
+    """Builds everything: what does not compile is told before anything runs."""
+    return Count(failed=int(run(["bazel", "build", "--show_progress_rate_limit=10", "//..."]) != 0))
+
+
 def step_native(pattern: str | None) -> Count:
-    """Builds everything and runs the Bazel tests."""
-    labels = bazel_tests(pattern)
-    if pattern is None and run(["bazel", "build", "--show_progress_rate_limit=10", "//..."]) != 0:
-        return Count(failed=1)
-    return run_bazel(labels)
+    """Runs the Bazel tests."""
+    return run_bazel(bazel_tests(pattern))
 
 
 def install_wheel() -> bool:
@@ -147,44 +179,61 @@ def install_wheel() -> bool:
     return run([sys.executable, "tools/install_wheel.py"]) == 0
 
 
-def step_python(pattern: str | None) -> Count:
-    """Installs the package and runs the pytest files under tests/."""
-    paths = sorted({str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")})
-    if not paths:
-        return Count()
-    if not install_wheel():
-        return Count(failed=1)
-    results = RESULTS / "pytest.xml"
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    results.unlink(missing_ok=True)
-    select = ["-k", pattern] if pattern is not None else []
-    # These tests wait for processes most of the time, the sanitizers' step compiles most of the time.
-    with BackgroundBuild(sanitizer_builds() if pattern is None else [], ROOT, RESULTS / "background_build.log"):
-        status = run([sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(results), *select, *paths])
-    if status == 5:  # nothing selected
-        return Count()
-    count = count_junit(results)
-    if status != 0 and count.failed == 0:
-        count.failed += 1
-    return count
+def python_lanes() -> list[list[str]]:
+    """The folders with Python tests, divided among processes that run side by side."""
+    folders = sorted({str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")})
+    second = [folder for folder in folders if folder.startswith(SECOND_LANE)]
+    return [lane for lane in ([folder for folder in folders if folder not in second], second) if lane]
 
 
-def step_lint(_: str | None) -> Count:
+class PythonTests:
+    """The pytest files of some folders, beside the other steps.
+
+    Args:
+        stack: ends them when it is left
+        folders: where the files are
+        pattern: what the names of the tests contain, or None
+        number: of this process among those that run side by side
+    """
+
+    def __init__(self, stack: ExitStack, folders: list[str], pattern: str | None, number: int) -> None:
+        self.name = f"Python tests {number}"
+        self._pattern = pattern
+        self._results = RESULTS / f"pytest_{number}.xml"
+        self._results.unlink(missing_ok=True)
+        select = ["-k", pattern] if pattern is not None else []
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(self._results), *select, *folders]
+        log = RESULTS / f"pytest_{number}.log"
+        print(f"+ {' '.join(command)} >{log} &", flush=True)
+        self._process = stack.enter_context(SideProcess(command, ROOT, log))
+
+    def running(self) -> bool:
+        """Whether not all of them have run yet."""
+        return self._process.running()
+
+    def finish(self) -> Step:
+        """Waits for the tests to end and shows what they have said."""
+        status = self._process.wait()
+        print(f"\n==== {self.name}", flush=True)
+        print(self._process.log.read_text(errors="replace"), end="", flush=True)
+        count = Count()
+        if status != 5:  # 5: nothing selected
+            count = count_junit(self._results)
+            if status != 0 and count.failed == 0:
+                count.failed += 1
+        return Step(self.name, count, self._process.seconds())
+
+
+def step_lint() -> Count:
     """Format, Python lint, and the direction of dependencies; each is one case."""
-    return run_lint()
-
-
-def run_lint() -> Count:
     count = Count()
-    for line in subprocess.run(
-        [sys.executable, "tools/lint.py"], cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True
-    ).stdout.splitlines():
-        print(line)
-        count += Count(
-            passed=line.startswith("ok "),
-            failed=line.startswith("failed "),
-            skipped=line.startswith("skipped "),
-        )
+    with suppress(subprocess.CalledProcessError):  # it says so itself, of each check
+        for line in shown_lines([sys.executable, "tools/lint.py"]):
+            count += Count(
+                passed=line.startswith("ok "),
+                failed=line.startswith("failed "),
+                skipped=line.startswith("skipped "),
+            )
     if count == Count():
         count.failed = 1
     return count
@@ -196,42 +245,95 @@ def abseil_config() -> list[str]:
     return ["newer_abseil"] if found and int(found[1]) >= 20240000 else []
 
 
-def sanitizer_builds() -> list[tuple[list[str], list[str]]]:
-    """The fast C++ tests, and the configurations of .bazelrc in which they run again."""
-    labels = bazel_tests(None, SANITIZER_TAG)
-    newer = abseil_config()
-    return [(labels, ["asan", "ubsan", *newer]), (labels, ["tsan", *newer])]
+def step_sanitizers(configs: Sequence[str]) -> Count:
+    """The fast C++ tests again, in configurations of .bazelrc."""
+    return run_bazel(bazel_tests(None, SANITIZER_TAG), [*configs, *abseil_config()])
 
 
-def step_sanitizers(_: str | None) -> Count:
-    """The fast C++ tests again, under the sanitizers."""
-    return sum((run_bazel(labels, configs) for labels, configs in sanitizer_builds()), Count())
-
-
-def step_soft_roce(_: str | None) -> Count:
+def step_soft_roce() -> Count:
     """The verbs transport in a virtual machine with a soft-RoCE device; each PASS and FAIL it prints is one case."""
     count = Count()
-    command = ["tools/soft_roce/run"]
-    print("+ " + " ".join(command), flush=True)
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
+    try:
+        for line in shown_lines(["tools/soft_roce/run"]):
             count += Count(passed=line.startswith("PASS "), failed=line.startswith("FAIL "))
-    if process.returncode != 0 and count.failed == 0:
-        count.failed += 1
+    except subprocess.CalledProcessError:
+        if count.failed == 0:
+            count.failed += 1
     return count
 
 
-Step = tuple[str, Callable[[str | None], Count], bool]
+@dataclass
+class Step:
+    """What came of a step, and how long it took."""
 
-# Name, function, and whether it also runs when a PATTERN is given.
-STEPS: list[Step] = [
-    ("C++ tests", step_native, True),
-    ("Python tests", step_python, True),
-    ("lint", step_lint, False),
-    ("C++ tests under sanitizers", step_sanitizers, False),
-]
+    name: str
+    count: Count
+    seconds: float
+
+    def __str__(self) -> str:
+        if self.count == Count():
+            return f"{self.name}: {self.seconds:.0f} s"
+        return f"{self.name}: {self.count} in {self.seconds:.0f} s"
+
+
+@dataclass
+class Report:
+    """The steps that have ended, each told when it does."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def run(self, name: str, step: Callable[[], Count]) -> Count:
+        """Runs a step."""
+        print(f"\n==== {name}", flush=True)
+        started = time.monotonic()
+        count = step()
+        self.add(Step(name, count, time.monotonic() - started))
+        return count
+
+    def add(self, step: Step) -> None:
+        """Tells a step that has ended."""
+        self.steps.append(step)
+        print(f"---- {step}", flush=True)
+
+    def end(self) -> int:
+        """Prints the sum, its last line for whoever reads only that; the exit status."""
+        total = sum((step.count for step in self.steps), Count())
+        print("\n" + "\n".join(str(step) for step in self.steps))
+        if total.passed == 0:
+            print("no test ran: nothing matched, or nothing could be built")
+        print(total, flush=True)
+        return 0 if total.failed == 0 and total.passed > 0 else 1
+
+
+def run_all(pattern: str | None, report: Report) -> None:
+    """Every kind of test, or those whose name contains `pattern`, without lint and sanitizers."""
+    if pattern is None and report.run("build", step_build).failed:
+        report.run("lint", step_lint)
+        return
+    steps: list[tuple[str, Callable[[], Count]]] = [("C++ tests", lambda: step_native(pattern))]
+    if pattern is None:
+        steps += [
+            ("lint", step_lint),
+            ("C++ tests under asan and ubsan", lambda: step_sanitizers(["asan", "ubsan"])),
+            ("C++ tests under tsan", lambda: step_sanitizers(["tsan"])),
+        ]
+    with ExitStack() as stack:
+        lanes: list[PythonTests] = []
+        if report.run("wheel", lambda: Count(failed=int(not install_wheel()))).failed == 0:
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            lanes = [PythonTests(stack, folders, pattern, n) for n, folders in enumerate(python_lanes(), 1)]
+        for name, step in steps:
+            report.run(name, step)
+            for lane in [lane for lane in lanes if not lane.running()]:
+                report.add(lane.finish())
+                lanes.remove(lane)
+        for lane in lanes:
+            report.add(lane.finish())
+
+
+def ended(number: int, _: object) -> None:
+    """Asked to end: like Ctrl-C, what runs is ended on the way out."""
+    sys.exit(128 + number)
 
 
 def main() -> int:
@@ -239,30 +341,28 @@ def main() -> int:
     parser.add_argument("pattern", nargs="?", help="run only tests whose name contains this")
     parser.add_argument("--soft-roce", action="store_true", help="run the verbs transport in a virtual machine instead")
     parser.add_argument("--list", action="store_true", help="list the Bazel tests and pytest files")
+    parser.add_argument("--set-up-took", type=float, help=argparse.SUPPRESS)  # seconds, from tools/test
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ended)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's job in the background begins without it
     if arguments.list:
         print("\n".join(bazel_tests(arguments.pattern)))
         print("\n".join(sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py"))))
         return 0
-
-    total = Count()
-    summary: list[str] = []
-    steps = [step for step in STEPS if arguments.pattern is None or step[2]]
-    if arguments.soft_roce:
-        steps = [("verbs on soft-RoCE", step_soft_roce, False)]
-    for number, (name, step, _) in enumerate(steps, 1):
-        print(f"\n==== {number}/{len(steps)} {name}", flush=True)
-        started = time.monotonic()
-        count = step(arguments.pattern)
-        total += count
-        summary.append(f"{name}: {count} in {time.monotonic() - started:.0f} s")
-        print(f"---- {summary[-1]}", flush=True)
-    print("\n" + "\n".join(summary))
-    if total.passed == 0:
-        print("no test ran: nothing matched, or nothing could be built")
-    print(total)
-    return 0 if total.failed == 0 and total.passed > 0 else 1
+    report = Report()
+    if arguments.set_up_took is not None:
+        report.add(Step("set-up", Count(), arguments.set_up_took))
+    try:
+        if arguments.soft_roce:
+            report.run("verbs on soft-RoCE", step_soft_roce)
+        else:
+            run_all(arguments.pattern, report)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return report.end()
 
 
 if __name__ == "__main__":
