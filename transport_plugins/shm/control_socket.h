@@ -31,6 +31,7 @@ struct Control {
     kProbe = 3,   // try again to read `probe`: something was permitted
     kRegion = 4,  // descriptor: memory of region `region`, `size` bytes
     kGone = 5,    // region `region` does not exist any more
+    kNoRoom = 6,  // the sender has no descriptors left for this connection; perhaps the first word
   };
   uint32_t magic = kControlMagic;
   uint32_t kind = 0;

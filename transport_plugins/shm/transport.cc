@@ -61,6 +61,10 @@ std::unique_ptr<Transport> Transport::Open(const Host& host, const bps_transport
   std::unique_ptr<Transport> transport(new Transport(host, args.job_key));
   transport->listener_ = ListenAt(transport->address_.SocketName(), reason);
   if (!transport->listener_ || !transport->sleeper_.Open(reason)) return nullptr;
+  if (!transport->KeepSpare()) {
+    *reason = std::string("no descriptor to spare: ") + std::strerror(errno);
+    return nullptr;
+  }
   if (!transport->WatchListener()) {
     *reason = std::string("cannot watch the socket: ") + std::strerror(errno);
     return nullptr;
@@ -136,15 +140,12 @@ int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
   peer->progress = now_ = Clock::now();
   // It may be one of those who could not be let in: now it is known whom that concerns.
   if (!listening_) WatchListener();
-  if (address_.nonce < theirs.nonce) {
-    Call(peer);
-    return BPS_OK;
-  }
   for (auto newcomer = newcomers_.begin(); newcomer != newcomers_.end(); ++newcomer) {
     if (!newcomer->second.hello || !Meet(&*newcomer->second.hello, &newcomer->second.socket)) continue;
     newcomers_.erase(newcomer);
-    break;
+    return BPS_OK;
   }
+  if (address_.nonce < theirs.nonce) Call(peer);
   return BPS_OK;
 }
 
@@ -180,13 +181,42 @@ void Transport::Call(Peer* peer) {
   }
 }
 
+// The other side would wait for us until its peer timeout. The descriptor that was kept for this lets us say that we have
+// none. If somebody else of this process takes it meanwhile, the other side is left with its timeout.
+void Transport::CallOff(Peer* peer) {
+  Control word = Greeting(*peer);
+  word.kind = Control::kNoRoom;
+  if (peer->socket) {
+    SendControl(peer->socket.get(), word, {});
+    return;
+  }
+  spare_.reset();
+  int error = 0;
+  if (const UniqueFd socket = CallAt(peer->address().SocketName(), &error); error == 0) {
+    SendControl(socket.get(), word, {});
+  }
+  KeepSpare();
+}
+
+bool Transport::KeepSpare() {
+  spare_ = UniqueFd(::fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+  return static_cast<bool>(spare_);
+}
+
 void Transport::Accept() {
   while (true) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket && errno == EINTR) continue;
     if (!socket && OutOfDescriptors(errno)) return StarveCallers();
     if (!socket) return;
-    if (newcomers_.size() >= kMaxNewcomers) continue;
+    if (newcomers_.size() >= kMaxNewcomers) {
+      // Who has only left word, and is not to be known any more, makes room.
+      const auto gone = std::find_if(newcomers_.begin(), newcomers_.end(), [](const auto& entry) {
+        return entry.second.hello && entry.second.hello->control.kind == Control::kNoRoom;
+      });
+      if (gone == newcomers_.end()) continue;
+      newcomers_.erase(gone);
+    }
     const uint32_t number = next_newcomer_++;
     sleeper_.Watch(socket.get(), Sleeper::kNewcomer, number);
     newcomers_[number].socket = std::move(socket);
@@ -202,25 +232,33 @@ void Transport::Hear(uint32_t number) {
   const int error = ReceiveControl(newcomer->second.socket.get(), &packet);
   if (error == EAGAIN) return;
   const Control& hello = packet.control;
-  if (error != 0 || hello.kind != Control::kHello || hello.job_key != job_key_ || hello.to_nonce != address_.nonce ||
-      (packet.descriptors.size() != 2 && !packet.cut)) {
+  const bool greets = hello.kind == Control::kHello && (packet.descriptors.size() == 2 || packet.cut);
+  const bool no_room = hello.kind == Control::kNoRoom;
+  if (error != 0 || !(greets || no_room) || hello.job_key != job_key_ || hello.to_nonce != address_.nonce) {
     BPS_SHM_LOG(context_.host, WARNING, "refused a connection that is not of this job");
     newcomers_.erase(newcomer);
     return;
   }
   if (Meet(&packet, &newcomer->second.socket)) {
     newcomers_.erase(newcomer);
-  } else {
-    newcomer->second.hello = std::move(packet);
+    return;
   }
+  if (no_room) {  // its word is kept until it is known whom that concerns, and its connection ends
+    sleeper_.Forget(newcomer->second.socket.get());
+    newcomer->second.socket.reset();
+  }
+  newcomer->second.hello = std::move(packet);
 }
 
 bool Transport::Meet(Packet* hello, UniqueFd* socket) {
   Peer* peer = Find(hello->control.from_number);
-  if (peer == nullptr || peer->state != PeerState::kCalling || peer->address().nonce != hello->control.from_nonce ||
-      address_.nonce < peer->address().nonce) {
-    return false;
+  if (peer == nullptr || peer->address().nonce != hello->control.from_nonce) return false;
+  if (hello->control.kind == Control::kNoRoom) {
+    sleeper_.Forget(socket->get());
+    OnControl(peer, hello);
+    return true;
   }
+  if (peer->state != PeerState::kCalling || address_.nonce < peer->address().nonce) return false;
   sleeper_.Forget(socket->get());
   peer->socket = std::move(*socket);
   sleeper_.Watch(peer->socket.get(), Sleeper::kSocket, peer->number());
@@ -325,6 +363,8 @@ void Transport::OnControl(Peer* peer, Packet* packet) {
     case Control::kGone:
       if (!peer->connected()) break;
       return peer->remote()->RemoveRegion(control.region);
+    case Control::kNoRoom:
+      return Doom(peer, BPS_UNAVAILABLE, "cannot be connected to: its process has no descriptors left (ulimit -n)");
     default:
       break;
   }
@@ -368,6 +408,7 @@ void Transport::Doom(Peer* peer, int32_t code, const std::string& cause) {
 }
 
 void Transport::Starve(Peer* peer) {
+  CallOff(peer);
   Doom(peer, BPS_RESOURCE_EXHAUSTED,
        "cannot be connected to: this process has no descriptors left (ulimit -n; each connection needs five)");
 }
@@ -719,7 +760,10 @@ void Transport::LookAtSockets() {
         case Sleeper::kNewcomer: {
           Hear(event.number);
           const auto newcomer = newcomers_.find(event.number);
-          if (newcomer != newcomers_.end() && (event.events & (EPOLLRDHUP | EPOLLHUP)) != 0) newcomers_.erase(newcomer);
+          if (newcomer != newcomers_.end() && newcomer->second.socket &&
+              (event.events & (EPOLLRDHUP | EPOLLHUP)) != 0) {
+            newcomers_.erase(newcomer);
+          }
           break;
         }
         case Sleeper::kSocket:

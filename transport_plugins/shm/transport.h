@@ -83,6 +83,8 @@ class Transport {
   void Hear(uint32_t newcomer);
   bool Meet(Packet* hello, UniqueFd* socket);
   void Call(Peer* peer);
+  void CallOff(Peer* peer);
+  bool KeepSpare();
   Control Greeting(const Peer& peer) const;
   void Establish(Peer* peer, Packet* hello);
   void ReadSocket(Peer* peer);
@@ -113,6 +115,7 @@ class Transport {
   Sleeper sleeper_;
   UniqueFd listener_;
   bool listening_ = false;  // it is watched
+  UniqueFd spare_;          // so that there is one to call with and say that there are none
 
   std::map<bps_peer, std::unique_ptr<Peer>> peers_;
   std::map<bps_peer, std::unique_ptr<Peer>> departed_;  // whose messages are still on loan

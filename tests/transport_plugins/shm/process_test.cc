@@ -466,6 +466,9 @@ size_t Descriptors() {
   return count;
 }
 
+// Of an end that hears of others, or waits for ever.
+const std::map<std::string, std::string> kPatient = {{"BYTEPS_PEER_TIMEOUT", "0"}};
+
 // Of few descriptors, each may be the first that there is not: of the endpoint, of the connection, of what comes over it.
 // Whoever lacks it knows that it was this, and that nobody else has failed; the other one hears of the end.
 TEST(ShmProcess, WhoHasNoDescriptorsLeftKnowsIt) {
@@ -491,7 +494,7 @@ TEST(ShmProcess, WhoHasNoDescriptorsLeftKnowsIt) {
           _exit(end->down == BPS_RESOURCE_EXHAUSTED && end->log().find("ulimit -n") != std::string::npos ? kStarved
                                                                                                          : kLost);
         });
-    End end;
+    End end(kPatient);  // what it does not hear, it does not know
     std::vector<std::byte> memory(64);
     bool joined = false;
     try {
@@ -518,6 +521,43 @@ TEST(ShmProcess, WhoHasNoDescriptorsLeftKnowsIt) {
   EXPECT_GT(ends[kNotOpened], 0);
   EXPECT_GT(ends[kStarved], 0);
   EXPECT_GT(ends[0], 0);
+}
+
+// Whoever cannot be connected to for lack of descriptors says so to the other side: whoever of the two is to call (it is
+// drawn by lot), and whether the other one knows him already or not yet.
+TEST(ShmProcess, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
+  int told = 0;
+  for (int lot = 0; lot < 64; ++lot) {
+    SCOPED_TRACE(lot);
+    const bool known = lot % 2 == 1;
+    End starved, other(kPatient);
+    if (known) {
+      ASSERT_EQ(other.Connect(starved.address()), BPS_OK);
+      other.Poll();
+    }
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(next, 0);
+    close(next);
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit one{static_cast<rlim_t>(next) + 1, before.rlim_max};  // for the channel
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+    const int32_t connected = starved.Connect(other.address());
+    starved.Poll();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_EQ(connected, BPS_OK) << starved.failure();
+    if (starved.down == BPS_OK) continue;  // it waits to be called, and nobody knows of it yet
+    ++told;
+    EXPECT_EQ(starved.down, BPS_RESOURCE_EXHAUSTED);
+    other.Poll();
+    if (!known) {
+      ASSERT_EQ(other.Connect(starved.address()), BPS_OK);
+    }
+    ASSERT_TRUE(other.Until([&] { return other.heard[BPS_EVENT_PEER_DOWN] == 1; })) << other.log();
+    EXPECT_EQ(other.down, BPS_UNAVAILABLE);
+    EXPECT_NE(other.log().find("its process has no descriptors left (ulimit -n)"), std::string::npos) << other.log();
+  }
+  EXPECT_GT(told, 32);
 }
 
 // Who calls before he is known, where nobody can be let in: he is heard when he is known, and no processor is used until
