@@ -38,8 +38,11 @@ const bps_plugin_host* PluginHost() {
 absl::Status FailureStatus(int32_t code, const bps_failure& failure, std::string_view subject) {
   const std::string_view reason =
       failure.reason.empty() ? std::string_view("the plugin gave no reason") : std::string_view(failure.reason);
+  // What stands for several transports (core/transport_set.h) passes on what one of them has failed with, subject included.
+  const std::string prefix = subject.empty() ? "" : std::string(subject) + ": ";
+  const bool said = reason.substr(0, prefix.size()) == prefix;
   // A code that is no error would make a failure look like success.
-  return MakeStatus(code == BPS_OK ? BPS_INTERNAL : code, std::string(subject) + ": " + std::string(reason));
+  return MakeStatus(code == BPS_OK ? BPS_INTERNAL : code, (said ? "" : prefix) + std::string(reason));
 }
 
 }  // namespace byteps

@@ -77,7 +77,7 @@ absl::StatusOr<std::string> Transport::Address() {
 absl::Status Transport::Connect(const bps_connect_args& args) {
   bps_failure failure;
   const int32_t code = table_->connect(handle(), &args, &failure);
-  return code == BPS_OK ? absl::OkStatus() : FailureStatus(code, failure, "connect");
+  return code == BPS_OK ? absl::OkStatus() : FailureStatus(code, failure, "");  // callers say whom to
 }
 
 absl::Status Transport::Reg(void* base, size_t size, bps_region** region) {

@@ -159,7 +159,7 @@ int Run(const Options& options) {
   }
   PrintVersions(*config);
   std::cout << "\nPlugins\n" << plugins.text;
-  std::cout << "\nDevices and links\n" << LinksReport("", InterfaceAddresses());
+  std::cout << "\nDevices and links\n" << LinksReport("", Interfaces());
   std::cout << "\nHost\n" << HostReport("", LockedMemoryLimit());
   PrintGroups(groups);
   std::cout << ConfigText(*config, options.all);

@@ -234,5 +234,17 @@ TEST(TransportSetTest, AListThatIsNoneIsTheNetworksAddressAndNothingInCommonIsSa
   EXPECT_NE(std::string(status.message()).find("no transport in common"), std::string::npos) << status;
 }
 
+// A member of the set says what fails; the set itself has nothing to add.
+TEST(TransportSetTest, AFailureIsSaidOnce) {
+  End a("1"), b("1");
+  ASSERT_TRUE(a.Connect(5, 6, b.address()).ok());
+  const absl::Status again = a.Connect(5, 6, b.address());
+  EXPECT_EQ(again.message(), "peer number 5 is in use");
+  void* base = nullptr;
+  bps_region* region = nullptr;
+  const absl::Status nothing = a.transport().Allocate(0, &region, &base);
+  EXPECT_EQ(nothing.message(), "allocating 0 bytes of memory: a region needs a size");
+}
+
 }  // namespace
 }  // namespace byteps

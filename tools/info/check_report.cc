@@ -51,8 +51,8 @@ absl::StatusOr<std::vector<std::string>> Addresses(const Config& config) {
   if (!first.ok()) return first.status();
   std::vector<std::string> addresses = {*first};
   if (!own.node_host.empty() || !own.interface.empty()) return addresses;
-  for (const auto& [interface, of_interface] : InterfaceAddresses()) {
-    for (const std::string& address : of_interface) {
+  for (const auto& [name, facts] : Interfaces()) {
+    for (const std::string& address : facts.addresses) {
       if (address != *first && !IsLoopback(address)) addresses.push_back(address);
     }
   }

@@ -108,7 +108,7 @@ std::string JsonReport(const Config& config, const PluginsReport& plugins, const
       {"transport", JsonStringOrNull(plugins.transport)},
       {"scheduler", JsonStringOrNull(plugins.scheduler)},
       {"errors", JsonStrings(plugins.errors)},
-      {"links", Lines(LinksReport("", InterfaceAddresses()))},
+      {"links", Lines(LinksReport("", Interfaces()))},
       {"host", HostObject()},
       {"reduction", Lines(groups.ok() ? *groups : Text(groups.status()))},
       {"configuration", Variables(config, options.all)},

@@ -4,8 +4,11 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -21,21 +24,35 @@ std::string Node(const std::string& device) {
   return node < 0 ? "" : absl::StrCat(", NUMA node ", node);
 }
 
-std::string Interface(const std::string& folder, const std::string& name, const AddressesByInterface& addresses) {
-  const std::string at = folder + "/" + name;
-  const bool up = (ReadNumber(at + "/flags", 0) & IFF_UP) != 0;
-  std::string text = absl::StrCat("  ", name, up ? ": up" : ": down");
-  // An interface can be up without a cable: the state says "down" then.
-  if (up && ReadLine(at + "/operstate") == "down") text += ", but without a link";
-  if (const auto found = addresses.find(name); found != addresses.end() && !found->second.empty()) {
-    absl::StrAppend(&text, ", ", absl::StrJoin(found->second, " "));
-  }
+// What only /sys knows of an interface.
+std::string OfSysfs(const std::string& at) {
+  std::string text;
   const int64_t megabits = ReadNumber(at + "/speed", -1);
   if (megabits > 0) absl::StrAppend(&text, ", ", static_cast<double>(megabits) / 1000, " Gbit/s");
-  absl::StrAppend(&text, ", MTU ", ReadNumber(at + "/mtu", 0));
   const std::string driver = LinkName(at + "/device/driver");
   if (!driver.empty()) absl::StrAppend(&text, ", driver ", driver);
-  return absl::StrCat(text, Node(at + "/device"), "\n");
+  return absl::StrCat(text, Node(at + "/device"));
+}
+
+std::string Describe(const std::string& name, const InterfaceFacts& facts) {
+  std::string text = absl::StrCat("  ", name, facts.up ? ": up" : ": down");
+  if (facts.up && !facts.linked) text += ", but without a link";
+  if (!facts.addresses.empty()) absl::StrAppend(&text, ", ", absl::StrJoin(facts.addresses, " "));
+  if (facts.mtu > 0) absl::StrAppend(&text, ", MTU ", facts.mtu);
+  return text;
+}
+
+// Those that `folder` shows and that are not ours: of the namespace in which it was mounted. An interface that has come or
+// gone since `interfaces` were read counts, too.
+std::vector<std::string> Strangers(const std::string& folder, const InterfaceMap& interfaces) {
+  std::vector<std::string> strangers;
+  for (const std::string& name : Entries(folder)) {
+    const int64_t index = ReadNumber(folder + "/" + name + "/ifindex", -1);
+    if (index < 0) continue;  // other files lie there, too (bonding_masters)
+    const auto own = interfaces.find(name);
+    if (own == interfaces.end() || own->second.index != index) strangers.push_back(name);
+  }
+  return strangers;
 }
 
 // "InfiniBand", "Ethernet (RoCE)", or what else the kernel says.
@@ -72,12 +89,20 @@ std::string CongestionControl(const std::string& root) {
 
 }  // namespace
 
-AddressesByInterface InterfaceAddresses() {
-  AddressesByInterface addresses;
+InterfaceMap Interfaces() {
+  InterfaceMap interfaces;
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return addresses;
+  if (getifaddrs(&list) != 0) return interfaces;
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  const int asks = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    InterfaceFacts& facts = interfaces[each->ifa_name];
+    facts.index = static_cast<int>(if_nametoindex(each->ifa_name));
+    facts.up = (each->ifa_flags & IFF_UP) != 0;
+    facts.linked = (each->ifa_flags & IFF_RUNNING) != 0;
+    ifreq request{};
+    std::strncpy(request.ifr_name, each->ifa_name, IFNAMSIZ - 1);
+    if (asks >= 0 && ::ioctl(asks, SIOCGIFMTU, &request) == 0) facts.mtu = request.ifr_mtu;
     if (each->ifa_addr == nullptr) continue;
     const int family = each->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
@@ -88,17 +113,25 @@ AddressesByInterface InterfaceAddresses() {
     char text[NI_MAXHOST];
     const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     if (getnameinfo(each->ifa_addr, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) continue;
-    addresses[each->ifa_name].push_back(text);
+    facts.addresses.emplace_back(text);
   }
-  return addresses;
+  if (asks >= 0) ::close(asks);
+  return interfaces;
 }
 
-std::string LinksReport(const std::string& root, const AddressesByInterface& addresses) {
+std::string LinksReport(const std::string& root, const InterfaceMap& interfaces) {
   std::string text;
-  const std::string interfaces = root + "/sys/class/net";
-  for (const std::string& name : Entries(interfaces)) {
-    // Other files lie there, too (bonding_masters).
-    if (!Entries(interfaces + "/" + name).empty()) text += Interface(interfaces, name, addresses);
+  const std::string folder = root + "/sys/class/net";
+  const std::vector<std::string> strangers = Strangers(folder, interfaces);
+  for (const auto& [name, facts] : interfaces) {
+    text += Describe(name, facts);
+    if (strangers.empty()) text += OfSysfs(folder + "/" + name);
+    text += "\n";
+  }
+  if (!strangers.empty()) {
+    absl::StrAppend(&text, "  /sys is of another network namespace, whose ", absl::StrJoin(strangers, ", "),
+                    strangers.size() == 1 ? " is" : " are",
+                    " not reachable from here: rates and drivers are not known, nor whose the RDMA devices are\n");
   }
   text += CongestionControl(root);
   const std::string devices = root + "/sys/class/infiniband";

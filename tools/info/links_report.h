@@ -1,6 +1,10 @@
 // links_report.h - the network interfaces and RDMA devices of this host, and what governs TCP on them.
 //
-//     std::cout << LinksReport("", InterfaceAddresses());
+//     std::cout << LinksReport("", Interfaces());
+//
+// Which interfaces there are, the kernel is asked about this process's network namespace. /sys is that of the namespace in
+// which it was mounted, which may be another one (`unshare -n`, `ip netns` without its own mount): then what only /sys
+// knows is left out, and said to be.
 //
 // Threads: free functions.
 #ifndef BYTEPS_TOOLS_INFO_LINKS_REPORT_H_
@@ -12,15 +16,24 @@
 
 namespace byteps {
 
-// Numeric addresses by the name of their interface; those of one link alone (fe80::) are left out.
-using AddressesByInterface = std::map<std::string, std::vector<std::string>>;
+struct InterfaceFacts {
+  int index = 0;
+  bool up = false;
+  bool linked = false;  // an interface can be up without a cable
+  int mtu = 0;          // 0: not known
+  // Numeric; those of one link alone (fe80::) are left out.
+  std::vector<std::string> addresses;
+};
+
+// By name.
+using InterfaceMap = std::map<std::string, InterfaceFacts>;
 
 // Of this process's network namespace.
-AddressesByInterface InterfaceAddresses();
+InterfaceMap Interfaces();
 
 // Lines for people: a device each, and TCP's congestion control. `root`: where /sys and /proc are, "" for those of
 // the host.
-std::string LinksReport(const std::string& root, const AddressesByInterface& addresses);
+std::string LinksReport(const std::string& root, const InterfaceMap& interfaces);
 
 }  // namespace byteps
 

@@ -260,7 +260,7 @@ int32_t ConnectedTransport::Reg(void* base, size_t size, bps_region** out, std::
   auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
   if (endpoint_->RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
-      *reason = "cannot register " + std::to_string(size) + " bytes: " + ErrorText(code) + endpoint_->AdviceOnMemory();
+      *reason = ErrorText(code) + endpoint_->AdviceOnMemory();
       return BPS_RESOURCE_EXHAUSTED;
     }
   }

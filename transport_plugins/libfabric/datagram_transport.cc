@@ -265,7 +265,7 @@ int32_t DatagramTransport::Reg(void* base, size_t size, bps_region** out, std::s
   auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
   if (direct_ && endpoint_->memory().RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
-      *reason = "cannot register " + std::to_string(size) + " bytes: " + ErrorText(code);
+      *reason = ErrorText(code);
       return BPS_RESOURCE_EXHAUSTED;
     }
   }
