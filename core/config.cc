@@ -111,11 +111,22 @@ const char* ConfigSourceName(ConfigSource source) {
 }
 
 absl::StatusOr<Config> Config::Make(const Environment& environment, const Environment& arguments) {
-  Config config;
   std::string errors;
+  Config config = Collect(environment, arguments, &errors);
+  if (!errors.empty()) return absl::InvalidArgumentError(errors);
+  return config;
+}
+
+Config Config::Readable(const Environment& environment, const Environment& arguments) {
+  std::string errors;
+  return Collect(environment, arguments, &errors);
+}
+
+Config Config::Collect(const Environment& environment, const Environment& arguments, std::string* errors) {
+  Config config;
   const auto add_error = [&](std::string_view text) {
-    if (!errors.empty()) errors += "; ";
-    errors.append(text);
+    if (!errors->empty()) *errors += "; ";
+    errors->append(text);
   };
   for (size_t i = 0; i < kKnobCount; ++i) {
     const Knob& knob = kKnobs[i];
@@ -126,6 +137,9 @@ absl::StatusOr<Config> Config::Make(const Environment& environment, const Enviro
     absl::StatusOr<KnobValue> parsed = ParseKnob(knob, text, found.name);
     if (!parsed.ok()) {
       add_error(std::string(parsed.status().message()));
+      if (knob.fallback == nullptr) continue;
+      parsed = ParseKnob(knob, knob.fallback);
+      if (parsed.ok()) value = {true, ConfigSource::kDefault, parsed->number, std::move(parsed->text)};
       continue;
     }
     value = {true, found.source, parsed->number, std::move(parsed->text)};
@@ -138,7 +152,6 @@ absl::StatusOr<Config> Config::Make(const Environment& environment, const Enviro
   for (const auto& [name, text] : environment) {
     if (IsOurs(name) && FindKnob(name) == nullptr && !IsAlias(name)) config.warnings_.push_back(Unknown(name));
   }
-  if (!errors.empty()) return absl::InvalidArgumentError(errors);
   return config;
 }
 

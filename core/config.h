@@ -72,6 +72,9 @@ class Config : public PluginConfig {
   // is not in the table is an error there, and a warning in the environment.
   static absl::StatusOr<Config> Make(const Environment& environment, const Environment& arguments = {});
 
+  // Where Make fails: what can be read all the same, the rest as if it were not set. For telling others of the failure.
+  static Config Readable(const Environment& environment, const Environment& arguments = {});
+
   // Is there a value: one that was set, or a default?
   bool Has(KnobKey<> key) const { return values_[key.index()].present; }
   // Was it set by anybody?
@@ -110,6 +113,8 @@ class Config : public PluginConfig {
   };
 
   Config() = default;
+  // Every value that is accepted, and what is wrong with the others.
+  static Config Collect(const Environment& environment, const Environment& arguments, std::string* errors);
   void Warn(const Knob& knob, std::string_view shown_as, const Value& value);
   void WarnOfIdleCredit();
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "core/control_socket.h"
 #include "core/time.h"
 
 namespace byteps {
@@ -14,23 +15,35 @@ namespace {
 
 // Of a reason; the coordinator takes no more.
 constexpr size_t kMaxReason = 2048;
-// For a connection, and for the answer to be there.
-constexpr Time kConnectTime = 3 * kSecond;
+// For a connection: what the start may take, within these; then for the answer to be there.
+constexpr Time kLeastConnectTime = 3 * kSecond;
+constexpr Time kMostConnectTime = 30 * kSecond;
 constexpr Time kAnswerTime = 10 * kSecond;
+// After that the log says what we wait for.
+constexpr Time kSilence = kSecond;
 
 class Teller final : private ControlHandler {
  public:
   Teller(ControlLinkOptions options, Time now) : link_(std::move(options), this, now) {}
 
-  // What the coordinator has answered; OK: nothing.
-  absl::Status Run(Time now) {
-    const Time connect = After(now, kConnectTime), answer = After(now, kAnswerTime);
-    while (answer_.ok() && !welcome_) {
-      const Time deadline = link_.client().state() == ControlState::kConnecting ? connect : answer;
-      if (Now() >= deadline) break;
-      struct pollfd polled = {link_.fd(), link_.events(), 0};
-      ::poll(&polled, 1, PollTimeout(Now(), std::min(deadline, link_.NextTimer())));
+  // What the coordinator has answered; OK: nothing. `on_silence` is called if there is no connection for some time.
+  template <typename Function>
+  absl::Status Run(Time patience, int stop, Function on_silence) {
+    Time deadline = After(Now(), patience), silent = After(Now(), kSilence);
+    bool connected = false;
+    while (answer_.ok() && !welcome_ && Now() < deadline) {
+      struct pollfd polled[] = {{link_.fd(), link_.events(), 0}, {stop, POLLIN, 0}};
+      ::poll(polled, 2, PollTimeout(Now(), std::min({deadline, silent, link_.NextTimer()})));
+      if (polled[1].revents != 0) break;
       link_.Drive(Now());
+      if (!connected && link_.client().state() != ControlState::kConnecting) {
+        connected = true;
+        deadline = After(Now(), kAnswerTime);
+        silent = kNever;
+      } else if (Now() >= silent) {
+        silent = kNever;
+        on_silence();
+      }
     }
     return answer_;
   }
@@ -48,13 +61,17 @@ class Teller final : private ControlHandler {
 
 }  // namespace
 
-absl::Status TellRefusal(ControlLinkOptions options, const absl::Status& why) {
+absl::Status TellRefusal(ControlLinkOptions options, const absl::Status& why, const Logger& log, int stop) {
   const std::string reason = std::string(why.message()).substr(0, kMaxReason);
   options.client.hello.clear_lanes();
   options.client.hello.set_refusal(reason);
-  const Time now = Now();
-  options.client.start_timeout = std::min(options.client.start_timeout, kAnswerTime);
-  const absl::Status answer = Teller(std::move(options), now).Run(now);
+  const Time patience = std::clamp(options.client.start_timeout, kLeastConnectTime, kMostConnectTime);
+  options.client.start_timeout = patience + 2 * kAnswerTime;  // this one ends by our clock
+  const std::string coordinator = HostPort(options.connection.host, options.connection.port);
+  const absl::Status answer = Teller(std::move(options), Now()).Run(patience, stop, [&] {
+    BPS_LOG(log, kError) << "cannot take part: " << reason << "; waits for the coordinator at " << coordinator << ", "
+                         << patience / kSecond << " s at most, so that the others hear of it";
+  });
   return absl::StrContains(answer.message(), reason) ? absl::Status(why.code(), answer.message()) : why;
 }
 

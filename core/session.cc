@@ -140,22 +140,25 @@ Session::Session(Config config, Logger log, WorkerPlace place, std::string name)
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args) {
   absl::StatusOr<Environment> arguments = ArgumentsOf(args);
   if (!arguments.ok()) return arguments.status();
-  absl::StatusOr<Config> config = Config::Make(ReadEnvironment(), *arguments);
-  if (!config.ok()) return config.status();
+  const Environment environment = ReadEnvironment();
+  absl::StatusOr<Config> config = Config::Make(environment, *arguments);
+  absl::Status wrong = config.status();
+  // Enough may be readable for the others to be told.
+  if (!config.ok()) config = Config::Readable(environment, *arguments);
   LogOptions log_options = config->GetLogOptions();
   log_options.sink = args.log;
   log_options.user = args.log_user;
   Logger log(log_options);
   config->LogWarnings(log);
   const WorkerPlace place = PlaceOf(*config);
-  if (absl::Status status = CheckPlace(place); !status.ok()) return status;
+  if (wrong.ok()) wrong = CheckPlace(place);
 
   const Time deadline = After(Now(), config->GetDuration("BYTEPS_START_TIMEOUT").count());
   std::shared_ptr<Session> session(
       new Session(*std::move(config), std::move(log), place, args.name == nullptr ? "" : args.name));
   const bool alone =
       place.num_hosts == 1 && place.local_size == 1 && !session->config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  absl::Status status = session->CheckNamed();
+  absl::Status status = wrong.ok() ? session->CheckNamed() : wrong;
   if (!alone) {
     status = session->PrepareJob(deadline, status);
   } else if (status.ok()) {
@@ -208,19 +211,25 @@ absl::Status Session::PrepareAlone() {
   return absl::OkStatus();
 }
 
-absl::Status Session::PrepareJob(Time deadline, const absl::Status& named) {
-  absl::StatusOr<ControlLinkOptions> link = PrepareControl(deadline, named);
+absl::Status Session::PrepareJob(Time deadline, absl::Status able) {
+  const bool forced = config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
+  if (able.ok() && place_.num_servers == 0 && (place_.num_hosts > 1 || forced)) {
+    able = absl::InvalidArgumentError(absl::StrCat(
+        "this job has ", place_.num_hosts, " worker hosts with ", place_.local_size, " workers here",
+        forced ? " and BYTEPS_FORCE_DISTRIBUTED=1" : "", ", and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
+  }
+  absl::StatusOr<ControlLinkOptions> link = Greeting();
   // What the user has named comes first.
-  if (!link.ok()) return named.ok() ? link.status() : named;
-  link->client.start_timeout = deadline - Now();
+  if (!link.ok()) return able.ok() ? link.status() : able;
+  const absl::Status found = FindAddress(deadline, able.ok(), &*link);
+  if (able.ok()) able = found;
   control::Hello& hello = link->client.hello;
-  absl::Status able = named;
   if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello);
+  link->client.start_timeout = deadline - Now();
   if (!able.ok()) {
     hello.set_named_transport(named_transport_);
-    return TellRefusal(*std::move(link), able);
+    return TellRefusal(*std::move(link), able, log_);
   }
-  link->client.start_timeout = deadline - Now();
   link->client.start_waited = config_.GetDuration("BYTEPS_START_TIMEOUT").count() - link->client.start_timeout;
   control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
   opening_ = std::make_shared<Request>(nullptr, nullptr);
@@ -228,14 +237,8 @@ absl::Status Session::PrepareJob(Time deadline, const absl::Status& named) {
   return absl::OkStatus();
 }
 
-// Who we are, and where the coordinator is.
-absl::StatusOr<ControlLinkOptions> Session::PrepareControl(Time deadline, const absl::Status& named) {
-  const bool forced = config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  if (place_.num_servers == 0 && (place_.num_hosts > 1 || forced)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "this job has ", place_.num_hosts, " worker hosts with ", place_.local_size, " workers here",
-        forced ? " and BYTEPS_FORCE_DISTRIBUTED=1" : "", ", and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
-  }
+// Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
+absl::StatusOr<ControlLinkOptions> Session::Greeting() const {
   const std::string& coordinator = config_.GetString("DMLC_PS_ROOT_URI");
   const int port = static_cast<int>(config_.GetInt("DMLC_PS_ROOT_PORT"));
   if (coordinator.empty() || port == 0) {
@@ -246,20 +249,6 @@ absl::StatusOr<ControlLinkOptions> Session::PrepareControl(Time deadline, const 
   absl::StatusOr<std::string> token =
       JobToken(config_.GetString("BYTEPS_JOB_TOKEN"), config_.GetString("BYTEPS_JOB_TOKEN_FILE"));
   if (!token.ok()) return token.status();
-
-  control::Host host = HostIdentity(config_.GetString("BYTEPS_HOST_ID"));
-  const OwnAddressOptions own{.node_host = config_.GetString("DMLC_NODE_HOST"),
-                              .interface = config_.GetString("DMLC_INTERFACE"),
-                              .coordinator = coordinator,
-                              .port = port};
-  absl::StatusOr<std::string> address = OwnAddress(own);
-  while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline && named.ok()) {
-    ::usleep(100'000);  // a name or a route may still come up
-    address = OwnAddress(own);
-  }
-  if (!address.ok()) return address.status();
-  host.set_address(*address);
-
   ControlLinkOptions link;
   link.allow_unauthenticated = config_.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
   link.connection.host = coordinator;
@@ -269,7 +258,7 @@ absl::StatusOr<ControlLinkOptions> Session::PrepareControl(Time deadline, const 
   hello.set_role(control::WORKER);
   hello.set_job(config_.GetString("BYTEPS_JOB_ID"));
   hello.set_session(name_);
-  *hello.mutable_host() = host;
+  *hello.mutable_host() = HostIdentity(config_.GetString("BYTEPS_HOST_ID"));
   hello.set_pid(::getpid());
   hello.set_host_index(place_.host_index);
   hello.set_num_hosts(place_.num_hosts);
@@ -280,8 +269,24 @@ absl::StatusOr<ControlLinkOptions> Session::PrepareControl(Time deadline, const 
       config_.Has("BYTEPS_GLOBAL_RANK") ? static_cast<int32_t>(config_.GetInt("BYTEPS_GLOBAL_RANK")) : -1);
   hello.set_partition_bytes(static_cast<uint64_t>(config_.GetInt("BYTEPS_PARTITION_BYTES")));
   hello.set_groups(config_.GetString("BYTEPS_GROUPS"));
-  hello.set_force_servers(forced);
+  hello.set_force_servers(config_.GetBool("BYTEPS_FORCE_DISTRIBUTED"));
   return link;
+}
+
+// `wait`: a name or a route may still come up.
+absl::Status Session::FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const {
+  const OwnAddressOptions own{.node_host = config_.GetString("DMLC_NODE_HOST"),
+                              .interface = config_.GetString("DMLC_INTERFACE"),
+                              .coordinator = link->connection.host,
+                              .port = link->connection.port};
+  absl::StatusOr<std::string> address = OwnAddress(own);
+  while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline && wait) {
+    ::usleep(100'000);
+    address = OwnAddress(own);
+  }
+  if (!address.ok()) return address.status();
+  link->client.hello.mutable_host()->set_address(*std::move(address));
+  return absl::OkStatus();
 }
 
 // What leads to the others. Not OK: they need not wait for us.

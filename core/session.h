@@ -119,9 +119,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Session(Config config, Logger log, WorkerPlace place, std::string name);
   absl::Status CheckNamed();
   absl::Status PrepareAlone();
-  // `named`: what is wrong with the plugins that the user has named.
-  absl::Status PrepareJob(Time deadline, const absl::Status& named);
-  absl::StatusOr<ControlLinkOptions> PrepareControl(Time deadline, const absl::Status& named);
+  // `able`: what is wrong with what the user has named or set; then the coordinator is told, and nothing else done.
+  absl::Status PrepareJob(Time deadline, absl::Status able);
+  absl::StatusOr<ControlLinkOptions> Greeting() const;
+  absl::Status FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const;
   absl::Status PrepareStages(Time deadline, const std::string& token, control::Hello* hello);
   absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
   absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,

@@ -129,6 +129,13 @@ void Coordinator::OnClosed(Time now, ConnectionId id, const absl::Status& why) {
   connections_.erase(found);
 }
 
+void Coordinator::OnNoRoom(Time now, const std::string& why) {
+  now_ = now;
+  if (no_room_ == why) return;
+  no_room_ = why;
+  announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));
+}
+
 void Coordinator::Drop(ConnectionId id) {
   connections_.erase(id);
   handler_->Close(id);
@@ -158,6 +165,7 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
   // Where a session or the start has failed of it, the log has it, and this was no stranger.
   if (!joined.ok() && (sessions_.size() < sessions || joined == given_up_)) return TurnAway(connection->id, joined);
   if (!joined.ok()) return Refuse(connection->id, joined);
+  no_room_.clear();
   Welcome(connection, hello);
   announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));
   ActivateIfComplete();
@@ -168,7 +176,7 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
 absl::Status Coordinator::AddServer(Connection* connection, const control::Hello& hello) {
   if (absl::Status late = TellLate(hello); !late.ok()) return late;
   for (const JobMember* server : servers_) {
-    if (absl::Status taken = CheckPlace(hello, server->hello); !taken.ok()) return taken;
+    if (absl::Status taken = CheckPlace(hello, server->hello); !taken.ok()) return WithRefusal(hello, taken);
   }
   absl::Status status = admission_.CheckExpected(hello);
   for (const JobMember* server : servers_) {
@@ -180,14 +188,16 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
       if (status.ok()) status = CheckAgreement(hello, worker->hello);
     }
   }
-  if (status.ok() && servers_.size() >= static_cast<size_t>(hello.num_servers())) {
+  // (Of one that cannot take part, this number may be what it could not read.)
+  const int32_t expected = servers_.empty() ? hello.num_servers() : servers_.front()->hello.num_servers();
+  if (status.ok() && !servers_.empty() && servers_.size() >= static_cast<size_t>(expected)) {
     std::string there;
     for (const JobMember* server : servers_) there += (there.empty() ? "" : ", ") + DescribeHello(server->hello);
     return absl::AlreadyExistsError(DescribeHello(hello) + " is one server too many: DMLC_NUM_SERVER=" +
                                     std::to_string(hello.num_servers()) + ", and there are " + there);
   }
   if (status.ok()) status = CheckAble(hello);
-  if (!status.ok()) return Disagree(hello, status);
+  if (!status.ok()) return Disagree(hello, WithRefusal(hello, status));
   discord_.OnServerAdded();
   connection->member = std::make_unique<JobMember>();
   servers_.push_back(connection->member.get());
@@ -210,7 +220,7 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   JobSession* session = Gathering(hello.session());
   if (session != nullptr) {
     for (const JobMember* worker : session->workers) {
-      if (absl::Status taken = CheckPlace(hello, worker->hello); !taken.ok()) {
+      if (absl::Status taken = WithRefusal(hello, CheckPlace(hello, worker->hello)); !taken.ok()) {
         // Likewise. But if nobody else comes, those who wait shall know of it.
         session->refused = Message(taken);
         announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));
@@ -223,7 +233,7 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   }
   if (status.ok() && !servers_.empty()) status = CheckAgreement(hello, servers_.front()->hello);
   if (status.ok()) status = CheckAble(hello);
-  if (!status.ok()) return Disagree(hello, status);
+  if (!status.ok()) return Disagree(hello, WithRefusal(hello, status));
   if (session == nullptr) {
     if (generations_.size() >= kMaxSessionNames && generations_.count(hello.session()) == 0) {
       return absl::ResourceExhaustedError("this job has had " + std::to_string(kMaxSessionNames) +
@@ -692,6 +702,7 @@ std::vector<std::string> Coordinator::Missing(const JobSession* session) const {
     missing.push_back(std::to_string(expected - present) + " of " + std::to_string(expected) +
                       (expected == 1 ? " server" : " servers"));
   }
+  if (!missing.empty() && !no_room_.empty()) missing.push_back("(somebody was refused: " + no_room_ + ")");
   return missing;
 }
 

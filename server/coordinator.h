@@ -96,6 +96,8 @@ class Coordinator {
   void OnOpened(Time now, ConnectionId connection, const std::string& address);
   void OnFrame(Time now, ConnectionId connection, const control::Envelope& envelope);
   void OnClosed(Time now, ConnectionId connection, const absl::Status& why);
+  // Somebody has come who could not be let in (`why`), nobody knows who: those who wait hear of it, until somebody joins.
+  void OnNoRoom(Time now, const std::string& why);
   void Tick(Time now);
   // When Tick must be called at the latest; kNever: no need.
   Time NextTimer() const;
@@ -189,6 +191,7 @@ class Coordinator {
   const Time created_;
   Time start_deadline_;       // of the first session; kNever: it has started
   std::string why_not_;       // a session that failed before it started
+  std::string no_room_;       // why somebody could not be let in
   absl::Status given_up_;     // why the last start was
   Time stay_until_ = kNever;  // for those who come late for it
   absl::Status outcome_;

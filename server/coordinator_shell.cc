@@ -246,6 +246,7 @@ void CoordinatorShell::Accept() {
         complain_again_ = After(now_, kComplaintPause);
         BPS_LOG(*log_, kWarning) << why;
       }
+      coordinator_.OnNoRoom(now_, why);
       // Members alone fill it: there will be no room, and who waits for an answer had better know.
       if (strangers_ == 0 && RefuseNext(why)) continue;
       // The next attempt would fail at once, and again, and again.

@@ -52,7 +52,12 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   StopSignal stop;
   const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
-  if (!config.ok()) return Fail("configuration", config.status());
+  if (!config.ok()) {
+    const Config readable = Config::Readable(ReadEnvironment());
+    const Logger log = Logger(readable.GetLogOptions()).WithPrefix("configuration: ");
+    const bool server = readable.GetString("DMLC_ROLE") == "server";
+    return Fail("configuration", server ? RefuseServer(readable, config.status(), log, &stop) : config.status());
+  }
 
   LogOptions log_options = config->GetLogOptions();
   UseGlog(argv[0], &log_options);

@@ -141,24 +141,28 @@ absl::Status CheckHello(const control::Hello& hello) {
     if (text->size() > kMaxText) return absl::InvalidArgumentError("a name in the greeting is too long");
   }
   const bool worker = hello.role() == control::WORKER;
-  // The workers of one host can do without servers.
-  const bool alone = worker && hello.num_hosts() == 1;
+  const bool takes_part = hello.refusal().empty();
+  // The workers of one host can do without servers. What does not fit may be why somebody cannot take part.
+  const bool alone = (worker && hello.num_hosts() == 1) || !takes_part;
   absl::Status range = CheckRange(hello, "DMLC_NUM_SERVER", hello.num_servers(), alone ? 0 : 1, kMaxServers);
   if (range.ok() && worker) range = CheckRange(hello, "DMLC_NUM_WORKER", hello.num_hosts(), 1, kMaxHosts);
   if (range.ok() && worker) {
-    range = CheckRange(hello, "DMLC_WORKER_ID", hello.host_index(), 0, hello.num_hosts() - 1);
+    range =
+        CheckRange(hello, "DMLC_WORKER_ID", hello.host_index(), 0, (takes_part ? hello.num_hosts() : kMaxHosts) - 1);
   }
   if (range.ok() && worker) range = CheckRange(hello, "BYTEPS_LOCAL_SIZE", hello.local_size(), 1, kMaxLocalSize);
   if (range.ok() && worker) {
-    range = CheckRange(hello, "BYTEPS_LOCAL_RANK", hello.local_rank(), 0, hello.local_size() - 1);
+    range = CheckRange(hello, "BYTEPS_LOCAL_RANK", hello.local_rank(), 0,
+                       (takes_part ? hello.local_size() : kMaxLocalSize) - 1);
   }
   if (range.ok() && !worker) {
-    range = CheckRange(hello, "DMLC_RANK", hello.preferred_rank(), -1, hello.num_servers() - 1);
+    range = CheckRange(hello, "DMLC_RANK", hello.preferred_rank(), -1,
+                       (takes_part ? hello.num_servers() : kMaxServers) - 1);
   }
   if (!range.ok()) return range;
 
   const int most_lanes = worker ? 1 : kMaxServerLanes;
-  const int least_lanes = hello.num_servers() == 0 || !hello.refusal().empty() ? 0 : 1;
+  const int least_lanes = hello.num_servers() == 0 || !takes_part ? 0 : 1;
   if (hello.lanes_size() < least_lanes || hello.lanes_size() > most_lanes) {
     return Invalid(hello, "it has " + Plural(static_cast<size_t>(hello.lanes_size()), "lane") + "; between " +
                               std::to_string(least_lanes) + " and " + std::to_string(most_lanes) + " are possible");
@@ -176,7 +180,7 @@ absl::Status CheckHello(const control::Hello& hello) {
       return Invalid(hello, "its lanes have different transports");
     }
   }
-  if (!worker && hello.refusal().empty() && hello.slot_bytes() < sizeof(double))
+  if (!worker && takes_part && hello.slot_bytes() < sizeof(double))
     return Invalid(hello, "its landing slots are too small");
   return absl::OkStatus();
 }
@@ -249,6 +253,12 @@ absl::Status CheckAble(const control::Hello& newcomer) {
   return absl::FailedPreconditionError(DescribeHello(newcomer) + " cannot take part: " + newcomer.refusal());
 }
 
+absl::Status WithRefusal(const control::Hello& newcomer, const absl::Status& why) {
+  const absl::string_view said = why.message();
+  if (why.ok() || newcomer.refusal().empty() || said.find(newcomer.refusal()) != absl::string_view::npos) return why;
+  return absl::Status(why.code(), CheckAble(newcomer).message());
+}
+
 std::vector<std::string> MissingWorkers(const std::vector<const control::Hello*>& workers) {
   std::vector<std::string> missing;
   if (workers.empty()) return {"all workers"};
@@ -270,7 +280,7 @@ std::vector<std::string> MissingWorkers(const std::vector<const control::Hello*>
     }
   };
   const int32_t num_hosts = workers.front()->num_hosts();
-  size_t hosts_missing = static_cast<size_t>(num_hosts) - hosts.size();
+  size_t hosts_missing = static_cast<size_t>(num_hosts) - std::min(static_cast<size_t>(num_hosts), hosts.size());
   for (int32_t host = 0; hosts_missing > 0 && missing.size() < kMaxMissing; ++host) {
     if (hosts.count(host) != 0) continue;
     add("all workers of host " + std::to_string(host));

@@ -57,6 +57,9 @@ absl::Status CheckTransport(const control::Hello& newcomer, const std::string& n
 // Can it take part at all? FAILED_PRECONDITION says why not, in its own words.
 absl::Status CheckAble(const control::Hello& newcomer);
 
+// `why`, what else is wrong with a newcomer; in its own words where it cannot take part: that may be the cause.
+absl::Status WithRefusal(const control::Hello& newcomer, const absl::Status& why);
+
 // Who of a session's workers is not there, for people, at most `kMaxMissing` lines; empty: nobody. The hellos agree,
 // and no place is taken twice.
 inline constexpr size_t kMaxMissing = 16;

@@ -110,55 +110,76 @@ class ServerRole final : private ControlHandler {
   ControlLink link_;
 };
 
-}  // namespace
-
-absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop) {
+// Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
+absl::StatusOr<ControlLinkOptions> Greeting(const Config& config) {
   const std::string& coordinator = config.GetString("DMLC_PS_ROOT_URI");
   const int port = static_cast<int>(config.GetInt("DMLC_PS_ROOT_PORT"));
   if (coordinator.empty() || port == 0) {
     return absl::InvalidArgumentError(
         "a server (DMLC_ROLE=server) needs DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT: where the coordinator is");
   }
-  if (config.GetInt("DMLC_NUM_SERVER") < 1) {
-    return absl::InvalidArgumentError("a server (DMLC_ROLE=server) needs DMLC_NUM_SERVER: how many servers there are");
-  }
   absl::StatusOr<std::string> token =
       JobToken(config.GetString("BYTEPS_JOB_TOKEN"), config.GetString("BYTEPS_JOB_TOKEN_FILE"));
   if (!token.ok()) return token.status();
-  const Time deadline = After(Now(), config.GetDuration("BYTEPS_START_TIMEOUT").count());
-  absl::StatusOr<std::string> address = WaitForOwnAddress({.node_host = config.GetString("DMLC_NODE_HOST"),
-                                                           .interface = config.GetString("DMLC_INTERFACE"),
-                                                           .coordinator = coordinator,
-                                                           .port = port},
-                                                          deadline, stop);
-  if (address.status().code() == absl::StatusCode::kCancelled) return absl::OkStatus();
-  if (!address.ok()) return address.status();
-
   ControlLinkOptions options;
   options.allow_unauthenticated = config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
   options.connection.host = coordinator;
   options.connection.port = port;
-  options.client.token = *token;
-  options.client.start_timeout = std::max<Time>(deadline - Now(), 0);
+  options.client.token = *std::move(token);
   control::Hello& hello = options.client.hello;
   hello.set_role(control::SERVER);
   hello.set_job(config.GetString("BYTEPS_JOB_ID"));
   *hello.mutable_host() = HostIdentity(config.GetString("BYTEPS_HOST_ID"));
-  hello.mutable_host()->set_address(*address);
   hello.set_pid(::getpid());
   hello.set_num_servers(static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER")));
   hello.set_preferred_rank(static_cast<int32_t>(config.GetInt("DMLC_RANK")));
+  return options;
+}
+
+// Nobody shall wait for a server that cannot serve.
+absl::Status Refuse(ControlLinkOptions options, const Config& config, const absl::Status& why, const Logger& log,
+                    StopSignal* stop) {
+  const absl::StatusOr<std::string> named = NamedTransport(config);
+  if (named.ok()) options.client.hello.set_named_transport(*named);
+  return TellRefusal(std::move(options), why, log, stop->fd());
+}
+
+}  // namespace
+
+absl::Status RefuseServer(const Config& readable, const absl::Status& why, const Logger& log, StopSignal* stop) {
+  absl::StatusOr<ControlLinkOptions> options = Greeting(readable);
+  if (!options.ok()) return why;
+  options->client.start_timeout = readable.GetDuration("BYTEPS_START_TIMEOUT").count();
+  return Refuse(*std::move(options), readable, why, log, stop);
+}
+
+absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop) {
+  const Time deadline = After(Now(), config.GetDuration("BYTEPS_START_TIMEOUT").count());
+  absl::StatusOr<ControlLinkOptions> greeting = Greeting(config);
+  if (!greeting.ok()) return greeting.status();
+  ControlLinkOptions& options = *greeting;
+  const auto refuse = [&](const absl::Status& why) {
+    options.client.start_timeout = std::max<Time>(deadline - Now(), 0);
+    return Refuse(std::move(options), config, why, log, stop);
+  };
+  if (config.GetInt("DMLC_NUM_SERVER") < 1) {
+    return refuse(
+        absl::InvalidArgumentError("a server (DMLC_ROLE=server) needs DMLC_NUM_SERVER: how many servers there are"));
+  }
+  absl::StatusOr<std::string> address = WaitForOwnAddress({.node_host = config.GetString("DMLC_NODE_HOST"),
+                                                           .interface = config.GetString("DMLC_INTERFACE"),
+                                                           .coordinator = options.connection.host,
+                                                           .port = options.connection.port},
+                                                          deadline, stop);
+  if (address.status().code() == absl::StatusCode::kCancelled) return absl::OkStatus();
+  if (!address.ok()) return refuse(address.status());
+  control::Hello& hello = options.client.hello;
+  hello.mutable_host()->set_address(*address);
 
   PluginRegistry registry(config, log);
-  // Nobody shall wait for a server that cannot serve.
-  const auto refuse = [&](const absl::Status& why) {
-    const absl::StatusOr<std::string> named = NamedTransport(config);
-    if (named.ok()) hello.set_named_transport(*named);
-    return TellRefusal(std::move(options), why);
-  };
   absl::StatusOr<std::string> wanted = ChooseTransport(&registry, config, log, *address);
   if (!wanted.ok()) return refuse(wanted.status());
-  ServerOptions server_options = ServerOptionsFrom(config, *token);
+  ServerOptions server_options = ServerOptionsFrom(config, options.client.token);
   if (config.GetBool("BYTEPS_SERVER_ENABLE_SCHEDULE")) {
     server_options.lane.reducer.make_scheduler = [&] {
       return registry.CreateScheduler(config.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_RESULT);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -162,6 +163,28 @@ TEST(FaultTest, AWrongTokenIsRefused) {
   job.StartWorker(0, "open_fails", "", {{"BYTEPS_JOB_TOKEN", "wrong"}});
   EXPECT_EQ(job.worker(0).Wait(kPatience), std::optional<int>(3)) << job.Output();
   EXPECT_NE(job.worker(0).Output().find("error 16"), std::string::npos) << job.Output();
+}
+
+// What is wrong with one worker, everybody hears at once, whether it is a value that cannot be read or one that leads
+// nowhere here.
+TEST(FaultTest, AWorkerThatCannotTakePartIsNamedToAllOthers) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{
+           {"BYTEPS_INLINE_BYTES", "many"}, {"DMLC_INTERFACE", "none7"}, {"BYTEPS_LOCAL_RANK", "7"}}) {
+    SCOPED_TRACE(name);
+    Job job({.workers = 3, .servers = 1, .environment = {{"PS_VERBOSE", "1"}}});
+    job.StartWorker(0, "sums");
+    ASSERT_TRUE(job.worker(0).WaitForOutput("registered as member", kPatience)) << job.Output();
+    job.StartWorker(1, "sums", "", {{name, value}});
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::optional<int> status = job.worker(rank).Wait(kPatience / 2);
+      EXPECT_TRUE(status.has_value() && *status != 0) << job.Output();
+      const std::string output = job.worker(rank).Output();
+      for (const std::string& part :
+           {std::string("worker host 0 local rank "), std::string("cannot take part: "), name, value}) {
+        EXPECT_NE(output.find(part), std::string::npos) << part << " in\n" << output;
+      }
+    }
+  }
 }
 
 TEST(FaultTest, AnotherNumberOfServersIsRefused) {

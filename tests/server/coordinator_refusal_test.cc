@@ -570,6 +570,40 @@ TEST(CoordinatorRefusalTest, WhoCannotTakePartSaysSoToEverybody) {
   }
 }
 
+// What could not be read is as if it were not set: the cause is told, not what comes of it.
+TEST(CoordinatorRefusalTest, WhoCouldNotReadItsCountsOrItsPlaceIsNotJudgedByThem) {
+  const std::string why = "DMLC_NUM_SERVER=some: a number is expected";
+  for (const bool worker : {true, false}) {
+    SCOPED_TRACE(worker);
+    ControlJob job(ByHand());
+    std::vector<ControlMember*> members = {&job.AddServer({.servers = 2}), &job.AddWorker({.hosts = 2, .servers = 2})};
+    job.Settle();
+    control::Hello unable = worker ? ControlJob::WorkerHello({.host = 5, .hosts = 1}) : ControlJob::ServerHello({});
+    unable.clear_lanes();
+    unable.clear_slot_bytes();
+    unable.set_num_servers(0);
+    unable.set_refusal(why);
+    members.push_back(&job.Add(unable));
+    job.Settle();
+    for (const ControlMember* each : members) {
+      EXPECT_TRUE(Says(each->failure_text(), {"cannot take part: " + why})) << each->failure;
+    }
+  }
+  // Its place is somebody else's: that is its own error, and those who wait see it in their list.
+  ControlJob job(ByHand());
+  ControlMember& waits = job.AddWorker({.hosts = 2, .servers = 2});
+  control::Hello unable = ControlJob::WorkerHello({.hosts = 2, .servers = 2});
+  unable.set_refusal("DMLC_WORKER_ID=one: a number is expected");
+  ControlMember& refused = job.Add(unable);
+  job.Settle();
+  job.Advance(kSecond);
+  EXPECT_TRUE(Says(refused.failure_text(), {"cannot take part: DMLC_WORKER_ID=one"})) << refused.failure;
+  EXPECT_TRUE(waits.failure.ok()) << waits.failure;
+  std::string missing;
+  for (const std::string& each : waits.client().missing()) missing += each + "\n";
+  EXPECT_TRUE(Says(missing, {"DMLC_WORKER_ID=one"}));
+}
+
 TEST(CoordinatorRefusalTest, WhoSaysNothingIsClosed) {
   ControlJob job;
   job.coordinator().OnOpened(job.now(), 77, "127.0.0.1");

@@ -241,6 +241,13 @@ TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
                                         "may have " + std::to_string(full.rlim_cur) + " open files", "ulimit -n"}));
   }
   ASSERT_TRUE(coordinator.child->WaitForOutput("ulimit -n", kPatience));
+  // Those who wait see it in the list of whom they wait for.
+  const auto told = [](const LinkMember& member) {
+    const std::vector<std::string>& missing = member.link().client().missing();
+    return std::any_of(missing.begin(), missing.end(),
+                       [](const std::string& each) { return each.find("Too many open files") != std::string::npos; });
+  };
+  EXPECT_TRUE(Drive({&server, &a}, [&] { return told(a); }));
   // Those who are there are not disturbed, and with room again the job starts.
   ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &before, nullptr), 0);
   LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");

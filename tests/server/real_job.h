@@ -49,6 +49,7 @@ class LinkMember final : public ControlHandler {
   void OnJobEnded(const std::string& reason) override { job_ended = reason; }
 
   ControlLink& link() { return *link_; }
+  const ControlLink& link() const { return *link_; }
   ControlClient& client() { return link_->client(); }
   ControlState state() const { return link_->client().state(); }
   std::string failure_text() const { return std::string(failure.message().data(), failure.message().size()); }

@@ -134,11 +134,51 @@ TEST(ServerRoleTest, WhatIsWrongIsSaid) {
         Case{"DMLC_INTERFACE", "none7", 2, {"DMLC_INTERFACE=none7", "lo"}},
         Case{"BYTEPS_START_TIMEOUT", "1", 1, {"127.0.0.1", "Connection refused", "1 s"}}}) {
     std::map<std::string, std::string> variables = ServerVariables(FreePort());
+    variables["BYTEPS_START_TIMEOUT"] = "3";  // it would tell a coordinator
     variables[each.name] = each.value;
     ChildProcess server({ServerProgram()}, variables);
     EXPECT_EQ(server.Wait(kPatience), each.code) << each.name << ": " << server.Output();
     EXPECT_TRUE(Says(server.Output(), each.words)) << each.name;
   }
+}
+
+TEST(ServerRoleTest, WhatIsWrongIsToldToACoordinatorThatComesLater) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"BYTEPS_SERVER_MEMORY", "lots"},
+                                                                      {"DMLC_NUM_SERVER", "some"},
+                                                                      {"DMLC_INTERFACE", "none7"},
+                                                                      {"BYTEPS_TRANSPORT", "pigeon"}}) {
+    SCOPED_TRACE(name);
+    const int port = FreePort();
+    std::map<std::string, std::string> variables = ServerVariables(port);
+    variables[name] = value;
+    ChildProcess server({ServerProgram()}, variables);
+    ASSERT_TRUE(server.WaitForOutput("waits for the coordinator at 127.0.0.1", kPatience)) << server.Output();
+    ChildProcess coordinator({ServerProgram()}, {{"DMLC_ROLE", "scheduler"},
+                                                 {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                                 {"DMLC_PS_ROOT_PORT", std::to_string(port)},
+                                                 {"BYTEPS_JOB_ID", "job"},
+                                                 {"BYTEPS_LOG_LEVEL", "info"}});
+    EXPECT_NE(server.Wait(kPatience), 0);
+    const std::string cannot = "pid " + std::to_string(server.pid()) + ") cannot take part: ";
+    EXPECT_TRUE(Says(server.Output(), {"server (host \"", cannot, name, value}));
+    // Who comes later still is told the same.
+    Worker worker(port);
+    LinkMember& member = *worker.member;
+    ASSERT_TRUE(Drive({&member}, [&] { return member.state() == ControlState::kFailed; }));
+    EXPECT_TRUE(Says(member.failure_text(), {"server (host \"", cannot, name, value}));
+    coordinator.Signal(SIGTERM);
+    EXPECT_TRUE(coordinator.Wait(kAtOnce).has_value()) << coordinator.Output();
+  }
+}
+
+TEST(ServerRoleTest, SigtermEndsTheWaitForACoordinatorToTell) {
+  std::map<std::string, std::string> variables = ServerVariables(FreePort());
+  variables["BYTEPS_SERVER_MEMORY"] = "lots";
+  ChildProcess server({ServerProgram()}, variables);
+  ASSERT_TRUE(server.WaitForOutput("waits for the coordinator", kPatience)) << server.Output();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(kAtOnce), 2) << server.Output();
+  EXPECT_TRUE(Says(server.Output(), {"byteps_server (configuration): BYTEPS_SERVER_MEMORY=lots"}));
 }
 
 TEST(ServerRoleTest, AnIdleServerUsesNoCpu) {
