@@ -2,6 +2,9 @@
 //
 // Everything is configured by the environment; bpslaunch sets it. Exits with 0 when the job is over or after SIGTERM or
 // SIGINT, with 2 when the configuration is wrong, with 1 after any other error; the last line on stderr says why.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -40,7 +43,15 @@ int Fail(const std::string& who, const absl::Status& status) {
   return ExitCode(status);
 }
 
+// Where a standard stream is closed, what is opened next would take its place, and a connection get the lines of the log.
+void HoldStandardStreams() {
+  int fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::dup(fd);
+  if (fd >= 0) ::close(fd);
+}
+
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
   if (argc > 1) {
     const std::string argument = argv[1];
     if (argument == "--help" || argument == "-h") return std::fputs(kHelp, stdout) < 0 ? kExitError : 0;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -179,6 +180,37 @@ TEST(ServerRoleTest, SigtermEndsTheWaitForACoordinatorToTell) {
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait(kAtOnce), 2) << server.Output();
   EXPECT_TRUE(Says(server.Output(), {"byteps_server (configuration): BYTEPS_SERVER_MEMORY=lots"}));
+}
+
+// Who starts programs without standard streams (some daemons do) must not find log lines among their messages: the next
+// descriptor that is opened would be one of them.
+TEST(ServerRoleTest, WithoutStandardStreamsTheJobIsTheSame) {
+  const std::vector<std::string> closed = {"/bin/sh", "-c", "exec \"$0\" <&- >&- 2>&-", ServerProgram()};
+  const int port = FreePort();
+  std::map<std::string, std::string> variables = ServerVariables(port);
+  variables["BYTEPS_LOG_LEVEL"] = "trace";
+  variables["PS_VERBOSE"] = "2";
+  ChildProcess server(closed, variables);
+  variables["DMLC_ROLE"] = "scheduler";
+  variables["BYTEPS_JOB_LINGER"] = "0";
+  ChildProcess coordinator(closed, variables);
+  Worker worker(port);
+  LinkMember& member = *worker.member;
+  ASSERT_TRUE(Drive(
+      {&member}, [&] { return !member.epochs.empty() || !member.failure.ok(); }, kPatience / 2));
+  EXPECT_TRUE(member.failure.ok()) << member.failure;
+  for (const ChildProcess* each : {&server, &coordinator}) {
+    for (const char* stream : {"0", "1", "2"}) {
+      const std::string link = "/proc/" + std::to_string(each->pid()) + "/fd/" + stream;
+      char target[64] = {};
+      ASSERT_GT(::readlink(link.c_str(), target, sizeof target - 1), 0) << link;
+      EXPECT_STREQ(target, "/dev/null") << link;
+    }
+  }
+  member.client().Goodbye(Now(), kPatience);
+  ASSERT_TRUE(Drive({&member}, [&] { return !member.goodbyes.empty(); }));
+  EXPECT_EQ(server.Wait(kPatience / 2), 0);
+  EXPECT_EQ(coordinator.Wait(kPatience / 2), 0);
 }
 
 TEST(ServerRoleTest, AnIdleServerUsesNoCpu) {
