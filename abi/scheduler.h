@@ -38,7 +38,7 @@ typedef struct bps_task {
   int64_t priority;      /* larger is sooner */
   uint64_t order;        /* order of declaration of its tensor: lower was declared earlier */
   int64_t earliest;      /* not before this time; 0: at once */
-  uint32_t part;         /* index of the partition in its tensor */
+  uint32_t part;         /* its turn among the partitions of its tensor: lower goes first */
   uint32_t peer;         /* where it goes */
   uint32_t contributors; /* on a server: contributors that have arrived; else 0 */
   uint32_t reserved;

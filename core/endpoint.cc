@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory_resource>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/auth.h"
@@ -85,6 +86,7 @@ struct Link {
   // Records that go without credits: HELLO, PING, kCredit.
   std::pmr::deque<MessageBuilder> urgent;
   bool dirty = false;
+  bool announces = false;  // the next record tells of a large write
   bool wants_room = false;
 
   std::vector<Lease> leases;
@@ -552,6 +554,8 @@ void Endpoint::Send(PeerId peer, wire::RecordType type, std::span<const std::byt
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return;  // OnPeerDown has told, or will
   impl_->Queue(peer, link, type, fixed, payload);
+  // What is written to others next would come before it.
+  if (std::exchange(link->announces, false)) impl_->FlushLink(peer, link);
 }
 
 size_t Endpoint::MaxRecord() const {
@@ -578,7 +582,10 @@ bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_
     return false;
   }
   const int32_t code = impl_->transport.PostWrite(peer, from, size, to, immediate, user);
-  if (code == BPS_OK) return true;
+  if (code == BPS_OK) {
+    link->announces = size >= kBulk;
+    return true;
+  }
   if (code == BPS_TRANSPORT_AGAIN) {
     impl_->WantRoom(link);
   } else {

@@ -15,8 +15,9 @@
 // Records.    Send never fails for lack of room: records wait in the peer's outbox until the transport and the peer's
 //             receive pool (credits) can take them; a message carries as many as fit. An outbox is bounded by what its
 //             owner has in flight: every record belongs to a partition, a lease or a round of somebody.
-//             What waits goes before a large write that is posted later: behind it, it would come late by the time of
-//             all its bytes, and whoever needs it (for a slot to write into, for a payload to fold) would stand still.
+//             What waits goes before a large write that is posted later, and the record that tells of a large write
+//             right behind it, before what is written to others: behind those, it would come late by the time of all
+//             their bytes, and whoever needs it (for a slot to write into, for a payload to fold) would stand still.
 // Credits.    A peer may have `receive_pool` messages unreleased here. Returned credits ride on every message
 //             (MessageHeader.credits); a kCredit record goes alone when half the pool waits to be returned. Two
 //             messages of every pool are kept for kCredit, so that two full outboxes cannot block each other.

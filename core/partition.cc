@@ -1,11 +1,31 @@
 #include "core/partition.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <set>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 
 namespace byteps {
+namespace {
+
+uint32_t RowOf(const std::vector<Place>& places) {
+  std::set<PeerId> lanes;
+  for (const Place& place : places) lanes.insert(PeerOf(place));
+  const size_t row = lanes.size();
+  for (size_t first = 0; first < places.size(); first += row) {
+    const auto begin = places.begin() + static_cast<ptrdiff_t>(first);
+    const auto end = begin + static_cast<ptrdiff_t>(std::min(row, places.size() - first));
+    lanes.clear();
+    for (auto place = begin; place != end; ++place) {
+      if (!lanes.insert(PeerOf(*place)).second) return 1;
+    }
+  }
+  return static_cast<uint32_t>(row);
+}
+
+}  // namespace
 
 absl::StatusOr<Cut> Cut::Make(const control::Assignment& assignment, uint64_t elements) {
   // Parts are numbered by 24 bits where they are remembered beside an operation's number (servers_stage.cc).
@@ -36,6 +56,7 @@ absl::StatusOr<Cut> Cut::Make(const control::Assignment& assignment, uint64_t el
     return absl::InternalError(
         absl::StrCat("the coordinator placed ", cut.places_.size(), " of ", parts, " parts of a tensor"));
   }
+  cut.row_ = RowOf(cut.places_);
   return cut;
 }
 

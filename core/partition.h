@@ -56,6 +56,9 @@ class Cut {
   uint64_t next_cut() const { return next_cut_; }
   uint32_t parts() const { return static_cast<uint32_t>(places_.size()); }
   Place place(uint32_t part) const { return places_[part]; }
+  // Each so many consecutive parts, counted from the first one, lie on as many lanes (the last ones may be fewer); 1:
+  // the parts lie otherwise.
+  uint32_t row() const { return row_; }
   uint64_t first(uint32_t part) const { return part * part_elements_; }
   uint64_t count(uint32_t part) const;
 
@@ -65,6 +68,7 @@ class Cut {
   uint64_t elements_ = 0;
   uint64_t part_elements_ = 1;
   std::vector<Place> places_;
+  uint32_t row_ = 1;
 };
 
 enum class PartitionState : uint8_t { kIdle, kQueued, kHeld, kPosted, kPushed, kHome, kFailed };

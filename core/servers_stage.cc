@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/message.h"
 #include "core/push_head.h"
+#include "core/send_order.h"
 #include "core/status.h"
 #include "core/time.h"
 
@@ -42,6 +43,7 @@ Carrier* ServersStage::AddCarrier(std::string name, Transport transport, Carrier
 
 absl::Status ServersStage::Join(Time now, const control::Epoch& epoch, const control::Member& self) {
   own_rank_ = static_cast<uint32_t>(self.rank());
+  workers_ = static_cast<uint32_t>(epoch.workers_size());
   slot_bytes_ = epoch.slot_bytes();
   inline_bytes_ = std::min(options_.inline_bytes, slot_bytes_);
   for (const std::unique_ptr<Carrier>& carrier : carriers_) {
@@ -136,7 +138,8 @@ void ServersStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) 
 void ServersStage::Start(Time now, Operation* operation) {
   operation->source = operation->asked.input;
   Begin(now, operation, {0, operation->asked.tensor->cut->parts()});
-  for (uint32_t part = 0; part < operation->partitions.size(); ++part) Push(now, operation, part);
+  const SendOrder order(*operation->asked.tensor->cut, own_rank_, workers_);
+  for (uint32_t turn = 0; turn < operation->partitions.size(); ++turn) Push(now, operation, order.part(turn));
 }
 
 void ServersStage::Push(Time now, Operation* operation, uint32_t part) {
@@ -185,7 +188,7 @@ void ServersStage::Enqueue(Partition* partition) {
   task.bytes = partition->push_bytes;
   task.priority = asked.priority;
   task.order = asked.tensor->name().order();
-  task.part = partition->part;
+  task.part = SendOrder(*asked.tensor->cut, own_rank_, workers_).turn(partition->part);
   task.peer = partition->peer;
   tasks_[partition->task] = partition;
   ++queued_;

@@ -178,6 +178,7 @@ class ServersStage : public Stage, private CarrierSink {
   bool joined_ = false;
   bool stopped_ = false;
   uint32_t own_rank_ = 0;
+  uint32_t workers_ = 0;
   uint64_t inline_bytes_ = 0;
   uint64_t slot_bytes_ = 0;
 

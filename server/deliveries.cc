@@ -86,7 +86,8 @@ void Deliveries::EndTask(uint64_t task, int32_t code) {
 
 void Deliveries::AddResult(const Round& round, Block block) {
   Result* result = block ? Make(std::move(block), round.bytes()) : nullptr;
-  for (uint32_t index = 0; index < round.contributors(); ++index) {
+  for (uint32_t turn = 0; turn < round.contributors(); ++turn) {
+    const uint32_t index = (round.session()->first_served + turn) % round.contributors();
     const PeerId peer = WorkerOf(round, index).peer;
     if (round.broadcast() && index == round.first()) {
       AddInline(peer, round.header(), {});

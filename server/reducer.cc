@@ -81,6 +81,9 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
   std::unique_ptr<ServedSession> session = *std::move(made);
   const auto workers = static_cast<uint64_t>(epoch.workers_size());
   session->links = epoch.workers().size();
+  const uint64_t lanes = std::max(self->lanes_size(), 1);
+  session->first_served = static_cast<uint32_t>((static_cast<uint64_t>(self->rank()) * lanes + options_.lane) *
+                                                session->contributors.count() / (lanes * epoch.servers_size()));
   ServedSession* served = session.get();
   sessions_[served->id] = std::move(session);
   for (uint32_t rank = 0; rank < workers; ++rank) {

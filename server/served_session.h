@@ -47,6 +47,9 @@ struct ServedSession {
   uint32_t slots = 0;
   std::vector<ServedWorker> workers;  // by rank
   Contributors contributors{0};
+  // Whose result goes first. Each lane of a session begins elsewhere: results of one row of parts are ready on all of
+  // them at the same time, and would share the first worker's link (core/send_order.h).
+  uint32_t first_served = 0;
   PartTable parts;
   absl::Status failure;
   bool ending = false;
