@@ -22,12 +22,15 @@
 extern "C" {
 #endif
 
-#define BPS_SCHEDULER_ABI_MINOR 0
+#define BPS_SCHEDULER_ABI_MINOR 1
 
 typedef struct bps_scheduler bps_scheduler;
 
 #define BPS_DIRECTION_PUSH 0   /* worker to server */
 #define BPS_DIRECTION_RESULT 1 /* server to worker */
+/* Since 1.1: no network. The order in which a worker folds and copies in the memory of its own host: one peer, its own
+ * hands, and a task is the next piece of a tensor. A plugin of 1.0 is created with BPS_DIRECTION_PUSH instead. */
+#define BPS_DIRECTION_LOCAL 2
 
 /* One partition that wants to go. */
 typedef struct bps_task {
@@ -41,7 +44,9 @@ typedef struct bps_task {
   uint32_t part;         /* its turn among the partitions of its tensor: lower goes first */
   uint32_t peer;         /* where it goes */
   uint32_t contributors; /* on a server: contributors that have arrived; else 0 */
-  uint32_t reserved;
+  uint32_t round;        /* since 1.1, of BPS_DIRECTION_PUSH: which operation of its tensor's name it belongs to, counted
+                            alike by all workers, from 1, modulo 2^32; 0: not known. A partition may be enqueued again
+                            in its round, with a new id, where a server had no room for it */
 } bps_task;
 
 /* What a peer can take now. A task fits if its peer's `tasks` is not 0 and its bytes are at most `bytes`. */

@@ -32,7 +32,9 @@ absl::StatusOr<Scheduler> Scheduler::Create(const bps_scheduler_plugin& plugin, 
   args.struct_size = sizeof(args);
   args.config = config;
   args.log = const_cast<Logger*>(log);
-  args.direction = direction;
+  // A plugin of 1.0 knows two directions.
+  const bool knows_local = plugin.info.abi_minor >= 1;
+  args.direction = direction == BPS_DIRECTION_LOCAL && !knows_local ? BPS_DIRECTION_PUSH : direction;
   const std::string subject = absl::StrCat("scheduler \"", plugin.info.name, "\"");
   bps_scheduler* handle = nullptr;
   bps_failure failure;

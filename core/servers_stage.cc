@@ -190,6 +190,7 @@ void ServersStage::Enqueue(Partition* partition) {
   task.order = asked.tensor->name().order();
   task.part = SendOrder(*asked.tensor->cut, own_rank_, workers_).turn(partition->part);
   task.peer = partition->peer;
+  task.round = static_cast<uint32_t>(partition->operation->round + 1);
   tasks_[partition->task] = partition;
   ++queued_;
   pump_ = true;

@@ -311,7 +311,7 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
   }
   // A wrong BYTEPS_SCHEDULER is the user's mistake, no reason to go without the local stage.
   absl::StatusOr<Scheduler> scheduler =
-      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
+      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_LOCAL);
   if (!scheduler.ok()) return scheduler.status();
   scheduler_name_ = scheduler->name();
   if (absl::Status status = PrepareLocal(address, endpoint, *std::move(scheduler), hello); !status.ok()) {

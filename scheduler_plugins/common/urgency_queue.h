@@ -322,7 +322,7 @@ class UrgencyQueue {
 
 // The window of an instance: of results, which go to all workers at once, everything is offered.
 inline uint32_t WindowOf(const bps_scheduler_create_args& args) {
-  return args.direction == BPS_DIRECTION_PUSH ? UrgencyQueue::kWindow : 0;
+  return args.direction == BPS_DIRECTION_RESULT ? 0 : UrgencyQueue::kWindow;
 }
 
 }  // namespace byteps::scheduling

@@ -31,22 +31,21 @@ const char* PaceStateName(Pace::State state) {
 void Pace::Arrived(const bps_task& task, bool others_wait) {
   if (others_wait && task.priority > last_priority_) urgent_until_ = round_ + kUrgentRounds;
   last_priority_ = task.priority;
-  if (!led_ || ++since_leader_ > kLeaderTasks) {
-    led_ = true;
+  if (task.round == 0) return;
+  if (leader_round_ == 0 || ++since_leader_ > kLeaderTasks) {
     leader_ = task.tensor;
+    leader_round_ = task.round;
     since_leader_ = 0;
-    leader_part_ = task.part;
   } else if (task.tensor == leader_) {
     since_leader_ = 0;
-    // Its parts come in order: a lower one is of the next round.
-    if (task.part <= leader_part_) NextRound();
-    leader_part_ = task.part;
+    if (task.round != leader_round_) NextRound(task.round);
   }
 }
 
-void Pace::NextRound() {
+void Pace::NextRound(uint32_t number) {
+  leader_round_ = number;
   ++round_;
-  const bool learning = round_ < kLearnRounds || round_ % kProbeEvery == 0;
+  const bool learning = round_ < kLearnRounds || number % kProbeEvery == 0;
   if (state_ == State::kHold) {
     if (!learning) return;
     state_ = State::kLearn;

@@ -14,8 +14,8 @@
 // The rate is learned from the results: in windows of kWindow large tasks through which something always waited, the
 // fastest window counts. A result comes when every worker has pushed, so the slowest worker's pace is everybody's, and a
 // worker alone cannot find out whether all of them could be faster. That is why all hold their pace, and let it go, in
-// the same rounds, about which they agree without a word: they hand in the same tensors, so the rounds of one tensor
-// (the first) are everybody's count.
+// the same rounds, about which they agree without a word: they hand in the same tensors, whose rounds are counted alike
+// everywhere (bps_task.round), and go by those of the first. A library that does not tell rounds has no pace.
 //
 //     LEARN   nothing is held back; kLearnRounds at first, later one round in kProbeEvery
 //     HOLD    a little less than the rate, in steps, so that it is the same for all workers, mostly: clocks that differ by
@@ -68,7 +68,8 @@ class Pace {
   double pace() const { return pace_; }
 
  private:
-  void NextRound();
+  // The tensor that counts begins this round of its own.
+  void NextRound(uint32_t number);
   // Is anything held back now?
   bool InForce() const;
 
@@ -77,11 +78,10 @@ class Pace {
   double pace_ = 0;
 
   // The count of rounds.
-  bool led_ = false;
   uint64_t leader_ = 0;
-  uint32_t leader_part_ = 0;  // last seen
+  uint32_t leader_round_ = 0;  // 0: there is no leader
   uint64_t since_leader_ = 0;
-  uint64_t round_ = 0;
+  uint64_t round_ = 0;  // how many there have been since it led first
   uint64_t urgent_until_ = 0;  // round
   int64_t last_priority_ = 0;
 

@@ -23,7 +23,7 @@ int32_t Create(const bps_scheduler_create_args* args, bps_scheduler** scheduler,
   std::string reason;
   const std::optional<Bound> bound = Bound::Parse(text, &reason);
   if (!bound) return host.load()->fail(failure, BPS_INVALID_ARGUMENT, reason.c_str());
-  // Results of a server go to many links.
+  // Results of a server go to many links, and what is done within a host to none.
   const bool paced = args->direction == BPS_DIRECTION_PUSH;
   Scheduler* made = new (std::nothrow) Scheduler(*bound, scheduling::WindowOf(*args), paced);
   return scheduling::Face<Scheduler>::Give(host, made, scheduler, failure);

@@ -89,5 +89,14 @@ TEST(CompatibilityTest, SchedulerPluginOfVersion10Runs) {
   EXPECT_EQ(order, (std::vector<uint64_t>{3, 1}));
 }
 
+TEST(CompatibilityTest, SchedulerPluginOfVersion10OrdersWhatIsDoneWithinAHost) {
+  Config config = *Config::Make({});
+  Logger log;
+  PluginRegistry registry(config, log);
+  registry.RegisterBuiltin(reinterpret_cast<bps_scheduler_plugin_fn>(&v1_0_scheduler_entry));
+  const absl::Status made = registry.CreateScheduler("lifo", BPS_DIRECTION_LOCAL).status();
+  EXPECT_TRUE(made.ok()) << made;
+}
+
 }  // namespace
 }  // namespace byteps

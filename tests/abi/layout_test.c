@@ -217,7 +217,7 @@ FIELD(bps_task, earliest, 48);
 FIELD(bps_task, part, 56);
 FIELD(bps_task, peer, 60);
 FIELD(bps_task, contributors, 64);
-FIELD(bps_task, reserved, 68);
+FIELD(bps_task, round, 68);
 SIZE(bps_task, 72);
 
 FIELD(bps_budget, peer, 0);

@@ -65,8 +65,9 @@ struct bps_scheduler {
 };
 
 static int32_t create(const bps_scheduler_create_args* args, bps_scheduler** scheduler, bps_failure* failure) {
-  (void)args;
   (void)failure;
+  /* As it was then: there are two. */
+  if (args->direction != BPS_DIRECTION_PUSH && args->direction != BPS_DIRECTION_RESULT) return BPS_UNIMPLEMENTED;
   *scheduler = calloc(1, sizeof(bps_scheduler));
   return *scheduler == NULL ? BPS_RESOURCE_EXHAUSTED : BPS_OK;
 }

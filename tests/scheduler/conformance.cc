@@ -119,8 +119,8 @@ TEST_P(SchedulerConformance, AnEmptyOneHasNothing) {
   EXPECT_EQ(stats.queued_bytes + stats.in_flight_bytes, 0u);
 }
 
-TEST_P(SchedulerConformance, BothDirectionsCanBeCreated) {
-  for (int32_t direction : {BPS_DIRECTION_PUSH, BPS_DIRECTION_RESULT}) {
+TEST_P(SchedulerConformance, EveryDirectionCanBeCreated) {
+  for (int32_t direction : {BPS_DIRECTION_PUSH, BPS_DIRECTION_RESULT, BPS_DIRECTION_LOCAL}) {
     absl::StatusOr<Scheduler> made = Scheduler::Create(Plugin(), direction, nullptr, nullptr);
     EXPECT_TRUE(made.ok()) << made.status();
   }

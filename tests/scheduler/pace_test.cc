@@ -23,12 +23,14 @@ class Job {
   // One round of two tensors of so many parts each. Returns how long it took.
   int64_t Round(uint32_t parts, bool urgent = true) {
     const int64_t begin = now_;
+    ++round_;
     for (uint64_t tensor = 0; tensor < 2; ++tensor) {
       for (uint32_t part = 0; part < parts; ++part) {
         bps_task task = {};
         task.struct_size = sizeof task;
         task.tensor = tensor;
         task.part = part;
+        task.round = round_;
         task.bytes = kPart;
         task.priority = urgent ? static_cast<int64_t>(tensor) : 0;
         pace_.Arrived(task, waiting_ > 0);
@@ -64,6 +66,7 @@ class Job {
  private:
   Pace pace_;
   double rate_;
+  uint32_t round_ = 0;
   int64_t now_ = 1;
   int64_t link_until_ = 0;
   int64_t most_ahead_ = 0;
@@ -146,11 +149,13 @@ TEST(Pace, CountsAnotherTensorWhenTheFirstOneIsGone) {
   Pace pace;
   bps_task task = {};
   task.tensor = 7;
+  task.round = 1;
   pace.Arrived(task, false);
   int64_t now = 1;
-  for (uint64_t round = 0; round < 64; ++round) {
+  for (uint64_t round = 0; round < 60; ++round) {
     for (uint32_t part = 0; part < 256; ++part) {
       task.tensor = 8;
+      task.round = static_cast<uint32_t>(round + 1);
       task.part = part;
       task.priority = part == 128 ? 1 : 0;
       pace.Arrived(task, true);
@@ -161,6 +166,43 @@ TEST(Pace, CountsAnotherTensorWhenTheFirstOneIsGone) {
   }
   EXPECT_EQ(pace.state(), Pace::State::kHold);
   EXPECT_NEAR(pace.rate(), kRate, 0.01 * kRate);
+}
+
+// A server that had no memory for a part has it sent again: that is no new round. Nor is any other order of parts.
+TEST(Pace, CountsRoundsAndNotParts) {
+  Pace pace;
+  bps_task task = {};
+  int64_t now = 1;
+  for (uint32_t round = 1; round <= Pace::kLearnRounds; ++round) {
+    for (uint32_t part = 0; part < 1024; ++part) {
+      task.round = round;
+      task.part = part % 5;
+      pace.Arrived(task, true);
+      pace.Started(now, kPart);
+      now += static_cast<int64_t>(kPartTime);
+      pace.Home(now, kPart, true);
+      ASSERT_EQ(pace.state(), Pace::State::kLearn) << "round " << round << ", task " << part;
+    }
+  }
+  ++task.round;
+  pace.Arrived(task, true);
+  EXPECT_EQ(pace.state(), Pace::State::kHold);
+}
+
+// A library that does not tell rounds: the workers could not agree on when to learn.
+TEST(Pace, IsNoneWhereNobodyTellsTheRound) {
+  Pace pace;
+  bps_task task = {};
+  int64_t now = 1;
+  for (uint32_t part = 0; part < 64 * 1024; ++part) {
+    task.part = part % 256;
+    task.priority = part % 2;
+    pace.Arrived(task, true);
+    pace.Started(now, kPart);
+    now += static_cast<int64_t>(kPartTime);
+    pace.Home(now, kPart, true);
+    ASSERT_EQ(pace.OpensAt(), INT64_MIN) << part;
+  }
 }
 
 }  // namespace

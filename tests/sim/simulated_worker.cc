@@ -38,11 +38,11 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
   engine.fatal_grace = 300 * kMillisecond;
   engine_ = std::make_unique<Engine>(engine, static_cast<EngineHandler*>(this), log);
   ControlClientOptions client = ClientOptionsOf(fabric, options, name());
-  const auto scheduler = [&] {
+  const auto scheduler = [&](int32_t direction) {
     if (options.scheduler.empty()) {
-      return *Scheduler::Create(ChaosSchedulerPlugin(), BPS_DIRECTION_PUSH, &chaos_config_, log);
+      return *Scheduler::Create(ChaosSchedulerPlugin(), direction, &chaos_config_, log);
     }
-    return *Scheduler::Create(NamedSchedulerPlugin(options.scheduler), BPS_DIRECTION_PUSH, &scheduler_config_, log);
+    return *Scheduler::Create(NamedSchedulerPlugin(options.scheduler), direction, &scheduler_config_, log);
   };
   if (options.servers != 0) {
     Transport transport = OpenTransport(fabric, options, this);
@@ -52,7 +52,7 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
     carrier.window_slots = options.window_slots;
     carrier.bounce_blocks = options.bounce_blocks;
     carrier.in_place = InPlace(options) && fabric->random().Chance(0.8);
-    engine_->UseServers(scheduler()).AddCarrier("sim", std::move(transport), carrier);
+    engine_->UseServers(scheduler(BPS_DIRECTION_PUSH)).AddCarrier("sim", std::move(transport), carrier);
   }
   const Seat place = PlaceOf(options, index);
   if (options.local && (place.hosts == 1 || place.local_size > 1)) {
@@ -60,7 +60,7 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
     *client.hello.mutable_local() = LaneOf(&transport);
     client.hello.set_inline_bytes(std::min(options.inline_bytes, LocalStage::MaxInline(transport.caps())));
     client.hello.mutable_host()->set_boot_id("host" + std::to_string(place.host));
-    engine_->UseLocal(scheduler(), std::move(transport), LinkOptionsOf(options));
+    engine_->UseLocal(scheduler(BPS_DIRECTION_LOCAL), std::move(transport), LinkOptionsOf(options));
   }
 
   client.hello.set_role(control::WORKER);

@@ -117,5 +117,54 @@ TEST(CreditSchedulerTest, AWrongBoundIsAnErrorThatNamesIt) {
   }
 }
 
+// How many of a burst of urgent tasks go at once, after rounds in which results came home over a link of 24 MB/s.
+size_t BurstAfterRounds(int32_t direction) {
+  constexpr uint64_t kBytes = 64 << 10;
+  constexpr int64_t kTime = 2'730'666;
+  constexpr uint32_t kTasks = 256;
+  const bps_scheduler_plugin* plugin = nullptr;
+  EXPECT_EQ(bps_scheduler_plugin_v1_credit(PluginHost(), &plugin), BPS_OK);
+  absl::StatusOr<byteps::Scheduler> scheduler = byteps::Scheduler::Create(*plugin, direction, nullptr, nullptr);
+  EXPECT_TRUE(scheduler.ok()) << scheduler.status();
+  uint64_t id = 0;
+  int64_t now = 0;
+  const auto next = [&] {
+    const absl::StatusOr<std::optional<bps_task>> task = scheduler->Next(now, kRoom);
+    EXPECT_TRUE(task.ok()) << task.status();
+    return task.ok() ? *task : std::nullopt;
+  };
+  const auto add = [&](uint32_t round) {
+    for (uint32_t i = 0; i < kTasks; ++i) {
+      bps_task task = TaskOf(++id, 0, kBytes, i);
+      task.tensor = task.order = i;
+      task.round = round;
+      scheduler->Enqueue(now, task);
+    }
+  };
+  for (uint32_t round = 1; round < 8; ++round) {
+    add(round);
+    while (scheduler->queued() > 0) {
+      now = std::max(now, scheduler->WakeAt(now) == kNever ? now : scheduler->WakeAt(now)) + kTime;
+      const std::optional<bps_task> task = next();
+      if (!task.has_value()) continue;
+      scheduler->Sent(now, task->id);
+      scheduler->Complete(now, task->id, BPS_OK);
+    }
+  }
+  add(8);
+  size_t went = 0;
+  while (const std::optional<bps_task> task = next()) {
+    scheduler->Sent(now, task->id);
+    ++went;
+  }
+  return went;
+}
+
+// Within a host there is no link, and nothing waits for one.
+TEST(CreditSchedulerTest, ThePaceIsThatOfALink) {
+  EXPECT_LT(BurstAfterRounds(BPS_DIRECTION_PUSH), 8u);
+  EXPECT_EQ(BurstAfterRounds(BPS_DIRECTION_LOCAL), 256u);
+}
+
 }  // namespace
 }  // namespace byteps::credit
