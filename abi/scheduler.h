@@ -96,6 +96,12 @@ typedef struct bps_scheduler_table {
   void (*stats)(bps_scheduler* scheduler, bps_scheduler_stats* stats);
   /* When next() may have something although nothing else happens; INT64_MAX: never. */
   int64_t (*wake_at)(bps_scheduler* scheduler, int64_t now);
+  /* Since 1.1, of BPS_DIRECTION_PUSH: what the link of this instance carries, in bytes per second, as far as it has
+   * found out; 0: not known. The others are told with each partition. */
+  uint64_t (*rate)(bps_scheduler* scheduler);
+  /* Since 1.1: the least of the rates that all workers have told with a partition, when its result comes and this has
+   * changed. All of them get the same number with the same partition, so who goes by it goes like the others. Never 0. */
+  void (*agreed)(bps_scheduler* scheduler, int64_t now, uint64_t rate);
 } bps_scheduler_table;
 
 typedef struct bps_scheduler_plugin {

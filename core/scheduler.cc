@@ -167,4 +167,17 @@ Time Scheduler::WakeAt(Time now) {
   return at;
 }
 
+uint64_t Scheduler::Rate() {
+  uint64_t rate = 0;
+  if (BPS_HAS_ENTRY(table_, rate)) {
+    Run("rate", [&] { rate = table_->rate(handle_.get()); });
+  }
+  return rate;
+}
+
+void Scheduler::Agreed(Time now, uint64_t rate) {
+  if (!BPS_HAS_ENTRY(table_, agreed)) return;
+  Run("agreed", [&] { table_->agreed(handle_.get(), now, rate); });
+}
+
 }  // namespace byteps

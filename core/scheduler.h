@@ -70,6 +70,11 @@ class Scheduler {
   // When Next may have something although nothing else happens; kNever: not by time alone.
   Time WakeAt(Time now);
 
+  // What the link carries, in bytes per second, as far as the plugin has found out; 0: not known, or it does not care.
+  uint64_t Rate();
+  // The least that all workers have told.
+  void Agreed(Time now, uint64_t rate);
+
   // OK until the plugin breaks its contract.
   const absl::Status& status() const { return status_; }
 

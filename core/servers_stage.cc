@@ -86,6 +86,7 @@ absl::Status ServersStage::Join(Time now, const control::Epoch& epoch, const con
   std::vector<uint32_t> ids;
   for (const Peer& peer : peers_) ids.push_back(peer.id);
   scheduler_.Peers(ids);
+  agreed_rate_ = 0;
   joined_ = true;
   return absl::OkStatus();
 }
@@ -275,6 +276,7 @@ wire::DataHeader ServersStage::HeaderOf(const Partition& partition) const {
   header.operation = asked.kind;
   header.reduction = static_cast<uint8_t>(asked.reduction);
   header.priority = asked.priority;
+  header.rate = static_cast<uint32_t>(std::min<uint64_t>(scheduler_.Rate(), std::numeric_limits<uint32_t>::max()));
   return header;
 }
 
@@ -496,6 +498,7 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
   const bool sensible = header.key == operation->asked.tensor->cut->key() && header.offset == partition->first &&
                         header.elements == partition->elements && header.payload_bytes == bytes && header.codec == 0;
   if (!sensible) return Senseless(peer, header, *operation);
+  Hear(header.rate);
   switch (header.way) {
     case wire::PayloadWay::kNone:
       if (partition->result_bytes != 0) break;
@@ -524,6 +527,14 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
       return Home(partition);
   }
   Senseless(peer, header, *operation);
+}
+
+// What all workers' links carry, as the slowest has told.
+void ServersStage::Hear(uint32_t rate) {
+  if (rate == 0 || rate == agreed_rate_) return;
+  agreed_rate_ = rate;
+  scheduler_.Agreed(now_, rate);
+  pump_ = true;
 }
 
 void ServersStage::Senseless(PeerId peer, const wire::DataHeader& header, const Operation& operation) {

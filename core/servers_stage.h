@@ -144,6 +144,7 @@ class ServersStage : public Stage, private CarrierSink {
   // Receiving.
   void OnResult(Carrier* carrier, PeerId peer, std::span<const std::byte> body);
   void OnRound(PeerId peer, wire::RecordType type, std::span<const std::byte> body);
+  void Hear(uint32_t rate);
   void Senseless(PeerId peer, const wire::DataHeader& header, const Operation& operation);
   void OnStray(Carrier* carrier, PeerId peer, const wire::DataHeader& header);
   void Landed(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition);
@@ -189,6 +190,7 @@ class ServersStage : public Stage, private CarrierSink {
   std::vector<Operation*> releasing_;                     // given up, not yet left
   uint64_t next_task_ = 1;
   RateMeter meter_;
+  uint32_t agreed_rate_ = 0;  // what the scheduler was told last
   size_t queued_ = 0;  // tasks in the scheduler's queue
   size_t held_ = 0;
   bool pump_ = false;  // something may go that could not

@@ -25,7 +25,7 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
   if (header.codec != 0) return later("codec ", static_cast<int>(header.codec));
   if (header.flags != 0) return later("flags ", header.flags);
   if (header.contributors != 0) return later("contributor sets");
-  if (header.reserved != 0 || header.checksum != 0 || header.memory.reserved != 0) {
+  if (header.checksum != 0 || header.memory.reserved != 0) {
     return later("what was put into reserved fields");
   }
   const bool in_place = header.way == wire::PayloadWay::kInPlace;

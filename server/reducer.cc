@@ -289,7 +289,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     Discard(header);
     return FailMismatch(round, link.rank, push);
   }
-  round->Raise(header.priority);
+  round->Hear(header);
   Take(round, link, header, payload);
 }
 

@@ -100,8 +100,11 @@ class Round {
   Part* part() const { return part_; }
   // Of the first PUSH, with what is the sender's own taken out: the description of the round.
   const wire::DataHeader& header() const { return header_; }
-  // Its result is as urgent as to whom it is most urgent.
-  void Raise(int64_t priority) { header_.priority = std::max(header_.priority, priority); }
+  // One more PUSH: the result is as urgent as to whom it is most urgent, and tells all of the slowest link.
+  void Hear(const wire::DataHeader& push) {
+    header_.priority = std::max(header_.priority, push.priority);
+    if (header_.rate == 0 || (push.rate != 0 && push.rate < header_.rate)) header_.rate = push.rate;
+  }
   // "push_pull (sum) of float32, 2x4", for errors.
   std::string DescribeAsked() const;
   uint64_t number() const { return header_.round; }

@@ -4,7 +4,8 @@
 //
 // `Create` is the plugin's own: it reads its configuration and ends with Face<Scheduler>::Give(host, made, out, failure).
 // Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(now, id, outcome), Withdraw(id),
-// Stats(stats) and WakeAt(); and Peers(peers, count), if it wants to know who there is.
+// Stats(stats) and WakeAt(); Peers(peers, count), if it wants to know who there is; Rate() and Agreed(now, rate), if it
+// cares for what the links of all workers carry.
 //
 // Threads: as abi/scheduler.h: one at a time for each instance. Errors: Create's alone; an exception of another verb
 // ends the process, since the table's functions may not throw.
@@ -40,6 +41,8 @@ class Face {
         .peers = Peers(),
         .stats = [](bps_scheduler* scheduler, bps_scheduler_stats* stats) { Of(scheduler)->Stats(stats); },
         .wake_at = [](bps_scheduler* scheduler, int64_t) { return Of(scheduler)->WakeAt(); },
+        .rate = Rate(),
+        .agreed = Agreed(),
     };
   }
 
@@ -61,6 +64,24 @@ class Face {
       return [](bps_scheduler* scheduler, const uint32_t* peers, size_t count) noexcept {
         Of(scheduler)->Peers(peers, count);
       };
+    } else {
+      return nullptr;
+    }
+  }
+
+  using RateFunction = decltype(bps_scheduler_table::rate);
+  using AgreedFunction = decltype(bps_scheduler_table::agreed);
+
+  static constexpr RateFunction Rate() {
+    if constexpr (requires(Scheduler & scheduler) { scheduler.Rate(); }) {
+      return [](bps_scheduler* scheduler) noexcept -> uint64_t { return Of(scheduler)->Rate(); };
+    } else {
+      return nullptr;
+    }
+  }
+  static constexpr AgreedFunction Agreed() {
+    if constexpr (requires(Scheduler & scheduler) { scheduler.Agreed(0, 0); }) {
+      return [](bps_scheduler* scheduler, int64_t now, uint64_t rate) noexcept { Of(scheduler)->Agreed(now, rate); };
     } else {
       return nullptr;
     }

@@ -1,18 +1,17 @@
 #include "scheduler_plugins/credit/pace.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace byteps::credit {
 namespace {
 
-// A probe below this share of the rate is a slower link; between this and kOthers it may be the pace of the others, which
-// is at most kGain.
+// A probe below this share of the rate is a slower link; between this and kAgain it is the same link, a little disturbed,
+// or the pace of others who do not probe.
 constexpr double kSlower = 0.85;
-constexpr double kOthers = 0.995;
-
-// Clocks that differ by half a percent drift apart; rates that are rounded are the same for all workers, mostly.
-double Rounded(double rate) { return std::exp2(std::floor(std::log2(rate) * Pace::kSteps) / Pace::kSteps); }
+constexpr double kAgain = 0.995;
+// Results come home when all have pushed, so nobody sees many more than the slowest link carries. Who tells less than this
+// share of it is wrong, and keeps nobody else waiting.
+constexpr double kLeast = 0.5;
 
 int64_t TimeOf(double bytes, double rate) { return static_cast<int64_t>(bytes * 1e9 / rate); }
 
@@ -45,29 +44,25 @@ void Pace::Arrived(const bps_task& task, bool others_wait) {
 void Pace::NextRound(uint32_t number) {
   leader_round_ = number;
   ++round_;
-  const bool learning = round_ < kLearnRounds || number % kProbeEvery == 0;
-  if (state_ == State::kHold) {
-    if (!learning) return;
-    state_ = State::kLearn;
+  const bool learning = round_ < kLearnRounds || number == kProbeSoon || number % kProbeEvery == 0;
+  if (learning && !learning_) {
     fastest_ = 0;
     window_begin_ = -1;
-  } else if (!learning && fastest_ > 0) {
-    if (fastest_ < kSlower * rate_ || fastest_ >= kOthers * rate_) {
-      rate_ = fastest_;
-      pace_ = Rounded(kGain * rate_);
-    }
-    state_ = State::kHold;
   }
+  learning_ = learning;
+  if (learning || fastest_ == 0) return;
+  if (fastest_ < kSlower * rate_ || fastest_ >= kAgain * rate_) rate_ = fastest_;
+  fastest_ = 0;
 }
 
 void Pace::Started(int64_t now, uint64_t bytes) {
   largest_ = std::max(bytes, largest_ - largest_ / 64);
   // What goes while nothing is held may be faster than the clock, and is not held against what follows.
-  busy_until_ = InForce() ? std::max(busy_until_, now) + TimeOf(static_cast<double>(bytes), pace_) : now;
+  busy_until_ = InForce() ? std::max(busy_until_, now) + TimeOf(static_cast<double>(bytes), pace()) : now;
 }
 
 void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
-  if (state_ != State::kLearn) return;
+  if (state() == State::kHold) return;
   if (window_begin_ < 0 || !waits) {
     window_begin_ = now;
     window_bytes_ = 0;
@@ -80,11 +75,15 @@ void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
   window_bytes_ = 0;
 }
 
-bool Pace::InForce() const { return state_ == State::kHold && rate_ <= kFastest && round_ <= urgent_until_; }
+double Pace::pace() const { return kGain * std::max(agreed_, kLeast * rate_); }
+
+bool Pace::InForce() const {
+  return state() == State::kHold && round_ <= urgent_until_ && pace() <= kGain * kFastest;
+}
 
 int64_t Pace::OpensAt() const {
   if (!InForce()) return INT64_MIN;
-  return busy_until_ - std::max(kTimer, TimeOf(static_cast<double>(largest_), pace_));
+  return busy_until_ - std::max(kTimer, TimeOf(static_cast<double>(largest_), pace()));
 }
 
 }  // namespace byteps::credit

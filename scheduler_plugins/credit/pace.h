@@ -4,6 +4,7 @@
 //     pace.Arrived(task);                              // in the order of arrival
 //     if (pace.OpensAt() <= now) pace.Started(now, task.bytes);
 //     pace.Home(now, task.bytes, something_waits);     // its result is here
+//     pace.Agreed(rate);                               // of all workers the least of what they say of pace.rate()
 //
 // All paths of a worker share its link. Where "sent" means that the kernel has the bytes (TCP), or where each of many
 // paths holds what its own delay asks for, tens of milliseconds of the link are handed over at once, and a gradient that
@@ -12,19 +13,20 @@
 // clock of the link, which needs no word of the transport.
 //
 // The rate is learned from the results: in windows of kWindow large tasks through which something always waited, the
-// fastest window counts. A result comes when every worker has pushed, so the slowest worker's pace is everybody's, and a
-// worker alone cannot find out whether all of them could be faster. That is why all hold their pace, and let it go, in
-// the same rounds, about which they agree without a word: they hand in the same tensors, whose rounds are counted alike
-// everywhere (bps_task.round), and go by those of the first. A library that does not tell rounds has no pace.
+// fastest window counts. Each worker tells what it has learned with what it pushes, and the least of it comes back with
+// the results, to all the same: that is what all go by, since clocks that differ by half a percent drift apart by several
+// partitions in a step. A result comes when every worker has pushed, so the slowest worker's pace is everybody's, and a
+// worker alone cannot find out whether all of them could be faster. That is why all let it go in the same rounds, about
+// which they agree without a word: they hand in the same tensors, whose rounds are counted alike everywhere
+// (bps_task.round), and go by those of the first. A library that tells neither rounds nor rates has no pace.
 //
-//     LEARN   nothing is held back; kLearnRounds at first, later one round in kProbeEvery
-//     HOLD    a little less than the rate, in steps, so that it is the same for all workers, mostly: clocks that differ by
-//             half a percent drift apart
+//     LEARN   nothing is held back: kLearnRounds at first, then round kProbeSoon, then one in kProbeEvery; and until all
+//             have heard of a rate
+//     HOLD    a little less than the rate
 //
 // Nothing is held back where it would be worth nothing: while no task has been more urgent than one before it, and on
 // links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast costs
-// nothing; one that is too slow costs time, so a probe that measured a little less (the others held theirs) changes
-// nothing.
+// nothing; one that is too slow costs time, so a probe that measured a little less changes nothing.
 //
 // Threads: none; a pure function of the calls. Units: bytes and nanoseconds.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_PACE_H_
@@ -40,12 +42,12 @@ class Pace {
  public:
   enum class State { kLearn, kHold };
 
-  static constexpr double kGain = 0.99;
-  static constexpr double kSteps = 32;       // of the pace, between a rate and its double: the next below is taken
+  static constexpr double kGain = 0.97;
   static constexpr double kFastest = 250e6;  // bytes per second
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
   static constexpr uint64_t kProbeEvery = 16;
+  static constexpr uint64_t kProbeSoon = 8;  // the round of the first one
   static constexpr uint64_t kUrgentRounds = 4;    // something urgent is remembered so long
   static constexpr uint64_t kLeaderTasks = 4096;  // without the tensor that counts: another one counts
   static constexpr int64_t kTimer = 2'000'000;    // timers may come so late without a gap
@@ -56,16 +58,19 @@ class Pace {
   void Started(int64_t now, uint64_t bytes);
   // A result is home. `waits`: there were tasks to go all the time since the last one.
   void Home(int64_t now, uint64_t bytes, bool waits);
+  // The least rate that any worker has told. All of them hear the same.
+  void Agreed(uint64_t rate) { agreed_ = static_cast<double>(rate); }
   // Others are there: what is known of the link says nothing any more.
   void Forget() { *this = Pace(); }
 
   // The next task may go from then on; INT64_MIN: at once.
   int64_t OpensAt() const;
 
-  State state() const { return state_; }
-  // Bytes per second; 0: not known.
+  State state() const { return learning_ || agreed_ == 0 ? State::kLearn : State::kHold; }
+  // Bytes per second, as learned here; 0: not known.
   double rate() const { return rate_; }
-  double pace() const { return pace_; }
+  // Of all workers; 0: not known.
+  double pace() const;
 
  private:
   // The tensor that counts begins this round of its own.
@@ -73,9 +78,9 @@ class Pace {
   // Is anything held back now?
   bool InForce() const;
 
-  State state_ = State::kLearn;
+  bool learning_ = true;  // in this round
   double rate_ = 0;
-  double pace_ = 0;
+  double agreed_ = 0;
 
   // The count of rounds.
   uint64_t leader_ = 0;

@@ -46,6 +46,8 @@ class Scheduler {
   void Withdraw(uint64_t id) { queue_.Remove(id); }
   void Peers(const uint32_t* peers, size_t count);
   void Stats(bps_scheduler_stats* stats) const;
+  uint64_t Rate() const { return static_cast<uint64_t>(pace_.rate()); }
+  void Agreed(int64_t, uint64_t rate) { pace_.Agreed(rate); }
   int64_t WakeAt() const { return std::min(queue_.NextJoin(), opens_at_); }
 
  private:

@@ -251,7 +251,10 @@ FIELD(bps_scheduler_table, withdraw, 56);
 FIELD(bps_scheduler_table, peers, 64);
 FIELD(bps_scheduler_table, stats, 72);
 FIELD(bps_scheduler_table, wake_at, 80);
-SIZE(bps_scheduler_table, 88);
+/* Version 1.1. */
+FIELD(bps_scheduler_table, rate, 88);
+FIELD(bps_scheduler_table, agreed, 96);
+SIZE(bps_scheduler_table, 104);
 
 FIELD(bps_scheduler_plugin, struct_size, 0);
 FIELD(bps_scheduler_plugin, info, 8);

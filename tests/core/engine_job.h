@@ -45,6 +45,7 @@ struct EngineJobOptions {
   bool assign = true;        // answer declarations at once
   uint64_t no_cut_from = 0;  // a round from which on there should be another cut, which is refused
   Time fatal_grace = 0;
+  const bps_scheduler_plugin* scheduler = nullptr;  // nullptr: fifo
   sim::FabricOptions fabric;
 };
 
@@ -75,9 +76,14 @@ class EngineJob {
       Transport transport = Transport::Adopt(opened.table, opened.transport);
       worker->address = *transport.Address();
       CarrierOptions carrier{endpoint, options.window_slots, options.bounce_blocks};
-      worker->engine->UseServers(FifoScheduler()).AddCarrier("sim", std::move(transport), carrier);
+      worker->engine->UseServers(scheduler()).AddCarrier("sim", std::move(transport), carrier);
       workers.push_back(std::move(worker));
     }
+  }
+
+  Scheduler scheduler() const {
+    if (options.scheduler == nullptr) return FifoScheduler();
+    return *Scheduler::Create(*options.scheduler, BPS_DIRECTION_PUSH, nullptr, nullptr);
   }
 
   // Everybody meets everybody.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -198,6 +199,54 @@ TEST_P(EngineTest, SendsAgainWhatTheServerDropped) {
   EXPECT_EQ(x, Sum(a, b));
   EXPECT_EQ(y, x);
   EXPECT_EQ(job.servers[0]->seen.size(), 2u * 20 + 25);
+}
+
+// fifo, and what else it was told. (One at a time: tests of one thread.)
+struct Told {
+  std::vector<uint32_t> rounds;
+  std::vector<uint64_t> agreed;
+  bps_scheduler_table fifo = {};
+};
+Told told;
+
+TEST_P(EngineTest, TheSchedulerKnowsRoundsAndTellsWhatItsLinkCarries) {
+  const bps_scheduler_plugin* fifo = nullptr;
+  ASSERT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
+  told = {};
+  told.fifo = *fifo->table;
+  bps_scheduler_table table = told.fifo;
+  table.struct_size = sizeof table;
+  table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
+    told.rounds.push_back(task->round);
+    told.fifo.enqueue(scheduler, now, task);
+  };
+  table.rate = [](bps_scheduler*) { return uint64_t{77} << 30; };
+  table.agreed = [](bps_scheduler*, int64_t, uint64_t rate) { told.agreed.push_back(rate); };
+  bps_scheduler_plugin plugin = *fifo;
+  plugin.table = &table;
+
+  std::vector<uint32_t> rates;
+  EngineJobOptions options = Options(1, 1);
+  options.scheduler = &plugin;
+  options.server.send_again = 3;
+  options.server.rates = &rates;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> in = Ramp(5000, 1);  // 20 parts
+  std::vector<float> out(in.size());
+  const std::vector<uint32_t> answers = {0, 5, 5, 9};
+  for (size_t round = 0; round < answers.size(); ++round) {
+    job.servers[0]->script.rate = answers[round];
+    auto request = job.PushPull(0, "w", in, &out);
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    // What a server wants again is of the same round.
+    const size_t asked = 20 * (round + 1) + 3;
+    ASSERT_EQ(told.rounds.size(), asked);
+    EXPECT_EQ(told.rounds.back(), round + 1);
+    EXPECT_EQ(std::count(told.rounds.begin(), told.rounds.end(), round + 1), round == 0 ? 23 : 20);
+  }
+  EXPECT_EQ(told.agreed, (std::vector<uint64_t>{5, 9})) << "once for each change";
+  EXPECT_EQ(rates, std::vector<uint32_t>(83, UINT32_MAX)) << "of more than a number holds, the largest there is";
 }
 
 TEST_P(EngineTest, AnErrorFailsTheRoundOnceAndTheSessionGoesOn) {

@@ -42,6 +42,8 @@ struct FakeServerScript {
   int send_again = 0;               // so many contributions are dropped and asked for again
   bool silent = false;              // takes everything, answers nothing
   bool forgetful_of_slots = false;  // never returns a slot
+  uint32_t rate = 0;                // that results tell
+  std::vector<uint32_t>* rates = nullptr;  // where to write what was told with each contribution
   int32_t error = 0;                // answers every round with this code instead
   std::string error_text;
   uint32_t error_flags = 0;
@@ -183,6 +185,7 @@ class FakeServer : private EndpointHandler {
                       std::as_bytes(std::span<const char>(script.error_text.data(), script.error_text.size())));
       return;
     }
+    if (script.rates != nullptr) script.rates->push_back(header.rate);
     if (script.send_again > 0) {
       --script.send_again;
       endpoint_->Send(peer, wire::RecordType::kSendAgain, BytesOf(RoundOf(header)));
@@ -229,6 +232,7 @@ class FakeServer : private EndpointHandler {
       wire::DataHeader header = pushed;
       header.rank = script.workers;
       header.memory = {};
+      header.rate = script.rate;
       header.payload_bytes = sum.size() * sizeof(float);
       const auto payload = std::as_bytes(std::span<const float>(sum));
       if (pushed.operation == wire::Operation::kBroadcast && static_cast<int32_t>(rank) == pushed.root) {

@@ -260,6 +260,35 @@ TEST_P(ReducerTest, WhoOffersNoPlaceGetsTheResultInTheRecord) {
   together.Check(session);
 }
 
+// What links carry, as workers tell: all hear of the slowest, and of nobody who does not know it.
+TEST_P(ReducerTest, ResultsTellTheLeastRateToAll) {
+  ReductionWorld world(options());
+  ReductionSession* session = world.Open(3);
+  ASSERT_NE(session, nullptr);
+  const std::vector<std::vector<uint32_t>> told = {{0, 0, 0}, {0, 50, 0}, {70, 0, 60}, {20, 30, 10}, {30, 20, UINT32_MAX}};
+  for (size_t i = 0; i < told.size(); ++i) {
+    for (const bool in_record : {false, true}) {
+      Ask ask;
+      ask.round = 2 * i + (in_record ? 2 : 1);
+      ask.elements = in_record ? 10 : 4096;
+      ask.in_record = in_record;
+      const Together together(ask, 3, {}, 1);
+      uint32_t least = 0;
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        Ask own = together.of(rank);
+        own.rate = told[i][rank];
+        if (own.rate != 0 && (least == 0 || own.rate < least)) least = own.rate;
+        session->worker(rank).Push(own);
+      }
+      ASSERT_TRUE(world.Run([&] { return together.Home(session); }));
+      together.Check(session);
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(session->worker(rank).answer(together.ask)->rate, least) << "round " << ask.round << " rank " << rank;
+      }
+    }
+  }
+}
+
 TEST_P(ReducerTest, ZeroElementsAreARendezvous) {
   ReductionWorld world(options());
   ReductionSession* session = world.Open(3);

@@ -88,6 +88,7 @@ wire::DataHeader ScriptedWorker::HeaderOf(const Ask& ask) const {
   header.operation = ask.operation;
   header.reduction = static_cast<uint8_t>(ask.reduction);
   header.priority = ask.priority;
+  header.rate = ask.rate;
   header.way = ask.input.empty()          ? wire::PayloadWay::kNone
                : ask.in_place && reached_ ? wire::PayloadWay::kInPlace
                                           : (ask.in_record ? wire::PayloadWay::kInline : wire::PayloadWay::kLanded);
@@ -189,6 +190,7 @@ void ScriptedWorker::OnRecord(PeerId, wire::RecordType type, std::span<const std
     Pushed* pushed = it->second;
     EXPECT_EQ(header.elements, pushed->ask.elements);
     EXPECT_EQ(header.fingerprint, pushed->ask.fingerprint);
+    pushed->answer.rate = header.rate;
     if (header.way == wire::PayloadWay::kLanded) {
       const auto cookie = static_cast<uint64_t>(
           std::find_if(all_.begin(), all_.end(), [&](const auto& p) { return p.get() == pushed; }) - all_.begin());

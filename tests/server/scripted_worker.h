@@ -49,6 +49,7 @@ struct Ask {
   bool in_place = false;    // or stays where it is, in a copy of `input`
   bool over_input = false;  // in place: the result is written over it
   int64_t priority = 0;
+  uint32_t rate = 0;
   ResultPlace place = ResultPlace::kDirect;
   uint32_t timeout_ms = 0;
   std::optional<std::vector<int64_t>> shape;  // as it is told
@@ -59,6 +60,7 @@ struct Answer {
   int errors = 0;
   int again = 0;
   Bytes result;
+  uint32_t rate = 0;
   int32_t code = BPS_OK;
   std::string text;
   uint32_t flags = 0;

@@ -141,7 +141,7 @@ size_t BurstAfterRounds(int32_t direction) {
       scheduler->Enqueue(now, task);
     }
   };
-  for (uint32_t round = 1; round < 8; ++round) {
+  for (uint32_t round = 1; round < 9; ++round) {
     add(round);
     while (scheduler->queued() > 0) {
       now = std::max(now, scheduler->WakeAt(now) == kNever ? now : scheduler->WakeAt(now)) + kTime;
@@ -149,9 +149,10 @@ size_t BurstAfterRounds(int32_t direction) {
       if (!task.has_value()) continue;
       scheduler->Sent(now, task->id);
       scheduler->Complete(now, task->id, BPS_OK);
+      if (scheduler->Rate() > 0) scheduler->Agreed(now, scheduler->Rate());
     }
   }
-  add(8);
+  add(9);
   size_t went = 0;
   while (const std::optional<bps_task> task = next()) {
     scheduler->Sent(now, task->id);
