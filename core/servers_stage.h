@@ -191,7 +191,7 @@ class ServersStage : public Stage, private CarrierSink {
   uint64_t next_task_ = 1;
   RateMeter meter_;
   uint32_t agreed_rate_ = 0;  // what the scheduler was told last
-  size_t queued_ = 0;  // tasks in the scheduler's queue
+  size_t queued_ = 0;         // tasks in the scheduler's queue
   size_t held_ = 0;
   bool pump_ = false;  // something may go that could not
   SlowServers slow_servers_;

@@ -124,9 +124,9 @@ struct DataHeader {
   uint32_t checksum;  // of the payload, if kFlagChecksum; else 0
   MemoryRef memory;   // PUSH: where the result may be written, key_size 0: into a leased slot or inline
   uint32_t shape;     // PUSH: 1 + the number of extents (int64_t each) that follow the header, 0: not told
-  uint32_t rate;      // bytes per second, 0: not known. PUSH: what the sender's link carries, as its scheduler has found;
-                      // RESULT: the least that was told with a PUSH of this round: the same for all
-  int64_t priority;   // PUSH: larger is sooner; orders the results of a server that schedules them
+  uint32_t rate;  // bytes per second, 0: not known. PUSH: what the sender's link carries, as its scheduler has found;
+                  // RESULT: the least that was told with a PUSH of this round: the same for all
+  int64_t priority;  // PUSH: larger is sooner; orders the results of a server that schedules them
 };
 static_assert(sizeof(DataHeader) == 200);
 

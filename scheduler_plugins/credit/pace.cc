@@ -77,9 +77,7 @@ void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
 
 double Pace::pace() const { return kGain * std::max(agreed_, kLeast * rate_); }
 
-bool Pace::InForce() const {
-  return state() == State::kHold && round_ <= urgent_until_ && pace() <= kGain * kFastest;
-}
+bool Pace::InForce() const { return state() == State::kHold && round_ <= urgent_until_ && pace() <= kGain * kFastest; }
 
 int64_t Pace::OpensAt() const {
   if (!InForce()) return INT64_MIN;

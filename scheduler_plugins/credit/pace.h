@@ -47,7 +47,7 @@ class Pace {
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
   static constexpr uint64_t kProbeEvery = 16;
-  static constexpr uint64_t kProbeSoon = 8;  // the round of the first one
+  static constexpr uint64_t kProbeSoon = 8;       // the round of the first one
   static constexpr uint64_t kUrgentRounds = 4;    // something urgent is remembered so long
   static constexpr uint64_t kLeaderTasks = 4096;  // without the tensor that counts: another one counts
   static constexpr int64_t kTimer = 2'000'000;    // timers may come so late without a gap
@@ -86,7 +86,7 @@ class Pace {
   uint64_t leader_ = 0;
   uint32_t leader_round_ = 0;  // 0: there is no leader
   uint64_t since_leader_ = 0;
-  uint64_t round_ = 0;  // how many there have been since it led first
+  uint64_t round_ = 0;         // how many there have been since it led first
   uint64_t urgent_until_ = 0;  // round
   int64_t last_priority_ = 0;
 

@@ -38,13 +38,13 @@ struct FakeServerScript {
   uint32_t workers = 1;
   uint32_t slots = 2;  // lent to each worker
   uint64_t slot_bytes = 4096;
-  uint64_t inline_bytes = 64;       // results up to here are inline
-  int send_again = 0;               // so many contributions are dropped and asked for again
-  bool silent = false;              // takes everything, answers nothing
-  bool forgetful_of_slots = false;  // never returns a slot
-  uint32_t rate = 0;                // that results tell
+  uint64_t inline_bytes = 64;              // results up to here are inline
+  int send_again = 0;                      // so many contributions are dropped and asked for again
+  bool silent = false;                     // takes everything, answers nothing
+  bool forgetful_of_slots = false;         // never returns a slot
+  uint32_t rate = 0;                       // that results tell
   std::vector<uint32_t>* rates = nullptr;  // where to write what was told with each contribution
-  int32_t error = 0;                // answers every round with this code instead
+  int32_t error = 0;                       // answers every round with this code instead
   std::string error_text;
   uint32_t error_flags = 0;
   bool error_to_cancel = true;  // confirms CANCEL by ERROR

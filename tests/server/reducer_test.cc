@@ -265,7 +265,8 @@ TEST_P(ReducerTest, ResultsTellTheLeastRateToAll) {
   ReductionWorld world(options());
   ReductionSession* session = world.Open(3);
   ASSERT_NE(session, nullptr);
-  const std::vector<std::vector<uint32_t>> told = {{0, 0, 0}, {0, 50, 0}, {70, 0, 60}, {20, 30, 10}, {30, 20, UINT32_MAX}};
+  const std::vector<std::vector<uint32_t>> told = {
+      {0, 0, 0}, {0, 50, 0}, {70, 0, 60}, {20, 30, 10}, {30, 20, UINT32_MAX}};
   for (size_t i = 0; i < told.size(); ++i) {
     for (const bool in_record : {false, true}) {
       Ask ask;
