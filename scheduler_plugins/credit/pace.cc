@@ -44,7 +44,7 @@ void Pace::Arrived(const bps_task& task, bool others_wait) {
 void Pace::NextRound(uint32_t number) {
   leader_round_ = number;
   ++round_;
-  const bool learning = round_ < kLearnRounds || number == kProbeSoon || number % kProbeEvery == 0;
+  const bool learning = round_ < kLearnRounds || number % kProbeEvery == 0;
   if (learning && !learning_) {
     fastest_ = 0;
     window_begin_ = -1;

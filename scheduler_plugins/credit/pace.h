@@ -20,7 +20,7 @@
 // which they agree without a word: they hand in the same tensors, whose rounds are counted alike everywhere
 // (bps_task.round), and go by those of the first. A library that tells neither rounds nor rates has no pace.
 //
-//     LEARN   nothing is held back: kLearnRounds at first, then round kProbeSoon, then one in kProbeEvery; and until all
+//     LEARN   nothing is held back: kLearnRounds at first, later one round in kProbeEvery; and until all
 //             have heard of a rate
 //     HOLD    a little less than the rate
 //
@@ -47,7 +47,6 @@ class Pace {
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
   static constexpr uint64_t kProbeEvery = 16;
-  static constexpr uint64_t kProbeSoon = 8;       // the round of the first one
   static constexpr uint64_t kUrgentRounds = 4;    // something urgent is remembered so long
   static constexpr uint64_t kLeaderTasks = 4096;  // without the tensor that counts: another one counts
   static constexpr int64_t kTimer = 2'000'000;    // timers may come so late without a gap
