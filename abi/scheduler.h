@@ -44,9 +44,10 @@ typedef struct bps_task {
   uint32_t part;         /* its turn among the partitions of its tensor: lower goes first */
   uint32_t peer;         /* where it goes */
   uint32_t contributors; /* on a server: contributors that have arrived; else 0 */
-  uint32_t round;        /* since 1.1, of BPS_DIRECTION_PUSH: which operation of its tensor's name it belongs to, counted
-                            alike by all workers, from 1, modulo 2^32; 0: not known. A partition may be enqueued again
-                            in its round, with a new id, where a server had no room for it */
+  /* Since 1.1, of BPS_DIRECTION_PUSH: which operation of its tensor's name it belongs to, counted alike by all workers,
+   * from 1, modulo 2^32; 0: not known. A partition may be enqueued again in its round, with a new id, where a server had
+   * no room for it. */
+  uint32_t round;
 } bps_task;
 
 /* What a peer can take now. A task fits if its peer's `tasks` is not 0 and its bytes are at most `bytes`. */
