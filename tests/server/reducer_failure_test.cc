@@ -375,7 +375,7 @@ TEST_P(ReducerFailureTest, WhatIsReservedIsRefusedByName) {
       {"codec 2", [](wire::DataHeader* h) { h->codec = 2; }},
       {"flags 1", [](wire::DataHeader* h) { h->flags = wire::kFlagChecksum; }},
       {"contributor sets", [](wire::DataHeader* h) { h->contributors = 5; }},
-      {"reserved fields", [](wire::DataHeader* h) { h->reserved = 5; }},
+      {"reserved fields", [](wire::DataHeader* h) { h->memory.reserved = 5; }},
       {"payload way 3", [](wire::DataHeader* h) { h->way = wire::PayloadWay::kInPlace; }},
       {"data type", [](wire::DataHeader* h) { h->dtype = 12345; }},
       {"another type", [](wire::DataHeader* h) { h->wire_dtype = BPS_FLOAT16; }},
