@@ -49,6 +49,7 @@ struct Operation {
   // Of the servers stage.
   const std::byte* source = nullptr;  // what is pushed: the input, or, behind a local stage, what its host has folded
   std::pmr::vector<Partition> partitions;
+  bool alone = false;       // nothing else was under way when it began: sent in an order of this worker's own
   size_t carried = 0;       // partitions that go through this worker; the others stay idle
   size_t home = 0;          // partitions in state home
   size_t writes = 0;        // writes from its memory that have not ended

@@ -9,7 +9,8 @@
 // parts (Cut::row) at another of its servers: at any time all links are in use, and all servers have the row at the same
 // time. Of a tensor's transfer this saves up to the time of one row (docs/experiments.md). The servers do the same with
 // the results (ServedSession::first_served). Rows stay in their order, so that a prefix of what is sent is complete but
-// for its last row.
+// for its last row. It is each worker's own choice, about which nobody has to agree: they make it for a tensor that is
+// alone when it begins (Operation::alone).
 //
 // Threads: immutable.
 #ifndef BYTEPS_CORE_SEND_ORDER_H_

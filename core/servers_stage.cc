@@ -139,7 +139,7 @@ void ServersStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) 
 void ServersStage::Start(Time now, Operation* operation) {
   operation->source = operation->asked.input;
   Begin(now, operation, {0, operation->asked.tensor->cut->parts()});
-  const SendOrder order(*operation->asked.tensor->cut, own_rank_, workers_);
+  const SendOrder order = OrderOf(*operation);
   for (uint32_t turn = 0; turn < operation->partitions.size(); ++turn) Push(now, operation, order.part(turn));
 }
 
@@ -153,7 +153,8 @@ void ServersStage::Begin(Time now, Operation* operation, PartRange range) {
   const Submission& asked = operation->asked;
   const Cut& cut = *asked.tensor->cut;
   const bool root = asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank_;
-  if (operations_.empty()) meter_.Begin(now);
+  operation->alone = operations_.empty();
+  if (operation->alone) meter_.Begin(now);
   operations_[operation->id] = operation;
   operation->partitions.resize(cut.parts());
   operation->carried = range.size();
@@ -177,6 +178,12 @@ void ServersStage::Begin(Time now, Operation* operation, PartRange range) {
   }
 }
 
+// What is interrupted by something more urgent in the middle of a row lacks another part on every worker if each has begun
+// it elsewhere: where several tensors are under way all keep to one order.
+SendOrder ServersStage::OrderOf(const Operation& operation) const {
+  return SendOrder(*operation.asked.tensor->cut, operation.alone ? own_rank_ : 0, workers_);
+}
+
 void ServersStage::Enqueue(Partition* partition) {
   const Submission& asked = partition->operation->asked;
   partition->Move(PartitionState::kQueued);
@@ -189,7 +196,7 @@ void ServersStage::Enqueue(Partition* partition) {
   task.bytes = partition->push_bytes;
   task.priority = asked.priority;
   task.order = asked.tensor->name().order();
-  task.part = SendOrder(*asked.tensor->cut, own_rank_, workers_).turn(partition->part);
+  task.part = OrderOf(*partition->operation).turn(partition->part);
   task.peer = partition->peer;
   task.round = static_cast<uint32_t>(partition->operation->round + 1);
   tasks_[partition->task] = partition;

@@ -42,6 +42,7 @@
 #include "core/part_owners.h"
 #include "core/rate_meter.h"
 #include "core/scheduler.h"
+#include "core/send_order.h"
 #include "core/slow_servers.h"
 #include "core/stage.h"
 
@@ -124,6 +125,7 @@ class ServersStage : public Stage, private CarrierSink {
   void OnPeerDown(Carrier* carrier, PeerId peer, const absl::Status& why) override;
 
   // Sending.
+  SendOrder OrderOf(const Operation& operation) const;
   void Enqueue(Partition* partition);
   bool Pump();
   void UpdateBudget(size_t index);
