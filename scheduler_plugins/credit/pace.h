@@ -42,7 +42,7 @@ class Pace {
  public:
   enum class State { kLearn, kHold };
 
-  static constexpr double kGain = 0.99;
+  static constexpr double kGain = 0.97;
   static constexpr double kFastest = 250e6;  // bytes per second
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
