@@ -14,8 +14,9 @@
 // `kLeastShare` and more.
 //
 // The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n lanes, in parts of p,
-// takes longer than its bytes take at rate B by 2 n p / B: no lane can answer before it has a whole part of all workers,
-// and when the last has come all of them still have to get it. And by kPartTime for each of its M / p parts. The sum is
+// takes longer than its bytes take at rate B by up to 2 n p / B: no lane can answer before it has a whole part of all
+// workers, and when the last has come all of them still have to get it (half of that where no lane has its first part
+// later than the others, core/send_order.h). And by kPartTime for each of its M / p parts. The sum is
 // least at p = sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where
 // the processors are the bottleneck; never below `kLeastPart`.
 //
