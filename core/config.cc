@@ -139,10 +139,11 @@ Config Config::Collect(const Environment& environment, const Environment& argume
       add_error(std::string(parsed.status().message()));
       if (knob.fallback == nullptr) continue;
       parsed = ParseKnob(knob, knob.fallback);
-      if (parsed.ok()) value = {true, ConfigSource::kDefault, parsed->number, std::move(parsed->text)};
+      if (parsed.ok())
+        value = {true, ConfigSource::kDefault, parsed->number, std::move(parsed->text), std::move(parsed->plain)};
       continue;
     }
-    value = {true, found.source, parsed->number, std::move(parsed->text)};
+    value = {true, found.source, parsed->number, std::move(parsed->text), std::move(parsed->plain)};
     config.Warn(knob, found.name, value);
   }
   config.WarnOfIdleCredit();
@@ -208,7 +209,7 @@ const char* Config::PluginValue(std::string_view name) const {
   // A plugin has no business with the job's secret.
   if (knob == nullptr || knob->secret) return nullptr;
   const Value& value = values_[static_cast<size_t>(knob - kKnobs)];
-  return value.present ? value.text.c_str() : nullptr;
+  return value.present ? value.plain.c_str() : nullptr;
 }
 
 }  // namespace byteps

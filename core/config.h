@@ -110,6 +110,7 @@ class Config : public PluginConfig {
     ConfigSource source = ConfigSource::kDefault;
     int64_t number = 0;
     std::string text;
+    std::string plain;
   };
 
   Config() = default;

@@ -72,17 +72,29 @@ std::optional<int64_t> Times(int64_t number, int64_t factor) {
   return product;
 }
 
-std::optional<int64_t> ParseNumber(const Knob& knob, std::string_view text) {
+// `nanoseconds` in `unit`, or in a smaller one that it is whole in.
+std::string PlainDuration(int64_t nanoseconds, std::string_view unit) {
+  if (nanoseconds % UnitNanoseconds(unit) == 0) return std::to_string(nanoseconds / UnitNanoseconds(unit));
+  for (const std::string_view smaller : {"ms", "us"}) {
+    if (nanoseconds % UnitNanoseconds(smaller) != 0) continue;
+    return std::to_string(nanoseconds / UnitNanoseconds(smaller)).append(smaller);
+  }
+  return std::to_string(nanoseconds) + "ns";
+}
+
+std::optional<KnobValue> ParseNumber(const Knob& knob, std::string_view text) {
   std::string_view rest;
   std::optional<int64_t> number = LeadingNumber(text, &rest);
   if (!number.has_value()) return std::nullopt;
   int64_t scale = 1;  // of min and max
+  const char* suffix = "";
   if (knob.type == KnobType::kInt) {
     if (!rest.empty()) return std::nullopt;
   } else if (knob.type == KnobType::kBytes || knob.type == KnobType::kCount) {
     const std::optional<int64_t> unit = ByteUnit(rest);
     if (!unit.has_value()) return std::nullopt;
     number = Times(*number, *unit);
+    if (knob.type == KnobType::kCount && !rest.empty()) suffix = "B";
   } else {
     scale = UnitNanoseconds(knob.unit);
     const std::string unit = Lower(Trim(rest));
@@ -95,7 +107,9 @@ std::optional<int64_t> ParseNumber(const Knob& knob, std::string_view text) {
   const std::optional<int64_t> min = Times(knob.min, scale);
   const std::optional<int64_t> max = Times(knob.max, scale);
   if ((min.has_value() && *number < *min) || (max.has_value() && *number > *max)) return std::nullopt;
-  return number;
+  std::string plain =
+      knob.type == KnobType::kDuration ? PlainDuration(*number, knob.unit) : std::to_string(*number) + suffix;
+  return KnobValue{*number, std::string(text), std::move(plain)};
 }
 
 std::optional<int64_t> ParseBool(std::string_view text) {
@@ -116,7 +130,8 @@ std::optional<KnobValue> ParseEnum(const Knob& knob, std::string_view text) {
     if (lower != choice.word) continue;
     const auto means =
         std::find_if(choices.begin(), choices.end(), [&](const Choice& other) { return other.word == choice.means; });
-    return KnobValue{means - choices.begin(), std::string(choice.means)};
+    const std::string word(choice.means);
+    return KnobValue{means - choices.begin(), word, word};
   }
   return std::nullopt;
 }
@@ -124,19 +139,17 @@ std::optional<KnobValue> ParseEnum(const Knob& knob, std::string_view text) {
 std::optional<KnobValue> Parse(const Knob& knob, std::string_view text) {
   switch (knob.type) {
     case KnobType::kString:
-      return KnobValue{0, std::string(text)};
+      return KnobValue{0, std::string(text), std::string(text)};
     case KnobType::kEnum:
       return ParseEnum(knob, text);
     case KnobType::kBool: {
       const std::optional<int64_t> value = ParseBool(text);
       if (!value.has_value()) return std::nullopt;
-      return KnobValue{*value, *value != 0 ? "1" : "0"};
+      const char* const word = *value != 0 ? "1" : "0";
+      return KnobValue{*value, word, word};
     }
-    default: {
-      const std::optional<int64_t> value = ParseNumber(knob, text);
-      if (!value.has_value()) return std::nullopt;
-      return KnobValue{*value, std::string(text)};
-    }
+    default:
+      return ParseNumber(knob, text);
   }
 }
 

@@ -261,7 +261,7 @@ inline constexpr Knob kKnobs[] = {
          "as many as both have; unset: one for each 25 Gbit/s of the link and 8 cores",
      .reason = "a thread moves some 25 Gbit/s through TCP, and the cores belong to the trainer"},
     {.name = "BYTEPS_TCP_LANE_BYTES",
-     .type = KnobType::kInt,
+     .type = KnobType::kBytes,
      .readers = kWorker | kServer,
      .fallback = "65536",
      .unit = "bytes",

@@ -276,6 +276,33 @@ TEST(ConfigTest, PluginsSeeTextThroughTheHostTable) {
   EXPECT_EQ(host->config(token, "NO_SUCH"), nullptr);
 }
 
+// Plugins read digits: however a number was written, all who read it read the same.
+TEST(ConfigTest, PluginsNeedNotKnowHowNumbersMayBeWritten) {
+  const struct {
+    const char *name, *text, *plain;
+  } cases[] = {
+      {"BYTEPS_TCP_LANES", " +2 ", "2"},
+      {"BYTEPS_TCP_LANE_BYTES", "64K", "65536"},
+      {"BYTEPS_TCP_LANE_BYTES", "1 MiB", "1048576"},
+      {"BYTEPS_SCHEDULING_CREDIT", "+4", "4"},
+      {"BYTEPS_SCHEDULING_CREDIT", "-0", "0"},
+      {"BYTEPS_SCHEDULING_CREDIT", "16 M", "16777216B"},
+      {"BYTEPS_SCHEDULING_CREDIT", "100b", "100B"},
+      {"BYTEPS_PEER_TIMEOUT", "+5", "5"},
+      {"BYTEPS_PEER_TIMEOUT", "2 M", "120"},
+      {"BYTEPS_PEER_TIMEOUT", "1500MS", "1500ms"},
+      {"BYTEPS_PEER_TIMEOUT", "7us", "7us"},
+      {"BYTEPS_JOB_LINGER", "-1", "-1"},
+      {"BYTEPS_SPIN_US", "1ms", "1000"},
+      {"BYTEPS_SHM_PROCESS_VM", "Off", "0"},
+      {"BYTEPS_RDMA_DEVICE", " mlx5_0:1 ", "mlx5_0:1"},
+  };
+  for (const auto& [name, text, plain] : cases) {
+    const Config config = MakeOrDie({{name, text}});
+    EXPECT_STREQ(config.PluginValue(name), plain) << name << "=" << text;
+  }
+}
+
 TEST(ConfigTest, LogOptions) {
   LogOptions options =
       MakeOrDie({{"BYTEPS_LOG_LEVEL", "Debug"}, {"PS_VERBOSE", "2"}, {"BYTEPS_LOG_HIDE_TIME", "1"}}).GetLogOptions();

@@ -1,5 +1,6 @@
 #include "transport_plugins/common/host.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
@@ -53,11 +54,11 @@ std::chrono::nanoseconds Host::PeerTimeout() const {
   constexpr double kDefault = 30, kMost = 1e6;
   const char* text = Value("BYTEPS_PEER_TIMEOUT");
   double seconds = kDefault;
-  if (text != nullptr && (!ParseSeconds(text, &seconds) || seconds > kMost)) {
+  if (text != nullptr && !ParseSeconds(text, &seconds)) {
     BPS_TRANSPORT_LOG(*this, WARNING, "BYTEPS_PEER_TIMEOUT=\"" + std::string(text) + "\" is no time; using 30 s");
     seconds = kDefault;
   }
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(std::min(seconds, kMost)));
 }
 
 }  // namespace byteps::transports

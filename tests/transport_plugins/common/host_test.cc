@@ -29,11 +29,21 @@ TEST(HostTest, TimesHaveUnits) {
 }
 
 TEST(HostTest, WhatIsNoTimeIsSaid) {
-  for (const char* text : {"soon", "-1", "5 parsecs", "nan", "1e9", ""}) {
+  for (const char* text : {"soon", "-1", "5 parsecs", "nan", "inf", ""}) {
     PluginHost library;
     EXPECT_EQ(Timeout(&library, text), std::chrono::seconds(30)) << text;
     ASSERT_EQ(library.lines.size(), 1u) << text;
     EXPECT_NE(library.lines[0].find("BYTEPS_PEER_TIMEOUT=\"" + std::string(text) + "\""), std::string::npos);
+  }
+}
+
+// Who waits for years is not told that this is no time, nor overruns a clock.
+TEST(HostTest, VeryLongIsVeryLong) {
+  for (const char* text : {"20000000", "9223372036"}) {
+    PluginHost library;
+    EXPECT_GT(Timeout(&library, text), std::chrono::hours(24 * 7)) << text;
+    EXPECT_LT(Timeout(&library, text), std::chrono::hours(24 * 365 * 100)) << text;
+    EXPECT_TRUE(library.lines.empty()) << text;
   }
 }
 
