@@ -165,14 +165,14 @@ inline constexpr Knob kKnobs[] = {
      .name = "BYTEPS_START_TIMEOUT",
      .type = KnobType::kDuration,
      .readers = kEverybody,
-     .fallback = "60",
+     .fallback = "120",
      .unit = "s",
      .min = 1,
      .alias = "HOROVOD_START_TIMEOUT",
      .meaning =
          "Until everybody has arrived, at the opening of a session. A coordinator started by hand ends, too, if none "
          "opens: this long after the last arrival if it is told, else 10 minutes (BYTEPS_JOB_LINGER=-1: it stays)",
-     .reason = "longer than the slowest import of a framework, shorter than patience"},
+     .reason = "a worker that starts a minute after the others is waited for; shorter than patience"},
     {.name = "BYTEPS_OP_TIMEOUT",
      .type = KnobType::kDuration,
      .readers = kWorker,
