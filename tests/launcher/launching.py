@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,9 @@ import pytest
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 BPSLAUNCH = [sys.executable, str(_CHECKOUT / "launcher" / "launch.py")]
 COOKIE = "BPSLAUNCH_TEST_COOKIE"
+
+# Before a command: runs it in a network namespace of its own, as the root of a user namespace.
+OWN_NETWORK = ["unshare", "--map-root-user", "--net"]
 
 # Long enough for a loaded machine; a test that meets it fails.
 DEADLINE = 120.0
@@ -114,6 +118,16 @@ def free_port() -> int:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as server:
             return server.getsockname()[1]
     raise OSError("no port is free")
+
+
+def need_own_network(prepare: str = "true", programs: Sequence[str] = ()) -> None:
+    """Skips the test where there is no OWN_NETWORK in which the shell line `prepare`, with these programs, works."""
+    for program in (OWN_NETWORK[0], *programs):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not here")
+    made = subprocess.run([*OWN_NETWORK, "sh", "-c", prepare], check=False, capture_output=True)
+    if made.returncode != 0:
+        pytest.skip(f"this user, or this kernel, has no network namespaces in which {prepare!r} works")
 
 
 def wait_until(condition: Callable[[], object], complaint: Callable[[], str], seconds: float = DEADLINE) -> None:

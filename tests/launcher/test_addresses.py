@@ -6,15 +6,12 @@ In network namespaces of their own, with a file /etc/hosts of their own: names r
 from __future__ import annotations
 
 import pathlib
-import shutil
 import socket
-import subprocess
 import time
 
 import pytest
-from launching import BPSLAUNCH, Launch, Spawn, Worker, free_port
+from launching import BPSLAUNCH, OWN_NETWORK, Launch, Spawn, Worker, free_port, need_own_network
 
-NAMESPACES = ["unshare", "--map-root-user", "--net", "--mount"]
 LINK_UP = "ip link set lo up"
 WITHOUT_IPV4 = f"{LINK_UP} && ip addr del 127.0.0.1/8 dev lo"
 WITHOUT_IPV6 = f"{LINK_UP} && echo 1 > /proc/sys/net/ipv6/conf/lo/disable_ipv6"
@@ -24,12 +21,7 @@ SOON = 60
 
 @pytest.fixture(autouse=True)
 def _namespaces() -> None:
-    for program in ("unshare", "ip"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not here")
-    made = subprocess.run([*NAMESPACES, "sh", "-c", f"{WITHOUT_IPV6} && {LINK_UP}"], check=False, capture_output=True)
-    if made.returncode != 0:
-        pytest.skip("this user may not make network namespaces, or the kernel has no IPv6")
+    need_own_network(f"{WITHOUT_IPV6} && {LINK_UP}", programs=["ip"])
 
 
 class Host:
@@ -42,7 +34,7 @@ class Host:
         self._script = f'mount --bind {hosts} /etc/hosts && {prepare} && exec "$@"'
 
     def run(self, *words: str, variables: dict[str, str]) -> Launch:
-        return self._spawn(*NAMESPACES, "sh", "-ec", self._script, "sh", *words, variables=variables)
+        return self._spawn(*OWN_NETWORK, "--mount", "sh", "-ec", self._script, "sh", *words, variables=variables)
 
 
 # On the host: what its loopback interface has, how "localhost" resolves there, and the root addresses that work.

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 
 import pytest
-from launching import BPSLAUNCH, Spawn, Worker
+from launching import BPSLAUNCH, OWN_NETWORK, Spawn, Worker, need_own_network
 
-UNSHARE = ["unshare", "--map-root-user", "--net"]
 # Far below BYTEPS_START_TIMEOUT, after which a member gives up by itself.
 SOON = 30
 
 
 @pytest.fixture(autouse=True)
 def _namespaces() -> None:
-    if shutil.which("unshare") is None:
-        pytest.skip("unshare (util-linux) is not here")
-    if subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0:
-        pytest.skip("this user may not make network namespaces")
+    need_own_network()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +39,7 @@ def test_a_host_that_cannot_reach_itself(
 ) -> None:
     began = time.monotonic()
     launch = spawn(
-        *UNSHARE, *BPSLAUNCH, *words, "--", *worker("print('started')"),
+        *OWN_NETWORK, *BPSLAUNCH, *words, "--", *worker("print('started')"),
         variables={**real, **variables, "BYTEPS_START_TIMEOUT": "300"},
     )  # fmt: skip
     assert launch.wait() == 1
@@ -56,12 +50,12 @@ def test_a_host_that_cannot_reach_itself(
 
 
 def test_one_worker_alone_needs_no_network(spawn: Spawn, worker: Worker) -> None:
-    launch = spawn(*UNSHARE, *BPSLAUNCH, "--", *worker("print('started')"))
+    launch = spawn(*OWN_NETWORK, *BPSLAUNCH, "--", *worker("print('started')"))
     assert launch.wait() == 0, launch.stderr
     assert "started" in launch.stdout
 
 
 def test_the_check_finds_it(spawn: Spawn, worker: Worker, real: dict[str, str]) -> None:
-    launch = spawn(*UNSHARE, *BPSLAUNCH, "--check", "--workers", "2", "--", *worker("pass"), variables=real)
+    launch = spawn(*OWN_NETWORK, *BPSLAUNCH, "--check", "--workers", "2", "--", *worker("pass"), variables=real)
     assert launch.wait() == 1
     assert "FAIL  route" in launch.stdout and "ip link set lo up" in launch.stdout

@@ -225,7 +225,7 @@ TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
 #endif
   CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
   LinkMember server(control::SERVER, coordinator.port);
-  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 2), coordinator.port, "");
+  LinkMember a(LinkMember::MakeHello(control::WORKER, 0, 3), coordinator.port, "");
   const auto registered = [](LinkMember* member) { return member->state() >= ControlState::kGathering; };
   ASSERT_TRUE(Drive({&server, &a}, [&] { return registered(&server) && registered(&a); }));
   const pid_t pid = coordinator.child->pid();
@@ -234,7 +234,7 @@ TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
   const struct rlimit full = {NextDescriptor(pid), before.rlim_max};
   ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &full, nullptr), 0);
   for (int i = 0; i < 3; ++i) {
-    LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");
+    LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 3), coordinator.port, "");
     ASSERT_TRUE(Drive({&server, &a, &b}, [&] { return b.state() == ControlState::kFailed; })) << i;
     EXPECT_EQ(b.failure.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(Says(b.failure_text(), {"the coordinator", "Too many open files",
@@ -248,10 +248,12 @@ TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
                        [](const std::string& each) { return each.find("Too many open files") != std::string::npos; });
   };
   EXPECT_TRUE(Drive({&server, &a}, [&] { return told(a); }));
-  // Those who are there are not disturbed, and with room again the job starts.
+  // Those who are there are not disturbed, and with room again nobody is told so any more, and the job starts.
   ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &before, nullptr), 0);
-  LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 2), coordinator.port, "");
-  EXPECT_TRUE(Drive({&server, &a, &b}, [&] { return AllAre({&server, &a, &b}, ControlState::kActive); }));
+  LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 3), coordinator.port, "");
+  EXPECT_TRUE(Drive({&server, &a, &b}, [&] { return registered(&b) && !told(a) && !told(b); }));
+  LinkMember c(LinkMember::MakeHello(control::WORKER, 2, 3), coordinator.port, "");
+  EXPECT_TRUE(Drive({&server, &a, &b, &c}, [&] { return AllAre({&server, &a, &b, &c}, ControlState::kActive); }));
 }
 
 TEST(CoordinatorShellTest, TokensAreChecked) {

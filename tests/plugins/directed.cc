@@ -1,0 +1,25 @@
+// Tells for which direction each of its schedulers was made.
+#include <atomic>
+
+#include "tests/plugins/minimal_scheduler.h"
+static std::atomic<const bps_plugin_host*> host;
+static int32_t Create(const bps_scheduler_create_args* args, bps_scheduler** scheduler, bps_failure* failure) {
+  const char* told = args->direction == BPS_DIRECTION_LOCAL    ? "made for what is done within a host"
+                     : args->direction == BPS_DIRECTION_PUSH   ? "made for pushes"
+                     : args->direction == BPS_DIRECTION_RESULT ? "made for results"
+                                                               : "made for what it does not know";
+  host.load()->log(args->log, BPS_LOG_INFO, __FILE__, __LINE__, told);
+  return minimal::Create(args, scheduler, failure);
+}
+static constexpr bps_scheduler_table Table() {
+  bps_scheduler_table table = minimal::kTable;
+  table.create = Create;
+  return table;
+}
+static constexpr bps_scheduler_table kTable = Table();
+static constexpr bps_scheduler_plugin kPlugin = {sizeof(bps_scheduler_plugin), minimal::Info("directed"), &kTable};
+int32_t bps_scheduler_plugin_v1(const bps_plugin_host* table, const bps_scheduler_plugin** plugin) {
+  host = table;
+  *plugin = &kPlugin;
+  return BPS_OK;
+}
