@@ -26,6 +26,10 @@ constexpr size_t kMaxLastWords = 4096;
 // Names of sessions whose generations are counted.
 constexpr size_t kMaxSessionNames = size_t{1} << 16;
 
+// To whoever is refused beside a job that is there already.
+constexpr char kOtherJob[] =
+    "; if this is another job, it needs a coordinator of its own: another DMLC_PS_ROOT_PORT, for all of its roles";
+
 std::string Message(const absl::Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
@@ -194,7 +198,7 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
     std::string there;
     for (const JobMember* server : servers_) there += (there.empty() ? "" : ", ") + DescribeHello(server->hello);
     return absl::AlreadyExistsError(DescribeHello(hello) + " is one server too many: DMLC_NUM_SERVER=" +
-                                    std::to_string(hello.num_servers()) + ", and there are " + there);
+                                    std::to_string(hello.num_servers()) + ", and there are " + there + kOtherJob);
   }
   if (status.ok()) status = CheckAble(hello);
   if (!status.ok()) return Disagree(hello, WithRefusal(hello, status));
@@ -204,18 +208,32 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello& hello) {
-  absl::Status status = admission_.CheckExpected(hello);
+// A stranger beside a running session: its own error, nobody else's. (Who has left a session that has begun to end may open
+// the next one.)
+absl::Status Coordinator::CheckBesideRunning(const control::Hello& hello) const {
   for (const auto& [id, session] : sessions_) {
     if (session->name != hello.session() || !session->active()) continue;
     for (const JobMember* worker : session->workers) {
       if (worker == nullptr || worker->leaving || PlaceOf(worker->hello) != PlaceOf(hello)) continue;
-      // A stranger beside a running session: its own error, nobody else's.
       return absl::AlreadyExistsError(DescribeHello(hello) +
                                       " wants a place that is taken in a running session: rank " +
-                                      std::to_string(worker->rank) + " is " + DescribeHello(worker->hello));
+                                      std::to_string(worker->rank) + " is " + DescribeHello(worker->hello) + kOtherJob);
+    }
+    if (session->Ending()) continue;
+    for (const JobMember* worker : session->workers) {
+      const absl::Status agrees = CheckAgreement(hello, worker->hello);
+      if (agrees.ok()) continue;
+      return WithRefusal(hello, absl::FailedPreconditionError(
+                                    Message(agrees) + ", and a session is running: its rank " +
+                                    std::to_string(worker->rank) + " is " + DescribeHello(worker->hello) + kOtherJob));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello& hello) {
+  absl::Status status = admission_.CheckExpected(hello);
+  if (absl::Status beside = CheckBesideRunning(hello); !beside.ok()) return beside;
   if (absl::Status late = TellLate(hello); !late.ok()) return late;
   JobSession* session = Gathering(hello.session());
   if (session != nullptr) {

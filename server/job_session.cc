@@ -1,5 +1,6 @@
 #include "server/job_session.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -65,6 +66,11 @@ std::string JobSession::NameOf(uint32_t member) const {
   if (const JobMember* worker = Find(member)) return worker->Describe();
   const auto gone_by = left.find(member);
   return gone_by == left.end() ? "" : gone_by->second;
+}
+
+bool JobSession::Ending() const {
+  return std::any_of(workers.begin(), workers.end(),
+                     [](const JobMember* worker) { return worker == nullptr || worker->leaving; });
 }
 
 bool JobSession::EverybodyLeft() const {

@@ -69,6 +69,8 @@ struct JobSession {
   bool HasLeft(uint32_t member) const;
   // For errors; "" if it was never here.
   std::string NameOf(uint32_t member) const;
+  // Has anybody said goodbye?
+  bool Ending() const;
   // Has everybody said goodbye?
   bool EverybodyLeft() const;
   // The names of those who have not, with commas.

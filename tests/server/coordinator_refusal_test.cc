@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator.h"
@@ -413,7 +414,7 @@ TEST(CoordinatorRefusalTest, OneServerTooManyIsRefused) {
   ControlMember& second = job.AddServer({});
   job.Settle();
   EXPECT_EQ(second.failure.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_TRUE(Says(second.failure_text(), {"DMLC_NUM_SERVER=1", "serverhost"}));
+  EXPECT_TRUE(Says(second.failure_text(), {"DMLC_NUM_SERVER=1", "serverhost", "another job", "DMLC_PS_ROOT_PORT"}));
 
   ControlMember& worker = job.AddWorker({});
   job.Settle();
@@ -471,11 +472,44 @@ TEST(CoordinatorRefusalTest, ANewcomerDoesNotDisturbARunningSession) {
   ControlMember& wrong = job.AddWorker({.host = 5, .hosts = 9, .transport = "verbs"});
   ControlMember& server = job.AddServer({.servers = 4});
   job.Settle();
-  EXPECT_TRUE(Says(duplicate.failure_text(), {"taken", "rank 0", "pid 1000"}));
+  EXPECT_TRUE(Says(duplicate.failure_text(), {"taken", "rank 0", "pid 1000", "another job", "DMLC_PS_ROOT_PORT"}));
   EXPECT_FALSE(wrong.failure.ok());
   EXPECT_FALSE(server.failure.ok());
   EXPECT_EQ(trio.a.client().state(), ControlState::kActive);
   EXPECT_EQ(trio.server.client().state(), ControlState::kActive);
+}
+
+// Two jobs that were told of the same coordinator: those of the second who find no place taken would wait for the others of
+// theirs, and the first one could not open its next session beside them.
+TEST(CoordinatorRefusalTest, WhoCannotBeOfTheRunningSessionIsRefusedAtOnceAndTheNextOneStarts) {
+  for (const auto& [spec, words] : std::vector<std::pair<WorkerSpec, std::vector<std::string>>>{
+           {{.host = 0, .hosts = 2, .local_rank = 1, .local_size = 2}, {"BYTEPS_LOCAL_SIZE", "2 at worker host 0"}},
+           {{.host = 2, .hosts = 3}, {"DMLC_NUM_WORKER", "3 at worker host 2"}}}) {
+    ControlJob job;
+    Trio trio(&job);
+    ControlMember& stranger = job.AddWorker(spec);
+    job.Settle();
+    std::vector<std::string> told = words;
+    told.insert(told.end(), {"a session is running", "rank 0", "DMLC_PS_ROOT_PORT"});
+    EXPECT_TRUE(Says(stranger.failure_text(), told)) << stranger.failure;
+    for (ControlMember* each : {&trio.a, &trio.b, &trio.c}) each->client().Goodbye(job.now(), kSecond);
+    job.Settle();
+    ControlMember& first = job.AddWorker({.host = 0, .hosts = 1});
+    job.Settle();
+    EXPECT_EQ(first.client().state(), ControlState::kActive) << first.failure;
+  }
+}
+
+// Whoever has left it may open the next one, which may be another: those who are still there will come, too.
+TEST(CoordinatorRefusalTest, BesideASessionThatEndsANewcomerIsOfTheNextOne) {
+  ControlJob job;
+  Trio trio(&job);
+  trio.a.client().Goodbye(job.now(), kSecond);
+  job.Advance(kSecond);  // left alone: a timeout
+  ControlMember& again = job.AddWorker({.host = 0, .hosts = 3});
+  job.Settle();
+  EXPECT_EQ(again.client().state(), ControlState::kGathering) << again.failure;
+  EXPECT_EQ(trio.b.client().state(), ControlState::kActive);
 }
 
 TEST(CoordinatorRefusalTest, AnotherVersionIsNamed) {
