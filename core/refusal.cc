@@ -19,8 +19,9 @@ constexpr size_t kMaxReason = 2048;
 constexpr Time kLeastConnectTime = 3 * kSecond;
 constexpr Time kMostConnectTime = 30 * kSecond;
 constexpr Time kAnswerTime = 10 * kSecond;
-// After that the log says what we wait for.
-constexpr Time kSilence = kSecond;
+// After that the log says what we wait for: whoever has typed a command wants to see what was wrong with it, and not twice
+// where the answer is on its way.
+constexpr Time kSilence = 100 * kMillisecond;
 
 class Teller final : private ControlHandler {
  public:

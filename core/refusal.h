@@ -5,7 +5,7 @@
 //
 // The coordinator refuses it, and tells everybody who waits whom it has refused, and why. A coordinator that is not there
 // yet is waited for, but no longer than the start may take, nor than half a minute: whoever has started this member wants
-// to see its error. After a second of waiting the log has it.
+// to see it end. Its error the log has at once, if the coordinator is not there.
 //
 // Threads: any; blocks.
 #ifndef BYTEPS_CORE_REFUSAL_H_

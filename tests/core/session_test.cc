@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -28,7 +29,7 @@ class SessionTest : public testing::Test {
     for (const char* name :
          {"DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE",
           "BYTEPS_FORCE_DISTRIBUTED", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "BYTEPS_JOB_TOKEN",
-          "BYTEPS_PARTITION_BYTES", "BYTEPS_SCHEDULING_CREDIT", "BYTEPS_TRANSPORT"}) {
+          "BYTEPS_PARTITION_BYTES", "BYTEPS_SCHEDULING_CREDIT", "BYTEPS_START_TIMEOUT", "BYTEPS_TRANSPORT"}) {
       ::unsetenv(name);
     }
   }
@@ -363,6 +364,35 @@ TEST_F(SessionTest, EnvironmentThatMakesNoSense) {
   EXPECT_TRUE(credit.Contains("BYTEPS_SCHEDULING_CREDIT=-4 is not accepted")) << credit;
 }
 
+// A worker that was started by hand, and no coordinator that could be told: the user sees the error before it has waited.
+TEST_F(SessionTest, WhatIsWrongIsLoggedAtOnceThoughTheCoordinatorIsWaitedFor) {
+  struct Log {
+    Time began = 0;
+    Time after = kNever;
+  };
+  const auto logged = [](void* user, int32_t level, const char*, int32_t, const char* message) {
+    if (level != BPS_LOG_ERROR || std::string(message).find("BYTEPS_PARTITION_BYTES=abc") == std::string::npos) return;
+    Log* log = static_cast<Log*>(user);
+    log->after = std::min(log->after, Now() - log->began);
+  };
+  ::setenv("BYTEPS_PARTITION_BYTES", "abc", 1);
+  ::setenv("BYTEPS_LOCAL_SIZE", "2", 1);
+  bps_open_args args = BPS_OPEN_ARGS_INIT;
+  args.coordinator = "127.0.0.1:1";
+  ::setenv("BYTEPS_START_TIMEOUT", "1", 1);  // the coordinator is waited for a little longer, all the same
+  args.log = logged;
+  Log log;
+  args.log_user = &log;
+  // On a machine that has more to do one attempt may take longer.
+  for (int attempt = 0; attempt < 5 && log.after >= kSecond / 2; ++attempt) {
+    log.began = Now();
+    const Said said = OpenError(args);
+    EXPECT_TRUE(said.Contains("BYTEPS_PARTITION_BYTES=abc")) << said;
+    EXPECT_GE(Now() - log.began, kSecond) << "nobody was waited for";
+  }
+  EXPECT_LT(log.after, kSecond / 2);
+}
+
 TEST_F(SessionTest, SeveralHostsNeedServersAndSeveralWorkersACoordinator) {
   ::setenv("DMLC_NUM_WORKER", "2", 1);
   const Said no_server = OpenError();
@@ -378,6 +408,7 @@ TEST_F(SessionTest, SeveralHostsNeedServersAndSeveralWorkersACoordinator) {
 TEST_F(SessionTest, AnUnknownTransportIsNamedWithWhereItWasLookedFor) {
   ::setenv("BYTEPS_FORCE_DISTRIBUTED", "1", 1);
   ::setenv("DMLC_NUM_SERVER", "1", 1);
+  ::setenv("BYTEPS_START_TIMEOUT", "1", 1);  // it would tell the coordinator
   bps_open_args args = BPS_OPEN_ARGS_INIT;
   args.coordinator = "127.0.0.1:1";
   args.transport = "carrierpigeon";
