@@ -238,7 +238,7 @@ def test_a_worker_that_starts_late_is_waited_for(start: Start) -> None:
     job.finish()
 
 
-@pytest.mark.parametrize("fault", ["silence", "link_down"])
+@pytest.mark.parametrize("fault", ["silence", "link_down", "lose_address", "remove"])
 def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str) -> None:
     job = start(2, 2, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
     for _ in range(2):
@@ -256,14 +256,17 @@ def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str) -> 
         assert "silent" in said, job.everything()
 
 
-def test_a_silent_worker_is_an_error_that_names_it(start: Start) -> None:
+@pytest.mark.parametrize("fault", ["silence", "lose_address", "remove"])
+def test_a_silent_worker_is_an_error_that_names_it(start: Start, fault: str) -> None:
     job = start(2, 1, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
-    job.lab.hosts["worker1"].silence()
+    silenced = time.monotonic()
+    getattr(job.lab.hosts["worker1"], fault)()
     # Both hear of it: the one that is cut off misses the coordinator.
     job.wait_until(lambda: all(role.process.poll() is not None for role in job.workers), "an error on every worker")
+    assert time.monotonic() - silenced < 55, job.everything()
     survivor, victim = (role.said.partition("error:")[2] for role in job.workers)
     assert "rank 1" in survivor and "worker1" in survivor, job.everything()
     assert "coordinator" in victim, job.everything()

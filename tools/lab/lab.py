@@ -17,6 +17,8 @@ What can be done to a cable:
     lose(percent)               some vanish, at random; 0: none
     set_rate(rate)              slower, or faster
     set_mtu(mtu)                packets of another size, in both directions
+    lose_address()              the interface stays, its address is gone: as when a lease is not renewed
+    remove()                    the interface is gone: as when a driver is unloaded; nothing brings it back
     reset()                     whoever sends this host a large TCP packet gets a reset for an answer
 
 Threads: one. Ownership: `close` (or the end of `with`) kills what `popen` has started and lets go of the namespaces.
@@ -142,6 +144,14 @@ class Host:
     def link_up(self) -> None:
         """Plugs it in again."""
         self._lab.at_switch(["ip", "link", "set", "dev", self.name, "up"])
+
+    def lose_address(self) -> None:
+        """Takes the address away from this host's interface."""
+        self.run(["ip", "address", "flush", "dev", "eth0"])
+
+    def remove(self) -> None:
+        """Takes this host's interface away, with its end at the switch."""
+        self.run(["ip", "link", "delete", "dev", "eth0"])
 
     def silence(self) -> None:
         """From now on the switch throws away what comes from this host and what goes to it."""
