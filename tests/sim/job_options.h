@@ -47,6 +47,7 @@ struct JobOptions {
   bool adverse = true;
   sim::LinkOptions link;
   sim::EndpointOptions endpoint;
+  std::map<std::string, uint64_t> rates;  // of single nodes, "server3", in place of endpoint.bytes_per_second
   Time slowness = 50'000;                 // of each process (see Node)
   Time start_spread = 20 * kMillisecond;  // each process starts within this time
   std::map<std::string, Time> start_at;   // but these then: "worker1", "server0", "coordinator"
@@ -57,6 +58,8 @@ struct JobOptions {
   Time heartbeat = 500 * kMillisecond;
   Time peer_timeout = 3 * kSecond;
   Time linger = 2 * kSecond;
+
+  std::vector<std::string>* warnings = nullptr;  // where to write what anybody warns of
 };
 
 }  // namespace byteps

@@ -1,5 +1,6 @@
 // How close a job comes to what its links can carry, in virtual time: what a round takes is the same on every machine.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,67 @@ TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
   options.partition_bytes = 64 << 10;
   // n workers, k dedicated servers: 2n(n-1) / (n^2 + kn - 2k) of the time of the bytes.
   EXPECT_LE(LastRound(options, 2'500'000, 2), 1.27 * 1.2);
+}
+
+// One of eight whose link carries a tenth. A tensor needs all of its parts: its round takes as long as that link needs for
+// the eighth of the tensor that both workers send there, and hardly longer. What does not lie on that server is not held up:
+// a gradient that another one has comes home in the middle of such a round as fast as if all were equal.
+TEST(Link, ASlowServerIsNamedAndHoldsUpWhatItHasAlone) {
+  constexpr uint64_t kRate = 25'000'000, kSlow = kRate / 10;
+  constexpr size_t kLarge = 1'000'000, kSmall = 10'000;
+  const auto run = [&](bool slow, Time least_time, std::vector<std::string>* warnings, Time* large, Time* small) {
+    JobOptions options = Links(2, 8);
+    if (slow) options.rates["server5"] = kSlow;
+    options.warnings = warnings;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const Time begin = job.fabric().now();
+    // Before the cut has adapted nothing is judged.
+    for (int round = 0; round < 12 || job.fabric().now() < begin + least_time; ++round) {
+      const Time submitted = job.fabric().now();
+      const auto both = [&](const std::string& name, size_t elements) {
+        return std::vector<Call*>{job.worker(0).Submit(FloatAsk(name, elements)),
+                                  job.worker(1).Submit(FloatAsk(name, elements))};
+      };
+      const std::vector<Call*> tensor = both("large", kLarge);
+      // The fast ones have sent their parts, the slow one has most of its own before it.
+      job.RunFor(200 * kMillisecond);
+      // Of one part each, on different servers: not all of them on server 5.
+      std::vector<std::vector<Call*>> gradients;
+      for (const char* name : {"a", "b", "c"}) gradients.push_back(both(name, kSmall));
+      const Time asked = job.fabric().now();
+      Time fastest = kNever;
+      ASSERT_TRUE(job.RunUntil([&] {
+        bool all = true;
+        for (const std::vector<Call*>& each : gradients) {
+          const bool home = each[0]->ended() && each[1]->ended();
+          if (home) fastest = std::min(fastest, job.fabric().now() - asked);
+          all = all && home;
+        }
+        return all;
+      }));
+      ASSERT_TRUE(job.RunUntilEnded(tensor));
+      if (round >= 8) {
+        *large = std::max(*large, job.fabric().now() - submitted);
+        *small = std::max(*small, fastest);
+      }
+      for (uint32_t rank = 0; rank < 2; ++rank) job.worker(rank).Forget();
+    }
+    job.Finish();
+  };
+  Time large = 0, small = 0, large_of_equals = 0, small_of_equals = 0;
+  std::vector<std::string> warnings, none;
+  // It is judged over three windows of five seconds.
+  run(true, 20 * kSecond, &warnings, &large, &small);
+  run(false, 20 * kSecond, &none, &large_of_equals, &small_of_equals);
+  ASSERT_FALSE(warnings.empty());
+  for (const std::string& each : warnings) EXPECT_EQ(each.find("server 5 (host server5"), 0u) << each;
+  EXPECT_EQ(none, std::vector<std::string>());
+  const double of_its_bytes = 2.0 * kLarge * sizeof(float) / 8 * 1e9 / kSlow;
+  EXPECT_GT(static_cast<double>(large), of_its_bytes);
+  EXPECT_LT(static_cast<double>(large), 1.25 * of_its_bytes);
+  EXPECT_LT(large_of_equals, large);
+  EXPECT_LT(static_cast<double>(small), 1.5 * static_cast<double>(small_of_equals));
 }
 
 }  // namespace

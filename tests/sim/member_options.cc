@@ -37,6 +37,9 @@ Transport Open(sim::SimFabric* fabric, const JobOptions& options, Node* node, ui
   }
   endpoint.flags |= more_flags;
   if (options.copy_refused && more_flags != 0) endpoint.copy_refused = fabric->random().Chance(0.5);
+  if (const auto own = options.rates.find(node->name()); own != options.rates.end()) {
+    endpoint.bytes_per_second = own->second;
+  }
   if (options.colocated) endpoint.nic = HostOf(options, node->name());
   endpoint.wake = [node] { node->Wake(); };
   const sim::SimTransport opened = fabric->Open(node->name(), endpoint);

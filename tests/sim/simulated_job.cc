@@ -19,6 +19,17 @@ sim::FabricOptions FabricOf(const JobOptions& options) {
   return fabric;
 }
 
+LogOptions LogOf(const JobOptions& options) {
+  if (options.warnings != nullptr) {
+    const auto note = [](void* to, int32_t, const char*, int32_t, const char* message) {
+      static_cast<std::vector<std::string>*>(to)->emplace_back(message);
+    };
+    return {.level = LogLevel::kWarning, .sink = note, .user = options.warnings};
+  }
+  const bool all = std::getenv("BYTEPS_SIM_LOG") != nullptr;
+  return {.level = all ? LogLevel::kDebug : LogLevel::kFatal, .verbose = all ? 2 : 0};
+}
+
 // Sanitizers look at memory and at threads, of which there is one here: for them, some of the seeds are as good as all.
 #if defined(__SANITIZE_THREAD__)
 constexpr uint64_t kShareOfSeeds = 20;
@@ -31,10 +42,7 @@ constexpr uint64_t kShareOfSeeds = 1;
 }  // namespace
 
 SimulatedJob::SimulatedJob(JobOptions options)
-    : options_(std::move(options)),
-      fabric_(FabricOf(options_)),
-      log_(LogOptions{.level = std::getenv("BYTEPS_SIM_LOG") != nullptr ? LogLevel::kDebug : LogLevel::kFatal,
-                      .verbose = std::getenv("BYTEPS_SIM_LOG") != nullptr ? 2 : 0}) {
+    : options_(std::move(options)), fabric_(FabricOf(options_)), log_(LogOf(options_)) {
   coordinator_ = std::make_unique<SimulatedCoordinator>(&fabric_, options_, &log_);
   for (uint32_t i = 0; i < options_.servers; ++i) {
     servers_.push_back(std::make_unique<SimulatedServer>(&fabric_, options_, i, &log_));
