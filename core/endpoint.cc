@@ -16,7 +16,7 @@ namespace byteps {
 namespace {
 
 // A write of so many bytes keeps what comes behind it waiting for longer than a message of its own takes.
-constexpr size_t kBulk = size_t{64} << 10;
+constexpr size_t kBulk = size_t{32} << 10;
 
 // Messages of every receive pool that credits do not cover: two kCredit, two PING (a question and an answer), and the
 // HELLOs of the beginning, which come before any credit is known.
@@ -46,6 +46,17 @@ absl::Status WhyDown(int32_t code, const std::string& peer) {
 
 struct Lease {
   wire::LeaseBody body;
+};
+
+// A write whose record has left, for a transport that did not take it.
+struct Owed {
+  bps_local from;
+  size_t size;
+  std::array<uint8_t, wire::kMaxKey> key;
+  size_t key_size;
+  uint64_t offset;
+  uint32_t immediate;
+  uint64_t user;
 };
 
 // kLost: the transport refuses it, and is about to say why.
@@ -86,12 +97,20 @@ struct Link {
   // Records that go without credits: HELLO, PING, kCredit.
   std::pmr::deque<MessageBuilder> urgent;
   bool dirty = false;
-  bool announces = false;  // the next record tells of a large write
   bool wants_room = false;
+  std::optional<Owed> owed;  // goes before any other write
 
   std::vector<Lease> leases;
+  size_t lent_slots = 0;  // by the peer, to us
   std::vector<RemoteSlot> free_slots;
   std::vector<uint32_t> returns;  // immediates to be announced with kReturn
+};
+
+// A write that the transport never had.
+struct Ended {
+  PeerId peer;
+  uint64_t user;
+  int32_t code;
 };
 
 }  // namespace
@@ -108,6 +127,7 @@ struct Endpoint::Impl {
   std::vector<PeerId> dirty;
   std::vector<PeerId> flushing, roomy;                   // of Flush and TellRoom: kept for their memory
   std::vector<std::pair<PeerId, absl::Status>> failing;  // told by the next Poll
+  std::vector<Ended> ended;                              // the same
   Time now = 0;
   Time next_timer = kNever;
   bool room_wanted = false;  // by some link: a write was answered with AGAIN, or credits came for a full outbox
@@ -185,8 +205,57 @@ struct Endpoint::Impl {
     return true;
   }
 
-  // True if the peer's outbox is empty afterwards.
-  bool FlushLink(PeerId peer, Link* link) {
+  // True if nothing is left that the transport would not take.
+  bool FlushLink(PeerId peer, Link* link) { return FlushRecords(peer, link) && FlushOwed(peer, link); }
+
+  bool FlushOwed(PeerId peer, Link* link) {
+    if (!link->owed) return true;
+    const Owed owed = *link->owed;
+    const bps_remote to{owed.key.data(), owed.key_size, owed.offset};
+    if (!PostWrite(peer, link, owed.from, owed.size, to, owed.immediate, owed.user)) return false;
+    link->owed.reset();
+    return true;
+  }
+
+  bool PostWrite(PeerId peer, Link* link, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
+                 uint64_t user) {
+    const int32_t code = transport.PostWrite(peer, from, size, to, immediate, user);
+    if (code == BPS_OK) return true;
+    if (code == BPS_TRANSPORT_AGAIN) {
+      WantRoom(link);
+    } else {
+      Refused(peer, link, code, absl::StrCat("writing ", size, " bytes to ", link->spec.description));
+    }
+    return false;
+  }
+
+  // The record leaves before its bytes: whoever reads it first knows what they are.
+  bool WriteAnnounced(PeerId peer, Link* link, const bps_local& from, size_t size, const bps_remote& to,
+                      uint32_t immediate, uint64_t user, const Announcement& record) {
+    // Of small ones several records share a message, behind their writes.
+    if (size < kBulk || record.fixed.empty()) {
+      if (!PostWrite(peer, link, from, size, to, immediate, user)) return false;
+      if (!record.fixed.empty()) Queue(peer, link, record.type, record.fixed, {});
+      return true;
+    }
+    Queue(peer, link, record.type, record.fixed, {});
+    Owed& owed = link->owed.emplace(Owed{from, size, {}, to.key_size, to.offset, immediate, user});
+    std::memcpy(owed.key.data(), to.key, to.key_size);
+    FlushLink(peer, link);
+    return true;
+  }
+
+  // Nothing of the link goes any more.
+  void Abandon(PeerId peer, Link* link, int32_t code) {
+    link->outbox.clear();
+    link->urgent.clear();
+    link->outbox_bytes = 0;
+    if (link->owed) ended.push_back({peer, link->owed->user, code});
+    link->owed.reset();
+  }
+
+  // True if the peer's outbox is empty afterwards, or waits for credits.
+  bool FlushRecords(PeerId peer, Link* link) {
     while (!link->urgent.empty()) {
       if (!Post(peer, link, &link->urgent.front())) return false;
       link->urgent.pop_front();
@@ -244,9 +313,7 @@ struct Endpoint::Impl {
   void Fail(PeerId peer, Link* link, absl::Status why) {
     if (link->state == LinkState::kDown || link->state == LinkState::kRemoving) return;
     link->state = LinkState::kDown;
-    link->outbox.clear();
-    link->urgent.clear();
-    link->outbox_bytes = 0;
+    Abandon(peer, link, BPS_UNAVAILABLE);
     failing.emplace_back(peer, std::move(why));
   }
 
@@ -309,6 +376,7 @@ struct Endpoint::Impl {
       return Violation(peer, link, "LEASE that makes no sense");
     }
     link->leases.push_back(lease);
+    link->lent_slots += b.slots;
     for (uint32_t i = b.slots; i-- > 0;) {
       link->free_slots.push_back({wire::Immediate(b.first_slot + i, 0), b.offset + i * b.slot_bytes, b.slot_bytes});
     }
@@ -430,6 +498,15 @@ struct Endpoint::Impl {
     }
   }
 
+  void TellEnded() {
+    // OnWritten may add more.
+    for (size_t i = 0; i < ended.size(); ++i) {
+      const Ended write = ended[i];
+      if (Find(write.peer) != nullptr) handler->OnWritten(write.peer, write.user, write.code);
+    }
+    ended.clear();
+  }
+
   void TellFailures() {
     // OnPeerDown may add more.
     for (size_t i = 0; i < failing.size(); ++i) {
@@ -541,9 +618,7 @@ void Endpoint::RemovePeer(PeerId peer) {
   Link* link = impl_->Find(peer);
   if (link == nullptr || link->state == LinkState::kRemoving) return;
   link->state = LinkState::kRemoving;
-  link->outbox.clear();
-  link->urgent.clear();
-  link->outbox_bytes = 0;
+  impl_->Abandon(peer, link, BPS_CANCELLED);
   impl_->transport.Disconnect(peer);
 }
 
@@ -554,8 +629,6 @@ void Endpoint::Send(PeerId peer, wire::RecordType type, std::span<const std::byt
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return;  // OnPeerDown has told, or will
   impl_->Queue(peer, link, type, fixed, payload);
-  // What is written to others next would come before it.
-  if (std::exchange(link->announces, false)) impl_->FlushLink(peer, link);
 }
 
 size_t Endpoint::MaxRecord() const {
@@ -569,42 +642,40 @@ size_t Endpoint::Queued(PeerId peer) const {
 
 bool Endpoint::Sent() const {
   return std::all_of(impl_->links.begin(), impl_->links.end(),
-                     [](const auto& link) { return link.second->outbox.empty(); });
+                     [](const auto& link) { return link.second->outbox.empty() && !link.second->owed; });
 }
 
 bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
-                     uint64_t user) {
+                     uint64_t user, const Announcement& record) {
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return false;
   // Records that wait would come behind these bytes, and others wait for them: a slot given back, what was written before.
-  if (size >= kBulk && link->dirty && !impl_->FlushLink(peer, link)) {
-    impl_->WantRoom(link);
-    return false;
+  if (link->owed || (size >= kBulk && link->dirty)) {
+    if (!impl_->FlushLink(peer, link)) {
+      impl_->WantRoom(link);
+      return false;
+    }
   }
-  const int32_t code = impl_->transport.PostWrite(peer, from, size, to, immediate, user);
-  if (code == BPS_OK) {
-    link->announces = size >= kBulk;
-    return true;
-  }
-  if (code == BPS_TRANSPORT_AGAIN) {
-    impl_->WantRoom(link);
-  } else {
-    impl_->Refused(peer, link, code, absl::StrCat("writing ", size, " bytes to ", link->spec.description));
-  }
-  return false;
+  return impl_->WriteAnnounced(peer, link, from, size, to, immediate, user, record);
 }
 
-bool Endpoint::WriteSlot(PeerId peer, const bps_local& from, size_t size, const RemoteSlot& slot, uint64_t user) {
+bool Endpoint::WriteSlot(PeerId peer, const bps_local& from, size_t size, const RemoteSlot& slot, uint64_t user,
+                         const Announcement& record) {
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return false;
   const Lease* lease = Impl::LeaseOf(*link, wire::ImmediateSlot(slot.immediate));
   const bps_remote remote{lease->body.key, lease->body.key_size, slot.offset};
-  return Write(peer, from, size, remote, slot.immediate, user);
+  return Write(peer, from, size, remote, slot.immediate, user, record);
 }
 
 size_t Endpoint::FreeSlots(PeerId peer) const {
   Link* link = impl_->FindReady(peer);
   return link == nullptr ? 0 : link->free_slots.size();
+}
+
+size_t Endpoint::TakenSlots(PeerId peer) const {
+  Link* link = impl_->FindReady(peer);
+  return link == nullptr ? 0 : link->lent_slots - std::min(link->lent_slots, link->free_slots.size());
 }
 
 std::optional<RemoteSlot> Endpoint::TakeSlot(PeerId peer) {
@@ -653,13 +724,14 @@ bool Endpoint::Poll(Time now) {
   Impl& self = *impl_;
   if (self.closed) return false;
   self.now = now;
-  bool worked = false;
+  bool worked = !self.ended.empty();
+  self.TellEnded();  // before the fence may come
   self.Timers();
   self.Flush();
   std::array<bps_event, 64> events;
   const size_t count = self.transport.Poll(events.data(), events.size());
   for (size_t i = 0; i < count; ++i) self.Dispatch(events[i]);
-  worked = count > 0;
+  worked |= count > 0;
   self.TellRoom();
   if (!self.failing.empty()) {
     worked = true;
@@ -671,7 +743,7 @@ bool Endpoint::Poll(Time now) {
 
 Time Endpoint::NextTimer() const {
   // What the transport would not take is tried again soon; its descriptor need not say when it can.
-  if (!impl_->failing.empty()) return impl_->now;
+  if (!impl_->failing.empty() || !impl_->ended.empty()) return impl_->now;
   if (!impl_->dirty.empty() || impl_->room_wanted) return std::min(impl_->next_timer, impl_->now + 1000000);
   return impl_->next_timer;
 }

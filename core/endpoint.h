@@ -6,7 +6,7 @@
 //     Endpoint endpoint(std::move(transport), options, &handler);
 //     endpoint.AddPeer(now, spec);             // HELLO is exchanged; handler.OnReady(peer) follows
 //     endpoint.Send(peer, RecordType::kPush, header_bytes, payload_bytes);
-//     endpoint.Write(peer, local, size, remote, immediate, user);
+//     endpoint.Write(peer, local, size, remote, immediate, user, {RecordType::kPush, header_bytes});
 //     endpoint.Poll(now);                      // progress: events go to the handler, outboxes are flushed
 //
 // The subtle parts:
@@ -15,9 +15,11 @@
 // Records.    Send never fails for lack of room: records wait in the peer's outbox until the transport and the peer's
 //             receive pool (credits) can take them; a message carries as many as fit. An outbox is bounded by what its
 //             owner has in flight: every record belongs to a partition, a lease or a round of somebody.
-//             What waits goes before a large write that is posted later, and the record that tells of a large write
-//             right behind it, before what is written to others: behind those, it would come late by the time of all
-//             their bytes, and whoever needs it (for a slot to write into, for a payload to fold) would stand still.
+//             What waits goes before a large write that is posted later: behind it, it would come late by the time of
+//             all its bytes, and whoever needs it (for a slot to write into, for a payload to fold) would stand still.
+// Writes.     So does the record that tells of a large write, which is why Write takes both. A record cannot be taken
+//             back: a write that the transport does not take once its record has left waits in the link (one at most;
+//             meanwhile the link takes no other), is posted as soon as it can be, and ends as every write does.
 // Credits.    A peer may have `receive_pool` messages unreleased here. Returned credits ride on every message
 //             (MessageHeader.credits); a kCredit record goes alone when half the pool waits to be returned. Two
 //             messages of every pool are kept for kCredit, so that two full outboxes cannot block each other.
@@ -61,6 +63,12 @@ struct RemoteSlot {
 struct LocalSlot {
   uint32_t slot = 0;
   std::span<std::byte> memory;
+};
+
+// The record that tells the peer of a write. Small ones leave with the records of other writes, behind theirs.
+struct Announcement {
+  wire::RecordType type = wire::RecordType::kPush;
+  std::span<const std::byte> fixed;  // copied; at most MaxRecord(). Empty: nothing is told
 };
 
 class EndpointHandler {
@@ -129,16 +137,21 @@ class Endpoint {
   size_t MaxRecord() const;
   // Bytes that wait in the peer's outbox.
   size_t Queued(PeerId peer) const;
-  // Nothing waits in any peer's outbox.
+  // Nothing waits in any peer's outbox, nor for a transport that did not take it.
   bool Sent() const;
 
-  // Posts a write. True: accepted, OnWritten follows. False: the transport takes nothing now; OnRoom follows.
-  bool Write(PeerId peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate, uint64_t user);
-  // Writes into a slot taken before.
-  bool WriteSlot(PeerId peer, const bps_local& from, size_t size, const RemoteSlot& slot, uint64_t user);
+  // Writes, and tells the peer of it. True: accepted, OnWritten follows. False: neither is done, because the transport
+  // takes nothing now; OnRoom follows.
+  bool Write(PeerId peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate, uint64_t user,
+             const Announcement& record = {});
+  // The same into a slot taken before.
+  bool WriteSlot(PeerId peer, const bps_local& from, size_t size, const RemoteSlot& slot, uint64_t user,
+                 const Announcement& record = {});
 
   // Slots of the peer that may be written now.
   size_t FreeSlots(PeerId peer) const;
+  // Slots of the peer that were taken, and that it has not given back.
+  size_t TakenSlots(PeerId peer) const;
   std::optional<RemoteSlot> TakeSlot(PeerId peer);
   void GiveBack(PeerId peer, const RemoteSlot& slot);  // taken, but not used
 

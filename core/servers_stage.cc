@@ -18,6 +18,15 @@ namespace {
 constexpr int kPartBits = 24;
 constexpr size_t kMostReason = 2048;  // bytes, of a CANCEL
 
+// Two rows. What a worker has sent is worth nothing before all the others have sent it, too. Of a tensor that is alone it
+// keeps two parts for each server under way, one that is sent and one that is folded: with more the kernel, which
+// sends for all connections at the same time, lets some run ahead of others, each worker other ones, and results wait for
+// the last; and what is under way falls out of the caches. (A server that has more to do than others may have more of
+// them: all its slots.) All workers send parts in nearly the same order, so that some part is always complete; where they
+// do not (a scheduler with an order of its own), nothing comes back, and after a while the rest goes, too.
+constexpr size_t kRowsAhead = 2;
+constexpr Time kRowsPatience = 100 * kMillisecond;
+
 uint64_t NameId(uint64_t key) { return key >> 16; }
 
 std::string DescribeServer(const control::Member& member) {
@@ -154,7 +163,10 @@ void ServersStage::Begin(Time now, Operation* operation, PartRange range) {
   const Cut& cut = *asked.tensor->cut;
   const bool root = asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank_;
   operation->alone = operations_.empty();
-  if (operation->alone) meter_.Begin(now);
+  if (operation->alone) {
+    meter_.Begin(now);
+    slot_came_ = now;
+  }
   operations_[operation->id] = operation;
   operation->partitions.resize(cut.parts());
   operation->carried = range.size();
@@ -216,6 +228,19 @@ void ServersStage::UpdateBudget(size_t index) {
   budget.tasks = peer.ready && peer.held.empty() && !peer.full ? 1 : 0;
   const bool any = peer.carrier->copies(peer.id) || endpoint.FreeSlots(peer.id) > 0;
   budget.bytes = any ? slot_bytes_ : inline_bytes_;
+  const size_t taken = endpoint.TakenSlots(peer.id);
+  if (taken < peer.taken_slots) slot_came_ = now_;
+  taken_slots_ += taken - peer.taken_slots;
+  peer.taken_slots = taken;
+}
+
+// See "Two rows".
+bool ServersStage::FarEnough() const {
+  if (taken_slots_ < kRowsAhead * peers_.size() || operations_.size() != 1) return false;
+  const Operation& operation = *operations_.begin()->second;
+  // What comes from the local stage comes in an order of its own.
+  const bool whole = operation.carried == operation.partitions.size();
+  return operation.alone && whole && now_ < slot_came_ + kRowsPatience;
 }
 
 bool ServersStage::Pump() {
@@ -239,7 +264,12 @@ bool ServersStage::Pump() {
     }
     UpdateBudget(i);
   }
+  held_back_until_ = kNever;
   while (queued_ > 0 && !stopped_) {
+    if (FarEnough()) {
+      held_back_until_ = slot_came_ + kRowsPatience;
+      break;
+    }
     absl::StatusOr<std::optional<bps_task>> next = scheduler_.Next(now_, budgets_);
     if (!next.ok()) {
       Fatal(next.status());
@@ -327,17 +357,19 @@ bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeade
     endpoint.GiveBack(peer->id, *slot);
     return false;
   }
-  if (!endpoint.WriteSlot(peer->id, payload.local, partition->push_bytes, *slot, partition->task)) {
+  header->way = wire::PayloadWay::kLanded;
+  header->immediate = slot->immediate;
+  const PushHead head(*header, partition->operation->asked.tensor->shape(), endpoint.MaxRecord());
+  if (!endpoint.WriteSlot(peer->id, payload.local, partition->push_bytes, *slot, partition->task,
+                          {wire::RecordType::kPush, head.bytes()})) {
     peer->carrier->EndSource(payload);
     endpoint.GiveBack(peer->id, *slot);
     return false;
   }
+  peer->queued_bytes += RecordSize(head.bytes().size(), 0);
   writes_[partition->task] = {partition, payload};
   ++partition->operation->writes;
   partition->Move(PartitionState::kPosted);
-  header->way = wire::PayloadWay::kLanded;
-  header->immediate = slot->immediate;
-  SendPush(peer, *header, *partition->operation->asked.tensor, {});
   return true;
 }
 
@@ -729,8 +761,8 @@ void ServersStage::DropFreedBuffers() {
 bool ServersStage::Run(Time now) {
   if (stopped_) return false;
   now_ = now;
-  // A scheduler may have something by time alone.
-  if (queued_ > 0 && !pump_ && scheduler_.WakeAt(now) <= now) pump_ = true;
+  // A scheduler may have something by time alone, and what was held back may go.
+  if (queued_ > 0 && !pump_ && (scheduler_.WakeAt(now) <= now || now >= held_back_until_)) pump_ = true;
   bool worked = Pump();
   for (const std::unique_ptr<Carrier>& carrier : carriers_) worked |= carrier->endpoint().Poll(now);
   worked |= SettleOutboxes();
@@ -761,7 +793,7 @@ Time ServersStage::NextTimer() const {
   if (pump_ && (queued_ > 0 || held_ > 0)) return now_;
   Time next = kNever;
   for (const std::unique_ptr<Carrier>& carrier : carriers_) next = std::min(next, carrier->endpoint().NextTimer());
-  if (queued_ > 0) next = std::min(next, scheduler_.WakeAt(now_));
+  if (queued_ > 0) next = std::min({next, scheduler_.WakeAt(now_), held_back_until_});
   for (const Operation* operation : releasing_) next = std::min(next, operation->release_at);
   return next;
 }

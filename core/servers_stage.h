@@ -108,6 +108,7 @@ class ServersStage : public Stage, private CarrierSink {
     std::pmr::deque<std::pair<uint64_t, uint64_t>> leaving;
     uint64_t queued_bytes = 0;  // of ours, ever
     bool full = false;          // its outbox; nothing is chosen for it
+    size_t taken_slots = 0;     // of its slots, as of its last budget
   };
 
   // A write that has not ended.
@@ -131,6 +132,7 @@ class ServersStage : public Stage, private CarrierSink {
   void UpdateBudget(size_t index);
   // True: posted. False: later; or with an error, never.
   bool Post(Partition* partition, Peer* peer, absl::Status* error);
+  bool FarEnough() const;
   bool PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
   bool PostInPlace(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
   void PostInline(Partition* partition, Peer* peer, const wire::DataHeader& header, std::span<const std::byte> payload);
@@ -195,6 +197,10 @@ class ServersStage : public Stage, private CarrierSink {
   uint32_t agreed_rate_ = 0;  // what the scheduler was told last
   size_t queued_ = 0;         // tasks in the scheduler's queue
   size_t held_ = 0;
+  // Of a tensor that is alone no more than so much is sent ahead.
+  size_t taken_slots_ = 0;  // of all peers
+  Time slot_came_ = 0;      // or the tensor began
+  Time held_back_until_ = kNever;
   bool pump_ = false;  // something may go that could not
   SlowServers slow_servers_;
   Time now_ = 0;

@@ -153,19 +153,20 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
   }
   const uint32_t immediate = direct ? delivery->memory.immediate : slot.immediate;
   const bps_remote remote{delivery->memory.key, delivery->memory.key_size, delivery->memory.offset};
-  const bool accepted = direct ? endpoint_->Write(peer, result->block.local(), result->bytes, remote, immediate, user)
-                               : endpoint_->WriteSlot(peer, result->block.local(), result->bytes, slot, user);
+  wire::DataHeader header = delivery->header;
+  header.way = wire::PayloadWay::kLanded;
+  header.payload_bytes = result->bytes;
+  header.immediate = immediate;
+  const Announcement record{wire::RecordType::kResult, BytesOf(header)};
+  const bool accepted =
+      direct ? endpoint_->Write(peer, result->block.local(), result->bytes, remote, immediate, user, record)
+             : endpoint_->WriteSlot(peer, result->block.local(), result->bytes, slot, user, record);
   if (!accepted) {
     free_writes_.push_back(user);
     if (!direct) endpoint_->GiveBack(peer, slot);
     return false;
   }
   writes_[user] = {result, delivery->task};
-  wire::DataHeader header = delivery->header;
-  header.way = wire::PayloadWay::kLanded;
-  header.payload_bytes = result->bytes;
-  header.immediate = immediate;
-  endpoint_->Send(peer, wire::RecordType::kResult, BytesOf(header));
   return true;
 }
 

@@ -85,10 +85,10 @@ uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, 
   const uint64_t wanted =
       std::clamp<uint64_t>(size / element_bytes, least, std::min(most, PartElements(elements, element_bytes)));
   uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, wanted));
-  // As many for each lane as for any other; rounded down where they would become smaller than is worth a message.
+  // As many for each lane as for any other; rounded down where they would become much smaller than is worth a message.
   if (parts > total_lanes_) {
     parts = CeilDiv(parts, total_lanes_) * total_lanes_;
-    if (elements / parts < least) parts = elements / least / total_lanes_ * total_lanes_;
+    if (elements / parts < least - least / 16) parts = elements / least / total_lanes_ * total_lanes_;
   }
   return std::min(CeilDiv(CeilDiv(elements, parts), kGranule) * kGranule, most);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -50,7 +51,11 @@ class Side : public EndpointHandler {
     if (on_record) on_record();
   }
   void OnLanded(uint32_t immediate) override { landed.push_back(immediate); }
-  void OnWritten(PeerId, uint64_t user, int32_t code) override { written[user] = code; }
+  void OnWritten(PeerId peer, uint64_t user, int32_t code) override {
+    EXPECT_FALSE(written.contains(user)) << "ended twice";
+    EXPECT_FALSE(std::count(removed.begin(), removed.end(), peer)) << "behind the fence";
+    written[user] = code;
+  }
   void OnRoom(PeerId) override { ++room; }
   void OnPeerDown(PeerId peer, const absl::Status& why) override {
     EXPECT_FALSE(down.contains(peer)) << "said twice";
@@ -125,7 +130,7 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
   }
 
   // Like Make, but its transport refuses what `Refuses` says as if every peer were lost.
-  enum class Refuses { kNothing, kMessages, kKeys };
+  enum class Refuses { kNothing, kMessages, kKeys, kWrites, kLargeWrites, kWritesForGood };  // kWrites: for now
   std::unique_ptr<Side> MakeRefusing(uint32_t member) {
     static bps_transport_table honest, refusing;
     const sim::SimTransport opened = fabric_.Open("node" + std::to_string(member), knobs_);
@@ -136,6 +141,12 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
     };
     refusing.export_key = [](bps_transport* transport, bps_region* region, bps_peer peer, void* key) {
       return refuses_ == Refuses::kKeys ? BPS_UNAVAILABLE : honest.export_key(transport, region, peer, key);
+    };
+    refusing.post_write = [](bps_transport* transport, bps_peer peer, const bps_local* from, size_t size,
+                             const bps_remote* to, uint32_t immediate, uint64_t user) {
+      if (refuses_ == Refuses::kWrites || (refuses_ == Refuses::kLargeWrites && size > 1)) return BPS_TRANSPORT_AGAIN;
+      if (refuses_ == Refuses::kWritesForGood) return BPS_UNAVAILABLE;
+      return honest.post_write(transport, peer, from, size, to, immediate, user);
     };
     return std::make_unique<Side>(Transport::Adopt(&refusing, opened.transport), options_, member);
   }
@@ -229,8 +240,36 @@ TEST_P(EndpointTest, SlotsGoBackAndForth) {
   b->endpoint->transport().Unreg(region);
 }
 
-// The record that tells of a write would otherwise wait until everybody has been written to.
-TEST_P(EndpointTest, WhatTellsOfALargeWriteGoesBeforeTheNextWriteToAnother) {
+// One slot of b, taken by a, and memory of a's to write from.
+struct Lent {
+  Lent(Side* a, Side* b, size_t bytes) : source(bytes), window(bytes), a_(a), b_(b) {
+    EXPECT_TRUE(a->endpoint->transport().Reg(source.data(), bytes, &from).ok());
+    EXPECT_TRUE(b->endpoint->transport().Reg(window.data(), bytes, &at).ok());
+  }
+  ~Lent() {
+    a_->endpoint->transport().Unreg(from);
+    b_->endpoint->transport().Unreg(at);
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+  std::vector<std::byte> source, window;
+  bps_region *from = nullptr, *at = nullptr;
+  LandingTable table;
+
+ private:
+  Side *a_, *b_;
+};
+
+// What tells the peer of the write with this number.
+struct Told {
+  explicit Told(uint64_t round) { body.round = round; }
+  Announcement record() const { return {wire::RecordType::kCancel, BytesOf(body)}; }
+  wire::RoundBody body{};
+};
+
+// Behind it, the record would come late by the time of all its bytes, and of those that are written to others meanwhile.
+TEST_P(EndpointTest, WhatTellsOfALargeWriteGoesBeforeIt) {
   if (GetParam() != 0) GTEST_SKIP() << "where links reorder, what leaves first may come last";
   knobs_.bytes_per_second = 25'000'000;  // and one link for all peers
   auto a = Make(1), b = Make(2), c = Make(3);
@@ -239,28 +278,110 @@ TEST_P(EndpointTest, WhatTellsOfALargeWriteGoesBeforeTheNextWriteToAnother) {
   ASSERT_TRUE(c->Add(fabric_.now(), *a).ok());
   ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return a->ready.size() == 2 && c->ready.size() == 1; }));
   constexpr size_t kBytes = size_t{1} << 20;  // 42 ms of the link
-  std::vector<std::byte> source(kBytes), window_b(kBytes), window_c(kBytes);
-  bps_region *from = nullptr, *at_b = nullptr, *at_c = nullptr;
-  ASSERT_TRUE(a->endpoint->transport().Reg(source.data(), kBytes, &from).ok());
-  ASSERT_TRUE(b->endpoint->transport().Reg(window_b.data(), kBytes, &at_b).ok());
-  ASSERT_TRUE(c->endpoint->transport().Reg(window_c.data(), kBytes, &at_c).ok());
-  LandingTable table_b, table_c;
-  ASSERT_TRUE(b->endpoint->Lend(1, at_b, 0, kBytes, *table_b.TakeRange(1), 1).ok());
-  ASSERT_TRUE(c->endpoint->Lend(1, at_c, 0, kBytes, *table_c.TakeRange(1), 1).ok());
+  Lent to_b(a.get(), b.get(), kBytes), to_c(a.get(), c.get(), kBytes);
+  ASSERT_TRUE(b->endpoint->Lend(1, to_b.at, 0, kBytes, *to_b.table.TakeRange(1), 1).ok());
+  ASSERT_TRUE(c->endpoint->Lend(1, to_c.at, 0, kBytes, *to_c.table.TakeRange(1), 1).ok());
   ASSERT_TRUE(Run({a.get(), b.get(), c.get()},
                   [&] { return a->endpoint->FreeSlots(2) == 1 && a->endpoint->FreeSlots(3) == 1; }));
+  EXPECT_EQ(a->endpoint->TakenSlots(2), 0u);
   const Time begin = fabric_.now();
-  for (const PeerId peer : {2, 3}) {
-    ASSERT_TRUE(a->endpoint->WriteSlot(peer, {from, source.data()}, kBytes, *a->endpoint->TakeSlot(peer), peer));
-    a->Cancel(peer, 1);  // any record
+  const Told told(1);
+  for (const auto& [peer, lent] : {std::pair{PeerId{2}, &to_b}, std::pair{PeerId{3}, &to_c}}) {
+    ASSERT_TRUE(a->endpoint->WriteSlot(peer, {lent->from, lent->source.data()}, kBytes, *a->endpoint->TakeSlot(peer),
+                                       peer, told.record()));
   }
-  ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return !b->landed.empty() && !b->rounds.empty(); }));
+  EXPECT_EQ(a->endpoint->TakenSlots(2), 1u);
+  ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return !b->rounds.empty(); }));
+  EXPECT_LT(fabric_.now() - begin, 10 * kMillisecond);
+  ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return !c->rounds.empty(); }));
   EXPECT_LT(fabric_.now() - begin, 60 * kMillisecond);
   EXPECT_TRUE(c->landed.empty());
-  ASSERT_TRUE(Run({a.get(), b.get(), c.get()}, [&] { return a->written.size() == 2 && !c->landed.empty(); }));
-  a->endpoint->transport().Unreg(from);
-  b->endpoint->transport().Unreg(at_b);
-  c->endpoint->transport().Unreg(at_c);
+  ASSERT_TRUE(Run({a.get(), b.get(), c.get()},
+                  [&] { return a->written.size() == 2 && !b->landed.empty() && !c->landed.empty(); }));
+  EXPECT_EQ(b->rounds.size(), 1u);
+  EXPECT_EQ(c->rounds.size(), 1u);
+}
+
+// The record cannot be taken back: what it tells of follows as soon as the transport takes it, and before any other.
+TEST_P(EndpointTest, AWriteWhoseRecordHasLeftFollowsWhateverTheTransportSaysFirst) {
+  auto a = MakeRefusing(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  constexpr size_t kBytes = size_t{64} << 10;
+  Lent lent(a.get(), b.get(), 2 * kBytes);
+  ASSERT_TRUE(b->endpoint->Lend(1, lent.at, 0, kBytes, *lent.table.TakeRange(2), 2).ok());
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) == 2; }));
+  const RemoteSlot first = *a->endpoint->TakeSlot(2), second = *a->endpoint->TakeSlot(2);
+  std::memset(lent.source.data(), 7, kBytes);
+  const Told one(1), two(2);
+  const auto write = [&](const RemoteSlot& slot, uint64_t user, const Told& told) {
+    return a->endpoint->WriteSlot(2, {lent.from, lent.source.data()}, kBytes, slot, user, told.record());
+  };
+  refuses_ = Refuses::kWrites;
+  ASSERT_TRUE(write(first, 1, one));
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return b->rounds.size() == 1; }));
+  EXPECT_FALSE(write(second, 2, two)) << "beside one that waits";
+  refuses_ = Refuses::kLargeWrites;
+  EXPECT_FALSE(a->endpoint->WriteSlot(2, {lent.from, lent.source.data()}, 1, second, 3)) << "nor a small one";
+  EXPECT_FALSE(a->endpoint->Sent());
+  EXPECT_TRUE(a->written.empty());
+  EXPECT_TRUE(b->landed.empty());
+  const int rooms = a->room;
+  refuses_ = Refuses::kNothing;
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->written.contains(1) && b->landed.size() == 1; }));
+  EXPECT_EQ(a->written[1], BPS_OK);
+  EXPECT_EQ(b->landed[0], first.immediate);
+  EXPECT_EQ(lent.window[first.offset + kBytes - 1], std::byte{7});
+  EXPECT_GT(a->room, rooms) << "the second may go";
+  EXPECT_TRUE(a->endpoint->Sent());
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return write(second, 2, two); }));
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->written.size() == 2 && b->landed.size() == 2; }));
+  EXPECT_EQ(b->rounds, (std::vector<uint64_t>{1, 2}));
+}
+
+// It ends once, before the fence, as every write does.
+TEST_P(EndpointTest, AWriteThatWaitsEndsWithItsPeer) {
+  options_.peer_timeout = 600 * kSecond;
+  enum class End { kRemoved, kDead, kRefused };
+  for (const End end : {End::kRemoved, End::kDead, End::kRefused}) {
+    SCOPED_TRACE(static_cast<int>(end));
+    const uint32_t it = 2 + 2 * static_cast<uint32_t>(end);
+    auto a = MakeRefusing(it - 1), b = Make(it);
+    ASSERT_TRUE(Connect(a.get(), b.get()));
+    constexpr size_t kBytes = size_t{64} << 10;
+    Lent lent(a.get(), b.get(), kBytes);
+    ASSERT_TRUE(b->endpoint->Lend(it - 1, lent.at, 0, kBytes, *lent.table.TakeRange(1), 1).ok());
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(it) == 1; }));
+    refuses_ = Refuses::kWrites;
+    const Told told(1);
+    ASSERT_TRUE(a->endpoint->WriteSlot(it, {lent.from, lent.source.data()}, kBytes, *a->endpoint->TakeSlot(it), 5,
+                                       told.record()));
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return b->rounds.size() == 1; }));
+    switch (end) {
+      case End::kRemoved:
+        a->endpoint->RemovePeer(it);
+        EXPECT_TRUE(a->written.empty()) << "callbacks come within Poll";
+        a->endpoint->Poll(fabric_.now());
+        EXPECT_EQ(a->written[5], BPS_CANCELLED);
+        EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return a->removed.size() == 1; }));
+        EXPECT_TRUE(a->down.empty());
+        break;
+      case End::kDead:
+        fabric_.Kill("node" + std::to_string(it));
+        a->Cancel(it, 2);  // what is posted makes the transport see the death
+        ASSERT_TRUE(Run({a.get()}, [&] { return a->down.contains(it) && a->written.contains(5); }));
+        EXPECT_EQ(a->written[5], BPS_UNAVAILABLE);
+        break;
+      case End::kRefused:
+        refuses_ = Refuses::kWritesForGood;
+        ASSERT_TRUE(Run({a.get()}, [&] { return a->down.contains(it) && a->written.contains(5); }));
+        EXPECT_EQ(a->written[5], BPS_UNAVAILABLE);
+        EXPECT_EQ(std::string(a->down[it].message()),
+                  "writing 65536 bytes to member " + std::to_string(it) + " failed with code 14");
+        break;
+    }
+    EXPECT_EQ(a->written.size(), 1u);
+    EXPECT_TRUE(b->landed.empty());
+  }
 }
 
 TEST_P(EndpointTest, AnotherTokenIsRefused) {

@@ -300,6 +300,31 @@ TEST_P(EngineTest, ARowIsTurnedForATensorThatIsAloneAndForNoOther) {
   EXPECT_EQ(told.peers, servers_from(1 + 2)) << "alone again";
 }
 
+// What is sent of a tensor that is alone, and not yet folded, is bounded: sent further ahead, the kernel would let each
+// worker's connections drift apart. What several tensors have for the servers is not held back.
+TEST_P(EngineTest, ATensorThatIsAloneIsSentTwoRowsAhead) {
+  if (GetParam().flags == 0) GTEST_SKIP() << "it has no slots";
+  EngineJobOptions options = Options(1, 2);
+  options.server.slots = 6;
+  options.server.forgetful_of_slots = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> in = Ramp(40 * options.part_elements, 1);
+  std::vector<float> out(in.size()), other(in.size());
+  const auto pushed = [&] { return job.servers[0]->seen.size() + job.servers[1]->seen.size(); };
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "alone", in, &out)};
+  ASSERT_TRUE(job.RunUntil([&] { return pushed() == 4; }));
+  EXPECT_FALSE(job.RunUntil([&] { return pushed() > 4; }, 50 * kMillisecond));
+  if (GetParam().flags == BPS_TRANSPORT_CHEAP_REG) {
+    requests.push_back(job.PushPull(0, "beside it", in, &other));
+    ASSERT_TRUE(job.RunUntil([&] { return pushed() == 12; }, 10 * kMillisecond)) << "not held back beside another";
+  } else {
+    // No order in which the workers send can make them wait for one another for good.
+    ASSERT_TRUE(job.RunUntil([&] { return pushed() == 12; }, 100 * kMillisecond)) << "nothing comes back";
+  }
+  EXPECT_FALSE(job.RunUntil([&] { return pushed() > 12; }, kSecond)) << "more than there are slots";
+}
+
 TEST_P(EngineTest, AnErrorFailsTheRoundOnceAndTheSessionGoesOn) {
   EngineJobOptions options = Options(1, 2);
   options.server.error = BPS_FAILED_PRECONDITION;
