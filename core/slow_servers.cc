@@ -29,13 +29,13 @@ std::optional<SlowServers::Finding> SlowServers::Check(Time now) {
   const auto [mean, server] = means.back();
   means.pop_back();
   const Time others = means[means.size() / 2].first;
-  if (mean < kTimesLonger * others || mean - others < kLongerBy) {
-    windows_ = 0;
+  if (mean < kTimesSuspect * others || mean - others < kLongerBy) {
+    evidence_ = 0;
     return std::nullopt;
   }
-  windows_ = server == suspect_ ? windows_ + 1 : 1;
+  evidence_ = (server == suspect_ ? evidence_ : 0) + (mean < kTimesLonger * others ? 1 : 2);
   suspect_ = server;
-  if (windows_ < kWindows) return std::nullopt;
+  if (evidence_ < 2 * kWindows) return std::nullopt;
   const auto named = named_.find(server);
   if (named != named_.end() && now - named->second < kSilence) return std::nullopt;
   named_[server] = now;

@@ -26,10 +26,11 @@ namespace byteps {
 class SlowServers {
  public:
   static constexpr Time kWindow = 5 * kSecond;
-  static constexpr int kWindows = 3;
+  static constexpr int kWindows = 3;              // with kTimesLonger; twice as many with kTimesSuspect
   static constexpr Time kSilence = 60 * kSecond;  // until the same one is named again
   static constexpr uint64_t kLeastPartitions = 4;
   static constexpr Time kTimesLonger = 3;
+  static constexpr Time kTimesSuspect = 2;
   static constexpr Time kLongerBy = 20 * kMillisecond;
 
   struct Finding {
@@ -52,7 +53,7 @@ class SlowServers {
 
   std::map<uint32_t, Sum> sums_;    // of the window, by server
   uint32_t suspect_ = 0;            // the slowest of the last window
-  int windows_ = 0;                 // for so many in a row; 0: there was none
+  int evidence_ = 0;                // 2 for each window in a row, or 1; 0: there was none
   std::map<uint32_t, Time> named_;  // when last
   std::optional<Time> window_;      // its beginning
 };
