@@ -314,8 +314,8 @@ def test_who_was_stopped_for_too_long_comes_back_to_nothing(start: Start, kind: 
 
 
 def test_a_slow_server_is_named(start: Start) -> None:
-    """One of eight, its link at a tenth. A worker's own link is shared by all of its partitions: with two workers a server's
-    partitions take so many times longer as its link is slower, divided by four."""
+    """One of eight, its link at a tenth. A worker's own link is shared by all of its partitions: with two workers a
+    server's partitions take so many times longer as its link is slower, divided by four."""
     job = start(2, 8, rate=50_000_000, elements=500_000)
     job.lab.hosts["server5"].set_rate(5_000_000)
     for _ in range(2):
