@@ -139,8 +139,9 @@ Config Config::Collect(const Environment& environment, const Environment& argume
       add_error(std::string(parsed.status().message()));
       if (knob.fallback == nullptr) continue;
       parsed = ParseKnob(knob, knob.fallback);
-      if (parsed.ok())
+      if (parsed.ok()) {
         value = {true, ConfigSource::kDefault, parsed->number, std::move(parsed->text), std::move(parsed->plain)};
+      }
       continue;
     }
     value = {true, found.source, parsed->number, std::move(parsed->text), std::move(parsed->plain)};

@@ -18,7 +18,8 @@
 // workers, and when the last has come all of them still have to get it (half of that where no lane has its first part
 // later than the others, core/send_order.h). And by kPartTime for each of its M / p parts. The sum is
 // least at p = sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where
-// the processors are the bottleneck; never below `kLeastPart`.
+// the processors are the bottleneck; never below `kLeastPart`, but for up to a sixteenth where that gives all lanes
+// as many parts.
 //
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all

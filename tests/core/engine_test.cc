@@ -210,25 +210,35 @@ struct Told {
 };
 Told told;
 
+// fifo, with functions of its own for those that are to be listened to.
+struct Listening {
+  Listening() {
+    const bps_scheduler_plugin* fifo = nullptr;
+    EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
+    told = {};
+    table = told.fifo = *fifo->table;
+    table.struct_size = sizeof table;
+    plugin = *fifo;
+    plugin.table = &table;
+  }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+
+  bps_scheduler_table table = {};
+  bps_scheduler_plugin plugin = {};
+};
+
 TEST_P(EngineTest, TheSchedulerKnowsRoundsAndTellsWhatItsLinkCarries) {
-  const bps_scheduler_plugin* fifo = nullptr;
-  ASSERT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
-  told = {};
-  told.fifo = *fifo->table;
-  bps_scheduler_table table = told.fifo;
-  table.struct_size = sizeof table;
-  table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
+  Listening fifo;
+  fifo.table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
     told.rounds.push_back(task->round);
     told.fifo.enqueue(scheduler, now, task);
   };
-  table.rate = [](bps_scheduler*) { return uint64_t{77} << 30; };
-  table.agreed = [](bps_scheduler*, int64_t, uint64_t rate) { told.agreed.push_back(rate); };
-  bps_scheduler_plugin plugin = *fifo;
-  plugin.table = &table;
-
+  fifo.table.rate = [](bps_scheduler*) { return uint64_t{77} << 30; };
+  fifo.table.agreed = [](bps_scheduler*, int64_t, uint64_t rate) { told.agreed.push_back(rate); };
   std::vector<uint32_t> rates;
   EngineJobOptions options = Options(1, 1);
-  options.scheduler = &plugin;
+  options.scheduler = &fifo.plugin;
   options.server.send_again = 3;
   options.server.rates = &rates;
   EngineJob job(options);
@@ -253,21 +263,13 @@ TEST_P(EngineTest, TheSchedulerKnowsRoundsAndTellsWhatItsLinkCarries) {
 // Each worker begins a row of parts at another server, so that no link stands still; but several tensors at once keep to
 // one order: in what is interrupted another part would be missing on each worker.
 TEST_P(EngineTest, ARowIsTurnedForATensorThatIsAloneAndForNoOther) {
-  const bps_scheduler_plugin* fifo = nullptr;
-  ASSERT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
-  told = {};
-  told.fifo = *fifo->table;
-  bps_scheduler_table table = told.fifo;
-  table.struct_size = sizeof table;
-  table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
+  Listening fifo;
+  fifo.table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
     told.peers.push_back(task->peer);
     told.fifo.enqueue(scheduler, now, task);
   };
-  bps_scheduler_plugin plugin = *fifo;
-  plugin.table = &table;
-
   EngineJobOptions options = Options(2, 4);
-  options.scheduler = &plugin;
+  options.scheduler = &fifo.plugin;
   EngineJob job(options);
   ASSERT_TRUE(job.Connect());
   const std::vector<float> in = Ramp(2 * 4 * options.part_elements, 1);  // two rows
