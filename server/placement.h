@@ -18,8 +18,9 @@
 // workers, and when the last has come all of them still have to get it (half of that where no lane has its first part
 // later than the others, core/send_order.h). And by kPartTime for each of its M / p parts. The sum is
 // least at p = sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where
-// the processors are the bottleneck; never below `kLeastPart`, but for up to a sixteenth where that gives all lanes
-// as many parts.
+// the processors are the bottleneck; never below `kLeastPart`, or `kLeastOfMany` in a tensor of `kManyRows` and more for
+// each lane, but for up to a sixteenth where that gives all lanes as many parts. (Tensors of a few parts come in
+// numbers: they fill the links together, and only the cost of more parts would be left.)
 //
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all
@@ -73,10 +74,12 @@ struct Placed {
 class Placement {
  public:
   static constexpr uint64_t kLeastPart = uint64_t{64} << 10;
+  static constexpr uint64_t kLeastOfMany = uint64_t{40} << 10;
+  static constexpr uint64_t kManyRows = 8;
   static constexpr uint64_t kLeastShare = uint64_t{128} << 10;  // a block of BlockFold
   static constexpr uint64_t kLargestPart = uint64_t{512} << 10;
   static constexpr uint64_t kPartCost = 4096;
-  static constexpr double kPartTime = 90e-6;  // seconds; of all processors that a part keeps busy
+  static constexpr double kPartTime = 60e-6;  // seconds; of all processors that a part keeps busy
   static constexpr uint64_t kMaxParts = uint64_t{1} << 22;
 
   explicit Placement(PlacementOptions options);

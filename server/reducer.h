@@ -76,7 +76,7 @@ struct ReducerOptions {
   std::string transport;        // its plugin's name, as in the workers' lanes
   uint64_t memory = 0;          // bytes for landing slots, what waits, and results
   uint64_t slot_bytes = 0;      // as in Hello
-  uint32_t slots_per_peer = 4;  // fewer where memory is short
+  uint32_t slots_per_peer = 8;  // fewer where memory is short
   uint64_t inline_bytes = 0;    // results up to this size travel inside the record
   size_t most_idle_parts = 1 << 17;
   // Makes what orders the results (BYTEPS_SERVER_ENABLE_SCHEDULE); empty: they go as they come.

@@ -313,8 +313,25 @@ TEST(PlacementTest, PartsStayWorthAMessage) {
   for (uint64_t megabytes = 1; megabytes < 60; ++megabytes) {
     const uint64_t many = megabytes * 250'000;
     const Placed cut = placement.Recut(*placement.Add(many, 4, std::nullopt), many, 4, 1'000'000);
-    EXPECT_GE(cut.part_elements * 4, Placement::kLeastPart / 16 * 15) << megabytes;
+    const bool rows = megabytes * 1'000'000 >= Placement::kManyRows * 4 * Placement::kLeastPart;
+    EXPECT_GE(cut.part_elements * 4, (rows ? Placement::kLeastOfMany : Placement::kLeastPart) / 16 * 15) << megabytes;
   }
+}
+
+// A row of parts, the filling, is a small share of a tensor of some megabytes, too; of small tensors, which come in numbers,
+// no more parts are made for it.
+TEST(PlacementTest, ATensorOfManyRowsHasSmallerParts) {
+  const auto part_bytes = [](uint32_t servers, uint64_t bytes) {
+    Placement placement(Servers(servers, 1));
+    return placement.Recut(*placement.Add(bytes / 4, 4, std::nullopt), bytes / 4, 4, 23'900'000).part_elements * 4;
+  };
+  EXPECT_LT(part_bytes(4, 8'000'000) * 4, 8'000'000 * 3 / 100);
+  EXPECT_LT(part_bytes(8, 20'000'000) * 8, 20'000'000 * 2 / 100);
+  EXPECT_LT(part_bytes(12, 20'000'000) * 12, 20'000'000 * 3 / 100);
+  EXPECT_LT(part_bytes(4, 4'000'000) * 4, 4'000'000 * 45 / 1000);
+  EXPECT_EQ(part_bytes(4, 524'288), 65'536u);
+  EXPECT_EQ(part_bytes(4, 131'072), 65'536u);
+  EXPECT_GE(part_bytes(4, 2'000'000), Placement::kLeastPart / 16 * 15);
 }
 
 TEST(PlacementTest, AFastLinkKeepsLargeParts) {

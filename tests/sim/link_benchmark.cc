@@ -179,7 +179,7 @@ JobOptions OptionsOf(const Keys& keys) {
   options.lanes = static_cast<uint32_t>(Number(keys, "lanes", 1));
   options.partition_bytes = static_cast<uint64_t>(Number(keys, "partition", 0));
   options.slot_bytes = static_cast<uint64_t>(Number(keys, "slot", 512 << 10));
-  options.slots_per_peer = static_cast<uint32_t>(Number(keys, "slots", 4));
+  options.slots_per_peer = static_cast<uint32_t>(Number(keys, "slots", 8));
   options.server_memory = uint64_t{256} << 20;
   options.inline_bytes = 4096;
   options.scheduler = keys.contains("scheduler") ? keys.at("scheduler") : "credit";

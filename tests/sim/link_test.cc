@@ -19,7 +19,7 @@ JobOptions Links(uint32_t workers, uint32_t servers) {
   options.servers = servers;
   options.partition_bytes = 0;
   options.slot_bytes = 512 << 10;
-  options.slots_per_peer = 4;
+  options.slots_per_peer = 8;
   options.server_memory = 64 << 20;
   options.inline_bytes = 4096;
   options.scheduler = "credit";

@@ -167,6 +167,7 @@ def test_a_job_that_fails_fails() -> None:
         (["--shrink", "8"], "--shrink goes with --model only"),
         (["--compute", "1.5"], "--compute goes with --model only"),
         (["--steps", "5"], "--steps goes with --model only"),
+        (["--warm-up", "5"], "--warm-up goes with --model only"),
         (["--model", "vgg61"], "there is no model 'vgg61'; known are bert-large, resnet50"),
         (["--model", "/nowhere/my.model"], "there is no model '/nowhere/my.model'"),
         (["--model", "vgg16", "--compute", "-1"], "--compute: '-1' is not a number of seconds above 0"),

@@ -118,3 +118,32 @@ def test_the_bounds_are_ordered() -> None:
             times = [best(model, per_byte) for best in (bound, first_in_first_out, at_the_end)]
             assert times == sorted(times)
             assert times[0] >= seconds
+
+
+def test_gradients_are_written_before_they_are_ready_and_the_warm_up_does_not_count() -> None:
+    pytest.importorskip("torch")
+    from perf.replay import replay
+
+    class Recorder:
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, str]] = []
+
+        def write(self, tensor: Tensor) -> None:
+            self.calls.append(("write", tensor.name))
+
+        def hand_in(self, tensor: Tensor) -> None:
+            self.calls.append(("hand in", tensor.name))
+
+        def end_of_backward(self) -> None:
+            self.calls.append(("end", ""))
+
+        def wait_for(self, tensor: Tensor) -> None:
+            self.calls.append(("wait", tensor.name))
+
+    recorder = Recorder()
+    model = make(0.002, 0.002, (4, 0.0, 0.002), (4, 0.001, 0.001))
+    times = replay(model, recorder, 2, 3)
+    assert len(times) == 2
+    assert all(seconds >= 0.0035 for seconds in times)
+    backward = [("write", "t1"), ("hand in", "t1"), ("write", "t0"), ("hand in", "t0"), ("end", "")]
+    assert recorder.calls == 5 * [*backward, ("wait", "t0"), ("wait", "t1")]

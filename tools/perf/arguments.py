@@ -164,6 +164,12 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument("--shrink", type=_at_least(1), metavar="N", help="tensors N times smaller")
     steps.add_argument("--compute", type=_seconds, metavar="S", help="seconds of computation per step (the profile's)")
     steps.add_argument("--steps", type=_at_least(1), metavar="N", help="steps measured (5)")
+    steps.add_argument(
+        "--warm-up",
+        type=_at_least(0),
+        metavar="N",
+        help="steps before them, in which all is new and rates are learned (2)",
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser
 
@@ -199,15 +205,17 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
         except (ValueError, OSError) as error:
             parser.error(str(error))
     else:
-        for name in ("schedulers", "shrink", "compute", "steps"):
+        for name in ("schedulers", "shrink", "compute", "steps", "warm_up"):
             if getattr(arguments, name) is not None:
-                parser.error(f"--{name} goes with --model only")
+                parser.error(f"--{name.replace('_', '-')} goes with --model only")
     if arguments.schedulers is None:
         arguments.schedulers = ["fifo", "priority", "credit"]
     if arguments.shrink is None:
         arguments.shrink = 1
     if arguments.steps is None:
         arguments.steps = 5
+    if arguments.warm_up is None:
+        arguments.warm_up = 2
     element = DTYPES[arguments.dtype]
     if arguments.sizes is None:
         arguments.sizes = [max(size, element) for size in parse_sizes(_SIZES)]

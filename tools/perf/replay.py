@@ -1,10 +1,11 @@
 """A training step without the computation: layers are slept through, gradients travel for real.
 
-    seconds = replay(model, PushPull(bps, model), iterations=5)      # of each step but the first two
-    seconds = replay(model, Buckets(group, model), iterations=5)     # all-reduce, as DistributedDataParallel does it
+    seconds = replay(model, PushPull(bps, model), iterations=5, warm_up=2)      # of each step but the first two
+    seconds = replay(model, Buckets(group, model), iterations=5, warm_up=2)     # all-reduce, as DistributedDataParallel does it
 
 Everything of a rank happens in the order of a training loop with one update per tensor: the forward pass waits for the
-new value of a tensor where its layer begins, the backward pass hands in a gradient when it is ready.
+new value of a tensor where its layer begins, the backward pass hands in a gradient when it is ready. To write it is a
+part of the computation, and done in the computation's time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import torch
 
 from .model import Model, Tensor
 
-_WARM_UP = 2
 _SHORT = 2e-4  # sleeps below this are put off
 _BLOCKED = 1e-4  # a wait that took longer was one
 _FIRST_BUCKET = 1 << 20  # DistributedDataParallel's
@@ -26,6 +26,9 @@ _BUCKET = 25 << 20
 
 class Exchange(Protocol):
     """How gradients become sums."""
+
+    def write(self, tensor: Tensor) -> None:
+        """The computation of the gradient goes on: it is written."""
 
     def hand_in(self, tensor: Tensor) -> None:
         """The gradient is ready."""
@@ -59,15 +62,16 @@ class Clock:
             self._done = max(self._done, after)
 
 
-def replay(model: Model, exchange: Exchange, iterations: int) -> list[float]:
-    """Seconds of each step, from the beginning of a backward pass to the next."""
+def replay(model: Model, exchange: Exchange, iterations: int, warm_up: int) -> list[float]:
+    """Seconds of each step behind the first `warm_up`, from the beginning of a backward pass to the next."""
     by_ready = sorted(model.tensors, key=lambda tensor: tensor.ready)
     clock = Clock()
     times = []
-    for iteration in range(iterations + _WARM_UP):
+    for iteration in range(iterations + warm_up):
         started = time.perf_counter()
         at = 0.0
         for tensor in by_ready:
+            exchange.write(tensor)
             clock.compute(tensor.ready - at)
             at = tensor.ready
             exchange.hand_in(tensor)
@@ -79,7 +83,7 @@ def replay(model: Model, exchange: Exchange, iterations: int) -> list[float]:
             at = tensor.begins
             clock.wait(lambda tensor=tensor: exchange.wait_for(tensor))
         clock.compute(model.forward - at)
-        if iteration >= _WARM_UP:
+        if iteration >= warm_up:
             times.append(time.perf_counter() - started)
     return times
 
@@ -107,12 +111,17 @@ class PushPull:
         for tensor in model.tensors:
             bps.declare(f"replay.{tensor.name}", self._inputs[tensor.name])
 
+    def write(self, tensor: Tensor) -> None:
+        """Into the buffer that the last step's sum was in."""
+        self._buffers[tensor.name].copy_(self._inputs[tensor.name])
+
     def hand_in(self, tensor: Tensor) -> None:
         """Starts its push_pull."""
-        buffer = self._buffers[tensor.name]
-        buffer.copy_(self._inputs[tensor.name])
         self._handles[tensor.name] = self._bps.push_pull_async_inplace(
-            buffer, average=False, name=f"replay.{tensor.name}", priority=self._priority[tensor.name]
+            self._buffers[tensor.name],
+            average=False,
+            name=f"replay.{tensor.name}",
+            priority=self._priority[tensor.name],
         )
 
     def end_of_backward(self) -> None:
@@ -152,12 +161,17 @@ class Buckets:
         self._sizes.append(count)
         self._left.append(count)
 
+    def write(self, tensor: Tensor) -> None:
+        """A bucket is written when its first gradient is."""
+        bucket = self._bucket_of[tensor.name]
+        if self._left[bucket] == self._sizes[bucket]:
+            self._flat[bucket].fill_(1)
+
     def hand_in(self, tensor: Tensor) -> None:
         """Starts the bucket if this was its last."""
         bucket = self._bucket_of[tensor.name]
         self._left[bucket] -= 1
         if self._left[bucket] == 0:
-            self._flat[bucket].fill_(1)
             self._works.append(self._group.all_reduce(self._flat[bucket], async_op=True))
 
     def end_of_backward(self) -> None:

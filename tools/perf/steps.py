@@ -44,7 +44,7 @@ def replay_all(arguments: argparse.Namespace) -> int:
 
     def row_of(kind: str, times: list[float], least: float | None) -> dict[str, Any]:
         row = {"model": arguments.model, "by": kind, "bytes": model.size, "steps": len(times)}
-        row |= {"step_s": statistics.median(times), "p90_s": percentile(times, 90)}
+        row |= {"step_s": statistics.median(times), "p90_s": percentile(times, 90), "steps_s": times}
         if least:
             row |= {"bound_s": least, "over_bound": row["step_s"] / least - 1}
         return row
@@ -64,7 +64,7 @@ def replay_all(arguments: argparse.Namespace) -> int:
             _print_model(model, size, rate, factor)
         exchange = PushPull(bps, model)
         bps.barrier()
-        times = replay(model, exchange, arguments.steps)
+        times = replay(model, exchange, arguments.steps, arguments.warm_up)
         exchange.check(model)
         if rank == 0:
             told(scheduler, times, bound(model, factor / rate) if rate else None)
@@ -73,7 +73,7 @@ def replay_all(arguments: argparse.Namespace) -> int:
             gloo = Gloo(bps)
             buckets = Buckets(gloo, model, arguments.shrink)
             bps.barrier()
-            times = replay(model, buckets, arguments.steps)
+            times = replay(model, buckets, arguments.steps, arguments.warm_up)
             buckets.check(size)
             ring = 2 * (size - 1) / size
             if rank == 0:
