@@ -1,7 +1,7 @@
 """A training step without the computation: layers are slept through, gradients travel for real.
 
     seconds = replay(model, PushPull(bps, model), iterations=5, warm_up=2)      # of each step but the first two
-    seconds = replay(model, Buckets(group, model), iterations=5, warm_up=2)     # all-reduce, as DistributedDataParallel does it
+    seconds = replay(model, Buckets(group, model), iterations=5, warm_up=2)     # as DistributedDataParallel does it
 
 Everything of a rank happens in the order of a training loop with one update per tensor: the forward pass waits for the
 new value of a tensor where its layer begins, the backward pass hands in a gradient when it is ready. To write it is a
