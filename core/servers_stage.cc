@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "core/host_identity.h"
 #include "core/message.h"
 #include "core/push_head.h"
 #include "core/send_order.h"
@@ -22,9 +23,11 @@ constexpr size_t kMostReason = 2048;  // bytes, of a CANCEL
 // keeps two parts for each server under way, one that is sent and one that is folded: with more the kernel, which
 // sends for all connections at the same time, lets some run ahead of others, each worker other ones, and results wait for
 // the last; and what is under way falls out of the caches. (A server that has more to do than others may have more of
-// them: all its slots.) All workers send parts in nearly the same order, so that some part is always complete; where they
+// them: all its slots.) Where all servers share this worker's link, so that nothing crosses a network and the processors
+// are the bound, one row does, and stays in the caches. All workers send parts in nearly the same order, so that some part is always complete; where they
 // do not (a scheduler with an order of its own), nothing comes back, and after a while the rest goes, too.
 constexpr size_t kRowsAhead = 2;
+constexpr size_t kRowsAheadAtHome = 1;
 constexpr Time kRowsPatience = 100 * kMillisecond;
 
 uint64_t NameId(uint64_t key) { return key >> 16; }
@@ -55,6 +58,10 @@ absl::Status ServersStage::Join(Time now, const control::Epoch& epoch, const con
   workers_ = static_cast<uint32_t>(epoch.workers_size());
   slot_bytes_ = epoch.slot_bytes();
   inline_bytes_ = std::min(options_.inline_bytes, slot_bytes_);
+  const std::string link = LinkOf(self.host());
+  const bool at_home = !link.empty() && std::all_of(epoch.servers().begin(), epoch.servers().end(),
+                                                    [&](const auto& server) { return LinkOf(server.host()) == link; });
+  rows_ahead_ = at_home ? kRowsAheadAtHome : kRowsAhead;
   for (const std::unique_ptr<Carrier>& carrier : carriers_) {
     carrier->SetSlotBytes(slot_bytes_);
     inline_bytes_ = std::min<uint64_t>(inline_bytes_, carrier->endpoint().MaxRecord() - sizeof(wire::DataHeader));
@@ -236,7 +243,7 @@ void ServersStage::UpdateBudget(size_t index) {
 
 // See "Two rows".
 bool ServersStage::FarEnough() const {
-  if (taken_slots_ < kRowsAhead * peers_.size() || operations_.size() != 1) return false;
+  if (taken_slots_ < rows_ahead_ * peers_.size() || operations_.size() != 1) return false;
   const Operation& operation = *operations_.begin()->second;
   // What comes from the local stage comes in an order of its own.
   const bool whole = operation.carried == operation.partitions.size();

@@ -198,6 +198,7 @@ class ServersStage : public Stage, private CarrierSink {
   size_t queued_ = 0;         // tasks in the scheduler's queue
   size_t held_ = 0;
   // Of a tensor that is alone no more than so much is sent ahead.
+  size_t rows_ahead_ = 0;
   size_t taken_slots_ = 0;  // of all peers
   Time slot_came_ = 0;      // or the tensor began
   Time held_back_until_ = kNever;

@@ -46,6 +46,7 @@ struct EngineJobOptions {
   uint64_t no_cut_from = 0;  // a round from which on there should be another cut, which is refused
   Time fatal_grace = 0;
   const bps_scheduler_plugin* scheduler = nullptr;  // nullptr: fifo
+  uint32_t servers_at_home = 0;                     // the first ones share the workers' link
   sim::FabricOptions fabric;
 };
 
@@ -97,12 +98,14 @@ class EngineJob {
       control::Member* member = epoch.add_workers();
       member->set_member(WorkerMember(w));
       member->set_rank(static_cast<int32_t>(w));
+      member->mutable_host()->set_id("the workers' link");
     }
     for (uint32_t s = 0; s < options.servers; ++s) {
       control::Member* member = epoch.add_servers();
       member->set_member(1 + s);
       member->set_rank(static_cast<int32_t>(s));
       member->mutable_host()->set_name("host-of-server-" + std::to_string(s));
+      member->mutable_host()->set_id(s < options.servers_at_home ? "the workers' link" : "another");
       control::Lane* lane = member->add_lanes();
       lane->set_transport("sim");
       lane->set_address(servers[s]->address());

@@ -327,6 +327,28 @@ TEST_P(EngineTest, ATensorThatIsAloneIsSentTwoRowsAhead) {
   EXPECT_FALSE(job.RunUntil([&] { return pushed() > 12; }, kSecond)) << "more than there are slots";
 }
 
+// Where no network is between: what is under way falls out of the caches, and fills no link.
+TEST_P(EngineTest, ATensorThatIsAloneIsSentOneRowAheadToServersOfTheSameLink) {
+  if (GetParam().flags == 0) GTEST_SKIP() << "it has no slots";
+  for (const uint32_t at_home : {1, 2}) {
+    EngineJobOptions options = Options(1, 2);
+    options.server.slots = 6;
+    options.server.forgetful_of_slots = true;
+    options.servers_at_home = at_home;
+    const std::vector<float> in = Ramp(40 * options.part_elements, 1);
+    std::vector<float> out(in.size());
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    const auto pushed = [&] { return job.servers[0]->seen.size() + job.servers[1]->seen.size(); };
+    const auto request = job.PushPull(0, "alone", in, &out);
+    const size_t ahead = at_home == 2 ? 2 : 4;
+    ASSERT_TRUE(job.RunUntil([&] { return pushed() == ahead; }));
+    EXPECT_FALSE(job.RunUntil([&] { return pushed() > ahead; }, 50 * kMillisecond)) << at_home;
+    EXPECT_TRUE(job.RunUntil([&] { return pushed() == 12; }, 100 * kMillisecond)) << "nothing comes back";
+    EXPECT_FALSE(job.RunUntil([&] { return pushed() > 12; }, kSecond)) << "more than there are slots";
+  }
+}
+
 TEST_P(EngineTest, AnErrorFailsTheRoundOnceAndTheSessionGoesOn) {
   EngineJobOptions options = Options(1, 2);
   options.server.error = BPS_FAILED_PRECONDITION;
