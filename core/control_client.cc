@@ -288,7 +288,8 @@ void ControlClient::OnFailure(const control::Failure& failure) {
   if (IsServer() && failure.session_id() != 0 && Registered()) {
     return handler_->OnSessionEnded(failure.session_id(), why);
   }
-  Fatal(why);
+  // It does not tell strangers where it is.
+  Fatal(absl::IsUnauthenticated(why) ? Annotate(why, "coordinator " + options_.coordinator) : why);
 }
 
 void ControlClient::OnBarrierReply(const control::BarrierReply& reply) {

@@ -34,7 +34,8 @@ absl::Status Admission::CheckIdentity(const std::string& address, const std::str
                  MemberProof(options_.token, nonce, hello.nonce(), hello.role(), hello.job(), hello.session()))) {
     return absl::UnauthenticatedError("somebody at " + address + " (" + jobs +
                                       ") could not prove that he knows the job's token: BYTEPS_JOB_TOKEN or "
-                                      "BYTEPS_JOB_TOKEN_FILE differ, or it is another job");
+                                      "BYTEPS_JOB_TOKEN_FILE differ, or it is another job, which needs another "
+                                      "DMLC_PS_ROOT_PORT");
   }
   if (absl::Status sane = CheckHello(hello); !sane.ok()) return sane;
   if (hello.job() != options_.job) {

@@ -26,10 +26,6 @@ constexpr size_t kMaxLastWords = 4096;
 // Names of sessions whose generations are counted.
 constexpr size_t kMaxSessionNames = size_t{1} << 16;
 
-// To whoever is refused beside a job that is there already.
-constexpr char kOtherJob[] =
-    "; if this is another job, it needs a coordinator of its own: another DMLC_PS_ROOT_PORT, for all of its roles";
-
 std::string Message(const absl::Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
@@ -175,6 +171,12 @@ void Coordinator::OnHello(Connection* connection, const control::Hello& hello) {
   ActivateIfComplete();
 }
 
+// To whoever is refused beside a job that is there already.
+std::string Coordinator::OtherJob() const {
+  return "; if this is another job, it needs a coordinator of its own beside " + options_.self +
+         ": another DMLC_PS_ROOT_PORT, for all of its roles";
+}
+
 // What concerns everybody who waits fails all gathering sessions, so that nobody waits in vain. Who wants what somebody
 // else has is refused alone, and sessions that run are not disturbed by a newcomer, whoever he is.
 absl::Status Coordinator::AddServer(Connection* connection, const control::Hello& hello) {
@@ -198,7 +200,7 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
     std::string there;
     for (const JobMember* server : servers_) there += (there.empty() ? "" : ", ") + DescribeHello(server->hello);
     return absl::AlreadyExistsError(DescribeHello(hello) + " is one server too many: DMLC_NUM_SERVER=" +
-                                    std::to_string(hello.num_servers()) + ", and there are " + there + kOtherJob);
+                                    std::to_string(hello.num_servers()) + ", and there are " + there + OtherJob());
   }
   if (status.ok()) status = CheckAble(hello);
   if (!status.ok()) return Disagree(hello, WithRefusal(hello, status));
@@ -215,9 +217,9 @@ absl::Status Coordinator::CheckBesideRunning(const control::Hello& hello) const 
     if (session->name != hello.session() || !session->active()) continue;
     for (const JobMember* worker : session->workers) {
       if (worker == nullptr || worker->leaving || PlaceOf(worker->hello) != PlaceOf(hello)) continue;
-      return absl::AlreadyExistsError(DescribeHello(hello) +
-                                      " wants a place that is taken in a running session: rank " +
-                                      std::to_string(worker->rank) + " is " + DescribeHello(worker->hello) + kOtherJob);
+      return absl::AlreadyExistsError(
+          DescribeHello(hello) + " wants a place that is taken in a running session: rank " +
+          std::to_string(worker->rank) + " is " + DescribeHello(worker->hello) + OtherJob());
     }
     if (session->Ending()) continue;
     for (const JobMember* worker : session->workers) {
@@ -225,7 +227,7 @@ absl::Status Coordinator::CheckBesideRunning(const control::Hello& hello) const 
       if (agrees.ok()) continue;
       return WithRefusal(hello, absl::FailedPreconditionError(
                                     Message(agrees) + ", and a session is running: its rank " +
-                                    std::to_string(worker->rank) + " is " + DescribeHello(worker->hello) + kOtherJob));
+                                    std::to_string(worker->rank) + " is " + DescribeHello(worker->hello) + OtherJob()));
     }
   }
   return absl::OkStatus();

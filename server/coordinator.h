@@ -120,6 +120,7 @@ class Coordinator {
   void OnHello(Connection* connection, const control::Hello& hello);
   absl::Status AddServer(Connection* connection, const control::Hello& hello);
   absl::Status CheckBesideRunning(const control::Hello& hello) const;
+  std::string OtherJob() const;
   absl::Status AddWorker(Connection* connection, const control::Hello& hello);
   absl::Status Disagree(const control::Hello& hello, const absl::Status& why);
   void Welcome(Connection* connection, const control::Hello& hello);

@@ -314,6 +314,17 @@ TEST_F(ControlClientTest, ARefusalIsTheReason) {
   EXPECT_EQ(recorder_.Take(), Events{}) << "something was said after the first failure";
 }
 
+TEST_F(ControlClientTest, WhereTheTokenIsAnotherIsTold) {
+  Make();
+  client_->OnConnected(now_);
+  Frame(Challenge());
+  Envelope failure;
+  failure.mutable_failure()->set_code(BPS_UNAUTHENTICATED);
+  failure.mutable_failure()->set_error("another token");
+  Frame(failure);
+  EXPECT_EQ(recorder_.last, absl::UnauthenticatedError("coordinator 10.0.0.1:9000: another token"));
+}
+
 TEST_F(ControlClientTest, LosingTheCoordinatorIsFatalOnceRegistered) {
   for (const bool active : {false, true}) {
     Register();

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from launching import Launch, Spawn, Start
+from launching import Launch, Spawn, Start, free_port, wait_until
 
 TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 SMALL = "1000"
@@ -22,6 +22,11 @@ def pid_of(launch: Launch, name: str) -> int:
     found = re.search(rf"^bpslaunch: {name}: pid (\d+)", launch.stderr, re.MULTILINE)
     assert found is not None, launch.stderr
     return int(found.group(1))
+
+
+def wait_for_rounds(launch: Launch) -> None:
+    """Until some more rounds have ended than now."""
+    launch.wait_for("round", launch.stdout.count("round") + 6)
 
 
 @pytest.mark.parametrize("workers, servers", [(2, 1), (3, 2), (1, 1), (4, 0)])
@@ -81,15 +86,39 @@ def test_ctrl_c_in_the_middle(start: Start, real: dict[str, str]) -> None:
     assert launch.stderr == "bpslaunch: SIGINT: ending the job\n"
 
 
-def test_two_jobs_at_once(start: Start, real: dict[str, str]) -> None:
-    endless = start("--workers", "2", "--", *TRAINER, "0", LARGE, variables=real)
+@pytest.mark.parametrize("servers, shm", [("0", "1"), ("1", "1"), ("1", "0")])
+def test_two_jobs_at_once(start: Start, real: dict[str, str], servers: str, shm: str) -> None:
+    """With the same variables, each with the token that bpslaunch makes for it; trainers check every sum."""
+    # Of whole jobs on this host each has a port of its own, whatever some other job was told.
+    variables = {**real, "BYTEPS_SHM": shm, "DMLC_PS_ROOT_PORT": str(free_port())}
+    endless = start("--workers", "2", "--servers", servers, "--", *TRAINER, "0", LARGE, variables=variables)
     endless.wait_for("round 1", 2)
-    other = start("--workers", "2", "--servers", "2", "--", *TRAINER, "20", LARGE, variables=real)
+    other = start("--workers", "2", "--servers", "2", "--", *TRAINER, "20", LARGE, variables=variables)
     assert other.wait() == 0, other.stderr
-    seen = endless.stdout.count("round")
-    endless.wait_for("round", seen + 5)
+    assert other.stdout.count("done") == 2 and other.stderr == ""
+    wait_for_rounds(endless)
     endless.process.terminate()
     assert endless.wait() == 143
+    assert endless.stderr == "bpslaunch: SIGTERM: ending the job\n"
+
+
+def test_two_jobs_at_one_port(start: Start, real: dict[str, str]) -> None:
+    """Of two that are started at the same time one ends at once, and names the port; the other works on."""
+    port = str(free_port())
+    words = ["--workers", "2", "--servers", "1", "--port", port, "--", *TRAINER, "0", LARGE]
+    began = time.monotonic()
+    jobs = [start(*words, variables=real) for _ in range(2)]
+    wait_until(lambda: any(job.process.poll() is not None for job in jobs), lambda: "both go on")
+    refused, first = sorted(jobs, key=lambda job: job.process.poll() is None)
+    assert time.monotonic() - began < 20
+    assert refused.wait() == 1
+    remedy = "another --port, or none for a free one"
+    assert refused.stderr == f"bpslaunch: cannot listen at 127.0.0.1:{port}: Address already in use; {remedy}\n"
+    assert refused.stdout == ""
+    wait_for_rounds(first)
+    first.process.terminate()
+    assert first.wait() == 143
+    assert first.stderr == "bpslaunch: SIGTERM: ending the job\n"
 
 
 def test_a_wrong_server_setting_is_told(start: Start, real: dict[str, str]) -> None:

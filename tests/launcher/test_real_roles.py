@@ -212,6 +212,30 @@ def test_the_coordinators_port_is_taken(spawn: Spawn, real: dict[str, str]) -> N
     assert f"127.0.0.1:{job.port}" in coordinator.stderr and "in use" in coordinator.stderr
 
 
+@pytest.mark.parametrize("token", [TOKEN, "the other job's own, just as long"], ids=["same token", "another token"])
+def test_another_job_at_the_same_port(spawn: Spawn, real: dict[str, str], token: str) -> None:
+    """Every role of it ends at once, and names the port; the job that was there first works on."""
+    job = Job(spawn, real, hosts=2)
+    services = [job.coordinator(), job.server()]
+    workers = [job.plain(index, "0", LARGE) for index in range(2)]
+    for worker in workers:
+        worker.wait_for("round 1")
+    began = time.monotonic()
+    other = Job(spawn, real, hosts=2, DMLC_PS_ROOT_PORT=str(job.port), BYTEPS_JOB_TOKEN=token)
+    roles = [other.coordinator(), other.server(), other.plain(0, "0", LARGE), other.host(1, 2, "0", LARGE)]
+    for role in roles:
+        assert role.wait() not in (0, None), role.stderr
+        assert f"127.0.0.1:{job.port}" in role.stderr and "another DMLC_PS_ROOT_PORT" in role.stderr, role.stderr
+        assert role.stdout == ""
+    assert time.monotonic() - began < 20
+    for worker in workers:
+        worker.wait_for("round", worker.stdout.count("round") + 3)
+        assert worker.stderr == ""
+    for launch in [*workers, *services]:
+        launch.process.terminate()
+        launch.wait()
+
+
 def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
     job = Job(spawn, real, hosts=2)
     coordinator = job.coordinator()
