@@ -62,9 +62,6 @@ struct Owed {
 // kLost: the transport refuses it, and is about to say why.
 enum class LinkState { kGreeting, kReady, kLost, kDown, kRemoving };
 
-// A transport that refuses a lost peer tells of the loss by the next polls; it gets so long for it.
-constexpr Time kWordOfLoss = kSecond;
-
 struct Link {
   explicit Link(std::pmr::memory_resource* memory) : outbox(memory), urgent(memory) {}
 

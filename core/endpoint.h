@@ -49,6 +49,11 @@
 
 namespace byteps {
 
+// Whoever has become unreachable is about to say why: a transport that refuses a lost peer tells of the loss by its next
+// polls, and whose memory is gone gives up, or ends. So long his word is waited for; less than who waits for ERROR or a last
+// word of ours does (docs/architecture.md, "One host").
+inline constexpr Time kWordOfLoss = kSecond;
+
 // Number of a peer within one Endpoint; never used again.
 using PeerId = bps_peer;
 

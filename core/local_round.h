@@ -104,6 +104,8 @@ class LocalRound {
   std::pmr::vector<LocalVoice> voices;    // by index in the set, our own included
   std::pmr::vector<MemberMemory> memory;  // where everybody's bytes are, while working
   absl::Status failure;                   // why it is being given up, as the others are told
+  absl::Status doom;                      // why it will be, unless somebody has better words for it
+  Time doom_at = kNever;                  // until then
   Region input;                           // our registrations, while others may use them
   Region output;
   Staging staging;                   // what is shown in their place, where the others cannot reach our memory

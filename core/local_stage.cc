@@ -103,6 +103,7 @@ void LocalStage::Lose(size_t index, const absl::Status& why) {
 
 void LocalStage::Fatal(const absl::Status& why, uint32_t member) {
   work_.Halt();
+  doomed_.clear();  // everything is
   sink_->OnStageFatal(why, member);
 }
 
@@ -395,6 +396,7 @@ LocalPiece LocalStage::PieceOf(const LocalRound& round, uint32_t part, LocalPiec
 
 // A round without a piece gets its next one, or is done; or waits for the servers.
 void LocalStage::NextPiece(LocalRound* round) {
+  if (!round->doom.ok()) return;
   Slice& slice = round->slice;
   if (slice.first != slice.last) {
     const uint64_t end = std::min(slice.last, slice.first + LocalWork::kPieceBytes);
@@ -422,8 +424,11 @@ void LocalStage::OnPiece(LocalRound* round) {
 void LocalStage::OnPieceFailed(LocalRound* round, int32_t code, size_t culprit) {
   const std::string& who = neighbours_->description(culprit);
   if (code == BPS_UNAVAILABLE) return Lose(culprit, absl::UnavailableError("the connection to " + who + " is lost"));
-  const absl::Status why = MakeStatus(code, "the memory of " + who + " could not be read or written");
-  GiveUp(round, why, Told(why), Cause::kHere);
+  // Who has taken it away says next why: he has given the round up, or his session has failed.
+  work_.Withdraw(now_, round);
+  round->doom = MakeStatus(code, "the memory of " + who + " could not be read or written");
+  round->doom_at = After(now_, kWordOfLoss);
+  doomed_.push_back(round);
 }
 
 void LocalStage::OnWorkFatal(const absl::Status& why) { Fatal(why); }
@@ -509,6 +514,7 @@ void LocalStage::GiveUp(LocalRound* round, const absl::Status& why, const absl::
   round->failure = why;
   work_.Withdraw(now_, round);
   std::erase(reaching_, round);
+  std::erase(doomed_, round);
   LocalVoice& own = round->voices[neighbours_->own()];
   if (!own.ended) {
     own.ended = true;
@@ -567,6 +573,7 @@ void LocalStage::Drop(Operation* operation) {
   if (round->beyond) servers_->Drop(operation);
   std::erase(releasing_, round);
   std::erase(reaching_, round);
+  std::erase(doomed_, round);
   rounds_.Forget(round->name_id(), round->number());
   --in_flight_;
 }
@@ -602,6 +609,11 @@ bool LocalStage::Run(Time now) {
     if (i < reaching_.size() && reaching_[i] == round) ++i;
   }
   worked |= work_.Run(now);
+  for (size_t i = 0; i < doomed_.size();) {
+    LocalRound* round = doomed_[i];
+    if (now >= round->doom_at) GiveUp(round, round->doom, Told(round->doom), Cause::kHere);
+    if (i < doomed_.size() && doomed_[i] == round) ++i;
+  }
   for (size_t i = 0; i < releasing_.size();) {
     LocalRound* round = releasing_[i];
     // Without the registration nobody can reach the memory any more.
@@ -616,6 +628,7 @@ Time LocalStage::NextTimer() const {
   if (stopped_) return kNever;
   Time next = std::min({endpoint_->NextTimer(), neighbours_->NextTimer(now_), work_.NextTimer(now_)});
   if (!reaching_.empty()) next = std::min(next, now_ + kReachInterval);
+  for (const LocalRound* round : doomed_) next = std::min(next, round->doom_at);
   for (const LocalRound* round : releasing_) {
     if (round->shown) next = std::min(next, round->release_at);
   }

@@ -29,7 +29,8 @@
 // Giving up. Who fails a round says GIVE_UP to everybody, who fail it too and say so themselves; an operation leaves when
 // everybody has said his last word. From one who does not within a grace period, the memory is taken away (unreg is the
 // fence). Servers hear of it from him with whom it began, for all parts, or with whom it is. A member that is lost while
-// operations are in flight is fatal: Stop takes all memory away.
+// operations are in flight is fatal: Stop takes all memory away. Whose memory is gone before his word is there gets a moment
+// to say why.
 //
 // Threads: none; driven by whoever drives the engine.
 #ifndef BYTEPS_CORE_LOCAL_STAGE_H_
@@ -185,6 +186,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   std::vector<const void*> inputs_;  // of FoldSmall: kept for its memory
   std::vector<LocalRound*> releasing_;
   std::vector<LocalRound*> reaching_;  // everybody has offered; some of it is not to be reached yet
+  std::vector<LocalRound*> doomed_;    // some of it cannot be reached any more
   size_t in_flight_ = 0;               // operations
   Time now_ = 0;
 };

@@ -543,7 +543,8 @@ bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
   return true;
 }
 
-// The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session.
+// The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session. Who has
+// taken it away says next why: he has given the round up, or his session has failed. It is that which the others should hear.
 void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const int32_t code = result.code;
   const PeerId peer = WorkerOf(*round, result.index).peer;
@@ -552,8 +553,10 @@ void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
     return OnPeerDown(peer, absl::UnavailableError(absl::StrCat("the connection to ", who, " is lost")));
   }
   const bool ours = code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND || code == BPS_TRANSPORT_AGAIN;
-  Fail(round,
-       MakeStatus(ours ? BPS_ABORTED : code, absl::StrCat("the memory of ", who, " could not be read or written")));
+  round->Doom(
+      MakeStatus(ours ? BPS_ABORTED : code, absl::StrCat("the memory of ", who, " could not be read or written")));
+  round->Hurry(After(now_, kWordOfLoss));
+  next_deadline_ = std::min(next_deadline_, round->deadline());
 }
 
 void Reducer::CompleteFromAccumulator(Round* round) {
@@ -728,7 +731,7 @@ bool Reducer::CheckDeadlines() {
   for (size_t i = open_.size(); i-- > 0;) {
     Round* round = open_[i];
     if (round->deadline() <= now_) {
-      Fail(round, OverdueError(now_, *round, awaited_.Contains(*round)));
+      Fail(round, round->doom().ok() ? OverdueError(now_, *round, awaited_.Contains(*round)) : round->doom());
       worked = true;
     } else {
       next_deadline_ = std::min(next_deadline_, round->deadline());

@@ -27,7 +27,8 @@
 // Rounds.    Of one part at most one round gathers. A PUSH of a later round means that its sender has given the earlier
 //            one up, which then fails for everybody. Results of rounds that are over stay until they are written to
 //            everybody, however far the others are (deliveries.h).
-// Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later.
+// Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later. One
+//            that fails since a worker has taken its memory away waits a moment for that worker's own words.
 //            Every CANCEL is answered: by ERROR, unless the result is on its way already. A worker that is lost, or
 //            sends nonsense, breaks its session and no other.
 //

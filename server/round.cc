@@ -104,6 +104,7 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
   }
   opened_ = now;
   deadline_ = kNever;
+  doom_ = absl::OkStatus();
 }
 
 void Round::End() {

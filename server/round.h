@@ -42,6 +42,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/reduce.h"
 #include "core/time.h"
 #include "core/wire.h"
@@ -145,6 +146,9 @@ class Round {
   Time opened() const { return opened_; }
   Time deadline() const { return deadline_; }
   void Hurry(Time deadline) { deadline_ = std::min(deadline_, deadline); }
+  // It cannot be folded any more, and why. Until the deadline somebody may have better words for it.
+  void Doom(const absl::Status& why) { doom_ = why; }
+  const absl::Status& doom() const { return doom_; }
 
   // "round 7 of part 0 of key 0x10000 gathering: 3 absent, 1 in slot"
   std::string Describe() const;
@@ -171,6 +175,7 @@ class Round {
   std::optional<Accumulation> accumulator_;
   Time opened_ = 0;
   Time deadline_ = kNever;
+  absl::Status doom_;
 };
 
 // "push_pull (sum) of float32, 2x4": what a PUSH asks, for errors; without a shape, its part and elements.

@@ -229,6 +229,33 @@ TEST_P(LocalStageTest, OneThatWasStoppedInTheMiddleDoesNotTakeForAResultWhatItFi
   }
 }
 
+// One that fails takes its memory away, and closes. Who is in the middle of a block then finds the memory gone before it hears
+// of that: the loss is what everything ends with, and not the one operation alone.
+TEST_P(LocalStageTest, OneWhoseMemoryIsGoneBeforeTheNewsIsLost) {
+  Worker &root = workers_[0], &stopped = workers_[1];
+  root.Submit(GetParam(), 600 * kSecond);
+  root.Fill(3);
+  stopped.Fill(0.5);
+  stopped.Submit(GetParam(), 600 * kSecond);
+  const size_t first = GetParam() == wire::Operation::kBroadcast ? 0 : kElements / 2;
+  ASSERT_TRUE(Until([&] { return stopped.data()[first] != 0.5f; }));
+  stopped.may_fail = true;
+  SlowNews::kept_back = true;
+  root.engine.reset();
+  ASSERT_TRUE(Until([&] { return !SlowNews::losses.empty(); }, false, true));
+  EXPECT_FALSE(stopped.request->ended()) << stopped.request->outcome();
+  SlowNews::kept_back = false;
+  const auto ended = [&] {
+    now_ += 10 * kMillisecond;
+    return stopped.request->ended();
+  };
+  ASSERT_TRUE(Until(ended, false, true));
+  const std::string why(stopped.request->outcome().message());
+  EXPECT_EQ(stopped.request->outcome(), stopped.failure) << why;
+  EXPECT_NE(why.find("rank 0 (worker, "), std::string::npos) << why;
+  EXPECT_EQ(why.find("could not be read"), std::string::npos) << why;
+}
+
 // The transport knows that the other is gone, and refuses to show memory to it, before it has said so.
 TEST_P(LocalStageTest, OneThatIsLostWhileATensorIsHandedToItIsNamedWithTheCause) {
   Worker &survivor = workers_[0], &lost = workers_[1];

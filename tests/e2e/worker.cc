@@ -22,9 +22,11 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "abi/byteps.h"
@@ -633,6 +635,126 @@ int Loop(int64_t elements, bool in_buffer) {
   }
 }
 
+// A tensor of the storm: its memory is ordinary or the library's own, its result in place or elsewhere.
+class StormTensor {
+ public:
+  StormTensor() = default;
+  ~StormTensor() {
+    if (buffer_ != nullptr) Ok(bps_buffer_free(buffer_), "bps_buffer_free");
+  }
+  StormTensor(const StormTensor&) = delete;
+  StormTensor& operator=(const StormTensor&) = delete;
+
+  Error Make(bps_session* session, size_t number, std::mt19937_64* random) {
+    // Of a few bytes as well as of many partitions.
+    elements = size_t{1} << (*random)() % 21;
+    elements += (*random)() % elements;
+    const bool in_place = (*random)() % 2 == 0, own = (*random)() % 2 == 0;
+    bps_buffer_args buffer = BPS_BUFFER_ARGS_INIT;
+    buffer.size = 2 * elements * sizeof(float);
+    if (own) {
+      if (const Error error = Take(bps_buffer_alloc(session, &buffer, &buffer_)); error.code != BPS_OK) return error;
+    } else {
+      ordinary_.resize(2 * elements);
+    }
+    input = own ? static_cast<float*>(bps_buffer_data(buffer_)) : ordinary_.data();
+    output = in_place ? input : input + elements;
+    const std::string name = "storm." + std::to_string(number);
+    const auto shape = static_cast<int64_t>(elements);
+    bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+    args.name = name.c_str();
+    args.dtype = BPS_FLOAT32;
+    args.shape = &shape;
+    args.ndim = 1;
+    return Take(bps_declare(session, &args, &tensor));
+  }
+
+  // Starts a sum into the output.
+  Error Start(bps_session* session) {
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    args.tensor = tensor;
+    args.input = input;
+    args.output = output;
+    args.op = BPS_SUM;
+    return Take(bps_push_pull(session, &args, &request));
+  }
+  bool IsAll(float value) const {
+    return std::count(output, output + elements, value) == static_cast<ptrdiff_t>(elements);
+  }
+
+  size_t elements = 0;
+  bps_tensor* tensor = nullptr;
+  float *input = nullptr, *output = nullptr;
+  bps_request* request = nullptr;
+
+ private:
+  std::vector<float> ordinary_;
+  bps_buffer* buffer_ = nullptr;
+};
+
+// Tensors of all sizes, some at a time, each rank in another order, now and then a new one or a barrier, until an error.
+// Every operation that is under way then must end, and what it says is told: "error CODE: MESSAGE", a line each.
+int Storm(uint64_t seed) {
+  bps_open_args open = BPS_OPEN_ARGS_INIT;
+  bps_session* session = nullptr;
+  bool failed = false;
+  const auto tell = [&failed](const Error& error) {
+    if (error.code == BPS_OK) return;
+    failed = true;
+    std::printf("error %d: %s\n", error.code, error.message.c_str());
+  };
+  tell(Take(bps_open(&open, &session)));
+  if (failed) return 3;
+  const bps_info info = Info(session);
+  std::mt19937_64 shared(seed), own(seed * 1000 + static_cast<uint64_t>(info.rank));
+  constexpr size_t kMost = 12;
+  std::vector<std::unique_ptr<StormTensor>> tensors;
+  std::vector<StormTensor*> chosen;
+  for (int round = 1; !failed; ++round) {
+    if (tensors.size() < 4 || (tensors.size() < kMost && shared() % 4 == 0)) {
+      auto made = std::make_unique<StormTensor>();
+      tell(made->Make(session, tensors.size(), &shared));
+      if (failed) break;
+      tensors.push_back(std::move(made));
+    }
+    chosen.clear();
+    for (const auto& tensor : tensors) {
+      if (shared() % 2 == 0) chosen.push_back(tensor.get());
+    }
+    std::shuffle(chosen.begin(), chosen.end(), own);
+    const auto unit = static_cast<float>(round % 1000);
+    for (StormTensor* each : chosen) {
+      std::fill_n(each->input, each->elements, unit * static_cast<float>(info.rank + 1));
+      // The error may be met by the call itself as well as by the wait.
+      tell(each->Start(session));
+    }
+    const float sum = unit * static_cast<float>(info.size * (info.size + 1) / 2);
+    for (StormTensor* each : chosen) {
+      if (each->request == nullptr) continue;
+      const Error error = Wait(std::exchange(each->request, nullptr));
+      tell(error);
+      if (error.code == BPS_OK && !each->IsAll(sum)) Die("a wrong sum in round " + std::to_string(round));
+    }
+    const bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+    if (shared() % 16 == 0) tell(Take(bps_barrier(session, &barrier)));
+    if (round == 3) Say("working");
+  }
+  CHECK(!tensors.empty());
+  // The tensors are ours again: nobody writes into them any more.
+  constexpr float kOurs = -7;
+  for (const auto& each : tensors) std::fill_n(each->output, each->elements, kOurs);
+  const auto began = Clock::now();
+  const Error later = tensors[0]->Start(session);
+  tell(later);
+  CHECK(later.code != BPS_OK && Info(session).failed == 1);
+  Take(bps_shutdown(session, 0));
+  CHECK(Clock::now() - began < std::chrono::seconds(10));
+  for (const auto& each : tensors) CHECK(each->IsAll(kOurs));
+  tensors.clear();
+  bps_close(session);
+  return 3;
+}
+
 // Ranks that disagree: an error on every rank, and the session goes on.
 void Mismatches() {
   bps_session* session = Open();
@@ -893,6 +1015,7 @@ int main(int argc, char** argv) {
       {"other_servers", [&] { return OtherServers(static_cast<int>(argument)), 0; }},
       {"loop", [&] { return Loop(argument, false); }},
       {"loop_buffer", [&] { return Loop(argument, true); }},
+      {"storm", [&] { return Storm(static_cast<uint64_t>(argument)); }},
       {"mismatches", [] { return Mismatches(), 0; }},
       {"patience", [] { return Patience(), 0; }},
       {"idle", [] { return Idle(), 0; }},

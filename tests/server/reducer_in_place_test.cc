@@ -419,6 +419,37 @@ TEST_P(ReducerInPlaceTest, MemoryThatWasTakenBackFailsTheRound) {
   second.Check(session);
 }
 
+// Who takes his memory away says why next: that is what the others are told, and not what came of it.
+TEST_P(ReducerInPlaceTest, WhoseMemoryWasTakenBackHasTheNextWord) {
+  for (const bool dies : {false, true}) {
+    SCOPED_TRACE(dies ? "and dies" : "and has given the round up");
+    ReductionWorldOptions how = options();
+    // On a bad one a death may be known by silence alone.
+    if (dies) how.seed = 0;
+    ReductionWorld world(how);
+    ReductionSession* session = world.Open(2);
+    ASSERT_NE(session, nullptr);
+    const Together together(InPlace(1, 2000), 2, {}, 1);
+    session->worker(0).Push(together.of(0));
+    ASSERT_TRUE(world.Run([&] { return world.reducer().stats().open == 1; }));
+    session->worker(0).TakeBack(together.ask);
+    session->worker(1).Push(together.of(1));
+    world.Run([] { return false; }, 100 * kMillisecond);
+    if (dies) {
+      world.fabric().Kill("worker" + std::to_string(session->epoch.workers(0).member()));
+    } else {
+      session->worker(0).Cancel(together.ask, BPS_CANCELLED, "the user said so");
+    }
+    ASSERT_TRUE(world.Run([&] { return session->worker(1).ended(together.ask); }));
+    const Answer* answer = session->worker(1).answer(together.ask);
+    EXPECT_EQ(answer->code, dies ? BPS_UNAVAILABLE : BPS_ABORTED) << answer->text;
+    EXPECT_EQ(answer->flags, dies ? wire::kFlagSessionOver : 0u) << answer->text;
+    EXPECT_NE(answer->text.find("rank 0 (worker"), std::string::npos) << answer->text;
+    EXPECT_EQ(answer->text.find("the user said so") != std::string::npos, !dies) << answer->text;
+    EXPECT_EQ(answer->text.find("could not be read"), std::string::npos) << answer->text;
+  }
+}
+
 // A worker dies between its announcement and the last one; the others hear its name, and are left alone.
 TEST_P(ReducerInPlaceTest, ADeadWorkerEndsTheSession) {
   ReductionWorld world(options());
