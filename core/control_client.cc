@@ -128,8 +128,8 @@ void ControlClient::OnClosed(Time now, const absl::Status& why) {
     case ControlState::kGathering:
     case ControlState::kActive:
     case ControlState::kLeaving:
-      Fatal(absl::UnavailableError("lost the coordinator " + options_.coordinator + ": " + Message(why) +
-                                   "; it has ended, or its host is gone"));
+      Fatal(absl::UnavailableError("lost the coordinator " + options_.coordinator + ": " + Message(why) + "; " +
+                                   Cause("it has ended, or its host is gone")));
       return;
     case ControlState::kLeft:
     case ControlState::kOver:
@@ -350,7 +350,13 @@ Time ControlClient::NextTimer() const {
 void ControlClient::CheckSilence(Time now) {
   if (now < After(last_heard_, peer_timeout_)) return;
   Fatal(absl::UnavailableError("coordinator " + options_.coordinator + " has been silent for " +
-                               Seconds(now - last_heard_) + ": its host or the network is gone, or it was stopped"));
+                               Seconds(now - last_heard_) + ": " +
+                               Cause("its host or the network is gone, or it was stopped")));
+}
+
+std::string ControlClient::Cause(const char* likely) const {
+  const std::string trouble = options_.own_trouble ? options_.own_trouble() : "";
+  return trouble.empty() ? likely : trouble;
 }
 
 void ControlClient::CheckBarriers(Time now) {

@@ -119,6 +119,8 @@ struct ControlClientOptions {
   uint32_t control_version = kControlVersion;
   uint32_t wire_version = wire::kVersion;
   std::string release = kRelease;
+  // What is wrong on this side, if anything can be seen: said of a coordinator that is lost or silent. Empty: not known.
+  std::function<std::string()> own_trouble;
   // Random bytes for nonces; empty: the system's.
   std::function<std::string(size_t)> random;
 };
@@ -200,6 +202,8 @@ class ControlClient {
   bool Starting() const;
   bool Registered() const;
   absl::Status StartTimeoutError() const;
+  // Why a coordinator may not be heard of any more: what is wrong here, else what is likely.
+  std::string Cause(const char* likely) const;
   const char* Self() const { return IsServer() ? "this server" : "this worker"; }
 
   ControlClientOptions options_;

@@ -74,6 +74,8 @@ class ControlConnection {
   bool connected() const { return socket_.has_value(); }
   // The numeric address of the coordinator, while connected.
   std::string peer_address() const { return socket_ ? PeerAddress(socket_->fd()) : ""; }
+  // That of this end, likewise.
+  std::string local_address() const { return socket_ ? LocalAddress(socket_->fd()) : ""; }
 
   // Ends the connection and all attempts, without OnClosed.
   void Close();

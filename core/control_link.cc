@@ -3,15 +3,21 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "core/auth.h"
+#include "core/control_socket.h"
+#include "core/host_identity.h"
 
 namespace byteps {
 namespace {
 
-ControlClientOptions WithCoordinator(ControlClientOptions client, const ControlConnectionOptions& connection) {
+ControlClientOptions Filled(ControlClientOptions client, const ControlConnectionOptions& connection,
+                            std::function<std::string()> own_trouble) {
   client.coordinator = HostPort(connection.host, connection.port);
+  client.own_trouble = std::move(own_trouble);
   return client;
 }
 
@@ -21,7 +27,9 @@ ControlLink::ControlLink(ControlLinkOptions options, ControlHandler* handler, Ti
     : token_(options.client.token),
       allow_unauthenticated_(options.allow_unauthenticated),
       now_(now),
-      client_(WithCoordinator(std::move(options.client), options.connection), handler, now),
+      client_(
+          Filled(std::move(options.client), options.connection, [this] { return OwnAddressTrouble(local_address_); }),
+          handler, now),
       connection_(std::move(options.connection), this, now) {}
 
 Time ControlLink::NextTimer() const { return std::min(connection_.NextTimer(), client_.NextTimer()); }
@@ -33,6 +41,7 @@ void ControlLink::Drive(Time now) {
 }
 
 void ControlLink::OnConnected() {
+  local_address_ = connection_.local_address();
   const absl::Status allowed = CheckUnauthenticated(token_, allow_unauthenticated_, connection_.peer_address());
   if (!allowed.ok()) {
     client_.OnRefused(now_, allowed);

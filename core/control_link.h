@@ -27,7 +27,7 @@
 namespace byteps {
 
 struct ControlLinkOptions {
-  ControlClientOptions client;  // `coordinator` is filled from the connection's host and port
+  ControlClientOptions client;  // `coordinator` and `own_trouble` are filled from the connection
   ControlConnectionOptions connection;
   bool allow_unauthenticated = false;
 };
@@ -58,6 +58,7 @@ class ControlLink final : private ControlConnectionHandler {
   const std::string token_;
   const bool allow_unauthenticated_;
   Time now_;
+  std::string local_address_;  // of this end of the connection, also when it is lost
   ControlClient client_;
   ControlConnection connection_;
 };

@@ -139,4 +139,21 @@ absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options) {
   return AddressOnRoute(options.coordinator, options.port);
 }
 
+std::string OwnAddressTrouble(const std::string& address) {
+  struct ifaddrs* list = nullptr;
+  if (address.empty() || ::getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<struct ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const struct ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const size_t size = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (Numeric(entry->ifa_addr, static_cast<socklen_t>(size)) != address) continue;
+    const std::string interface = "this host's own interface " + std::string(entry->ifa_name) + " (" + address + ") ";
+    if ((entry->ifa_flags & IFF_UP) == 0) return interface + "is down";
+    return (entry->ifa_flags & IFF_RUNNING) == 0 ? interface + "has no carrier" : "";
+  }
+  return "this host has lost its own address " + address + ": no interface has it";
+}
+
 }  // namespace byteps

@@ -351,6 +351,26 @@ TEST_F(ControlClientTest, HeartbeatsAreSentAndSilenceIsFatal) {
   EXPECT_NE(Text(recorder_.last).find("10.0.0.1:9000"), std::string::npos) << recorder_.last;
 }
 
+TEST_F(ControlClientTest, WhatIsWrongOnThisSideIsSaidOfACoordinatorThatIsGone) {
+  std::string trouble;
+  options_.own_trouble = [&] { return trouble; };
+  for (const bool closed : {false, true}) {
+    for (const char* wrong : {"", "this host has lost its own address"}) {
+      trouble = wrong;
+      Activate();
+      if (closed) {
+        client_->OnClosed(now_, absl::UnavailableError("no route"));
+      } else {
+        Advance(10 * kSecond);
+      }
+      ASSERT_EQ(client_->state(), ControlState::kFailed);
+      EXPECT_EQ(Text(recorder_.last).find("lost its own address") != std::string::npos, !trouble.empty())
+          << recorder_.last;
+      EXPECT_EQ(Text(recorder_.last).find("its host") != std::string::npos, trouble.empty()) << recorder_.last;
+    }
+  }
+}
+
 TEST_F(ControlClientTest, DeclaresAreBatched) {
   Register();
   recorder_.Take();

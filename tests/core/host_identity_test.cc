@@ -38,6 +38,15 @@ TEST(HostIdentityTest, TheAddressIsTheNamedOneOrThatOfTheRoute) {
             "127.0.0.5");
 }
 
+TEST(HostIdentityTest, AnAddressThatIsNotHereIsTrouble) {
+  EXPECT_EQ(OwnAddressTrouble("127.0.0.1"), "");
+  EXPECT_EQ(OwnAddressTrouble(""), "") << "not known";
+  for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
+    EXPECT_EQ(OwnAddressTrouble(elsewhere),
+              std::string("this host has lost its own address ") + elsewhere + ": no interface has it");
+  }
+}
+
 TEST(HostIdentityTest, WhatIsNoAddressIsNamed) {
   const absl::Status interface = OwnAddress({.interface = "none7", .coordinator = "127.0.0.1", .port = 9}).status();
   EXPECT_EQ(interface.code(), absl::StatusCode::kInvalidArgument);

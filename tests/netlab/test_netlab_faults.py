@@ -238,7 +238,16 @@ def test_a_worker_that_starts_late_is_waited_for(start: Start) -> None:
     job.finish()
 
 
-@pytest.mark.parametrize("fault", ["silence", "link_down", "lose_address", "remove"])
+# Of a host, and what is seen there of the cause.
+_FAULTS = {
+    "silence": "its host or the network is gone",
+    "link_down": "this host's own interface eth0 ({}) has no carrier",
+    "lose_address": "this host has lost its own address {}",
+    "remove": "this host has lost its own address {}",
+}
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
 def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str) -> None:
     job = start(2, 2, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
     for _ in range(2):
@@ -254,9 +263,12 @@ def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str) -> 
         said = role.said.partition("error:")[2]
         assert "server rank 1" in said and "server1" in said, job.everything()
         assert "silent" in said, job.everything()
+    victim = job.servers[1]
+    job.wait_until(lambda: victim.process.poll() is not None, "the end of the server that was cut off")
+    assert _FAULTS[fault].format(job.lab.hosts["server1"].address) in victim.said, job.everything()
 
 
-@pytest.mark.parametrize("fault", ["silence", "lose_address", "remove"])
+@pytest.mark.parametrize("fault", _FAULTS)
 def test_a_silent_worker_is_an_error_that_names_it(start: Start, fault: str) -> None:
     job = start(2, 1, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60")
     for _ in range(2):
@@ -270,6 +282,7 @@ def test_a_silent_worker_is_an_error_that_names_it(start: Start, fault: str) -> 
     survivor, victim = (role.said.partition("error:")[2] for role in job.workers)
     assert "rank 1" in survivor and "worker1" in survivor, job.everything()
     assert "coordinator" in victim, job.everything()
+    assert _FAULTS[fault].format(job.lab.hosts["worker1"].address) in victim, job.everything()
 
 
 def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_an_end(start: Start) -> None:
