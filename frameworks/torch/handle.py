@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from byteps import _native
 
 import torch
@@ -16,13 +14,17 @@ class Handle:
     kept until it has ended.
     """
 
-    __slots__ = ("__weakref__", "_finish", "_output", "_request", "name")
+    __slots__ = ("__weakref__", "_finished", "_output", "_request", "_staged", "name")
 
-    def __init__(self, request: _native.Request, name: str, finish: Callable[[], torch.Tensor]) -> None:
+    def __init__(
+        self, request: _native.Request, name: str, output: torch.Tensor, staged: torch.Tensor | None = None
+    ) -> None:
+        """`staged`: what the library writes, if it is not the output's own memory; it is copied there at the end."""
         self.name = name
         self._request = request
-        self._finish: Callable[[], torch.Tensor] | None = finish
-        self._output: torch.Tensor | None = None
+        self._output = output
+        self._staged = staged
+        self._finished = False
 
     def poll(self) -> bool:
         """Whether the operation has ended. Never blocks."""
@@ -31,11 +33,16 @@ class Handle:
     def synchronize(self, timeout: float | None = None) -> torch.Tensor:
         """Waits for the operation and returns its output; raises its error. May be called again."""
         self._request.wait(timeout)
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            self._output = finish()
-        assert self._output is not None
-        return self._output
+        output = self._output
+        if not self._finished:
+            self._finished = True
+            staged, self._staged = self._staged, None
+            if staged is not None:
+                output.detach().copy_(staged)
+            # The library writes behind autograd's back; a backward pass that saved the old value must notice.
+            if not output.is_inference():
+                torch.autograd.graph.increment_version(output)
+        return output
 
     def cancel(self) -> None:
         """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""

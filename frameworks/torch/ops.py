@@ -30,12 +30,6 @@ def _name(session: Session, kind: str, name: str | None) -> str:
     return tensor_name(name)
 
 
-def _mark_written(tensor: torch.Tensor) -> None:
-    # The library writes behind autograd's back; a backward pass that saved the old value must notice.
-    if not tensor.is_inference():
-        torch.autograd.graph.increment_version(tensor)
-
-
 def declare(name: str, tensor: torch.Tensor | None = None) -> None:
     """Announces a tensor ahead of its first operation, so that the job places it in the meantime. Never needed, and in
     any order.
@@ -86,14 +80,7 @@ def _start_push_pull(
         priority=priority_number(priority),
         buffers=(read, written),
     )
-
-    def finish() -> torch.Tensor:
-        if copied:
-            output.detach().copy_(written)
-        _mark_written(output)
-        return output
-
-    return Handle(request, name, finish)
+    return Handle(request, name, output, written if copied else None)
 
 
 def push_pull_async(
@@ -246,14 +233,7 @@ def _start_broadcast(
         priority=priority_number(priority),
         buffers=(read, written),
     )
-
-    def finish() -> torch.Tensor:
-        if copied:
-            output.detach().copy_(written)
-        _mark_written(output)
-        return output
-
-    return Handle(request, name, finish)
+    return Handle(request, name, output, written if copied else None)
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> Handle:

@@ -116,6 +116,12 @@ class UrgencyQueue {
     taken_bytes_ += slot.bytes;
   }
 
+  // The tensor of the answer of Best, or of a task that was taken; 0 without a window.
+  uint64_t TensorOf(const Task* task) const {
+    const uint32_t window = static_cast<const Slot*>(task)->window;
+    return window == kNone ? 0 : windows_[window].tensor;
+  }
+
   // Taken and not ended; nullptr if it is not.
   Task* Taken(uint64_t id) {
     const uint32_t index = slots_.Find(id);

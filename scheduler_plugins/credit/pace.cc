@@ -44,7 +44,8 @@ void Pace::Arrived(const bps_task& task, bool others_wait) {
 void Pace::NextRound(uint32_t number) {
   leader_round_ = number;
   ++round_;
-  const bool learning = round_ < kLearnRounds || number % kProbeEvery == 0;
+  const bool learning =
+      round_ < kLearnRounds || number == kFirstProbe || number == 2 * kFirstProbe || number % kProbeEvery == 0;
   if (learning && !learning_) {
     fastest_ = 0;
     window_begin_ = -1;
@@ -55,10 +56,26 @@ void Pace::NextRound(uint32_t number) {
   fastest_ = 0;
 }
 
-void Pace::Started(int64_t now, uint64_t bytes) {
+void Pace::Started(int64_t now, uint64_t bytes, uint64_t tensor) {
   largest_ = std::max(bytes, largest_ - largest_ / 64);
-  // What goes while nothing is held may be faster than the clock, and is not held against what follows.
-  busy_until_ = InForce() ? std::max(busy_until_, now) + TimeOf(static_cast<double>(bytes), pace()) : now;
+  if (tensor != run_tensor_) {
+    run_tensor_ = tensor;
+    run_bytes_ = 0;
+    run_lead_ = 0;
+  }
+  run_bytes_ += bytes;
+  if (!InForce()) {
+    // What goes while nothing is held may be faster than the clock, and is not held against what follows.
+    busy_until_ = now;
+    return;
+  }
+  int64_t takes = TimeOf(static_cast<double>(bytes), pace());
+  if (run_bytes_ > kLongRun && run_lead_ < kMostLead) {
+    const auto less = static_cast<int64_t>(static_cast<double>(takes) * (1 - kGain / kLongGain));
+    run_lead_ += less;
+    takes -= less;
+  }
+  busy_until_ = std::max(busy_until_, now) + takes;
 }
 
 void Pace::Home(int64_t now, uint64_t bytes, bool waits) {

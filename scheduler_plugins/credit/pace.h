@@ -2,7 +2,7 @@
 //
 //     Pace pace;
 //     pace.Arrived(task);                              // in the order of arrival
-//     if (pace.OpensAt() <= now) pace.Started(now, task.bytes);
+//     if (pace.OpensAt() <= now) pace.Started(now, task.bytes, task.tensor);
 //     pace.Home(now, task.bytes, something_waits);     // its result is here
 //     pace.Agreed(rate);                               // of all workers the least of what they say of pace.rate()
 //
@@ -20,9 +20,14 @@
 // which they agree without a word: they hand in the same tensors, whose rounds are counted alike everywhere
 // (bps_task.round), and go by those of the first. A library that tells neither rounds nor rates has no pace.
 //
-//     LEARN   nothing is held back: kLearnRounds at first, later one round in kProbeEvery; and until all
-//             have heard of a rate
+//     LEARN   nothing is held back: kLearnRounds at first, the rounds kFirstProbe and 2 kFirstProbe, later one in
+//             kProbeEvery; and until all have heard of a rate
 //     HOLD    a little less than the rate
+//
+// A little less keeps the kernel's queue short, and the workers at the same parts, while gradients interrupt one another.
+// Of a large tensor that nothing interrupts all workers are at the same part anyway, and the link would stand still for
+// what the pace leaves free. So behind its first kLongRun bytes in a row it goes a little faster than the rate
+// (kLongGain), until kMostLead has been gained: what comes then waits for that much more at most.
 //
 // Nothing is held back where it would be worth nothing: while no task has been more urgent than one before it, and on
 // links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast costs
@@ -43,18 +48,22 @@ class Pace {
   enum class State { kLearn, kHold };
 
   static constexpr double kGain = 0.97;
+  static constexpr double kLongGain = 1.03;
+  static constexpr uint64_t kLongRun = 1'000'000;   // bytes
+  static constexpr int64_t kMostLead = 20'000'000;  // ns
   static constexpr double kFastest = 250e6;  // bytes per second
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
-  static constexpr uint64_t kProbeEvery = 16;
+  static constexpr uint64_t kFirstProbe = 16;
+  static constexpr uint64_t kProbeEvery = 64;
   static constexpr uint64_t kUrgentRounds = 4;    // something urgent is remembered so long
   static constexpr uint64_t kLeaderTasks = 4096;  // without the tensor that counts: another one counts
   static constexpr int64_t kTimer = 2'000'000;    // timers may come so late without a gap
 
   // A task joined the queue.
   void Arrived(const bps_task& task, bool others_wait);
-  // A task was answered.
-  void Started(int64_t now, uint64_t bytes);
+  // A task of this tensor was answered.
+  void Started(int64_t now, uint64_t bytes, uint64_t tensor);
   // A result is home. `waits`: there were tasks to go all the time since the last one.
   void Home(int64_t now, uint64_t bytes, bool waits);
   // The least rate that any worker has told. All of them hear the same.
@@ -93,6 +102,11 @@ class Pace {
   int64_t window_begin_ = -1;
   uint64_t window_bytes_ = 0;
   double fastest_ = 0;
+
+  // How much of a tensor has gone without another's tasks between, and what it has gained on the pace.
+  uint64_t run_tensor_ = 0;
+  uint64_t run_bytes_ = 0;
+  int64_t run_lead_ = 0;
 
   uint64_t largest_ = 0;    // task of late
   int64_t busy_until_ = 0;  // the link, with what was handed over since the pace is in force

@@ -27,7 +27,7 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
     if (queue_.taken_bytes() > credit || best->bytes > credit - queue_.taken_bytes()) return false;
   }
   queue_.Take(best);
-  if (paced_) pace_.Started(now, best->bytes);
+  if (paced_) pace_.Started(now, best->bytes, queue_.TensorOf(best));
   waited_ = waited_ && queue_.tasks() > 0;
   best->note = NewFlight();
   flights_[best->note] = paths_[best->peer].Start(now, best->bytes, queue_.waits(best->peer));

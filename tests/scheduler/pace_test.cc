@@ -20,8 +20,10 @@ class Job {
  public:
   explicit Job(double rate) : rate_(rate) {}
 
+  enum class Parts { kInTurns, kInARow };  // how the two tensors go: interrupting one another, or not
+
   // One round of two tensors of so many parts each. Returns how long it took.
-  int64_t Round(uint32_t parts, bool urgent = true) {
+  int64_t Round(uint32_t parts, bool urgent = true, Parts order = Parts::kInTurns) {
     const int64_t begin = now_;
     ++round_;
     for (uint64_t tensor = 0; tensor < 2; ++tensor) {
@@ -41,7 +43,7 @@ class Job {
     while (waiting_ > 0 || !home_.empty()) {
       if (waiting_ > 0 && pace_.OpensAt() <= now_) {
         --waiting_;
-        pace_.Started(now_, kPart);
+        pace_.Started(now_, kPart, order == Parts::kInTurns ? waiting_ % 2 : waiting_ / parts);
         link_until_ = std::max(link_until_, now_) + static_cast<int64_t>(static_cast<double>(kPart) * 1e9 / rate_);
         home_.push_back(link_until_);
         most_ahead_ = std::max(most_ahead_, link_until_ - now_);
@@ -98,6 +100,35 @@ TEST(Pace, IsLearnedFromWhatComesHomeAndKeepsTheLinkNearlyFull) {
   const int64_t held = job.Round(200);
   EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime) << "what comes now waits for three parts at most";
   EXPECT_LE(static_cast<double>(held), 1.08 * static_cast<double>(free));
+}
+
+// Nothing interrupts it, so the link need not stand still for the sake of what might.
+TEST(Pace, ALargeTensorInARowGetsTheWholeLink) {
+  Job job(kRate);
+  const int64_t free = job.Round(200);
+  Rounds(&job, 8);
+  const int64_t in_turns = job.Round(200);
+  const int64_t in_a_row = job.Round(200, true, Job::Parts::kInARow);
+  EXPECT_GE(static_cast<double>(in_turns), 1.025 * static_cast<double>(free));
+  EXPECT_LE(static_cast<double>(in_a_row), 1.01 * static_cast<double>(free));
+}
+
+TEST(Pace, HoweverLargeATensorIsLittleOfItWaits) {
+  Job job(kRate);
+  Rounds(&job, 8);
+  job.Round(4000, true, Job::Parts::kInARow);
+  EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime + 20e6);
+}
+
+TEST(Pace, TensorsOfAFewPartsAreNoRun) {
+  Job job(kRate);
+  Rounds(&job, 8);
+  const uint32_t parts = 7;  // half a megabyte
+  for (int i = 0; i < 50; ++i) {
+    job.Round(parts, true, Job::Parts::kInARow);
+    if (job.pace().state() == Pace::State::kLearn) continue;
+    EXPECT_LE(static_cast<double>(job.most_ahead()), 2 * kPartTime);
+  }
 }
 
 TEST(Pace, IsNoneWhereNothingWasEverMoreUrgent) {
@@ -164,12 +195,12 @@ TEST(Pace, NeedNotBeLearnedHere) {
   for (task.round = 1; task.round <= Pace::kLearnRounds; ++task.round) pace.Arrived(task, true);
   task.priority = 1;
   pace.Arrived(task, true);
-  pace.Started(1, kPart);
+  pace.Started(1, kPart, task.tensor);
   EXPECT_EQ(pace.OpensAt(), INT64_MIN);
   pace.Agreed(static_cast<uint64_t>(kRate));
   EXPECT_EQ(pace.state(), Pace::State::kHold);
   EXPECT_EQ(pace.rate(), 0);
-  for (int i = 0; i < 3; ++i) pace.Started(1, kPart);
+  for (int i = 0; i < 3; ++i) pace.Started(1, kPart, task.tensor);
   EXPECT_GT(pace.OpensAt(), static_cast<int64_t>(kPartTime));
 }
 
@@ -196,7 +227,7 @@ TEST(Pace, CountsAnotherTensorWhenTheFirstOneIsGone) {
       task.part = part;
       task.priority = part == 128 ? 1 : 0;
       pace.Arrived(task, true);
-      pace.Started(now, kPart);
+      pace.Started(now, kPart, task.tensor);
       now += static_cast<int64_t>(kPartTime);
       pace.Home(now, kPart, true);
       if (pace.rate() > 0) pace.Agreed(static_cast<uint64_t>(pace.rate()));
@@ -216,7 +247,7 @@ TEST(Pace, CountsRoundsAndNotParts) {
       task.round = round;
       task.part = part % 5;
       pace.Arrived(task, true);
-      pace.Started(now, kPart);
+      pace.Started(now, kPart, task.tensor);
       now += static_cast<int64_t>(kPartTime);
       pace.Home(now, kPart, true);
       ASSERT_EQ(pace.rate(), 0) << "round " << round << ", task " << part;
@@ -236,7 +267,7 @@ TEST(Pace, IsNoneWhereNobodyTellsTheRound) {
     task.part = part % 256;
     task.priority = part % 2;
     pace.Arrived(task, true);
-    pace.Started(now, kPart);
+    pace.Started(now, kPart, task.tensor);
     now += static_cast<int64_t>(kPartTime);
     pace.Home(now, kPart, true);
     if (pace.rate() > 0) pace.Agreed(static_cast<uint64_t>(pace.rate()));

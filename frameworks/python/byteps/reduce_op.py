@@ -37,7 +37,7 @@ def choose_op(op: ReduceOp | int | None, average: bool) -> ReduceOp:
     if op is None:
         return Average if average else Sum
     try:
-        chosen = ReduceOp(op)
+        chosen = op if type(op) is ReduceOp else ReduceOp(op)
     except ValueError:
         raise ValueError(f"op is {op!r}; it must be one of {', '.join(item.name for item in ReduceOp)}") from None
     if chosen is Average and not average:
