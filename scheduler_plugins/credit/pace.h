@@ -51,7 +51,7 @@ class Pace {
   static constexpr double kLongGain = 1.03;
   static constexpr uint64_t kLongRun = 1'000'000;   // bytes
   static constexpr int64_t kMostLead = 20'000'000;  // ns
-  static constexpr double kFastest = 250e6;  // bytes per second
+  static constexpr double kFastest = 250e6;         // bytes per second
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
   static constexpr uint64_t kFirstProbe = 16;
