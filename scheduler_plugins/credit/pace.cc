@@ -61,20 +61,20 @@ void Pace::Started(int64_t now, uint64_t bytes, uint64_t tensor) {
   if (tensor != run_tensor_) {
     run_tensor_ = tensor;
     run_bytes_ = 0;
-    run_lead_ = 0;
   }
   run_bytes_ += bytes;
   if (!InForce()) {
     // What goes while nothing is held may be faster than the clock, and is not held against what follows.
     busy_until_ = now;
+    lead_ = 0;
     return;
   }
-  int64_t takes = TimeOf(static_cast<double>(bytes), pace());
-  if (run_bytes_ > kLongRun && run_lead_ < kMostLead) {
-    const auto less = static_cast<int64_t>(static_cast<double>(takes) * (1 - kGain / kLongGain));
-    run_lead_ += less;
-    takes -= less;
-  }
+  if (busy_until_ < now) lead_ = 0;  // all has left
+  const auto size = static_cast<double>(bytes);
+  const double rate = pace() / kGain;
+  const bool fast = run_bytes_ > kLongRun && lead_ < kMostLead;
+  const int64_t takes = TimeOf(size, (fast ? kLongGain : kGain) * rate);
+  lead_ = std::max<int64_t>(0, lead_ + TimeOf(size, rate) - takes);
   busy_until_ = std::max(busy_until_, now) + takes;
 }
 

@@ -27,7 +27,8 @@
 // A little less keeps the kernel's queue short, and the workers at the same parts, while gradients interrupt one another.
 // Of a large tensor that nothing interrupts all workers are at the same part anyway, and the link would stand still for
 // what the pace leaves free. So behind its first kLongRun bytes in a row it goes a little faster than the rate
-// (kLongGain), until kMostLead has been gained: what comes then waits for that much more at most.
+// (kLongGain), until it is kMostLead ahead of the link, tensors before it included: what comes then waits for that much
+// more at most. What goes slower than the rate makes up for it.
 //
 // Nothing is held back where it would be worth nothing: while no task has been more urgent than one before it, and on
 // links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast costs
@@ -50,7 +51,7 @@ class Pace {
   static constexpr double kGain = 0.97;
   static constexpr double kLongGain = 1.03;
   static constexpr uint64_t kLongRun = 1'000'000;   // bytes
-  static constexpr int64_t kMostLead = 20'000'000;  // ns
+  static constexpr int64_t kMostLead = 10'000'000;  // ns
   static constexpr double kFastest = 250e6;         // bytes per second
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
@@ -74,6 +75,8 @@ class Pace {
   // The next task may go from then on; INT64_MIN: at once.
   int64_t OpensAt() const;
 
+  // Is this a round of learning?
+  bool learns() const { return learning_; }
   State state() const { return learning_ || agreed_ == 0 ? State::kLearn : State::kHold; }
   // Bytes per second, as learned here; 0: not known.
   double rate() const { return rate_; }
@@ -103,10 +106,10 @@ class Pace {
   uint64_t window_bytes_ = 0;
   double fastest_ = 0;
 
-  // How much of a tensor has gone without another's tasks between, and what it has gained on the pace.
+  // How much of a tensor has gone without another's tasks between.
   uint64_t run_tensor_ = 0;
   uint64_t run_bytes_ = 0;
-  int64_t run_lead_ = 0;
+  int64_t lead_ = 0;  // how far what has gone is ahead of a link of the rate
 
   uint64_t largest_ = 0;    // task of late
   int64_t busy_until_ = 0;  // the link, with what was handed over since the pace is in force

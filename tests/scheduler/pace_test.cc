@@ -20,13 +20,13 @@ class Job {
  public:
   explicit Job(double rate) : rate_(rate) {}
 
-  enum class Parts { kInTurns, kInARow };  // how the two tensors go: interrupting one another, or not
+  enum class Parts { kInTurns, kInARow };  // how tensors go: two that interrupt one another, or one after the other
 
-  // One round of two tensors of so many parts each. Returns how long it took.
-  int64_t Round(uint32_t parts, bool urgent = true, Parts order = Parts::kInTurns) {
+  // One round of tensors of so many parts each. Returns how long it took.
+  int64_t Round(uint32_t parts, bool urgent = true, Parts order = Parts::kInTurns, uint64_t tensors = 2) {
     const int64_t begin = now_;
     ++round_;
-    for (uint64_t tensor = 0; tensor < 2; ++tensor) {
+    for (uint64_t tensor = 0; tensor < tensors; ++tensor) {
       for (uint32_t part = 0; part < parts; ++part) {
         bps_task task = {};
         task.struct_size = sizeof task;
@@ -63,6 +63,7 @@ class Job {
   }
 
   const Pace& pace() const { return pace_; }
+  bool learns() const { return pace_.learns(); }
   // How far the link was behind what was handed over, in the last round.
   int64_t most_ahead() const { return most_ahead_; }
   void SetRate(double rate) { rate_ = rate; }
@@ -117,7 +118,27 @@ TEST(Pace, HoweverLargeATensorIsLittleOfItWaits) {
   Job job(kRate);
   Rounds(&job, 8);
   job.Round(4000, true, Job::Parts::kInARow);
-  EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime + 20e6);
+  EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime + 10e6);
+}
+
+// Each has its megabyte at the pace, in which it makes up for next to nothing of what the one before has gained.
+TEST(Pace, NorDoLargeTensorsOneAfterTheOtherAddUp) {
+  Job job(kRate);
+  Rounds(&job, 8);
+  for (const uint32_t parts : {20, 60, 140, 200}) {
+    job.Round(parts, true, Job::Parts::kInARow, 20);
+    EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime + 10e6) << parts;
+  }
+}
+
+// The same rounds on all workers, told by the number of the round alone.
+TEST(Pace, IsLearnedInTheFirstRoundsAndEverMoreRarely) {
+  Job job(kRate);
+  for (uint32_t round = 1; round <= 3 * 64 + 1; ++round) {
+    job.Round(4);
+    const bool learns = round <= 4 || round == 16 || round == 32 || round % 64 == 0;
+    EXPECT_EQ(job.learns(), learns) << round;
+  }
 }
 
 TEST(Pace, TensorsOfAFewPartsAreNoRun) {
