@@ -44,8 +44,9 @@ void Pace::Arrived(const bps_task& task, bool others_wait) {
 void Pace::NextRound(uint32_t number) {
   leader_round_ = number;
   ++round_;
+  const uint64_t probe = number - number % kProbeRounds;
   const bool learning =
-      round_ < kLearnRounds || number == kFirstProbe || number == 2 * kFirstProbe || number % kProbeEvery == 0;
+      round_ < kLearnRounds || probe == kFirstProbe || probe == 2 * kFirstProbe || probe % kProbeEvery == 0;
   if (learning && !learning_) {
     fastest_ = 0;
     window_begin_ = -1;

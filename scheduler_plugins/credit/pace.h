@@ -20,8 +20,8 @@
 // which they agree without a word: they hand in the same tensors, whose rounds are counted alike everywhere
 // (bps_task.round), and go by those of the first. A library that tells neither rounds nor rates has no pace.
 //
-//     LEARN   nothing is held back: kLearnRounds at first, the rounds kFirstProbe and 2 kFirstProbe, later one in
-//             kProbeEvery; and until all have heard of a rate
+//     LEARN   nothing is held back: kLearnRounds at first, kProbeRounds from the rounds kFirstProbe and 2 kFirstProbe
+//             on, and later from one in kProbeEvery; and until all have heard of a rate
 //     HOLD    a little less than the rate
 //
 // A little less keeps the kernel's queue short, and the workers at the same parts, while gradients interrupt one another.
@@ -56,6 +56,7 @@ class Pace {
   static constexpr uint64_t kWindow = 192;
   static constexpr uint64_t kLearnRounds = 4;
   static constexpr uint64_t kFirstProbe = 16;
+  static constexpr uint64_t kProbeRounds = 2;  // one that was disturbed does not count for all until the next probe
   static constexpr uint64_t kProbeEvery = 64;
   static constexpr uint64_t kUrgentRounds = 4;    // something urgent is remembered so long
   static constexpr uint64_t kLeaderTasks = 4096;  // without the tensor that counts: another one counts

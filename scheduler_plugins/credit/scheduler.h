@@ -48,7 +48,8 @@ class Scheduler {
   void Stats(bps_scheduler_stats* stats) const;
   uint64_t Rate() const { return static_cast<uint64_t>(pace_.rate()); }
   void Agreed(int64_t, uint64_t rate) { pace_.Agreed(rate); }
-  int64_t WakeAt() const { return std::min(queue_.NextJoin(), opens_at_); }
+  // Before its pace opens nothing goes, whatever joins.
+  int64_t WakeAt() const { return opens_at_ != INT64_MAX ? opens_at_ : queue_.NextJoin(); }
 
  private:
   using Task = scheduling::UrgencyQueue::Task;

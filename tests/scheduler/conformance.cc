@@ -301,7 +301,10 @@ TEST_P(SchedulerConformance, UrgentOnesDelayOthersButNotForEver) {
 // A random life: every task that is not withdrawn goes exactly once, within its budget and its time (core/scheduler.h
 // checks), nothing is held back when nothing is in flight and everything fits, and the bytes in flight stay within the
 // credit that was asked for (one task may be larger than all of it).
+// Every third history has rounds and a rate that all workers have agreed upon, as jobs do: a scheduler may then hold back
+// for a while what would fit, if it says for how long.
 TEST_P(SchedulerConformance, RandomHistories) {
+  uint64_t held_back = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -313,11 +316,13 @@ TEST_P(SchedulerConformance, RandomHistories) {
     constexpr int64_t kPriorities[] = {INT64_MIN, -1, 0, 0, 0, 1, INT64_MAX};
     // Tensors of a few parts, and of many.
     const uint32_t parts = below(2) == 0 ? 4 : 60;
+    constexpr uint64_t kRate = 24'000'000;
+    const bool rounds = seed % 3 == 0;
     Host host(Plugin(), peers, credit);
     std::map<uint64_t, bps_task> queued;
     std::vector<uint64_t> started, sent;  // in flight; sent but not complete
     std::set<uint64_t> gone;
-    uint64_t enqueued = 0, withdrawn = 0, next_id = 1, largest = 0;
+    uint64_t enqueued = 0, withdrawn = 0, next_id = 1, largest = 0, went = 0;
     std::map<uint64_t, uint64_t> wire;  // bytes of what is in flight, as counted here
     Time now = 0;
     const auto take = [&](std::vector<uint64_t>& from) {
@@ -325,6 +330,20 @@ TEST_P(SchedulerConformance, RandomHistories) {
       const uint64_t id = from[at];
       from.erase(from.begin() + static_cast<std::ptrdiff_t>(at));
       return id;
+    };
+    const auto complete = [&](uint64_t id) {
+      host.scheduler->Complete(now, id, BPS_OK);
+      if (rounds) host.scheduler->Agreed(now, kRate);
+    };
+    // Nothing went, though everything fits and nothing is in flight.
+    const auto check_held_back = [&] {
+      const bool ready =
+          std::any_of(queued.begin(), queued.end(), [&](const auto& each) { return each.second.earliest <= now; });
+      if (!ready) return;
+      EXPECT_TRUE(rounds) << "held back, though it fits and nothing is in flight";
+      // Not longer than a link of half the rate takes for all that went.
+      EXPECT_LE(host.scheduler->WakeAt(now) - now, static_cast<Time>(went * 2e9 / kRate));
+      ++held_back;
     };
     const auto start = [&](const std::vector<bps_budget>& budgets) {
       const std::optional<uint64_t> id = host.Next(now, budgets);
@@ -338,6 +357,7 @@ TEST_P(SchedulerConformance, RandomHistories) {
       if (asked.number != 0 && stats.credit_bytes != 0 && wire.size() > 1) {
         EXPECT_LE(bytes, asked.partitions ? asked.number * largest : asked.number);
       }
+      went += queued[*id].bytes;
       EXPECT_EQ(queued.erase(*id), 1u);
       EXPECT_TRUE(gone.insert(*id).second) << "task " << *id << " went twice";
       started.push_back(*id);
@@ -355,6 +375,10 @@ TEST_P(SchedulerConformance, RandomHistories) {
                                    kPriorities[below(std::size(kPriorities))], earliest);
           task.tensor = task.order = id / parts;
           task.part = static_cast<uint32_t>(id % parts);
+          if (rounds) {
+            task.tensor = task.order = id / 4 % 3;
+            task.round = 1 + static_cast<uint32_t>(id / 12);
+          }
           host.scheduler->Enqueue(now, task);
           queued[id] = task;
           largest = std::max(largest, task.bytes);
@@ -370,9 +394,7 @@ TEST_P(SchedulerConformance, RandomHistories) {
           std::shuffle(budgets.begin(), budgets.end(), random);
           const bool all = below(4) == 0;
           if (start(all ? Everything(peers) : budgets) || !all || !started.empty()) break;
-          for (const auto& [id, task] : queued) {
-            EXPECT_GT(task.earliest, now) << "task " << id << " was held back, though it fits and nothing is in flight";
-          }
+          check_held_back();
           break;
         }
         case 4:
@@ -386,7 +408,7 @@ TEST_P(SchedulerConformance, RandomHistories) {
             host.scheduler->Complete(now, id, BPS_UNAVAILABLE);
             wire.erase(id);
           } else if (!sent.empty()) {
-            host.scheduler->Complete(now, take(sent), BPS_OK);
+            complete(take(sent));
           }
           break;
         default:
@@ -402,21 +424,19 @@ TEST_P(SchedulerConformance, RandomHistories) {
       EXPECT_EQ(stats.in_flight_tasks, started.size());
     }
     // The end: everything comes home, and what is left must go without anything else happening.
-    for (uint64_t id : started) host.scheduler->Complete(now, id, BPS_OK);
-    for (uint64_t id : sent) host.scheduler->Complete(now, id, BPS_OK);
+    for (uint64_t id : started) complete(id);
+    for (uint64_t id : sent) complete(id);
     started.clear();
     wire.clear();
     while (!queued.empty() && !HasFailure()) {
       if (start(Everything(peers))) {
         host.scheduler->Sent(now, started.back());
-        host.scheduler->Complete(now, started.back(), BPS_OK);
+        complete(started.back());
         started.clear();
         wire.clear();
         continue;
       }
-      for (const auto& [id, task] : queued) {
-        EXPECT_GT(task.earliest, now) << "task " << id << " was held back, though it fits and nothing is in flight";
-      }
+      check_held_back();
       const Time wake = host.scheduler->WakeAt(now);
       ASSERT_NE(wake, kNever) << queued.size() << " tasks wait, and nobody will ask again";
       ASSERT_GT(wake, now) << "asks to be woken for nothing";
@@ -425,6 +445,7 @@ TEST_P(SchedulerConformance, RandomHistories) {
     EXPECT_EQ(gone.size() + withdrawn, enqueued);
     if (HasFailure()) return;
   }
+  if (std::string_view(GetParam().name) == "credit") EXPECT_GT(held_back, 1000u) << "its pace was not tried";
 }
 
 }  // namespace byteps

@@ -136,7 +136,7 @@ TEST(Pace, IsLearnedInTheFirstRoundsAndEverMoreRarely) {
   Job job(kRate);
   for (uint32_t round = 1; round <= 3 * 64 + 1; ++round) {
     job.Round(4);
-    const bool learns = round <= 4 || round == 16 || round == 32 || round % 64 == 0;
+    const bool learns = round <= 4 || round / 2 == 8 || round / 2 == 16 || round / 2 % 32 == 0;
     EXPECT_EQ(job.learns(), learns) << round;
   }
 }
@@ -198,6 +198,18 @@ TEST(Pace, DoesNotSinkByProbing) {
     Rounds(&job, Pace::kProbeEvery);
   }
   EXPECT_NEAR(job.pace().pace(), pace, 2);
+}
+
+// Nothing is learned again for long: a round in which the link was somebody else's must not count so long.
+TEST(Pace, OneDisturbedRoundOfAProbeIsNotBelieved) {
+  for (const uint64_t disturbed : {Pace::kProbeEvery, Pace::kProbeEvery + 1}) {
+    Job job(kRate);
+    for (uint64_t round = 1; round <= Pace::kProbeEvery + 3; ++round) {
+      job.SetRate(round == disturbed ? 0.3 * kRate : kRate);
+      job.Round(200);
+    }
+    EXPECT_NEAR(job.pace().rate(), kRate, 0.01 * kRate) << disturbed;
+  }
 }
 
 // All hold the pace of the slowest, whatever each has learned.
