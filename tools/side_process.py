@@ -6,6 +6,15 @@
 
 On leaving early, by Ctrl-C or an error, the command is asked to end, and is given the time to take down what it has
 started.
+
+A signal whose handler raises would leave behind what has just been started and is not known yet. So whoever starts a
+process holds signals back until it is:
+
+    with ExitStack() as stack:
+        with stops_held_back():
+            process = Popen(command, preexec_fn=let_stop)
+            stack.callback(end, process, SIGTERM)
+        ...
 """
 
 from __future__ import annotations
@@ -16,12 +25,30 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 # Seconds that a command has to end after it was asked to.
 PATIENCE = 60.0
+
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def stops_held_back() -> Iterator[None]:
+    """What asks this process to stop is heard at the end of this; by threads begun meanwhile, never."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_stop() -> None:
+    """For a child before its exec: it can be stopped again, whatever is held back or ignored here."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a script's job in the background ignores it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
 
 def end(process: subprocess.Popen[Any], request: signal.Signals, patience: float = PATIENCE) -> None:
@@ -36,7 +63,7 @@ def end(process: subprocess.Popen[Any], request: signal.Signals, patience: float
 
 
 class SideProcess:
-    """A command that runs until it ends or is left.
+    """A command that runs until it ends or is left. Entered where stops are held back until its exit is registered.
 
     Args:
         command: what to run
@@ -65,8 +92,7 @@ class SideProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # A script's job in the background ignores it, and so would all that it starts.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=let_stop,
             )
         self._thread = threading.Thread(target=self._note_the_end, name="side process")
         self._thread.start()

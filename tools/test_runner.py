@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from side_process import SideProcess, end
+from side_process import SideProcess, end, let_stop, stops_held_back
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".deps" / "results"
@@ -72,29 +72,30 @@ def count_junit(path: Path) -> Count:
 def run(command: Sequence[str]) -> int:
     """Runs a command with its output on ours; its exit status."""
     print("+ " + " ".join(command), flush=True)
-    process = subprocess.Popen(command, cwd=ROOT)
-    try:
+    with ExitStack() as stack:
+        with stops_held_back():
+            process = subprocess.Popen(command, cwd=ROOT, preexec_fn=let_stop)
+            # Bazel takes this like Ctrl-C, which it may have heard already: it stops its server's work, then it ends.
+            stack.callback(end, process, signal.SIGTERM)
         return process.wait()
-    except BaseException:
-        # Bazel takes this like Ctrl-C, which it may have heard already: it stops its server's work, then it ends.
-        end(process, signal.SIGTERM)
-        raise
 
 
 def shown_lines(command: Sequence[str]) -> Iterator[str]:
     """The lines a command prints, as they come and are shown; its errors go to ours. Raises CalledProcessError after
     the last one."""
     print("+ " + " ".join(command), flush=True)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
-    try:
+    with ExitStack() as stack:
+        with stops_held_back():
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace", preexec_fn=let_stop
+            )
+            stack.callback(end, process, signal.SIGTERM)
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
             yield line.rstrip("\n")
         if process.wait() != 0:
             raise subprocess.CalledProcessError(process.returncode, command)
-    finally:
-        end(process, signal.SIGTERM)
 
 
 def output(command: Sequence[str]) -> list[str]:
@@ -205,7 +206,8 @@ class PythonTests:
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(self._results), *select, *folders]
         log = RESULTS / f"pytest_{number}.log"
         print(f"+ {' '.join(command)} >{log} &", flush=True)
-        self._process = stack.enter_context(SideProcess(command, ROOT, log))
+        with stops_held_back():
+            self._process = stack.enter_context(SideProcess(command, ROOT, log))
 
     def running(self) -> bool:
         """Whether not all of them have run yet."""

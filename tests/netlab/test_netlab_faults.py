@@ -89,14 +89,16 @@ class Job:
             for rank, name in enumerate(layout.server_hosts())
         ]
         self.workers: list[Role] = []
+        # Once: a worker that is just reading it would find it empty, and end.
+        self._program = folder / "worker.py"
+        self._program.write_text(_WORKER)
 
     def start_worker(self) -> Role:
         """The next one."""
         index = len(self.workers)
         own = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(index), "BYTEPS_LOCAL_RANK": "0", "BYTEPS_LOCAL_SIZE": "1"}
-        program = self.folder / "worker.py"
-        program.write_text(_WORKER)
-        self.workers.append(self._start(f"worker {index}", f"worker{index}", own, [sys.executable, "-u", str(program)]))
+        command = [sys.executable, "-u", str(self._program)]
+        self.workers.append(self._start(f"worker {index}", f"worker{index}", own, command))
         return self.workers[-1]
 
     def _start(self, name: str, host: str, own: dict[str, str], command: list[str]) -> Role:
@@ -109,7 +111,8 @@ class Job:
         return Role(process, name, output)
 
     def everything(self) -> str:
-        return "".join(f"---- {role.name}\n{role.said}" for role in [self.coordinator, *self.servers, *self.workers])
+        roles = [self.coordinator, *self.servers, *self.workers]
+        return "".join(f"---- {role.name} (exit status {role.process.poll()})\n{role.said}" for role in roles)
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + SECONDS

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -75,6 +77,34 @@ def test_who_does_not_end_is_killed_with_its_children(
     pids = [int(word) for word in log.read_text().split()]
     assert len(pids) == 2
     wait_for(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_stop_in_the_middle_of_a_start_leaves_nothing(
+    side_process: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        """One that is stopped before anybody knows the child."""
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            started.append(self)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(side_process.subprocess, "Popen", Popen)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with pytest.raises(SystemExit), ExitStack() as stack:
+            with side_process.stops_held_back():
+                stack.enter_context(side_process.SideProcess(["sleep", "1000"], tmp_path, tmp_path / "log"))
+            pytest.fail("not stopped")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        ends = [child.returncode for child in started]
+        for child in started:
+            child.kill()
+    assert ends == [-signal.SIGINT]
 
 
 # A runner whose "bazel" and "python" are the test's.
