@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <random>
 #include <vector>
 
 namespace byteps {
@@ -82,6 +83,49 @@ TEST(SlowServersTest, WhoIsLastByChanceIsNotNamed) {
     std::vector<Time> took(4, 100 * kMs);
     took[static_cast<size_t>(window) % 4] = 900 * kMs;
     EXPECT_FALSE(Window(&slow, &now, took).has_value());
+  }
+}
+
+// An hour of a job in which nothing is wrong. Some partitions take ten times as long as others, and one server of eight is
+// always somewhat behind.
+TEST(SlowServersTest, NobodyIsNamedInAnHourOfAHealthyJob) {
+  constexpr int kHour = static_cast<int>(3600 * kSecond / SlowServers::kWindow);
+  for (const int partitions : {4, 20, 200}) {
+    SlowServers slow;
+    std::mt19937 random(static_cast<unsigned>(partitions));
+    Time now = 0;
+    for (int window = 0; window < kHour; ++window) {
+      EXPECT_FALSE(slow.Check(now).has_value());
+      for (uint32_t server = 0; server < 8; ++server) {
+        for (int i = 0; i < partitions; ++i) {
+          const Time took = 20 * kMs + static_cast<Time>(random() % 180) * kMs;
+          slow.Add(server, server == 3 ? took * 13 / 10 : took);
+        }
+      }
+      now += SlowServers::kWindow;
+      ASSERT_FALSE(slow.Check(now).has_value()) << partitions << " partitions, window " << window;
+    }
+  }
+}
+
+// The same one in each window of an hour, and never by enough.
+TEST(SlowServersTest, WhoTakesHalfAsLongAgainIsNotNamed) {
+  for (const Time took : {110 * kMs, 150 * kMs, 199 * kMs}) {
+    SlowServers slow;
+    Time now = 0;
+    for (int window = 0; window < 720; ++window) {
+      ASSERT_FALSE(Window(&slow, &now, {100 * kMs, 100 * kMs, took, 100 * kMs}).has_value()) << took << " " << window;
+    }
+  }
+}
+
+// Twice as long in one window, by chance, is forgotten in the next one that is as it should be.
+TEST(SlowServersTest, WhatWasForAWhileIsForgotten) {
+  SlowServers slow;
+  Time now = 0;
+  for (int window = 0; window < 720; ++window) {
+    const bool well = window % (2 * SlowServers::kWindows) == 0;
+    EXPECT_FALSE(Window(&slow, &now, {100 * kMs, 100 * kMs, (well ? 150 : 250) * kMs, 100 * kMs}).has_value());
   }
 }
 

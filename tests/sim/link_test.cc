@@ -146,5 +146,38 @@ TEST(Link, ASlowServerIsNamedAndHoldsUpWhatItHasAlone) {
   EXPECT_LT(static_cast<double>(small), 1.5 * static_cast<double>(small_of_equals));
 }
 
+// What a job warns of in 50 s, ten windows, if the link of server 2 carries so much. A tensor, a pause, a tensor.
+std::vector<std::string> WarningsOf(uint64_t rate) {
+  std::vector<std::string> warnings;
+  JobOptions options = Links(2, 4);
+  options.warnings = &warnings;
+  options.link.jitter = 2 * kMillisecond;
+  options.rates["server2"] = rate;
+  SimulatedJob job(options);
+  if (!job.Start()) return {"no start"};
+  while (job.fabric().now() < 50 * kSecond) {
+    const std::vector<Call*> calls = {job.worker(0).Submit(FloatAsk("w", 1'000'000)),
+                                      job.worker(1).Submit(FloatAsk("w", 1'000'000))};
+    if (!job.RunUntilEnded(calls)) return {"a round that does not end"};
+    job.RunFor(500 * kMillisecond);
+    for (uint32_t rank = 0; rank < 2; ++rank) job.worker(rank).Forget();
+  }
+  job.Finish();
+  return warnings;
+}
+
+TEST(Link, NobodyIsNamedWhileNobodyWaits) {
+  constexpr uint64_t kRate = 25'000'000;
+  EXPECT_EQ(WarningsOf(kRate), std::vector<std::string>());
+  // Each of two workers sends it a quarter of what its own link carries: it is behind, but not where all wait for it.
+  EXPECT_EQ(WarningsOf(kRate * 2 / 3), std::vector<std::string>());
+}
+
+TEST(Link, ASlowServerIsNamedOnceAMinuteByEachWorker) {
+  const std::vector<std::string> warnings = WarningsOf(25'000'000 / 10);
+  EXPECT_EQ(warnings.size(), 2U);
+  for (const std::string& each : warnings) EXPECT_EQ(each.find("server 2 (host server2"), 0U) << each;
+}
+
 }  // namespace
 }  // namespace byteps
