@@ -59,6 +59,8 @@ class Layout:
         """How often the bytes of a tensor must cross the busiest link at least, in each direction: in the time of so
         many bytes over one link a round of one byte can be done."""
         n, k = self.workers, self.servers
+        if self.colocate and n == 1:
+            return 0.0  # nothing crosses a link: the worker's own host holds all
         if self.colocate:
             return 2 * n * (n - 1) / (n * n + k * n - 2 * k) if k <= n else 1.0
         return max(1.0, n / k)
