@@ -192,3 +192,37 @@ def test_wrong_calls_are_errors(start: Start, words: list[str], complaint: str) 
     assert run.wait() in (2, 127)
     assert complaint in run.err
     assert "Traceback" not in run.err
+
+
+def _say(before: str) -> subprocess.CompletedProcess[str]:
+    """A run of netlab, after this line of Python."""
+    program = f"import os, runpy, sys\n{before}\nsys.argv[0] = {NETLAB[1]!r}\n"
+    program += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    return subprocess.run(
+        [sys.executable, "-c", program, *NETLAB[2:], "--raw-bytes", "0", "true"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_without_root_it_is_a_sentence() -> None:
+    done = _say("os.geteuid = lambda: 1000")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "netlab: netlab needs root, to make network namespaces\n"
+
+
+def test_a_root_that_may_make_no_namespaces_is_a_sentence(namespaces: None) -> None:
+    """As in a container. PR_CAPBSET_DROP of CAP_SYS_ADMIN, and an exec, which takes it away."""
+    done = _say(
+        "import ctypes\n"
+        "if 'again' not in os.environ:\n"
+        "    assert ctypes.CDLL(None).prctl(24, 21, 0, 0, 0) == 0\n"
+        "    os.execve(sys.executable, sys.orig_argv, {**os.environ, 'again': ''})"
+    )
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr == (
+        "netlab: netlab cannot make a host here: [Errno 1] cannot make namespaces: Operation not permitted\n"
+    )

@@ -148,6 +148,15 @@ class Job:
             assert "untouched" in role.said, self.everything()
             assert role.process.returncode == 3, self.everything()
 
+    def retransmitted(self) -> int:
+        """Segments that TCP has sent again, on all hosts."""
+        total = 0
+        for host in self.lab.hosts.values():
+            lines = host.run(["cat", "/proc/net/snmp"]).splitlines()
+            names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+            total += int(values[names.index("RetransSegs")])
+        return total
+
     def finish(self) -> None:
         """Lets the workers end, in order."""
         (self.folder / "stop").touch()
@@ -203,6 +212,26 @@ def test_training_goes_on_after_two_seconds_without_a_link(start: Start) -> None
     job.finish()
 
 
+def test_training_goes_on_while_packets_are_lost(start: Start) -> None:
+    obstacle = why_not_lose()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    job = start(2, 2)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    for victim in ("server0", "worker1"):
+        before = job.retransmitted()
+        job.lab.hosts[victim].lose(3)
+        # Sums are checked in each round, so what was lost has been sent again.
+        job.wait_for_rounds(f"with packets of {victim} lost")
+        job.wait_until(lambda before=before: job.retransmitted() > before, f"a packet of {victim} to be lost")
+    for victim in ("server0", "worker1"):
+        job.lab.hosts[victim].lose(0)
+    job.wait_for_rounds("when none is lost any more")
+    job.finish()
+
+
 def test_training_goes_on_with_packets_of_another_size(start: Start) -> None:
     job = start(2, 2)
     for _ in range(2):
@@ -232,10 +261,13 @@ def test_a_connection_reset_in_the_middle_of_a_write_is_an_error_at_once(start: 
 
 
 def test_a_worker_that_starts_late_is_waited_for(start: Start) -> None:
-    job = start(2, 1, BYTEPS_LOG_LEVEL="info")
+    """By far more than what makes a member silent, or an operation late: nobody is judged by these before the start."""
+    patience = {"BYTEPS_PEER_TIMEOUT": "6", "BYTEPS_HEARTBEAT_INTERVAL": "1", "BYTEPS_OP_TIMEOUT": "8"}
+    job = start(2, 1, BYTEPS_LOG_LEVEL="info", **patience)
     first = job.start_worker()
     job.wait_until(lambda: "is worker host 0" in job.coordinator.said, "the first worker's arrival")
-    assert "joined" not in first.said
+    time.sleep(15)  # how late it is, not a wait for anything
+    assert first.process.poll() is None and "joined" not in first.said, job.everything()
     job.start_worker()
     job.wait_said(job.workers, "training")
     job.finish()

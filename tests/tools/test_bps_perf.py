@@ -236,6 +236,29 @@ def test_steps_of_a_model_in_a_picture(tmp_path: Path) -> None:
     assert "<svg" in picture.read_text()
 
 
+@pytest.mark.usefixtures("real")
+def test_steps_of_a_model_next_to_buckets_of_gloo() -> None:
+    words = ("--model", "resnet50", "--shrink", "64", "--compute", "0.05", "--steps", "2", "--schedulers", "credit")
+    ours, gloo = rows_of(run(*words, "--against", "gloo", "--json"))
+    assert (ours["by"], gloo["by"]) == ("credit", "gloo")
+    assert ours["bytes"] == gloo["bytes"] and len(gloo["steps_s"]) == 2
+    # Of what no link is known, no bound is.
+    assert "bound_s" not in ours and "bound_s" not in gloo
+
+
+@pytest.mark.usefixtures("real")
+def test_bounds_are_those_of_the_links_that_netlab_tells() -> None:
+    """Eight MB/s, of which each byte needs two: the step cannot end before its transfer of 1.6 MB, 0.4 s."""
+    variables = {"NETLAB_BYTES_PER_SECOND": "8e6", "NETLAB_OPTIMUM": "2"}
+    words = ("--model", "resnet50", "--shrink", "64", "--compute", "0.05", "--steps", "1", "--schedulers", "credit")
+    done = run(*words, "--against", "gloo", "--json", variables=variables)
+    ours, gloo = rows_of(done)
+    transfer = ours["bytes"] / 8e6
+    assert 2 * transfer < ours["bound_s"] < 2 * transfer + 0.05
+    # A ring of two workers carries every byte once, whatever the shares of servers are.
+    assert transfer < gloo["bound_s"] < transfer + 0.05
+
+
 def test_help_is_a_page() -> None:
     done = run("--help")
     assert done.returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,3 +148,59 @@ def test_gradients_are_written_before_they_are_ready_and_the_warm_up_does_not_co
     assert all(seconds >= 0.0035 for seconds in times)
     backward = [("write", "t1"), ("hand in", "t1"), ("write", "t0"), ("hand in", "t0"), ("end", "")]
     assert recorder.calls == 5 * [*backward, ("wait", "t0"), ("wait", "t1")]
+
+
+class Group:
+    """In place of Gloo: everybody has what we have."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.started: list[int] = []  # bytes
+        self.waiting = 0
+
+    def all_reduce(self, tensor: Any, async_op: bool) -> Group:
+        assert async_op
+        self.started.append(4 * tensor.numel())
+        self.waiting += 1
+        tensor.mul_(self._size)
+        return self
+
+    def wait(self) -> None:
+        self.waiting -= 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shrink", [1, 8])
+def test_buckets_are_those_of_distributed_data_parallel(name: str, shrink: int) -> None:
+    """Gradients in the order in which they are ready, in buckets that are closed before they would be above 1 MiB, the
+    first one, and 25 MiB, all others; a bucket goes when its last gradient is there."""
+    pytest.importorskip("torch")
+    from perf.replay import Buckets
+
+    model = read_model(name).shrunk(shrink)
+    group = Group(3)
+    buckets = Buckets(group, model, shrink)
+    by_ready = sorted(model.tensors, key=lambda tensor: tensor.ready)
+    for _ in range(2):
+        group.started.clear()
+        handed_in, gone = 0, 0
+        for position, tensor in enumerate(by_ready):
+            buckets.write(tensor)
+            buckets.hand_in(tensor)
+            handed_in += tensor.size
+            # What is not gone is in the bucket that is filling, and has room for it.
+            assert sum(group.started) <= handed_in
+            limit = ((1 << 20) if gone == 0 else (25 << 20)) / shrink
+            if len(group.started) > gone:
+                gone = len(group.started)
+                assert sum(group.started) == handed_in
+                following = by_ready[position + 1].size if position + 1 < len(by_ready) else limit
+                assert group.started[-1] + following > limit
+                assert group.started[-1] <= limit or group.started[-1] == tensor.size
+        assert group.waiting == len(group.started) > 0
+        assert sum(group.started) == model.size
+        buckets.end_of_backward()
+        assert group.waiting == 0
+        buckets.check(3)
+    with pytest.raises(SystemExit, match="wrong sum of a bucket"):
+        buckets.check(2)
