@@ -2,256 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 from byteps.basics import info
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
+from byteps.torch.base_optimizer import BaseOptimizer, check_passes
 from byteps.torch.compression import Compression, Compressor, check_compression
-from byteps.torch.forward_order import ForwardOrder
-from byteps.torch.functions import wait_all
-from byteps.torch.gradient_buffers import GradientBuffers
-from byteps.torch.handle import Handle
-from byteps.torch.ops import declare, push_pull_async_into
+from byteps.torch.overlapped_optimizer import OverlappedOptimizer, check_overlap
+from byteps.torch.reducer import Reducer
 
 import torch
-
-
-class _InFlight:
-    """A gradient on its way: the operation, and how its result becomes the gradient."""
-
-    def __init__(
-        self,
-        handle: Handle,
-        parameter: torch.Tensor,
-        gradient: torch.Tensor,
-        sent: torch.Tensor,
-        received: torch.Tensor,
-        context: Any,
-    ) -> None:
-        self.handle = handle
-        self.parameter = parameter
-        self.gradient = gradient
-        self.sent = sent
-        self.received = received
-        self.context = context
-
-    def finish(self, compression: type[Compressor]) -> None:
-        """Call after the handle was synchronized."""
-        if self.received is not self.sent:
-            self.parameter.grad = self.received
-        elif self.sent is not self.gradient:
-            self.gradient.detach().copy_(compression.decompress(self.sent, self.context))
-
-
-class _Reducer:
-    """The part of a DistributedOptimizer that knows the gradients: names, priorities, hooks, what is in flight."""
-
-    def __init__(
-        self, compression: type[Compressor], backward_passes_per_step: int, op: ReduceOp, gradient_buffers: bool
-    ) -> None:
-        self.compression = compression
-        self.op = op
-        self.backward_passes_per_step = backward_passes_per_step
-        self.buffers = GradientBuffers(gradient_buffers)
-        self.names: dict[torch.Tensor, str] = {}
-        self.priorities: dict[torch.Tensor, int] = {}
-        self.in_flight: dict[torch.Tensor, _InFlight] = {}
-        self._passes_left: dict[torch.Tensor, int] = {}
-        self._hooks: list[Any] = []
-        self._forward_order: ForwardOrder | None = None  # while it is being learned
-
-    def learn_order(self) -> None:
-        """Watches the passes of the first iteration: what the forward pass uses first is the most urgent afterwards."""
-        self._forward_order = ForwardOrder(self.names)
-
-    def add(self, parameter: torch.Tensor, name: str) -> None:
-        """Takes care of a parameter from now on. Until the order of the forward pass is known, the first added is the
-        most urgent: mostly the forward pass needs it first, and the backward pass gives it last."""
-        self.names[parameter] = name
-        self.priorities[parameter] = -len(self.priorities)
-        if self._forward_order is not None:
-            self._forward_order.add(parameter)
-        if parameter.requires_grad:
-            self._watch(parameter)
-
-    def _watch(self, parameter: torch.Tensor) -> None:
-        """Sees the gradients of a parameter from now on."""
-        self._passes_left[parameter] = self.backward_passes_per_step
-        sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
-        declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
-
-        # The hook must not keep the optimizer alive: a model may outlive it.
-        reducer = weakref.ref(self)
-
-        def hook(ready: torch.Tensor) -> None:
-            alive = reducer()
-            if alive is not None:
-                alive.gradient_ready(ready)
-
-        self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
-
-    def close(self) -> None:
-        """Removes the hooks."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        if self._forward_order is not None:
-            self._forward_order.close()
-            self._forward_order = None
-
-    def gradient_ready(self, parameter: torch.Tensor) -> None:
-        """Called by autograd when a parameter's gradient has been accumulated."""
-        left = self._passes_left[parameter]
-        assert left > 0 and parameter not in self.in_flight, (
-            f"the gradient of {self.names[parameter]} was computed more than backward_passes_per_step="
-            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients."
-        )
-        self._passes_left[parameter] = left - 1
-        if left == 1:
-            if self._forward_order is not None:
-                self._forward_order.gradient_ready(parameter)
-            self._start(parameter)
-
-    def _start(self, parameter: torch.Tensor) -> None:
-        gradient = self.buffers.gradient(parameter)
-        sent, context = self.compression.compress(gradient)
-        # What compression has made is memory of its own already.
-        received = self.buffers.output(parameter, gradient) if sent is gradient else sent
-        handle = push_pull_async_into(
-            sent, received, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
-        )
-        self.in_flight[parameter] = _InFlight(handle, parameter, gradient, sent, received, context)
-
-    def synchronize(self) -> None:
-        """Waits until every gradient holds the reduction. One that the backward pass did not reach is sent now: the
-        other ranks may have one, and wait for ours."""
-        try:
-            for parameter in self.names:
-                if parameter.requires_grad and parameter not in self._passes_left:
-                    self._watch(parameter)  # was frozen until now
-                frozen = not parameter.requires_grad and parameter.grad is None
-                if not frozen and parameter not in self.in_flight:
-                    self._start(parameter)
-        finally:
-            # Whatever goes wrong, no operation may still write into a gradient that the user gets back.
-            in_flight = list(self.in_flight.values())
-            self.in_flight.clear()
-            self.reset()
-            wait_all(item.handle for item in in_flight)
-        for item in in_flight:
-            item.finish(self.compression)
-        if self._forward_order is not None and self._forward_order.seen:
-            order, self._forward_order = self._forward_order.close(), None
-            self.priorities = {parameter: -position for position, parameter in enumerate(order)}
-
-    def reset(self) -> None:
-        """Starts counting backward passes anew."""
-        for parameter in self._passes_left:
-            self._passes_left[parameter] = self.backward_passes_per_step
-
-
-class _DistributedOptimizer(torch.optim.Optimizer):
-    """What a DistributedOptimizer adds to the optimizer's own class, whose methods come after these."""
-
-    _reducer: _Reducer
-    _is_distributed: bool
-    _synchronized: bool
-    _should_synchronize: bool
-    _unnamed: str  # what the names of parameters without one begin with
-
-    def synchronize(self) -> None:
-        """Waits until the gradients hold the reduction over all workers. step() does it; call it before to read or clip
-        the gradients, then step() inside skip_synchronize().
-
-        Raises:
-            BytePSError: see byteps.torch.synchronize(). No operation is in flight then; the gradients are unspecified.
-        """
-        if self._is_distributed:
-            self._reducer.synchronize()
-        self._synchronized = True
-
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """step() inside this does not synchronize; for after a synchronize() of one's own."""
-        self._should_synchronize = False
-        try:
-            yield
-        finally:
-            self._should_synchronize = True
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Reduces gradients after this many accumulations from now on. Call it between step() and backward()."""
-        _check_passes(passes)
-        self._reducer.backward_passes_per_step = passes
-        self._reducer.reset()
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Waits for the gradients, then takes the optimizer's own step. With a closure, the gradients of each of its
-        evaluations are waited for."""
-        if not self._should_synchronize:
-            self._synchronized = False
-            return super().step(closure)
-
-        if self._synchronized:
-            warnings.warn(
-                "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
-                "The gradients are reduced a second time, which takes time and, with op=Sum, changes them.",
-                stacklevel=2,
-            )
-        if closure is None or self._reducer.in_flight:
-            self.synchronize()
-        self._synchronized = False
-        if closure is None:
-            return super().step()
-
-        given = closure
-
-        def synchronized() -> Any:
-            loss = given()
-            self.synchronize()
-            self._synchronized = False
-            return loss
-
-        return super().step(synchronized)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's own.
-
-        Raises:
-            AssertionError: gradients are on their way.
-        """
-        assert not self._reducer.in_flight, (
-            "optimizer.zero_grad() was called after loss.backward() and before optimizer.step() or "
-            "optimizer.synchronize(): the gradients are being reduced, and must not change meanwhile"
-        )
-        super().zero_grad(set_to_none)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; the new parameters are reduced too, named by their number."""
-        super().add_param_group(param_group)
-        if not self._is_distributed:
-            return
-        group = len(self.param_groups) - 1
-        for index, parameter in enumerate(self.param_groups[-1]["params"]):
-            self._reducer.add(parameter, f"{self._unnamed}.group.{group}.{index}")
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the optimizer's own; gradients on their way are waited for, and counting starts anew."""
-        if self._reducer.in_flight:
-            self.synchronize()
-        self._reducer.reset()
-        self._synchronized = False
-        super().load_state_dict(state_dict)
-
-
-def _check_passes(passes: int) -> None:
-    if not isinstance(passes, int) or passes <= 0:
-        raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
 
 
 def _names(
@@ -296,7 +59,8 @@ def DistributedOptimizer(
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
     gradient_buffers: bool = True,
-) -> _DistributedOptimizer:
+    overlap_forward: torch.nn.Module | None = None,
+) -> BaseOptimizer:
     """Makes an optimizer reduce its gradients over all workers before each step.
 
     The reduction of each gradient starts while the backward pass still computes the others, and the parameters that the
@@ -306,6 +70,24 @@ def DistributedOptimizer(
         optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
         bps.broadcast_parameters(model.state_dict(), root_rank=0)
         bps.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    With ``overlap_forward=model`` the reduction goes on beneath the next forward pass, too, and step() waits for
+    nothing. To know:
+
+    - Call optimizer.zero_grad(); model.zero_grad() waits for everything.
+    - The learning rate and other options are those at the time of step(); a scheduler may change them at once.
+    - It is for optimizers that update each parameter by its own gradient and state: nearly all but torch.optim.LBFGS,
+      which is refused. One whose step() changes param_groups, or uses parameters that it keeps elsewhere, is refused
+      when that shows, in the first steps. One that computes something over all gradients it is given (a global norm)
+      cannot be recognised: it is not for this.
+    - The first step waits as without it, and so does one with a closure, inside skip_synchronize(), or of an optimizer
+      with step hooks. To clip, and with torch.amp.GradScaler: synchronize(), then step inside skip_synchronize().
+    - Whoever reads the memory of a parameter around PyTorch's functions, or through a tensor that has shared it since
+      before step() (`parameter.data`, a state_dict()), calls optimizer.finish_step() first.
+    - What torch.compile has made waits before its call for all parameters in it: compile first, and give what that
+      returns. Compiled later it is right, too, but the hooks break its graphs. Parameters of TorchScript modules are
+      waited for in step().
+    - An error of the reduction is raised by what waits for it, mostly the next forward pass.
 
     Args:
         optimizer: any torch.optim.Optimizer. Its state and options are shared, not copied; use the result from now on.
@@ -318,42 +100,56 @@ def DistributedOptimizer(
             of BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is fastest with
             zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace gradients in
             place, and no memory is used for them.
+        overlap_forward: the model. step() then returns at once, and each module waits, just before its forward, until
+            its own parameters are updated, while the gradients of later modules are still on their way. So does
+            everything else that uses a parameter through PyTorch's functions, or that asks for the optimizer's state:
+            evaluation, state_dict(), a copy, a checkpoint. The bits are those of training without it. See above.
 
     Returns:
-        An instance of a subclass of the optimizer's own class, with synchronize(), skip_synchronize() and
-        set_backward_passes_per_step() besides. A parameter without a gradient in a step contributes zeros. With one
-        worker and no servers it does what the optimizer itself does.
+        An instance of a subclass of the optimizer's own class, with synchronize(), skip_synchronize(),
+        set_backward_passes_per_step() and finish_step() besides. A parameter without a gradient in a step contributes
+        zeros. With one worker and no servers it does what the optimizer itself does.
 
     Raises:
         ValueError: before init(); `named_parameters` is not made of pairs, names something twice, or leaves parameters
-            out; `backward_passes_per_step` is not positive.
-        TypeError: `optimizer` or `compression` is something else.
+            out; `backward_passes_per_step` is not positive; overlap_forward with an optimizer that it is not for, or a
+            model of other parameters.
+        TypeError: `optimizer`, `compression` or `overlap_forward` is something else.
         AssertionError: in backward(), when a gradient is computed more than backward_passes_per_step times before
             step(); in zero_grad(), while gradients are on their way.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer is a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
     check_compression(compression)
-    _check_passes(backward_passes_per_step)
+    check_passes(backward_passes_per_step)
+    if overlap_forward is not None:
+        check_overlap(optimizer, overlap_forward)
     op = choose_op(op, average=True)
     number = current_session().number("DistributedOptimizer")
     unnamed = f"Gradient.noname.{number}"
     names = _names(optimizer, named_parameters, unnamed)
     job = info()
 
-    subclass: Any = type(type(optimizer).__name__, (_DistributedOptimizer, type(optimizer)), {})
-    distributed: _DistributedOptimizer = subclass.__new__(subclass)
+    is_distributed = job.size > 1 or job.num_servers > 0
+    # Alone there is nothing to wait for.
+    overlapped = overlap_forward is not None and is_distributed
+    ours = OverlappedOptimizer if overlapped else BaseOptimizer
+    subclass: Any = type(type(optimizer).__name__, (ours, type(optimizer)), {})
+    distributed: BaseOptimizer = subclass.__new__(subclass)
     # Shares the state, the options and the hooks. A learning-rate scheduler wraps `step` of the instance it was made
     # for; that wrapper would hide ours.
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
-    distributed._is_distributed = job.size > 1 or job.num_servers > 0
+    distributed._is_distributed = is_distributed
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._unnamed = unnamed
-    distributed._reducer = _Reducer(compression, backward_passes_per_step, op, gradient_buffers)
+    distributed._reducer = Reducer(compression, backward_passes_per_step, op, gradient_buffers)
     if distributed._is_distributed:
         for name, parameter in names:
             distributed._reducer.add(parameter, name)
         distributed._reducer.learn_order()
     weakref.finalize(distributed, distributed._reducer.close)
+    if overlapped:
+        assert isinstance(distributed, OverlappedOptimizer) and overlap_forward is not None
+        distributed._begin(overlap_forward)
     return distributed

@@ -1,0 +1,127 @@
+"""What a DistributedOptimizer adds to the class of the optimizer that it was made from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from byteps.torch.reducer import Reducer
+
+import torch
+
+
+def check_passes(passes: int) -> None:
+    """Raises ValueError."""
+    if not isinstance(passes, int) or passes <= 0:
+        raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
+
+
+class BaseOptimizer(torch.optim.Optimizer):
+    """What a DistributedOptimizer adds to the optimizer's own class, whose methods come after these."""
+
+    _reducer: Reducer
+    _is_distributed: bool
+    _synchronized: bool
+    _should_synchronize: bool
+    _unnamed: str  # what the names of parameters without one begin with
+
+    def synchronize(self) -> None:
+        """Waits until the gradients hold the reduction over all workers. step() does it; call it before to read or clip
+        the gradients, then step() inside skip_synchronize().
+
+        Raises:
+            BytePSError: see byteps.torch.synchronize(). No operation is in flight then; the gradients are unspecified.
+        """
+        if self._is_distributed:
+            self._reducer.synchronize()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """step() inside this does not synchronize; for after a synchronize() of one's own."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Reduces gradients after this many accumulations from now on. Call it between step() and backward()."""
+        check_passes(passes)
+        self._reducer.backward_passes_per_step = passes
+        self._reducer.reset()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Waits for the gradients, then takes the optimizer's own step. With a closure, the gradients of each of its
+        evaluations are waited for."""
+        if not self._should_synchronize:
+            self._synchronized = False
+            return super().step(closure)
+
+        self._warn_if_synchronized()
+        if closure is None or self._reducer.in_flight:
+            self.synchronize()
+        self._synchronized = False
+        if closure is None:
+            return super().step()
+
+        given = closure
+
+        def synchronized() -> Any:
+            loss = given()
+            self.synchronize()
+            self._synchronized = False
+            return loss
+
+        return super().step(synchronized)
+
+    # To PyTorch: this calls the step hooks already (the optimizer's own step does). Else load_state_dict() would put a
+    # second call of them around it.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _warn_if_synchronized(self) -> None:
+        if self._synchronized:
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
+                "The gradients are reduced a second time, which takes time and, with op=Sum, changes them.",
+                stacklevel=3,
+            )
+
+    def finish_step(self) -> None:
+        """Waits until step() has updated all parameters: with overlap_forward, it returns before that. Never needed to
+        see a parameter updated; for what goes around PyTorch's functions (see overlap_forward), to have errors raised
+        here, or to take the time."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the optimizer's own.
+
+        Raises:
+            AssertionError: gradients are on their way.
+        """
+        self._check_none_in_flight()
+        super().zero_grad(set_to_none)
+
+    def _check_none_in_flight(self) -> None:
+        assert not self._reducer.in_flight, (
+            "optimizer.zero_grad() was called after loss.backward() and before optimizer.step() or "
+            "optimizer.synchronize(): the gradients are being reduced, and must not change meanwhile"
+        )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's own; the new parameters are reduced too, named by their number."""
+        super().add_param_group(param_group)
+        if not self._is_distributed:
+            return
+        group = len(self.param_groups) - 1
+        for index, parameter in enumerate(self.param_groups[-1]["params"]):
+            self._reducer.add(parameter, f"{self._unnamed}.group.{group}.{index}")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the optimizer's own; gradients on their way are waited for, and counting starts anew."""
+        if self._reducer.in_flight:
+            self.synchronize()
+        self._reducer.reset()
+        self._synchronized = False
+        super().load_state_dict(state_dict)

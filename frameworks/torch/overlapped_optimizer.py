@@ -1,0 +1,452 @@
+"""A DistributedOptimizer whose step() waits for nothing: what of it remains is done beneath the next forward pass.
+
+step() leaves every parameter held whose gradient is not home yet (held_parameter.py). Just before a module's forward,
+its own parameters are waited for and updated; the gradients of later modules are on their way meanwhile. Any other use
+of a parameter, by whatever code, waits for this parameter, and sees it updated.
+
+An update of some parameters is the optimizer's own step() with `param_groups` that hold only these, and the options as
+they were when the user called step(). That is right for every optimizer that updates each parameter by its own gradient
+and state alone, and gives the same bits. One that reaches for the others finds them held, and is told so.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.held_parameter import can_hold, hold, release
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+_REFUSAL = "Make the DistributedOptimizer without overlap_forward."
+
+
+def check_overlap(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """Refuses what cannot be updated parameter by parameter. Raises TypeError, ValueError."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"overlap_forward is a {type(model).__name__}; it must be the torch.nn.Module whose forward pass waits for "
+            "the updates, or None"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(f"torch.optim.LBFGS updates all parameters at once, not one after the other. {_REFUSAL}")
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise ValueError(f"a differentiable step() belongs to the graph of the forward pass around it. {_REFUSAL}")
+    ours = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    if ours.isdisjoint(model.parameters()):
+        raise ValueError("overlap_forward has none of the optimizer's parameters; give the model that they belong to")
+
+
+def _frozen(value: Any) -> Any:
+    """The value of an option, which nobody else can change."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if type(value) in (list, tuple):
+        return type(value)(_frozen(item) for item in value)
+    if type(value) is dict:
+        return {key: _frozen(item) for key, item in value.items()}
+    return value
+
+
+def _options(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The options of groups of parameters as they are now."""
+    return [{key: _frozen(value) for key, value in group.items() if key != "params"} for group in groups]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether an option has kept its value."""
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)
+    if type(a) in (list, tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a == b)
+
+
+def _autocasts(device: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(device)
+    except TypeError:  # PyTorch before 2.4
+        return torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled()
+
+
+@contextmanager
+def _as_in_training() -> Iterator[None]:
+    """As if step() ran where users call it, whatever the forward pass has around it: modes that watch operations, types
+    of lower precision, inference."""
+    with ExitStack() as stack:
+        if torch._C._len_torch_dispatch_stack() > 0:
+            stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
+        for device in ("cpu", "cuda"):
+            if _autocasts(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(torch.inference_mode(False))
+        yield
+
+
+def _no_hook(module: torch.nn.Module, inputs: Any) -> None:
+    """The hook of a copied module, whose parameters belong to no optimizer."""
+
+
+def _make_no_hook() -> Callable[[torch.nn.Module, Any], None]:
+    return _no_hook
+
+
+def _wait(reference: weakref.ref[OverlappedOptimizer], module: torch.nn.Module, below: bool) -> None:
+    optimizer = reference()
+    if optimizer is None or not optimizer._reducer.pending:
+        return
+    # Without gradients, modules look for fused functions, which they do not use if one of their parameters is held
+    # (torch.nn.MultiheadAttention looks at those of its children): other bits.
+    below = below or not torch.is_grad_enabled()
+    parameters = module.parameters() if below else module._parameters.values()
+    own = [parameter for parameter in parameters if parameter is not None]
+    if own:
+        optimizer.settle(own)
+
+
+@functools.cache
+def _not_compiled() -> Callable[..., None]:
+    """_wait(), which torch.compile does not look into. Not made at import: that takes a second, which whoever makes an
+    optimizer has spent already."""
+    function: Callable[..., None] = torch.compiler.disable(_wait)
+    return function
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    """Whether torch.compile, or its method compile(), has made the module one of a piece."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _waiting_modules(module: torch.nn.Module, seen: set[torch.nn.Module]) -> Iterator[tuple[torch.nn.Module, bool]]:
+    """The modules that wait before their forward, and whether for the modules within, too."""
+    if module in seen or isinstance(module, torch.jit.ScriptModule):  # these have no hooks
+        return
+    seen.add(module)
+    compiled = _is_compiled(module)
+    yield module, compiled
+    if not compiled:
+        for child in module.children():
+            yield from _waiting_modules(child, seen)
+
+
+class _WaitBefore:
+    """A hook of a module: waits before its forward."""
+
+    def __init__(self, optimizer: OverlappedOptimizer, below: bool) -> None:
+        """`below`: also for the parameters of the modules within."""
+        # The hook must not keep the optimizer alive: a model may outlive it.
+        self._optimizer = weakref.ref(optimizer)
+        self._below = below
+        self._wait = _not_compiled()
+
+    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
+        self._wait(self._optimizer, module, self._below)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _no_hook
+
+    def __reduce__(self) -> Any:
+        return _make_no_hook, ()
+
+
+def _remove(hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()
+
+
+class _Overlap:
+    """What an OverlappedOptimizer remembers."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # of all below, and of what is pending
+        self.updating = False
+        self.can_split = False  # a step has shown nothing that speaks against updates of some parameters
+        self.warned = False
+        self.unseen: set[torch.Tensor] = set()  # parameters that code without Python uses; they are never held
+        # Of the last step():
+        self.options: list[dict[str, Any]] = []  # of the groups
+        self.places: dict[torch.Tensor, tuple[int, int]] = {}  # of the parameters: group, position
+        self.zero: dict[torch.Tensor, bool] = {}  # zero_grad() has come for these; set_to_none
+
+
+class OverlappedOptimizer(BaseOptimizer):
+    """What a DistributedOptimizer with overlap_forward adds to the optimizer's own class."""
+
+    _overlap: _Overlap
+
+    def _begin(self, model: torch.nn.Module) -> None:
+        """The last act of the optimizer's making."""
+        self._overlap = _Overlap()
+        hooks: list[Any] = []
+        ours = set(self._reducer.names)
+        for module, below in _waiting_modules(model, set()):
+            if not ours.isdisjoint(module.parameters()):
+                hooks.append(module.register_forward_pre_hook(_WaitBefore(self, below), prepend=True))
+        for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                self._overlap.unseen.update(module.parameters())
+        weakref.finalize(self, _remove, hooks)
+
+    # What the user calls.
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes the optimizer's step without waiting for the gradients: each parameter is updated when its gradient has
+        come home, at the latest just before it is used. The options (the learning rate) are those of now.
+
+        The first step waits, and so does one with a closure, inside skip_synchronize(), or while the optimizer has step
+        hooks.
+
+        Raises:
+            BytePSError: see byteps.torch.synchronize(). Also the next forward pass raises it, or whatever else uses a
+                parameter. Parameters whose gradients have failed keep their values, all others are updated; nothing is
+                in flight then.
+            RuntimeError: a gradient was changed, or a GradScaler used, between backward() and step() without
+                synchronize().
+        """
+        try:
+            self.finish_step()
+        except Exception:
+            if self._should_synchronize:
+                super().synchronize()  # nothing may stay in flight, here and at the other ranks
+            raise
+        if closure is not None or not self._should_synchronize or self._has_hooks():
+            return super().step(closure)
+        if not self._overlap.can_split:
+            return self._first_step()
+        self._warn_if_synchronized()
+        self._synchronized = False
+        for item in self._reducer.in_flight.values():
+            if item.touched:
+                self._refuse(f"the gradient {self._reducer.names[item.parameter]} was changed")
+        items = self._reducer.launch()
+        self._reducer.finish_learning()
+        with self._overlap.lock:
+            self._overlap.options = _options(self.param_groups)
+            self._overlap.places = {
+                parameter: (number, position)
+                for number, group in enumerate(self.param_groups)
+                for position, parameter in enumerate(group["params"])
+            }
+            self._overlap.zero.clear()
+            for item in items:
+                self._reducer.pending[item.parameter] = item
+            # What is home is updated at once, in one go; so is what nobody reduces, and what cannot be held.
+            now = [p for p in self._overlap.places if p not in self._reducer.pending]
+            for item in items:
+                seen = can_hold(item.parameter) and item.parameter not in self._overlap.unseen
+                if item.handle.poll() or not seen:
+                    now.append(item.parameter)
+                else:
+                    hold(item.parameter, self)
+            self._update(now)
+        return None
+
+    step.hooked = True  # type: ignore[attr-defined]  # see BaseOptimizer.step
+
+    def finish_step(self) -> None:
+        """Waits until all parameters are updated. Raises what step() does."""
+        if self._reducer.pending:
+            self.settle(list(self._reducer.pending))
+
+    def synchronize(self) -> None:
+        """Waits until the gradients hold the reduction over all workers; call it before to read or clip the gradients,
+        then step() inside skip_synchronize(), which then does not overlap. (To wait for the updates of a step, call
+        finish_step().)
+
+        Raises:
+            BytePSError: see byteps.torch.synchronize(). No operation is in flight then; the gradients are unspecified.
+        """
+        try:
+            self.finish_step()
+        finally:
+            super().synchronize()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the optimizer's own. Gradients of parameters that are still to be updated become zero, or None, after
+        that."""
+        self._check_none_in_flight()
+        with self._overlap.lock:
+            pending = self._reducer.pending
+            for parameter in pending:
+                self._overlap.zero[parameter] = set_to_none or self._overlap.zero.get(parameter, False)
+            groups = [
+                {**group, "params": [p for p in group["params"] if p not in pending]} for group in self.param_groups
+            ]
+            with self._only(groups):
+                super().zero_grad(set_to_none)
+
+    @property
+    def state(self) -> Any:
+        """The optimizer's state, after all updates."""
+        if self._reducer.pending:
+            with self._overlap.lock:
+                if not self._overlap.updating:
+                    self.finish_step()
+        return self.__dict__["state"]
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.__dict__["state"] = value
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the optimizer's own; the new parameters are reduced too, named by their number."""
+        self.finish_step()
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the optimizer's own; gradients on their way are waited for, and counting starts anew."""
+        self.finish_step()
+        super().load_state_dict(state_dict)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """torch.amp.GradScaler.step() asks this first."""
+        if self._reducer.in_flight:
+            self._refuse("a GradScaler has come to the gradients")
+        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
+
+    # How it is done.
+
+    def _refuse(self, what: str) -> None:
+        super().synchronize()  # nothing may stay in flight, here and at the other ranks
+        self._synchronized = False
+        raise RuntimeError(
+            f"{what} between backward() and step(), while they were being reduced. To clip gradients, and with a "
+            "GradScaler: optimizer.synchronize() first, then step(), or scaler.step(optimizer), within "
+            "optimizer.skip_synchronize()"
+        )
+
+    def _has_hooks(self) -> bool:
+        hooks = (
+            self._optimizer_step_pre_hooks,
+            self._optimizer_step_post_hooks,
+            torch_optimizer._global_optimizer_pre_hooks,
+            torch_optimizer._global_optimizer_post_hooks,
+        )
+        if not any(hooks):
+            return False
+        if not self._overlap.warned:
+            self._overlap.warned = True
+            warnings.warn(
+                "the optimizer has step hooks (register_step_pre_hook, register_step_post_hook), which see a whole "
+                "step: step() waits for all gradients, and overlap_forward does nothing",
+                stacklevel=3,
+            )
+        return True
+
+    def _first_step(self) -> Any:
+        """A whole step, which shows whether the optimizer keeps something that counts for all parameters at once."""
+        before = _options(self.param_groups)
+        result = super().step()
+        for number, (old, new) in enumerate(zip(before, _options(self.param_groups))):
+            changed = sorted(
+                str(key)
+                for key in old.keys() | new.keys()
+                if key not in old or key not in new or not _equal(old[key], new[key])
+            )
+            if changed:
+                raise ValueError(
+                    f"{type(self).__name__}.step() changes param_groups[{number}] ({', '.join(changed)}), which "
+                    f"counts for all parameters at once: it cannot update one after the other. {_REFUSAL}"
+                )
+        self._overlap.can_split = True
+        return result
+
+    def settle(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Waits for the gradients of these parameters and updates them; others that have come home, too, while it
+        waits. Those that have been updated are left alone."""
+        with self._overlap.lock:
+            pending = self._reducer.pending
+            wanted = [parameter for parameter in dict.fromkeys(parameters) if parameter in pending]
+            if not wanted:
+                return
+            if self._overlap.updating:
+                raise RuntimeError(
+                    f"{type(self).__name__}.step() uses parameters other than those that it is to update "
+                    f"({self._reducer.names[wanted[0]]}). {_REFUSAL}"
+                )
+            if not all(pending[parameter].handle.poll() for parameter in wanted):
+                self._update([parameter for parameter, item in pending.items() if item.handle.poll()])
+                wanted = [parameter for parameter in wanted if parameter in pending]
+            self._update(wanted)
+
+    def _update(self, parameters: list[torch.Tensor]) -> None:
+        """Waits for the gradients of these, and takes the optimizer's step for them."""
+        if not parameters:
+            return
+        pending = self._reducer.pending
+        error: Exception | None = None
+        try:
+            for parameter in parameters:
+                if parameter in pending:
+                    pending[parameter].handle.synchronize()
+        except Exception as first:  # raised below
+            error = first
+        failed = []
+        if error is not None:
+            # What another rank has updated is not undone. So that all come to the same: all that can be updated is.
+            parameters = [parameter for parameter in parameters if parameter not in pending]
+            for parameter, item in pending.items():
+                try:
+                    item.handle.synchronize()
+                    parameters.append(parameter)
+                except Exception:  # the first counts
+                    failed.append(parameter)
+        self._apply(parameters, failed)
+        if error is not None:
+            raise error
+
+    def _apply(self, parameters: list[torch.Tensor], failed: list[torch.Tensor]) -> None:
+        """Gradients are home: the optimizer's step for these parameters."""
+        self._overlap.updating = True
+        try:
+            with _as_in_training():
+                for parameter in failed:
+                    release(parameter)
+                    del self._reducer.pending[parameter]
+                for parameter in parameters:
+                    item = self._reducer.pending.pop(parameter, None)
+                    if item is not None:
+                        release(parameter)
+                        item.finish(self._reducer.compression)
+                with self._only(self._groups(parameters)):
+                    super(BaseOptimizer, self).step()
+                for to_none in (True, False):
+                    zero = [p for p in (*parameters, *failed) if self._overlap.zero.get(p) is to_none]
+                    if zero:
+                        with self._only(self._groups(zero)):
+                            super(BaseOptimizer, self).zero_grad(to_none)
+                        for parameter in zero:
+                            del self._overlap.zero[parameter]
+        finally:
+            self._overlap.updating = False
+
+    def _groups(self, parameters: Iterable[torch.Tensor]) -> list[dict[str, Any]]:
+        """Groups of these parameters alone, with the options of the last step()."""
+        chosen: dict[int, list[torch.Tensor]] = {}
+        for parameter in sorted(
+            (p for p in parameters if p in self._overlap.places), key=self._overlap.places.__getitem__
+        ):
+            chosen.setdefault(self._overlap.places[parameter][0], []).append(parameter)
+        return [{**self._overlap.options[number], "params": members} for number, members in chosen.items()]
+
+    @contextmanager
+    def _only(self, groups: list[dict[str, Any]]) -> Iterator[None]:
+        """The optimizer has these groups meanwhile."""
+        whole = self.param_groups
+        self.param_groups = groups
+        try:
+            yield
+        finally:
+            self.param_groups = whole

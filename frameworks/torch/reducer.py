@@ -1,0 +1,184 @@
+"""The gradients of a DistributedOptimizer: names, priorities, hooks, what is in flight."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from byteps.reduce_op import ReduceOp
+from byteps.torch.compression import Compressor
+from byteps.torch.forward_order import ForwardOrder
+from byteps.torch.functions import wait_all
+from byteps.torch.gradient_buffers import GradientBuffers
+from byteps.torch.handle import Handle
+from byteps.torch.ops import declare, push_pull_async_into
+
+import torch
+
+
+class InFlight:
+    """A gradient on its way: the operation, and how its result becomes the gradient."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        parameter: torch.Tensor,
+        gradient: torch.Tensor,
+        sent: torch.Tensor,
+        received: torch.Tensor,
+        context: Any,
+    ) -> None:
+        self.handle = handle
+        self.parameter = parameter
+        self.gradient = gradient
+        self.sent = sent
+        self.received = received
+        self.context = context
+        # Parts of the same memory count their versions together.
+        whole = gradient.untyped_storage().nbytes() == gradient.numel() * gradient.element_size()
+        self._version = gradient._version if whole and not gradient.is_inference() else None
+
+    @property
+    def touched(self) -> bool:
+        """Whether somebody has been seen to change the gradient since. Ask before the handle is synchronized."""
+        if self._version is not None and self.gradient._version != self._version:
+            return True
+        return self.parameter.grad is not self.gradient
+
+    def finish(self, compression: type[Compressor]) -> None:
+        """Call after the handle was synchronized."""
+        if self.received is not self.sent:
+            self.parameter.grad = self.received
+        elif self.sent is not self.gradient:
+            self.gradient.detach().copy_(compression.decompress(self.sent, self.context))
+
+
+class Reducer:
+    """The part of a DistributedOptimizer that knows the gradients: names, priorities, hooks, what is in flight."""
+
+    def __init__(
+        self, compression: type[Compressor], backward_passes_per_step: int, op: ReduceOp, gradient_buffers: bool
+    ) -> None:
+        self.compression = compression
+        self.op = op
+        self.backward_passes_per_step = backward_passes_per_step
+        self.buffers = GradientBuffers(gradient_buffers)
+        self.names: dict[torch.Tensor, str] = {}
+        self.priorities: dict[torch.Tensor, int] = {}
+        self.in_flight: dict[torch.Tensor, InFlight] = {}  # until step() or synchronize()
+        self.pending: dict[torch.Tensor, InFlight] = {}  # behind step(): parameters that are still to be updated
+        self._passes_left: dict[torch.Tensor, int] = {}
+        self._hooks: list[Any] = []
+        self._forward_order: ForwardOrder | None = None  # while it is being learned
+
+    def learn_order(self) -> None:
+        """Watches the passes of the first iteration: what the forward pass uses first is the most urgent afterwards."""
+        self._forward_order = ForwardOrder(self.names)
+
+    def add(self, parameter: torch.Tensor, name: str) -> None:
+        """Takes care of a parameter from now on. Until the order of the forward pass is known, the first added is the
+        most urgent: mostly the forward pass needs it first, and the backward pass gives it last."""
+        self.names[parameter] = name
+        self.priorities[parameter] = -len(self.priorities)
+        if self._forward_order is not None:
+            self._forward_order.add(parameter)
+        if parameter.requires_grad:
+            self._watch(parameter)
+
+    def _watch(self, parameter: torch.Tensor) -> None:
+        """Sees the gradients of a parameter from now on."""
+        self._passes_left[parameter] = self.backward_passes_per_step
+        sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
+        declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
+
+        # The hook must not keep the optimizer alive: a model may outlive it.
+        reducer = weakref.ref(self)
+
+        def hook(ready: torch.Tensor) -> None:
+            alive = reducer()
+            if alive is not None:
+                alive.gradient_ready(ready)
+
+        self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def close(self) -> None:
+        """Removes the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self._forward_order is not None:
+            self._forward_order.close()
+            self._forward_order = None
+
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
+        """Called by autograd when a parameter's gradient has been accumulated."""
+        if parameter in self.pending:
+            raise RuntimeError(
+                f"the backward pass reached {self.names[parameter]}, whose update by the step before is still on its "
+                "way: its old value was used, by code that goes around both its module's call and Python (TorchScript, "
+                "an extension), or before step(). Call optimizer.finish_step() before that, or leave out "
+                "overlap_forward."
+            )
+        left = self._passes_left[parameter]
+        assert left > 0 and parameter not in self.in_flight, (
+            f"the gradient of {self.names[parameter]} was computed more than backward_passes_per_step="
+            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients."
+        )
+        self._passes_left[parameter] = left - 1
+        if left == 1:
+            if self._forward_order is not None:
+                self._forward_order.gradient_ready(parameter)
+            self._start(parameter)
+
+    def _start(self, parameter: torch.Tensor) -> None:
+        gradient = self.buffers.gradient(parameter)
+        sent, context = self.compression.compress(gradient)
+        # What compression has made is memory of its own already.
+        received = self.buffers.output(parameter, gradient) if sent is gradient else sent
+        handle = push_pull_async_into(
+            sent, received, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
+        )
+        self.in_flight[parameter] = InFlight(handle, parameter, gradient, sent, received, context)
+
+    def launch(self) -> list[InFlight]:
+        """The gradients of a step, all of them on their way, the most urgent first. One that the backward pass did not
+        reach is sent now: the other ranks may have one, and wait for ours."""
+        try:
+            for parameter in self.names:
+                if parameter.requires_grad and parameter not in self._passes_left:
+                    self._watch(parameter)  # was frozen until now
+                frozen = not parameter.requires_grad and parameter.grad is None
+                if not frozen and parameter not in self.in_flight:
+                    self._start(parameter)
+        except BaseException:
+            # No operation may still write into a gradient that the user gets back.
+            wait_all(item.handle for item in self._take())
+            raise
+        return sorted(self._take(), key=lambda item: -self.priorities[item.parameter])
+
+    def _take(self) -> list[InFlight]:
+        """What is in flight, which is the caller's from here on; the next backward pass begins anew."""
+        items = list(self.in_flight.values())
+        self.in_flight.clear()
+        self.reset()
+        return items
+
+    def synchronize(self) -> None:
+        """Waits until every gradient holds the reduction."""
+        items = self.launch()
+        # All of them, whatever goes wrong with one.
+        wait_all(item.handle for item in items)
+        for item in items:
+            item.finish(self.compression)
+        self.finish_learning()
+
+    def finish_learning(self) -> None:
+        """At the end of an iteration: if it has shown the order of the forward pass, it counts from now on."""
+        if self._forward_order is not None and self._forward_order.seen:
+            order, self._forward_order = self._forward_order.close(), None
+            self.priorities = {parameter: -position for position, parameter in enumerate(order)}
+
+    def reset(self) -> None:
+        """Starts counting backward passes anew."""
+        for parameter in self._passes_left:
+            self._passes_left[parameter] = self.backward_passes_per_step
