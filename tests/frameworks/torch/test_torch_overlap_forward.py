@@ -791,7 +791,7 @@ def _a_peer_dies_beneath() -> str:
 
 
 def test_a_peer_dies_during_the_next_forward_pass(run_workers: RunWorkers) -> None:
-    job = run_workers(_a_peer_dies_beneath, check=False)
+    job = run_workers(_a_peer_dies_beneath, check=False, BYTEPS_OP_TIMEOUT="60")
     assert job.results[0] is not None, job.output
     assert "rank 1" in job.results[0]
 
