@@ -325,12 +325,13 @@ inline constexpr Knob kKnobs[] = {
      .type = KnobType::kBytes,
      .readers = kWorker,
      .unit = "bytes",
-     .min = 1,
+     .min = 8,
      .meaning =
-         "Upper bound of a partition, exactly (and at most a landing slot); unset: from 40 KiB to 512 KiB, by the "
-         "size of the tensor, the number of servers and, as soon as it is known, the rate at which bytes move",
+         "Upper bound of a partition, exactly: as many whole elements as fit into it (and into a landing slot); the "
+         "smallest of the workers' holds; unset: from 40 KiB to 512 KiB, by the size of the tensor, the number of "
+         "servers and, as soon as it is known, the rate at which bytes move",
      .reason = "a slow link wants to be filled soon, a fast one few partitions; those that reuse warm memory measured "
-               "10-30% faster than 4 MB"},
+               "10-30% faster than 4 MB; 8 is the largest element, of which one must fit"},
     {.name = "BYTEPS_SLOTS_PER_PEER",
      .type = KnobType::kInt,
      .readers = kServer,

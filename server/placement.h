@@ -7,7 +7,7 @@
 // A pure function of the options and of what was added before, in that order: a tool that adds the same tensors again
 // gets the same answer. It is asked once per tensor, by the coordinator, whose answer holds for everybody.
 //
-// The cut. BYTEPS_PARTITION_BYTES, if it is set, bounds a part exactly. Otherwise parts are small enough that a tensor
+// The cut. BYTEPS_PARTITION_BYTES, if it is set, bounds a part exactly: as many whole elements as fit. Otherwise parts are small enough that a tensor
 // occupies all lanes at once, at least `kLeastPart` (below it the cost of a message is larger than that of its bytes),
 // at most `kLargestPart` (a slot that stays in the cache), and all alike. No part is larger than a landing slot. Where the
 // workers of a host reduce among themselves, each has parts of its own to fold: as many as there are workers, of

@@ -139,6 +139,9 @@ INSTANTIATE_TEST_SUITE_P(
         Text{"BYTEPS_PARTITION_BYTES", "0", -7}, Text{"BYTEPS_PARTITION_BYTES", "64KB", -7},
         Text{"BYTEPS_PARTITION_BYTES", "K", -7}, Text{"BYTEPS_PARTITION_BYTES", "9999999T", -7},
         Text{"BYTEPS_PARTITION_BYTES", "-1", -7},
+        // the largest element must fit, since none is cut
+        Text{"BYTEPS_PARTITION_BYTES", "3", -7}, Text{"BYTEPS_PARTITION_BYTES", "7", -7},
+        Text{"BYTEPS_PARTITION_BYTES", "8", 8}, Text{"BYTEPS_PARTITION_BYTES", "1001", 1001},
         // partitions, or bytes with a unit
         Text{"BYTEPS_SCHEDULING_CREDIT", "-1", -7}, Text{"BYTEPS_SCHEDULING_CREDIT", "many", -7},
         Text{"BYTEPS_SCHEDULING_CREDIT", "4X", -7}, Text{"BYTEPS_SCHEDULING_CREDIT", "1.5", -7},

@@ -223,7 +223,23 @@ TEST(PlacementTest, AConfiguredSizeIsExact) {
   options.partition_bytes = 4096000;  // larger than a slot
   Placement bounded(options);
   EXPECT_EQ(bounded.Add(1 << 20, 4, std::nullopt)->part_elements, (512u << 10) / 4);
-  options.partition_bytes = 3;  // smaller than an element
+}
+
+// Whole elements, as many as fit: never more than was asked for, and not an element less than that.
+TEST(PlacementTest, AConfiguredSizeIsABoundForEveryElement) {
+  for (const uint32_t element : {1, 2, 4, 8}) {
+    for (const uint64_t bound : {8, 9, 13, 100, 1000, 1001, 4095, 4096, 99'999}) {
+      PlacementOptions options = Servers(3, 2);
+      options.partition_bytes = bound;
+      Placement placement(options);
+      const uint64_t part = placement.Add(5'000, element, std::nullopt)->part_elements * element;
+      EXPECT_LE(part, bound) << element;
+      EXPECT_GT(part + element, bound) << element;
+    }
+  }
+  // No configuration says so, but a worker of another version might.
+  PlacementOptions options = Servers(2, 1);
+  options.partition_bytes = 3;
   Placement least(options);
   EXPECT_EQ(least.Add(10, 4, std::nullopt)->part_elements, 1u);
 }
