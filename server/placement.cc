@@ -77,7 +77,7 @@ void Placement::Unload(LanePlace place, uint64_t bytes) {
 // See "The cut again".
 uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second) const {
   const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
-  const bool many = elements * element_bytes >= kManyRows * total_lanes_ * kLeastPart;
+  const bool many = elements * element_bytes >= std::min(kManyRows * total_lanes_, kManyParts) * kLeastPart;
   const uint64_t least = std::min<uint64_t>(most, (many ? kLeastOfMany : kLeastPart) / element_bytes);
   const double bytes = static_cast<double>(elements) * element_bytes;
   const double best = std::sqrt(bytes * static_cast<double>(bytes_per_second) * kPartTime /

@@ -334,20 +334,54 @@ TEST(PlacementTest, PartsStayWorthAMessage) {
   }
 }
 
-// A row of parts, the filling, is a small share of a tensor of some megabytes, too; of small tensors, which come in numbers,
-// no more parts are made for it.
-TEST(PlacementTest, ATensorOfManyRowsHasSmallerParts) {
-  const auto part_bytes = [](uint32_t servers, uint64_t bytes) {
-    Placement placement(Servers(servers, 1));
-    return placement.Recut(*placement.Add(bytes / 4, 4, std::nullopt), bytes / 4, 4, 23'900'000).part_elements * 4;
-  };
-  EXPECT_LT(part_bytes(4, 8'000'000) * 4, 8'000'000 * 3 / 100);
-  EXPECT_LT(part_bytes(8, 20'000'000) * 8, 20'000'000 * 2 / 100);
-  EXPECT_LT(part_bytes(12, 20'000'000) * 12, 20'000'000 * 3 / 100);
-  EXPECT_LT(part_bytes(4, 4'000'000) * 4, 4'000'000 * 45 / 1000);
-  EXPECT_EQ(part_bytes(4, 524'288), 65'536u);
-  EXPECT_EQ(part_bytes(4, 131'072), 65'536u);
-  EXPECT_GE(part_bytes(4, 2'000'000), Placement::kLeastPart / 16 * 15);
+// What a link of 200 Mbit/s carries, in bytes per second.
+constexpr uint64_t kRate = 23'900'000;
+
+// Of each part, once the rate is known.
+uint64_t PartBytes(uint32_t servers, uint64_t bytes, uint64_t rate = kRate) {
+  Placement placement(Servers(servers, 1));
+  return placement.Recut(*placement.Add(bytes / 4, 4, std::nullopt), bytes / 4, 4, rate).part_elements * 4;
+}
+
+// How large a share of a tensor a row is, a part for each server: what fills the pipeline.
+double Filling(uint32_t servers, uint64_t bytes, uint64_t rate = kRate) {
+  return static_cast<double>(servers * PartBytes(servers, bytes, rate)) / static_cast<double>(bytes);
+}
+
+// Below 3% where smaller parts are worth their messages; where they are not, parts are the smallest.
+TEST(PlacementTest, FillingCostsLessThanThreePercentOrPartsAreTheSmallest) {
+  for (const uint32_t servers : {1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64}) {
+    for (uint64_t bytes = 100'000; bytes < 120'000'000; bytes += 100'000 + bytes / 100) {
+      const bool large = bytes >= Placement::kManyRows * servers * Placement::kLeastPart ||
+                         bytes >= Placement::kManyParts * Placement::kLeastPart;
+      const uint64_t part = PartBytes(servers, bytes);
+      if (bytes >= 1'400'000 * servers) {
+        EXPECT_LT(Filling(servers, bytes), 0.03) << servers << " " << bytes;
+      } else if (large && Filling(servers, bytes) >= 0.03) {
+        EXPECT_LE(part * 10, Placement::kLeastOfMany * 11) << servers << " " << bytes;
+      }
+      if (!large && bytes > servers * Placement::kLeastPart) {
+        EXPECT_GE(part, Placement::kLeastPart / 16 * 15) << servers << " " << bytes;
+      }
+      EXPECT_GE(part, Placement::kLeastOfMany / 16 * 15) << servers << " " << bytes;
+    }
+  }
+}
+
+TEST(PlacementTest, TheFiguresOfTheHeader) {
+  EXPECT_NEAR(Filling(4, 4'000'000), 0.040, 0.0005);
+  EXPECT_NEAR(Filling(16, 20'000'000), 0.032, 0.0005);
+  EXPECT_NEAR(Filling(64, 20'000'000), 0.125, 0.0015);
+  EXPECT_NEAR(Filling(8, 20'000'000), 0.017, 0.0005);
+  EXPECT_LT(Filling(64, 90'000'000), 0.03);
+  EXPECT_NEAR(Filling(8, 20'000'000, 5 * kRate), 0.037, 0.0005);
+}
+
+// Of small tensors, which come in numbers, no more parts are made.
+TEST(PlacementTest, SmallTensorsHaveLargeParts) {
+  EXPECT_EQ(PartBytes(4, 524'288), 65'536u);
+  EXPECT_EQ(PartBytes(4, 131'072), 65'536u);
+  EXPECT_GE(PartBytes(4, 2'000'000), Placement::kLeastPart / 16 * 15);
 }
 
 TEST(PlacementTest, AFastLinkKeepsLargeParts) {
