@@ -41,7 +41,7 @@ constexpr char kHelp[] = R"(NAME
 SYNOPSIS
     bps_info [--all] [--json] [--check [--timeout SECONDS]]
     bps_info --markdown
-    bps_info --placement MODEL [--servers N] [--workers N] [--colocate K]
+    bps_info --placement MODEL [--servers N] [--workers N] [--colocate K] [--rate R]
 
 DESCRIPTION
     Without options it prints
@@ -65,7 +65,8 @@ OPTIONS
     --markdown      docs/configuration.md, on standard output
     --placement M   which server gets what of resnet50, vgg16, bert-large, transformer or the file M, with
                     --servers and --workers (hosts; 4 and 4), --colocate of the servers on worker hosts (0), and the
-                    configuration in force
+                    configuration in force: the first cut, or with --rate, such as 10gbit, the one that a job on
+                    links of that rate has from its second round on
     --help          this page
 
 EXIT STATUS
@@ -182,8 +183,14 @@ int Fail(const absl::Status& status, int code) {
 // `words`: what follows --placement.
 int ReportPlacement(const std::vector<std::string>& words) {
   PlacementRequest request;
-  if (words.empty() || words.size() % 2 == 0) return Usage("--placement takes a model, and a number after each option");
+  if (words.empty() || words.size() % 2 == 0) return Usage("--placement takes a model, and a value after each option");
   for (size_t i = 1; i < words.size(); i += 2) {
+    if (words[i] == "--rate") {
+      const absl::StatusOr<double> rate = ParseLinkRate(words[i + 1]);
+      if (!rate.ok()) return Fail(rate.status(), 2);
+      request.link_rate = *rate;
+      continue;
+    }
     uint32_t* number = words[i] == "--servers"    ? &request.servers
                        : words[i] == "--workers"  ? &request.workers
                        : words[i] == "--colocate" ? &request.colocated

@@ -126,12 +126,17 @@ TEST(BpsInfoTest, ShowsTheGroupsOfTheReduction) {
 TEST(BpsInfoTest, ShowsThePlacementOfAShippedModel) {
   Outcome outcome = Info("--placement " + Root() + "/tools/models/vgg16.model --servers 3 --workers 2 --colocate 2");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("VGG-16"), HasSubstr("server 2: "), HasSubstr("features.0.weight")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("VGG-16"), HasSubstr("server 2: "), HasSubstr("features.0.weight"),
+                                    HasSubstr("The first cut, ")));
+  outcome = Info("--placement " + Root() + "/tools/models/vgg16.model --rate 1gbit --servers 3");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("The cut from the second round on, "));
   outcome = Info("--placement vgg61");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.output, HasSubstr("no model \"vgg61\""));
-  for (const char* wrong : {"--placement", "--placement vgg16 --servers", "--placement vgg16 --servers many",
-                            "--placement /dev/null", "--placement vgg16 --hosts 3"}) {
+  for (const char* wrong :
+       {"--placement", "--placement vgg16 --servers", "--placement vgg16 --servers many", "--placement /dev/null",
+        "--placement vgg16 --hosts 3", "--placement vgg16 --rate fast", "--placement vgg16 --rate"}) {
     EXPECT_EQ(Info(wrong).code, 2) << wrong;
   }
 }
