@@ -199,6 +199,8 @@ struct Endpoint::Impl {
       return false;
     }
     link->owed_credits = 0;
+    BPS_VERBOSE(*log, 2) << "message to " << link->spec.description << ": " << message->records() << " records, "
+                         << bytes.size() << " bytes";
     return true;
   }
 

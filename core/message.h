@@ -38,6 +38,7 @@ class MessageBuilder {
   void Finish(uint64_t session, uint32_t epoch, uint32_t credits);
 
   bool empty() const { return records_ == 0; }
+  uint16_t records() const { return records_; }
   std::span<const std::byte> bytes() const { return bytes_.bytes(); }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <string>
 
 namespace byteps {
@@ -43,6 +44,30 @@ TEST(JobTest, AgainAndAgainCostsNoPages) {
   Job job({.workers = 2, .servers = 1});
   job.StartWorkers("steady", "100");
   job.ExpectSuccess(120 * kSecond);
+}
+
+int MessagesToServers(const std::string& output) {
+  const size_t begin = output.find("many begin"), end = output.find("many end");
+  if (begin == std::string::npos || end == std::string::npos) return -1;
+  int messages = 0;
+  for (size_t at = begin; (at = output.find("message to server", at)) < end; ++at) ++messages;
+  return messages;
+}
+
+// Five hundred tensors of 1 KiB, submitted one by one, are a few dozen messages to each server.
+TEST(JobTest, SmallTensorsShareMessages) {
+  for (const int servers : {1, 2}) {
+    Job job({.workers = 2, .servers = servers, .of_workers = {{"PS_VERBOSE", "2"}}});
+    job.StartWorkers("many", "500");
+    job.ExpectSuccess(120 * kSecond);
+    for (int rank = 0; rank < 2; ++rank) {
+      const int messages = MessagesToServers(job.worker(rank).Output());
+      RecordProperty("messages_to_" + std::to_string(servers) + "_servers", messages);
+      EXPECT_GT(messages, 500 / 32) << "none was seen";
+      EXPECT_LT(messages, 500 / 4);
+      std::printf("%d servers: %d messages of rank %d\n", servers, messages, rank);
+    }
+  }
 }
 
 TEST(JobTest, BroadcastAndBarrier) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -421,6 +422,56 @@ void Steady(int rounds) {
 // no allocation in any process of the job, and no page; large ones none in the servers, and in the library's own buffers
 // none at all. (Other memory of a large tensor a worker registers for each operation.) Needs programs that count (BUILD).
 enum class Allocated { kSmall, kLarge, kLargeInBuffers };
+
+// Holds the thread of the library that runs it until it is let go.
+struct Hold {
+  std::atomic<bool> begun{false}, let_go{false};
+  static void Run(void* user, bps_status* error) {
+    Ok(error, "held");
+    auto* hold = static_cast<Hold*>(user);
+    hold->begun = true;
+    hold->begun.notify_all();
+    hold->let_go.wait(false);
+  }
+};
+
+// Many small tensors, which the library finds all at once: said before and after, so that its messages can be counted.
+void Many(int tensors) {
+  constexpr size_t kElements = 256;
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  std::vector<bps_tensor*> declared;
+  std::vector<std::vector<uint8_t>> inputs, outputs;
+  for (int i = 0; i <= tensors; ++i) {
+    declared.push_back(Declare(session, "m" + std::to_string(i), BPS_FLOAT32, kElements));
+    inputs.push_back(Input(BPS_FLOAT32, kElements, info.rank, static_cast<uint64_t>(i)));
+    outputs.emplace_back(inputs.back().size());
+  }
+  Hold hold;
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.tensor = declared.back();
+  args.input = inputs.back().data();
+  args.output = outputs.back().data();
+  args.op = BPS_SUM;
+  args.done = Hold::Run;
+  args.user = &hold;
+  Ok(bps_push_pull(session, &args, nullptr), "bps_push_pull");
+  hold.begun.wait(false);
+  std::vector<bps_request*> requests;
+  for (size_t i = 0; i < static_cast<size_t>(tensors); ++i) {
+    requests.push_back(Start(session, declared[i], inputs[i].data(), outputs[i].data(), BPS_SUM));
+  }
+  Say("many begin");
+  hold.let_go = true;
+  hold.let_go.notify_all();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Ok(bps_wait(requests[i], 0), "bps_wait");
+    bps_request_free(requests[i]);
+    CHECK(outputs[i] == Expected(BPS_FLOAT32, BPS_SUM, kElements, info.size, i));
+  }
+  Say("many end");
+  End(session);
+}
 
 void Allocations(Allocated kind, int rounds) {
   const bool large = kind != Allocated::kSmall, in_buffers = kind == Allocated::kLargeInBuffers;
@@ -1006,6 +1057,7 @@ int main(int argc, char** argv) {
       {"buffers_brief", [&] { return Buffers(argument, true), 0; }},
       {"guarded", [&] { return Guarded(argument), 0; }},
       {"steady", [&] { return Steady(argument), 0; }},
+      {"many", [&] { return Many(static_cast<int>(argument)), 0; }},
       {"allocations", [&] { return Allocations(Allocated::kSmall, argument), 0; }},
       {"allocations_large", [&] { return Allocations(Allocated::kLarge, argument), 0; }},
       {"allocations_buffers", [&] { return Allocations(Allocated::kLargeInBuffers, argument), 0; }},
