@@ -11,6 +11,7 @@ and state alone, and gives the same bits. One that reaches for the others finds 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import warnings
@@ -21,9 +22,13 @@ from typing import Any
 
 from byteps.torch.base_optimizer import BaseOptimizer
 from byteps.torch.held_parameter import can_hold, hold, release
+from byteps.torch.reducer import InFlight
 
 import torch
 from torch.optim import optimizer as torch_optimizer
+
+# So many that have not come home are asked for in vain before the rest is left for another time.
+_MISSED = 8
 
 _REFUSAL = "Make the DistributedOptimizer without overlap_forward."
 
@@ -154,6 +159,19 @@ class _WaitBefore:
 
     def __reduce__(self) -> Any:
         return _make_no_hook, ()
+
+
+def _zero(parameter: torch.Tensor, set_to_none: bool) -> None:
+    """What Optimizer.zero_grad() does to one parameter."""
+    gradient = parameter.grad
+    if set_to_none or gradient is None:
+        parameter.grad = None
+        return
+    if gradient.grad_fn is not None:
+        gradient.detach_()
+    else:
+        gradient.requires_grad_(False)
+    gradient.zero_()
 
 
 def _remove(hooks: list[Any]) -> None:
@@ -377,9 +395,31 @@ class OverlappedOptimizer(BaseOptimizer):
                     f"({self._reducer.names[wanted[0]]}). {_REFUSAL}"
                 )
             if not all(pending[parameter].handle.poll() for parameter in wanted):
-                self._update([parameter for parameter, item in pending.items() if item.handle.poll()])
+                self._update(self._home())  # there is time for it
                 wanted = [parameter for parameter in wanted if parameter in pending]
-            self._update(wanted)
+                for parameter in wanted:
+                    self._wait(pending[parameter])
+            # Each call of the optimizer's step() costs, for many parameters hardly more than for one.
+            self._update(list(dict.fromkeys([*wanted, *self._home()])))
+
+    def _home(self) -> list[torch.Tensor]:
+        """What has come home of what is pending. It comes in about the order in which it is pending, so that there is
+        no need to ask all."""
+        home, missed = [], 0
+        for parameter, item in self._reducer.pending.items():
+            if item.handle.poll():
+                home.append(parameter)
+                continue
+            missed += 1
+            if missed == _MISSED:
+                break
+        return home
+
+    @staticmethod
+    def _wait(item: InFlight) -> None:
+        """Until it has ended. If it has failed, that is for _update()."""
+        with contextlib.suppress(Exception):
+            item.handle.synchronize()
 
     def _update(self, parameters: list[torch.Tensor]) -> None:
         """Waits for the gradients of these, and takes the optimizer's step for them."""
@@ -422,13 +462,10 @@ class OverlappedOptimizer(BaseOptimizer):
                         item.finish(self._reducer.compression)
                 with self._only(self._groups(parameters)):
                     super(BaseOptimizer, self).step()
-                for to_none in (True, False):
-                    zero = [p for p in (*parameters, *failed) if self._overlap.zero.get(p) is to_none]
-                    if zero:
-                        with self._only(self._groups(zero)):
-                            super(BaseOptimizer, self).zero_grad(to_none)
-                        for parameter in zero:
-                            del self._overlap.zero[parameter]
+                for parameter in (*parameters, *failed):
+                    to_none = self._overlap.zero.pop(parameter, None)
+                    if to_none is not None:
+                        _zero(parameter, to_none)
         finally:
             self._overlap.updating = False
 

@@ -195,7 +195,9 @@ def _watched(run: _Run, step: int) -> None:
             run.show([run.loss(98)])
         model.train()
     elif what == 4:
-        run.show(copy.deepcopy(model).parameters())
+        copied = copy.deepcopy(model)
+        assert all(type(parameter) is nn.Parameter for parameter in copied.parameters())
+        run.show(copied.parameters())
         run.show([copy.deepcopy(model)(torch.zeros(1, 2, dtype=torch.int64))])
     elif what == 5:
         file = io.BytesIO()
@@ -243,8 +245,11 @@ def _clipped_and_closures(run: _Run, step: int) -> None:
 
 
 def _in_modes(run: _Run, step: int) -> None:
-    """The forward pass, and with it the updates, inside modes that are not for updates."""
+    """The forward pass, and with it the updates, inside modes that are not for updates. The optimizer makes its state
+    of some parameters there."""
     run.optimizer.zero_grad()
+    if step == 2:
+        run.model.frozen.requires_grad_(True)
     if step % 2:
         with torch.inference_mode():
             run.show([run.loss(step)])
