@@ -355,7 +355,7 @@ TEST(PlacementTest, FillingCostsLessThanThreePercentOrPartsAreTheSmallest) {
       const bool large = bytes >= Placement::kManyRows * servers * Placement::kLeastPart ||
                          bytes >= Placement::kManyParts * Placement::kLeastPart;
       const uint64_t part = PartBytes(servers, bytes);
-      if (bytes >= 1'400'000 * servers) {
+      if (bytes >= uint64_t{1'400'000} * servers) {
         EXPECT_LT(Filling(servers, bytes), 0.03) << servers << " " << bytes;
       } else if (large && Filling(servers, bytes) >= 0.03) {
         EXPECT_LE(part * 10, Placement::kLeastOfMany * 11) << servers << " " << bytes;
