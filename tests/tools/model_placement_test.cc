@@ -97,13 +97,14 @@ std::vector<uint64_t> BytesOf(const std::vector<control::Assignment>& cuts, cons
 // again at the rounds 4 and 8, when that has become another one. Workers ask in the order of a backward pass.
 TEST(ModelPlacementTest, NorIsAnyServerWhenTensorsWereCutAgain) {
   constexpr double kMbit = 1e6 / 8 * 0.956;
-  const std::vector<std::vector<double>> kRates = {{200}, {1000}, {10'000}, {25'000}, {100'000}, {3000, 200, 10'000}};
+  const std::vector<std::vector<double>> rates_told = {{200},    {1000},    {10'000},
+                                                       {25'000}, {100'000}, {3000, 200, 10'000}};
   for (const char* name : {"resnet50", "vgg16", "bert-large", "transformer"}) {
     const ModelFile model = Shipped(name);
     const double total = 4 * static_cast<double>(model.elements());
     for (const size_t servers : {1, 2, 3, 4, 8, 16, 64}) {
       for (const uint32_t lanes : {1, 4}) {
-        for (const std::vector<double>& rates : kRates) {
+        for (const std::vector<double>& rates : rates_told) {
           PlacementOptions options;
           options.lanes.assign(servers, lanes);
           options.slot_bytes = 512 << 10;
