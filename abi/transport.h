@@ -198,6 +198,13 @@ typedef struct bps_transport_table {
    * BPS_TRANSPORT_AGAIN: it is not here yet, poll first (as with map_remote). */
   int32_t (*begin_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base);
   void (*end_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote);
+
+  /* post_send of the message and post_write behind it, as one that costs less than both: either both are accepted, and
+   * one event follows, that of the write, or neither is. BPS_UNIMPLEMENTED: not now, or not of this transport: post them
+   * one by one. */
+  int32_t (*post_send_and_write)(bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
+                                 const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate,
+                                 uint64_t user);
 } bps_transport_table;
 
 typedef struct bps_transport_plugin {

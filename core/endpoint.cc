@@ -205,7 +205,44 @@ struct Endpoint::Impl {
   }
 
   // True if nothing is left that the transport would not take.
-  bool FlushLink(PeerId peer, Link* link) { return FlushRecords(peer, link) && FlushOwed(peer, link); }
+  bool FlushLink(PeerId peer, Link* link) {
+    if (link->owed) {
+      if (!FlushRecords(peer, link, 1)) return false;
+      const int32_t code = PostTogether(peer, link);
+      if (code == BPS_TRANSPORT_AGAIN) return false;
+      if (code != BPS_OK && code != BPS_UNIMPLEMENTED) {
+        Refused(peer, link, code, absl::StrCat("writing ", link->owed->size, " bytes to ", link->spec.description));
+        return false;
+      }
+    }
+    return FlushRecords(peer, link, 0) && FlushOwed(peer, link);
+  }
+
+  // The last message that waits, and the owed write behind it, as one; or UNIMPLEMENTED.
+  int32_t PostTogether(PeerId peer, Link* link) {
+    if (link->state != LinkState::kReady || link->outbox.size() != 1 || link->send_credits == 0) {
+      return BPS_UNIMPLEMENTED;
+    }
+    MessageBuilder& message = link->outbox.front();
+    message.Finish(link->spec.session, link->spec.epoch, link->owed_credits);
+    const Owed& owed = *link->owed;
+    const bps_remote to{owed.key.data(), owed.key_size, owed.offset};
+    const int32_t code =
+        transport.PostSendAndWrite(peer, message.bytes(), owed.from, owed.size, to, owed.immediate, owed.user);
+    if (code != BPS_OK) return code;
+    link->owed_credits = 0;
+    link->owed.reset();
+    PopMessage(link);
+    return BPS_OK;
+  }
+
+  // The first message has left.
+  void PopMessage(Link* link) {
+    const size_t size = link->outbox.front().bytes().size() - sizeof(wire::MessageHeader);
+    --link->send_credits;
+    link->outbox_bytes -= std::min(link->outbox_bytes, size);
+    link->outbox.pop_front();
+  }
 
   bool FlushOwed(PeerId peer, Link* link) {
     if (!link->owed) return true;
@@ -253,21 +290,18 @@ struct Endpoint::Impl {
     link->owed.reset();
   }
 
-  // True if the peer's outbox is empty afterwards, or waits for credits.
-  bool FlushRecords(PeerId peer, Link* link) {
+  // True if no more than so many messages are in the peer's outbox afterwards, or it waits for credits.
+  bool FlushRecords(PeerId peer, Link* link, size_t most) {
     while (!link->urgent.empty()) {
       if (!Post(peer, link, &link->urgent.front())) return false;
       link->urgent.pop_front();
     }
     if (link->state != LinkState::kReady) return true;
     FlushReturns(peer, link);
-    while (!link->outbox.empty()) {
+    while (link->outbox.size() > most) {
       if (link->send_credits == 0) break;
-      const size_t size = link->outbox.front().bytes().size() - sizeof(wire::MessageHeader);
       if (!Post(peer, link, &link->outbox.front())) return false;
-      --link->send_credits;
-      link->outbox_bytes -= std::min(link->outbox_bytes, size);
-      link->outbox.pop_front();
+      PopMessage(link);
     }
     if (link->owed_credits >= std::max<uint32_t>(1, (caps.receive_pool - kReservedMessages) / 2)) {
       Urgent(peer, link, wire::RecordType::kCredit, {});
@@ -649,7 +683,8 @@ bool Endpoint::Write(PeerId peer, const bps_local& from, size_t size, const bps_
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return false;
   // Records that wait would come behind these bytes, and others wait for them: a slot given back, what was written before.
-  if (link->owed || (size >= kBulk && link->dirty)) {
+  // With a record of its own they go along.
+  if (link->owed || (size >= kBulk && record.fixed.empty() && link->dirty)) {
     if (!impl_->FlushLink(peer, link)) {
       impl_->WantRoom(link);
       return false;

@@ -32,6 +32,7 @@ Transport::Transport(const bps_transport_table* table, bps_transport* handle)
   shares_ = BPS_HAS_ENTRY(table, reg_shared);
   unmaps_ = BPS_HAS_ENTRY(table, unmap_remote);
   writes_ = BPS_HAS_ENTRY(table, begin_write) && BPS_HAS_ENTRY(table, end_write);
+  sends_and_writes_ = BPS_HAS_ENTRY(table, post_send_and_write);
 }
 
 absl::StatusOr<Transport> Transport::Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "abi/transport.h"
@@ -70,6 +71,13 @@ class Transport {
                     uint64_t user) {
     return table_->post_write(handle(), peer, &from, size, &to, immediate, user);
   }
+  // BPS_UNIMPLEMENTED: PostSend, then PostWrite.
+  int32_t PostSendAndWrite(bps_peer peer, std::span<const std::byte> message, const bps_local& from, size_t size,
+                           const bps_remote& to, uint32_t immediate, uint64_t user) {
+    if (!sends_and_writes_) return BPS_UNIMPLEMENTED;
+    return table_->post_send_and_write(handle(), peer, message.data(), message.size(), &from, size, &to, immediate,
+                                       user);
+  }
   // Only with BPS_TRANSPORT_READ.
   int32_t PostRead(bps_peer peer, const bps_local& to, size_t size, const bps_remote& from, uint64_t user) {
     return table_->post_read(handle(), peer, &to, size, &from, user);
@@ -119,6 +127,7 @@ class Transport {
   bool shares_ = false;  // functions that a plugin may lack
   bool unmaps_ = false;
   bool writes_ = false;
+  bool sends_and_writes_ = false;
   CapsOfPeer caps_of_ = nullptr;
   std::string name_;
 };

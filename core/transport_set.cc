@@ -206,6 +206,21 @@ class Set {
 
   int32_t PostWrite(bps_peer peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
                     uint64_t user) {
+    return WithMember(peer, from, to, [&](Transport& transport, const bps_local& local, const bps_remote& remote) {
+      return transport.PostWrite(peer, local, size, remote, immediate, user);
+    });
+  }
+
+  int32_t PostSendAndWrite(bps_peer peer, std::span<const std::byte> message, const bps_local& from, size_t size,
+                           const bps_remote& to, uint32_t immediate, uint64_t user) {
+    return WithMember(peer, from, to, [&](Transport& transport, const bps_local& local, const bps_remote& remote) {
+      return transport.PostSendAndWrite(peer, message, local, size, remote, immediate, user);
+    });
+  }
+
+  // post(transport, local, remote), with what that transport knows.
+  template <typename Post>
+  int32_t WithMember(bps_peer peer, const bps_local& from, const bps_remote& to, const Post& post) {
     Member* member = Route(peer);
     if (member == nullptr) return BPS_UNAVAILABLE;
     bps_local local = from;
@@ -214,8 +229,7 @@ class Set {
       if (!status.ok()) return StatusCode(status);
     }
     if (to.key_size < member->transport.caps().key_size) return BPS_INVALID_ARGUMENT;
-    const bps_remote remote{to.key, member->transport.caps().key_size, to.offset};
-    return member->transport.PostWrite(peer, local, size, remote, immediate, user);
+    return post(member->transport, local, bps_remote{to.key, member->transport.caps().key_size, to.offset});
   }
 
   // Towards peers of a member that can.
@@ -406,6 +420,12 @@ constexpr bps_transport_table kTable = {
                       void** base) { return Unwrap(transport)->BeginWrite(peer, *remote, size, base); },
     .end_write = [](bps_transport* transport, bps_peer peer,
                     const bps_remote* remote) { Unwrap(transport)->EndWrite(peer, *remote); },
+    .post_send_and_write =
+        [](bps_transport* transport, bps_peer peer, const void* message, size_t message_size, const bps_local* from,
+           size_t size, const bps_remote* to, uint32_t immediate, uint64_t user) {
+          return Unwrap(transport)->PostSendAndWrite(peer, {static_cast<const std::byte*>(message), message_size},
+                                                     *from, size, *to, immediate, user);
+        },
 };
 
 // Without a member that can show memory to other processes.

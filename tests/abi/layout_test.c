@@ -199,7 +199,8 @@ FIELD(bps_transport_table, reg_shared, 168);
 FIELD(bps_transport_table, unmap_remote, 176);
 FIELD(bps_transport_table, begin_write, 184);
 FIELD(bps_transport_table, end_write, 192);
-SIZE(bps_transport_table, 200);
+FIELD(bps_transport_table, post_send_and_write, 200);
+SIZE(bps_transport_table, 208);
 
 FIELD(bps_transport_plugin, struct_size, 0);
 FIELD(bps_transport_plugin, info, 8);

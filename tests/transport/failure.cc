@@ -16,6 +16,8 @@ TEST_P(TransportTest, ADeadPeerIsSaidOnceAndPostsToItAreRefused) {
   Station& other = Open();
   const Pair to_victim = Join(a, victim);
   const Pair to_other = Join(a, other);
+  Memory& source = a.NewMemory(4096);
+  const std::string key = victim.Key(victim.NewMemory(4096).region, to_victim.to_a);
   victim.Die();
   // Whether anybody notices without traffic is up to the transport: the core pings.
   int32_t code = BPS_OK;
@@ -25,6 +27,8 @@ TEST_P(TransportTest, ADeadPeerIsSaidOnceAndPostsToItAreRefused) {
   }));
   Settle(20'000'000);
   EXPECT_EQ(a.Send(to_victim.to_b, "hello?"), BPS_UNAVAILABLE);
+  code = a.SendAndWrite(to_victim.to_b, "hello?", source.region, source.at(0), 4096, key, 0, 1);
+  EXPECT_TRUE(code == BPS_UNAVAILABLE || code == BPS_UNIMPLEMENTED) << code;
   EXPECT_EQ(a.outstanding(), 0u);
   ExpectWorks(to_other);
   // The fence also stands for who is down.

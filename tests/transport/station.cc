@@ -106,6 +106,18 @@ int32_t Station::Write(bps_peer peer, bps_region* region, const void* base, size
   return Note(table().post_write(transport(), peer, &from, size, &to, immediate, next_user_), BPS_EVENT_WRITTEN, peer);
 }
 
+int32_t Station::SendAndWrite(bps_peer peer, std::string_view data, bps_region* region, const void* base, size_t size,
+                              const std::string& key, uint64_t offset, uint32_t immediate) {
+  if (table().post_send_and_write == nullptr) return BPS_UNIMPLEMENTED;
+  std::string copy(data);
+  const bps_local from{region, const_cast<void*>(base)};
+  const bps_remote to{key.data(), key.size(), offset};
+  const int32_t code =
+      table().post_send_and_write(transport(), peer, copy.data(), copy.size(), &from, size, &to, immediate, next_user_);
+  std::fill(copy.begin(), copy.end(), '#');
+  return Note(code, BPS_EVENT_WRITTEN, peer);
+}
+
 int32_t Station::Read(bps_peer peer, bps_region* region, void* base, size_t size, const std::string& key,
                       uint64_t offset) {
   const bps_local to{region, base};

@@ -70,6 +70,9 @@ class Station {
   int32_t Send(bps_peer peer, std::string_view data);
   int32_t Write(bps_peer peer, bps_region* region, const void* base, size_t size, const std::string& key,
                 uint64_t offset, uint32_t immediate);
+  // UNIMPLEMENTED also where the transport has no such function.
+  int32_t SendAndWrite(bps_peer peer, std::string_view data, bps_region* region, const void* base, size_t size,
+                       const std::string& key, uint64_t offset, uint32_t immediate);
   int32_t Read(bps_peer peer, bps_region* region, void* base, size_t size, const std::string& key, uint64_t offset);
   uint64_t last_user() const { return next_user_ - 1; }
 

@@ -203,5 +203,50 @@ TEST_P(TransportTest, MessagesAndWritesDoNotDisturbEachOther) {
   EXPECT_TRUE(target.bytes == source.bytes);
 }
 
+// Messages by themselves, writes by themselves, and both as one, all at once.
+TEST_P(TransportTest, AMessageAndAWriteGoAsOneWhereTheyCan) {
+  const Pair pair = Join();
+  constexpr size_t kCount = 400, kSize = 48 << 10;
+  Memory& target = pair.b->NewMemory(kCount * kSize);
+  Memory& source = pair.a->NewMemory(Bytes(kCount * kSize));
+  const std::string key = pair.b->Key(target.region, pair.to_a);
+  std::vector<std::string> sent;
+  size_t writes = 0, together = 0;
+  bool owed = false;  // a write whose message has been posted by itself
+  const size_t base = pair.b->messages(pair.to_a).size(), before = pair.a->completed();
+  ASSERT_TRUE(Until(
+      [&] {
+        while (writes < kCount && sent.size() - (pair.b->messages(pair.to_a).size() - base) < 12) {
+          const std::string text = "message " + std::to_string(sent.size()) + std::string(sent.size() % 700, '.');
+          const void* from = source.at(writes * kSize);
+          const uint32_t immediate = static_cast<uint32_t>(writes);
+          int32_t code = BPS_UNIMPLEMENTED;
+          if (!owed) {
+            code = pair.a->SendAndWrite(pair.to_b, text, source.region, from, kSize, key, writes * kSize, immediate);
+            if (code == BPS_OK) ++together;
+            if (code == BPS_UNIMPLEMENTED) {
+              if (pair.a->Send(pair.to_b, text) != BPS_OK) break;
+              owed = true;
+            }
+            if (code == BPS_OK || owed) sent.push_back(text);
+          }
+          if (owed) code = pair.a->Write(pair.to_b, source.region, from, kSize, key, writes * kSize, immediate);
+          if (code != BPS_OK) {
+            EXPECT_EQ(code, BPS_TRANSPORT_AGAIN);
+            break;
+          }
+          owed = false;
+          ++writes;
+        }
+        return pair.b->messages(pair.to_a).size() == base + sent.size() && pair.b->immediates().size() == kCount &&
+               pair.a->outstanding() == 0;
+      },
+      60));
+  for (size_t i = 0; i < sent.size(); ++i) ASSERT_EQ(pair.b->messages(pair.to_a)[base + i], sent[i]);
+  EXPECT_TRUE(target.bytes == source.bytes);
+  EXPECT_EQ(pair.a->completed() - before, writes + sent.size() - together)
+      << "an end for each post, and one for two as one";
+}
+
 }  // namespace
 }  // namespace byteps::testing

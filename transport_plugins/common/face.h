@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -53,6 +54,7 @@ class Face {
 
   static constexpr bps_transport_table Table(OpenFunction open) {
     bps_transport_table table = Required(open);
+    AddCombined(&table);
     AddOneSided(&table);
     AddMemory(&table);
     return table;
@@ -124,6 +126,19 @@ class Face {
         .wait_fd = [](bps_transport* transport) -> int32_t { return Of(transport)->WaitFd(); },
         .arm = [](bps_transport* transport) -> int32_t { return Guard([&] { return Of(transport)->Arm(); }); },
     };
+  }
+
+  static constexpr void AddCombined(bps_transport_table* table) {
+    if constexpr (requires { &Transport::PostSendAndWrite; }) {
+      table->post_send_and_write = [](bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
+                                      const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate,
+                                      uint64_t user) -> int32_t {
+        return Guard([&] {
+          return Of(transport)->PostSendAndWrite(peer, {static_cast<const std::byte*>(message), message_size}, *from,
+                                                 size, *to, immediate, user);
+        });
+      };
+    }
   }
 
   // Reads and writes in which the other side takes no part.

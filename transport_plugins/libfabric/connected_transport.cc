@@ -13,7 +13,7 @@
 namespace byteps::fabric {
 namespace {
 
-constexpr uint32_t kHelloMagic = 0x31484742;
+constexpr uint32_t kHelloMagic = 0x32484742;
 // What libfabric carries along with a connection request, at most.
 constexpr size_t kMaxConnectionData = 256;
 constexpr size_t kMaxRequests = 4096;
@@ -376,6 +376,35 @@ int32_t ConnectedTransport::CheckWrite(const bps_local& from, size_t size, const
 
 int32_t ConnectedTransport::PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
                                       uint32_t immediate, uint64_t user) {
+  Operation* operation = nullptr;
+  if (const int32_t code = BeginWrite(number, from, size, to, immediate, user, &operation); code != BPS_OK) return code;
+  Enqueue(operation);
+  return BPS_OK;
+}
+
+int32_t ConnectedTransport::PostSendAndWrite(bps_peer number, std::span<const std::byte> message, const bps_local& from,
+                                             size_t size, const bps_remote& to, uint32_t immediate, uint64_t user) {
+  // What is told apart by its completion has to be posted by itself, and what waits can be taken back by itself.
+  if (!endpoint_->provider().write_outlives_registration || !endpoint_->SendsSilently()) return BPS_UNIMPLEMENTED;
+  if (message.empty() || message.size() > kMaxMessage) return BPS_INVALID_ARGUMENT;
+  Peer* peer = FindPeer(number);
+  if (peer != nullptr && (peer->state() != PeerState::kConnected || peer->waiting() != 0)) return BPS_UNIMPLEMENTED;
+  Operation* operation = nullptr;
+  if (const int32_t code = BeginWrite(number, from, size, to, immediate, user, &operation); code != BPS_OK) return code;
+  const Announcement announcement{{MessageHeader::kAnnouncingMessage, peer->local_id()}, operation->remote_key};
+  std::byte* buffer = peer->send_buffer(operation->buffer);
+  std::memcpy(buffer, &announcement, sizeof announcement);
+  std::memcpy(buffer + sizeof announcement, message.data(), message.size());
+  operation->message_size = sizeof announcement + message.size();
+  const int code = peer->GiveAnnounced(operation);
+  if (code == -FI_EAGAIN) return BPS_TRANSPORT_AGAIN;
+  if (peer->waiting() != 0) backlog_.push_back(peer);
+  if (code != 0) Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
+  return code == 0 || operation->announced ? BPS_OK : BPS_UNAVAILABLE;
+}
+
+int32_t ConnectedTransport::BeginWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
+                                       uint32_t immediate, uint64_t user, Operation** begun) {
   if (const int32_t code = CheckWrite(from, size, to); code != BPS_OK) return code;
   Key key;
   std::memcpy(&key, to.key, sizeof key);
@@ -388,7 +417,7 @@ int32_t ConnectedTransport::PostWrite(bps_peer number, const bps_local& from, si
   operation->remote_key = key.key;
   operation->immediate = immediate;
   if (endpoint_->WideImmediates()) operation->immediate |= uint64_t{operation->peer->local_id()} << 32;
-  Enqueue(operation);
+  *begun = operation;
   return BPS_OK;
 }
 
@@ -458,7 +487,8 @@ void ConnectedTransport::HandleError(const fi_cq_err_entry& error) {
        "was lost: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
   if (completion->kind == Completion::Kind::kReceive) return;
   auto* operation = static_cast<Operation*>(completion);
-  if (!operation->silent) End(operation, BPS_UNAVAILABLE);  // else it has been told, and Abandon has the rest
+  // Else it has been told, or is a write whose message has failed: Abandon has the rest.
+  if (operation->taken) End(operation, BPS_UNAVAILABLE);
 }
 
 void ConnectedTransport::HandleReceive(Receive* receive, size_t size) {
@@ -467,22 +497,31 @@ void ConnectedTransport::HandleReceive(Receive* receive, size_t size) {
   MessageHeader header{};
   if (size > sizeof header) std::memcpy(&header, buffer, sizeof header);
   if (header.kind == MessageHeader::kMessage && header.sender == peer->number()) {
-    bps_event event = Event(BPS_EVENT_MESSAGE, peer->number());
-    event.data = buffer + sizeof header;
-    event.size = size - sizeof header;
-    event.lease = uint64_t{peer->number()} << 32 | receive->buffer;
-    receive->leased = true;
-    ++peer->leases;
-    events_.push_back(event);
-    return;
+    return HandleMessage(receive, sizeof header, size);
   }
   Announcement announcement;
+  if (size >= sizeof announcement) std::memcpy(&announcement, buffer, sizeof announcement);
   if (header.kind == MessageHeader::kAnnouncement && size == sizeof announcement) {
-    std::memcpy(&announcement, buffer, sizeof announcement);
     peer->incoming.push_back(announcement.key);
     return Repost(receive);
   }
+  if (header.kind == MessageHeader::kAnnouncingMessage && size > sizeof announcement &&
+      header.sender == peer->number()) {
+    peer->incoming.push_back(announcement.key);
+    return HandleMessage(receive, sizeof announcement, size);
+  }
   Doom(peer, BPS_UNAVAILABLE, "sent what is no message of this transport (" + std::to_string(size) + " bytes)");
+}
+
+void ConnectedTransport::HandleMessage(Receive* receive, size_t begin, size_t end) {
+  Peer* peer = receive->peer;
+  bps_event event = Event(BPS_EVENT_MESSAGE, peer->number());
+  event.data = peer->receive_buffer(receive->buffer) + begin;
+  event.size = end - begin;
+  event.lease = uint64_t{peer->number()} << 32 | receive->buffer;
+  receive->leased = true;
+  ++peer->leases;
+  events_.push_back(event);
 }
 
 void ConnectedTransport::HandleImmediate(uint64_t data, Receive* taken) {

@@ -41,6 +41,8 @@ class ConnectedTransport : public Transport {
   int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user) override;
   int32_t PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
                     uint64_t user) override;
+  int32_t PostSendAndWrite(bps_peer number, std::span<const std::byte> message, const bps_local& from, size_t size,
+                           const bps_remote& to, uint32_t immediate, uint64_t user) override;
   size_t Poll(bps_event* events, size_t capacity) override;
   void Release(uint64_t lease) override;
   int WaitFd() const override { return endpoint_->wait_fd(); }
@@ -72,6 +74,8 @@ class ConnectedTransport : public Transport {
   Peer* FindPeer(bps_peer number);
   // The peer and a free operation for a post, or the code to answer with.
   int32_t Begin(bps_peer number, Completion::Kind kind, uint64_t user, Operation** operation);
+  int32_t BeginWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
+                     uint64_t user, Operation** operation);
   void Enqueue(Operation* operation);
 
   // Connections.
@@ -95,6 +99,8 @@ class ConnectedTransport : public Transport {
   void HandleCompletion(const fi_cq_data_entry& entry);
   void HandleError(const fi_cq_err_entry& error);
   void HandleReceive(Receive* receive, size_t size);
+  // The message is between these bytes of the buffer.
+  void HandleMessage(Receive* receive, size_t begin, size_t end);
   // `taken`: the receive that it used up, where it does.
   void HandleImmediate(uint64_t data, Receive* taken);
   void Repost(Receive* receive);

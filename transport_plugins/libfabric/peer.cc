@@ -26,8 +26,8 @@ Peer::Peer(Endpoint& endpoint, const bps_connect_args& args, uint32_t depth)
       number_(args.peer),
       local_id_(args.local_id),
       depth_(depth),
-      sends_(depth, sizeof(MessageHeader) + kMaxMessage),
-      receives_(endpoint.provider().receives(), sizeof(MessageHeader) + kMaxMessage),
+      sends_(depth, sizeof(Announcement) + kMaxMessage),
+      receives_(endpoint.provider().receives(), sizeof(Announcement) + kMaxMessage),
       receive_(endpoint.provider().receives()) {
   for (uint32_t i = 0; i < receive_.size(); ++i) {
     receive_[i].kind = Completion::Kind::kReceive;
@@ -52,7 +52,7 @@ int Peer::Adopt(FidPtr<fid_ep> connection) {
 
 int Peer::Repost(Receive* receive) {
   return static_cast<int>(fi_recv(connection_.get(), receive_buffer(receive->buffer),
-                                  sizeof(MessageHeader) + kMaxMessage, receives_.descriptor(), FI_ADDR_UNSPEC,
+                                  sizeof(Announcement) + kMaxMessage, receives_.descriptor(), FI_ADDR_UNSPEC,
                                   &receive->scratch));
 }
 
@@ -69,6 +69,7 @@ Operation* Peer::NewOperation(Completion::Kind kind, uint64_t user) {
   operation->peer = this;
   operation->user = user;
   operation->region = nullptr;
+  operation->message_size = 0;
   operation->announced = false;
   operation->taken = false;
   operation->silent = false;
@@ -78,12 +79,41 @@ Operation* Peer::NewOperation(Completion::Kind kind, uint64_t user) {
 int Peer::Give(Operation* operation) {
   if (operation->kind == Completion::Kind::kSend) return Send(operation);
   if (endpoint_.provider().write_outlives_registration && !operation->announced) {
-    const Announcement announcement{{MessageHeader::kAnnouncement, local_id_}, operation->remote_key};
-    const int code = static_cast<int>(fi_inject(connection_.get(), &announcement, sizeof announcement, FI_ADDR_UNSPEC));
-    if (code != 0) return code;
+    if (const int code = Announce(operation); code != 0) return code;
     operation->announced = true;
   }
   return Write(operation);
+}
+
+int Peer::Announce(Operation* operation) {
+  if (operation->message_size == 0) {
+    const Announcement announcement{{MessageHeader::kAnnouncement, local_id_}, operation->remote_key};
+    return static_cast<int>(fi_inject(connection_.get(), &announcement, sizeof announcement, FI_ADDR_UNSPEC));
+  }
+  // Without a completion: the buffer is the operation's until the write behind it has ended.
+  iovec data{send_buffer(operation->buffer), operation->message_size};
+  void* descriptor = sends_.descriptor();
+  const fi_msg message{&data, &descriptor, 1, FI_ADDR_UNSPEC, &operation->scratch, 0};
+  return static_cast<int>(fi_sendmsg(connection_.get(), &message, 0));
+}
+
+int Peer::GiveAnnounced(Operation* operation) {
+  const int code = Give(operation);
+  if (code == 0) {
+    Taken(operation);
+  } else if (operation->announced) {
+    waiting_.push_back(operation);  // the message has gone
+  } else {
+    idle_.push_back(operation);
+  }
+  return code == -FI_EAGAIN && operation->announced ? 0 : code;
+}
+
+void Peer::Taken(Operation* operation) {
+  operation->order = ++order_;
+  operation->taken = true;
+  operation->position = static_cast<uint32_t>(taken_.size());
+  taken_.push_back(operation);
 }
 
 int Peer::Send(Operation* operation) {
@@ -119,15 +149,13 @@ int Peer::Flush(std::vector<Operation*>* told) {
     if (code == -FI_EAGAIN) return 0;
     if (code != 0) return code;
     waiting_.pop_front();
-    operation->order = ++order_;
     if (operation->silent) {
+      operation->order = ++order_;
       silent_.push_back(operation);
       told->push_back(operation);
-      continue;
+    } else {
+      Taken(operation);
     }
-    operation->taken = true;
-    operation->position = static_cast<uint32_t>(taken_.size());
-    taken_.push_back(operation);
   }
   return 0;
 }
@@ -137,6 +165,7 @@ void Peer::Retire(Operation* operation) {
     taken_[operation->position] = taken_.back();
     taken_[operation->position]->position = operation->position;
     taken_.pop_back();
+    operation->taken = false;
     FreeSilent(operation->order);
   }
   idle_.push_back(operation);

@@ -13,7 +13,8 @@
 //
 // A provider whose writes outlive their registration (Provider::write_outlives_registration) gets an announcement ahead
 // of each write, on the same stream. The receiver counts them: a write that was announced, and whose immediate is not
-// here, is under way. That is what makes unreg sound; see Transport::Unreg.
+// here, is under way. That is what makes unreg sound; see Transport::Unreg. Where a message goes ahead of the write anyway,
+// it carries the announcement: one packet less.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_PEER_H_
 #define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_PEER_H_
 
@@ -38,12 +39,13 @@ inline constexpr size_t kMostSilent = 32;  // far below the depth: their buffers
 
 // In front of every message.
 struct MessageHeader {
-  enum Kind : uint32_t { kMessage = 0x31534742, kAnnouncement = 0x31574742 };
+  enum Kind : uint32_t { kMessage = 0x31534742, kAnnouncement = 0x31574742, kAnnouncingMessage = 0x31424742 };
   uint32_t kind;
   uint32_t sender;  // as the receiver calls it
 };
 static_assert(sizeof(MessageHeader) == 8);
 
+// A message that announces a write has it in front.
 struct Announcement {
   MessageHeader header;
   uint64_t key;
@@ -65,8 +67,9 @@ struct Completion {
 
 struct Operation : Completion {
   uint64_t user;
-  // kSend: a buffer of the send pool; kWrite: the local memory.
+  // kSend: a buffer of the send pool; kWrite: the local memory, and in the buffer the message that announces it, if any.
   uint32_t buffer;
+  size_t message_size;  // with what is in front of it; 0: none
   const void* data;
   size_t size;
   Region* region;  // kWrite, may be NULL
@@ -112,6 +115,9 @@ class Peer {
   Operation* NewOperation(Completion::Kind kind, uint64_t user);
   // Appends `operation` and gives the provider what it takes.
   void Enqueue(Operation* operation) { waiting_.push_back(operation); }
+  // Gives the provider a write and the message in its buffer, on a connection on which nothing waits. -FI_EAGAIN: it takes
+  // nothing now, and the operation is none any more.
+  int GiveAnnounced(Operation* operation);
   // Gives the provider what it takes of what waits; appends those whose end may be told now. 0, or the code of the
   // operation that it refuses for good.
   int Flush(std::vector<Operation*>* told);
@@ -147,6 +153,8 @@ class Peer {
 
  private:
   int Give(Operation* operation);
+  int Announce(Operation* operation);
+  void Taken(Operation* operation);
   int Send(Operation* operation);
   int Write(Operation* operation);
   // All that was sent silently before `order` has left.

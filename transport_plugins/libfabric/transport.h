@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "abi/transport.h"
@@ -40,6 +41,11 @@ class Transport {
   virtual int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user) = 0;
   virtual int32_t PostWrite(bps_peer number, const bps_local& from, size_t size, const bps_remote& to,
                             uint32_t immediate, uint64_t user) = 0;
+  virtual int32_t PostSendAndWrite(bps_peer number, std::span<const std::byte> message, const bps_local& from,
+                                   size_t size, const bps_remote& to, uint32_t immediate, uint64_t user) {
+    (void)number, (void)message, (void)from, (void)size, (void)to, (void)immediate, (void)user;
+    return BPS_UNIMPLEMENTED;
+  }
   virtual size_t Poll(bps_event* events, size_t capacity) = 0;
   virtual void Release(uint64_t lease) = 0;
   virtual int WaitFd() const = 0;

@@ -458,7 +458,7 @@ int32_t Endpoint::PostSend(bps_peer number, const void* data, size_t size, uint6
 }
 
 int32_t Endpoint::PostTransfer(uint32_t type, bps_peer number, const bps_local* local, size_t size,
-                               const bps_remote* remote, uint32_t immediate, uint64_t user) {
+                               const bps_remote* remote, uint32_t immediate, uint64_t user, Operation* ahead) {
   const char* what = type == BPS_EVENT_READ ? "post_read" : "post_write";
   Operation operation{.type = type, .peer = number, .user = user, .size = size};
   operation.base = static_cast<std::byte*>(local->base);
@@ -494,7 +494,21 @@ int32_t Endpoint::PostTransfer(uint32_t type, bps_peer number, const bps_local* 
     operation.watched = true;
     operation.checksum = Checksum(operation.base, size);
   }
+  if (ahead != nullptr) Start(*peer, std::move(*ahead));
   return Start(*peer, std::move(operation));
+}
+
+int32_t Endpoint::PostSendAndWrite(bps_peer number, const void* message, size_t message_size, const bps_local* from,
+                                   size_t size, const bps_remote* to, uint32_t immediate, uint64_t user) {
+  if (world_->random().Chance(options_.apart) || operations_.size() + 2 > options_.tx_depth) return BPS_UNIMPLEMENTED;
+  if (message_size == 0 || message_size > options_.max_message) {
+    Violation("post_send_and_write with a message of " + std::to_string(message_size) + " bytes");
+    return BPS_INVALID_ARGUMENT;
+  }
+  Operation text{.type = BPS_EVENT_SENT, .peer = number, .user = 0, .size = message_size, .untold = true};
+  const auto* bytes = static_cast<const std::byte*>(message);
+  text.message.assign(bytes, bytes + message_size);
+  return PostTransfer(BPS_EVENT_WRITTEN, number, from, size, to, immediate, user, &text);
 }
 
 void Endpoint::Verify(const Operation& operation, const char* when) {
@@ -679,14 +693,17 @@ size_t Endpoint::Poll(bps_event* events, size_t capacity) {
     if (::read(wait_fd_, &count, sizeof count) < 0) count = 0;  // nothing was there
   }
   size_t n = 0;
-  for (; n < capacity && !queue_.empty(); ++n) {
+  while (n < capacity && !queue_.empty()) {
     events[n] = queue_.front().event;
+    bool told = true;
     if (const uint64_t id = queue_.front().operation; id != 0) {
       auto operation = operations_.find(id);
       if (events[n].code == BPS_OK) Verify(operation->second, "when its WRITTEN was handed out");
+      told = !operation->second.untold;
       operations_.erase(operation);
     }
     queue_.pop_front();
+    n += told ? 1 : 0;
   }
   if (!queue_.empty()) Wake();
   return n;

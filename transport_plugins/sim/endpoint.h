@@ -77,7 +77,11 @@ class Endpoint {
   int32_t ExportKey(bps_region* region, bps_peer number, void* key);
   int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user);
   int32_t PostTransfer(uint32_t type, bps_peer number, const bps_local* local, size_t size, const bps_remote* remote,
-                       uint32_t immediate, uint64_t user);
+                       uint32_t immediate, uint64_t user) {
+    return PostTransfer(type, number, local, size, remote, immediate, user, nullptr);
+  }
+  int32_t PostSendAndWrite(bps_peer number, const void* message, size_t message_size, const bps_local* from,
+                           size_t size, const bps_remote* to, uint32_t immediate, uint64_t user);
   size_t Poll(bps_event* events, size_t capacity);
   void Release(uint64_t lease);
   // The memory itself, to copy from and to.
@@ -138,6 +142,7 @@ class Endpoint {
     uint64_t region = 0;  // 0: none
     uint64_t checksum = 0;
     bool watched = false;  // `base` must hold what it held
+    bool untold = false;   // no event tells its end
     std::vector<std::byte> message;
     uint64_t cookie = 0;  // of the remote key
     uint64_t offset = 0;
@@ -153,6 +158,9 @@ class Endpoint {
     size_t size;
   };
 
+  // `ahead`: goes in front of it, if it is accepted.
+  int32_t PostTransfer(uint32_t type, bps_peer number, const bps_local* local, size_t size, const bps_remote* remote,
+                       uint32_t immediate, uint64_t user, Operation* ahead);
   // A post to `number`: BPS_OK, or the answer.
   int32_t Admit(const char* what, bps_peer number, Peer** peer);
   int32_t Again();

@@ -53,6 +53,11 @@ int32_t PostWrite(bps_transport* transport, bps_peer peer, const bps_local* from
   return Self(transport).PostTransfer(BPS_EVENT_WRITTEN, peer, from, size, to, immediate, user);
 }
 
+int32_t PostSendAndWrite(bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
+                         const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate, uint64_t user) {
+  return Self(transport).PostSendAndWrite(peer, message, message_size, from, size, to, immediate, user);
+}
+
 size_t Poll(bps_transport* transport, bps_event* events, size_t capacity) {
   return Self(transport).Poll(events, capacity);
 }
@@ -131,6 +136,7 @@ constexpr bps_transport_table kTable = {
     .unmap_remote = UnmapRemote,
     .begin_write = BeginWrite,
     .end_write = UnmapRemote,
+    .post_send_and_write = PostSendAndWrite,
 };
 
 }  // namespace

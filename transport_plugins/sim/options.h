@@ -49,6 +49,7 @@ struct EndpointOptions {
 
   // -- How it behaves --
   double again = 0;     // probability that a post is answered with AGAIN for no reason
+  double apart = 0.5;   // probability that a message and a write have to be posted one by one
   Time first_send = 0;  // posts to a peer are answered with AGAIN until this long after the first one
   WrittenOrder written = WrittenOrder::kBefore;
   bool immediate_names_peer = true;  // false: IMMEDIATE carries BPS_PEER_UNKNOWN

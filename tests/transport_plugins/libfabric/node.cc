@@ -84,6 +84,14 @@ int32_t Node::Write(bps_peer peer, bps_region* region, void* base, size_t size, 
   return table_->post_write(transport_, peer, &from, size, &to, immediate, user);
 }
 
+int32_t Node::SendAndWrite(bps_peer peer, const std::string& message, bps_region* region, void* base, size_t size,
+                           const std::string& key, uint32_t immediate, uint64_t user) {
+  const bps_local from{region, base};
+  const bps_remote to{key.data(), key.size(), 0};
+  return table_->post_send_and_write(transport_, peer, message.data(), message.size(), &from, size, &to, immediate,
+                                     user);
+}
+
 size_t Node::Poll() {
   bps_event events[16];
   const size_t count = table_->poll(transport_, events, std::size(events));

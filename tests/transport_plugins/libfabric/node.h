@@ -59,6 +59,8 @@ class Node {
   }
   int32_t Write(bps_peer peer, bps_region* region, void* base, size_t size, const std::string& key, uint64_t offset,
                 uint32_t immediate, uint64_t user = 0);
+  int32_t SendAndWrite(bps_peer peer, const std::string& message, bps_region* region, void* base, size_t size,
+                       const std::string& key, uint32_t immediate, uint64_t user = 0);
 
   // Fetches and keeps what there is; messages are released at once. Returns the number of events.
   size_t Poll();

@@ -145,8 +145,62 @@ TEST(Tcp, NobodyCanTakeThePlaceOfAPeer) {
   EXPECT_GT(refused, 0);  // in about half of the rounds it is the thief who calls
 }
 
-// The fence in the middle of a write of 64 MiB: the rest of it must not land.
-void CutInTheMiddle(bool unreg) {
+TEST(Tcp, AMessageAndAWriteGoAsOne) {
+  Node a, b;
+  Join(a, 1, b, 2);
+  std::vector<char> target(1 << 20, 0), source(1 << 20, 1);
+  bps_region* to = b.Reg(target.data(), target.size());
+  bps_region* from = a.Reg(source.data(), source.size());
+  const std::string key = b.Key(to, 2);
+  const std::string longest(a.caps().max_message, 'x');
+  for (uint32_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(a.SendAndWrite(1, i % 2 == 0 ? longest : "short", from, source.data(), source.size(), key, i, 7), BPS_OK);
+    ASSERT_TRUE(Until(
+        a, b, [&] { return b.Count(BPS_EVENT_IMMEDIATE, 2) == i + 1 && a.Count(BPS_EVENT_WRITTEN) == i + 1; }, 60));
+    ASSERT_EQ(b.messages().size(), i + 1) << "on one stream the message is there first";
+    EXPECT_EQ(b.messages().back(), i % 2 == 0 ? longest : "short");
+  }
+  EXPECT_EQ(a.Count(BPS_EVENT_SENT), 0u);
+  EXPECT_EQ(target, source);
+  EXPECT_EQ(a.SendAndWrite(1, "", from, source.data(), 1, key, 1), BPS_INVALID_ARGUMENT);
+  EXPECT_EQ(a.SendAndWrite(1, longest + "x", from, source.data(), 1, key, 1), BPS_INVALID_ARGUMENT);
+  EXPECT_EQ(a.SendAndWrite(1, "beyond", from, source.data(), source.size(), key.substr(1), 1), BPS_INVALID_ARGUMENT);
+  EXPECT_EQ(a.SendAndWrite(9, "nobody", from, source.data(), 1, key, 1), BPS_UNAVAILABLE);
+  b.Unreg(to);
+  a.Unreg(from);
+}
+
+// What the connection has not taken yet is posted by itself, so that each can be taken back by itself; nothing is lost
+// and nothing comes twice when the sender is faster than its peer.
+TEST(Tcp, AMessageAndAWriteToWhomItIsTooMuch) {
+  Node a, b;
+  Join(a, 1, b, 2);
+  constexpr size_t kSize = 4 << 20;
+  std::vector<char> target(kSize, 0), source(kSize, 1);
+  bps_region* to = b.Reg(target.data(), target.size());
+  bps_region* from = a.Reg(source.data(), source.size());
+  const std::string key = b.Key(to, 2);
+  uint32_t posted = 0;
+  int32_t code = BPS_OK;
+  // Nobody receives meanwhile.
+  while (posted < 1000 &&
+         (code = a.SendAndWrite(1, std::to_string(posted), from, source.data(), kSize, key, posted)) == BPS_OK) {
+    ++posted;
+    a.Poll();
+  }
+  EXPECT_GT(posted, 0u);
+  EXPECT_TRUE(code == BPS_UNIMPLEMENTED || code == BPS_TRANSPORT_AGAIN) << code;
+  ASSERT_TRUE(Until(
+      a, b, [&] { return b.Count(BPS_EVENT_IMMEDIATE, 2) == posted && a.Count(BPS_EVENT_WRITTEN) == posted; }, 60));
+  ASSERT_EQ(b.messages().size(), posted);
+  for (uint32_t i = 0; i < posted; ++i) EXPECT_EQ(b.messages()[i], std::to_string(i));
+  b.Unreg(to);
+  a.Unreg(from);
+}
+
+// The fence in the middle of a write of 64 MiB: the rest of it must not land. `together`: the write is announced by the
+// message ahead of it.
+void CutInTheMiddle(bool unreg, bool together) {
   Node hub, bad, good;
   Join(hub, 1, bad, 10);
   Join(hub, 2, good, 20);
@@ -155,7 +209,10 @@ void CutInTheMiddle(bool unreg) {
   bps_region* calm_to = hub.Reg(calm.data(), calm.size());
   bps_region* from = bad.Reg(source.data(), source.size());
   bps_region* good_from = good.Reg(source.data(), source.size());
-  ASSERT_EQ(bad.Write(10, from, source.data(), kLarge, hub.Key(to, 1), 0, 5), BPS_OK);
+  const std::string key = hub.Key(to, 1);
+  ASSERT_EQ(together ? bad.SendAndWrite(10, "ahead", from, source.data(), kLarge, key, 5)
+                     : bad.Write(10, from, source.data(), kLarge, key, 0, 5),
+            BPS_OK);
   ASSERT_TRUE(Until(
       hub, bad, [&] { return window[kLarge / 4] != 0; }, 60));
   ASSERT_EQ(window[kLarge - 1], 0) << "the write was over too early for this test";
@@ -181,8 +238,10 @@ void CutInTheMiddle(bool unreg) {
   good.Unreg(good_from);
 }
 
-TEST(Tcp, DisconnectCutsAWriteInTheMiddle) { CutInTheMiddle(/*unreg=*/false); }
-TEST(Tcp, UnregCutsAWriteInTheMiddle) { CutInTheMiddle(/*unreg=*/true); }
+TEST(Tcp, DisconnectCutsAWriteInTheMiddle) { CutInTheMiddle(/*unreg=*/false, /*together=*/false); }
+TEST(Tcp, DisconnectCutsAnAnnouncedWriteInTheMiddle) { CutInTheMiddle(/*unreg=*/false, /*together=*/true); }
+TEST(Tcp, UnregCutsAWriteInTheMiddle) { CutInTheMiddle(/*unreg=*/true, /*together=*/false); }
+TEST(Tcp, UnregCutsAnAnnouncedWriteInTheMiddle) { CutInTheMiddle(/*unreg=*/true, /*together=*/true); }
 
 // A write that is nearly through is not cut: unreg waits for it while the provider makes progress.
 TEST(Tcp, UnregLeavesAQuietPeerConnected) {
