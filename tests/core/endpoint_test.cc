@@ -130,7 +130,15 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
   }
 
   // Like Make, but its transport refuses what `Refuses` says as if every peer were lost.
-  enum class Refuses { kNothing, kMessages, kKeys, kWrites, kLargeWrites, kWritesForGood };  // kWrites: for now
+  enum class Refuses {
+    kNothing,
+    kMessages,
+    kKeys,
+    kWrites,
+    kLargeWrites,
+    kWritesForGood,
+    kTogether
+  };  // kWrites: for now
   std::unique_ptr<Side> MakeRefusing(uint32_t member) {
     static bps_transport_table honest, refusing;
     const sim::SimTransport opened = fabric_.Open("node" + std::to_string(member), knobs_);
@@ -147,6 +155,14 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
       if (refuses_ == Refuses::kWrites || (refuses_ == Refuses::kLargeWrites && size > 1)) return BPS_TRANSPORT_AGAIN;
       if (refuses_ == Refuses::kWritesForGood) return BPS_UNAVAILABLE;
       return honest.post_write(transport, peer, from, size, to, immediate, user);
+    };
+    refusing.post_send_and_write = [](bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
+                                      const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate,
+                                      uint64_t user) -> int32_t {
+      if (refuses_ == Refuses::kTogether) return BPS_TRANSPORT_AGAIN;
+      if (refuses_ == Refuses::kWritesForGood || refuses_ == Refuses::kMessages) return BPS_UNAVAILABLE;
+      if (refuses_ != Refuses::kNothing) return BPS_UNIMPLEMENTED;
+      return honest.post_send_and_write(transport, peer, message, message_size, from, size, to, immediate, user);
     };
     return std::make_unique<Side>(Transport::Adopt(&refusing, opened.transport), options_, member);
   }
@@ -336,6 +352,33 @@ TEST_P(EndpointTest, AWriteWhoseRecordHasLeftFollowsWhateverTheTransportSaysFirs
   ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return write(second, 2, two); }));
   ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->written.size() == 2 && b->landed.size() == 2; }));
   EXPECT_EQ(b->rounds, (std::vector<uint64_t>{1, 2}));
+}
+
+// A transport that takes both as one, but not yet: nothing has left meanwhile, and then both go, once.
+TEST_P(EndpointTest, AWriteAndItsRecordWaitTogether) {
+  auto a = MakeRefusing(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  constexpr size_t kBytes = size_t{64} << 10;
+  Lent lent(a.get(), b.get(), kBytes);
+  ASSERT_TRUE(b->endpoint->Lend(1, lent.at, 0, kBytes, *lent.table.TakeRange(1), 1).ok());
+  ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) == 1; }));
+  std::memset(lent.source.data(), 7, kBytes);
+  refuses_ = Refuses::kTogether;
+  const Told told(1);
+  ASSERT_TRUE(
+      a->endpoint->WriteSlot(2, {lent.from, lent.source.data()}, kBytes, *a->endpoint->TakeSlot(2), 5, told.record()));
+  for (int i = 0; i < 100; ++i) {
+    a->endpoint->Poll(fabric_.now());
+    b->endpoint->Poll(fabric_.now());
+    ASSERT_TRUE(a->written.empty() && b->rounds.empty() && b->landed.empty());
+  }
+  EXPECT_FALSE(a->endpoint->Sent());
+  refuses_ = Refuses::kNothing;
+  ASSERT_TRUE(Run({a.get(), b.get()},
+                  [&] { return a->written.size() == 1 && b->landed.size() == 1 && b->rounds.size() == 1; }));
+  EXPECT_EQ(a->written[5], BPS_OK);
+  EXPECT_EQ(lent.window[kBytes - 1], std::byte{7});
+  EXPECT_TRUE(a->endpoint->Sent());
 }
 
 // It ends once, before the fence, as every write does.
