@@ -198,10 +198,14 @@ struct Endpoint::Impl {
       Refused(peer, link, code, absl::StrCat("sending to ", link->spec.description));
       return false;
     }
-    link->owed_credits = 0;
-    BPS_VERBOSE(*log, 2) << "message to " << link->spec.description << ": " << message->records() << " records, "
-                         << bytes.size() << " bytes";
+    MessageLeft(link, *message);
     return true;
+  }
+
+  void MessageLeft(Link* link, const MessageBuilder& message) {
+    link->owed_credits = 0;
+    BPS_VERBOSE(*log, 2) << "message to " << link->spec.description << ": " << message.records() << " records, "
+                         << message.bytes().size() << " bytes";
   }
 
   // True if nothing is left that the transport would not take.
@@ -230,7 +234,7 @@ struct Endpoint::Impl {
     const int32_t code =
         transport.PostSendAndWrite(peer, message.bytes(), owed.from, owed.size, to, owed.immediate, owed.user);
     if (code != BPS_OK) return code;
-    link->owed_credits = 0;
+    MessageLeft(link, message);
     link->owed.reset();
     PopMessage(link);
     return BPS_OK;

@@ -69,7 +69,9 @@ class Side : public EndpointHandler {
     endpoint->Send(peer, wire::RecordType::kCancel, BytesOf(body), std::vector<std::byte>(text));
   }
 
-  Logger log;
+  // What PS_VERBOSE=2 tells of messages that have left.
+  int logged = 0;
+  Logger log{{.level = LogLevel::kInfo, .verbose = 2, .sink = Count, .user = this}};
   std::string address;
   std::unique_ptr<Endpoint> endpoint;
   std::vector<PeerId> ready, removed;
@@ -81,6 +83,10 @@ class Side : public EndpointHandler {
   int room = 0;
 
  private:
+  static void Count(void* user, int32_t, const char*, int32_t, const char* message) {
+    if (std::string_view(message).find("message to ") != std::string_view::npos) ++static_cast<Side*>(user)->logged;
+  }
+
   static Transport Opened(const sim::SimTransport& opened) { return Transport::Adopt(opened.table, opened.transport); }
 
   uint32_t member_;
@@ -373,12 +379,14 @@ TEST_P(EndpointTest, AWriteAndItsRecordWaitTogether) {
     ASSERT_TRUE(a->written.empty() && b->rounds.empty() && b->landed.empty());
   }
   EXPECT_FALSE(a->endpoint->Sent());
+  const int logged = a->logged;
   refuses_ = Refuses::kNothing;
   ASSERT_TRUE(Run({a.get(), b.get()},
                   [&] { return a->written.size() == 1 && b->landed.size() == 1 && b->rounds.size() == 1; }));
   EXPECT_EQ(a->written[5], BPS_OK);
   EXPECT_EQ(lent.window[kBytes - 1], std::byte{7});
   EXPECT_TRUE(a->endpoint->Sent());
+  EXPECT_EQ(a->logged - logged, 1) << "each message is said, also one that goes with a write";
 }
 
 // It ends once, before the fence, as every write does.
