@@ -88,6 +88,7 @@ absl::StatusOr<EpochPlan> PlanEpoch(const std::vector<JobMember*>& workers, cons
   if (plan.local.sizes.size() > 1) {
     plan.placement.owners = *std::max_element(plan.local.sizes.begin(), plan.local.sizes.end());
   }
+  plan.placement.at_home = shares.at_home;
   plan.placement.hash = options.hash;
   plan.placement.hash.dedicated = shares.dedicated;
   return plan;

@@ -96,7 +96,7 @@ uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, 
 
 Placed Placement::Recut(const Placed& old, uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second,
                         uint64_t name) {
-  if (options_.partition_bytes != 0 || bytes_per_second == 0 || elements == 0) return old;
+  if (!adapts() || bytes_per_second == 0 || elements == 0) return old;
   const uint64_t best = BestPartElements(elements, element_bytes, bytes_per_second);
   // Rates are never twice the same; a cut that is good enough stays.
   const double ratio = static_cast<double>(best) / static_cast<double>(old.part_elements);

@@ -28,6 +28,9 @@
 // it is more, since smaller parts are worth no message: 4.0% of 4 MB on four lanes, 3.2% of 20 MB on 16, 13% of 20 MB
 // on 64. On faster links it is as much as the cost of the parts: 3.7% of 20 MB on eight lanes at 1 Gbit/s.
 //
+// Where nothing crosses a network (`at_home`) there is no link to fill, only processors, which have work in any case,
+// and each part more is more of it: the first cut stays.
+//
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all
 // variants of a name goes to the same lane, the name's home, where a disagreement about the shape is seen. With a hash
@@ -55,6 +58,7 @@ struct PlacementOptions {
   uint64_t slot_bytes = 0;       // bound of a part
   uint64_t partition_bytes = 0;  // BYTEPS_PARTITION_BYTES; 0: automatic
   uint32_t owners = 1;           // workers of one host who share the parts of a tensor, at most
+  bool at_home = false;          // all workers and servers share one network link, which they need not use
   KeyHash hash;                  // none: balanced by bytes
 };
 
@@ -102,7 +106,7 @@ class Placement {
                uint64_t name = 0);
 
   // May Recut answer with anything new?
-  bool adapts() const { return options_.partition_bytes == 0 && total_lanes_ != 0; }
+  bool adapts() const { return options_.partition_bytes == 0 && total_lanes_ != 0 && !options_.at_home; }
 
   // What was placed on a server so far, in bytes (without kPartCost).
   uint64_t bytes(uint32_t server) const { return bytes_[server]; }

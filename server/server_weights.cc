@@ -38,6 +38,7 @@ ServerShares SharesOf(const std::vector<const control::Host*>& workers,
     shares.obstacle = "of some members it is not known on which host they are: set BYTEPS_HOST_ID";
     return shares;
   }
+  shares.at_home = worker_hosts.size() == 1 && worker_hosts == server_hosts;
   size_t colocated = 0;
   for (const std::string& host : worker_hosts) colocated += server_hosts.count(host);
   for (const control::Host* host : servers) shares.dedicated.push_back(worker_hosts.count(LinkOf(*host)) == 0);

@@ -29,6 +29,7 @@ enum class MixedMode : uint8_t { kAuto, kOn, kOff };
 struct ServerShares {
   std::vector<double> weights;  // of each server; empty: all alike
   std::vector<bool> dedicated;  // of each server: no worker shares its host
+  bool at_home = false;         // workers and servers are all on one host
   std::string obstacle;         // why the optimum says nothing here; empty: it does, or all are alike by it
 };
 

@@ -114,6 +114,26 @@ def test_colocated_servers_and_buckets_of_gloo_have_bounds_of_their_own(run: Run
             assert both < carried < 1.2 * both, done.said
 
 
+def test_hosts_on_loopback_sum_with_their_own_servers(run: Run) -> None:
+    done = run(
+        "--loopback",
+        "--hosts",
+        "3",
+        "--colocate",
+        "--",
+        "bps_perf",
+        "--sizes",
+        "300000,3000000",
+        "--rounds",
+        "4",
+        "--json",
+    )
+    assert [(row["bytes"], row["workers"], row["servers"], row["transport"]) for row in done.rows] == [
+        (300_000, 3, 3, "tcp"),
+        (3_000_000, 3, 3, "tcp"),
+    ], done.said
+
+
 def test_the_slow_server_is_named_with_the_results(run: Run) -> None:
     """It takes three windows of five seconds, so the job is as long; a round as long as the slow link needs."""
     done = run(

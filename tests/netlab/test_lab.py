@@ -52,6 +52,23 @@ def test_every_host_is_one_of_its_own(lab: Lab) -> None:
     assert "switch" not in subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
 
 
+def test_hosts_on_loopback_share_that_and_nothing_else(namespaces: None) -> None:
+    identity = ["sh", "-c", "readlink /proc/self/ns/net; hostname; readlink /proc/self/ns/ipc"]
+    with Lab(loopback=True) as lab:
+        hosts = [lab.add_host("one"), lab.add_host("other")]
+        identities = [host.run(identity).split() for host in hosts]
+        assert identities[0][0] == identities[1][0] != str(Path("/proc/self/ns/net").readlink())
+        assert [identity[1] for identity in identities] == ["one", "other"]
+        assert identities[0][2] != identities[1][2]
+        assert "eth0" not in hosts[0].run(["ip", "-o", "link"])
+        assert congestion_control(hosts[0]) == "cubic"
+        assert raw.measure(hosts[0], hosts[1], 1_000_000, 1) > 0
+        with pytest.raises(ValueError, match="no rate"):
+            lab.add_host("third", rate=1_000_000)
+    with Lab(congestion="reno", loopback=True) as lab:
+        assert congestion_control(lab.add_host("one")) == "reno"
+
+
 def congestion_control(host: Host) -> str:
     return host.run(["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]).strip()
 

@@ -149,6 +149,22 @@ def test_colocated_servers_share_the_hosts_of_workers(start: Start) -> None:
         assert line in run.out.splitlines(), run.said
 
 
+def test_hosts_on_loopback_have_one_link(start: Start) -> None:
+    command = (
+        _WAIT.format("server0 server1") + "echo on $(hostname), link ${BYTEPS_HOST_ID-shared}, $GLOO_SOCKET_IFNAME"
+    )
+    run = start("--loopback", "--hosts", "2", "--colocate", command)
+    assert run.wait() == 0, run.said
+    for line in (
+        "[worker 0.0] on worker0, link shared, lo",
+        "[worker 1.0] on worker1, link shared, lo",
+        "[server 1] server on worker1",
+        "[coordinator] scheduler on coordinator",
+    ):
+        assert line in run.out.splitlines(), run.said
+    assert "raw socket" not in run.err
+
+
 def test_the_first_failure_is_the_exit_code(start: Start) -> None:
     run = start("--raw-bytes", "0", "--", "sh", "-c", "test $DMLC_WORKER_ID = 0 && exit 7; exec sleep 1000")
     assert run.wait() == 7, run.said
@@ -184,6 +200,9 @@ def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
         (["--servers", "0", "true"], "no servers"),
         (["--slow", "server7=1mbit", "true"], "--slow server7: there are worker0, worker1, server0, server1"),
         (["--hosts", "0", "true"], "must be at least 1"),
+        (["--loopback", "--rate", "1mbit", "true"], "--loopback has no links"),
+        (["--loopback", "--slow", "server0=1mbit", "true"], "--loopback has no links"),
+        (["--loopback", "--counters", "true"], "--loopback has no links"),
         (["no-such-program"], "no such program: no-such-program"),
     ],
 )

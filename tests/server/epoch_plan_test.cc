@@ -154,6 +154,15 @@ TEST_F(EpochPlanTest, SharesFollowTheOptimum) {
   EXPECT_EQ(Plan({.mixed_mode = MixedMode::kOn})->obstacle, "");
 }
 
+TEST_F(EpochPlanTest, OneHostIsAtHome) {
+  AddWorker(0, 0);
+  AddServer("host0");
+  AddServer("host0");
+  EXPECT_TRUE(Plan()->placement.at_home);
+  AddServer("s");
+  EXPECT_FALSE(Plan()->placement.at_home);
+}
+
 TEST_F(EpochPlanTest, SaysWhatHindersAMixedModeThatWasAskedFor) {
   AddWorker(0, 0);
   AddWorker(1, 0);

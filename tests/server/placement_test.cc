@@ -392,6 +392,21 @@ TEST(PlacementTest, AFastLinkKeepsLargeParts) {
   }
 }
 
+// 256 KB over loopback in four parts take twice as long as in one, whatever rate was seen with small parts.
+TEST(PlacementTest, WhereNothingCrossesANetworkTheFirstCutStays) {
+  for (uint64_t bytes : {262'144, 1'000'000, 4'000'000, 100'000'000}) {
+    for (bool at_home : {false, true}) {
+      PlacementOptions options = Servers(2, 1);
+      options.at_home = at_home;
+      Placement placement(options);
+      EXPECT_EQ(placement.adapts(), !at_home);
+      const Placed first = *placement.Add(bytes / 4, 4, std::nullopt);
+      const Placed again = placement.Recut(first, bytes / 4, 4, 25'000'000);
+      EXPECT_EQ(again.part_elements == first.part_elements, at_home) << bytes;
+    }
+  }
+}
+
 TEST(PlacementTest, AConfiguredSizeStays) {
   PlacementOptions options = Servers(2, 1);
   options.partition_bytes = 400'000;

@@ -40,6 +40,19 @@ TEST(ServerWeightsTest, AllAlikeWhereNothingElseIsKnown) {
   EXPECT_EQ(Weights("a?", "ax"), Numbers{});
 }
 
+TEST(ServerWeightsTest, AtHomeAreAllOnOneHost) {
+  EXPECT_TRUE(Shares("a", "a").at_home);
+  EXPECT_TRUE(Shares("aaa", "aa").at_home);
+  EXPECT_TRUE(Shares("AA", "A").at_home);
+  EXPECT_FALSE(Shares("ab", "a").at_home);
+  EXPECT_FALSE(Shares("ab", "ab").at_home);
+  EXPECT_FALSE(Shares("aa", "ab").at_home);
+  EXPECT_FALSE(Shares("aa", "b").at_home);
+  EXPECT_FALSE(Shares("AA", "B").at_home);  // of one machine, with links of their own
+  EXPECT_FALSE(Shares("a?", "a").at_home);
+  EXPECT_FALSE(Shares("a", "").at_home);
+}
+
 TEST(ServerWeightsTest, SharesAreDescribed) {
   EXPECT_EQ(DescribeShares({}), "all servers have the same share");
   EXPECT_EQ(DescribeShares({1, 1, 2}), "shares of the servers, per cent: 25.0 25.0 50.0");

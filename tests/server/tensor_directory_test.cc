@@ -166,6 +166,10 @@ TEST(TensorDirectoryTest, WhatCannotBeCutOtherwiseIsNeverCutAgain) {
   options.partition_bytes = 4096;
   TensorDirectory exact(options);
   EXPECT_EQ(exact.Declare(Spec("w", {100'000})).next_cut(), 0u);
+  options = Options();
+  EXPECT_NE(TensorDirectory(options).Declare(Spec("w", {100'000})).next_cut(), 0u);
+  options.at_home = true;
+  EXPECT_EQ(TensorDirectory(options).Declare(Spec("w", {100'000})).next_cut(), 0u);
 }
 
 }  // namespace

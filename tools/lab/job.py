@@ -98,13 +98,19 @@ def variables_for(layout: Layout, lab: Lab, environment: Environment, folder: Jo
     variables["BYTEPS_JOB_ID"] = f"netlab-{secrets.token_hex(6)}"
     # We end the coordinator when the last worker has ended.
     variables["BYTEPS_JOB_LINGER"] = "-1"
-    variables["GLOO_SOCKET_IFNAME"] = "eth0"  # for peers that are measured on the same cables
+    # For peers that are measured on the same medium.
+    variables["GLOO_SOCKET_IFNAME"] = "lo" if lab.loopback else "eth0"
     if environment.text("BYTEPS_JOB_TOKEN") is None and environment.text("BYTEPS_JOB_TOKEN_FILE") is None:
         variables.pop("BYTEPS_JOB_TOKEN", None)
         variables["BYTEPS_JOB_TOKEN_FILE"] = str(folder.write_token())
-    if layout.colocate:
+    if layout.colocate and not lab.loopback:
         variables.setdefault("BYTEPS_ENABLE_MIXED_MODE", "1")
     return variables
+
+
+def _link(lab: Lab, host: str) -> dict[str, str]:
+    """Each host has a link of its own, unless all are on one loopback interface: then this machine's own id says so."""
+    return {} if lab.loopback else {"BYTEPS_HOST_ID": host}
 
 
 def plan(
@@ -116,7 +122,7 @@ def plan(
     common = variables_for(layout, lab, environment, folder)
 
     def service(name: str, role: Role, host: Host, own: Mapping[str, str]) -> ChildSpec:
-        variables = {**common, "BYTEPS_HOST_ID": host.name, **own}
+        variables = {**common, **_link(lab, host.name), **own}
         return ChildSpec(name=name, role=role, command=binary, variables=variables, enter=host.enter)
 
     specs = [service("coordinator", Role.COORDINATOR, lab.hosts[COORDINATOR], {"DMLC_ROLE": "scheduler"})]
@@ -125,7 +131,7 @@ def plan(
         specs.append(service(f"server {rank}", Role.SERVER, lab.hosts[name], own))
     for index, name in enumerate(layout.worker_hosts()):
         # All of them share the cores of this machine.
-        own = {"OMP_NUM_THREADS": "1", **common, "BYTEPS_HOST_ID": name, "DMLC_WORKER_ID": str(index)}
+        own = {"OMP_NUM_THREADS": "1", **common, **_link(lab, name), "DMLC_WORKER_ID": str(index)}
         for spec in local_workers(command, environment, own, layout.local, index):
             specs.append(dataclasses.replace(spec, enter=lab.hosts[name].enter, reads_stdin=False))
     return specs

@@ -21,6 +21,9 @@ What can be done to a cable:
     remove()                    the interface is gone: as when a driver is unloaded; nothing brings it back
     reset()                     whoever sends this host a large TCP packet gets a reset for an answer
 
+`Lab(loopback=True)` has no cables, and nothing that can be done to them: its hosts are like containers of one machine
+that share its loopback interface, but no memory. All have the address 127.0.0.1.
+
 Threads: one. Ownership: `close` (or the end of `with`) kills what `popen` has started and lets go of the namespaces.
 """
 
@@ -222,17 +225,18 @@ class Host:
 class Lab:
     """Some hosts around a switch."""
 
-    def __init__(self, mtu: int = 1500, congestion: str = DEFAULT_CONGESTION) -> None:
+    def __init__(self, mtu: int = 1500, congestion: str = DEFAULT_CONGESTION, *, loopback: bool = False) -> None:
+        self.loopback = loopback
         self._mtu = mtu
         self._congestion = congestion
         self._children: list[subprocess.Popen[Any]] = []
         self.hosts: dict[str, Host] = {}
         self._switch = Namespaces.make("switch")
+        bridge = f"link add name switch mtu {mtu} type bridge mcast_snooping 0\nlink set dev switch up\n"
         try:
-            self.at_switch(
-                ["ip", "-batch", "-"],
-                input=f"link add name switch mtu {mtu} type bridge mcast_snooping 0\nlink set dev switch up\n",
-            )
+            self.at_switch(["ip", "-batch", "-"], input="link set dev lo up\n" if loopback else bridge)
+            if loopback:
+                self._set_congestion(self.at_switch)
         except BaseException:
             self._switch.close()
             raise
@@ -247,6 +251,11 @@ class Lab:
         """One more host. `name`: at most 15 letters and digits. `rate`: bits per second; None: as fast as it goes."""
         if name in self.hosts or name == "switch" or not name.isalnum() or len(name) > 15:
             raise ValueError(f"{name!r} cannot be the name of one more host")
+        if self.loopback:
+            if rate is not None:
+                raise ValueError("a loopback interface has no rate")
+            self.hosts[name] = Host(self, name, "127.0.0.1", Namespaces.make(name, network=self._switch))
+            return self.hosts[name]
         number = len(self.hosts) + 1
         host = Host(self, name, f"10.77.{number // 250}.{number % 250 + 1}", Namespaces.make(name))
         self.hosts[name] = host
@@ -261,16 +270,16 @@ class Lab:
             ["ip", "-batch", "-"],
             input=f"link set dev lo up\naddr add {host.address}/16 dev eth0\nlink set dev eth0 up\n",
         )
-        self._set_congestion(host)
+        self._set_congestion(host.run)
         if rate is not None:
             host.set_rate(rate)
         return host
 
-    def _set_congestion(self, host: Host) -> None:
+    def _set_congestion(self, run: Callable[[Sequence[str]], str]) -> None:
         # By file: sysctl(8) is not on every machine.
         command = ["sh", "-c", f"echo {shlex.quote(self._congestion)} >{_IPV4}/tcp_congestion_control"]
         try:
-            host.run(command)
+            run(command)
         except LabError as error:
             there = (_IPV4 / "tcp_available_congestion_control").read_text().split()
             if self._congestion not in there:
@@ -279,7 +288,7 @@ class Lab:
                     f"this kernel has no TCP congestion control {self._congestion!r}, it has {found}"
                 ) from error
             with _allowed_in_namespaces(self._congestion):
-                host.run(command)
+                run(command)
 
     def counters(self) -> dict[str, Traffic]:
         """What each host's cable has carried, as the switch counts it."""

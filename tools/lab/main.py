@@ -58,6 +58,11 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     run.add_argument("--mtu", type=_at_least(576), default=1500, metavar="N", help="of all links (default 1500)")
     run.add_argument(
+        "--loopback",
+        action="store_true",
+        help="no links: all hosts are on one loopback interface, as containers of one machine can be, without a bound",
+    )
+    run.add_argument(
         "--congestion",
         default=DEFAULT_CONGESTION,
         metavar="NAME",
@@ -74,6 +79,8 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         del arguments.command[0]
     if not arguments.command:
         run.error("no command to run")
+    if arguments.loopback and (arguments.rate is not None or arguments.slow or arguments.counters):
+        run.error("--loopback has no links: no --rate, --slow or --counters")
     if arguments.servers is None:
         arguments.servers = 0 if arguments.colocate else arguments.hosts
     return arguments
@@ -122,9 +129,9 @@ def _prefer_installed_server() -> None:
 
 def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-    with Lab(arguments.mtu, arguments.congestion) as lab:
+    with Lab(arguments.mtu, arguments.congestion, loopback=arguments.loopback) as lab:
         layout.build(lab, arguments.rate, dict(arguments.slow))
-        if arguments.raw_bytes > 0:
+        if arguments.raw_bytes > 0 and not arguments.loopback:
             _measure_raw(arguments, layout, lab, printer)
         specs = plan(layout, lab, arguments.command, Environment(os.environ), folder)
         before = lab.counters()

@@ -4,6 +4,9 @@
     subprocess.Popen(command, preexec_fn=namespaces.enter)
     namespaces.close()
 
+Without a network of its own (`make(name, network=other)`) a host is like a container of one machine that uses the
+network of another: it shares no memory with it, but its interfaces.
+
 They are held by descriptors, never by names in the file system, so the end of the last process that holds or uses them
 is their end, a SIGKILL included. `ip netns` is not used: it mounts, which a chroot may not.
 """
@@ -39,15 +42,16 @@ class Namespaces:
         self._descriptors = descriptors
 
     @classmethod
-    def make(cls, hostname: str) -> Namespaces:
-        """New ones; OSError (EPERM) without the right to."""
+    def make(cls, hostname: str, network: Namespaces | None = None) -> Namespaces:
+        """New ones, but for the network where one is given; OSError (EPERM) without the right to."""
+        kinds = [(kind, flag) for kind, flag in cls._KINDS if network is None or kind != "net"]
         ready, tell_ready = os.pipe()
         done, tell_done = os.pipe()
         # A child makes them, since unshare() would change this process, too; it lives until we hold them.
         child = os.fork()
         if child == 0:
             os.close(tell_done)
-            failed = _libc.unshare(sum(flag for _, flag in cls._KINDS)) != 0
+            failed = _libc.unshare(sum(flag for _, flag in kinds)) != 0
             failed = failed or _libc.sethostname(hostname.encode(), len(hostname.encode())) != 0
             code = ctypes.get_errno() or 1 if failed else 0
             os.write(tell_ready, bytes([min(code, 255)]))
@@ -61,7 +65,10 @@ class Namespaces:
                 error = code[0] if code else 1
                 raise OSError(error, f"cannot make namespaces: {os.strerror(error)}")
             folder = Path(f"/proc/{child}/ns")
-            return cls({kind: os.open(folder / kind, os.O_RDONLY | os.O_CLOEXEC) for kind, _ in cls._KINDS})
+            descriptors = {kind: os.open(folder / kind, os.O_RDONLY | os.O_CLOEXEC) for kind, _ in kinds}
+            if network is not None:
+                descriptors["net"] = os.dup(network._descriptors["net"])
+            return cls(descriptors)
         finally:
             os.close(ready)
             os.close(tell_done)
