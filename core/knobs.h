@@ -329,7 +329,7 @@ inline constexpr Knob kKnobs[] = {
      .meaning =
          "Upper bound of a partition, exactly: as many whole elements as fit into it (and into a landing slot); the "
          "smallest of the workers' holds; unset: from 40 KiB to 512 KiB, by the size of the tensor, the number of "
-         "servers and, as soon as it is known, the rate at which bytes move",
+         "servers and, between hosts and as soon as it is known, the rate at which bytes move",
      .reason = "a slow link wants to be filled soon, a fast one few partitions; those that reuse warm memory measured "
                "10-30% faster than 4 MB; 8 is the largest element, of which one must fit"},
     {.name = "BYTEPS_SLOTS_PER_PEER",
