@@ -91,6 +91,7 @@ void Job::StartServers() {
 void Job::StartServer(int rank, const std::map<std::string, std::string>& more) {
   auto environment = Environment("server");
   environment["DMLC_RANK"] = std::to_string(rank);
+  if (!options_.hosts.empty()) environment["BYTEPS_HOST_ID"] = "servers";
   for (const auto& [name, value] : options_.of_servers) environment[name] = value;
   for (const auto& [name, value] : more) environment[name] = value;
   servers_[static_cast<size_t>(rank)] =
@@ -111,6 +112,7 @@ void Job::StartWorker(int rank, const std::string& scenario, const std::string& 
     for (const int size : options_.hosts) sizes += std::to_string(size) + " ";
     environment["E2E_HOSTS"] = sizes;
     environment["DMLC_WORKER_ID"] = std::to_string(host);
+    environment["BYTEPS_HOST_ID"] = "host" + std::to_string(host);
     environment["BYTEPS_LOCAL_SIZE"] = std::to_string(options_.hosts[static_cast<size_t>(host)]);
     environment["BYTEPS_FORCE_DISTRIBUTED"] = "0";
   }

@@ -21,7 +21,9 @@ namespace byteps {
 
 struct JobOptions {
   int workers = 2;
-  std::vector<int> hosts;                          // workers of each, if there are several in name; else empty
+  // Workers of each, if there are several in name, each with a network link of its own, as the servers together have;
+  // else empty.
+  std::vector<int> hosts;
   int servers = 1;                                 // 0: the workers reduce among themselves
   std::map<std::string, std::string> environment;  // of every process, on top of what the job needs
   std::map<std::string, std::string> of_servers;
