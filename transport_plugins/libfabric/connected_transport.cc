@@ -41,6 +41,7 @@ ConnectedTransport::ConnectedTransport(const transports::Host& host, std::unique
 ConnectedTransport::~ConnectedTransport() {
   // Connections first: then nothing lands any more, and the provider forgets our buffers.
   for (auto& [number, peer] : peers_) peer->CloseConnection();
+  RejectRequests();
 }
 
 void ConnectedTransport::Caps(bps_transport_caps* out) const {
@@ -142,6 +143,27 @@ int ConnectedTransport::Answer(Peer* peer, fi_info* request) {
 }
 
 void ConnectedTransport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
+
+// A request holds the socket that was accepted for it, which the provider does not close by itself.
+void ConnectedTransport::RejectRequests() {
+  for (const Request& request : requests_) Reject(request.info.get());
+  requests_.clear();
+  alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
+  auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
+  while (true) {
+    uint32_t event = 0;
+    const ssize_t size = fi_eq_read(endpoint_->eq(), &event, buffer, sizeof buffer, 0);
+    if (size == -FI_EAVAIL) {
+      fi_eq_err_entry error{};
+      if (fi_eq_readerr(endpoint_->eq(), &error, 0) < 0) return;
+    } else if (size < 0) {
+      return;
+    } else if (event == FI_CONNREQ) {
+      const InfoPtr info(entry->info);
+      Reject(info.get());
+    }
+  }
+}
 
 bool ConnectedTransport::Meet(Request& request) {
   Peer* peer = FindPeer(request.hello.caller);

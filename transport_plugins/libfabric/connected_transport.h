@@ -82,6 +82,8 @@ class ConnectedTransport : public Transport {
   int Call(Peer* peer, const std::string& address);
   int Answer(Peer* peer, fi_info* request);
   void Reject(fi_info* request);
+  // Those whose peer never became known, and those that nobody has looked at.
+  void RejectRequests();
   // False if `request` fits no peer that is known.
   bool Meet(Request& request);
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -262,6 +264,28 @@ TEST(Tcp, UnregLeavesAQuietPeerConnected) {
         a, b, [&] { return b.Count(BPS_EVENT_IMMEDIATE) == 1; }, 60));
     ASSERT_FALSE(a.down(1) || b.down(2));
   }
+}
+
+size_t Descriptors() {
+  using Folder = std::filesystem::directory_iterator;
+  return static_cast<size_t>(std::distance(Folder("/proc/self/fd"), Folder()));
+}
+
+// Whoever calls may come too late: the transport that he calls is closed before it learns who that is.
+TEST(Tcp, ACallThatNobodyAnsweredLeavesNothingOpen) {
+  { Node first; }  // what the provider keeps for the process
+  const size_t before = Descriptors();
+  int calls = 0;
+  // One of two calls the other, by chance.
+  for (int round = 0; round < 30; ++round) {
+    Node called, caller;
+    ASSERT_EQ(caller.Connect(1, 2, called.address()), BPS_OK);
+    const size_t alone = Descriptors();
+    calls += Until(
+        called, caller, [&] { return Descriptors() > alone; }, 0.1);
+  }
+  EXPECT_GT(calls, 0);
+  EXPECT_EQ(Descriptors(), before);
 }
 
 TEST(Tcp, ATimeoutThatIsNoNumberIsSaidAndNotUsed) {
