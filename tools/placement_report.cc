@@ -179,6 +179,7 @@ absl::StatusOr<std::string> PlacementReport(const ModelFile& model, const Placem
   options.lanes.assign(request.servers, config.Has("BYTEPS_SERVER_ENGINE_THREAD")
                                             ? static_cast<uint32_t>(config.GetInt("BYTEPS_SERVER_ENGINE_THREAD"))
                                             : kLanes);
+  options.at_home = shares.at_home;
   if (config.GetString("BYTEPS_ENABLE_MIXED_MODE") != "off") options.weights = shares.weights;
   options.hash = ReadKeyHash(config);
   options.hash.dedicated = shares.dedicated;

@@ -203,6 +203,8 @@ def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
         (["--loopback", "--rate", "1mbit", "true"], "--loopback has no links"),
         (["--loopback", "--slow", "server0=1mbit", "true"], "--loopback has no links"),
         (["--loopback", "--counters", "true"], "--loopback has no links"),
+        (["--loopback", "--mtu", "9000", "true"], "--loopback has no links"),
+        (["--loopback", "--raw-bytes", "1", "true"], "--loopback has no links"),
         (["no-such-program"], "no such program: no-such-program"),
     ],
 )

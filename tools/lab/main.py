@@ -33,6 +33,8 @@ from .lab import DEFAULT_CONGESTION, Lab, LabError, Traffic, why_not
 from .rates import parse_rate, payload_seconds
 
 _ENDING_SECONDS = 20
+_MTU = 1500
+_RAW_BYTES = 20_000_000
 _TOOLS = Path(__file__).resolve().parents[1]
 
 
@@ -56,7 +58,7 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     run.add_argument(
         "--slow", type=_slow, action="append", default=[], metavar="HOST=R", help="this host's link is slower"
     )
-    run.add_argument("--mtu", type=_at_least(576), default=1500, metavar="N", help="of all links (default 1500)")
+    run.add_argument("--mtu", type=_at_least(576), metavar="N", help=f"of all links (default {_MTU})")
     run.add_argument(
         "--loopback",
         action="store_true",
@@ -68,7 +70,12 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic)",
     )
-    run.add_argument("--raw-bytes", type=_at_least(0), default=20_000_000, metavar="N", help="0: no raw socket")
+    run.add_argument(
+        "--raw-bytes",
+        type=_at_least(0),
+        metavar="N",
+        help=f"that a raw socket carries before the job, to be compared with (default {_RAW_BYTES}; 0: none)",
+    )
     run.add_argument("--counters", action="store_true", help="say what each link has carried")
     run.add_argument("--output-dir", metavar="DIR", help="also keep the output of each role in a file there")
     run.add_argument("--kill-after", type=float, default=5.0, metavar="S", help="seconds from SIGTERM to SIGKILL")
@@ -79,8 +86,13 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         del arguments.command[0]
     if not arguments.command:
         run.error("no command to run")
-    if arguments.loopback and (arguments.rate is not None or arguments.slow or arguments.counters):
-        run.error("--loopback has no links: no --rate, --slow or --counters")
+    of_links = (arguments.rate, arguments.slow, arguments.counters, arguments.mtu, arguments.raw_bytes)
+    if arguments.loopback and any(of_links):
+        run.error("--loopback has no links: no --rate, --slow, --counters, --mtu or --raw-bytes")
+    if arguments.mtu is None:
+        arguments.mtu = _MTU
+    if arguments.raw_bytes is None:
+        arguments.raw_bytes = 0 if arguments.loopback else _RAW_BYTES
     if arguments.servers is None:
         arguments.servers = 0 if arguments.colocate else arguments.hosts
     return arguments
@@ -131,7 +143,7 @@ def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, print
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
     with Lab(arguments.mtu, arguments.congestion, loopback=arguments.loopback) as lab:
         layout.build(lab, arguments.rate, dict(arguments.slow))
-        if arguments.raw_bytes > 0 and not arguments.loopback:
+        if arguments.raw_bytes > 0:
             _measure_raw(arguments, layout, lab, printer)
         specs = plan(layout, lab, arguments.command, Environment(os.environ), folder)
         before = lab.counters()

@@ -17,6 +17,7 @@ constexpr uint32_t kHelloMagic = 0x32484742;
 // What libfabric carries along with a connection request, at most.
 constexpr size_t kMaxConnectionData = 256;
 constexpr size_t kMaxRequests = 4096;
+constexpr size_t kMaxEventsAtClose = 2 * kMaxRequests;
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
 // How long unreg lets a transfer that uses the memory come to its end before it cuts the connection.
 constexpr std::chrono::milliseconds kUnregPatience{200};
@@ -144,24 +145,14 @@ int ConnectedTransport::Answer(Peer* peer, fi_info* request) {
 
 void ConnectedTransport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
 
-// A request holds the socket that was accepted for it, which the provider does not close by itself.
+// A request holds the socket that was accepted for it, which the provider does not close by itself. Whoever calls on and
+// on while we close is not waited for.
 void ConnectedTransport::RejectRequests() {
   for (const Request& request : requests_) Reject(request.info.get());
   requests_.clear();
-  alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
-  auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
-  while (true) {
-    uint32_t event = 0;
-    const ssize_t size = fi_eq_read(endpoint_->eq(), &event, buffer, sizeof buffer, 0);
-    if (size == -FI_EAVAIL) {
-      fi_eq_err_entry error{};
-      if (fi_eq_readerr(endpoint_->eq(), &error, 0) < 0) return;
-    } else if (size < 0) {
-      return;
-    } else if (event == FI_CONNREQ) {
-      const InfoPtr info(entry->info);
-      Reject(info.get());
-    }
+  ConnectionEvent event;
+  for (size_t i = 0; i < kMaxEventsAtClose && NextConnectionEvent(&event); ++i) {
+    if (event.kind == FI_CONNREQ) Reject(event.request.get());
   }
 }
 
@@ -182,50 +173,63 @@ bool ConnectedTransport::Meet(Request& request) {
   return true;
 }
 
+bool ConnectedTransport::NextConnectionEvent(ConnectionEvent* event) {
+  *event = {};
+  alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
+  const auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
+  const ssize_t size = fi_eq_read(endpoint_->eq(), &event->kind, buffer, sizeof buffer, 0);
+  if (size == -FI_EAVAIL) {
+    fi_eq_err_entry error{};
+    if (fi_eq_readerr(endpoint_->eq(), &error, 0) < 0) return false;
+    event->kind = kConnectionError;
+    event->connection = error.fid;
+    event->error = error.err;
+    return true;
+  }
+  if (size < 0) return false;
+  event->connection = entry->fid;
+  if (event->kind == FI_CONNREQ) {
+    event->request.reset(entry->info);
+    const size_t data = static_cast<size_t>(size) - std::min(static_cast<size_t>(size), sizeof *entry);
+    if (data >= sizeof event->hello) std::memcpy(&event->hello, entry->data, sizeof event->hello);
+  }
+  return true;
+}
+
 void ConnectedTransport::DrainConnections() {
   slept_ = false;
-  alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
-  auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
-  while (true) {
-    uint32_t event = 0;
-    const ssize_t size = fi_eq_read(endpoint_->eq(), &event, buffer, sizeof buffer, 0);
-    if (size == -FI_EAVAIL) {
-      fi_eq_err_entry error{};
-      if (fi_eq_readerr(endpoint_->eq(), &error, 0) < 0) return;
-      auto peer = by_connection_.find(error.fid);
-      if (peer != by_connection_.end()) {
-        Doom(peer->second, BPS_UNAVAILABLE,
-             std::string(peer->second->state() == PeerState::kConnecting ? "cannot be reached: " : "was lost: ") +
-                 ErrorText(error.err));
-      }
+  ConnectionEvent event;
+  while (NextConnectionEvent(&event)) {
+    if (event.kind == FI_CONNREQ) {
+      HandleRequest({std::move(event.request), event.hello, now_});
       continue;
     }
-    if (size < 0) return;
-    if (event == FI_CONNREQ) {
-      Request request{InfoPtr(entry->info), {}, now_};
-      const size_t data = static_cast<size_t>(size) - std::min(static_cast<size_t>(size), sizeof *entry);
-      if (data >= sizeof request.hello) std::memcpy(&request.hello, entry->data, sizeof request.hello);
-      const Hello& hello = request.hello;
-      if (hello.magic != kHelloMagic || hello.job_key != job_key_ || hello.answerer_nonce != nonce_ ||
-          requests_.size() >= kMaxRequests) {
-        BPS_TRANSPORT_LOG(host_, WARNING, "refused a connection that is not of this job");
-        Reject(request.info.get());
-      } else if (!Meet(request)) {
-        requests_.push_back(std::move(request));
-      }
-      continue;
-    }
-    auto found = by_connection_.find(entry->fid);
+    auto found = by_connection_.find(event.connection);
     if (found == by_connection_.end()) continue;
     Peer* peer = found->second;
-    if (event == FI_CONNECTED && peer->state() == PeerState::kConnecting) {
+    if (event.kind == kConnectionError) {
+      Doom(peer, BPS_UNAVAILABLE,
+           std::string(peer->state() == PeerState::kConnecting ? "cannot be reached: " : "was lost: ") +
+               ErrorText(event.error));
+    } else if (event.kind == FI_CONNECTED && peer->state() == PeerState::kConnecting) {
       --connecting_;
       peer->Connected();
       peer->progress = now_;
       if (peer->waiting() != 0) backlog_.push_back(peer);
-    } else if (event == FI_SHUTDOWN) {
+    } else if (event.kind == FI_SHUTDOWN) {
       Doom(peer, BPS_UNAVAILABLE, "closed its connection");
     }
+  }
+}
+
+void ConnectedTransport::HandleRequest(Request request) {
+  const Hello& hello = request.hello;
+  if (hello.magic != kHelloMagic || hello.job_key != job_key_ || hello.answerer_nonce != nonce_ ||
+      requests_.size() >= kMaxRequests) {
+    BPS_TRANSPORT_LOG(host_, WARNING, "refused a connection that is not of this job");
+    Reject(request.info.get());
+  } else if (!Meet(request)) {
+    requests_.push_back(std::move(request));
   }
 }
 

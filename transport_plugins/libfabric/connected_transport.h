@@ -70,6 +70,15 @@ class ConnectedTransport : public Transport {
     Hello hello;
     Clock::time_point since;
   };
+  // What the queue of connections tells: libfabric's FI_CONNREQ, FI_CONNECTED, FI_SHUTDOWN, or kConnectionError.
+  static constexpr uint32_t kConnectionError = ~0U;
+  struct ConnectionEvent {
+    uint32_t kind = 0;
+    const fid* connection = nullptr;
+    int error = 0;    // of kConnectionError
+    InfoPtr request;  // of FI_CONNREQ
+    Hello hello{};    // likewise; zeros if the caller said less
+  };
 
   Peer* FindPeer(bps_peer number);
   // The peer and a free operation for a post, or the code to answer with.
@@ -94,7 +103,10 @@ class ConnectedTransport : public Transport {
   size_t FetchCompletions();
   // Handles all that has come.
   void EmptyQueue();
+  // False if nothing has come.
+  bool NextConnectionEvent(ConnectionEvent* event);
   void DrainConnections();
+  void HandleRequest(Request request);
   void Flush(Peer* peer);
   void FlushBacklog();
   void CheckTime();

@@ -7,16 +7,21 @@
 
 #include <array>
 #include <cstring>
+#include <mutex>
 
 namespace byteps::fabric {
 namespace {
 
 constexpr const char* kLibrary = "libfabric.so.1";
 
-// Puts the handlers of all signals back when it goes.
+// Puts the handlers of all signals back when it goes; until then none runs on this thread. One at a time, so that none
+// takes for the process's own what libfabric has put there under another.
 class SignalKeeper {
  public:
-  SignalKeeper() {
+  SignalKeeper() : alone_(Alone()) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask_);
     for (int signal = 1; signal < NSIG; ++signal) known_[signal] = sigaction(signal, nullptr, &actions_[signal]) == 0;
   }
   ~SignalKeeper() {
@@ -27,11 +32,19 @@ class SignalKeeper {
         sigaction(signal, &actions_[signal], nullptr);
       }
     }
+    pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
   }
   SignalKeeper(const SignalKeeper&) = delete;
   SignalKeeper& operator=(const SignalKeeper&) = delete;
 
  private:
+  static std::mutex& Alone() {
+    static std::mutex mutex;
+    return mutex;
+  }
+
+  const std::lock_guard<std::mutex> alone_;
+  sigset_t mask_;
   std::array<struct sigaction, NSIG> actions_;
   std::array<bool, NSIG> known_{};
 };
@@ -98,9 +111,10 @@ uint32_t fi_version() { return byteps::fabric::TheLibrary().version(); }
 
 int fi_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags, const fi_info* hints,
                fi_info** info) {
+  const byteps::fabric::Library& library = byteps::fabric::TheLibrary();
   // The first call loads and starts providers.
   const byteps::fabric::SignalKeeper keeper;
-  return byteps::fabric::TheLibrary().getinfo(version, node, service, flags, hints, info);
+  return library.getinfo(version, node, service, flags, hints, info);
 }
 
 void fi_freeinfo(fi_info* info) { byteps::fabric::TheLibrary().freeinfo(info); }

@@ -5,7 +5,9 @@
 // Two reasons. A plugin that is linked with libfabric does not load where that is not installed, and then cannot say
 // what is missing. And loading it is not harmless: Debian's libfabric brings the libraries of all its providers along,
 // of which one (libpsm_infinipath) puts handlers on SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGBUS and SIGILL (measured).
-// In a trainer's process that would take Python its KeyboardInterrupt. Here the handlers are put back.
+// In a trainer's process that would take Python its KeyboardInterrupt, and they end the process. Here the handlers are
+// put back, and the thread that loads takes no signal meanwhile. One thing remains: for those milliseconds another thread
+// of the process may take one.
 //
 // The functions of libfabric that are no inline calls through an object (fi_getinfo, fi_fabric, ...) are defined in
 // fabric_library.cc, hidden, and pass their arguments on.

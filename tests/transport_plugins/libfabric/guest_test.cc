@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -51,7 +52,28 @@ std::vector<void*> Handlers() {
   return out;
 }
 
-void OnInterrupt(int) {}
+volatile sig_atomic_t interrupts = 0;
+void OnInterrupt(int) { interrupts = interrupts + 1; }
+
+// A process that interrupts this one over and over, while it lives.
+class Interrupter {
+ public:
+  Interrupter() : process_(fork()) {
+    if (process_ != 0) return;
+    const pid_t parent = getppid();
+    while (getppid() == parent && kill(parent, SIGINT) == 0) usleep(100);
+    _exit(0);
+  }
+  ~Interrupter() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  Interrupter(const Interrupter&) = delete;
+  Interrupter& operator=(const Interrupter&) = delete;
+
+ private:
+  const pid_t process_;
+};
 
 TEST(Guest, LeavesTheProcessAsItFoundIt) {
   ASSERT_EQ(Maps().find("libfabric.so"), std::string::npos) << "this test must not be linked with libfabric";
@@ -71,7 +93,13 @@ TEST(Guest, LeavesTheProcessAsItFoundIt) {
   ASSERT_EQ(entry(&kHost, &plugin), BPS_OK);
   std::string reason;
   auto* failure = reinterpret_cast<bps_failure*>(&reason);
-  ASSERT_EQ(plugin->probe(nullptr, failure), BPS_OK) << reason;
+  {
+    // Of libfabric's handlers each would end this process.
+    const Interrupter interrupter;
+    const sig_atomic_t before = interrupts;
+    ASSERT_EQ(plugin->probe(nullptr, failure), BPS_OK) << reason;
+    EXPECT_GT(interrupts, before);
+  }
   EXPECT_NE(Maps().find("libfabric.so"), std::string::npos);
   for (int life = 0; life < 3; ++life) {
     const size_t before = Entries("/proc/self/fd");
