@@ -83,23 +83,22 @@ absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dty
   absl::StatusOr<uint64_t> elements = CountElements(name, dtype, shape);
   if (!elements.ok()) return elements.status();
 
-  Handle handle(std::string(name), dtype, std::vector<int64_t>(shape.begin(), shape.end()));
   std::lock_guard<std::mutex> lock(mutex_);
-  if (auto it = tensors_.find(handle); it != tensors_.end()) return it->second.get();
-  std::unique_ptr<TensorName>& shared = names_[std::get<0>(handle)];
-  if (shared == nullptr) shared = std::make_unique<TensorName>(std::get<0>(handle), names_.size() - 1);
-  auto tensor = std::make_unique<Tensor>(this, shared.get(), dtype, std::get<2>(handle), *elements);
+  if (auto it = tensors_.find(Key{name, dtype, shape}); it != tensors_.end()) return it->second.get();
+  std::unique_ptr<TensorName>& shared = names_[std::string(name)];
+  if (shared == nullptr) shared = std::make_unique<TensorName>(std::string(name), names_.size() - 1);
+  auto tensor =
+      std::make_unique<Tensor>(this, shared.get(), dtype, std::vector<int64_t>(shape.begin(), shape.end()), *elements);
   Tensor* raw = tensor.get();
-  tensors_.emplace(std::move(handle), std::move(tensor));
+  tensors_.emplace(Key{shared->text(), dtype, raw->shape()}, std::move(tensor));
   undeclared_.push_back(raw);
   undeclared_count_.store(undeclared_.size(), std::memory_order_release);
   return raw;
 }
 
 Tensor* TensorTable::Find(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) const {
-  const Handle handle(std::string(name), dtype, std::vector<int64_t>(shape.begin(), shape.end()));
   std::lock_guard<std::mutex> lock(mutex_);
-  auto it = tensors_.find(handle);
+  auto it = tensors_.find(Key{name, dtype, shape});
   return it == tensors_.end() ? nullptr : it->second.get();
 }
 

@@ -15,6 +15,7 @@
 #ifndef BYTEPS_CORE_TENSOR_H_
 #define BYTEPS_CORE_TENSOR_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -23,12 +24,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/huge_pages.h"
 #include "core/partition.h"
 
@@ -119,11 +121,25 @@ class TensorTable {
   bool HasUndeclared() const { return undeclared_count_.load(std::memory_order_acquire) != 0; }
 
  private:
-  using Handle = std::tuple<std::string, uint32_t, std::vector<int64_t>>;
+  // What a handle is found by; a view of a name or a shape is what it views.
+  struct Key {
+    std::string_view name;
+    uint32_t dtype;
+    std::span<const int64_t> shape;
+
+    bool operator==(const Key& other) const {
+      return name == other.name && dtype == other.dtype && std::ranges::equal(shape, other.shape);
+    }
+    template <typename H>
+    friend H AbslHashValue(H hash, const Key& key) {
+      hash = H::combine(std::move(hash), absl::string_view(key.name.data(), key.name.size()), key.dtype);
+      return H::combine(H::combine_contiguous(std::move(hash), key.shape.data(), key.shape.size()), key.shape.size());
+    }
+  };
 
   mutable std::mutex mutex_;
   absl::flat_hash_map<std::string, std::unique_ptr<TensorName>> names_;
-  absl::flat_hash_map<Handle, std::unique_ptr<Tensor>> tensors_;
+  absl::flat_hash_map<Key, std::unique_ptr<Tensor>> tensors_;  // the keys are views of them
   std::vector<Tensor*> undeclared_;
   std::atomic<size_t> undeclared_count_{0};
 };

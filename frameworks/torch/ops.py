@@ -45,16 +45,22 @@ def declare(name: str, tensor: torch.Tensor | None = None) -> None:
         session.native.declare(name, dtype_code(tensor.dtype), tuple(tensor.shape))
 
 
-def _buffers(tensor: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
-    """The host memory that is read and written for them, and whether what is written must be copied to the output."""
-    # Detached: they hold the memory even if the caller gives the tensors other memory meanwhile.
-    ready = is_wire_ready(tensor)
-    read = tensor.detach() if ready else staged_copy(tensor)
+def _buffers(tensor: torch.Tensor, output: torch.Tensor) -> tuple[int, int, Any, torch.Tensor | None]:
+    """The addresses in host memory that are read and written for them, what holds that memory, and what must be copied
+    to the output at the end, if it is not written itself."""
+    held: Any
+    # The storages hold the memory even if the caller gives the tensors other memory meanwhile.
+    if is_wire_ready(tensor):
+        read, held, staged = tensor.data_ptr(), tensor.untyped_storage(), None
+    else:
+        held = staged = staged_copy(tensor)
+        read = staged.data_ptr()
     if output is tensor:
-        return read, read, not ready
+        return read, read, held, staged
     if is_wire_ready(output):
-        return read, output, False
-    return read, empty_buffer(output), True
+        return read, output.data_ptr(), (held, output.untyped_storage()), None
+    staged = empty_buffer(output)
+    return read, staged.data_ptr(), (held, staged), staged
 
 
 def _start_push_pull(
@@ -68,19 +74,10 @@ def _start_push_pull(
     session = current_session()
     code = dtype_code(tensor.dtype)
     name = _name(session, "push_pull", name)
-    read, written, copied = _buffers(tensor, output)
-
-    request = session.native.push_pull(
-        name,
-        code,
-        tuple(tensor.shape),
-        read.data_ptr(),
-        written.data_ptr(),
-        op,
-        priority=priority_number(priority),
-        buffers=(read, written),
-    )
-    return Handle(request, name, output, written if copied else None)
+    read, written, held, staged = _buffers(tensor, output)
+    # By position, which takes half the time of names.
+    request = session.native.push_pull(name, code, tensor.shape, read, written, op, held, priority_number(priority))
+    return Handle(request, name, output, staged)
 
 
 def push_pull_async(
@@ -221,19 +218,11 @@ def _start_broadcast(
     code = dtype_code(tensor.dtype)
     name = _name(session, "broadcast", name)
     # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
-    read, written, copied = _buffers(tensor, output)
-
+    read, written, held, staged = _buffers(tensor, output)
     request = session.native.broadcast(
-        name,
-        code,
-        tuple(tensor.shape),
-        read.data_ptr(),
-        written.data_ptr(),
-        root_rank,
-        priority=priority_number(priority),
-        buffers=(read, written),
+        name, code, tensor.shape, read, written, root_rank, held, priority_number(priority)
     )
-    return Handle(request, name, output, written if copied else None)
+    return Handle(request, name, output, staged)
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> Handle:

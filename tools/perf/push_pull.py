@@ -23,14 +23,15 @@ class PushPull:
         self._bps, self._workload = bps, workload
         self._start = bps.push_pull_async if out_of_place else bps.push_pull_async_inplace
         self._op = getattr(bps, workload.op.capitalize())
+        self._names = [f"{workload.name}.{index}" for index in range(len(workload.tensors))]
         # Memory of BytePS's own is used again.
         self._outputs = [bps.empty_like(tensor) for tensor in workload.tensors] if buffers and out_of_place else None
 
     def _submit(self, index: int) -> Any:
         if self._outputs is not None:
             tensor, output = self._workload.tensors[index], self._outputs[index]
-            return self._bps.push_pull_async_into(tensor, output, f"{self._workload.name}.{index}", op=self._op)
-        return self._start(self._workload.tensors[index], name=f"{self._workload.name}.{index}", op=self._op)
+            return self._bps.push_pull_async_into(tensor, output, self._names[index], op=self._op)
+        return self._start(self._workload.tensors[index], name=self._names[index], op=self._op)
 
     def run(self) -> list[torch.Tensor]:
         """One round; the results."""

@@ -61,10 +61,9 @@ class Session:
         input: int,
         output: int,
         op: int,
-        *,
+        buffers: object,
         priority: int = 0,
         timeout: float | None = None,
-        buffers: object,
     ) -> Request: ...
     def broadcast(
         self,
@@ -74,10 +73,9 @@ class Session:
         input: int,
         output: int,
         root: int,
-        *,
+        buffers: object,
         priority: int = 0,
         timeout: float | None = None,
-        buffers: object,
     ) -> Request: ...
     def buffer(self, size: int) -> Buffer: ...
     def barrier(self, name: str | None = None, timeout: float | None = None) -> None: ...

@@ -48,18 +48,20 @@ class _Holder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: Session | None = None
+        # A parent's, in a child that was forked meanwhile.
+        self._inherited: Session | None = None
         if hasattr(os, "register_at_fork"):
-            # A child must not inherit a lock that another thread of the parent holds.
-            os.register_at_fork(after_in_child=self._renew_lock)
+            os.register_at_fork(after_in_child=self._forked)
 
-    def _renew_lock(self) -> None:
+    def _forked(self) -> None:
+        # A child must not inherit a lock that another thread of the parent holds.
         self._lock = threading.Lock()
+        self._inherited, self._session = self._session or self._inherited, None
 
     def open(self, **options: object) -> None:
         """Opens a session with the options of bps_open_args, unless one is open already."""
         with self._lock:
-            session = self._session
-            if session is not None and session.process == os.getpid():
+            if self._session is not None:
                 if any(option is not None for option in options.values()):
                     raise ValueError("BytePS is initialized already; call shutdown() before init() with options")
                 return
@@ -70,7 +72,7 @@ class _Holder:
         """Leaves the job and closes the session, if one is open in this process."""
         with self._lock:
             session = self._session
-            if session is None or session.process != os.getpid():
+            if session is None:
                 return
             self._session = None
         try:
@@ -87,8 +89,7 @@ class _Holder:
         session.native.close()
 
     def is_open(self) -> bool:
-        session = self._session
-        return session is not None and session.process == os.getpid()
+        return self._session is not None
 
     def get(self) -> Session:
         """The open session.
@@ -98,26 +99,23 @@ class _Holder:
             FailedPreconditionError: this process was forked from the one that opened it.
         """
         session = self._session
-        if session is None:
-            raise NotInitializedError(
-                "BytePS is not initialized: call bps.init() first", StatusCode.FAILED_PRECONDITION
-            )
-        if session.process != os.getpid():
+        if session is not None:
+            return session
+        if self._inherited is not None:
             raise FailedPreconditionError(
-                f"process {os.getpid()} was forked from process {session.process} after bps.init(), and a forked child "
-                'cannot use the session of its parent. Start the child with the start method "spawn" and call '
-                "bps.init() there, or leave communication to the parent.",
+                f"process {os.getpid()} was forked from process {self._inherited.process} after bps.init(), and a "
+                'forked child cannot use the session of its parent. Start the child with the start method "spawn" and '
+                "call bps.init() there, or leave communication to the parent.",
                 StatusCode.FAILED_PRECONDITION,
             )
-        return session
+        raise NotInitializedError("BytePS is not initialized: call bps.init() first", StatusCode.FAILED_PRECONDITION)
 
 
 CURRENT = _Holder()
 
 
-def current_session() -> Session:
-    """The open session; see _Holder.get for the errors."""
-    return CURRENT.get()
+# The open session; see _Holder.get for the errors.
+current_session = CURRENT.get
 
 
 def close_at_exit() -> None:

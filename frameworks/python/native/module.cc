@@ -92,21 +92,21 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "push_pull",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
-             uintptr_t output, int32_t op, int64_t priority, std::optional<double> timeout, py::object buffers) {
+             uintptr_t output, int32_t op, py::object buffers, int64_t priority, std::optional<double> timeout) {
             return session.PushPull({std::move(name), dtype, std::move(shape)}, input, output, op, priority, timeout,
                                     std::move(buffers));
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("op"),
-          py::kw_only(), py::arg("priority") = 0, py::arg("timeout") = py::none(), py::arg("buffers"))
+          py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none())
       .def(
           "broadcast",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
-             uintptr_t output, int32_t root, int64_t priority, std::optional<double> timeout, py::object buffers) {
+             uintptr_t output, int32_t root, py::object buffers, int64_t priority, std::optional<double> timeout) {
             return session.Broadcast({std::move(name), dtype, std::move(shape)}, input, output, root, priority, timeout,
                                      std::move(buffers));
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
-          py::kw_only(), py::arg("priority") = 0, py::arg("timeout") = py::none(), py::arg("buffers"))
+          py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none())
       .def("buffer", &Session::NewBuffer, py::arg("size"))
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
       .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())

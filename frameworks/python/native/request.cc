@@ -24,6 +24,10 @@ void Request::Wait(const std::optional<double>& timeout) const {
   RefuseInForkedChild();
   using Clock = std::chrono::steady_clock;
   const int64_t timeout_ms = TimeoutMs(timeout);
+  int32_t over = 0;
+  // Many are waited for one by one, and most have ended by then.
+  if (library().bps_request_state(request_) >= BPS_REQUEST_DONE) Check(library(), library().bps_test(request_, &over));
+  if (over != 0) return Check(library(), library().bps_wait(request_, /*timeout_ms=*/0));
   const auto deadline =
       timeout_ms > 0 ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point::max();
 

@@ -34,6 +34,7 @@ bps_tensor* DeclareIn(const Library& library, bps_session* session, const Tensor
 
 bool HasEnded(const Library& library, bps_request* request) {
   int32_t done = 0;
+  if (library.bps_request_state(request) < BPS_REQUEST_DONE) return false;
   // A request that cannot be asked (the session is gone) has ended: closing ends everything.
   bps_status* status = library.bps_test(request, &done);
   if (status == nullptr) return done != 0;
@@ -214,7 +215,11 @@ void Session::Close() {
 }
 
 void Session::Adopt(bps_request* request, py::object buffers) {
-  orphans_.push_back(Orphan{request, std::move(buffers)});
+  if (HasEnded(library(), request)) {
+    library().bps_request_free(request);
+  } else {
+    orphans_.push_back(Orphan{request, std::move(buffers)});
+  }
   Sweep();
 }
 

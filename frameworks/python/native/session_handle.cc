@@ -41,8 +41,6 @@ void SessionHandle::Close() {
   session_ = nullptr;
 }
 
-bool SessionHandle::IsForkedChild() const { return getpid() != process_; }
-
 void SessionHandle::RefuseInForkedChild() const {
   if (!IsForkedChild()) return;
   throw StatusError(BPS_FAILED_PRECONDITION,

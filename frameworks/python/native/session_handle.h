@@ -20,6 +20,7 @@
 #include <shared_mutex>
 
 #include "abi/byteps.h"
+#include "frameworks/python/native/forks.h"
 #include "frameworks/python/native/library.h"
 
 namespace byteps::python {
@@ -49,7 +50,7 @@ class SessionHandle {
   void Close();
 
   // True in a child that was forked after the session was opened.
-  bool IsForkedChild() const;
+  bool IsForkedChild() const { return Forks() != forks_; }
 
   const Library& library() const { return *library_; }
 
@@ -59,6 +60,7 @@ class SessionHandle {
 
   const std::shared_ptr<const Library> library_;
   const pid_t process_;
+  const uint64_t forks_ = Forks();
   mutable std::shared_mutex closing_;  // shared: inside a call; exclusive: closing
   bps_session* session_;               // NULL once closed
 };
