@@ -28,7 +28,8 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """A copy of all variables, to be changed and given to a process."""
-        return dict(self._variables)
+        # Else libinfinipath, which libfabric may bring along, sets signal handlers (fabric_library.h of the plugins).
+        return {"IPATH_NO_BACKTRACE": "1", **self._variables}
 
     def text(self, name: str) -> str | None:
         """The value without blanks around it; None if unset or empty."""

@@ -86,8 +86,8 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         del arguments.command[0]
     if not arguments.command:
         run.error("no command to run")
-    of_links = (arguments.rate, arguments.slow, arguments.counters, arguments.mtu, arguments.raw_bytes)
-    if arguments.loopback and any(of_links):
+    of_links = (arguments.slow, arguments.counters, arguments.mtu, arguments.raw_bytes)
+    if arguments.loopback and (arguments.rate is not None or any(of_links)):
         run.error("--loopback has no links: no --rate, --slow, --counters, --mtu or --raw-bytes")
     if arguments.mtu is None:
         arguments.mtu = _MTU

@@ -32,4 +32,8 @@ def load() -> _native.Library:
         raise ImportError(f"the BytePS library {path} ({origin}) could not be loaded: {error}. {remedy}") from error
 
 
+# Without it libinfinipath, which libfabric may bring along, sets signal handlers of its own while libfabric is loaded
+# (transport_plugins/libfabric/fabric_library.h).
+os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
+
 LIBRARY = load()

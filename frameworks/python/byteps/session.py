@@ -36,6 +36,10 @@ class Session:
         self.process = os.getpid()
         self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 
+    def is_own(self) -> bool:
+        """Whether this process has opened it, and not one that this was forked from."""
+        return self.process == os.getpid()
+
     def number(self, kind: str, process_set: str = "") -> int:
         """The next number of an unnamed thing of this kind. Ranks that create unnamed things in the same order get the
         same numbers, whatever else they do between."""
@@ -56,23 +60,27 @@ class _Holder:
     def _forked(self) -> None:
         # A child must not inherit a lock that another thread of the parent holds.
         self._lock = threading.Lock()
-        self._inherited, self._session = self._session or self._inherited, None
+        session = self._session
+        # Another's hook, called before, may have opened one of the child's own.
+        if session is not None and not session.is_own():
+            self._inherited, self._session = session, None
 
     def open(self, **options: object) -> None:
         """Opens a session with the options of bps_open_args, unless one is open already."""
         with self._lock:
-            if self._session is not None:
+            if self.is_open():
                 if any(option is not None for option in options.values()):
                     raise ValueError("BytePS is initialized already; call shutdown() before init() with options")
                 return
             given = {key: value for key, value in options.items() if value is not None}
             self._session = Session(LIBRARY.open(**given))  # type: ignore[arg-type]
+            self._inherited = None
 
     def close(self, timeout: float | None) -> None:
         """Leaves the job and closes the session, if one is open in this process."""
         with self._lock:
             session = self._session
-            if session is None:
+            if session is None or not session.is_own():
                 return
             self._session = None
         try:
@@ -89,7 +97,8 @@ class _Holder:
         session.native.close()
 
     def is_open(self) -> bool:
-        return self._session is not None
+        session = self._session
+        return session is not None and session.is_own()
 
     def get(self) -> Session:
         """The open session.
@@ -98,6 +107,7 @@ class _Holder:
             NotInitializedError: there is none.
             FailedPreconditionError: this process was forked from the one that opened it.
         """
+        # On every operation's way: a child that was forked behind Python's back is refused by the session itself.
         session = self._session
         if session is not None:
             return session

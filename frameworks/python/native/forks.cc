@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <new>
 
 namespace byteps::python {
 namespace {
@@ -17,7 +18,10 @@ void CountOne() { Count().fetch_add(1, std::memory_order_relaxed); }
 }  // namespace
 
 uint64_t Forks() {
-  [[maybe_unused]] static const int counted = pthread_atfork(nullptr, nullptr, CountOne);
+  [[maybe_unused]] static const bool counted = [] {
+    if (pthread_atfork(nullptr, nullptr, CountOne) != 0) throw std::bad_alloc();
+    return true;
+  }();
   return Count().load(std::memory_order_relaxed);
 }
 

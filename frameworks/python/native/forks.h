@@ -14,7 +14,7 @@
 
 namespace byteps::python {
 
-// How many forks lie between the process that asked first and this one.
+// How many forks lie between the process that asked first and this one. Throws std::bad_alloc, the first time only.
 uint64_t Forks();
 
 }  // namespace byteps::python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -10,11 +11,12 @@ import traceback
 from collections.abc import Callable
 
 import byteps
+import pytest
 
 
-def _in_child(body: Callable[[], None]) -> int:
+def _in_child(body: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
     """The exit status of a forked child that ran `body`, its atexit functions and destructors included."""
-    process = os.fork()
+    process = fork()
     if process == 0:
         status = 1
         try:
@@ -66,6 +68,40 @@ def test_a_child_that_uses_the_session(alone: None) -> None:
         native.close()  # neither
 
     assert _in_child(body) == 0
+    assert byteps.broadcast_object("the parent goes on") == "the parent goes on"
+
+
+def test_a_child_with_a_session_of_its_own(alone: None) -> None:
+    def grandchild() -> None:
+        _expect_refusal(byteps.rank)
+        byteps.shutdown()
+
+    def body() -> None:
+        byteps.init()
+        assert byteps.broadcast_object("mine") == "mine"
+        assert _in_child(grandchild) == 0
+        assert byteps.broadcast_object("still mine") == "still mine"
+        byteps.shutdown()
+        # Now there is none, and not its parent's again.
+        assert not byteps.is_initialized()
+        with pytest.raises(byteps.NotInitializedError):
+            byteps.rank()
+
+    assert _in_child(body) == 0
+    assert byteps.broadcast_object("the parent goes on") == "the parent goes on"
+
+
+def test_a_child_that_was_forked_behind_python_s_back(alone: None) -> None:
+    """As a library in C does it: Python's hooks do not run."""
+
+    def body() -> None:
+        assert not byteps.is_initialized()
+        byteps.shutdown()  # does nothing
+        byteps.init()
+        assert byteps.broadcast_object("mine") == "mine"
+        byteps.shutdown()
+
+    assert _in_child(body, ctypes.PyDLL(None).fork) == 0
     assert byteps.broadcast_object("the parent goes on") == "the parent goes on"
 
 

@@ -58,6 +58,33 @@ def test_the_package_imports_no_framework() -> None:
     subprocess.run([sys.executable, "-c", code], env=clean_environment(), check=True, timeout=60)
 
 
+def test_a_signal_while_libfabric_is_loaded_is_python_s() -> None:
+    """The providers' libraries would set handlers of their own, which end the process."""
+    code = """
+import ctypes, re, sys
+caught = lambda: re.search("SigCgt:.*", open("/proc/self/status").read())[0]
+import byteps
+before = caught()
+try:
+    ctypes.CDLL("libfabric.so.1")
+except OSError:
+    sys.exit(77)
+print(before, caught())
+sys.exit(before != caught())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if done.returncode == 77:
+        pytest.skip("no libfabric")
+    assert done.returncode == 0, done
+
+
 def test_the_extension_module_shows_its_entry_point_alone() -> None:
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", str(_native.__file__)], check=True, capture_output=True, text=True
