@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 import byteps
 import pytest
+from jobs import clean_environment
 
 
 def _in_child(body: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
@@ -103,6 +105,21 @@ def test_a_child_that_was_forked_behind_python_s_back(alone: None) -> None:
 
     assert _in_child(body, ctypes.PyDLL(None).fork) == 0
     assert byteps.broadcast_object("the parent goes on") == "the parent goes on"
+
+
+def test_a_child_whose_session_was_opened_by_an_earlier_hook() -> None:
+    """Hooks run in the order in which they were registered: this one before that of byteps."""
+    code = """
+import os
+os.register_at_fork(after_in_child=lambda: byteps.init())
+import byteps
+byteps.init()
+child = os.fork()
+if child == 0:
+    os._exit(0 if byteps.broadcast_object("mine") == "mine" else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", code], env=clean_environment(), check=True, timeout=60)
 
 
 def test_a_child_that_drops_the_session() -> None:
