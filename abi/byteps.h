@@ -236,7 +236,7 @@ typedef struct bps_info {
   int32_t size;        /* workers in the job */
   int32_t local_rank;  /* 0 .. local_size-1 on this host */
   int32_t local_size;  /* workers on this host */
-  int32_t num_servers; /* servers that sum; 0 when this worker is alone */
+  int32_t num_servers; /* servers that sum; 0 where the workers of one host do it, or this worker is alone */
   int32_t failed;      /* 1 after a fatal error */
   uint64_t epoch;      /* membership epoch */
   uint64_t generation; /* how often a session of this name was opened in this job, from 1 */

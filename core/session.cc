@@ -768,7 +768,7 @@ void Session::OnEpoch(const control::Epoch& epoch) {
                          << (bound == 0 ? ", by size and rate" : "");
   }
   info_.size = epoch.workers_size();
-  info_.num_servers = epoch.servers_size();
+  info_.num_servers = epoch.local_sizes_size() == 1 ? 0 : epoch.servers_size();
   info_.epoch = epoch.epoch();
   info_.generation = epoch.generation();
   const std::vector<uint32_t> groups(epoch.group_sizes().begin(), epoch.group_sizes().end());

@@ -15,7 +15,7 @@ one fails.
 A whole job on this host (coordinator, servers and workers, with the DMLC_* and BYTEPS_* variables set):
 
     bpslaunch --workers 2 -- python train.py --epochs 3
-    bpslaunch --workers 2 --servers 1 -- python train.py --epochs 3
+    BYTEPS_FORCE_DISTRIBUTED=1 bpslaunch --workers 2 --servers 1 -- python train.py --epochs 3
 
 One role at a time, on one or several hosts, the way of BytePS:
 
@@ -30,7 +30,7 @@ _EPILOG = """\
 variables that the launcher reads:
   DMLC_ROLE                    one role by hand: scheduler, server or worker (then without --workers and --servers)
   BYTEPS_LOCAL_SIZE            workers on this host; else NVIDIA_VISIBLE_DEVICES is counted; else 1 (one role by hand)
-  BYTEPS_FORCE_DISTRIBUTED=1   use servers even with one worker or one host
+  BYTEPS_FORCE_DISTRIBUTED=1   use servers even on one host, whose workers could reduce among themselves
   BYTEPS_JOB_TOKEN[_FILE]      the job's secret; a whole job makes up its own
   BYTEPS_ENABLE_GDB=1          run every process under gdb; prints a backtrace after a crash
   BYTEPS_NUMA_ON=0             do not pin workers to cores (default: pinned on hosts with several NUMA nodes);
@@ -82,7 +82,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         "--servers",
         type=_at_least(0),
         metavar="N",
-        help="servers that sum, on this host (default: none; the workers of one host reduce among themselves)",
+        help="servers on this host (default: none). The workers of one host reduce among themselves, also beside "
+        "servers, unless they cannot or BYTEPS_FORCE_DISTRIBUTED=1 sends their tensors through the servers",
     )
     parser.add_argument(
         "--port", type=_port, metavar="N", help="port of the coordinator on loopback (default: a free one)"

@@ -1,10 +1,12 @@
 """A whole job on this host: coordinator, servers and workers, and the variables that bring them together.
 
     bpslaunch --workers 4 -- python train.py
-    bpslaunch --workers 2 --servers 1 -- python train.py
+    BYTEPS_FORCE_DISTRIBUTED=1 bpslaunch --workers 2 --servers 1 -- python train.py
 
-The workers of one host reduce among themselves: they need a coordinator, by which they meet, and no server. Servers are
-used where they are asked for. One worker without servers is alone: it gets its place and nothing else is started.
+The workers of one host reduce among themselves: they need a coordinator, by which they meet, and no server. With
+servers started they still do, which is faster, and the servers sum where they cannot, or where
+BYTEPS_FORCE_DISTRIBUTED=1 asks for it. One worker with servers goes through them: it has nobody to reduce with. One
+worker without servers is alone: it gets its place and nothing else is started.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ def plan_job(
     listener = listen(address, port)
     variables["DMLC_PS_ROOT_URI"] = address[1]
     variables["DMLC_PS_ROOT_PORT"] = str(listener.getsockname()[1])
-    if size.servers > 0:
+    # A single worker would be alone, and the servers would wait for it.
+    if size.servers > 0 and (size.workers == 1 or environment.flag("BYTEPS_FORCE_DISTRIBUTED")):
         variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
     variables["BYTEPS_JOB_ID"] = f"local-{secrets.token_hex(6)}"
     # The coordinator shall not end by itself: we end it when the last worker has ended.

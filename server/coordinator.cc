@@ -378,7 +378,10 @@ absl::Status Coordinator::Activate(JobSession* session) {
                         << " servers, "
                         << (plan->local.sizes.empty() ? "no reduction within hosts (" + plan->local.refusal + ")"
                                                       : "the workers of a host reduce among themselves")
-                        << (session->served ? "; " + shares : "");
+                        << (session->served    ? "; " + shares
+                            : servers_.empty() ? ""
+                                               : "; the servers have nothing to sum (BYTEPS_FORCE_DISTRIBUTED=1 sends "
+                                                 "all tensors through them)");
   // Servers first: they should know the workers when those call.
   if (session->served) SendToServers(envelope);
   for (const JobMember* worker : session->workers) handler_->Send(worker->connection, envelope);

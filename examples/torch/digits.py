@@ -1,6 +1,6 @@
 """Data-parallel training of a small convolutional network on handwritten digits.
 
-    bpslaunch --workers 2 --servers 1 -- python examples/torch/digits.py
+    bpslaunch --workers 2 -- python examples/torch/digits.py
 
 The data are the 1797 images of 8 x 8 pixels that scikit-learn ships. What makes this training data-parallel is marked
 [1] to [6]; everything else is as in any PyTorch program, and with one worker it is one:

@@ -1,6 +1,6 @@
 /* trainer.c - the smallest trainer: linear regression, data-parallel, in C.
  *
- *     bpslaunch --workers 2 --servers 1 -- trainer
+ *     bpslaunch --workers 2 -- trainer
  *
  * Every worker makes its own samples of y = w.x + noise, computes the gradient of the mean squared error on them, and
  * averages it over all workers with bps_push_pull. All start from rank 0's weights (bps_broadcast) and so stay equal.

@@ -6,7 +6,7 @@
     optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     bps.broadcast_parameters(model.state_dict(), root_rank=0)
 
-Start it with `bpslaunch --workers 2 --servers 1 -- python train.py`; examples/torch/digits.py is a whole one.
+Start it with `bpslaunch --workers 2 -- python train.py`; examples/torch/digits.py is a whole one.
 """
 
 import byteps as _byteps

@@ -39,7 +39,8 @@ def shown(launch: Launch) -> dict[str, dict]:
     return result
 
 
-def test_variables_of_a_job(start: Start, worker: Worker, service: Service) -> None:
+@pytest.mark.parametrize("forced", [False, True])
+def test_variables_of_a_job(start: Start, worker: Worker, service: Service, forced: bool) -> None:
     wait = "import signal\nsignal.sigwait([signal.SIGTERM])\n"
     launch = start(
         *["--workers", "3", "--servers", "2", "--", *worker(SHOW)],
@@ -50,6 +51,7 @@ def test_variables_of_a_job(start: Start, worker: Worker, service: Service) -> N
             "DMLC_WORKER_ID": "5",
             "DMLC_PS_ROOT_URI": "10.9.8.7",
             "BYTEPS_GLOBAL_RANK": "4",
+            **({"BYTEPS_FORCE_DISTRIBUTED": "true"} if forced else {}),
         },
     )
     assert launch.wait() == 0, launch.stderr
@@ -63,7 +65,7 @@ def test_variables_of_a_job(start: Start, worker: Worker, service: Service) -> N
         assert names["DMLC_NUM_WORKER"] == "1"
         assert names["DMLC_NUM_SERVER"] == "2"
         assert names["DMLC_PS_ROOT_URI"] == "127.0.0.1"
-        assert names["BYTEPS_FORCE_DISTRIBUTED"] == "1"
+        assert names.get("BYTEPS_FORCE_DISTRIBUTED") == ("1" if forced else None)
         assert names["BYTEPS_JOB_LINGER"] == "-1"
         assert "BYTEPS_GLOBAL_RANK" not in names
         for name in ("DMLC_PS_ROOT_PORT", "BYTEPS_JOB_ID", "BYTEPS_JOB_TOKEN_FILE", "token"):

@@ -29,11 +29,11 @@ def wait_for_rounds(launch: Launch) -> None:
     launch.wait_for("round", launch.stdout.count("round") + 6)
 
 
-@pytest.mark.parametrize("workers, servers", [(2, 1), (3, 2), (1, 1), (4, 0)])
+@pytest.mark.parametrize("workers, servers, forced", [(2, 1, "1"), (3, 2, "1"), (3, 2, "0"), (1, 1, "0"), (4, 0, "0")])
 @pytest.mark.parametrize("elements", ["0", "1", LARGE])
-def test_sums(start: Start, real: dict[str, str], workers: int, servers: int, elements: str) -> None:
+def test_sums(start: Start, real: dict[str, str], workers: int, servers: int, forced: str, elements: str) -> None:
     words = ["--workers", str(workers), "--servers", str(servers), "--", *TRAINER, "5", elements]
-    launch = start(*words, variables=real)
+    launch = start(*words, variables={**real, "BYTEPS_FORCE_DISTRIBUTED": forced})
     assert launch.wait() == 0, launch.stderr
     assert launch.stderr == "", "quiet: progress and errors only"
     for rank in range(workers):
@@ -41,11 +41,28 @@ def test_sums(start: Start, real: dict[str, str], workers: int, servers: int, el
         assert f"[worker {rank}] done" in launch.stdout
 
 
-def test_the_way_of_a_tensor_is_told(start: Start, real: dict[str, str]) -> None:
-    launch = start("--workers", "2", "--", *TRAINER, "1", SMALL, variables={**real, "PS_VERBOSE": "1"})
+@pytest.mark.parametrize(
+    "servers, variables, stages",
+    [
+        ("0", {}, "local"),
+        # Servers that nobody insists on have nothing to sum ...
+        ("1", {}, "local"),
+        ("1", {"BYTEPS_FORCE_DISTRIBUTED": "1"}, "servers"),
+        # ... unless the workers cannot do without.
+        ("1", {"BYTEPS_LOCAL_REDUCE": "0"}, "servers"),
+    ],
+)
+def test_the_way_of_a_tensor_is_told(
+    start: Start, real: dict[str, str], servers: str, variables: dict[str, str], stages: str
+) -> None:
+    told = {**real, **variables, "PS_VERBOSE": "1", "BYTEPS_LOG_LEVEL": "info"}
+    launch = start("--workers", "2", "--servers", servers, "--", *TRAINER, "1", SMALL, variables=told)
     assert launch.wait() == 0, launch.stderr
     for rank in range(2):
-        assert re.search(rf"rank {rank} of 2; stages: \w.*; groups of the reduction: 0-1$", launch.stderr, re.MULTILINE)
+        said = rf"rank {rank} of 2; stages: {stages}\b.*; groups of the reduction: 0-1$"
+        assert re.search(said, launch.stderr, re.MULTILINE), launch.stderr
+    idle = "the servers have nothing to sum (BYTEPS_FORCE_DISTRIBUTED=1 sends all tensors through them)"
+    assert (idle in launch.stderr) == (servers == "1" and stages == "local")
 
 
 def test_one_worker_alone(start: Start, real: dict[str, str]) -> None:
@@ -61,15 +78,19 @@ def test_a_plain_process_is_a_job_of_one(spawn: Spawn, real: dict[str, str]) -> 
     assert "rank 0 of 1" in launch.stdout
 
 
+@pytest.mark.parametrize("forced", ["0", "1"])
 @pytest.mark.parametrize("name", ["worker 1", "server 0", "coordinator"])
-def test_killed_in_the_middle(start: Start, real: dict[str, str], name: str) -> None:
-    launch = start("--verbose", "--workers", "3", "--servers", "2", "--", *TRAINER, "0", LARGE, variables=real)
+def test_killed_in_the_middle(start: Start, real: dict[str, str], name: str, forced: str) -> None:
+    variables = {**real, "BYTEPS_FORCE_DISTRIBUTED": forced}
+    launch = start("--verbose", "--workers", "3", "--servers", "2", "--", *TRAINER, "0", LARGE, variables=variables)
     launch.wait_for("round 3", 3)
     began = time.monotonic()
     os.kill(pid_of(launch, name), signal.SIGKILL)
     assert launch.wait() == 137
     assert time.monotonic() - began < 10
     assert f"bpslaunch: {name} (pid " in launch.stderr and "was killed by SIGKILL" in launch.stderr
+    if name == "server 0" and forced == "0":
+        return  # It had nothing to sum: nobody misses it.
     # Those who are left have had the time to say whom they miss.
     survivors = [worker for worker in ("worker 0", "worker 1", "worker 2") if worker != name]
     for worker in survivors:
@@ -91,6 +112,8 @@ def test_two_jobs_at_once(start: Start, real: dict[str, str], servers: str, shm:
     """With the same variables, each with the token that bpslaunch makes for it; trainers check every sum."""
     # Of whole jobs on this host each has a port of its own, whatever some other job was told.
     variables = {**real, "BYTEPS_SHM": shm, "DMLC_PS_ROOT_PORT": str(free_port())}
+    if servers != "0":
+        variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
     endless = start("--workers", "2", "--servers", servers, "--", *TRAINER, "0", LARGE, variables=variables)
     endless.wait_for("round 1", 2)
     other = start("--workers", "2", "--servers", "2", "--", *TRAINER, "20", LARGE, variables=variables)

@@ -52,13 +52,20 @@ def test_a_table_next_to_both_peers() -> None:
 
 @pytest.mark.usefixtures("real")
 def test_shared_memory_with_a_server() -> None:
-    rows = rows_of(run("--sizes", "4,1M", "--rounds", "4", "--json", "--against", "raw", "--tensors", "3"))
+    words = ("--sizes", "4,1M", "--rounds", "4", "--json", "--against", "raw", "--tensors", "3")
+    rows = rows_of(run(*words, variables={"BYTEPS_FORCE_DISTRIBUTED": "1"}))
     assert [row["bytes"] for row in rows] == [4, 1_000_000]
     for row in rows:
         check_figures(row)
         assert (row["transport"], row["servers"], row["tensors"], row["mode"]) == ("shm", 1, 3, "latency")
         assert row["servers_cpu_s_per_gb"] > 0
         assert row["raw_ratio"] == pytest.approx(row["time_us"] / row["raw_us"])
+
+
+@pytest.mark.usefixtures("real")
+def test_a_server_that_has_nothing_to_sum() -> None:
+    (row,) = rows_of(run("--servers", "1", "--sizes", "1M", "--rounds", "4", "--json"))
+    assert (row["transport"], row["servers"], row["workers"]) == ("local", 0, 2)
 
 
 @pytest.mark.usefixtures("real")

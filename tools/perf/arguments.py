@@ -123,7 +123,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     job = parser.add_argument_group("the job (only where this starts it)")
     job.add_argument("--workers", type=_at_least(1), metavar="N", help="worker processes (2)")
-    job.add_argument("--servers", type=_at_least(0), metavar="N", help="server processes (1; with local 0)")
+    job.add_argument(
+        "--servers",
+        type=_at_least(0),
+        metavar="N",
+        help="server processes (1; with local 0); BYTEPS_FORCE_DISTRIBUTED=1 makes them sum",
+    )
     job.add_argument("--transport", metavar="NAME", help="what carries the tensors; see below (auto)")
     job.add_argument("--scheduler", metavar="NAME", help="the scheduler plugin (as BYTEPS_SCHEDULER)")
     what = parser.add_argument_group("what is measured")

@@ -85,7 +85,7 @@ class SessionInfo:
     size: int  # workers in the job
     local_rank: int  # of this worker on its host, 0 .. local_size-1
     local_size: int  # workers on this host
-    num_servers: int  # servers that sum; 0 when this worker is alone
+    num_servers: int  # servers that sum; 0 where the workers of one host do it, or this worker is alone
     transport: str  # plugin that carries the data
     scheduler: str  # plugin that decides what goes first
     failed: bool  # after a fatal error

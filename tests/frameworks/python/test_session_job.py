@@ -56,7 +56,7 @@ def _transport() -> str:
     ("servers", "variables", "name"),
     [
         (0, {}, r"shm \(shm\)"),
-        (1, {"BYTEPS_FORCE_DISTRIBUTED": "1"}, r"\w+ \([\w;-]+\) between hosts, shm within"),
+        (1, {}, r"\w+ \([\w;-]+\) between hosts, shm within"),
         (1, {"BYTEPS_SHM": "0"}, r"\w+ \([\w;-]+\)"),
     ],
 )

@@ -90,9 +90,11 @@ def clean_environment(**variables: str | None) -> dict[str, str]:
 
 
 def launcher_command(workers: int, servers: int, *options: str) -> list[str]:
-    """bpslaunch for a job on this host; the command of a worker follows."""
+    """bpslaunch for a job on this host; the command of a worker follows. Servers that a test starts are to sum, which
+    those of one host would leave to the workers."""
     size = ["--workers", str(workers), "--servers", str(servers)]
-    return [sys.executable, "-m", "byteps.launcher", *size, *options, "--"]
+    forced = ["env", "BYTEPS_FORCE_DISTRIBUTED=1"] if servers > 0 else []
+    return [*forced, sys.executable, "-m", "byteps.launcher", *size, *options, "--"]
 
 
 def _default_signals() -> None:

@@ -231,7 +231,7 @@ def _forced_alone() -> int:
 
 
 def test_one_worker_through_the_servers(run_workers: RunWorkers) -> None:
-    assert run_workers(_forced_alone, workers=1, servers=2, BYTEPS_FORCE_DISTRIBUTED="1").results == [2]
+    assert run_workers(_forced_alone, workers=1, servers=2).results == [2]
 
 
 def test_one_worker_without_servers(run_alone: RunWorkers) -> None:

@@ -182,8 +182,7 @@ def _train_alone() -> list[torch.Tensor]:
 def test_gradients_in_buffers(
     buffers: bool, set_to_none: bool, meddle: bool, servers: int, places: int | None, run_workers: RunWorkers
 ) -> None:
-    variables = {"BYTEPS_FORCE_DISTRIBUTED": "1"} if servers else {}
-    results = run_workers(_train_in_buffers, buffers, set_to_none, meddle, servers=servers, **variables).results
+    results = run_workers(_train_in_buffers, buffers, set_to_none, meddle, servers=servers).results
     alone = _train_alone()
     for weights, found in results:
         assert all(torch.equal(ours, first) for ours, first in zip(weights, results[0][0]))
