@@ -19,7 +19,7 @@ from launcher.lanes import lanes
 
 SHOW = """\
 import json, os
-shown = ("DMLC_", "BYTEPS_", "PYTHONUNBUFFERED", "OMP_", "RANK", "LOCAL_")
+shown = ("DMLC_", "BYTEPS_", "PYTHONUNBUFFERED", "OMP_", "RANK", "LOCAL_", "IPATH_")
 names = {k: v for k, v in os.environ.items() if k.startswith(shown)}
 token = names.get("BYTEPS_JOB_TOKEN_FILE")
 if token:
@@ -117,6 +117,14 @@ def test_one_worker_is_alone(start: Start, worker: Worker) -> None:
     assert names["BYTEPS_LOCAL_SIZE"] == "1"
     for absent in ("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "BYTEPS_FORCE_DISTRIBUTED", "BYTEPS_JOB_TOKEN_FILE"):
         assert absent not in names
+
+
+@pytest.mark.parametrize("own", [None, ""])
+def test_no_library_takes_the_signals(start: Start, worker: Worker, own: str | None) -> None:
+    """A library that libfabric loads sets signal handlers, unless told not to; a user's own word stays."""
+    launch = start(*worker(SHOW), variables={} if own is None else {"IPATH_NO_BACKTRACE": own})
+    assert launch.wait() == 0, launch.stderr
+    assert shown(launch)["[worker 0]"]["IPATH_NO_BACKTRACE"] == ("1" if own is None else own)
 
 
 def test_forced_distributed_brings_a_server(start: Start, worker: Worker) -> None:
