@@ -69,6 +69,12 @@ def job_size(workers: int | None, servers: int | None, environment: Environment)
         servers = 1 if forced else 0
     if servers == 0 and forced:
         raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
+    for name in ("BYTEPS_SHM", "BYTEPS_LOCAL_REDUCE"):
+        if servers == 0 and workers > 1 and not environment.flag(name, default=True):
+            raise LaunchError(
+                f"{name}={environment.text(name)}: without servers {workers} workers must reduce among themselves, in "
+                "shared memory: ask for a server (--servers 1) or unset the variable"
+            )
     return JobSize(workers, servers)
 
 

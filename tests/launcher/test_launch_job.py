@@ -221,6 +221,16 @@ def test_wrong_numbers(start: Start, worker: Worker) -> None:
     for words, variables, text in (
         (["--workers", "0"], {}, "must be at least 1"),
         (["--workers", "two"], {}, "invalid whole number value: 'two'"),
+        (
+            ["--workers", "2"],
+            {"BYTEPS_SHM": "0"},
+            "BYTEPS_SHM=0: without servers 2 workers must reduce among themselves",
+        ),
+        (
+            ["--workers", "3", "--servers", "0"],
+            {"BYTEPS_LOCAL_REDUCE": "off"},
+            "BYTEPS_LOCAL_REDUCE=off: without servers 3",
+        ),
         (["--servers", "0"], {"BYTEPS_FORCE_DISTRIBUTED": "1"}, "contradicts BYTEPS_FORCE_DISTRIBUTED=1"),
         (["--workers", "1"], {"BYTEPS_FORCE_DISTRIBUTED": "maybe"}, "BYTEPS_FORCE_DISTRIBUTED=maybe: expected 0 or 1"),
         (["--workers", "2"], {"DMLC_ROLE": "worker"}, "unset DMLC_ROLE or leave the options out"),

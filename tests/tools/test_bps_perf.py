@@ -69,6 +69,25 @@ def test_a_server_that_has_nothing_to_sum() -> None:
 
 
 @pytest.mark.usefixtures("real")
+@pytest.mark.parametrize(
+    ("words", "variables", "transport", "servers"),
+    [
+        # What is asked for is measured, whatever the environment says.
+        (["--transport", "local"], {"BYTEPS_SHM": "0", "BYTEPS_FORCE_DISTRIBUTED": "1"}, "local", 0),
+        (["--transport", "local"], {"BYTEPS_LOCAL_REDUCE": "0"}, "local", 0),
+        (["--transport", "tcp"], {}, "tcp", 1),
+        # The hosts' network is tcp, and shared memory carries within this one.
+        (["--transport", "tcp"], {"BYTEPS_SHM": "1"}, "shm", 1),
+    ],
+)
+def test_the_transport_that_is_asked_for(
+    words: list[str], variables: dict[str, str], transport: str, servers: int
+) -> None:
+    (row,) = rows_of(run(*words, "--sizes", "4", "--rounds", "4", "--json", variables=variables))
+    assert (row["transport"], row["servers"]) == (transport, servers)
+
+
+@pytest.mark.usefixtures("real")
 def test_workers_among_themselves_in_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib, which is not installed here")
     picture = tmp_path / "out.png"

@@ -28,11 +28,14 @@ def _variables(arguments: argparse.Namespace) -> dict[str, str]:
         variables["BYTEPS_SCHEDULER"] = arguments.scheduler
     if arguments.transport is not None:
         variables["BYTEPS_TRANSPORT"] = arguments.transport
-        # All processes are on this host: shared memory would carry what is to go over the network.
+        # All processes are on this host: shared memory would carry what is to go over the network, or the workers would
+        # do without servers.
         if arguments.transport not in ("auto", "local"):
             variables.setdefault("BYTEPS_SHM", "0")
+            variables.setdefault("BYTEPS_FORCE_DISTRIBUTED", "1")
     if arguments.transport == "local":
-        del variables["BYTEPS_TRANSPORT"]
+        for name in ("BYTEPS_TRANSPORT", "BYTEPS_SHM", "BYTEPS_LOCAL_REDUCE", "BYTEPS_FORCE_DISTRIBUTED"):
+            variables.pop(name, None)
     return variables
 
 

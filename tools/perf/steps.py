@@ -59,9 +59,9 @@ def replay_all(arguments: argparse.Namespace) -> int:
     for index, scheduler in enumerate(arguments.schedulers):
         os.environ["BYTEPS_SCHEDULER"] = scheduler
         bps.init()
-        rank, size = bps.rank(), bps.size()
+        rank, size, servers = bps.rank(), bps.size(), bps.info().num_servers
         if rank == 0 and index == 0 and not as_json:
-            _print_model(model, size, rate, factor)
+            _print_model(model, size, servers, rate, factor)
         exchange = PushPull(bps, model)
         bps.barrier()
         times = replay(model, exchange, arguments.steps, arguments.warm_up)
@@ -83,14 +83,13 @@ def replay_all(arguments: argparse.Namespace) -> int:
             notices.print_slow(rank)
         bps.shutdown()
     if rank == 0 and arguments.plot is not None:
-        servers = os.environ.get("DMLC_NUM_SERVER", "0")
         title = f"{arguments.model}: {model.size / 1e6:.1f} MB of gradients, {size} workers, {servers} servers"
         chart.draw_steps(title, model.forward + model.backward, steps, arguments.plot)
     return 0
 
 
-def _print_model(model: Model, size: int, rate: float, factor: float) -> None:
-    print(f"{size} workers, {os.environ.get('DMLC_NUM_SERVER', '0')} servers; {model.source}")
+def _print_model(model: Model, size: int, servers: int, rate: float, factor: float) -> None:
+    print(f"{size} workers, {servers} servers; {model.source}")
     print(
         f"{len(model.tensors)} gradients, {model.size / 1e6:.1f} MB; "
         f"computation {model.forward + model.backward:.3f} s ({model.forward:.3f} forward)"
