@@ -58,6 +58,12 @@ TEST(AllocationsTest, LargeInBuffers) {
   ExpectNoAllocations(2, 1, "allocations_buffers", "40");
 }
 
+TEST(AllocationsTest, LargeAmongTheWorkersOfAHost) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
+  ExpectNoAllocations(3, 0, "allocations_large", "40");
+  ExpectNoAllocations(3, 0, "allocations_buffers", "40");
+}
+
 TEST(AllocationsTest, SmallAmongTheWorkersOfAHost) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
   ExpectNoAllocations(3, 0, "allocations", "300");

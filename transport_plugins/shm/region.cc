@@ -5,32 +5,32 @@
 namespace byteps::shm {
 
 Region* RegionTable::Add(std::byte* base, size_t size, std::optional<SharedMemory> memory) {
-  auto region = std::make_unique<Region>();
-  region->number = next_++;
+  const uint64_t number = next_++;
+  Region* region = &regions_.try_emplace(number, &pool_).first->second;
+  region->number = number;
   region->base = base;
   region->size = size;
   region->memory = std::move(memory);
-  Region* result = region.get();
-  if (result->memory) shared_.emplace(base, result);
-  by_handle_.emplace(result, result->number);
-  regions_.emplace(result->number, std::move(region));
-  return result;
+  if (region->memory) shared_.emplace(base, region);
+  by_handle_.emplace(region, number);
+  return region;
 }
 
 void RegionTable::Remove(Region* region) {
   const auto found = by_handle_.find(region);
   if (found == by_handle_.end()) return;
   if (region->memory) shared_.erase(region->base);
-  regions_.erase(found->second);
-  by_handle_.erase(region);
+  const uint64_t number = found->second;
+  by_handle_.erase(found);
+  regions_.erase(number);
 }
 
-Region* RegionTable::Find(uint64_t number) const {
+Region* RegionTable::Find(uint64_t number) {
   const auto found = regions_.find(number);
-  return found == regions_.end() ? nullptr : found->second.get();
+  return found == regions_.end() ? nullptr : &found->second;
 }
 
-Region* RegionTable::FindGranted(uint64_t number, uint64_t secret, bps_peer peer) const {
+Region* RegionTable::FindGranted(uint64_t number, uint64_t secret, bps_peer peer) {
   Region* region = Find(number);
   if (region == nullptr) return nullptr;
   const auto grant = region->grants.find(peer);

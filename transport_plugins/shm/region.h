@@ -5,6 +5,8 @@
 //     table.FindGranted(key.region, key.secret, peer)             // nullptr: no such right (any more)
 //     table.FindShared(address, size, &offset)                    // the shared region that holds these bytes
 //
+// Ordinary memory is registered for each operation, so what that takes comes from a pool, which keeps what it has.
+//
 // Threads: none.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_REGION_H_
 #define BYTEPS_TRANSPORT_PLUGINS_SHM_REGION_H_
@@ -12,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <memory_resource>
 #include <optional>
 #include <unordered_map>
 
@@ -31,11 +33,13 @@ struct Grant {
 };
 
 struct Region {
+  explicit Region(std::pmr::memory_resource* pool) : grants(pool) {}
+
   uint64_t number = 0;
   std::byte* base = nullptr;
   size_t size = 0;
   std::optional<SharedMemory> memory;
-  std::map<bps_peer, Grant> grants;
+  std::pmr::map<bps_peer, Grant> grants;
 
   bool Contains(const void* address, size_t bytes) const {
     const auto* first = static_cast<const std::byte*>(address);
@@ -49,19 +53,20 @@ class RegionTable {
   void Remove(Region* region);
   bool Has(const Region* region) const { return by_handle_.count(region) != 0; }
 
-  Region* Find(uint64_t number) const;
-  Region* FindGranted(uint64_t number, uint64_t secret, bps_peer peer) const;
+  Region* Find(uint64_t number);
+  Region* FindGranted(uint64_t number, uint64_t secret, bps_peer peer);
   Region* FindShared(const void* address, size_t size) const;
 
   template <typename Visit>
   void ForEach(Visit visit) {
-    for (auto& [number, region] : regions_) visit(region.get());
+    for (auto& [number, region] : regions_) visit(&region);
   }
 
  private:
+  std::pmr::unsynchronized_pool_resource pool_;
   uint64_t next_ = 1;
-  std::unordered_map<uint64_t, std::unique_ptr<Region>> regions_;
-  std::unordered_map<const Region*, uint64_t> by_handle_;
+  std::pmr::unordered_map<uint64_t, Region> regions_{&pool_};
+  std::pmr::unordered_map<const Region*, uint64_t> by_handle_{&pool_};
   std::map<const std::byte*, Region*> shared_;  // by address
 };
 
