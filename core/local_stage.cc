@@ -660,7 +660,9 @@ std::string LocalStage::WhoIsMissing(const Operation& operation) const {
   if (servers_ != nullptr && role_->Small(operation)) {
     return "no result from " + neighbours_->description(role_->Leader(operation));
   }
-  return "not finished by " + Names(*round, &LocalVoice::ended);
+  const std::string text = "not finished by " + Names(*round, &LocalVoice::ended);
+  if (!work_.Queued(round)) return text;
+  return absl::StrCat(text, "; here scheduler \"", work_.scheduler_name(), "\" has not given out what is to be done");
 }
 
 std::string LocalStage::Describe() const { return neighbours_->Describe() + rounds_.Describe(); }

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -55,6 +56,9 @@ class LocalWork {
   // One block. True if there was one.
   bool Run(Time now);
   Time NextTimer(Time now) const;
+  // Has the scheduler kept the round's piece until now?
+  bool Queued(const LocalRound* round) const { return round->task != 0 && round != current_; }
+  const std::string& scheduler_name() const { return scheduler_.name(); }
   // Nothing is done any more.
   void Halt() { halted_ = true; }
 

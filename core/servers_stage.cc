@@ -820,6 +820,9 @@ std::string ServersStage::WhoIsMissing(const Operation& operation) const {
     seen.push_back(partition.peer);
     absl::StrAppend(&text, text.empty() ? "no answer from " : "; ", DescribePeer(partition.peer), ": part ",
                     partition.part, " is ", PartitionStateName(partition.state()));
+    if (partition.state() == PartitionState::kQueued) {
+      absl::StrAppend(&text, ": scheduler \"", scheduler_.name(), "\" has not given it out");
+    }
   }
   return text;
 }

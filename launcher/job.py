@@ -69,13 +69,19 @@ def job_size(workers: int | None, servers: int | None, environment: Environment)
         servers = 1 if forced else 0
     if servers == 0 and forced:
         raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
+    if servers == 0 and workers > 1:
+        require_shared(workers, environment, "ask for a server (--servers 1)")
+    return JobSize(workers, servers)
+
+
+def require_shared(workers: int, environment: Environment, otherwise: str) -> None:
+    """LaunchError if the workers of this host, without servers, may not share memory. `otherwise`: what helps, too."""
     for name in ("BYTEPS_SHM", "BYTEPS_LOCAL_REDUCE"):
-        if servers == 0 and workers > 1 and not environment.flag(name, default=True):
+        if not environment.flag(name, default=True):
             raise LaunchError(
                 f"{name}={environment.text(name)}: without servers {workers} workers must reduce among themselves, in "
-                "shared memory: ask for a server (--servers 1) or unset the variable"
+                f"shared memory: unset the variable, or {otherwise}"
             )
-    return JobSize(workers, servers)
 
 
 def listen(address: Address, port: int) -> socket.socket:

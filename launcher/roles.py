@@ -15,6 +15,7 @@ from .command import in_debugger, worker_command
 from .environment import Environment
 from .failure import LaunchError
 from .installation import server_binary
+from .job import require_shared
 from .workers import local_workers
 
 _MEETING_POINT = ("DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
@@ -48,6 +49,9 @@ def read_place(environment: Environment, role: str) -> Place:
     assert hosts is not None
     host = environment.integer("DMLC_WORKER_ID", 0, hosts - 1) if role == "worker" else None
     if not distributed:
+        if role == "worker" and environment.local_workers() > 1:
+            forced_too = "start a server and set BYTEPS_FORCE_DISTRIBUTED=1 for every role"
+            require_shared(environment.local_workers(), environment, forced_too)
         return Place(role, hosts, host, False, 0, None)
     servers = environment.integer("DMLC_NUM_SERVER", minimum=1)
     uri = environment.text("DMLC_PS_ROOT_URI")

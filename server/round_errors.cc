@@ -43,13 +43,11 @@ absl::Status OverdueError(Time now, const Round& round, bool awaited) {
   const std::string coming = Names(round, [](ContributionState state) {
     return state == ContributionState::kComing || state == ContributionState::kAsked;
   });
-  std::string text = absl::StrCat("after ", (now - round.opened()) / kMillisecond, " ms ");
+  std::string text = absl::StrCat((now - round.opened()) / kMillisecond, " ms after the first of it came ");
   if (!absent.empty()) {
-    const bool joint = session.contributors.joint();
-    absl::StrAppend(&text, joint ? "not all of " : "", absent,
-                    joint                                          ? " have submitted it"
-                    : round.count(ContributionState::kAbsent) == 1 ? " has not submitted it"
-                                                                   : " have not submitted it");
+    // Whether they lack the call or the link, only they know.
+    absl::StrAppend(&text, "nothing of it had come from ", absent, ": not submitted",
+                    session.contributors.joint() ? " by all of them" : "", ", or still queued there");
   } else if (!coming.empty()) {
     absl::StrAppend(&text, "the data of ", coming, " has not arrived");
   } else if (awaited) {

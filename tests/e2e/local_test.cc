@@ -130,6 +130,17 @@ TEST(LocalTest, TheSchedulerKnowsThatItsTasksStayWithinTheHost) {
   }
 }
 
+// What waits says for whom: a scheduler that keeps everything to itself is named, within a host and before the servers.
+TEST(LocalTest, ASchedulerThatGivesNothingOutIsNamed) {
+  for (const char* forced : {"0", "1"}) {
+    Job job({.workers = 2,
+             .servers = 1,
+             .of_workers = {{"BYTEPS_SCHEDULER", "hoards"}, {"BYTEPS_FORCE_DISTRIBUTED", forced}}});
+    job.StartWorkers("hoarded");
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
 TEST(LocalTest, WhereItIsRefusedTheReasonIsSaid) {
   Job job({.workers = 2, .servers = 0, .of_workers = {{"BYTEPS_LOCAL_REDUCE", "0"}}});
   job.StartWorkers("sums");

@@ -1037,6 +1037,28 @@ int OpenFails() {
   return error.code == BPS_OK ? 0 : 3;
 }
 
+// Nothing ever happens, because the scheduler "hoards" keeps it to itself.
+void Hoarded() {
+  bps_session* session = Open();
+  std::vector<float> values(300000, 1);
+  bps_request* request =
+      Start(session, Declare(session, "kept", BPS_FLOAT32, 300000), values.data(), values.data(), BPS_SUM);
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  Error impatient;
+  do {
+    impatient = Take(bps_wait(request, 20));
+    CHECK(impatient.code == BPS_DEADLINE_EXCEEDED);
+    if (Clock::now() > deadline) Die("the scheduler is not named: " + impatient.message);
+  } while (!Has(impatient, "scheduler \"hoards\" has not given"));
+  // What one has seen the other must see, too, before it goes.
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  Ok(bps_barrier(session, &barrier), "barrier");
+  Ok(bps_cancel(request), "bps_cancel");
+  const Error error = Wait(request);
+  CHECK(error.code == BPS_CANCELLED || error.code == BPS_ABORTED);
+  End(session);
+}
+
 // Works beside `loop` for a while, then ends without a word.
 void Vanish() {
   bps_session* session = Open();
@@ -1078,6 +1100,7 @@ int main(int argc, char** argv) {
       {"fork", [] { return Fork(), 0; }},
       {"sessions", [] { return Sessions(), 0; }},
       {"open_fails", [] { return OpenFails(); }},
+      {"hoarded", [] { return Hoarded(), 0; }},
       {"vanish", [] { return Vanish(), 0; }},
   };
   auto it = scenarios.find(scenario);

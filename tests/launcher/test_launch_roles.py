@@ -149,3 +149,14 @@ def test_one_failing_worker_ends_those_of_its_host(start: Start, worker: Worker)
     launch = start(*worker(source), variables=variables)
     assert launch.wait() == 3
     assert "worker 0.1 (pid " in launch.stderr
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]])
+def test_workers_of_one_host_that_may_not_share_memory(start: Start, worker: Worker, check: list[str]) -> None:
+    variables = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "2"}
+    launch = start(*check, *worker("print('started')"), variables={**variables, "BYTEPS_SHM": "0"})
+    assert launch.wait() == (1 if check else 2)
+    told = launch.stdout if check else launch.stderr
+    assert "BYTEPS_SHM=0: without servers 2 workers must reduce among themselves" in told
+    assert "set BYTEPS_FORCE_DISTRIBUTED=1 for every role" in told
+    assert "started" not in launch.stdout
