@@ -217,6 +217,15 @@ def test_a_signal_ends_the_measurement(start: Start, number: signal.Signals) -> 
     assert (run.out, run.err) == ("", f"netlab: {number.name}: ending the job\n")
 
 
+def test_a_kill_ends_the_measurement(start: Start) -> None:
+    run = start("--rate", "1mbit", "--raw-bytes", "20000000", "--", "echo", "started")  # for eight minutes
+    run.wait_for_measurement()
+    run.process.kill()
+    run.wait()
+    run.wait_gone()
+    assert not list((run.folder / "tmp").iterdir())
+
+
 def test_a_signal_ends_the_making_of_hosts(start: Start) -> None:
     run = start("--hosts", "60", "--raw-bytes", "1", "--", "echo", "started")
     run.wait_for_setup()

@@ -16,7 +16,6 @@ import argparse
 import importlib.util
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -130,7 +129,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 except Interrupted as interrupted:
                     # Also what was just being started, and is known to nobody.
                     process_tree.end_descendants(time.monotonic() + _SWEEP_SECONDS)
-                    printer.say(f"{signal.Signals(interrupted.number).name}: ending the job")
+                    printer.say(f"{interrupted}: ending the job")
                     return 128 + interrupted.number
                 except (LaunchError, LabError, OSError) as error:
                     printer.say(str(error))
@@ -156,7 +155,7 @@ def _prefer_installed_server() -> None:
 def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
     with Lab(arguments.mtu, arguments.congestion, loopback=arguments.loopback) as lab:
-        with interruptible():
+        with interruptible(lifeline):
             layout.build(lab, arguments.rate, dict(arguments.slow))
             if arguments.raw_bytes != 0:
                 _measure_raw(arguments, layout, lab, printer)
