@@ -101,9 +101,11 @@ class Guardian:
 
     def _pass_on(self, number: int, _frame: object) -> None:
         if self._supervisor is not None:
-            os.kill(self._supervisor, number)
+            with contextlib.suppress(ProcessLookupError):  # Its end was just seen, below us on the stack.
+                os.kill(self._supervisor, number)
             signal.alarm(self._patience)
 
     def _lose_patience(self, _number: int, _frame: object) -> None:
         if self._supervisor is not None:
-            os.kill(self._supervisor, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._supervisor, signal.SIGKILL)

@@ -159,6 +159,13 @@ def test_a_plain_socket_is_not_faster_than_the_link(lab: Lab) -> None:
     assert raw.measure(one, other, size // 10, rounds=1) > 0.9 * payload_seconds(size // 10, rate // 10) / 2
 
 
+def test_a_plain_socket_that_stalls_ends_at_its_limit(lab: Lab) -> None:
+    one, other = lab.add_host("one"), lab.add_host("other")
+    other.silence()
+    with pytest.raises(LabError, match=r"not done within 0\.5 s$"):
+        raw.measure(one, other, 1_000_000, limit=0.5)
+
+
 # Connects, then sends what it is told to, line by line on its standard input, and says when it has.
 _SENDER = """
 import socket, sys

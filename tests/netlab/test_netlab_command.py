@@ -37,10 +37,17 @@ def _default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+def _after(before: str) -> list[str]:
+    """The command of netlab, after this line of Python."""
+    program = f"import os, runpy, sys\n{before}\nsys.argv[0] = {NETLAB[1]!r}\n"
+    program += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    return [sys.executable, "-c", program, *NETLAB[2:]]
+
+
 class Run:
     """A run of netlab, and all processes that descend from it."""
 
-    def __init__(self, folder: Path, words: list[str], variables: dict[str, str]) -> None:
+    def __init__(self, folder: Path, command: list[str], variables: dict[str, str]) -> None:
         self.folder = folder
         self.cookie = uuid.uuid4().hex
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("DMLC_", "BYTEPS_"))}
@@ -48,7 +55,7 @@ class Run:
         (folder / "tmp").mkdir()
         with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
             self.process = subprocess.Popen(
-                [*NETLAB, *words],
+                command,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -74,6 +81,26 @@ class Run:
 
     def wait_for(self, text: str) -> None:
         self._until(lambda: text in self.out, f"{text!r}")
+
+    def wait_for_measurement(self) -> None:
+        """Until the raw socket sends."""
+        self._until(lambda: any("raw.py" in words and "serve" not in words for words in self._commands()), "raw.py")
+
+    def wait_for_setup(self) -> None:
+        """Until the supervisor, which makes the hosts, is there."""
+        self._until(self._supervisor_is_there, "the supervisor")
+
+    def _supervisor_is_there(self) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            return any(os.getsid(pid) == pid for pid in self.processes() if pid != self.process.pid)
+        return False
+
+    def _commands(self) -> list[str]:
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode())
+        return found
 
     def processes(self) -> list[int]:
         found = []
@@ -103,9 +130,9 @@ def start(tmp_path: Path, namespaces: None) -> Iterator[Start]:
     service.chmod(0o755)
     runs: list[Run] = []
 
-    def make(*words: str, **variables: str) -> Run:
+    def make(*words: str, before: str = "", **variables: str) -> Run:
         variables.setdefault("BYTEPS_SERVER_BINARY", str(service))
-        runs.append(Run(tmp_path, list(words), variables))
+        runs.append(Run(tmp_path, [*(_after(before) if before else NETLAB), *words], variables))
         return runs[-1]
 
     yield make
@@ -180,6 +207,53 @@ def test_a_signal_ends_it_in_order(start: Start, number: signal.Signals) -> None
     assert not run.processes(), run.said
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_measurement(start: Start, number: signal.Signals) -> None:
+    run = start("--rate", "1mbit", "--raw-bytes", "20000000", "--", "echo", "started")  # for eight minutes
+    run.wait_for_measurement()
+    run.process.send_signal(number)
+    assert run.wait() == 128 + number, run.said
+    assert not run.processes(), run.said
+    assert (run.out, run.err) == ("", f"netlab: {number.name}: ending the job\n")
+
+
+def test_a_kill_ends_the_measurement(start: Start) -> None:
+    run = start("--rate", "1mbit", "--raw-bytes", "20000000", "--", "echo", "started")  # for eight minutes
+    run.wait_for_measurement()
+    run.process.kill()
+    run.wait()
+    run.wait_gone()
+    assert not list((run.folder / "tmp").iterdir())
+
+
+def test_a_signal_ends_the_making_of_hosts(start: Start) -> None:
+    run = start("--hosts", "60", "--raw-bytes", "1", "--", "echo", "started")
+    run.wait_for_setup()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM, run.said
+    assert not run.processes(), run.said
+    assert (run.out, run.err) == ("", "netlab: SIGTERM: ending the job\n")
+
+
+def test_a_raw_socket_that_takes_too_long_is_a_sentence(start: Start) -> None:
+    folders = f"sys.path[:0] = {[str(ROOT), str(ROOT / 'tools')]!r}"
+    before = f"{folders}\nfrom lab import main\nmain._raw_limit = lambda seconds: 0.5"
+    run = start("--rate", "1mbit", "--raw-bytes", "20000000", "--", "echo", "started", before=before)
+    assert run.wait() == 1, run.said
+    assert not run.processes(), run.said
+    assert run.out == ""
+    assert run.err.startswith("netlab: the raw socket from worker0 to server1 cannot be measured: ")
+    assert run.err.endswith(": not done within 0.5 s\n") and run.err.count("\n") == 1
+
+
+def test_bounds_are_not_those_of_a_slowed_link(start: Start) -> None:
+    words = ["--rate", "100mbit", "--slow", "worker0=8mbit", "--raw-bytes", "2000000"]
+    run = start(*words, _WAIT.format("scheduler server0 server1") + "echo $NETLAB_BYTES_PER_SECOND")
+    assert run.wait() == 0, run.said
+    told = [float(line.split()[-1]) for line in run.out.splitlines() if line.startswith("[worker")]
+    assert len(told) == 2 and min(told) > 2 * 8e6 / 8, run.said
+
+
 @pytest.mark.parametrize("whom", ["netlab", "supervisor"])
 def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
     run = start("--raw-bytes", "0", "--", "sh", "-c", "sleep 1000 & echo here; wait")
@@ -217,10 +291,8 @@ def test_wrong_calls_are_errors(start: Start, words: list[str], complaint: str) 
 
 def _say(before: str) -> subprocess.CompletedProcess[str]:
     """A run of netlab, after this line of Python."""
-    program = f"import os, runpy, sys\n{before}\nsys.argv[0] = {NETLAB[1]!r}\n"
-    program += "runpy.run_path(sys.argv[0], run_name='__main__')"
     return subprocess.run(
-        [sys.executable, "-c", program, *NETLAB[2:], "--raw-bytes", "0", "true"],
+        [*_after(before), "--raw-bytes", "0", "true"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ The modules:
     rates        "200mbit" and what a token bucket makes of it
     lab          the switch, the hosts, their cables, and what can go wrong with these
     raw          how long a plain socket takes over the same cables
+    interrupts   signals while all this is set up
     job          the processes of a BytePS job, each on its host
     main         the command line, `tools/netlab`
 

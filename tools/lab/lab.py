@@ -72,8 +72,8 @@ def _allowed_in_namespaces(congestion: str) -> Iterator[None]:
             # Of several labs at once one would otherwise take back what another relies on.
             fcntl.flock(file, fcntl.LOCK_EX)
             allowed = file.read().strip()
-            path.write_text(f"{allowed} {congestion}\n")
             try:
+                path.write_text(f"{allowed} {congestion}\n")
                 yield
             finally:
                 path.write_text(f"{allowed}\n")
@@ -137,7 +137,7 @@ class Host:
         return self._lab.popen(self._namespaces.enter, command, **arguments)
 
     def run(self, command: Sequence[str], **arguments: Any) -> str:
-        """Runs a short command on this host; its output. LabError if it fails."""
+        """Runs a short command on this host; its output. LabError if it fails, or takes longer than `seconds`."""
         return _run(self._namespaces, command, **arguments)
 
     def link_down(self) -> None:
@@ -335,21 +335,24 @@ def _find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
-def _run(namespaces: Namespaces, command: Sequence[str], **arguments: Any) -> str:
+def _run(namespaces: Namespaces, command: Sequence[str], seconds: float = _COMMAND_SECONDS, **arguments: Any) -> str:
     program = _find(command[0])
     if program is None:
         raise LabError(f"the program {command[0]} is not here")
     if "input" not in arguments:
         arguments["stdin"] = subprocess.DEVNULL
-    done = subprocess.run(
-        [program, *command[1:]],
-        preexec_fn=namespaces.enter,
-        capture_output=True,
-        text=True,
-        timeout=_COMMAND_SECONDS,
-        check=False,
-        **arguments,
-    )
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            preexec_fn=namespaces.enter,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            **arguments,
+        )
+    except subprocess.TimeoutExpired:
+        raise LabError(f"{' '.join(command)}: not done within {seconds:g} s") from None
     if done.returncode != 0:
         raise LabError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout

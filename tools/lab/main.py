@@ -17,9 +17,11 @@ import importlib.util
 import math
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from launcher import process_tree
 from launcher.environment import Environment
 from launcher.failure import LaunchError
 from launcher.guardian import Guardian
@@ -28,6 +30,7 @@ from launcher.output import OutputFiles, Printer
 from launcher.supervisor import Supervisor
 
 from . import raw
+from .interrupts import Interrupted, interruptible
 from .job import Layout, plan
 from .lab import DEFAULT_CONGESTION, Lab, LabError, Traffic, why_not
 from .rates import parse_rate, payload_seconds
@@ -35,6 +38,10 @@ from .rates import parse_rate, payload_seconds
 _ENDING_SECONDS = 20
 _MTU = 1500
 _RAW_BYTES = 20_000_000
+_LEAST_RAW_BYTES = 200_000  # fewer are but the head start that a full token bucket gives
+_LONGEST_RAW_SECONDS = 3600
+_ASSUMED_RATE = 10**9  # of links without a bound
+_SWEEP_SECONDS = 5.0
 _TOOLS = Path(__file__).resolve().parents[1]
 
 
@@ -74,7 +81,8 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         "--raw-bytes",
         type=_at_least(0),
         metavar="N",
-        help=f"that a raw socket carries before the job, to be compared with (default {_RAW_BYTES}; 0: none)",
+        help="that a raw socket carries before the job, to be compared with "
+        f"(default {_RAW_BYTES}, or what takes a second; 0: none)",
     )
     run.add_argument("--counters", action="store_true", help="say what each link has carried")
     run.add_argument("--output-dir", metavar="DIR", help="also keep the output of each role in a file there")
@@ -91,8 +99,8 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         run.error("--loopback has no links: no --rate, --slow, --counters, --mtu or --raw-bytes")
     if arguments.mtu is None:
         arguments.mtu = _MTU
-    if arguments.raw_bytes is None:
-        arguments.raw_bytes = 0 if arguments.loopback else _RAW_BYTES
+    if arguments.loopback:
+        arguments.raw_bytes = 0
     if arguments.servers is None:
         arguments.servers = 0 if arguments.colocate else arguments.hosts
     return arguments
@@ -118,6 +126,11 @@ def main(words: Sequence[str] | None = None) -> int:
             def body(lifeline: int) -> int:
                 try:
                     return _run(arguments, layout, folder, printer, lifeline)
+                except Interrupted as interrupted:
+                    # Also what was just being started, and is known to nobody.
+                    process_tree.end_descendants(time.monotonic() + _SWEEP_SECONDS)
+                    printer.say(f"{interrupted}: ending the job")
+                    return 128 + interrupted.number
                 except (LaunchError, LabError, OSError) as error:
                     printer.say(str(error))
                     return error.exit_code if isinstance(error, LaunchError) else 1
@@ -142,11 +155,12 @@ def _prefer_installed_server() -> None:
 def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
     with Lab(arguments.mtu, arguments.congestion, loopback=arguments.loopback) as lab:
-        layout.build(lab, arguments.rate, dict(arguments.slow))
-        if arguments.raw_bytes > 0:
-            _measure_raw(arguments, layout, lab, printer)
-        specs = plan(layout, lab, arguments.command, Environment(os.environ), folder)
-        before = lab.counters()
+        with interruptible(lifeline):
+            layout.build(lab, arguments.rate, dict(arguments.slow))
+            if arguments.raw_bytes != 0:
+                _measure_raw(arguments, layout, lab, printer)
+            specs = plan(layout, lab, arguments.command, Environment(os.environ), folder)
+            before = lab.counters()
         code = Supervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose).run(specs)
         if arguments.counters:
             _say_counters(before, lab.counters(), printer)
@@ -154,19 +168,41 @@ def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, print
 
 
 def _measure_raw(arguments: argparse.Namespace, layout: Layout, lab: Lab, printer: Printer) -> None:
-    """Between the first worker and a host of the other kind, or another worker. The job learns it, too."""
-    others = [name for name in reversed(layout.hosts()) if name not in dict(arguments.slow)]
-    others = [name for name in others if name != "worker0"]
-    if not others:
+    """Between the first worker and a host of the other kind, or another worker; of those that are not slowed, if there
+    are two. The job learns it, too."""
+    slow = dict(arguments.slow)
+    names = [name for name in layout.hosts() if name not in slow]
+    what = "raw socket"
+    if len(names) < 2:
+        names = layout.hosts()
+        what += f" from {names[0]} to {names[-1]}, a slowed link"
+    if len(names) < 2:
         return
-    seconds = raw.measure(lab.hosts["worker0"], lab.hosts[others[0]], arguments.raw_bytes)
-    os.environ["NETLAB_BYTES_PER_SECOND"] = str(arguments.raw_bytes / seconds)
+    source, sink = names[0], names[-1]
+    rates = [slow.get(name, arguments.rate) for name in (source, sink)]
+    rate = min((each for each in rates if each is not None), default=None)
+    per_byte = payload_seconds(1, rate or _ASSUMED_RATE)
+    size = arguments.raw_bytes
+    if size is None:
+        size = _RAW_BYTES if rate is None else min(_RAW_BYTES, max(_LEAST_RAW_BYTES, round(1 / per_byte)))
+    most = int(_LONGEST_RAW_SECONDS / per_byte / raw.ROUNDS)
+    if size > most:
+        raise LaunchError(f"--raw-bytes {size}: at most {most}, which take an hour in {raw.ROUNDS} rounds")
+    try:
+        seconds = raw.measure(lab.hosts[source], lab.hosts[sink], size, limit=_raw_limit(size * raw.ROUNDS * per_byte))
+    except (LabError, OSError) as error:
+        raise LabError(f"the raw socket from {source} to {sink} cannot be measured: {error}") from error
+    os.environ["NETLAB_BYTES_PER_SECOND"] = str(size / seconds)
     os.environ["NETLAB_OPTIMUM"] = str(layout.optimum())
-    text = f"raw socket: {arguments.raw_bytes} bytes in {seconds:.3f} s"
-    if arguments.rate is not None:
-        least = payload_seconds(arguments.raw_bytes, arguments.rate)
-        text += f" (at {arguments.rate / 1e6:g} Mbit/s at least {least:.3f} s)"
+    text = f"{what}: {size} bytes in {seconds:.3f} s"
+    if rate is not None:
+        text += f" (at {rate / 1e6:g} Mbit/s at least {size * per_byte:.3f} s)"
     printer.say(text)
+
+
+def _raw_limit(seconds: float) -> float:
+    """Of a measurement that takes so long on an idle machine."""
+    return 20 + 4 * seconds
 
 
 def _say_counters(before: dict[str, Traffic], after: dict[str, Traffic], printer: Printer) -> None:

@@ -8,6 +8,7 @@ the median of some rounds.
 
 from __future__ import annotations
 
+import select
 import socket
 import statistics
 import subprocess
@@ -19,31 +20,33 @@ if TYPE_CHECKING:  # As the two ends it runs by itself.
     from .lab import Host
 
 _PORT = 5201
-_SECONDS = 120
+ROUNDS = 3
 _CHUNK = 1 << 20
 
 
-def measure(source: Host, sink: Host, size: int, rounds: int = 3) -> float:
-    """Median seconds for `size` bytes; OSError or LabError if it does not work."""
+def measure(source: Host, sink: Host, size: int, rounds: int = ROUNDS, limit: float = 20) -> float:
+    """Median seconds for `size` bytes; OSError or LabError if it does not work, or takes longer than `limit`."""
     command = [sys.executable, __file__, str(size), str(rounds)]
     server = sink.popen([*command, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
-        if not server.stdout.readline():
+        if not select.select([server.stdout], [], [], limit)[0] or not server.stdout.readline():
+            server.kill()
             raise OSError(f"the receiver of the raw socket does not start: {server.communicate()[1]}")
-        times = source.run([*command, sink.address]).split()
+        times = source.run([*command, sink.address], seconds=limit).split()
         return statistics.median(float(each) for each in times)
     finally:
         server.kill()
         server.communicate()
 
 
+# The two ends wait for each other without a limit of their own: `measure` kills them.
+
+
 def _serve(size: int, rounds: int) -> None:
     listener = socket.create_server(("", _PORT))
-    listener.settimeout(_SECONDS)
     print("ready", flush=True)
     connection = listener.accept()[0]
-    connection.settimeout(_SECONDS)
     buffer = bytearray(_CHUNK)
     for _ in range(rounds):
         left = size
@@ -57,7 +60,7 @@ def _serve(size: int, rounds: int) -> None:
 
 def _send(address: str, size: int, rounds: int) -> None:
     payload = memoryview(bytes(min(size, _CHUNK)))
-    with socket.create_connection((address, _PORT), _SECONDS) as connection:
+    with socket.create_connection((address, _PORT)) as connection:
         for _ in range(rounds):
             started = time.perf_counter()
             left = size

@@ -15,6 +15,7 @@ from pathlib import Path
 # Beside this folder in a checkout, one further up in an installed package.
 _TOOLS = Path(__file__).resolve().parents[1]
 _FOLDER = next((each for each in (_TOOLS / "models", _TOOLS.parent / "models") if each.is_dir()), _TOOLS / "models")
+_MOST_ELEMENTS = 1 << 40  # as in tools/model_file.cc
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,13 +66,29 @@ def known_models() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.model"))
 
 
+def _seconds(milliseconds: str) -> float:
+    seconds = float(milliseconds) / 1e3
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{milliseconds} is no time in milliseconds")
+    return seconds
+
+
+def _elements(shape: str) -> int:
+    extents = [int(extent) for extent in shape.split("x")]
+    if min(extents) < 1 or math.prod(extents) > _MOST_ELEMENTS:
+        raise ValueError(f"{shape} is no shape: sizes of at least 1, such as 64x3x3, and at most 2^40 elements in all")
+    return math.prod(extents)
+
+
 def read_model(name: str) -> Model:
     """The model of that name or file; ValueError says what is wrong."""
     path = Path(name) if "/" in name else _FOLDER / f"{name}.model"
     if not path.exists():
         raise ValueError(f"there is no model {name!r}; known are {', '.join(known_models())}, and paths with a slash")
     times: dict[str, float] = {}
-    tensors, source = [], ""
+    tensors: dict[str, Tensor] = {}
+    lines: dict[str, int] = {}  # of the tensors
+    source = ""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("# "):
             source = source or line[2:]
@@ -80,13 +97,26 @@ def read_model(name: str) -> Model:
         try:
             if words and words[0] == "tensor":
                 name_, shape, begins, ready = words[1:]
-                elements = math.prod(int(extent) for extent in shape.split("x"))
-                tensors.append(Tensor(name_, elements, float(begins) / 1e3, float(ready) / 1e3))
+                if name_ in tensors:
+                    raise ValueError(f"there is a tensor {name_} already, in line {lines[name_]}")
+                tensors[name_] = Tensor(name_, _elements(shape), _seconds(begins), _seconds(ready))
+                lines[name_] = number
             elif words:
-                times[words[0]] = float(words[1]) / 1e3
+                if words[0] in times:
+                    raise ValueError(f"{words[0]} is there already")
+                times[words[0]] = _seconds(words[1])
         except (ValueError, IndexError) as error:
             raise ValueError(f"{path}:{number}: {error}") from None
     if not tensors or "forward_ms" not in times or "backward_ms" not in times:
         raise ValueError(f"{path}: it needs forward_ms, backward_ms and tensors")
-    tensors.sort(key=lambda tensor: tensor.begins)  # stable: as declared where layers begin together
-    return Model(source, times["forward_ms"], times["backward_ms"], tuple(tensors))
+    # Here, since the lines may be in any order.
+    for tensor in tensors.values():
+        for seconds, end in ((tensor.begins, "forward_ms"), (tensor.ready, "backward_ms")):
+            if seconds > times[end]:
+                at = f"{path}:{lines[tensor.name]}"
+                raise ValueError(f"{at}: {seconds * 1e3:g} ms of {tensor.name} is beyond {end} {times[end] * 1e3:g}")
+    if times["forward_ms"] + times["backward_ms"] == 0:
+        raise ValueError(f"{path}: a step that computes nothing: forward_ms and backward_ms are both 0")
+    # Stable: as declared where layers begin together.
+    in_order = sorted(tensors.values(), key=lambda tensor: tensor.begins)
+    return Model(source, times["forward_ms"], times["backward_ms"], tuple(in_order))
