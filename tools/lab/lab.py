@@ -8,7 +8,8 @@
 
 A cable carries `rate` bits per second in each direction at once: one token bucket where the host sends, one where the
 switch sends to it, each with a queue. Beyond the queue of the switch packets are lost, as in a real one. TCP's
-congestion control is Linux's own default on all hosts, whatever this machine's is, unless another one is asked for.
+congestion control is Linux's own default on all hosts, whatever this machine's is, unless another one is asked for. On
+one loopback interface nothing is made up, and it is this machine's.
 
 What can be done to a cable:
 
@@ -222,13 +223,18 @@ class Host:
         self._namespaces.close()
 
 
+def _own_congestion() -> str:
+    return (_IPV4 / "tcp_congestion_control").read_text().strip()
+
+
 class Lab:
     """Some hosts around a switch."""
 
-    def __init__(self, mtu: int = 1500, congestion: str = DEFAULT_CONGESTION, *, loopback: bool = False) -> None:
+    def __init__(self, mtu: int = 1500, congestion: str | None = None, *, loopback: bool = False) -> None:
+        """`congestion`: TCP's congestion control; None: the default."""
         self.loopback = loopback
         self._mtu = mtu
-        self._congestion = congestion
+        self._congestion = congestion or (_own_congestion() if loopback else DEFAULT_CONGESTION)
         self._children: list[subprocess.Popen[Any]] = []
         self.hosts: dict[str, Host] = {}
         self._switch = Namespaces.make("switch")

@@ -32,7 +32,7 @@ from launcher.supervisor import Supervisor
 from . import raw
 from .interrupts import Interrupted, interruptible
 from .job import Layout, plan
-from .lab import DEFAULT_CONGESTION, Lab, LabError, Traffic, why_not
+from .lab import Lab, LabError, Traffic, why_not
 from .rates import parse_rate, payload_seconds
 
 _ENDING_SECONDS = 20
@@ -73,9 +73,9 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     run.add_argument(
         "--congestion",
-        default=DEFAULT_CONGESTION,
         metavar="NAME",
-        help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic)",
+        help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic; with --loopback this "
+        "machine's)",
     )
     run.add_argument(
         "--raw-bytes",
