@@ -74,8 +74,8 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     run.add_argument(
         "--congestion",
         metavar="NAME",
-        help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic; with --loopback this "
-        "machine's)",
+        help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic; with --loopback "
+        "this machine's)",
     )
     run.add_argument(
         "--raw-bytes",
