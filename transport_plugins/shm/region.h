@@ -1,7 +1,7 @@
 // region.h - memory of this process that peers may reach, and what each of them was given.
 //
 //     Region* region = table.Add(base, size, std::nullopt);       // ordinary memory; or shared memory, moved in
-//     Grant* grant = region->GrantTo(peer);                       // the same for every call
+//     Grant& grant = region->grants[peer];                        // the same for every call
 //     table.FindGranted(key.region, key.secret, peer)             // nullptr: no such right (any more)
 //     table.FindShared(address, size, &offset)                    // the shared region that holds these bytes
 //
