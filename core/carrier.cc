@@ -15,6 +15,7 @@ Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOpt
   EndpointHandler* handler = this;
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options_.endpoint, handler, log);
   buffers_ = std::make_unique<BufferRegions>(&endpoint_->transport());
+  kept_ = std::make_unique<KeptRegions>(&endpoint_->transport());
 }
 
 bool Carrier::direct(PeerId peer) const {
@@ -72,13 +73,14 @@ void Carrier::EndSource(const Payload& payload) {
 }
 
 // The registration of the operation's input or output; one for both, if they are the same.
-absl::StatusOr<bps_region*> Carrier::RegionOf(Operation* operation, bool input) const {
+absl::StatusOr<bps_region*> Carrier::RegionOf(Operation* operation, bool input) {
   const Submission& asked = operation->asked;
   input &= operation->source != asked.output;
   std::byte* const base = input ? const_cast<std::byte*>(operation->source) : asked.output;
   Region& region = input ? MemoryOf(operation).input : MemoryOf(operation).output;
   if (!region) {
-    absl::StatusOr<Region> made = Region::Make(&endpoint_->transport(), base, asked.tensor->bytes());
+    const KeptRegions::Side side = input ? KeptRegions::Side::kInput : KeptRegions::Side::kOutput;
+    absl::StatusOr<Region> made = kept_->Take(*asked.tensor, side, base);
     if (!made.ok()) return made.status();
     region = *std::move(made);
   }
@@ -179,6 +181,14 @@ void Carrier::EndExposure(Partition* partition) {
   --partition->operation->exposed;
 }
 
+void Carrier::Keep(Operation* operation) {
+  if (operation->memory.size() <= index_) return;
+  Operation::Memory& memory = operation->memory[index_];
+  const Submission& asked = operation->asked;
+  kept_->Keep(*asked.tensor, KeptRegions::Side::kInput, operation->source, std::move(memory.input));
+  kept_->Keep(*asked.tensor, KeptRegions::Side::kOutput, asked.output, std::move(memory.output));
+}
+
 void Carrier::TakeAway(Operation* operation) {
   if (operation->memory.size() > index_) operation->memory[index_] = {};
   if (operation->asked.request == nullptr) return;
@@ -226,6 +236,7 @@ void Carrier::Stop() {
   bounce_.reset();
   window_of_slot_.clear();
   windows_.clear();
+  kept_.reset();
   buffers_.reset();
   endpoint_.reset();
 }

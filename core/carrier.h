@@ -37,6 +37,7 @@
 #include "core/bounce_pool.h"
 #include "core/buffer_regions.h"
 #include "core/endpoint.h"
+#include "core/kept_regions.h"
 #include "core/landing_table.h"
 #include "core/memory_probe.h"
 #include "core/operation.h"
@@ -106,6 +107,8 @@ class Carrier : private EndpointHandler {
   Grant Show(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
   // Takes all that back: the result has come, or the server has said that it will not.
   void EndExposure(Partition* partition);
+  // The operation has ended well, so that nobody reaches its memory any more: what is registered may stay so.
+  void Keep(Operation* operation);
   // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in.
   void TakeAway(Operation* operation);
   void DropFreedBuffers() { buffers_->DropFreed(); }
@@ -134,7 +137,7 @@ class Carrier : private EndpointHandler {
   // Names the place to the partition's server.
   Grant Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory, const char* what,
                absl::Status* error) const;
-  absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input) const;
+  absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input);
   // The peer maps the library's buffers, as far as the transport is concerned.
   bool Shares(PeerId peer) const;
   // Do both input and output (of those that there are) lie in buffers that can be mapped?
@@ -158,6 +161,7 @@ class Carrier : private EndpointHandler {
   Logger* const log_;
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<BufferRegions> buffers_;  // behind the endpoint: regions go before the transport
+  std::unique_ptr<KeptRegions> kept_;       // likewise
   uint64_t slot_bytes_ = 0;
   LandingTable landing_;
   std::unique_ptr<BouncePool> bounce_;

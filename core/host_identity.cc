@@ -117,9 +117,16 @@ control::Host HostIdentity(const std::string& id) {
   return host;
 }
 
-bool SameHost(const control::Host& one, const control::Host& other) {
-  return !one.boot_id().empty() && one.boot_id() == other.boot_id() && one.ipc_namespace() == other.ipc_namespace() &&
-         one.pid_namespace() == other.pid_namespace();
+bool SameHost(const control::Host& one, const control::Host& other) { return HostDifference(one, other).empty(); }
+
+std::string HostDifference(const control::Host& one, const control::Host& other) {
+  if (one.boot_id().empty() || one.boot_id() != other.boot_id()) return "are on different hosts";
+  const bool ipc = one.ipc_namespace() == other.ipc_namespace(), pid = one.pid_namespace() == other.pid_namespace();
+  if (ipc && pid) return "";
+  const char* where = ipc   ? "PID namespaces (containers: share one, as by --pid=host)"
+                      : pid ? "IPC namespaces (containers: share one, as by --ipc=host)"
+                            : "IPC and PID namespaces (containers: share them, as by --ipc=host --pid=host)";
+  return std::string("are on one host in different ") + where;
 }
 
 std::string LinkOf(const control::Host& host) {

@@ -11,7 +11,12 @@
 namespace byteps {
 
 LocalMemory::LocalMemory(Transport* transport, const Neighbours* neighbours, const LocalRole* role)
-    : transport_(transport), neighbours_(neighbours), role_(role), staging_(transport), buffers_(transport) {}
+    : transport_(transport),
+      neighbours_(neighbours),
+      role_(role),
+      staging_(transport),
+      buffers_(transport),
+      kept_(transport) {}
 
 absl::Status LocalMemory::Show(LocalRound* round) {
   const Operation& operation = *round->operation;
@@ -44,13 +49,14 @@ absl::Status LocalMemory::Show(LocalRound* round) {
     return absl::OkStatus();
   }
   if (gives && round->shown_input.region == nullptr) {
-    absl::StatusOr<Region> input = Region::Make(transport_, const_cast<std::byte*>(asked.input), bytes);
+    absl::StatusOr<Region> input =
+        kept_.Take(*asked.tensor, KeptRegions::Side::kInput, const_cast<std::byte*>(asked.input));
     if (!input.ok()) return Annotate(input.status(), "the input cannot be registered");
     round->input = *std::move(input);
     round->shown_input = {round->input.get(), 0};
   }
   if (takes && round->shown_output.region == nullptr) {
-    absl::StatusOr<Region> output = Region::Make(transport_, asked.output, bytes);
+    absl::StatusOr<Region> output = kept_.Take(*asked.tensor, KeptRegions::Side::kOutput, asked.output);
     if (!output.ok()) return Annotate(output.status(), "the output cannot be registered");
     round->output = *std::move(output);
     round->shown_output = {round->output.get(), 0};
@@ -121,6 +127,11 @@ void LocalMemory::LetGo(LocalRound* round) {
 }
 
 void LocalMemory::Finish(LocalRound* round, bool result) {
+  if (result) {
+    const Submission& asked = round->operation->asked;
+    kept_.Keep(*asked.tensor, KeptRegions::Side::kInput, asked.input, std::move(round->input));
+    kept_.Keep(*asked.tensor, KeptRegions::Side::kOutput, asked.output, std::move(round->output));
+  }
   if (!round->staging.region || !round->shown) return;
   if (result && !role_->Root(*round->operation)) CopyOut(*round);
   staging_.Return(std::move(round->staging));

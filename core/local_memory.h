@@ -8,7 +8,7 @@
 //     memory.TakeAway(round);                         // or: they may not use it any more (unreg is the fence)
 //
 // The library's own buffers stay registered until they are freed, and the others map them. Any other memory is registered
-// for the operation, and they copy from and to it. Where the system does not let them (neighbours.staged()), they are
+// for the operation, or still is from the last one (core/kept_regions.h), and they copy from and to it. Where the system does not let them (neighbours.staged()), they are
 // shown a copy in memory of the transport's.
 //
 // Threads: none; driven by whoever drives the local stage.
@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "core/buffer_regions.h"
+#include "core/kept_regions.h"
 #include "core/local_role.h"
 #include "core/local_round.h"
 #include "core/neighbours.h"
@@ -53,6 +54,7 @@ class LocalMemory {
   const LocalRole* const role_;
   StagingPool staging_;
   BufferRegions buffers_;
+  KeptRegions kept_;
 };
 
 }  // namespace byteps

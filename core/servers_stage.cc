@@ -740,6 +740,9 @@ void ServersStage::Leave(Operation* operation) {
       asked.output != asked.input && asked.tensor->bytes() != 0) {
     std::memcpy(asked.output, asked.input, asked.tensor->bytes());
   }
+  if (outcome.ok() && operation->exposed == 0) {
+    for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->Keep(operation);
+  }
   Drop(operation);
   sink_->OnStageDone(operation, outcome);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -81,7 +82,8 @@ class Set {
  public:
   explicit Set(std::vector<Member> members) : members_(std::move(members)) {
     caps_.struct_size = sizeof caps_;
-    caps_.flags = BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_WAIT_FD;
+    caps_.flags =
+        BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_REG_ADDRESSES | BPS_TRANSPORT_WAIT_FD;
     caps_.immediate_bits = 32;
     caps_.max_message = caps_.receive_pool = caps_.tx_depth = UINT32_MAX;
     caps_.key_size = BPS_TRANSPORT_MAX_KEY;  // whatever the peer's set consists of
@@ -157,11 +159,14 @@ class Set {
   }
 
   SetRegion* Reg(void* base, size_t size, int fd = -1) {
-    auto* region = new SetRegion;
+    if (spare_regions_.empty()) spare_regions_.push_back(&regions_.emplace_back());
+    SetRegion* region = spare_regions_.back();
+    spare_regions_.pop_back();
     region->fd = fd;
     region->base = static_cast<std::byte*>(base);
     region->size = size;
-    region->regions.resize(members_.size());
+    region->regions.assign(members_.size(), nullptr);
+    region->allocated_by = SIZE_MAX;
     return region;
   }
 
@@ -187,7 +192,7 @@ class Set {
     if (region->allocated_by != SIZE_MAX) {
       members_[region->allocated_by].transport.Unreg(region->regions[region->allocated_by]);
     }
-    delete region;
+    spare_regions_.push_back(region);
   }
 
   int32_t ExportKey(SetRegion* region, bps_peer peer, void* key) {
@@ -345,6 +350,8 @@ class Set {
   absl::flat_hash_map<bps_peer, size_t> routes_;
   std::vector<std::pair<Member*, uint64_t>> leases_;
   std::vector<uint64_t> free_leases_;
+  std::deque<SetRegion> regions_;  // as many as there were at a time: an operation that registers allocates nothing
+  std::vector<SetRegion*> spare_regions_;
   size_t first_ = 0;
 };
 

@@ -363,9 +363,9 @@ std::string WhyNotLocal(const control::Hello& worker) {
 // Why these two cannot reduce together; empty: they can.
 std::string WhyNotTogether(const control::Hello& first, const control::Hello& other) {
   const std::string both = DescribeHello(first) + " and " + DescribeHello(other);
-  if (!SameHost(other.host(), first.host()) || other.host_index() != first.host_index()) {
-    return both + " are on different hosts";
-  }
+  const std::string difference = HostDifference(first.host(), other.host());
+  if (!difference.empty()) return both + " " + difference;
+  if (other.host_index() != first.host_index()) return both + " are of different hosts (DMLC_WORKER_ID)";
   const control::Lane &one = first.local(), &two = other.local();
   if (one.transport() != two.transport() || one.provider() != two.provider()) {
     return both + " have different transports for one host";

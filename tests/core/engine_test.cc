@@ -419,11 +419,14 @@ TEST_P(EngineTest, AResultThatIsUnderWayWhenItIsCancelledStillFindsItsMemory) {
   for (Time cancel_at : {6, 8, 10, 12, 14}) {
     EngineJobOptions options = Options(1, 1);
     options.fabric.link.latency = 4 * kMillisecond;
+    options.worker_flags |= BPS_TRANSPORT_REG_ADDRESSES;
     EngineJob job(options);
     ASSERT_TRUE(job.Connect());
     job.RunUntil([] { return false; }, 100 * kMillisecond);  // the slots are lent
     std::vector<float> a = Ramp(300, 1), x(300);
-    auto request = job.PushPull(0, "w", a, &x);
+    auto request = job.PushPull(0, "w", a, &x);  // what it registers is kept
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    request = job.PushPull(0, "w", a, &x);
     job.RunUntil([&] { return request->ended(); }, cancel_at * kMillisecond);
     job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
     ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }, kSecond));
@@ -451,6 +454,55 @@ TEST_P(EngineTest, AServerThatNeverConfirmsACancelLosesItsAccess) {
   job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
   ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
   EXPECT_LE(job.fabric.now() - began, 2 * kSecond + kMillisecond);
+}
+
+// What is registered stays so while a tensor's memory is the same and its operations end well, if a registration is of
+// addresses. The fence is as before: an operation that fails takes its registrations along.
+TEST_P(EngineTest, RegistrationsOutliveOperationsThatEndWell) {
+  const uint32_t flags = GetParam().flags;
+  // Of the input, where it must be, and of the output.
+  const uint64_t each = flags == BPS_TRANSPORT_CHEAP_REG ? 2 : (flags & BPS_TRANSPORT_CHEAP_REG) != 0 ? 1 : 0;
+  for (const bool addresses : {true, false}) {
+    SCOPED_TRACE(addresses);
+    EngineJobOptions options = Options(1, 2);
+    if (addresses) options.worker_flags |= BPS_TRANSPORT_REG_ADDRESSES;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    const std::vector<float> a = Ramp(5000, 1), b = Ramp(5000, 2);
+    std::vector<float> x(5000), y(5000);
+    const auto registrations = [&] {
+      const auto& by_node = job.fabric.stats().registrations;
+      const auto found = by_node.find("worker0");
+      return found == by_node.end() ? 0 : found->second;
+    };
+    const auto registered_by = [&](const std::vector<float>& in, std::vector<float>* out) {
+      const uint64_t before = registrations();
+      std::fill(out->begin(), out->end(), 0);
+      const auto request = job.PushPull(0, "w", in, out);
+      EXPECT_TRUE(job.RunUntil([&] { return request->ended(); }));
+      if (request->outcome().ok()) EXPECT_EQ(*out, in);
+      return registrations() - before;
+    };
+    registered_by(a, &x);  // whatever the first one takes
+    const uint64_t again = addresses ? 0 : each;
+    EXPECT_EQ(registered_by(a, &x), again);
+    EXPECT_EQ(registered_by(a, &y), addresses ? each != 0 : each) << "another output";
+    EXPECT_EQ(registered_by(b, &y), addresses ? each == 2 : each) << "another input";
+    EXPECT_EQ(registered_by(b, &y), again);
+
+    const auto silence = [&](bool silent) {
+      for (auto& server : job.servers) server->script.silent = silent;
+    };
+    silence(true);
+    const auto request = job.PushPull(0, "w", b, &y);
+    ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 100 * kMillisecond));
+    job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    EXPECT_FALSE(request->outcome().ok());
+    silence(false);
+    EXPECT_EQ(registered_by(b, &y), each) << "a cancelled operation has left a way into memory";
+    EXPECT_EQ(registered_by(b, &y), again);
+  }
 }
 
 TEST_P(EngineTest, ItsOwnClockIsTheFallbackOfADeadline) {

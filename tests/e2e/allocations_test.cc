@@ -50,11 +50,10 @@ TEST(AllocationsTest, SmallThroughAServer) { ExpectNoAllocations(2, 1, "allocati
 
 TEST(AllocationsTest, SmallFromThreeWorkersThroughServers) { ExpectNoAllocations(3, 2, "allocations", "200"); }
 
-TEST(AllocationsTest, LargeInTheServers) { ExpectNoAllocations(2, 1, "allocations_large", "40"); }
+TEST(AllocationsTest, LargeThroughAServer) { ExpectNoAllocations(2, 1, "allocations_large", "40"); }
 
 // Registered once, mapped once.
 TEST(AllocationsTest, LargeInBuffers) {
-  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
   ExpectNoAllocations(2, 1, "allocations_buffers", "40");
 }
 

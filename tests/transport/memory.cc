@@ -59,6 +59,42 @@ TEST_P(TransportTest, RegistrationsComeAndGoWhileOthersAreUsed) {
   }
 }
 
+// Where a registration is of addresses, it may outlive its memory, and then means what is mapped there next.
+TEST_P(TransportTest, ARegionOfAddressesHoldsNoPage) {
+  const Pair pair = Join();
+  if (!pair.b->has(BPS_TRANSPORT_REG_ADDRESSES)) GTEST_SKIP() << "not a region of addresses";
+  const size_t size = size_t{256} << 10;
+  const auto map = [&](void* at, int how) {
+    void* base = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | how, -1, 0);
+    EXPECT_NE(base, MAP_FAILED);
+    return static_cast<std::byte*>(base);
+  };
+  std::byte* const to_base = map(nullptr, 0);
+  std::byte* const from_base = map(nullptr, 0);
+  bps_region* to = pair.b->Register(to_base, size);
+  bps_region* from = pair.a->Register(from_base, size);
+  const std::string key = pair.b->Key(to, pair.to_a);
+  for (uint32_t round = 0; round < 5; ++round) {
+    SCOPED_TRACE(round);
+    const std::vector<std::byte> bytes = Bytes(size);
+    std::copy(bytes.begin(), bytes.end(), from_base);
+    ASSERT_EQ(Post([&] { return pair.a->Write(pair.to_b, from, from_base, size, key, 0, round); }), BPS_OK);
+    ASSERT_TRUE(Until([&] { return pair.b->immediates().size() == round + 1 && pair.a->outstanding() == 0; }));
+    EXPECT_EQ(std::memcmp(to_base, bytes.data(), size), 0);
+    EXPECT_EQ(pair.b->Key(to, pair.to_a).size(), key.size());
+    // Both are freed, and other memory is mapped where they were.
+    for (std::byte* base : {to_base, from_base}) {
+      munmap(base, size);
+      ASSERT_EQ(map(base, MAP_FIXED_NOREPLACE), base);
+      EXPECT_EQ(static_cast<size_t>(std::count(base, base + size, std::byte{0})), size);
+    }
+  }
+  pair.a->Unregister(from);
+  pair.b->Unregister(to);
+  munmap(to_base, size);
+  munmap(from_base, size);
+}
+
 // The source of writes is unregistered, and reused at once, while they are under way.
 TEST_P(TransportTest, UnregisterEndsTheOperationsOfThisSideFirst) {
   Station& a = Open();

@@ -51,6 +51,7 @@ void ConnectedTransport::Caps(bps_transport_caps* out) const {
   caps.flags = BPS_TRANSPORT_WAIT_FD;
   if (!endpoint_->RegistersLocalMemory()) caps.flags |= BPS_TRANSPORT_LOCAL_ANY;
   if (endpoint_->provider().cheap_registration) caps.flags |= BPS_TRANSPORT_CHEAP_REG;
+  if (!endpoint_->provider().locks_memory) caps.flags |= BPS_TRANSPORT_REG_ADDRESSES;
   caps.immediate_bits = 32;
   caps.max_message = kMaxMessage;
   caps.receive_pool = kReceivePool;

@@ -52,7 +52,7 @@ void DatagramTransport::Caps(bps_transport_caps* out) const {
   caps.struct_size = out->struct_size;
   if (endpoint_->wait_fd() >= 0) caps.flags |= BPS_TRANSPORT_WAIT_FD;
   // What travels as messages is copied, and its keys are ours.
-  if (!direct_) caps.flags |= BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG;
+  if (!direct_) caps.flags |= BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_REG_ADDRESSES;
   caps.immediate_bits = direct_ ? kTagShift : 32;
   caps.max_message = kMaxMessage;
   caps.receive_pool = kReceivePool;

@@ -94,7 +94,7 @@ void Transport::Caps(bps_transport_caps* out) const {
   bps_transport_caps caps{};
   caps.struct_size = out->struct_size;
   caps.flags = BPS_TRANSPORT_READ | BPS_TRANSPORT_MAP_REMOTE | BPS_TRANSPORT_COPY | BPS_TRANSPORT_LOCAL_ANY |
-               BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_WAIT_FD;
+               BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_REG_ADDRESSES | BPS_TRANSPORT_WAIT_FD;
   caps.immediate_bits = 32;
   caps.max_message = kMaxMessage;
   caps.receive_pool = kSlots;

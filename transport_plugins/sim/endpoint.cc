@@ -264,6 +264,7 @@ void Endpoint::CancelOf(bps_peer number, int32_t code) {
 
 int32_t Endpoint::Register(void* base, size_t size, bps_region** region) {
   const uint64_t id = world_->NewId();
+  ++world_->stats().registrations[node_];
   regions_.emplace(id, Region{static_cast<std::byte*>(base), size, nullptr, {}});
   *region = reinterpret_cast<bps_region*>(id);
   return BPS_OK;

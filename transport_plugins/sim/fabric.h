@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -67,6 +68,7 @@ struct FabricStats {
   int64_t mapped = 0;             // what map_remote and begin_write have given, and nobody has given back
   uint64_t dropped_messages = 0;  // of senders the receiver did not know (any more)
   uint64_t dropped_writes = 0;    // to memory that is not exported any more
+  std::map<std::string, uint64_t> registrations;  // made, by node
 };
 
 class SimFabric {

@@ -16,7 +16,8 @@ LinkOptions AdverseLink(Random& random) {
 EndpointOptions AdverseEndpoint(Random& random) {
   EndpointOptions endpoint;
   endpoint.flags = 0;
-  for (uint32_t flag : {BPS_TRANSPORT_LOCAL_ANY, BPS_TRANSPORT_READ, BPS_TRANSPORT_CHEAP_REG}) {
+  for (uint32_t flag :
+       {BPS_TRANSPORT_LOCAL_ANY, BPS_TRANSPORT_READ, BPS_TRANSPORT_CHEAP_REG, BPS_TRANSPORT_REG_ADDRESSES}) {
     if (random.Chance(0.5)) endpoint.flags |= flag;
   }
   endpoint.immediate_bits = random.Chance(0.5) ? 24 : 32;
