@@ -5,23 +5,28 @@
 namespace byteps {
 
 absl::StatusOr<Region> KeptRegions::Take(const Tensor& tensor, Side side, std::byte* base) {
-  if (const auto kept = regions_.find({&tensor, side}); kept != regions_.end()) {
-    Region region = std::move(kept->second.region);
-    if (region && kept->second.base == base) return region;
+  if (const auto pair = regions_.find({&tensor, side}); pair != regions_.end()) {
+    for (Kept& kept : pair->second) {
+      if (kept.region && kept.base == base) return std::exchange(kept.region, Region());
+    }
   }
   return Region::Make(transport_, base, tensor.bytes());
 }
 
 void KeptRegions::Keep(const Tensor& tensor, Side side, const std::byte* base, Region region) {
   if (!region || (transport_->caps().flags & BPS_TRANSPORT_REG_ADDRESSES) == 0) return;
-  Kept& kept = regions_[{&tensor, side}];
-  kept.base = base;
-  kept.region = std::move(region);
+  auto& [last, before] = regions_[{&tensor, side}];
+  if (last.region) before = std::exchange(last, Kept());
+  last = {base, std::move(region)};
 }
 
 size_t KeptRegions::size() const {
-  return static_cast<size_t>(
-      std::count_if(regions_.begin(), regions_.end(), [](const auto& each) { return bool{each.second.region}; }));
+  size_t count = 0;
+  for (const auto& [whose, pair] : regions_) {
+    count += static_cast<size_t>(
+        std::count_if(pair.begin(), pair.end(), [](const Kept& kept) { return bool{kept.region}; }));
+  }
+  return count;
 }
 
 }  // namespace byteps

@@ -6,7 +6,7 @@
 //
 // The fence stays what it was: an operation that fails destroys its registrations, so that no late write lands in memory
 // that its user has back. One that ended well has had every write it was owed, and nobody is left who owes one: its
-// registrations may wait for the next operation of the tensor on the same memory. With other memory they are dropped.
+// registrations may wait for the next operation of the tensor on the same memory.
 //
 // An address is no identity: memory is freed, and other memory mapped there. So nothing is kept of a transport whose
 // registrations hold on to pages (without BPS_TRANSPORT_REG_ADDRESSES): the next operation there registers anew.
@@ -15,6 +15,7 @@
 #ifndef BYTEPS_CORE_KEPT_REGIONS_H_
 #define BYTEPS_CORE_KEPT_REGIONS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -41,14 +42,15 @@ class KeptRegions {
   size_t size() const;
 
  private:
-  // At most one for each side of a tensor: the last. Empty while an operation has it.
   struct Kept {
     const std::byte* base = nullptr;
-    Region region;
+    Region region;  // empty while an operation has it
   };
+  // Of one side of a tensor: the last and the one before, for who alternates between two, as DistributedOptimizer does.
+  using Pair = std::array<Kept, 2>;
 
   Transport* const transport_;
-  absl::flat_hash_map<std::pair<const Tensor*, Side>, Kept> regions_;
+  absl::flat_hash_map<std::pair<const Tensor*, Side>, Pair> regions_;
 };
 
 }  // namespace byteps

@@ -489,6 +489,7 @@ TEST_P(EngineTest, RegistrationsOutliveOperationsThatEndWell) {
     EXPECT_EQ(registered_by(a, &y), addresses ? each != 0 : each) << "another output";
     EXPECT_EQ(registered_by(b, &y), addresses ? each == 2 : each) << "another input";
     EXPECT_EQ(registered_by(b, &y), again);
+    for (int turn = 0; turn < 4; ++turn) EXPECT_EQ(registered_by(b, turn % 2 == 0 ? &x : &y), again) << "in turns";
 
     const auto silence = [&](bool silent) {
       for (auto& server : job.servers) server->script.silent = silent;

@@ -82,14 +82,27 @@ TEST_F(KeptRegionsTest, TheSameMemoryIsRegisteredOnce) {
   EXPECT_TRUE(told_.regions.empty()) << "gone with it";
 }
 
-TEST_F(KeptRegionsTest, OtherMemoryTakesItsPlace) {
+TEST_F(KeptRegionsTest, TwoThatTakeTurnsAreRegisteredOnce) {
+  const Tensor* tensor = Declare("w");
+  KeptRegions kept(&transport_);
+  for (int round = 0; round < 7; ++round) Use(&kept, *tensor, Side::kOutput, memory_ + round % 2 * 500);
+  EXPECT_EQ(told_.registered, 2u);
+  EXPECT_EQ(kept.size(), 2u);
+}
+
+TEST_F(KeptRegionsTest, AThirdTakesThePlaceOfTheOldest) {
   const Tensor* tensor = Declare("w");
   KeptRegions kept(&transport_);
   Use(&kept, *tensor, Side::kOutput, memory_);
   Use(&kept, *tensor, Side::kOutput, memory_ + 4);
-  Use(&kept, *tensor, Side::kOutput, memory_);
+  Use(&kept, *tensor, Side::kOutput, memory_ + 8);
   EXPECT_EQ(told_.registered, 3u);
-  EXPECT_EQ(told_.regions.size(), 1u);
+  EXPECT_EQ(told_.regions.size(), 2u);
+  Use(&kept, *tensor, Side::kOutput, memory_ + 4);
+  Use(&kept, *tensor, Side::kOutput, memory_ + 8);
+  EXPECT_EQ(told_.registered, 3u);
+  Use(&kept, *tensor, Side::kOutput, memory_);
+  EXPECT_EQ(told_.registered, 4u);
 }
 
 TEST_F(KeptRegionsTest, EachTensorHasItsOwn) {
@@ -113,6 +126,7 @@ TEST_F(KeptRegionsTest, WhatAnOperationDoesNotGiveBackIsNotGivenAgain) {
   Use(&kept, *tensor, Side::kOutput, memory_);
   EXPECT_EQ(told_.registered, 2u);
   kept.Keep(*tensor, Side::kOutput, memory_ + 4, Region());
+  EXPECT_EQ(told_.regions.size(), 1u);
   EXPECT_EQ(kept.size(), 1u) << "no registration replaces nothing";
 }
 

@@ -53,9 +53,7 @@ TEST(AllocationsTest, SmallFromThreeWorkersThroughServers) { ExpectNoAllocations
 TEST(AllocationsTest, LargeThroughAServer) { ExpectNoAllocations(2, 1, "allocations_large", "40"); }
 
 // Registered once, mapped once.
-TEST(AllocationsTest, LargeInBuffers) {
-  ExpectNoAllocations(2, 1, "allocations_buffers", "40");
-}
+TEST(AllocationsTest, LargeInBuffers) { ExpectNoAllocations(2, 1, "allocations_buffers", "40"); }
 
 TEST(AllocationsTest, LargeAmongTheWorkersOfAHost) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";

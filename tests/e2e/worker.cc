@@ -482,7 +482,7 @@ void Allocations(Allocated kind, int rounds) {
       large ? std::vector<size_t>{4, 200000, size_t{2} << 20} : std::vector<size_t>{4, 4, 1000, 4096};
   std::vector<bps_tensor*> tensors;
   std::vector<std::vector<uint8_t>> values, expected;
-  std::vector<uint8_t*> inputs, outputs;
+  std::vector<uint8_t*> inputs, outputs, others;  // two outputs take turns, as DistributedOptimizer's do
   std::vector<std::unique_ptr<OwnBuffer>> buffers;
   const auto memory = [&](size_t size) -> uint8_t* {
     if (in_buffers) return buffers.emplace_back(std::make_unique<OwnBuffer>(session, size))->data();
@@ -495,10 +495,14 @@ void Allocations(Allocated kind, int rounds) {
     inputs.push_back(memory(bytes[i]));
     std::copy(source.begin(), source.end(), inputs.back());
     outputs.push_back(memory(bytes[i]));
+    others.push_back(memory(bytes[i]));
     expected.push_back(Expected(BPS_FLOAT32, BPS_SUM, elements, info.size, i));
   }
   std::vector<bps_request*> requests(bytes.size());
-  const auto start = [&](size_t i) { requests[i] = Start(session, tensors[i], inputs[i], outputs[i], BPS_SUM); };
+  const auto start = [&](size_t i) {
+    std::swap(outputs[i], others[i]);
+    requests[i] = Start(session, tensors[i], inputs[i], outputs[i], BPS_SUM);
+  };
   const auto wait = [&](size_t i) {
     Ok(bps_wait(requests[i], 0), "bps_wait");
     bps_request_free(requests[i]);
