@@ -65,8 +65,8 @@ typedef uint32_t bps_peer;
 #define BPS_TRANSPORT_WRITE_ORDERED 0x20u
 #define BPS_TRANSPORT_LOCAL_ANY 0x40u /* post_write and post_read accept local memory that is not registered */
 #define BPS_TRANSPORT_CHEAP_REG 0x80u /* reg and unreg cost less than copying 64 KiB: may be done per operation */
-/* A region is a range of addresses and holds on to no page: each transfer reaches what is mapped there at that time. So
- * a region may stay registered when its memory is freed, and mean what is mapped there next. */
+/* What reg makes is a range of addresses and holds on to no page: each transfer reaches what is mapped there at that time.
+ * So it may stay registered when its memory is freed, and mean what is mapped there next. */
 #define BPS_TRANSPORT_REG_ADDRESSES 0x100u
 
 typedef struct bps_transport_caps {

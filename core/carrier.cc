@@ -48,7 +48,7 @@ Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Sta
       return Grant::kYes;
     }
     if ((caps.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
-      const absl::StatusOr<bps_region*> region = RegionOf(partition->operation, true);
+      const absl::StatusOr<bps_region*> region = RegionOf(*partition, true);
       if (!region.ok()) {
         *error = region.status();
         return Grant::kFailed;
@@ -72,12 +72,15 @@ void Carrier::EndSource(const Payload& payload) {
   if (payload.bounce) bounce_->Free(*payload.bounce);
 }
 
-// The registration of the operation's input or output; one for both, if they are the same.
-absl::StatusOr<bps_region*> Carrier::RegionOf(Operation* operation, bool input) {
+// The registration of the input or output of the partition's operation; one for both, if they are the same.
+absl::StatusOr<bps_region*> Carrier::RegionOf(const Partition& partition, bool input) {
+  Operation* operation = partition.operation;
   const Submission& asked = operation->asked;
   input &= operation->source != asked.output;
   std::byte* const base = input ? const_cast<std::byte*>(operation->source) : asked.output;
-  Region& region = input ? MemoryOf(operation).input : MemoryOf(operation).output;
+  Operation::Memory& memory = MemoryOf(operation);
+  memory.addresses &= (endpoint_->transport().CapsOf(partition.peer).flags & BPS_TRANSPORT_REG_ADDRESSES) != 0;
+  Region& region = input ? memory.input : memory.output;
   if (!region) {
     const KeptRegions::Side side = input ? KeptRegions::Side::kInput : KeptRegions::Side::kOutput;
     absl::StatusOr<Region> made = kept_->Take(*asked.tensor, side, base);
@@ -123,7 +126,7 @@ absl::StatusOr<BufferRegions::Place> Carrier::PlaceOf(const Partition& partition
         buffers_->Find(buffer, input ? operation->source : asked.output, asked.tensor->bytes());
     if (!place.ok() || place->region != nullptr) return place;
   }
-  const absl::StatusOr<bps_region*> region = RegionOf(operation, input);
+  const absl::StatusOr<bps_region*> region = RegionOf(partition, input);
   if (!region.ok()) return region.status();
   return BufferRegions::Place{*region, 0};
 }
@@ -184,6 +187,7 @@ void Carrier::EndExposure(Partition* partition) {
 void Carrier::Keep(Operation* operation) {
   if (operation->memory.size() <= index_) return;
   Operation::Memory& memory = operation->memory[index_];
+  if (!memory.addresses) return;
   const Submission& asked = operation->asked;
   kept_->Keep(*asked.tensor, KeptRegions::Side::kInput, operation->source, std::move(memory.input));
   kept_->Keep(*asked.tensor, KeptRegions::Side::kOutput, asked.output, std::move(memory.output));

@@ -107,7 +107,7 @@ class Carrier : private EndpointHandler {
   Grant Show(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
   // Takes all that back: the result has come, or the server has said that it will not.
   void EndExposure(Partition* partition);
-  // The operation has ended well, so that nobody reaches its memory any more: what is registered may stay so.
+  // It has ended well, so its servers owe it nothing: what it has registered may stay so for the tensor's next one.
   void Keep(Operation* operation);
   // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in.
   void TakeAway(Operation* operation);
@@ -133,11 +133,10 @@ class Carrier : private EndpointHandler {
 
   absl::Status LendWindow(PeerId peer);
   void AskReach(PeerId peer);
-  // Of the operation alone.
   // Names the place to the partition's server.
   Grant Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory, const char* what,
                absl::Status* error) const;
-  absl::StatusOr<bps_region*> RegionOf(Operation* operation, bool input);
+  absl::StatusOr<bps_region*> RegionOf(const Partition& partition, bool input);
   // The peer maps the library's buffers, as far as the transport is concerned.
   bool Shares(PeerId peer) const;
   // Do both input and output (of those that there are) lie in buffers that can be mapped?

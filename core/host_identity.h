@@ -27,7 +27,7 @@ control::Host HostIdentity(const std::string& id = "");
 bool SameHost(const control::Host& one, const control::Host& other);
 
 // What keeps these two from sharing memory, for errors: "are on different hosts", "are on one host in different IPC
-// namespaces (containers: start them with --ipc=host)". "": they are on the same host.
+// namespaces (containers: share one, as by --ipc=host)". "": they are on the same host.
 std::string HostDifference(const control::Host& one, const control::Host& other);
 
 // Equal for those who share a network link; "": not known.

@@ -127,7 +127,7 @@ void LocalMemory::LetGo(LocalRound* round) {
 }
 
 void LocalMemory::Finish(LocalRound* round, bool result) {
-  if (result) {
+  if (result && transport_->Has(BPS_TRANSPORT_REG_ADDRESSES)) {
     const Submission& asked = round->operation->asked;
     kept_.Keep(*asked.tensor, KeptRegions::Side::kInput, asked.input, std::move(round->input));
     kept_.Keep(*asked.tensor, KeptRegions::Side::kOutput, asked.output, std::move(round->output));

@@ -8,11 +8,11 @@
 //     memory.TakeAway(round);                         // or: they may not use it any more (unreg is the fence)
 //
 // The library's own buffers stay registered until they are freed, and the others map them. Any other memory is registered
-// for the operation, or still is from the last one (core/kept_regions.h), and they copy from and to it. Where the system does not let them (neighbours.staged()), they are
-// shown a copy in memory of the transport's.
+// for the operation, or still is from an earlier one (core/kept_regions.h), and they copy from and to it. Where the system
+// does not let them (neighbours.staged()), they are shown a copy in memory of the transport's.
 //
 // Threads: none; driven by whoever drives the local stage.
-// Ownership: transport, neighbours and role outlive it; registrations belong to the round.
+// Ownership: transport, neighbours and role outlive it; registrations belong to the round while it lasts.
 #ifndef BYTEPS_CORE_LOCAL_MEMORY_H_
 #define BYTEPS_CORE_LOCAL_MEMORY_H_
 

@@ -59,6 +59,7 @@ struct Operation {
   struct Memory {
     Region input;
     Region output;
+    bool addresses = true;  // they hold on to no page, whichever transport leads to those they were shown to
   };
   std::pmr::vector<Memory> memory;
   absl::Status failure;  // why it is being given up

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -159,14 +158,11 @@ class Set {
   }
 
   SetRegion* Reg(void* base, size_t size, int fd = -1) {
-    if (spare_regions_.empty()) spare_regions_.push_back(&regions_.emplace_back());
-    SetRegion* region = spare_regions_.back();
-    spare_regions_.pop_back();
+    auto* region = new SetRegion;
     region->fd = fd;
     region->base = static_cast<std::byte*>(base);
     region->size = size;
-    region->regions.assign(members_.size(), nullptr);
-    region->allocated_by = SIZE_MAX;
+    region->regions.resize(members_.size());
     return region;
   }
 
@@ -192,7 +188,7 @@ class Set {
     if (region->allocated_by != SIZE_MAX) {
       members_[region->allocated_by].transport.Unreg(region->regions[region->allocated_by]);
     }
-    spare_regions_.push_back(region);
+    delete region;
   }
 
   int32_t ExportKey(SetRegion* region, bps_peer peer, void* key) {
@@ -350,8 +346,6 @@ class Set {
   absl::flat_hash_map<bps_peer, size_t> routes_;
   std::vector<std::pair<Member*, uint64_t>> leases_;
   std::vector<uint64_t> free_leases_;
-  std::deque<SetRegion> regions_;  // as many as there were at a time: an operation that registers allocates nothing
-  std::vector<SetRegion*> spare_regions_;
   size_t first_ = 0;
 };
 

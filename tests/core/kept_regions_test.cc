@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,6 @@ using Side = KeptRegions::Side;
 
 // What a transport was told of memory.
 struct Told {
-  uint32_t flags = BPS_TRANSPORT_REG_ADDRESSES;
   bool full = false;
   uintptr_t registered = 0;  // ever
   std::set<bps_region*> regions;
@@ -28,7 +28,7 @@ bps_transport_table Table() {
   bps_transport_table table{};
   table.struct_size = sizeof table;
   table.close = [](bps_transport*) {};
-  table.caps = [](bps_transport* transport, bps_transport_caps* caps) { caps->flags = Unwrap(transport)->flags; };
+  table.caps = [](bps_transport*, bps_transport_caps*) {};
   table.reg = [](bps_transport* transport, void* base, size_t size, bps_region** region, bps_failure*) -> int32_t {
     Told* told = Unwrap(transport);
     if (told->full) return BPS_RESOURCE_EXHAUSTED;
@@ -45,10 +45,8 @@ bps_transport_table Table() {
 
 class KeptRegionsTest : public testing::Test {
  protected:
-  explicit KeptRegionsTest(uint32_t flags = BPS_TRANSPORT_REG_ADDRESSES)
-      : told_{.flags = flags},
-        table_(Table()),
-        transport_(Transport::Adopt(&table_, reinterpret_cast<bps_transport*>(&told_))) {}
+  KeptRegionsTest()
+      : table_(Table()), transport_(Transport::Adopt(&table_, reinterpret_cast<bps_transport*>(&told_))) {}
 
   Tensor* Declare(const char* name) {
     const int64_t shape[] = {100};
@@ -140,19 +138,32 @@ TEST_F(KeptRegionsTest, ARefusalIsTheTransports) {
   EXPECT_EQ(told_.registered, 1u);
 }
 
-// Memory that is freed and mapped again has the address of the old one, and a registration of the old pages.
-class PinnedRegionsTest : public KeptRegionsTest {
- protected:
-  PinnedRegionsTest() : KeptRegionsTest(0) {}
-};
-
-TEST_F(PinnedRegionsTest, NothingIsKept) {
-  const Tensor* tensor = Declare("w");
+// Names may be without end, and room is not.
+TEST_F(KeptRegionsTest, ThereIsABound) {
   KeptRegions kept(&transport_);
-  Use(&kept, *tensor, Side::kOutput, memory_);
-  EXPECT_TRUE(told_.regions.empty());
-  Use(&kept, *tensor, Side::kOutput, memory_);
-  EXPECT_EQ(told_.registered, 2u);
+  std::vector<Tensor*> tensors;
+  for (size_t i = 0; i < KeptRegions::kMost + 100; ++i) {
+    tensors.push_back(Declare(("w" + std::to_string(i)).c_str()));
+    Use(&kept, *tensors.back(), Side::kOutput, memory_);
+    ASSERT_LE(kept.size(), KeptRegions::kMost);
+    ASSERT_EQ(kept.size(), told_.regions.size());
+  }
+  const uintptr_t before = told_.registered;
+  for (size_t i = tensors.size() - 100; i < tensors.size(); ++i) Use(&kept, *tensors[i], Side::kOutput, memory_);
+  EXPECT_EQ(told_.registered, before) << "those that are used are kept";
+}
+
+// Of one name, that is.
+TEST_F(KeptRegionsTest, AnotherShapeIsOtherMemory) {
+  KeptRegions kept(&transport_);
+  for (int64_t elements = 1; elements < 200; ++elements) {
+    const int64_t shape[] = {elements};
+    Use(&kept, **tensors_.Declare("w", BPS_FLOAT32, shape), Side::kOutput, memory_);
+    EXPECT_EQ(told_.memory.back().second, static_cast<size_t>(elements) * 4);
+  }
+  EXPECT_EQ(told_.registered, 199u);
+  EXPECT_EQ(kept.size(), 2u);
+  EXPECT_EQ(told_.regions.size(), 2u);
 }
 
 }  // namespace

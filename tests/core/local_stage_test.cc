@@ -34,12 +34,17 @@ namespace {
 constexpr size_t kElements = size_t{1} << 18;  // of float32: eight blocks
 constexpr size_t kBytes = kElements * sizeof(float);
 
-// Shared memory whose news of losses can be kept back: as if other events had filled what a poll takes at once.
+// Shared memory whose news of losses can be kept back: as if other events had filled what a poll takes at once. Counts the
+// registrations of ordinary memory.
 class SlowNews {
  public:
   static const bps_transport_plugin* Of(const bps_transport_plugin* plugin) {
     table_ = real_ = *plugin->table;
     table_.poll = Poll;
+    table_.reg = [](bps_transport* transport, void* base, size_t size, bps_region** region, bps_failure* failure) {
+      ++registrations;
+      return real_.reg(transport, base, size, region, failure);
+    };
     plugin_ = *plugin;
     plugin_.table = &table_;
     return &plugin_;
@@ -47,6 +52,7 @@ class SlowNews {
 
   static inline bool kept_back = false;
   static inline std::vector<bps_event> losses;
+  static inline int registrations = 0;
 
  private:
   static size_t Poll(bps_transport* transport, bps_event* events, size_t capacity) {
@@ -117,17 +123,18 @@ class Worker : public EngineHandler {
   float* data() const { return reinterpret_cast<float*>(buffer->data()); }
   void Fill(float value) { std::fill_n(data(), kElements, value); }
 
-  // In place, in the buffer.
-  void Submit(wire::Operation kind, Time timeout) {
+  // In place, in the buffer, or in memory that is not the library's.
+  void Submit(wire::Operation kind, Time timeout, std::vector<float>* ordinary = nullptr) {
+    std::byte* const memory = ordinary != nullptr ? reinterpret_cast<std::byte*>(ordinary->data()) : buffer->data();
     const int64_t shape[] = {kElements};
     Submission asked;
     asked.tensor = *engine->tensors().Declare("t", BPS_FLOAT32, shape);
     asked.kind = kind;
     asked.reduction = BPS_SUM;
-    asked.input = asked.output = buffer->data();
+    asked.input = asked.output = memory;
     asked.timeout = timeout;
     asked.request = request = std::make_shared<Request>(nullptr, nullptr);
-    request->Hold(buffers.Use(buffer->data(), kBytes), buffers.Use(buffer->data(), kBytes));
+    request->Hold(buffers.Use(memory, kBytes), buffers.Use(memory, kBytes));
     const absl::Status admitted = engine->Admit(asked);
     ASSERT_TRUE(admitted.ok()) << admitted;
     engine->Submit(now, asked);
@@ -227,6 +234,42 @@ TEST_P(LocalStageTest, OneThatWasStoppedInTheMiddleDoesNotTakeForAResultWhatItFi
     EXPECT_TRUE(worker.request->outcome().ok()) << worker.request->outcome();
     EXPECT_EQ(std::count(worker.data(), worker.data() + kElements, expected), static_cast<ptrdiff_t>(kElements));
   }
+}
+
+TEST_P(LocalStageTest, RegistrationsOutliveRoundsThatEndWell) {
+  std::array<std::vector<float>, 2> memory, other;
+  const auto registered = [&](std::array<std::vector<float>, 2>* in) {
+    const int before = SlowNews::registrations;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      (*in)[rank].assign(kElements, static_cast<float>(rank + 2));
+      workers_[rank].Submit(GetParam(), 600 * kSecond, &(*in)[rank]);
+    }
+    EXPECT_TRUE(Until([&] { return workers_[0].request->ended() && workers_[1].request->ended(); }));
+    const float expected = GetParam() == wire::Operation::kBroadcast ? 2.0f : 5.0f;
+    for (const std::vector<float>& each : *in) {
+      EXPECT_EQ(std::count(each.begin(), each.end(), expected), static_cast<ptrdiff_t>(kElements));
+    }
+    return SlowNews::registrations - before;
+  };
+  // What is broadcast is fetched from its root.
+  const int each = GetParam() == wire::Operation::kBroadcast ? 1 : 2;
+  EXPECT_EQ(registered(&memory), each);
+  EXPECT_EQ(registered(&memory), 0);
+  EXPECT_EQ(registered(&other), each);
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(registered(round % 2 == 0 ? &memory : &other), 0);
+
+  // One that fails does not leave its memory open. (The second is refused before it has shown any.)
+  workers_[0].Submit(GetParam(), kSecond, &memory[0]);
+  const auto ended = [&] {
+    now_ += 10 * kMillisecond;
+    return workers_[0].request->ended();
+  };
+  ASSERT_TRUE(Until(ended));
+  EXPECT_FALSE(workers_[0].request->outcome().ok());
+  workers_[1].Submit(GetParam(), kSecond, &memory[1]);
+  ASSERT_TRUE(Until([&] { return workers_[1].request->ended(); }));
+  EXPECT_FALSE(workers_[1].request->outcome().ok());
+  EXPECT_EQ(registered(&memory), 1);
 }
 
 // One that fails takes its memory away, and closes. Who is in the middle of a block then finds the memory gone before it hears

@@ -419,7 +419,7 @@ void Steady(int rounds) {
 }
 
 // The same few tensors again and again, one by one and together. When all have been through a few rounds, they cost no
-// allocation in any process of the job, so no registration, and no page: small ones, large ones in the user's memory, and
+// allocation in any process of the job, so no registration with libfabric, and no page: small ones, large ones in the user's memory, and
 // large ones in the library's own buffers. Needs programs that count (BUILD).
 enum class Allocated { kSmall, kLarge, kLargeInBuffers };
 

@@ -54,7 +54,7 @@ struct Provider {
   bool bounded_queue;
   // An immediate takes a posted receive of its peer (FI_RX_CQ_DATA), and so tells whose it is.
   bool immediate_takes_receive;
-  // Registered memory is locked: RLIMIT_MEMLOCK counts.
+  // Registered memory is locked: RLIMIT_MEMLOCK counts, and a registration is not of addresses (BPS_TRANSPORT_REG_ADDRESSES).
   bool locks_memory;
   // Variables of the environment that the provider reads: set if they are not, before it is asked for the first time.
   struct Variable {

@@ -52,7 +52,8 @@ class _Net(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         values = self.embedding(tokens) * self.scale
-        values = self.lstm(values)[0]
+        with torch.autocast("cpu", enabled=False):  # torch has no LSTM in bfloat16 for processors without AVX-512
+            values = self.lstm(values)[0]
         values = values + self.attention(values, values, values, need_weights=False)[0]
         values = self.frozen(self.hidden(self.norm(values)))
         values = _Times.apply(values.float(), self.functional.weight) + self.kept[0]
