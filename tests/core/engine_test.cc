@@ -480,7 +480,8 @@ TEST_P(EngineTest, RegistrationsOutliveOperationsThatEndWell) {
       std::fill(out->begin(), out->end(), 0);
       const auto request = job.PushPull(0, "w", in, out);
       EXPECT_TRUE(job.RunUntil([&] { return request->ended(); }));
-      if (request->outcome().ok()) EXPECT_EQ(*out, in);
+      EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+      EXPECT_EQ(*out, in);
       return registrations() - before;
     };
     registered_by(a, &x);  // whatever the first one takes
