@@ -196,7 +196,7 @@ void ListKind(const std::vector<std::string>& folders, const std::vector<typenam
   for (const std::string& folder : folders) {
     for (const std::string& file : FilesIn(folder)) {
       const std::string name = PluginNameOf(Kind<Plugin>::kName, file);
-      const std::string path = folder + "/" + file;
+      const std::string path = absl::StrCat(folder, "/", file);
       if (name.empty() || !seen.insert(path).second) continue;
       const Plugin* plugin = nullptr;
       const absl::Status loaded = LoadFile(path, name, &plugin);
@@ -217,7 +217,7 @@ PluginRegistry::PluginRegistry(const PluginConfig& config, const Logger& log) : 
   if (path != nullptr) folders_ = Split(path, ':');
   // A relative folder needs a '/': dlopen searches for a name without one.
   for (std::string& folder : folders_) {
-    if (folder[0] != '/') folder = "./" + folder;
+    if (folder[0] != '/') folder.insert(0, "./");
   }
   const std::string own = OwnFolder();
   if (own.empty()) return;

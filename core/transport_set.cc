@@ -314,9 +314,9 @@ class Set {
   absl::Status RegionAt(SetRegion* region, Member* member, bps_region** inner) {
     bps_region*& there = region->regions[static_cast<size_t>(member - members_.data())];
     if (there == nullptr) {
-      const absl::Status status = region->fd < 0
-                                      ? member->transport.Reg(region->base, region->size, &there)
-                                      : member->transport.RegShared(region->base, region->size, region->fd, &there);
+      absl::Status status = region->fd < 0
+                                ? member->transport.Reg(region->base, region->size, &there)
+                                : member->transport.RegShared(region->base, region->size, region->fd, &there);
       if (!status.ok()) return status;
     }
     *inner = there;

@@ -429,7 +429,7 @@ void Coordinator::GiveUpStart(const absl::Status& why) {
 }
 
 absl::Status Coordinator::TellLate(const control::Hello& hello) {
-  const absl::Status why = hello.role() == control::SERVER ? discord_.TellServer(now_) : discord_.Tell(now_, hello);
+  absl::Status why = hello.role() == control::SERVER ? discord_.TellServer(now_) : discord_.Tell(now_, hello);
   if (!why.ok() && stay_until_ != kNever && discord_.EverybodyTold()) stay_until_ = now_;
   return why;
 }

@@ -41,7 +41,7 @@ std::string TransportName(const control::Hello& hello) {
 
 // `tcp (tcp)`; with `whole` also what is between members alone: on which host.
 std::string Transport(const control::Hello& hello, bool whole) {
-  const std::string name = TransportName(hello);
+  std::string name = TransportName(hello);
   if (hello.lanes_size() == 0 || hello.lanes(0).provider().empty()) return name;
   const std::string& provider = hello.lanes(0).provider();
   return name + " (" + (whole ? provider : provider.substr(0, provider.find(';'))) + ")";

@@ -20,7 +20,7 @@ std::string Plural(int64_t count, const char* what) { return absl::StrCat(count,
 absl::StatusOr<std::string> GroupsReport(const Config& config) {
   const int64_t hosts = config.GetInt("DMLC_NUM_WORKER");
   const int64_t local_size = config.GetInt("BYTEPS_LOCAL_SIZE");
-  const std::string groups = config.GetString("BYTEPS_GROUPS");
+  const std::string& groups = config.GetString("BYTEPS_GROUPS");
   std::string text = absl::StrCat("  ", Plural(hosts * local_size, "worker"), ", if each of ", Plural(hosts, "host"),
                                   " has ", local_size, ": ");
   if (hosts * local_size > kMostWorkers) return absl::StrCat(text, "groups as BYTEPS_GROUPS=", groups, " says\n");

@@ -23,7 +23,8 @@ struct Trio {
   ControlMember &server, &a, &b, &c;
 };
 
-inline control::TensorSpec Spec(const std::string& name, std::vector<int64_t> shape, uint32_t dtype = BPS_FLOAT32) {
+inline control::TensorSpec Spec(const std::string& name, const std::vector<int64_t>& shape,
+                                uint32_t dtype = BPS_FLOAT32) {
   control::TensorSpec spec;
   spec.set_name(name);
   spec.set_dtype(dtype);

@@ -105,7 +105,8 @@ class Measurement {
   }
 
   void Check(const char* name, const std::vector<float>& output) const {
-    const auto ranks = static_cast<float>(info_.size * (info_.size - 1) / 2);
+    const int32_t sum_of_ranks = info_.size * (info_.size - 1) / 2;
+    const auto ranks = static_cast<float>(sum_of_ranks);
     for (size_t i = 0; i < output.size(); ++i) {
       if (output[i] != static_cast<float>(info_.size) * static_cast<float>(i % 7) + ranks) {
         throw std::runtime_error(std::string(name) + ": element " + std::to_string(i) + " of the sum is wrong");

@@ -52,7 +52,8 @@ struct Library {
   // opened, lacks a function, or speaks another major version of the ABI.
   static std::shared_ptr<Library> Load(const std::string& path);
 
-#define BYTEPS_PYTHON_MEMBER(name) decltype(&::name) name = nullptr;
+// A name that is declared stands in no parentheses.
+#define BYTEPS_PYTHON_MEMBER(name) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses)
   BYTEPS_PYTHON_FUNCTIONS(BYTEPS_PYTHON_MEMBER)
 #undef BYTEPS_PYTHON_MEMBER
 

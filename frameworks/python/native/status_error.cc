@@ -15,6 +15,7 @@ void Check(const Library& library, bps_status* status) {
 }
 
 void RegisterStatusError() {
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): so is the type of pybind11's.
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
