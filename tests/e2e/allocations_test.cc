@@ -50,15 +50,15 @@ TEST(AllocationsTest, SmallThroughAServer) { ExpectNoAllocations(2, 1, "allocati
 
 TEST(AllocationsTest, SmallFromThreeWorkersThroughServers) { ExpectNoAllocations(3, 2, "allocations", "200"); }
 
-TEST(AllocationsTest, LargeThroughAServer) { ExpectNoAllocations(2, 1, "allocations_large", "40"); }
+TEST(AllocationsTest, LargeThroughAServer) { ExpectNoAllocations(2, 1, "allocations_large", "120"); }
 
 // Registered once, mapped once.
-TEST(AllocationsTest, LargeInBuffers) { ExpectNoAllocations(2, 1, "allocations_buffers", "40"); }
+TEST(AllocationsTest, LargeInBuffers) { ExpectNoAllocations(2, 1, "allocations_buffers", "120"); }
 
 TEST(AllocationsTest, LargeAmongTheWorkersOfAHost) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "needs shared memory";
-  ExpectNoAllocations(3, 0, "allocations_large", "40");
-  ExpectNoAllocations(3, 0, "allocations_buffers", "40");
+  ExpectNoAllocations(3, 0, "allocations_large", "120");
+  ExpectNoAllocations(3, 0, "allocations_buffers", "120");
 }
 
 TEST(AllocationsTest, SmallAmongTheWorkersOfAHost) {
