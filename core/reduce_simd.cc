@@ -45,14 +45,20 @@ HWY_INLINE BitsVec Constant(uint32_t bits) { return hn::Set(BitsTag(), bits); }
 
 // ---- Operations on accumulators ----
 
+// Apply() is of elements folded in their own type, ApplyWide() of 16-bit floats in float32.
 struct Sum {
+  static constexpr bool kQuiets = true;  // no signalling NaN comes out
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V Apply(D, V a, V b) {
     return hn::Add(a, b);
   }
+  // a x 1 + b is a + b in every bit. Some processors (Zen) multiply and add where nothing else of a 16-bit fold is done,
+  // and add where the conversions and shifts are, which are the bound.
+  static HWY_INLINE FloatVec ApplyWide(FloatVec a, FloatVec b) { return hn::MulAdd(a, hn::Set(FloatTag(), 1.0f), b); }
 };
 
 struct Product {
+  static constexpr bool kQuiets = true;
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V Apply(D d, V a, V b) {
     using T = hn::TFromD<D>;
@@ -79,10 +85,12 @@ struct Product {
       return hn::Mul(a, b);
     }
   }
+  static HWY_INLINE FloatVec ApplyWide(FloatVec a, FloatVec b) { return Apply(FloatTag(), a, b); }
 };
 
 // The earlier of equals, and of NaNs; a NaN before a number.
 struct Min {
+  static constexpr bool kQuiets = false;
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V Apply(D, V a, V b) {
     if constexpr (std::is_integral_v<hn::TFromD<D>>) {
@@ -91,8 +99,10 @@ struct Min {
       return hn::IfThenElse(hn::Or(hn::Le(a, b), hn::IsNaN(a)), a, b);
     }
   }
+  static HWY_INLINE FloatVec ApplyWide(FloatVec a, FloatVec b) { return Apply(FloatTag(), a, b); }
 };
 struct Max {
+  static constexpr bool kQuiets = false;
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V Apply(D, V a, V b) {
     if constexpr (std::is_integral_v<hn::TFromD<D>>) {
@@ -101,6 +111,7 @@ struct Max {
       return hn::IfThenElse(hn::Or(hn::Ge(a, b), hn::IsNaN(a)), a, b);
     }
   }
+  static HWY_INLINE FloatVec ApplyWide(FloatVec a, FloatVec b) { return Apply(FloatTag(), a, b); }
 };
 
 // ---- Elements in memory, and the accumulators they become ----
@@ -108,11 +119,11 @@ struct Max {
 // Folded in their own type.
 template <typename T>
 struct Native {
+  using Quieted = Native;
   using Element = T;
   using Stored = T;  // of accumulators in memory
   using Tag = hn::ScalableTag<T>;
   using Acc = hn::Vec<Tag>;
-  static constexpr bool kRounds = false;
   static HWY_INLINE size_t Lanes() { return hn::Lanes(Tag()); }
   static HWY_INLINE Acc Load(const T* from) { return hn::LoadU(Tag(), from); }
   static HWY_INLINE void Store(Acc acc, T* to) { hn::StoreU(acc, Tag(), to); }
@@ -127,6 +138,10 @@ struct Native {
   static HWY_INLINE Acc Apply(Acc a, Acc b) {
     return Op::Apply(Tag(), a, b);
   }
+  template <class Op>
+  static HWY_INLINE Acc ApplyFrom(Acc acc, const T* from) {
+    return Apply<Op>(acc, Load(from));
+  }
   static HWY_INLINE Acc Divide(Acc acc, uint32_t divisor) {
     if constexpr (std::is_floating_point_v<T>) {
       return hn::Div(acc, hn::Set(Tag(), static_cast<T>(divisor)));
@@ -137,11 +152,18 @@ struct Native {
   }
 };
 
-// float32 bits whose upper half is the bfloat16 nearest to `value`, as ToBFloat16() rounds.
-HWY_INLINE BitsVec RoundedToUpperHalf(FloatVec value) {
+// float32 bits whose upper half is the bfloat16 nearest to `value`, as ToBFloat16() rounds; of a NaN only where its lower
+// half is zero and it is quiet.
+HWY_INLINE BitsVec NumberToUpperHalf(FloatVec value) {
   const BitsVec bits = Bits(value);
   const BitsVec odd = hn::And(hn::ShiftRight<16>(bits), Constant(1));
-  const BitsVec rounded = hn::Add(hn::Add(bits, Constant(0x7fff)), odd);
+  return hn::Add(hn::Add(bits, Constant(0x7fff)), odd);
+}
+
+// The same, of every NaN.
+HWY_INLINE BitsVec RoundedToUpperHalf(FloatVec value) {
+  const BitsVec bits = Bits(value);
+  const BitsVec rounded = NumberToUpperHalf(value);
   const BitsVec quiet = hn::Or(bits, Constant(0x00400000));
   return hn::IfThenElse(hn::RebindMask(BitsTag(), hn::IsNaN(value)), quiet, rounded);
 }
@@ -149,10 +171,10 @@ HWY_INLINE BitsVec RoundedToUpperHalf(FloatVec value) {
 // What 16-bit floats have in common: accumulators are vectors of float32, in the order of the elements.
 template <class Conversion>
 struct InOrder {
+  using Quieted = InOrder;
   using Element = uint16_t;
   using Stored = float;
   using Acc = FloatVec;
-  static constexpr bool kRounds = true;
   static HWY_INLINE size_t Lanes() { return hn::Lanes(FloatTag()); }
   static HWY_INLINE Acc Load(const uint16_t* from) { return Conversion::Widen(hn::LoadU(HalvesTag(), from)); }
   static HWY_INLINE void Store(Acc acc, uint16_t* to) { hn::StoreU(Conversion::Narrow(acc), HalvesTag(), to); }
@@ -165,7 +187,11 @@ struct InOrder {
   static HWY_INLINE Acc Round(Acc acc) { return Conversion::Widen(Conversion::Narrow(acc)); }
   template <class Op>
   static HWY_INLINE Acc Apply(Acc a, Acc b) {
-    return Op::Apply(FloatTag(), a, b);
+    return Op::ApplyWide(a, b);
+  }
+  template <class Op>
+  static HWY_INLINE Acc ApplyFrom(Acc acc, const uint16_t* from) {
+    return Apply<Op>(acc, Load(from));
   }
   static HWY_INLINE Acc Divide(Acc acc, uint32_t divisor) {
     return hn::Div(acc, hn::Set(FloatTag(), static_cast<float>(divisor)));
@@ -191,8 +217,11 @@ using Float16InOrder = InOrder<Float16Conversion>;
 using BFloat16InOrder = InOrder<BFloat16Conversion>;
 
 // bfloat16 in pairs: a 32-bit lane holds two elements, and the accumulator is a vector for each; no element changes its
-// lane.
+// lane. `kQuiet`: accumulators are results of arithmetic on widened elements. A NaN of these is quiet and has nothing in
+// its lower half, which rounds it to itself without asking; asking is a third of the rounding.
+template <bool kQuiet>
 struct BFloat16Pairs {
+  using Quieted = BFloat16Pairs<true>;
   using Element = uint16_t;
   using Stored = float;
   using Tag = hn::ScalableTag<uint16_t>;
@@ -200,15 +229,17 @@ struct BFloat16Pairs {
     FloatVec lower;
     FloatVec upper;
   };
-  static constexpr bool kRounds = true;
   static HWY_INLINE size_t Lanes() { return hn::Lanes(Tag()); }
   static HWY_INLINE Acc Load(const uint16_t* from) {
     const BitsVec bits = hn::BitCast(BitsTag(), hn::LoadU(Tag(), from));
     return {Float(hn::ShiftLeft<16>(bits)), Float(hn::And(bits, Constant(0xffff0000)))};
   }
+  static HWY_INLINE BitsVec ToUpperHalf(FloatVec value) {
+    return kQuiet ? NumberToUpperHalf(value) : RoundedToUpperHalf(value);
+  }
   static HWY_INLINE hn::Vec<Tag> Narrow(Acc acc) {
-    return hn::OddEven(hn::BitCast(Tag(), RoundedToUpperHalf(acc.upper)),
-                       hn::BitCast(Tag(), hn::ShiftRight<16>(RoundedToUpperHalf(acc.lower))));
+    return hn::OddEven(hn::BitCast(Tag(), ToUpperHalf(acc.upper)),
+                       hn::BitCast(Tag(), hn::ShiftRight<16>(ToUpperHalf(acc.lower))));
   }
   static HWY_INLINE void Store(Acc acc, uint16_t* to) { hn::StoreU(Narrow(acc), Tag(), to); }
   static HWY_INLINE void StreamTwo(Acc a, Acc b, uint16_t* to) {
@@ -228,7 +259,11 @@ struct BFloat16Pairs {
   }
   template <class Op>
   static HWY_INLINE Acc Apply(Acc a, Acc b) {
-    return {Op::Apply(FloatTag(), a.lower, b.lower), Op::Apply(FloatTag(), a.upper, b.upper)};
+    return {Op::ApplyWide(a.lower, b.lower), Op::ApplyWide(a.upper, b.upper)};
+  }
+  template <class Op>
+  static HWY_INLINE Acc ApplyFrom(Acc acc, const uint16_t* from) {
+    return Apply<Op>(acc, Load(from));
   }
   static HWY_INLINE Acc Divide(Acc acc, uint32_t divisor) {
     const FloatVec by = hn::Set(FloatTag(), static_cast<float>(divisor));
@@ -236,122 +271,124 @@ struct BFloat16Pairs {
   }
 };
 
-// ---- Loops ----
-
-// Four accumulators: as many as hide the latency of an addition, and no more than the registers hold twice.
+// Two accumulators side by side, as one. Of Twice<Twice<Codec>>, four.
 template <class Codec>
-struct Four {
-  typename Codec::Acc a, b, c, d;
-
+struct Twice {
+  using Quieted = Twice<typename Codec::Quieted>;
   using Element = typename Codec::Element;
-  static HWY_INLINE Four Load(const Element* from) {
-    const size_t lanes = Codec::Lanes();
-    return {Codec::Load(from), Codec::Load(from + lanes), Codec::Load(from + 2 * lanes), Codec::Load(from + 3 * lanes)};
+  using Stored = typename Codec::Stored;
+  struct Acc {
+    typename Codec::Acc a, b;
+  };
+  static HWY_INLINE size_t Lanes() { return 2 * Codec::Lanes(); }
+  static HWY_INLINE Acc Load(const Element* from) { return {Codec::Load(from), Codec::Load(from + Codec::Lanes())}; }
+  static HWY_INLINE void Store(Acc acc, Element* to) {
+    Codec::Store(acc.a, to);
+    Codec::Store(acc.b, to + Codec::Lanes());
   }
+  static HWY_INLINE void Stream(Acc acc, Element* to) { Codec::StreamTwo(acc.a, acc.b, to); }
+  static HWY_INLINE void StreamTwo(Acc x, Acc y, Element* to) {
+    Stream(x, to);
+    Stream(y, to + Lanes());
+  }
+  static HWY_INLINE Acc LoadAcc(const Stored* from) {
+    return {Codec::LoadAcc(from), Codec::LoadAcc(from + Codec::Lanes())};
+  }
+  static HWY_INLINE void StoreAcc(Acc acc, Stored* to) {
+    Codec::StoreAcc(acc.a, to);
+    Codec::StoreAcc(acc.b, to + Codec::Lanes());
+  }
+  static HWY_INLINE Acc Round(Acc acc) { return {Codec::Round(acc.a), Codec::Round(acc.b)}; }
   template <class Op>
-  HWY_INLINE Four Apply(const Four& other) const {
-    return {Codec::template Apply<Op>(a, other.a), Codec::template Apply<Op>(b, other.b),
-            Codec::template Apply<Op>(c, other.c), Codec::template Apply<Op>(d, other.d)};
+  static HWY_INLINE Acc Apply(Acc x, Acc y) {
+    return {Codec::template Apply<Op>(x.a, y.a), Codec::template Apply<Op>(x.b, y.b)};
   }
-  HWY_INLINE Four Round() const { return {Codec::Round(a), Codec::Round(b), Codec::Round(c), Codec::Round(d)}; }
-  HWY_INLINE Four Divide(uint32_t by) const {
-    return {Codec::Divide(a, by), Codec::Divide(b, by), Codec::Divide(c, by), Codec::Divide(d, by)};
+  // With elements in memory: each is used where it is loaded, so that registers hold accumulators.
+  template <class Op>
+  static HWY_INLINE Acc ApplyFrom(Acc acc, const Element* from) {
+    return {Codec::template ApplyFrom<Op>(acc.a, from), Codec::template ApplyFrom<Op>(acc.b, from + Codec::Lanes())};
   }
-  static HWY_INLINE Four LoadAcc(const typename Codec::Stored* from) {
-    const size_t lanes = Codec::Lanes();
-    return {Codec::LoadAcc(from), Codec::LoadAcc(from + lanes), Codec::LoadAcc(from + 2 * lanes),
-            Codec::LoadAcc(from + 3 * lanes)};
-  }
-  HWY_INLINE void StoreAcc(typename Codec::Stored* to) const {
-    const size_t lanes = Codec::Lanes();
-    Codec::StoreAcc(a, to);
-    Codec::StoreAcc(b, to + lanes);
-    Codec::StoreAcc(c, to + 2 * lanes);
-    Codec::StoreAcc(d, to + 3 * lanes);
-  }
-  HWY_INLINE void Store(Element* to) const {
-    const size_t lanes = Codec::Lanes();
-    Codec::Store(a, to);
-    Codec::Store(b, to + lanes);
-    Codec::Store(c, to + 2 * lanes);
-    Codec::Store(d, to + 3 * lanes);
-  }
-  HWY_INLINE void Stream(Element* to) const {
-    Codec::StreamTwo(a, b, to);
-    Codec::StreamTwo(c, d, to + 2 * Codec::Lanes());
+  static HWY_INLINE Acc Divide(Acc acc, uint32_t divisor) {
+    return {Codec::Divide(acc.a, divisor), Codec::Divide(acc.b, divisor)};
   }
 };
 
+// What a step of a loop folds: of each input a line of the cache or two, read at once. More of one input at a time, or
+// less, is slower from memory; 16-bit floats need four accumulators, to hide what converting takes.
+template <typename T>
+using Plain = Twice<Native<T>>;
+using BFloat16 = Twice<Twice<BFloat16Pairs<false>>>;
+using Float16 = Twice<Twice<Float16InOrder>>;
+
+// ---- Loops ----
+
 // Results on their way out.
 template <class Codec>
-HWY_INLINE void Deliver(const FoldTask& task, Four<Codec> result, size_t at) {
-  if (task.divisor != 1) result = result.Divide(task.divisor);
+HWY_INLINE void Deliver(const FoldTask& task, typename Codec::Acc result, size_t at) {
+  if (task.divisor != 1) result = Codec::Divide(result, task.divisor);
   for (void* output : task.outputs) {
-    typename Codec::Element* to = static_cast<typename Codec::Element*>(output) + at;
+    auto* to = static_cast<typename Codec::Element*>(output) + at;
     if (task.streamed) {
-      result.Stream(to);
+      Codec::Stream(result, to);
     } else {
-      result.Store(to);
+      Codec::Store(result, to);
     }
   }
 }
 
-// Bytes of each input that are folded at a time, in the first-level cache. Two inputs at once: the processor reads ahead
-// along few streams better than along many.
-constexpr size_t kBlockBytes = 4096;
+// Inputs that are read side by side. One pass over all of them writes results once, and keeps nothing in memory; more
+// are folded in blocks, of which accumulators stay in the first-level cache between passes. How many streams a processor
+// reads ahead along differs: measured are an Intel one (AVX3), where two at a time are a fifth faster, and an AMD one
+// (AVX2), where eight are (docs/experiments.md).
+constexpr size_t kAtOnce = HWY_TARGET == HWY_AVX3 ? 2 : 8;
+constexpr size_t kBlockBytes = 4096;  // of each input
 
-// n elements of `count` inputs from `at` on -> acc.
+// acc, and then the elements at `at` of `count` inputs.
 template <class Codec, class Op>
-HWY_NOINLINE void Gather(typename Codec::Stored* acc, const void* const* inputs, size_t count, size_t at, size_t n) {
+HWY_INLINE typename Codec::Acc FoldInputs(typename Codec::Acc acc, const void* const* inputs, size_t count, size_t at) {
   using T = typename Codec::Element;
-  using F = Four<Codec>;
-  const size_t step = 4 * Codec::Lanes();
-  const T* one = static_cast<const T*>(inputs[0]) + at;
-  size_t next = 1;
-  if (count == 1) {
-    for (size_t i = 0; i < n; i += step) F::Load(one + i).StoreAcc(acc + i);
-  } else {
-    const T* two = static_cast<const T*>(inputs[1]) + at;
-    for (size_t i = 0; i < n; i += step) {
-      F::Load(one + i).template Apply<Op>(F::Load(two + i)).StoreAcc(acc + i);
-    }
-    next = 2;
+  size_t k = 0;
+  for (; k + 1 < count; k += 2) {
+    acc = Codec::template ApplyFrom<Op>(acc, static_cast<const T*>(inputs[k]) + at);
+    acc = Codec::template ApplyFrom<Op>(acc, static_cast<const T*>(inputs[k + 1]) + at);
   }
-  for (; next + 1 < count; next += 2) {
-    one = static_cast<const T*>(inputs[next]) + at;
-    const T* two = static_cast<const T*>(inputs[next + 1]) + at;
-    for (size_t i = 0; i < n; i += step) {
-      F::LoadAcc(acc + i).template Apply<Op>(F::Load(one + i)).template Apply<Op>(F::Load(two + i)).StoreAcc(acc + i);
-    }
-  }
-  if (next < count) {
-    one = static_cast<const T*>(inputs[next]) + at;
-    for (size_t i = 0; i < n; i += step) {
-      F::LoadAcc(acc + i).template Apply<Op>(F::Load(one + i)).StoreAcc(acc + i);
-    }
-  }
+  if (k < count) acc = Codec::template ApplyFrom<Op>(acc, static_cast<const T*>(inputs[k]) + at);
+  return acc;
 }
 
-// One level of three inputs or more.
+// The first `count` inputs, at least one, at `at`.
 template <class Codec, class Op>
-HWY_INLINE void FoldBlock(const FoldTask& task, typename Codec::Stored* acc, size_t at, size_t n) {
-  using T = typename Codec::Element;
-  using F = Four<Codec>;
-  const size_t step = 4 * Codec::Lanes();
-  const size_t count = task.inputs.size();
-  const bool odd = count % 2 != 0;
-  Gather<Codec, Op>(acc, task.inputs.data(), odd ? count - 1 : count - 2, at, n);
-  const T* last = static_cast<const T*>(task.inputs[count - 1]) + at;
-  if (odd) {
+HWY_INLINE typename Codec::Acc FoldFirst(const void* const* inputs, size_t count, size_t at) {
+  const auto* first = static_cast<const typename Codec::Element*>(inputs[0]) + at;
+  return FoldInputs<Codec, Op>(Codec::Load(first), inputs + 1, count - 1, at);
+}
+
+// Of more inputs than kAtOnce, all but the last kAtOnce or fewer: n elements from `at` on -> acc. Returns how many
+// inputs these are.
+template <class Codec, class Op>
+HWY_NOINLINE size_t Gather(typename Codec::Stored* acc, const void* const* inputs, size_t count, size_t at, size_t n) {
+  const size_t step = Codec::Lanes();
+  for (size_t i = 0; i < n; i += step) Codec::StoreAcc(FoldFirst<Codec, Op>(inputs, kAtOnce, at + i), acc + i);
+  size_t done = kAtOnce;
+  for (; count - done > kAtOnce; done += kAtOnce) {
     for (size_t i = 0; i < n; i += step) {
-      Deliver<Codec>(task, F::LoadAcc(acc + i).template Apply<Op>(F::Load(last + i)), at + i);
+      Codec::StoreAcc(FoldInputs<Codec, Op>(Codec::LoadAcc(acc + i), inputs + done, kAtOnce, at + i), acc + i);
     }
+  }
+  return done;
+}
+
+// n elements of `count` inputs from `at` on; use(result, i) takes those of each step. `acc` holds what is between passes.
+template <class Codec, class Op, class Use>
+HWY_INLINE void FoldBlock(typename Codec::Stored* acc, const void* const* inputs, size_t count, size_t at, size_t n,
+                          Use use) {
+  const size_t step = Codec::Lanes();
+  if (count <= kAtOnce) {
+    for (size_t i = 0; i < n; i += step) use(FoldFirst<Codec, Op>(inputs, count, at + i), i);
   } else {
-    const T* before = static_cast<const T*>(task.inputs[count - 2]) + at;
+    const size_t done = Gather<Codec, Op>(acc, inputs, count, at, n);
     for (size_t i = 0; i < n; i += step) {
-      Deliver<Codec>(task,
-                     F::LoadAcc(acc + i).template Apply<Op>(F::Load(before + i)).template Apply<Op>(F::Load(last + i)),
-                     at + i);
+      use(FoldInputs<Codec, Op>(Codec::LoadAcc(acc + i), inputs + done, count - done, at + i), i);
     }
   }
 }
@@ -360,54 +397,68 @@ HWY_INLINE void FoldBlock(const FoldTask& task, typename Codec::Stored* acc, siz
 template <class Codec, class Op>
 HWY_NOINLINE void FoldGroups(const FoldTask& task, typename Codec::Stored* total, typename Codec::Stored* acc,
                              size_t at, size_t n) {
-  using F = Four<Codec>;
-  const size_t step = 4 * Codec::Lanes();
+  using Acc = typename Codec::Acc;
   const void* const* inputs = task.inputs.data();
   for (size_t g = 0; g < task.groups.size(); ++g) {
-    typename Codec::Stored* of_group = g == 0 ? total : acc;
-    Gather<Codec, Op>(of_group, inputs, task.groups[g], at, n);
+    FoldBlock<Codec, Op>(acc, inputs, task.groups[g], at, n, [=](Acc of_group, size_t i) HWY_ATTR {
+      Acc sum = Codec::Round(of_group);
+      if (g != 0) sum = Codec::template Apply<Op>(Codec::LoadAcc(total + i), sum);
+      Codec::StoreAcc(sum, total + i);
+    });
     inputs += task.groups[g];
-    if (g == 0) {
-      if (!Codec::kRounds) continue;
-      for (size_t i = 0; i < n; i += step) F::LoadAcc(total + i).Round().StoreAcc(total + i);
-    } else {
-      for (size_t i = 0; i < n; i += step) {
-        F::LoadAcc(total + i).template Apply<Op>(F::LoadAcc(acc + i).Round()).StoreAcc(total + i);
-      }
-    }
   }
-  for (size_t i = 0; i < n; i += step) Deliver<Codec>(task, F::LoadAcc(total + i), at + i);
+  for (size_t i = 0; i < n; i += Codec::Lanes()) Deliver<Codec>(task, Codec::LoadAcc(total + i), at + i);
+}
+
+// One level.
+template <class Codec, class Op>
+HWY_INLINE size_t FoldAll(const FoldTask& task, size_t end) {
+  using T = typename Codec::Element;
+  constexpr size_t kBlock = kBlockBytes / sizeof(T);
+  const size_t step = Codec::Lanes();
+  const void* const* inputs = task.inputs.data();
+  const size_t count = task.inputs.size();
+  size_t at = task.begin;
+  if (count > kAtOnce) {
+    alignas(64) typename Codec::Stored acc[kBlock];
+    for (; at < end; at += std::min(kBlock, end - at)) {
+      FoldBlock<Codec, Op>(acc, inputs, count, at, std::min(kBlock, end - at),
+                           [&](typename Codec::Acc result, size_t i)
+                               HWY_ATTR { Deliver<Codec>(task, result, at + i); });
+    }
+  } else if (task.outputs.size() == 1 && task.divisor == 1 && !task.streamed) {  // the most frequent, without questions
+    T* out = static_cast<T*>(task.outputs[0]);
+    if (count == 2) {
+      const T* one = static_cast<const T*>(inputs[0]);
+      const T* two = static_cast<const T*>(inputs[1]);
+      for (; at < end; at += step) {
+        Codec::Store(Codec::template ApplyFrom<Op>(Codec::Load(one + at), two + at), out + at);
+      }
+    } else {
+      for (; at < end; at += step) Codec::Store(FoldFirst<Codec, Op>(inputs, count, at), out + at);
+    }
+  } else {
+    for (; at < end; at += step) Deliver<Codec>(task, FoldFirst<Codec, Op>(inputs, count, at), at);
+  }
+  return at;
 }
 
 template <class Codec, class Op>
 size_t Fold(const FoldTask& task) {
-  using T = typename Codec::Element;
-  using F = Four<Codec>;
-  constexpr size_t kBlock = kBlockBytes / sizeof(T);
-  const size_t step = 4 * Codec::Lanes();
+  constexpr size_t kBlock = kBlockBytes / sizeof(typename Codec::Element);
+  const size_t step = Codec::Lanes();
   size_t at = task.begin;
   const size_t end = at + (task.end - at) / step * step;
-  const T* one = static_cast<const T*>(task.inputs[0]);
-  if (!task.groups.empty() || task.inputs.size() > 2) {
+  if (!task.groups.empty()) {
     alignas(64) typename Codec::Stored total[kBlock];
     alignas(64) typename Codec::Stored acc[kBlock];
     for (; at < end; at += std::min(kBlock, end - at)) {
-      if (task.groups.empty()) {
-        FoldBlock<Codec, Op>(task, total, at, std::min(kBlock, end - at));
-      } else {
-        FoldGroups<Codec, Op>(task, total, acc, at, std::min(kBlock, end - at));
-      }
+      FoldGroups<Codec, Op>(task, total, acc, at, std::min(kBlock, end - at));
     }
-  } else if (task.inputs.size() == 1) {
-    for (; at < end; at += step) Deliver<Codec>(task, F::Load(one + at), at);
+  } else if (Op::kQuiets && task.inputs.size() > 1) {
+    at = FoldAll<typename Codec::Quieted, Op>(task, end);
   } else {
-    const T* two = static_cast<const T*>(task.inputs[1]);
-    if (task.outputs.size() == 1 && task.divisor == 1 && !task.streamed) {  // the most frequent, without questions
-      T* out = static_cast<T*>(task.outputs[0]);
-      for (; at < end; at += step) F::Load(one + at).template Apply<Op>(F::Load(two + at)).Store(out + at);
-    } else {
-      for (; at < end; at += step) Deliver<Codec>(task, F::Load(one + at).template Apply<Op>(F::Load(two + at)), at);
-    }
+    at = FoldAll<Codec, Op>(task, end);
   }
   if (task.streamed) hwy::FlushStream();
   return at;
@@ -430,24 +481,24 @@ size_t FoldBy(const FoldTask& task) {
 size_t FoldAny(const FoldTask& task) {
   switch (task.dtype) {
     case BPS_INT8:
-      return FoldBy<Native<int8_t>>(task);
+      return FoldBy<Plain<int8_t>>(task);
     case BPS_UINT8:
       // Sums and products of the lowest eight bits do not know of signs.
-      return task.op == BPS_MIN   ? Fold<Native<uint8_t>, Min>(task)
-             : task.op == BPS_MAX ? Fold<Native<uint8_t>, Max>(task)
-                                  : FoldBy<Native<int8_t>>(task);
+      return task.op == BPS_MIN   ? Fold<Plain<uint8_t>, Min>(task)
+             : task.op == BPS_MAX ? Fold<Plain<uint8_t>, Max>(task)
+                                  : FoldBy<Plain<int8_t>>(task);
     case BPS_INT32:
-      return FoldBy<Native<int32_t>>(task);
+      return FoldBy<Plain<int32_t>>(task);
     case BPS_INT64:
-      return FoldBy<Native<int64_t>>(task);
+      return FoldBy<Plain<int64_t>>(task);
     case BPS_FLOAT16:
-      return FoldBy<Float16InOrder>(task);
+      return FoldBy<Float16>(task);
     case BPS_FLOAT32:
-      return FoldBy<Native<float>>(task);
+      return FoldBy<Plain<float>>(task);
     case BPS_FLOAT64:
-      return FoldBy<Native<double>>(task);
+      return FoldBy<Plain<double>>(task);
     case BPS_BFLOAT16:
-      return FoldBy<BFloat16Pairs>(task);
+      return FoldBy<BFloat16>(task);
     default:
       return task.begin;
   }
@@ -460,7 +511,8 @@ size_t AddWide(const WideTask& task) {
   const uint16_t* narrow = static_cast<const uint16_t*>(task.narrow_in);
   size_t at = task.begin;
   for (; at + lanes <= task.end; at += lanes) {
-    hn::StoreU(Op::Apply(tag, hn::LoadU(tag, task.wide + at), Codec::Load(narrow + at)), tag, task.wide + at);
+    hn::StoreU(Codec::template Apply<Op>(hn::LoadU(tag, task.wide + at), Codec::Load(narrow + at)), tag,
+               task.wide + at);
   }
   return at;
 }

@@ -240,7 +240,7 @@ class ReduceTest : public ::testing::TestWithParam<uint32_t> {};
 TEST_P(ReduceTest, FollowsTheFormula) {
   const uint32_t dtype = GetParam();
   std::mt19937_64 random(7);
-  for (const uint32_t contributors : {1u, 2u, 3u, 5u, 8u}) {
+  for (const uint32_t contributors : {1u, 2u, 3u, 5u, 8u, 9u, 18u}) {
     for (const size_t elements : {0u, 1u, 3u, 17u, 255u, 2047u, 2048u, 2049u, 5003u}) {
       std::vector<Bytes> inputs;
       for (uint32_t i = 0; i < contributors; ++i) inputs.push_back(RandomInput(dtype, elements, random));
