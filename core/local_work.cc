@@ -54,7 +54,7 @@ bool LocalWork::Pick(Time now) {
   pick_ = false;
   if (queued_ == 0) return false;
   const bps_budget budget[] = {{kOwnHands, 1, UINT64_MAX}};
-  absl::StatusOr<std::optional<bps_task>> next = scheduler_.Next(now, budget);
+  absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler_.Next(now, budget);
   if (!next.ok()) {
     sink_->OnWorkFatal(next.status());
     return false;

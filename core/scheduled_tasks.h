@@ -28,9 +28,12 @@ class ScheduledTasks {
  public:
   static constexpr uint64_t kBlock = 16;
 
-  enum class State { kQueued, kInFlight, kSent };
+  enum class State : uint8_t { kQueued, kInFlight, kSent };
+  // What its answers are held against, and no more: of a task that is asked for among 100,000 nothing is in the cache.
   struct Entry {
-    bps_task task;
+    uint64_t bytes;
+    int64_t earliest;
+    uint32_t peer;
     State state;
   };
 
@@ -41,7 +44,7 @@ class ScheduledTasks {
     if (block.used == 0) block.entries = NewEntries();
     block.used |= Bit(task.id);
     Entry* entry = &block.entries[task.id % kBlock];
-    *entry = {task, State::kQueued};
+    *entry = {task.bytes, task.earliest, task.peer, State::kQueued};
     return entry;
   }
 

@@ -77,9 +77,10 @@ void Scheduler::Enqueue(Time now, const bps_task& task) {
   Entry* entry = tasks_.Add(task);
   assert(entry != nullptr && "task ids are unique");
   if (entry == nullptr) return;
-  entry->task.struct_size = sizeof(bps_task);
   ++queued_;
-  Run("enqueue", [&] { table_->enqueue(handle_.get(), now, &entry->task); });
+  bps_task known = task;
+  known.struct_size = sizeof known;
+  Run("enqueue", [&] { table_->enqueue(handle_.get(), now, &known); });
 }
 
 absl::Status Scheduler::Check(Time now, uint64_t id, const Entry* entry, std::span<const bps_budget> budgets) {
@@ -87,19 +88,18 @@ absl::Status Scheduler::Check(Time now, uint64_t id, const Entry* entry, std::sp
     return absl::InternalError(absl::StrCat("answered next with task ", id, ", ", what...));
   };
   if (entry == nullptr) return error("which it was not given or which has ended");
-  const bps_task& task = entry->task;
   if (entry->state != State::kQueued) return error("which it has answered before");
-  if (task.earliest > now) return error("whose time comes only in ", task.earliest - now, " ns");
+  if (entry->earliest > now) return error("whose time comes only in ", entry->earliest - now, " ns");
   for (const bps_budget& budget : budgets) {
-    if (budget.peer != task.peer) continue;
-    if (budget.tasks > 0 && budget.bytes >= task.bytes) return absl::OkStatus();
-    return error("of ", task.bytes, " bytes, but its peer ", task.peer, " can take ", budget.tasks, " tasks and ",
+    if (budget.peer != entry->peer) continue;
+    if (budget.tasks > 0 && budget.bytes >= entry->bytes) return absl::OkStatus();
+    return error("of ", entry->bytes, " bytes, but its peer ", entry->peer, " can take ", budget.tasks, " tasks and ",
                  budget.bytes, " bytes");
   }
-  return error("but its peer ", task.peer, " can take nothing");
+  return error("but its peer ", entry->peer, " can take nothing");
 }
 
-absl::StatusOr<std::optional<bps_task>> Scheduler::Next(Time now, std::span<const bps_budget> budgets) {
+absl::StatusOr<std::optional<Scheduler::Started>> Scheduler::Next(Time now, std::span<const bps_budget> budgets) {
   uint64_t id = 0;
   int32_t answered = 0;
   if (queued_ > 0)
@@ -111,7 +111,7 @@ absl::StatusOr<std::optional<bps_task>> Scheduler::Next(Time now, std::span<cons
   if (!allowed.ok()) return Fail(std::string_view(allowed.message().data(), allowed.message().size()));
   entry->state = State::kInFlight;
   --queued_;
-  return entry->task;
+  return Started{id, entry->peer};
 }
 
 void Scheduler::Sent(Time now, uint64_t id) {
@@ -154,7 +154,7 @@ bps_scheduler_stats Scheduler::Stats() {
     if (entry.state == State::kSent) return;
     const bool queued = entry.state == State::kQueued;
     (queued ? stats.queued_tasks : stats.in_flight_tasks) += 1;
-    (queued ? stats.queued_bytes : stats.in_flight_bytes) += entry.task.bytes;
+    (queued ? stats.queued_bytes : stats.in_flight_bytes) += entry.bytes;
   });
   return stats;
 }

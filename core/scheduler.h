@@ -2,7 +2,7 @@
 //
 //     absl::StatusOr<Scheduler> scheduler = Scheduler::Create(plugin, BPS_DIRECTION_PUSH, &config, &log);
 //     scheduler->Enqueue(now, task);
-//     absl::StatusOr<std::optional<bps_task>> next = scheduler->Next(now, budgets);
+//     absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler->Next(now, budgets);
 //     scheduler->Sent(now, (*next)->id);
 //     scheduler->Complete(now, (*next)->id, BPS_OK);
 //
@@ -49,8 +49,12 @@ class Scheduler {
   // `task.id` must be new; struct_size is filled in.
   void Enqueue(Time now, const bps_task& task);
 
+  struct Started {
+    uint64_t id;
+    uint32_t peer;
+  };
   // The task to start now, out of the queue; nothing if none may go.
-  absl::StatusOr<std::optional<bps_task>> Next(Time now, std::span<const bps_budget> budgets);
+  absl::StatusOr<std::optional<Started>> Next(Time now, std::span<const bps_budget> budgets);
 
   // Its bytes have left.
   void Sent(Time now, uint64_t id);

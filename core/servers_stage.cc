@@ -278,7 +278,7 @@ bool ServersStage::Pump() {
       held_back_until_ = slot_came_ + kRowsPatience;
       break;
     }
-    absl::StatusOr<std::optional<bps_task>> next = scheduler_.Next(now_, budgets_);
+    absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler_.Next(now_, budgets_);
     if (!next.ok()) {
       Fatal(next.status());
       return worked;

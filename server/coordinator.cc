@@ -781,9 +781,10 @@ absl::Status Coordinator::StartTimeoutError(Time waited) const {
                                      there + (why_not_.empty() ? "" : "; the last start failed: " + why_not_) +
                                      ". Do they know this address (DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT), and the job "
                                      "(BYTEPS_JOB_ID)? " +
-                                     (gathering != nullptr ? ""
-                                                           : "(The worker of a single host comes only where "
-                                                             "BYTEPS_FORCE_DISTRIBUTED=1 is set for it, too.) ") +
+                                     (gathering != nullptr || options_.num_hosts > 1
+                                          ? ""
+                                          : "(The worker of a single host comes only where "
+                                            "BYTEPS_FORCE_DISTRIBUTED=1 is set for it, too.) ") +
                                      "BYTEPS_START_TIMEOUT says how long they are waited for");
 }
 

@@ -60,7 +60,7 @@ bool Deliveries::Pump(Time now) {
   }
   bool worked = false;
   while (!budgets_.empty()) {
-    const absl::StatusOr<std::optional<bps_task>> next = scheduler_->Next(now_, budgets_);
+    const absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler_->Next(now_, budgets_);
     if (!next.ok()) {
       status_ = next.status();
       return true;

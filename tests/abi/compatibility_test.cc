@@ -79,7 +79,7 @@ TEST(CompatibilityTest, SchedulerPluginOfVersion10Runs) {
   std::vector<uint64_t> order;
   const std::vector<bps_budget> budgets = {{0, 1, 100}};
   while (true) {
-    absl::StatusOr<std::optional<bps_task>> next = scheduler->Next(0, budgets);
+    absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler->Next(0, budgets);
     ASSERT_TRUE(next.ok()) << next.status();
     if (!next->has_value()) break;
     order.push_back((*next)->id);

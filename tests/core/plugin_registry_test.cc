@@ -162,7 +162,7 @@ TEST_P(LyingSchedulerTest, IsFoundOutAndNamed) {
   if (task.priority == 4) task.earliest = 50;
   scheduler->Enqueue(0, task);
   std::vector<bps_budget> budgets = {{0, 1, task.priority == 3 ? 99u : 1000u}};
-  absl::StatusOr<std::optional<bps_task>> next = scheduler->Next(0, budgets);
+  absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler->Next(0, budgets);
   if (task.priority == 2) {
     ASSERT_TRUE(next.ok() && next->has_value()) << next.status();
     scheduler->Enqueue(0, TaskOf(7, 0));

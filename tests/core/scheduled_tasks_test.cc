@@ -13,6 +13,8 @@ bps_task TaskOf(uint64_t id) {
   bps_task task = {};
   task.id = id;
   task.bytes = 3 * id;
+  task.earliest = -static_cast<int64_t>(id);
+  task.peer = static_cast<uint32_t>(id % 7);
   return task;
 }
 
@@ -44,7 +46,9 @@ TEST(ScheduledTasksTest, RandomHistories) {
       expected[id] = State::kQueued;
       continue;
     }
-    ASSERT_EQ(entry->task.bytes, 3 * id);
+    ASSERT_EQ(entry->bytes, 3 * id);
+    ASSERT_EQ(entry->earliest, -static_cast<int64_t>(id));
+    ASSERT_EQ(entry->peer, id % 7);
     ASSERT_EQ(entry->state, found->second);
     if (random() % 2 == 0) {
       entry->state = found->second = State::kSent;
@@ -56,8 +60,9 @@ TEST(ScheduledTasksTest, RandomHistories) {
   size_t seen = 0;
   tasks.ForEach([&](const ScheduledTasks::Entry& entry) {
     ++seen;
-    ASSERT_TRUE(expected.contains(entry.task.id));
-    EXPECT_EQ(entry.state, expected.at(entry.task.id));
+    ASSERT_EQ(entry.bytes % 3, 0u);
+    ASSERT_TRUE(expected.contains(entry.bytes / 3));
+    EXPECT_EQ(entry.state, expected.at(entry.bytes / 3));
   });
   EXPECT_EQ(seen, expected.size());
 }

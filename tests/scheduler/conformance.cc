@@ -73,7 +73,7 @@ class Host {
   }
 
   std::optional<uint64_t> Next(Time now, const std::vector<bps_budget>& budgets) {
-    absl::StatusOr<std::optional<bps_task>> next = scheduler->Next(now, budgets);
+    absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler->Next(now, budgets);
     if (!next.ok()) ADD_FAILURE() << next.status();
     if (!next.ok() || !next->has_value()) return std::nullopt;
     return (*next)->id;
@@ -445,7 +445,9 @@ TEST_P(SchedulerConformance, RandomHistories) {
     EXPECT_EQ(gone.size() + withdrawn, enqueued);
     if (HasFailure()) return;
   }
-  if (std::string_view(GetParam().name) == "credit") EXPECT_GT(held_back, 1000u) << "its pace was not tried";
+  if (std::string_view(GetParam().name) == "credit") {
+    EXPECT_GT(held_back, 1000u) << "its pace was not tried";
+  }
 }
 
 }  // namespace byteps

@@ -90,7 +90,7 @@ void Run(const Shape& shape, bps_scheduler_plugin_fn entry) {
   const double all = Measure(
       shape, [&](const bps_task& task) { checked.Enqueue(++now, task); },
       [&] {
-        const std::optional<bps_task> next = *checked.Next(++now, budgets);
+        const std::optional<Scheduler::Started> next = *checked.Next(++now, budgets);
         checked.Sent(++now, next.value().id);
         checked.Complete(now, next->id, BPS_OK);
       });

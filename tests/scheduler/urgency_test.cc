@@ -41,7 +41,7 @@ class UrgencyTest : public testing::TestWithParam<bps_scheduler_plugin_fn> {
   }
 
   uint64_t Next(std::vector<bps_budget> budgets = {{0, 1, UINT64_MAX}, {1, 1, UINT64_MAX}}) {
-    absl::StatusOr<std::optional<bps_task>> next = scheduler_->Next(0, budgets);
+    absl::StatusOr<std::optional<Scheduler::Started>> next = scheduler_->Next(0, budgets);
     EXPECT_TRUE(next.ok()) << next.status();
     if (!next.ok() || !next->has_value()) return 0;
     scheduler_->Sent(0, (*next)->id);
@@ -122,7 +122,8 @@ TEST_P(UrgencyTest, NoPeerRunsFarAheadWithinATensor) {
 TEST_P(UrgencyTest, WhatIsUnderWayCountsUntilItHasLeftOrFailed) {
   for (uint32_t part = 0; part < 8; ++part) Add(100 + part, 0, 1, part, 0);
   const auto start = [&]() -> uint64_t {
-    absl::StatusOr<std::optional<bps_task>> next = scheduler_->Next(0, std::vector<bps_budget>{{0, 1, UINT64_MAX}});
+    absl::StatusOr<std::optional<Scheduler::Started>> next =
+        scheduler_->Next(0, std::vector<bps_budget>{{0, 1, UINT64_MAX}});
     EXPECT_TRUE(next.ok()) << next.status();
     return next.ok() && next->has_value() ? (*next)->id : 0;
   };

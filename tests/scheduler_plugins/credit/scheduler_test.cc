@@ -129,7 +129,7 @@ size_t BurstAfterRounds(int32_t direction) {
   uint64_t id = 0;
   int64_t now = 0;
   const auto next = [&] {
-    const absl::StatusOr<std::optional<bps_task>> task = scheduler->Next(now, kRoom);
+    const absl::StatusOr<std::optional<byteps::Scheduler::Started>> task = scheduler->Next(now, kRoom);
     EXPECT_TRUE(task.ok()) << task.status();
     return task.ok() ? *task : std::nullopt;
   };
@@ -145,7 +145,7 @@ size_t BurstAfterRounds(int32_t direction) {
     add(round);
     while (scheduler->queued() > 0) {
       now = std::max(now, scheduler->WakeAt(now) == kNever ? now : scheduler->WakeAt(now)) + kTime;
-      const std::optional<bps_task> task = next();
+      const std::optional<byteps::Scheduler::Started> task = next();
       if (!task.has_value()) continue;
       scheduler->Sent(now, task->id);
       scheduler->Complete(now, task->id, BPS_OK);
@@ -154,7 +154,7 @@ size_t BurstAfterRounds(int32_t direction) {
   }
   add(9);
   size_t went = 0;
-  while (const std::optional<bps_task> task = next()) {
+  while (const std::optional<byteps::Scheduler::Started> task = next()) {
     scheduler->Sent(now, task->id);
     ++went;
   }
