@@ -21,6 +21,7 @@ SHOW = """\
 import json, os
 shown = ("DMLC_", "BYTEPS_", "PYTHONUNBUFFERED", "OMP_", "RANK", "LOCAL_", "IPATH_")
 names = {k: v for k, v in os.environ.items() if k.startswith(shown)}
+names["parent"] = str(os.getppid())
 token = names.get("BYTEPS_JOB_TOKEN_FILE")
 if token:
     names["token"] = open(token).read().strip()
@@ -58,6 +59,8 @@ def test_variables_of_a_job(start: Start, worker: Worker, service: Service, forc
     assert launch.stderr == "", "quiet by default"
     seen = shown(launch)
     workers = [seen[f"[worker {rank}]"] for rank in range(3)]
+    for names in seen.values():
+        assert names.pop("parent") == names.pop("BYTEPS_LAUNCHER_PID"), "Yama is told to allow its descendants"
     # The workers may end before a service had the time to say anything.
     services = [seen[name] for name in seen if "worker" not in name]
     first = workers[0]

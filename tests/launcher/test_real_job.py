@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from launching import Launch, Spawn, Start, free_port, wait_until
+from launching import BPSLAUNCH, Launch, Spawn, Start, free_port, wait_until
 
 TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 SMALL = "1000"
@@ -63,6 +63,21 @@ def test_the_way_of_a_tensor_is_told(
         assert re.search(said, launch.stderr, re.MULTILINE), launch.stderr
     idle = "the servers have nothing to sum (BYTEPS_FORCE_DISTRIBUTED=1 sends all tensors through them)"
     assert (idle in launch.stderr) == (servers == "1" and stages == "local")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small /dev/shm")
+@pytest.mark.parametrize("servers, forced", [("0", "0"), ("1", "1")])
+def test_a_small_dev_shm_is_enough(spawn: Spawn, real: dict[str, str], servers: str, forced: str) -> None:
+    """As in a container: here it holds one page, which is taken."""
+    small = 'mount -t tmpfs -o size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full && exec "$@"'
+    words = [*BPSLAUNCH, "--workers", "2", "--servers", servers, "--", *TRAINER, "3", LARGE]
+    launch = spawn(
+        *["unshare", "--mount", "--propagation", "private", "sh", "-c", small, "sh", *words],
+        variables={**real, "BYTEPS_FORCE_DISTRIBUTED": forced},
+    )
+    assert launch.wait() == 0, launch.stderr
+    for rank in range(2):
+        assert f"[worker {rank}] done" in launch.stdout
 
 
 def test_one_worker_alone(start: Start, real: dict[str, str]) -> None:

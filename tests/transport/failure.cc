@@ -27,6 +27,7 @@ TEST_P(TransportTest, ADeadPeerIsSaidOnceAndPostsToItAreRefused) {
   }));
   Settle(20'000'000);
   EXPECT_EQ(a.Send(to_victim.to_b, "hello?"), BPS_UNAVAILABLE);
+  EXPECT_EQ(a.Write(to_victim.to_b, source.region, source.at(0), 4096, key, 0, 1), BPS_UNAVAILABLE);
   code = a.SendAndWrite(to_victim.to_b, "hello?", source.region, source.at(0), 4096, key, 0, 1);
   EXPECT_TRUE(code == BPS_UNAVAILABLE || code == BPS_UNIMPLEMENTED) << code;
   EXPECT_EQ(a.outstanding(), 0u);

@@ -6,6 +6,9 @@
 #include "abi/byteps.h"
 #include "abi/transport.h"
 #include "gtest/gtest.h"
+#include "transport_plugins/common/host.h"
+#include "transport_plugins/libfabric/provider_info.h"
+#include "transport_plugins/libfabric/provider_table.h"
 #include "transport_plugins/libfabric/rdma_device.h"
 
 extern "C" {
@@ -47,6 +50,21 @@ TEST(Probe, WithoutADeviceItSaysSoInOneSentence) {
     EXPECT_EQ(Load(entry).probe(nullptr, reinterpret_cast<bps_failure*>(&reason)), BPS_UNAVAILABLE);
     EXPECT_EQ(reason, std::string("this host has no ") + name + " device (/sys/class/infiniband is empty)");
   }
+}
+
+// EFA's own device is not here, so another provider is asked with what EFA wants of the environment. libfabric reads it
+// when it is first asked, and what the user has set stays.
+TEST(Probe, TheEnvironmentIsMadeBeforeLibfabricIsAsked) {
+  Provider provider = *FindProvider("datagrams");
+  provider.environment = FindProvider("efa")->environment;
+  ASSERT_EQ(unsetenv("FI_EFA_FORK_SAFE"), 0);
+  ASSERT_EQ(setenv("FI_EFA_ENABLE_SHM_TRANSFER", "1", 1), 0);
+  std::string reason;
+  ASSERT_TRUE(ProbeProvider(provider, transports::Host(&kHost, nullptr, nullptr), &reason)) << reason;
+  const char* const fork_safe = std::getenv("FI_EFA_FORK_SAFE");
+  ASSERT_NE(fork_safe, nullptr) << "trainers fork";
+  EXPECT_STREQ(fork_safe, "1");
+  EXPECT_STREQ(std::getenv("FI_EFA_ENABLE_SHM_TRANSFER"), "1");
 }
 
 // Who opens without asking first gets an error, too, and nothing else.

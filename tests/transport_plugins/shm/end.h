@@ -113,8 +113,11 @@ class End {
 
  private:
   bps_failure* Handle() { return reinterpret_cast<bps_failure*>(&failure_); }
-  static void Log(void* log, int32_t, const char*, int32_t, const char* message) {
-    if (log != nullptr) static_cast<End*>(log)->log_ += std::string(message) + "\n";
+  static void Log(void* log, int32_t level, const char*, int32_t, const char* message) {
+    if (log == nullptr) return;
+    std::string& lines = static_cast<End*>(log)->log_;
+    lines += level == BPS_LOG_INFO ? "INFO: " : "level " + std::to_string(level) + ": ";
+    lines += std::string(message) + "\n";
   }
   static int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
     if (failure != nullptr) *reinterpret_cast<std::string*>(failure) = reason;

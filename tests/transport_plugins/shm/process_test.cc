@@ -438,6 +438,9 @@ void ExpectExchange(const std::function<void()>& hinder, const std::string& says
   const std::string& log = end.messages[1];
   EXPECT_NE(log.find(says), std::string::npos) << log;
   EXPECT_EQ(log.find(says), log.rfind(says)) << "said more than once: " << log;
+  if (says == "silent") return;
+  const size_t line = log.rfind('\n', log.find(says)) + 1;  // npos + 1: the first
+  EXPECT_EQ(log.compare(line, 6, "INFO: "), 0) << log;
 }
 
 TEST(ShmProcess, NothingIsMissingWhereAFilterForbidsToReadProcesses) {
@@ -644,6 +647,10 @@ TEST(ShmProcess, WhoIsOutOfReachIsToldWhy) {
   elsewhere[48] = static_cast<char>(elsewhere[48] ^ 1);  // the network namespace
   EXPECT_EQ(end.Connect(elsewhere), BPS_UNAVAILABLE);
   EXPECT_NE(end.failure().find("another network namespace"), std::string::npos) << end.failure();
+  elsewhere = other.address();
+  elsewhere[56] = static_cast<char>(elsewhere[56] ^ 1);  // the IPC namespace
+  EXPECT_EQ(end.Connect(elsewhere), BPS_UNAVAILABLE);
+  EXPECT_NE(end.failure().find("another IPC namespace"), std::string::npos) << end.failure();
   EXPECT_EQ(end.Connect(end.address()), BPS_UNAVAILABLE);
   EXPECT_EQ(end.Connect("nonsense"), BPS_INVALID_ARGUMENT);
 }
