@@ -43,6 +43,7 @@ class ChildSpec:
     cpus: frozenset[int] | None = None  # None: wherever the launcher may run
     reads_stdin: bool = False
     descriptors: tuple[int, ...] = ()  # inherited under the same numbers
+    leaves_first: bool = False  # a service that ends with 0 before the workers do has been told that its job is over
     enter: Callable[[], None] | None = None  # called in the child before its program: into namespaces, for instance
 
 

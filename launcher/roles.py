@@ -86,6 +86,8 @@ def plan_workers(
                 role=Role.SERVER,
                 command=service_command(environment),
                 variables={**variables, "DMLC_ROLE": "server"},
+                # The coordinator tells it, BYTEPS_JOB_LINGER after the last session: trainers may work on alone.
+                leaves_first=True,
             )
         )
     return services + local_workers(worker_command(command, environment), environment, variables, count, host)

@@ -219,7 +219,7 @@ class Supervisor:
         if child.spec.role is Role.WORKER:
             return child.status != 0, ""
         if self._phase is Phase.RUNNING and self._alive(Role.WORKER):
-            return True, " while workers were running"
+            return child.status != 0 or not child.spec.leaves_first, " while workers were running"
         good = (0,) if self._phase is Phase.RUNNING else (0, -signal.SIGTERM, 128 + signal.SIGTERM)
         return child.status not in good and not self._killed, " at the end of the job"
 

@@ -59,7 +59,6 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
       {"BYTEPS_SHM", std::getenv("E2E_BYTEPS_SHM")},
   };
   if (const char* in_place = std::getenv("E2E_BYTEPS_SHM_IN_PLACE")) environment["BYTEPS_SHM_IN_PLACE"] = in_place;
-  if (std::getenv("E2E_MORE_PLUGINS")) environment["BYTEPS_PLUGIN_PATH"] += ":" + FolderOf(Given("E2E_MORE_PLUGINS"));
   for (const auto& [name, value] : options_.environment) environment[name] = value;
   return environment;
 }

@@ -118,29 +118,6 @@ TEST(LocalTest, WithoutReadingEachOthersMemory) {
   job.ExpectSuccess(120 * kSecond);
 }
 
-// A scheduler is asked for each of the two things that a worker orders: one that paces links must know which is none.
-TEST(LocalTest, TheSchedulerKnowsThatItsTasksStayWithinTheHost) {
-  Job job({.workers = 2,
-           .servers = 1,
-           .of_workers = {
-               {"BYTEPS_SCHEDULER", "directed"}, {"BYTEPS_FORCE_DISTRIBUTED", "0"}, {"BYTEPS_LOG_LEVEL", "info"}}});
-  job.StartWorker(0, "open_fails");
-  for (const char* told : {"made for pushes", "made for what is done within a host"}) {
-    EXPECT_TRUE(job.worker(0).WaitForOutput(told, 60 * kSecond)) << job.Output();
-  }
-}
-
-// What waits says for whom: a scheduler that keeps everything to itself is named, within a host and before the servers.
-TEST(LocalTest, ASchedulerThatGivesNothingOutIsNamed) {
-  for (const char* forced : {"0", "1"}) {
-    Job job({.workers = 2,
-             .servers = 1,
-             .of_workers = {{"BYTEPS_SCHEDULER", "hoards"}, {"BYTEPS_FORCE_DISTRIBUTED", forced}}});
-    job.StartWorkers("hoarded");
-    job.ExpectSuccess(120 * kSecond);
-  }
-}
-
 TEST(LocalTest, WhereItIsRefusedTheReasonIsSaid) {
   Job job({.workers = 2, .servers = 0, .of_workers = {{"BYTEPS_LOCAL_REDUCE", "0"}}});
   job.StartWorkers("sums");

@@ -88,6 +88,40 @@ print(*map(os.environ.get, ("DMLC_ROLE", "BYTEPS_HOST_ID", "BYTEPS_LOCAL_RANK"))
     ]
 
 
+_LEAVES = """#!{python}
+import os, pathlib, sys, time
+while not pathlib.Path("closed").exists():
+    time.sleep(0.01)
+pathlib.Path("pid.part").write_text(str(os.getpid()))
+os.rename("pid.part", "pid")
+sys.exit(STATUS)
+"""
+
+_STAYS = """
+import pathlib, time
+pathlib.Path("closed").touch()
+server = pathlib.Path("pid")
+while not server.exists() or pathlib.Path("/proc", server.read_text()).exists():
+    time.sleep(0.01)
+print("evaluated")
+time.sleep(1000 * STATUS)
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_server_beside_the_workers_ends_first(start: Start, service: Service, worker: Worker, status: int) -> None:
+    """With 0 when it has heard that the job is over: a trainer may work on alone, in an evaluation perhaps."""
+    leaves, stays = (source.replace("STATUS", str(status)) for source in (_LEAVES, _STAYS))
+    place = {**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", "BYTEPS_SERVER_BINARY": service(leaves)}
+    launch = start("--colocate", *worker(stays), variables=place)
+    assert launch.wait() == status, launch.stderr
+    if status == 0:
+        assert launch.stdout == "[worker 1.0] evaluated\n"
+        assert launch.stderr == ""
+    else:
+        assert "exited with code 3" in launch.stderr and "while workers were running" in launch.stderr
+
+
 @pytest.mark.parametrize(
     "variables, told",
     [

@@ -8,60 +8,17 @@ import os
 import pathlib
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 
 import pytest
 from greeting_frame import frame
-from launching import BPSLAUNCH, Launch, Spawn, free_port, wait_until
-
-TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
-LARGE = "1000000"
-TOKEN = "a secret of the tests, long enough"
-
-
-class Job:
-    """The variables of a job of several hosts, and its processes."""
-
-    def __init__(self, spawn: Spawn, real: dict[str, str], hosts: int, servers: int = 1, **variables: str) -> None:
-        self.port = free_port()
-        self._spawn = spawn
-        self._variables = {
-            **real,
-            "DMLC_NUM_WORKER": str(hosts),
-            "DMLC_NUM_SERVER": str(servers),
-            "DMLC_PS_ROOT_URI": "127.0.0.1",
-            "DMLC_PS_ROOT_PORT": str(self.port),
-            "BYTEPS_FORCE_DISTRIBUTED": "1",
-            "BYTEPS_JOB_TOKEN": TOKEN,
-            "BYTEPS_JOB_LINGER": "0",
-            "BYTEPS_START_TIMEOUT": "100",
-            **variables,
-        }
-
-    def coordinator(self, **variables: str) -> Launch:
-        return self._role("scheduler", [], variables)
-
-    def server(self, **variables: str) -> Launch:
-        return self._role("server", [], variables)
-
-    def host(self, index: int, workers: int, *arguments: str, **variables: str) -> Launch:
-        """A host's workers, under bpslaunch."""
-        place = {"DMLC_WORKER_ID": str(index), "BYTEPS_LOCAL_SIZE": str(workers)}
-        return self._role("worker", [*TRAINER, *arguments], {**place, **variables})
-
-    def plain(self, index: int, *arguments: str, **variables: str) -> Launch:
-        """A host's only worker, without bpslaunch."""
-        place = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(index)}
-        return self._spawn(*TRAINER, *arguments, variables={**self._variables, **place, **variables})
-
-    def _role(self, role: str, command: list[str], variables: dict[str, str]) -> Launch:
-        return self._spawn(*BPSLAUNCH, *command, variables={**self._variables, "DMLC_ROLE": role, **variables})
+from launching import BPSLAUNCH, Launch, Spawn, wait_until
+from role_job import LARGE, TOKEN, RoleJob
 
 
 def test_hosts_with_different_numbers_of_workers(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=3, servers=2)
+    job = RoleJob(spawn, real, hosts=3, servers=2)
     services = [job.coordinator(), job.server(), job.server()]
     hosts = [job.host(0, 1, "5", LARGE), job.host(1, 3, "5", LARGE), job.host(2, 2, "5", LARGE)]
     for host in hosts:
@@ -77,7 +34,7 @@ def test_hosts_with_different_numbers_of_workers(spawn: Spawn, real: dict[str, s
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["coordinator", "server", "worker"])), ids="-".join)
 def test_any_order_of_starting(spawn: Spawn, real: dict[str, str], order: tuple[str, ...]) -> None:
-    job = Job(spawn, real, hosts=2)
+    job = RoleJob(spawn, real, hosts=2)
     launches: list[Launch] = []
     for role in order:
         if role == "coordinator":
@@ -110,7 +67,7 @@ def wait_settled(launches: list[Launch]) -> None:
 @pytest.mark.parametrize("victim, told", [("worker", "worker"), ("server", "server"), ("coordinator", "coordinator")])
 def test_the_library_names_the_dead(spawn: Spawn, real: dict[str, str], victim: str, told: str) -> None:
     """No launcher watches over both hosts: the survivors must find out by themselves, and say who."""
-    job = Job(spawn, real, hosts=3)
+    job = RoleJob(spawn, real, hosts=3)
     coordinator, server = job.coordinator(), job.server()
     workers = [job.plain(index, "0", LARGE) for index in range(3)]
     for worker in workers:
@@ -135,7 +92,7 @@ def test_the_library_names_the_dead(spawn: Spawn, real: dict[str, str], victim: 
 @pytest.mark.parametrize("servers", [0, 1])
 def test_one_host_whose_workers_start_without_bpslaunch(spawn: Spawn, real: dict[str, str], servers: int) -> None:
     here = {"BYTEPS_FORCE_DISTRIBUTED": "", "BYTEPS_LOCAL_SIZE": "2"}
-    job = Job(spawn, real, hosts=1, servers=servers, **here)
+    job = RoleJob(spawn, real, hosts=1, servers=servers, **here)
     services = [job.coordinator(), *(job.server() for _ in range(servers))]
     workers = [job.plain(0, "3", LARGE, BYTEPS_LOCAL_RANK=str(local)) for local in range(2)]
     for local, worker in enumerate(workers):
@@ -148,7 +105,7 @@ def test_one_host_whose_workers_start_without_bpslaunch(spawn: Spawn, real: dict
 def test_a_death_is_noticed_though_a_forked_child_lives(spawn: Spawn, real: dict[str, str]) -> None:
     """The child of a killed worker holds its sockets: nothing is heard of the death but from the kernel."""
     # Over shared memory the server would notice it by itself, and say it in other words.
-    job = Job(spawn, real, hosts=2, BYTEPS_PEER_TIMEOUT="1000", BYTEPS_SHM="0")
+    job = RoleJob(spawn, real, hosts=2, BYTEPS_PEER_TIMEOUT="1000", BYTEPS_SHM="0")
     coordinator, server = job.coordinator(), job.server()
     survivor, victim = job.plain(0, "0", LARGE), job.plain(1, "0", LARGE, TRAINER_FORKS="1")
     for worker in (survivor, victim):
@@ -169,14 +126,14 @@ def test_a_death_is_noticed_though_a_forked_child_lives(spawn: Spawn, real: dict
 
 
 def test_nobody_there(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="2")
+    job = RoleJob(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="2")
     worker = job.plain(0, "1", "10")
     assert worker.wait() == 3
     assert f"127.0.0.1:{job.port}" in worker.stderr
 
 
 def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2, servers=1, BYTEPS_START_TIMEOUT="5")
+    job = RoleJob(spawn, real, hosts=2, servers=1, BYTEPS_START_TIMEOUT="5")
     coordinator = job.coordinator(BYTEPS_START_TIMEOUT="100")
     wait_settled([coordinator])
     host = job.host(0, 2, "1", "10")
@@ -188,7 +145,7 @@ def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
 
 def test_a_place_that_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
     """Two workers of one place: one of them gets an error of its own, the other waits for the right one, and works."""
-    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="60")
+    job = RoleJob(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="60")
     services = [job.coordinator(), job.server()]
     rivals = [job.plain(0, "2", "10") for _ in range(2)]
     wait_until(
@@ -205,7 +162,7 @@ def test_a_place_that_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
 
 
 def test_the_coordinators_port_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2)
+    job = RoleJob(spawn, real, hosts=2)
     with socket.create_server(("127.0.0.1", job.port)):
         coordinator = job.coordinator()
         assert coordinator.wait() not in (0, None)
@@ -215,13 +172,13 @@ def test_the_coordinators_port_is_taken(spawn: Spawn, real: dict[str, str]) -> N
 @pytest.mark.parametrize("token", [TOKEN, "the other job's own, just as long"], ids=["same token", "another token"])
 def test_another_job_at_the_same_port(spawn: Spawn, real: dict[str, str], token: str) -> None:
     """Every role of it ends at once, and names the port; the job that was there first works on."""
-    job = Job(spawn, real, hosts=2)
+    job = RoleJob(spawn, real, hosts=2)
     services = [job.coordinator(), job.server()]
     workers = [job.plain(index, "0", LARGE) for index in range(2)]
     for worker in workers:
         worker.wait_for("round 1")
     began = time.monotonic()
-    other = Job(spawn, real, hosts=2, DMLC_PS_ROOT_PORT=str(job.port), BYTEPS_JOB_TOKEN=token)
+    other = RoleJob(spawn, real, hosts=2, DMLC_PS_ROOT_PORT=str(job.port), BYTEPS_JOB_TOKEN=token)
     roles = [other.coordinator(), other.server(), other.plain(0, "0", LARGE), other.host(1, 2, "0", LARGE)]
     for role in roles:
         assert role.wait() not in (0, None), role.stderr
@@ -237,7 +194,7 @@ def test_another_job_at_the_same_port(spawn: Spawn, real: dict[str, str], token:
 
 
 def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2)
+    job = RoleJob(spawn, real, hosts=2)
     coordinator = job.coordinator()
     worker = job.plain(0, "1", "10", BYTEPS_JOB_TOKEN="a wrong one, just as long as that")
     assert worker.wait() == 3
@@ -258,7 +215,7 @@ def test_another_token(spawn: Spawn, real: dict[str, str]) -> None:
 def test_a_coordinator_of_another_version(
     spawn: Spawn, real: dict[str, str], greeter: Callable[[bytes], int], words: bytes, told: str
 ) -> None:
-    job = Job(spawn, real, hosts=2)
+    job = RoleJob(spawn, real, hosts=2)
     port = greeter(words)
     worker = job.plain(0, "1", "10", DMLC_PS_ROOT_PORT=str(port))
     assert worker.wait() == 3
@@ -273,7 +230,7 @@ def test_a_coordinator_of_another_version(
 def test_a_stranger_at_the_coordinators_port(
     spawn: Spawn, real: dict[str, str], greeter: Callable[[bytes], int]
 ) -> None:
-    job = Job(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="3")
+    job = RoleJob(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="3")
     port = greeter(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n")
     worker = job.plain(0, "1", "10", DMLC_PS_ROOT_PORT=str(port))
     assert worker.wait() == 3
@@ -281,7 +238,7 @@ def test_a_stranger_at_the_coordinators_port(
 
 
 def test_no_token_off_loopback(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2, BYTEPS_JOB_TOKEN="", DMLC_USE_KUBERNETES="1")
+    job = RoleJob(spawn, real, hosts=2, BYTEPS_JOB_TOKEN="", DMLC_USE_KUBERNETES="1")
     coordinator = job.coordinator()
     assert coordinator.wait() == 1
     for way_out in ("BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"):
@@ -289,7 +246,7 @@ def test_no_token_off_loopback(spawn: Spawn, real: dict[str, str]) -> None:
 
 
 def test_check_greets_the_coordinator(spawn: Spawn, real: dict[str, str]) -> None:
-    job = Job(spawn, real, hosts=2)
+    job = RoleJob(spawn, real, hosts=2)
     coordinator = job.coordinator()
     wait_settled([coordinator])
     variables = {
