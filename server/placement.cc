@@ -76,20 +76,25 @@ void Placement::Unload(LanePlace place, uint64_t bytes) {
 
 // See "The cut again".
 uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second) const {
+  const uint64_t servers = options_.lanes.size();
   const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
-  const bool many = elements * element_bytes >= std::min(kManyRows * total_lanes_, kManyParts) * kLeastPart;
+  const bool many = elements * element_bytes >= std::min(kManyRows * servers, kManyParts) * kLeastPart;
   const uint64_t least = std::min<uint64_t>(most, (many ? kLeastOfMany : kLeastPart) / element_bytes);
   const double bytes = static_cast<double>(elements) * element_bytes;
-  const double best = std::sqrt(bytes * static_cast<double>(bytes_per_second) * kPartTime /
-                                static_cast<double>(2 * std::max<uint64_t>(1, total_lanes_)));
+  const double best =
+      std::sqrt(bytes * static_cast<double>(bytes_per_second) * kPartTime / static_cast<double>(2 * servers));
   const auto size = static_cast<uint64_t>(std::min(best, static_cast<double>(kLargestPart)));
   const uint64_t wanted =
       std::clamp<uint64_t>(size / element_bytes, least, std::min(most, PartElements(elements, element_bytes)));
   uint64_t parts = std::max<uint64_t>(1, CeilDiv(elements, wanted));
-  // As many for each lane as for any other; rounded down where they would become much smaller than is worth a message.
-  if (parts > total_lanes_) {
-    parts = CeilDiv(parts, total_lanes_) * total_lanes_;
-    if (elements / parts < least - least / 16) parts = elements / least / total_lanes_ * total_lanes_;
+  // As many for each lane as for any other, or at least for each server; rounded down where they would become much
+  // smaller than is worth a message.
+  const auto even = [&](uint64_t row) { return CeilDiv(parts, row) * row; };
+  const auto worth = [&](uint64_t count) { return elements / count >= least - least / 16; };
+  if (parts > total_lanes_ && worth(even(total_lanes_))) {
+    parts = even(total_lanes_);
+  } else if (parts > servers) {
+    parts = worth(even(servers)) ? even(servers) : elements / least / servers * servers;
   }
   return std::min(CeilDiv(CeilDiv(elements, parts), kGranule) * kGranule, most);
 }

@@ -13,20 +13,20 @@
 // larger than a landing slot. Where the workers of a host reduce among themselves, each has parts of its own to fold:
 // as many as there are workers, of `kLeastShare` and more.
 //
-// The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n lanes, in parts of p,
-// takes longer than its bytes take at rate B by up to 2 n p / B: no lane can answer before it has a whole part of all
-// workers, and when the last has come all of them still have to get it (half of that where no lane has its first part
-// later than the others, core/send_order.h). And by kPartTime for each of its M / p parts. The sum is least at p =
+// The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n servers, in parts of
+// p, takes longer than its bytes take at rate B by up to 2 n p / B: no server can answer before it has a whole part of
+// all workers, and when the last has come all of them still have to get it (half of that where no server has its first
+// part later than the others, core/send_order.h). And by kPartTime for each of its M / p parts. The sum is least at p =
 // sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where the
 // processors are the bottleneck; never below `kLeastPart`, or `kLeastOfMany` in a large tensor, but for up to a
-// sixteenth where that gives all lanes as many parts. Large: of `kManyRows` of kLeastPart for each lane, or of
+// sixteenth where that gives all lanes as many parts. Large: of `kManyRows` of kLeastPart for each server, or of
 // `kManyParts` of them. (Tensors of a few parts come in numbers: they fill the links together, and only the cost of
-// more parts would be left.)
+// more parts would be left.) Lanes do not count here: those of one server share its link.
 //
-// So a row, a part for each lane, is what a tensor that is alone pays for filling (one among others up to two): at 200
-// Mbit/s less than 3% of a tensor of 1.4 MB and more for each lane (5.6 MB on four lanes, 90 MB on 64). Of smaller ones
-// it is more, since smaller parts are worth no message: 4.0% of 4 MB on four lanes, 3.2% of 20 MB on 16, 13% of 20 MB
-// on 64. On faster links it is as much as the cost of the parts: 3.7% of 20 MB on eight lanes at 1 Gbit/s.
+// So a row, a part for each server, is what a tensor that is alone pays for filling (one among others up to two): at
+// 200 Mbit/s less than 3% of a tensor of 1.4 MB and more for each server (5.6 MB on four, 90 MB on 64). Of smaller ones
+// it is more, since smaller parts are worth no message: 4.0% of 4 MB on four servers, 3.2% of 20 MB on 16, 13% of 20 MB
+// on 64. On faster links it is as much as the cost of the parts: 3.7% of 20 MB on eight servers at 1 Gbit/s.
 //
 // Where nothing crosses a network (`at_home`) there is no link to fill, only processors, which have work in any case,
 // and each part more is more of it: the first cut stays.

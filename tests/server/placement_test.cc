@@ -348,6 +348,23 @@ double Filling(uint32_t servers, uint64_t bytes, uint64_t rate = kRate) {
   return static_cast<double>(servers * PartBytes(servers, bytes, rate)) / static_cast<double>(bytes);
 }
 
+// Lanes of one server share its link: a row that fills the links is a part for each server, whatever their lanes. As
+// many parts as lanes are there from the start, so that every core has one.
+TEST(PlacementTest, SeveralLanesFillALinkAsSoonAsOne) {
+  for (const uint32_t lanes : {2, 3, 4, 8}) {
+    for (const uint32_t servers : {1, 2, 4, 8, 16, 64}) {
+      for (uint64_t bytes = 1'400'000 * servers; bytes < 200'000'000; bytes += bytes / 7) {
+        const uint64_t elements = bytes / 4;
+        Placement placement(Servers(servers, lanes));
+        const Placed cut = placement.Recut(*placement.Add(elements, 4, std::nullopt), elements, 4, kRate);
+        const double row = static_cast<double>(servers * cut.part_elements * 4);
+        EXPECT_LT(row / static_cast<double>(bytes), 0.03) << servers << " x " << lanes << ": " << bytes;
+        EXPECT_GE(PartsOf(cut), servers * lanes);
+      }
+    }
+  }
+}
+
 // Below 3% where smaller parts are worth their messages; where they are not, parts are the smallest.
 TEST(PlacementTest, FillingCostsLessThanThreePercentOrPartsAreTheSmallest) {
   for (const uint32_t servers : {1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 64}) {
