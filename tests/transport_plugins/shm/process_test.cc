@@ -637,6 +637,41 @@ TEST(ShmProcess, ManyLivesLeaveNothingBehind) {
   EXPECT_EQ(Mappings(), mappings);
 }
 
+// Is there a reason for this end to wake up, if it slept?
+bool Rung(End& end) {
+  pollfd fd = {end.table().wait_fd(end.transport()), POLLIN, 0};
+  return ::poll(&fd, 1, 0) == 1;
+}
+
+// A system call for each message is what a peer that is awake does not need.
+TEST(ShmProcess, TheBellRingsOnceForWhoSleepsAndNotForWhoIsAwake) {
+  End a, b;
+  ASSERT_EQ(a.Connect(b.address()), BPS_OK);
+  ASSERT_EQ(b.Connect(a.address()), BPS_OK);
+  ASSERT_EQ(a.Send("first"), BPS_OK);
+  // That many have come, and there is nothing else to do.
+  const auto come = [&](size_t count) {
+    return a.Poll() + b.Poll() == 0 && b.messages.size() == count && !Rung(a) && !Rung(b);
+  };
+  ASSERT_TRUE(b.Until([&] { return come(1); }));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(a.Send("awake"), BPS_OK);
+    EXPECT_FALSE(Rung(b)) << i;
+  }
+  ASSERT_TRUE(b.Until([&] { return come(21); }));
+
+  for (int i = 0; i < 3; ++i) {
+    const size_t had = b.messages.size();
+    ASSERT_TRUE(b.Until([&] { return b.table().arm(b.transport()) == BPS_OK && !Rung(b); }));
+    ASSERT_EQ(a.Send("asleep"), BPS_OK);
+    EXPECT_TRUE(Rung(b));
+    ASSERT_TRUE(b.Until([&] { return come(had + 1); }));
+    ASSERT_EQ(a.Send("awake again"), BPS_OK);
+    EXPECT_FALSE(Rung(b));
+    ASSERT_TRUE(b.Until([&] { return come(had + 2); }));
+  }
+}
+
 TEST(ShmProcess, WhoIsOutOfReachIsToldWhy) {
   End end, other;
   std::string elsewhere = other.address();
