@@ -260,7 +260,15 @@ absl::StatusOr<const bps_scheduler_plugin*> PluginRegistry::FindScheduler(std::s
   for (const char* name : {"credit", "priority", "fifo"}) {
     auto plugin = Search<bps_scheduler_plugin>(name, folders_, builtin_schedulers_).Run();
     // One that is there and broken is not passed over.
-    if (plugin.status().code() != absl::StatusCode::kNotFound) return plugin;
+    if (plugin.status().code() != absl::StatusCode::kNotFound) {
+      if (!none.ok() && !std::exchange(told_of_fallback_, true)) {
+        const absl::string_view sought = none.message();
+        BPS_LOG(log_, kWarning) << "BYTEPS_SCHEDULER=auto takes " << name
+                                << ", because credit, the default, was not found: "
+                                << std::string_view(sought.data(), sought.size());
+      }
+      return plugin;
+    }
     none.Update(plugin.status());
   }
   return Annotate(none, "BYTEPS_SCHEDULER=auto: neither credit nor priority nor fifo is installed");

@@ -80,6 +80,7 @@ class PluginRegistry {
  private:
   const PluginConfig& config_;
   const Logger& log_;
+  bool told_of_fallback_ = false;  // that credit is missing; once is enough
   std::vector<std::string> folders_;
   std::vector<bps_transport_plugin_fn> builtin_transports_;
   std::vector<bps_scheduler_plugin_fn> builtin_schedulers_;

@@ -17,6 +17,7 @@ namespace byteps {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Where the misbehaving plugins are: their folder within the test's own, as BUILD gives it.
@@ -220,8 +221,12 @@ TEST_F(PluginRegistryTest, AutoIsTheFirstSchedulerThatIsThere) {
   const auto automatic = [this] { return std::string((*registry_.FindScheduler("Auto"))->info.name); };
   registry_.RegisterBuiltin(bps_scheduler_plugin_v1_fifo);
   EXPECT_EQ(automatic(), "fifo");
+  EXPECT_EQ(automatic(), "fifo");
+  EXPECT_THAT(lines_, ElementsAre(AllOf(HasSubstr("auto takes fifo"), HasSubstr("credit, the default, was not found"),
+                                        HasSubstr("libbyteps_scheduler_credit.so"))));
   registry_.RegisterBuiltin(bps_scheduler_plugin_v1_credit);
   EXPECT_EQ(automatic(), "credit");
+  EXPECT_EQ(lines_.size(), 1u);
   EXPECT_FALSE(registry_.FindScheduler("priority").ok());
 }
 
