@@ -198,8 +198,13 @@ def start(lab: Lab, tmp_path: Path) -> Iterator[Start]:
         yield make
 
 
-def test_training_goes_on_after_two_seconds_without_a_link(start: Start) -> None:
-    job = start(2, 2, rate=100_000_000)
+# What a fault does to one connection of a peer it may do to one of several.
+_LANES = pytest.mark.parametrize("lanes", [{}, {"BYTEPS_TCP_LANES": "4"}], ids=["lanes by default", "four lanes"])
+
+
+@_LANES
+def test_training_goes_on_after_two_seconds_without_a_link(start: Start, lanes: dict[str, str]) -> None:
+    job = start(2, 2, rate=100_000_000, **lanes)
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
@@ -212,11 +217,12 @@ def test_training_goes_on_after_two_seconds_without_a_link(start: Start) -> None
     job.finish()
 
 
-def test_training_goes_on_while_packets_are_lost(start: Start) -> None:
+@_LANES
+def test_training_goes_on_while_packets_are_lost(start: Start, lanes: dict[str, str]) -> None:
     obstacle = why_not_lose()
     if obstacle is not None:
         pytest.skip(obstacle)
-    job = start(2, 2)
+    job = start(2, 2, **lanes)
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
@@ -244,12 +250,13 @@ def test_training_goes_on_with_packets_of_another_size(start: Start) -> None:
     job.finish()
 
 
-def test_a_connection_reset_in_the_middle_of_a_write_is_an_error_at_once(start: Start) -> None:
+@_LANES
+def test_a_connection_reset_in_the_middle_of_a_write_is_an_error_at_once(start: Start, lanes: dict[str, str]) -> None:
     obstacle = why_not_lose()
     if obstacle is not None:
         pytest.skip(obstacle)
     # Longer than the test's own patience: only the reset can be what they hear of.
-    job = start(2, 2, BYTEPS_PEER_TIMEOUT="400", BYTEPS_OP_TIMEOUT="400", TEST_LOOK="1")
+    job = start(2, 2, BYTEPS_PEER_TIMEOUT="400", BYTEPS_OP_TIMEOUT="400", TEST_LOOK="1", **lanes)
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
@@ -282,9 +289,11 @@ _FAULTS = {
 }
 
 
+@_LANES
 @pytest.mark.parametrize("fault", _FAULTS)
-def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str) -> None:
-    job = start(2, 2, BYTEPS_PEER_TIMEOUT="6", BYTEPS_HEARTBEAT_INTERVAL="1", BYTEPS_OP_TIMEOUT="60", TEST_LOOK="1")
+def test_a_silent_server_is_an_error_that_names_it(start: Start, fault: str, lanes: dict[str, str]) -> None:
+    patience = {"BYTEPS_PEER_TIMEOUT": "6", "BYTEPS_HEARTBEAT_INTERVAL": "1", "BYTEPS_OP_TIMEOUT": "60"}
+    job = start(2, 2, TEST_LOOK="1", **patience, **lanes)
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
