@@ -173,6 +173,36 @@ TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNobodyElse) {
   ExpectWorks(to_good);
 }
 
+// A peer that takes nothing: more is under way than any queue between the two holds.
+TEST_P(TransportTest, DisconnectCancelsWhatIsUnderWay) {
+  Station& a = Open();
+  Station& b = Open();
+  const Pair pair = Join(a, b);
+  constexpr size_t kSize = size_t{8} << 20, kWrites = 4;
+  Memory& source = a.NewMemory(kSize);
+  Memory& target = b.NewMemory(kSize * kWrites);
+  const std::string key = b.Key(target.region, pair.to_a);
+  Settle(1'000'000);
+  size_t posted = 0;
+  for (size_t i = 0; i < kWrites; ++i) {
+    posted += a.Write(pair.to_b, source.region, source.at(0), kSize, key, i * kSize, 1) == BPS_OK ? 1 : 0;
+    posted += a.Send(pair.to_b, "and a message") == BPS_OK ? 1 : 0;
+  }
+  ASSERT_GT(posted, 0u);
+  const size_t before = a.completed() + a.outstanding();
+  a.Disconnect(pair.to_b);
+  // Each ends once, with OK or CANCELLED (Station::Audit), without the peer's help.
+  const int64_t deadline = world().Now() + int64_t{60'000'000'000};
+  while (!a.disconnected(pair.to_b) && world().Now() < deadline) {
+    a.Poll();
+    world().Pass();
+  }
+  ASSERT_TRUE(a.disconnected(pair.to_b));
+  EXPECT_EQ(a.outstanding(), 0u);
+  EXPECT_EQ(a.completed(), before);
+  EXPECT_FALSE(a.down(pair.to_b));
+}
+
 TEST_P(TransportTest, DisconnectOfAnIdlePeer) {
   const Pair pair = Join();
   pair.a->Disconnect(pair.to_b);

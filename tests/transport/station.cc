@@ -181,6 +181,10 @@ void Station::Audit(const bps_event& event) {
         return;
       }
       EXPECT_EQ(event.type, posted->second.type);
+      if (disconnecting_.count(posted->second.peer) != 0 && down_.count(posted->second.peer) == 0) {
+        EXPECT_TRUE(event.code == BPS_OK || event.code == BPS_CANCELLED)
+            << "operation " << event.user << ", given up by disconnect, ends with " << event.code;
+      }
       ended_[event.user] = event.code;
       outstanding_.erase(posted);
       return;
