@@ -221,8 +221,9 @@ PluginRegistry::PluginRegistry(const PluginConfig& config, const Logger& log) : 
   }
   const std::string own = OwnFolder();
   if (own.empty()) return;
+  const std::string prefix = own.substr(0, own.rfind('/'));
   folders_.push_back(own + "/byteps/plugins");         // of an installed library
-  folders_.push_back(own + "/../lib/byteps/plugins");  // of a program in bin/, with the library in lib/
+  folders_.push_back(prefix + "/lib/byteps/plugins");  // of a program in bin/, with the library in lib/
   folders_.push_back(own);                             // all in one folder
 }
 

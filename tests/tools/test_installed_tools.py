@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,10 @@ def test_bps_info_finds_what_lies_beside_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "/byteps/lib/libbyteps.so: release " in done.stdout
     assert "/byteps/bin/byteps_server" in done.stdout
+    for plugin in ("transport tcp", "transport shm", "transport verbs", "transport efa", "scheduler credit"):
+        file = f"libbyteps_{plugin.replace(' ', '_')}.so"
+        assert re.search(rf"^  {plugin} \d+\.\d+  /.+/byteps/lib/byteps/plugins/{file}$", done.stdout, re.M)
+    assert "/.." not in done.stdout
     for transport in ("tcp", "shm", "local"):
         assert f"\n  {transport:<8}ok " in done.stdout
 
