@@ -141,6 +141,11 @@ class Child:
         """True if it has begun to end and was not reaped yet."""
         return self.alive and process_tree.exiting(self.pid)
 
+    @property
+    def ended_in_order(self) -> bool:
+        """True if it has ended as it should: a worker whose work is done, a service whose job is over."""
+        return self.status == 0 and (self.spec.role is Role.WORKER or self.spec.leaves_first)
+
     def ended(self, status: int) -> None:
         """It was reaped with this status."""
         self.status = status

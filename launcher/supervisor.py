@@ -219,7 +219,7 @@ class Supervisor:
         if child.spec.role is Role.WORKER:
             return child.status != 0, ""
         if self._phase is Phase.RUNNING and self._alive(Role.WORKER):
-            return child.status != 0 or not child.spec.leaves_first, " while workers were running"
+            return not child.ended_in_order, " while workers were running"
         good = (0,) if self._phase is Phase.RUNNING else (0, -signal.SIGTERM, 128 + signal.SIGTERM)
         return child.status not in good and not self._killed, " at the end of the job"
 
@@ -230,7 +230,7 @@ class Supervisor:
         it must have begun to end by then, unless it was killed, which nobody does to himself.
         """
         first = self._cause.child
-        if first is None or child.told_to_end or (child.spec.role is Role.WORKER and child.status == 0):
+        if first is None or child.told_to_end or child.ended_in_order:
             return
         if child.spec.role is Role.SERVER and child.status >= 0 and self._coordinator_told_to_end():
             return  # It heard it from the coordinator.

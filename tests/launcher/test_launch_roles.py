@@ -122,6 +122,28 @@ def test_a_server_beside_the_workers_ends_first(start: Start, service: Service, 
         assert "exited with code 3" in launch.stderr and "while workers were running" in launch.stderr
 
 
+# The first fails and says why; the second ends when the server has, as one that hears of it late.
+_FAILS = """
+import os, pathlib, sys, time
+server = pathlib.Path("pid")
+if os.environ["BYTEPS_LOCAL_RANK"] == "0":
+    pathlib.Path("closed").touch()
+    sys.exit("this is why")
+while not server.exists() or pathlib.Path("/proc", server.read_text()).exists():
+    time.sleep(0.01)
+sys.exit(3)
+"""
+
+
+def test_a_server_that_heard_of_the_end_is_not_its_cause(start: Start, service: Service, worker: Worker) -> None:
+    leaves = service(_LEAVES.replace("STATUS", "0"))
+    place = {**MEET, "DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", "BYTEPS_LOCAL_SIZE": "2"}
+    launch = start("--colocate", *worker(_FAILS), variables={**place, "BYTEPS_SERVER_BINARY": leaves})
+    assert launch.wait() == 1
+    assert "the likely cause" not in launch.stderr
+    assert "bpslaunch: last lines of worker 1.0:\nbpslaunch:   this is why\n" in launch.stderr
+
+
 @pytest.mark.parametrize(
     "variables, told",
     [
