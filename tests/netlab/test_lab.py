@@ -81,6 +81,22 @@ def test_congestion_control_is_chosen_and_not_this_machines(lab: Lab) -> None:
     assert Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text() == own
 
 
+def test_sysctls_are_those_of_the_hosts_and_not_this_machines(namespaces: None) -> None:
+    name = "net.ipv4.tcp_slow_start_after_idle"
+    path = Path("/proc/sys") / name.replace(".", "/")
+    own = path.read_text()
+    value = "0" if own.strip() == "1" else "1"
+    for loopback in (False, True):
+        with Lab(sysctls={name: value}, loopback=loopback) as lab:
+            assert lab.add_host("one").run(["cat", str(path)]).strip() == value
+            assert path.read_text() == own
+    with (
+        Lab(sysctls={"net.ipv4.no_such_thing": "1"}) as lab,
+        pytest.raises(LabError, match=r"net\.ipv4\.no_such_thing"),
+    ):
+        lab.add_host("one")
+
+
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 

@@ -279,6 +279,7 @@ def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
         (["--loopback", "--counters", "true"], "--loopback has no links"),
         (["--loopback", "--mtu", "9000", "true"], "--loopback has no links"),
         (["--loopback", "--raw-bytes", "1", "true"], "--loopback has no links"),
+        (["--sysctl", "kernel.hostname=x", "true"], "'kernel.hostname=x' is no sysctl of a network"),
         (["no-such-program"], "no such program: no-such-program"),
     ],
 )

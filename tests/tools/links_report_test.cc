@@ -97,6 +97,16 @@ TEST(LinksReportTest, CongestionControl) {
             "  no RDMA device (/sys/class/infiniband)\n");
 }
 
+TEST(LinksReportTest, WhatAPauseDoesToTcp) {
+  const HostTree host;
+  host.File("/proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
+  host.File("/proc/sys/net/ipv4/tcp_available_congestion_control", "cubic\n");
+  host.File("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n");
+  EXPECT_THAT(LinksReport(host.root(), {}), HasSubstr("tcp_slow_start_after_idle 1"));
+  host.File("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0\n");
+  EXPECT_THAT(LinksReport(host.root(), {}), Not(HasSubstr("tcp_slow_start_after_idle")));
+}
+
 TEST(LinksReportTest, OfThisHost) {
   const InterfaceMap interfaces = Interfaces();
   ASSERT_TRUE(interfaces.count("lo"));

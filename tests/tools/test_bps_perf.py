@@ -122,6 +122,16 @@ def test_buffers_that_are_used_again(mode: str) -> None:
     (row,) = rows_of(run(*words, "--mode", mode, "--op", "sum"))
     check_figures(row)
     assert (row["place"], row["buffers"], row["op"], row["mode"]) == ("out", True, "sum", mode)
+    assert row["reuse_outputs"]
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("mode", ["latency", "bandwidth"])
+def test_ordinary_outputs_that_are_used_again(mode: str) -> None:
+    words = ("--transport", "local", "--sizes", "300K", "--rounds", "3", "--reuse-outputs", "--out-of-place", "--json")
+    (row,) = rows_of(run(*words, "--mode", mode, "--op", "sum"))
+    check_figures(row)
+    assert (row["place"], row["buffers"], row["reuse_outputs"]) == ("out", False, True)
 
 
 def processes_with(cookie: str) -> list[str]:
@@ -184,6 +194,7 @@ def test_a_job_that_fails_fails() -> None:
         (["--transport", "local", "--servers", "1"], "--transport local is without servers"),
         (["--transport", "tcp", "--servers", "0"], "--transport tcp leads to servers"),
         (["--mode", "bandwidth", "--op", "sum"], "a sum would grow: take --op average, min, max, or --out-of-place"),
+        (["--reuse-outputs"], "--reuse-outputs goes with --out-of-place"),
         (["--model", "vgg16", "--csv"], "--csv does not go with --model"),
         (["--model", "vgg16", "--buffers"], "--buffers does not go with --model"),
         (["--model", "vgg16", "--sizes", "4"], "--sizes does not go with --model"),

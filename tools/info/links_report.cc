@@ -78,13 +78,18 @@ std::string RdmaDevice(const std::string& folder, const std::string& name) {
   return text.empty() ? absl::StrCat("  ", name, ": no port\n") : text;
 }
 
-// Of new connections; another one than Linux's default changes what TCP takes of time and processors (docs/experiments.md).
-std::string CongestionControl(const std::string& root) {
+// Of new connections; another one than Linux's default changes what TCP takes of time and processors, and what happens
+// behind a pause counts in every step that computes for longer than it (docs/experiments.md).
+std::string Tcp(const std::string& root) {
   const std::string folder = root + "/proc/sys/net/ipv4/";
   const std::string chosen = ReadLine(folder + "tcp_congestion_control");
   if (chosen.empty()) return "";
+  const bool slow = ReadLine(folder + "tcp_slow_start_after_idle") == "1";
   return absl::StrCat("  TCP: congestion control ", chosen, " (net.ipv4.tcp_congestion_control; this kernel has ",
-                      ReadLine(folder + "tcp_available_congestion_control"), ")\n");
+                      ReadLine(folder + "tcp_available_congestion_control"), ")\n",
+                      slow ? "  TCP: connections begin slowly again behind a pause (net.ipv4.tcp_slow_start_after_idle "
+                             "1): with 0 a step loses no time by that\n"
+                           : "");
 }
 
 }  // namespace
@@ -133,7 +138,7 @@ std::string LinksReport(const std::string& root, const InterfaceMap& interfaces)
                     strangers.size() == 1 ? " is" : " are",
                     " not reachable from here: rates and drivers are not known, nor whose the RDMA devices are\n");
   }
-  text += CongestionControl(root);
+  text += Tcp(root);
   const std::string devices = root + "/sys/class/infiniband";
   const std::vector<std::string> names = Entries(devices);
   if (names.empty()) text += "  no RDMA device (/sys/class/infiniband)\n";

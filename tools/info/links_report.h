@@ -31,7 +31,7 @@ using InterfaceMap = std::map<std::string, InterfaceFacts>;
 // Of this process's network namespace.
 InterfaceMap Interfaces();
 
-// Lines for people: a device each, and TCP's congestion control. `root`: where /sys and /proc are, "" for those of
+// Lines for people: a device each, and how TCP is set. `root`: where /sys and /proc are, "" for those of
 // the host.
 std::string LinksReport(const std::string& root, const InterfaceMap& interfaces);
 

@@ -39,7 +39,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +230,18 @@ def _own_congestion() -> str:
 class Lab:
     """Some hosts around a switch."""
 
-    def __init__(self, mtu: int = 1500, congestion: str | None = None, *, loopback: bool = False) -> None:
-        """`congestion`: TCP's congestion control; None: the default."""
+    def __init__(
+        self,
+        mtu: int = 1500,
+        congestion: str | None = None,
+        *,
+        loopback: bool = False,
+        sysctls: Mapping[str, str] | None = None,
+    ) -> None:
+        """`congestion`: TCP's congestion control; None: the default. `sysctls`: of the network namespaces of all
+        hosts, such as {"net.ipv4.tcp_slow_start_after_idle": "0"}."""
         self.loopback = loopback
+        self._sysctls = dict(sysctls or {})
         self._mtu = mtu
         self._congestion = congestion or (_own_congestion() if loopback else DEFAULT_CONGESTION)
         self._children: list[subprocess.Popen[Any]] = []
@@ -243,6 +252,7 @@ class Lab:
             self.at_switch(["ip", "-batch", "-"], input="link set dev lo up\n" if loopback else bridge)
             if loopback:
                 self._set_congestion(self.at_switch)
+                self._set_sysctls(self.at_switch)
         except BaseException:
             self._switch.close()
             raise
@@ -277,6 +287,7 @@ class Lab:
             input=f"link set dev lo up\naddr add {host.address}/16 dev eth0\nlink set dev eth0 up\n",
         )
         self._set_congestion(host.run)
+        self._set_sysctls(host.run)
         if rate is not None:
             host.set_rate(rate)
         return host
@@ -295,6 +306,14 @@ class Lab:
                 ) from error
             with _allowed_in_namespaces(self._congestion):
                 run(command)
+
+    def _set_sysctls(self, run: Callable[[Sequence[str]], str]) -> None:
+        for name, value in self._sysctls.items():
+            path = Path("/proc/sys") / name.replace(".", "/")
+            try:
+                run(["sh", "-c", f"echo {shlex.quote(value)} >{shlex.quote(str(path))}"])
+            except LabError as error:
+                raise LabError(f"a host of this lab cannot set the sysctl {name} to {value!r}: {error}") from error
 
     def counters(self) -> dict[str, Traffic]:
         """What each host's cable has carried, as the switch counts it."""

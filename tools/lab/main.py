@@ -16,6 +16,7 @@ import argparse
 import importlib.util
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -76,6 +77,14 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="TCP's congestion control on all hosts, such as bbr (default: Linux's own default, cubic; with --loopback "
         "this machine's)",
+    )
+    run.add_argument(
+        "--sysctl",
+        type=_sysctl,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the network of all hosts, such as net.ipv4.tcp_slow_start_after_idle=0",
     )
     run.add_argument(
         "--raw-bytes",
@@ -154,7 +163,7 @@ def _prefer_installed_server() -> None:
 
 def _run(arguments: argparse.Namespace, layout: Layout, folder: JobFolder, printer: Printer, lifeline: int) -> int:
     files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-    with Lab(arguments.mtu, arguments.congestion, loopback=arguments.loopback) as lab:
+    with Lab(arguments.mtu, arguments.congestion, loopback=arguments.loopback, sysctls=dict(arguments.sysctl)) as lab:
         with interruptible(lifeline):
             layout.build(lab, arguments.rate, dict(arguments.slow))
             if arguments.raw_bytes != 0:
@@ -232,6 +241,13 @@ def _rate(text: str) -> int:
 def _slow(text: str) -> tuple[str, int]:
     name, _, rate = text.partition("=")
     return name, _rate(rate)
+
+
+def _sysctl(text: str) -> tuple[str, str]:
+    found = re.fullmatch(r"(net(?:\.\w+)+)=(.+)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no sysctl of a network, such as net.ipv4.tcp_ecn=1")
+    return found[1], found[2]
 
 
 if __name__ == "__main__":

@@ -140,6 +140,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--op", choices=OPS, help="(sum; average in mode bandwidth)")
     what.add_argument("--out-of-place", action="store_true", help="each result in a new tensor")
     what.add_argument(
+        "--reuse-outputs",
+        action="store_true",
+        help="with --out-of-place: in the same ones, round after round, whose pages are there",
+    )
+    what.add_argument(
         "--buffers",
         action="store_true",
         help="tensors in memory of BytePS's own (bps.empty); with --out-of-place the results, too, in the same ones",
@@ -197,6 +202,7 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
             ("--dtype", arguments.dtype != "float32"),
             ("--op", arguments.op is not None),
             ("--out-of-place", arguments.out_of_place),
+            ("--reuse-outputs", arguments.reuse_outputs),
             ("--buffers", arguments.buffers),
             ("--tensors", arguments.tensors is not None),
             ("--rounds", arguments.rounds is not None),
@@ -231,6 +237,8 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
             )
     if arguments.op is None:
         arguments.op = "average" if bandwidth else "sum"
+    if arguments.reuse_outputs and not arguments.out_of_place:
+        parser.error("--reuse-outputs goes with --out-of-place")
     if bandwidth and not arguments.out_of_place and arguments.op not in _STABLE:
         parser.error(
             f"--mode bandwidth repeats the operation on its own result, and a {arguments.op} would grow: "

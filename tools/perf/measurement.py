@@ -59,13 +59,14 @@ class Measurement:
     def latency(self, size: int, rounds: int = 0) -> Row:
         """The time of a round is the median of rank 0's, from submission to the result."""
         workload = self._workload(size)
-        exchange = PushPull(self._bps, workload, self._settings.out_of_place, self._settings.buffers)
+        exchange = PushPull(self._bps, workload, self._settings)
         rounds = rounds or rounds_for(workload.bytes_per_round)
         samples: list[float] = []
         of_peers: dict[str, list[float]] = {peer.name: [] for peer in self._peers}
         cpu = RoleTimes()
         for number in range(-_WARM_UP, rounds):
             workload.reset()
+            exchange.spoil()
             self._bps.barrier()
             before, began = self._clocks.read(), time.perf_counter()
             results = exchange.run()
@@ -95,7 +96,7 @@ class Measurement:
     def bandwidth(self, size: int, rounds: int = 0) -> Row:
         """The time of a round is a stretch's over its number of rounds, the median of some stretches."""
         workload = self._workload(size)
-        exchange = PushPull(self._bps, workload, self._settings.out_of_place, self._settings.buffers)
+        exchange = PushPull(self._bps, workload, self._settings)
         rounds = rounds or rounds_for(workload.bytes_per_round)
         exchange.stream(_WARM_UP)
         samples: list[float] = []
@@ -104,6 +105,7 @@ class Measurement:
         cpu = RoleTimes()
         for _ in range(_STRETCHES):
             workload.reset()
+            exchange.spoil()
             self._bps.barrier()
             before, began = self._clocks.read(), time.perf_counter()
             times, results = exchange.stream(rounds)

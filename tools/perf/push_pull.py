@@ -1,6 +1,6 @@
 """BytePS, as bps_perf measures it.
 
-exchange = PushPull(bps, workload, out_of_place=False)
+exchange = PushPull(bps, workload, settings)
 results = exchange.run()                          # all tensors, each submitted, then each waited for
 seconds = exchange.stream(rounds=10)              # all tensors in flight all the time
 """
@@ -10,22 +10,30 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
+if TYPE_CHECKING:
+    from .row import Settings
     from .workload import Workload
+
+_NO_RESULT = 113  # of any workload of less than 50 workers
 
 
 class PushPull:
     """Of the tensors of one workload."""
 
-    def __init__(self, bps: Any, workload: Workload, out_of_place: bool, buffers: bool = False) -> None:
+    def __init__(self, bps: Any, workload: Workload, settings: Settings) -> None:
         self._bps, self._workload = bps, workload
-        self._start = bps.push_pull_async if out_of_place else bps.push_pull_async_inplace
+        self._start = bps.push_pull_async if settings.out_of_place else bps.push_pull_async_inplace
         self._op = getattr(bps, workload.op.capitalize())
         self._names = [f"{workload.name}.{index}" for index in range(len(workload.tensors))]
-        # Memory of BytePS's own is used again.
-        self._outputs = [bps.empty_like(tensor) for tensor in workload.tensors] if buffers and out_of_place else None
+        new = bps.empty_like if settings.buffers else torch.empty_like
+        self._outputs = [new(tensor) for tensor in workload.tensors] if settings.keeps_outputs else None
+
+    def spoil(self) -> None:
+        """Before a round whose results are checked: those of the round before are gone."""
+        for output in self._outputs or ():
+            output.fill_(_NO_RESULT)
 
     def _submit(self, index: int) -> Any:
         if self._outputs is not None:

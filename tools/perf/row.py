@@ -36,11 +36,17 @@ class Settings:
     out_of_place: bool
     tensors: int
     buffers: bool = False
+    reuse_outputs: bool = False
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Results go into the same tensors, round after round. (Memory of BytePS takes some making.)"""
+        return self.out_of_place and (self.buffers or self.reuse_outputs)
 
     def title(self) -> str:
         """One line for people."""
         place = "out of place" if self.out_of_place else "in place"
-        place += " in buffers" if self.buffers else ""
+        place += " in buffers" if self.buffers else " into the same outputs" if self.keeps_outputs else ""
         many = f", {self.tensors} tensors at once" if self.tensors > 1 else ""
         return (
             f"{self.mode}: {self.workers} workers, {self.servers} servers, transport {self.transport}, scheduler "
@@ -92,6 +98,7 @@ class Row:
             "op": settings.op,
             "place": "out" if settings.out_of_place else "in",
             "buffers": settings.buffers,
+            "reuse_outputs": settings.keeps_outputs,
             "time_us": self.seconds * 1e6,
             "min_us": min(self.samples) * 1e6,
             "mean_us": statistics.fmean(self.samples) * 1e6,

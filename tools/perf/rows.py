@@ -43,6 +43,7 @@ def measure_all(arguments: argparse.Namespace) -> int:
         out_of_place=arguments.out_of_place,
         tensors=arguments.tensors,
         buffers=arguments.buffers,
+        reuse_outputs=arguments.reuse_outputs,
     )
     measurement = Measurement(bps, settings, peers, clocks)
     measure = measurement.bandwidth if arguments.mode == "bandwidth" else measurement.latency

@@ -1,43 +1,18 @@
-"""The smallest trainer in C, built as its README says and run in jobs."""
+"""The smallest trainer in C, run in jobs."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from byteps.library import LIBRARY
 from jobs import DEADLINE, clean_environment, launcher_command
-
-_CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("cc")
-    assert compiler is not None
-    program = tmp_path_factory.mktemp("trainer") / "trainer"
-    library = Path(LIBRARY.path).resolve().parent
-    subprocess.run(
-        [
-            *(
-                compiler,
-                "-std=c11",
-                "-pedantic",
-                "-Wall",
-                "-Wextra",
-                "-Wno-missing-field-initializers",
-                "-Werror",
-                "-O2",
-            ),
-            *(f"-I{_CHECKOUT}", str(_CHECKOUT / "frameworks" / "c" / "trainer.c"), "-o", str(program)),
-            *(f"-L{library}", "-lbyteps", "-lm", f"-Wl,-rpath,{library}"),
-        ],
-        check=True,
-    )
-    return str(program)
+def trainer(c_program: Callable[[str], str]) -> str:
+    return c_program("trainer")
 
 
 def _run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
