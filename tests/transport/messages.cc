@@ -52,6 +52,19 @@ TEST_P(TransportTest, MessagesOfEverySizeArriveWhole) {
   }
 }
 
+TEST_P(TransportTest, MessagesOfNoByteAndOfTooManyAreRefusedAndNothingHappens) {
+  const Pair pair = Join();
+  const size_t before = pair.b->messages(pair.to_a).size();
+  const size_t outstanding = pair.a->outstanding();
+  for (const size_t size : {size_t{0}, size_t{pair.a->caps().max_message} + 1}) {
+    SCOPED_TRACE(size);
+    EXPECT_EQ(pair.a->Send(pair.to_b, Text(size)), BPS_INVALID_ARGUMENT);
+    EXPECT_EQ(pair.a->outstanding(), outstanding);
+  }
+  Deliver(*pair.a, pair.to_b, *pair.b, pair.to_a, Text(100));
+  EXPECT_EQ(pair.b->messages(pair.to_a).size(), before + 1);
+}
+
 TEST_P(TransportTest, MessagesOfOnePeerArriveInOrderBothWaysAtOnce) {
   const Pair pair = Join();
   const size_t base_a = pair.a->messages(pair.to_b).size(), base_b = pair.b->messages(pair.to_a).size();

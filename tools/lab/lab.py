@@ -35,6 +35,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -214,9 +215,16 @@ class Host:
         rules = [
             "add table ip reset_large",
             "add chain ip reset_large incoming { type filter hook input priority 0; }",
-            "add rule ip reset_large incoming meta l4proto tcp meta length > 1000 reject with tcp reset",
+            "add rule ip reset_large incoming meta l4proto tcp meta length > 1000 counter reject with tcp reset",
         ]
         self.run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
+
+    def resets(self) -> int:
+        """How many packets have been answered so, since `reset`."""
+        found = re.search(r"counter packets (\d+)", self.run(["nft", "list", "table", "ip", "reset_large"]))
+        if found is None:
+            raise LabError(f"host {self.name} resets nothing")
+        return int(found[1])
 
     def close(self) -> None:
         """Lets go of its namespaces."""
