@@ -115,7 +115,8 @@ void Path::Adjust(int64_t now) {
       break;
     case State::kSteady:
       // A task at a time measures a product of one task, twice which must admit two.
-      credit_ = std::max(largest_, static_cast<uint64_t>(std::min(kSteadyGain * product, kMost)) + largest_ / 8);
+      credit_ = std::max(
+          {largest_, kLeastCredit, static_cast<uint64_t>(std::min(kSteadyGain * product, kMost)) + largest_ / 8});
       break;
     case State::kProbe:
       credit_ = 0;  // one task always may

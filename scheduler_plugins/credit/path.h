@@ -10,12 +10,12 @@
 // that has become faster shows it, and one task at least.
 //
 //     START   nothing is known: a large credit, until the rate grows no more
-//     STEADY  twice rate x delay
+//     STEADY  twice rate x delay, and no less than that
 //     PROBE   the delay was not seen for long: one task at a time, until one has been measured that was alone
 //
 // What `sent` means is the transport's business. Where it says that the other side has the bytes, the credit is the
 // bandwidth-delay product of the network; where it says that the kernel has them (TCP), the kernel holds that product,
-// the delay is next to nothing, and the credit comes down to a task at a time.
+// the delay is next to nothing, and the credit comes down to a task (of small ones kLeastCredit) at a time.
 //
 // Small tasks say little (they may travel in the record of another, or not wait at all): only those of at least a
 // quarter of the largest are measured.
@@ -37,6 +37,7 @@ class Path {
   enum class State { kStart, kSteady, kProbe };
 
   static constexpr uint64_t kInitialCredit = 1 << 20;
+  static constexpr uint64_t kLeastCredit = 64 << 10;  // no larger than a part that is worth a message of its own
   static constexpr int64_t kDelayWindow = 10'000'000'000;
   static constexpr uint64_t kRateWindow = 10;  // rounds
 

@@ -15,6 +15,7 @@ namespace {
 JobOptions Links(uint32_t workers, uint32_t servers) {
   JobOptions options;
   options.adverse = false;
+  options.in_place = false;
   options.workers = workers;
   options.servers = servers;
   options.partition_bytes = 0;
@@ -30,39 +31,47 @@ JobOptions Links(uint32_t workers, uint32_t servers) {
   return options;
 }
 
-// The last of so many rounds, over the time of its bytes on a link.
-double LastRound(const JobOptions& options, size_t elements, int rounds) {
+// Rounds of one tensor, each over the time of its bytes on a link.
+std::vector<double> Rounds(const JobOptions& options, size_t elements, int count) {
+  std::vector<double> rounds;
   SimulatedJob job(options);
-  if (!job.Start()) return 0;
-  Time took = 0;
-  for (int round = 0; round < rounds; ++round) {
+  if (!job.Start()) return rounds;
+  const double least =
+      static_cast<double>(elements * sizeof(float)) * 1e9 / static_cast<double>(options.endpoint.bytes_per_second);
+  for (int round = 0; round < count; ++round) {
     const Time begin = job.fabric().now();
     std::vector<Call*> calls;
     for (uint32_t rank = 0; rank < options.workers; ++rank) {
       calls.push_back(job.worker(rank).Submit(FloatAsk("w", elements)));
     }
-    if (!job.RunUntilEnded(calls)) return 0;
-    took = job.fabric().now() - begin;
+    if (!job.RunUntilEnded(calls)) return {};
+    rounds.push_back(static_cast<double>(job.fabric().now() - begin) / least);
+    // Their memory: copies of a large tensor in every worker.
+    for (uint32_t rank = 0; rank < options.workers; ++rank) job.worker(rank).Forget();
   }
   job.Finish();
-  const double least =
-      static_cast<double>(elements * sizeof(float)) * 1e9 / static_cast<double>(options.endpoint.bytes_per_second);
-  return static_cast<double>(took) / least;
+  return rounds;
 }
+
+// The last of so many, with several seeds: between these bounds.
+void ExpectLastRound(JobOptions options, size_t elements, int count, double least, double most) {
+  ForEachSeed(2, [&](uint64_t seed) {
+    options.seed = seed;
+    const std::vector<double> rounds = Rounds(options, elements, count);
+    ASSERT_FALSE(rounds.empty());
+    EXPECT_GE(rounds.back(), least);
+    EXPECT_LE(rounds.back(), most);
+  });
+}
+
+// The optimum of n workers with a server beside each and k dedicated servers, over the time of the bytes on a link.
+double LeastOf(double n, double k) { return 2 * n * (n - 1) / (n * n + k * n - 2 * k); }
 
 // What is short must not wait behind what is long: a slot that is given back and the word that a payload is there came
 // behind all that had been written meanwhile, and the links stood still (1.5 and more of the least possible time).
-TEST(Link, CarriesPayloadNearlyAllTheTime) {
-  const double round = LastRound(Links(4, 4), 2'500'000, 5);
-  EXPECT_GE(round, 1.0);
-  EXPECT_LE(round, 1.1);
-}
+TEST(Link, CarriesPayloadNearlyAllTheTime) { ExpectLastRound(Links(4, 4), 2'500'000, 5, 1.0, 1.042); }
 
-TEST(Link, AlsoWithTwoOfEach) {
-  const double round = LastRound(Links(2, 2), 2'500'000, 5);
-  EXPECT_GE(round, 1.0);
-  EXPECT_LE(round, 1.1);
-}
+TEST(Link, AlsoWithTwoOfEach) { ExpectLastRound(Links(2, 2), 2'500'000, 5, 1.0, 1.04); }
 
 // Ten rows of eight parts, one for each server: the first results can leave when a row is there, a tenth of the time. All
 // workers began with the first server, whose row was there then, the last one's a row later, and the same with results:
@@ -70,9 +79,9 @@ TEST(Link, AlsoWithTwoOfEach) {
 TEST(Link, AllServersHaveARowOfPartsAtTheSameTime) {
   JobOptions options = Links(8, 8);
   options.partition_bytes = 125'000;
-  EXPECT_LE(LastRound(options, 2'500'000, 2), 1.15);
+  ExpectLastRound(options, 2'500'000, 2, 1.0, 1.14);
   options.endpoint.socket_bytes = 1'000'000;
-  EXPECT_LE(LastRound(options, 2'500'000, 2), 1.15);
+  ExpectLastRound(options, 2'500'000, 2, 1.0, 1.14);
 }
 
 // Dedicated servers beside colocated ones have several times their share. The colocated ones, which always had room, got
@@ -81,8 +90,45 @@ TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
   JobOptions options = Links(8, 12);
   options.colocated = true;
   options.partition_bytes = 64 << 10;
-  // n workers, k dedicated servers: 2n(n-1) / (n^2 + kn - 2k) of the time of the bytes.
-  EXPECT_LE(LastRound(options, 2'500'000, 2), 1.27 * 1.2);
+  ExpectLastRound(options, 2'500'000, 2, LeastOf(8, 4), LeastOf(8, 4) * 1.11);
+}
+
+// What real links must meet (1.05), with the cut that adapts, as a job without configuration has it, and kernels that hold a
+// megabyte of each connection. The cut adapts at rounds 2, 4 and 8: from the third round on each must keep the bound, by seeds
+// that are no choice. `least` is T_opt over the time of the bytes on a link.
+void ExpectEachAdaptedRound(JobOptions options, size_t elements, int count, double least, double bound) {
+  options.endpoint.socket_bytes = 1'000'000;
+  ForEachSeed(2, [&](uint64_t seed) {
+    options.seed = seed;
+    const std::vector<double> rounds = Rounds(options, elements, count);
+    ASSERT_EQ(rounds.size(), static_cast<size_t>(count));
+    for (size_t round = 2; round < rounds.size(); ++round) {
+      EXPECT_GE(rounds[round], least) << "round " << round + 1;
+      EXPECT_LE(rounds[round], least * bound) << "round " << round + 1;
+    }
+  });
+}
+
+TEST(LinkGoal, EightWorkersAndEightServers) { ExpectEachAdaptedRound(Links(8, 8), 5'000'000, 5, 1, 1.042); }
+
+TEST(LinkGoal, FourWorkersAndFourServers) { ExpectEachAdaptedRound(Links(4, 4), 5'000'000, 9, 1, 1.037); }
+
+TEST(LinkGoal, EightWorkersWithAServerBesideEach) {
+  JobOptions options = Links(8, 8);
+  options.colocated = true;
+  ExpectEachAdaptedRound(options, 5'000'000, 5, LeastOf(8, 0), 1.02);
+}
+
+TEST(LinkGoal, EightWorkersWithAServerBesideEachAndFourDedicated) {
+  JobOptions options = Links(8, 12);
+  options.colocated = true;
+  ExpectEachAdaptedRound(options, 5'000'000, 5, LeastOf(8, 4), 1.049);
+}
+
+TEST(LinkGoal, FourWorkersAndFourServersOnLinksOfAGigabit) {
+  JobOptions options = Links(4, 4);
+  options.endpoint.bytes_per_second = 125'000'000;
+  ExpectEachAdaptedRound(options, 25'000'000, 4, 1, 1.03);
 }
 
 // One of eight whose link carries a tenth. A tensor needs all of its parts: its round takes as long as that link needs for

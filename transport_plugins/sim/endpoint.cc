@@ -650,6 +650,7 @@ void Endpoint::MessageArrives(uint64_t from, bps_peer number, std::vector<std::b
   }
   ++peer.unreleased;
   ++world_->stats().messages;
+  ++world_->stats().sent_messages[peer.node];
   world_->stats().bytes += data.size();
   Lease lease{number, std::make_unique<std::byte[]>(data.size()), data.size()};
   std::memcpy(lease.data.get(), data.data(), data.size());

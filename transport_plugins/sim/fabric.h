@@ -69,6 +69,7 @@ struct FabricStats {
   uint64_t dropped_messages = 0;  // of senders the receiver did not know (any more)
   uint64_t dropped_writes = 0;    // to memory that is not exported any more
   std::map<std::string, uint64_t> registrations;  // made, by node
+  std::map<std::string, uint64_t> sent_messages;  // delivered, by the node that sent them
 };
 
 class SimFabric {

@@ -107,6 +107,21 @@ TEST(PathTest, WhereTheKernelHoldsTheQueueATaskAtATimeIsEnough) {
   EXPECT_LE(path.credit(), 3 * kTask);
 }
 
+// Tasks that go one at a time cannot share a message: each would have one for itself, though the link is as busy with one.
+TEST(PathTest, OfSmallTasksAMessageOfThemAtLeast) {
+  for (const uint64_t bytes : {uint64_t{100}, uint64_t{4} << 10, uint64_t{16} << 10}) {
+    Path path;
+    Link link{25e6, kMicrosecond};
+    int64_t now = 0;
+    Saturate(&path, &link, &now, kSecond, bytes);
+    ASSERT_EQ(path.state(), Path::State::kSteady);
+    uint64_t most = 0;
+    Saturate(&path, &link, &now, kSecond, bytes, &most);
+    EXPECT_LE(most, Path::kLeastCredit);
+    EXPECT_GT(most + bytes, Path::kLeastCredit);
+  }
+}
+
 TEST(PathTest, FollowsAPathThatBecomesFasterOrSlower) {
   constexpr uint64_t kTask = 256 << 10;
   Path path;
