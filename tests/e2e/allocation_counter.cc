@@ -46,6 +46,7 @@ __attribute__((constructor)) void Begin() {
   const char* role = Or(std::getenv("DMLC_ROLE"), "process");
   const char* rank = Or(std::getenv(std::strcmp(role, "worker") == 0 ? "BYTEPS_LOCAL_RANK" : "DMLC_RANK"), "0");
   std::snprintf(self->name, sizeof self->name, "%s %s", role, rank);
+  self->pid.store(::getpid());
   shared.store(counts);
 }
 

@@ -1,4 +1,4 @@
-// allocation_counts.h - how many allocations the processes of a job make, seen from one of them.
+// allocation_counts.h - how many allocations and page faults the processes of a job make, seen from one of them.
 //
 //     AllocationCounts counts(std::getenv(kAllocationsFile));
 //     counts.Watch(true);
@@ -16,6 +16,7 @@
 #ifndef BYTEPS_TESTS_E2E_ALLOCATION_COUNTS_H_
 #define BYTEPS_TESTS_E2E_ALLOCATION_COUNTS_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@ struct SharedAllocationCounts {
   static constexpr size_t kProcesses = 16;
   struct Process {
     char name[32];  // "worker 0"
+    std::atomic<int32_t> pid;
     std::atomic<uint64_t> own;
     std::atomic<uint64_t> provider;
   };
@@ -46,17 +48,23 @@ struct AllocationCount {
   std::string process;
   uint64_t own = 0;       // by BytePS and what it uses
   uint64_t provider = 0;  // by libfabric
+  uint64_t faults = 0;    // minor ones, of all its threads
 };
 
 class AllocationCounts {
  public:
   // Dies with a message if the file cannot be mapped.
   explicit AllocationCounts(const char* file);
-  void Watch(bool on) { shared_->watching.store(on ? 1 : 0); }
+  // From the first `on` until the last `off`.
+  void Watch(bool on);
   std::vector<AllocationCount> Take() const;
 
  private:
+  using Faults = std::array<uint64_t, SharedAllocationCounts::kProcesses>;
+  Faults FaultsSoFar() const;
+
   SharedAllocationCounts* shared_;
+  Faults before_{}, after_{};
 };
 
 }  // namespace byteps

@@ -98,6 +98,7 @@ TEST(HostsTest, ManyLivesInOneProcess) {
 TEST(HostsTest, IdleUsesNoProcessor) {
   Job job({.workers = 4, .hosts = {2, 2}, .servers = 1});
   job.StartWorkers("idle");
+  job.ExpectIdle();
   job.ExpectSuccess(120 * kSecond);
 }
 

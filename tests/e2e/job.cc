@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "server/listener.h"
+#include "tests/server/idleness.h"
 #include "tests/server/real_job.h"
 
 namespace byteps {
@@ -134,6 +136,17 @@ void Job::ExpectSuccess(Time timeout) {
     ASSERT_EQ(server->Wait(60 * kSecond), std::optional<int>(0)) << Output();
   }
   ASSERT_EQ(coordinator_->Wait(60 * kSecond), std::optional<int>(0)) << Output();
+}
+
+void Job::ExpectIdle() {
+  std::vector<pid_t> processes = {coordinator_->pid()};
+  for (const auto& server : servers_) processes.push_back(server->pid());
+  for (const auto& worker : workers_) {
+    ASSERT_TRUE(worker->WaitForOutput("idle", 60 * kSecond)) << Output();
+    processes.push_back(worker->pid());
+  }
+  EXPECT_TRUE(AreIdle(processes)) << Output();
+  for (const auto& worker : workers_) worker->Signal(SIGUSR1);
 }
 
 std::string Job::Output() {

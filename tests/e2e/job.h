@@ -49,6 +49,8 @@ class Job {
 
   // Workers, if any were started, end with 0, and then the others, which the job's end reaches.
   void ExpectSuccess(Time timeout = 60 * kSecond);
+  // Workers in the scenario "idle", their servers and the coordinator use no processor. Then the workers go on.
+  void ExpectIdle();
   // Everything that was written, for messages.
   std::string Output();
 

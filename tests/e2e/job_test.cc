@@ -123,6 +123,7 @@ TEST(JobTest, ForkedChildren) {
 TEST(JobTest, IdleUsesNoProcessor) {
   Job job({.workers = 2, .servers = 1});
   job.StartWorkers("idle");
+  job.ExpectIdle();
   job.ExpectSuccess();
 }
 

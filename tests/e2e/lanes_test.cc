@@ -48,6 +48,7 @@ TEST(LanesTest, ManyLivesInOneProcess) {
 TEST(LanesTest, IdleUsesNoProcessor) {
   Job job({.workers = 2, .servers = 1, .environment = kThreeLanes});
   job.StartWorkers("idle");
+  job.ExpectIdle();
   job.ExpectSuccess();
 }
 

@@ -94,6 +94,7 @@ TEST(LocalTest, ForkedChildren) {
 TEST(LocalTest, IdleUsesNoProcessor) {
   Job job({.workers = 2, .servers = 0});
   job.StartWorkers("idle");
+  job.ExpectIdle();
   job.ExpectSuccess();
 }
 

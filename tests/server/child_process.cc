@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 namespace byteps {
 
@@ -91,17 +89,6 @@ bool ChildProcess::WaitForOutput(const std::string& text, Time timeout) {
 std::string ChildProcess::Output() {
   Read();
   return text_;
-}
-
-Time ChildProcess::CpuTime() const {
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::istringstream fields(text.substr(text.rfind(')') + 1));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) fields >> skipped;
-  Time user = 0, system = 0;
-  fields >> user >> system;
-  return (user + system) * (kSecond / ::sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace byteps

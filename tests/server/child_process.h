@@ -38,8 +38,6 @@ class ChildProcess {
   bool WaitForOutput(const std::string& text, Time timeout);
   // What it has written so far.
   std::string Output();
-  // User and system time it has used.
-  Time CpuTime() const;
 
  private:
   void Read();

@@ -21,6 +21,9 @@ bool Readable(int fd, int timeout_ms) {
   return ::poll(&entry, 1, timeout_ms) == 1;
 }
 
+// Of a processor, by a transport that nobody needs.
+constexpr double kAllowed = 0.01;
+
 // What all threads of this process have used, those of the plugin and of sanitizers included.
 struct Used {
   double cpu = 0;      // seconds
@@ -205,8 +208,13 @@ TEST_P(TransportTest, WhoPostsAndSleepsHearsOfTheEnd) {
 TEST_P(TransportTest, AnIdleTransportUsesNoCpu) {
   if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
   // Before there is an endpoint, and with it threads that might be busy.
-  const Used bare = SleepForASecond();
-  const double allowed = std::clamp(5 * bare.cpu, 0.01, 0.1);
+  Used bare = SleepForASecond();
+  // 1%, unless a bare sleeper needs a good part of that in his quietest second, too: then the processor is emulated.
+  for (int second = 1; second < 5 && 5 * bare.cpu > kAllowed; ++second) {
+    const Used again = SleepForASecond();
+    if (again.cpu < bare.cpu) bare = again;
+  }
+  const double allowed = std::clamp(5 * bare.cpu, kAllowed, 10 * kAllowed);
   const Pair pair = Join();
   Station& b = *pair.b;
   if (!b.has(BPS_TRANSPORT_WAIT_FD)) GTEST_SKIP() << "BPS_TRANSPORT_WAIT_FD is not announced";

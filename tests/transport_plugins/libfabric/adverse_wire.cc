@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "tests/transport_plugins/libfabric/device_wire.h"
 #include "transport_plugins/libfabric/datagram_endpoint.h"
 #include "transport_plugins/libfabric/datagram_transport.h"
 
@@ -59,6 +60,15 @@ std::unique_ptr<Transport> OpenAdverse(const Provider& provider, const transport
   std::unique_ptr<DatagramEndpoint> endpoint = DatagramEndpoint::Open(provider, host, args, reason);
   if (endpoint == nullptr) return nullptr;
   auto wire = std::make_unique<AdverseWire>(*endpoint, g_seed++);
+  return std::make_unique<DatagramTransport>(host, std::move(endpoint), std::move(wire), args.job_key);
+}
+
+std::unique_ptr<Transport> OpenAdverseDevice(const Provider& provider, const transports::Host& host,
+                                             const bps_transport_open_args& args, std::string* reason) {
+  std::unique_ptr<DatagramEndpoint> endpoint = DatagramEndpoint::Open(provider, host, args, reason);
+  if (endpoint == nullptr) return nullptr;
+  const uint64_t seed = g_seed++;
+  auto wire = std::make_unique<AdverseWire>(std::make_unique<DeviceWire>(endpoint.get(), seed), seed);
   return std::make_unique<DatagramTransport>(host, std::move(endpoint), std::move(wire), args.job_key);
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport_plugins/libfabric/datagram_wire.h"
@@ -23,13 +24,14 @@ class AdverseWire : public DatagramWire {
  public:
   // Calls go to `wire`, which must outlive this.
   AdverseWire(DatagramWire& wire, uint64_t seed) : wire_(wire), random_(seed) {}
+  AdverseWire(std::unique_ptr<DatagramWire> wire, uint64_t seed) : own_(std::move(wire)), wire_(*own_), random_(seed) {}
 
   int Receive(void* buffer, size_t size, void* descriptor, fi_context2* context) override;
   int Send(fi_addr_t to, const void* data, size_t size, void* descriptor, fi_context2* context) override;
   int Write(fi_addr_t to, const void* data, size_t size, void* descriptor, uint32_t immediate, const RemoteMemory& at,
             fi_context2* context) override;
   size_t Read(WireCompletion* completions, size_t capacity) override;
-  bool Quiet() const override { return held_.empty(); }
+  bool Quiet() const override { return held_.empty() && wire_.Quiet(); }
 
  private:
   struct Held {
@@ -38,6 +40,7 @@ class AdverseWire : public DatagramWire {
   };
   bool Refuses() { return random_() % 4 == 0; }
 
+  const std::unique_ptr<DatagramWire> own_;
   DatagramWire& wire_;
   std::mt19937_64 random_;
   std::vector<Held> held_;
@@ -46,6 +49,9 @@ class AdverseWire : public DatagramWire {
 
 std::unique_ptr<Transport> OpenAdverse(const Provider& provider, const transports::Host& host,
                                        const bps_transport_open_args& args, std::string* reason);
+// Likewise, and the writes are those of a device (device_wire.h).
+std::unique_ptr<Transport> OpenAdverseDevice(const Provider& provider, const transports::Host& host,
+                                             const bps_transport_open_args& args, std::string* reason);
 
 }  // namespace byteps::fabric
 
