@@ -19,8 +19,9 @@
 // link busy (docs/experiments.md; with 12 and more it loses its effect). 0: no window.
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
-// to the task that has waited longest, if that is longer than kPatience: everything goes some day, and the urgent lose
-// little by it, also on a link where everything waits that long.
+// to the task that has waited longest, if that is longer than kPatience: everything goes some day. Each worker gives such
+// answers in the middle of something else, so that parts are complete later: kPatience is longer than what a step hands
+// over takes, or a link is not filled (docs/experiments.md).
 //
 // Costs: about 0.4 us per task at 100,000 tasks; the number of peers counts in each Best. A task stays in one slot, a
 // cache line, from Add to End; heaps, lanes and tables name slots, and keep their memory: in a steady state nothing is
@@ -44,7 +45,7 @@ namespace byteps::scheduling {
 
 class UrgencyQueue {
  public:
-  static constexpr int64_t kPatience = 10'000'000'000;  // ns
+  static constexpr int64_t kPatience = 45'000'000'000;  // ns
   static constexpr uint32_t kAgedShare = 16;
   static constexpr uint32_t kWindow = 6;
 
