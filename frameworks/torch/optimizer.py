@@ -96,10 +96,10 @@ def DistributedOptimizer(
         compression: Compression.none or Compression.fp16.
         backward_passes_per_step: gradients are sent after this many accumulations; they are not divided by it.
         op: Average or Sum, or another reduction.
-        gradient_buffers: where the workers of the host reduce among themselves, sums of large gradients go into memory
-            of BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is fastest with
-            zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace gradients in
-            place, and no memory is used for them.
+        gradient_buffers: where all workers are on one host and reduce among themselves, sums of large gradients go into
+            memory of BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is
+            fastest with zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace
+            gradients in place, and no memory is used for them.
         overlap_forward: the model. step() then returns at once, and each module waits, just before its forward, until
             its own parameters are updated, while the gradients of later modules are still on their way. So does
             everything else that uses a parameter through PyTorch's functions, or that asks for the optimizer's state:

@@ -20,8 +20,8 @@
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
 // to the task that has waited longest, if that is longer than kPatience: everything goes some day. Each worker gives such
-// answers in the middle of something else, so that parts are complete later: kPatience is longer than what a step hands
-// over takes, or a link is not filled (docs/experiments.md).
+// answers in the middle of something else, so that parts are complete later: kPatience is longer than the transfer of most
+// steps; in one that takes longer, links are not quite filled from then on (docs/experiments.md).
 //
 // Costs: about 0.4 us per task at 100,000 tasks; the number of peers counts in each Best. A task stays in one slot, a
 // cache line, from Add to End; heaps, lanes and tables name slots, and keep their memory: in a steady state nothing is
