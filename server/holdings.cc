@@ -58,8 +58,10 @@ void Holdings::Store(Time now, Round* round, uint32_t index, const std::byte* pa
 }
 
 bool Holdings::FreeStuckSlots(Time now) {
-  const std::vector<Windows::Use>& stuck = windows_->Stuck(now);
-  for (const Windows::Use& use : stuck) {
+  const std::vector<Windows::StuckUse>& stuck = windows_->Stuck(now);
+  for (const auto& [use, none_left] : stuck) {
+    // Without memory what is moved out is lost, and has to be sent again.
+    if (!none_left && pool_->short_of_memory()) continue;
     // Moving one may have taken others with it.
     if (use.round != nullptr && use.round->of(use.rank).state == ContributionState::kInSlot) {
       MoveOut(use.round, use.rank, nullptr);

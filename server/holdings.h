@@ -2,7 +2,7 @@
 //
 //     holdings.Store(now, round, index, payload);      // what cannot be used now
 //     holdings.FoldPrefix(round);                      // what is next in rank order goes into the accumulator
-//     holdings.FreeStuckSlots(now);                    // of workers that have had none left for too long
+//     holdings.FreeStuckSlots(now);                    // of workers that have had few left for too long
 //     holdings.Clear(round, index, state);             // it is not needed any more
 //
 // A contribution is moved out of its slot only if its worker needs the slot: into the round's accumulator, if it is this

@@ -67,8 +67,18 @@ void Windows::Hold(Time now, uint32_t immediate) {
   Slot& slot = At(immediate);
   if (slot.held) return;
   slot.held = true;
+  slot.held_since = now;
   Window& window = *slot.window;
-  if (++window.held < window.slots) return;
+  const bool few = 2 * window.held <= window.slots;
+  ++window.held;
+  if (2 * window.held <= window.slots) return;
+  Time oldest = now;
+  // Later ones are younger.
+  for (uint32_t other = window.first_slot; few && other < window.first_slot + window.slots; ++other) {
+    if (slots_[other].held) oldest = std::min(oldest, slots_[other].held_since);
+  }
+  next_stuck_ = std::min(next_stuck_, oldest + kLong);
+  if (window.held < window.slots) return;
   window.full_since = now;
   next_stuck_ = std::min(next_stuck_, now + kPatience);
 }
@@ -78,18 +88,21 @@ bool Windows::Last(PeerId peer) const {
   return it == windows_.end() || it->second->held + 1 >= it->second->slots;
 }
 
-const std::vector<Windows::Use>& Windows::Stuck(Time now) {
+const std::vector<Windows::StuckUse>& Windows::Stuck(Time now) {
   stuck_.clear();
   if (now < next_stuck_) return stuck_;
   next_stuck_ = kNever;
   for (const auto& [peer, window] : windows_) {
-    if (window->full_since == kNever) continue;
-    if (now - window->full_since < kPatience) {
-      next_stuck_ = std::min(next_stuck_, window->full_since + kPatience);
-      continue;
-    }
+    if (2 * window->held <= window->slots) continue;
+    const Time all = After(window->full_since, kPatience);
     for (uint32_t slot = window->first_slot; slot < window->first_slot + window->slots; ++slot) {
-      if (slots_[slot].held) stuck_.push_back(slots_[slot].use);
+      if (!slots_[slot].held) continue;
+      const Time at = std::min(all, slots_[slot].held_since + kLong);
+      if (at <= now) {
+        stuck_.push_back({slots_[slot].use, all <= now});
+      } else {
+        next_stuck_ = std::min(next_stuck_, at);
+      }
     }
   }
   return stuck_;

@@ -11,7 +11,9 @@
 //
 // A slot is *held* from the moment its bytes wait in it for others until it is returned. A worker whose slots are all
 // held cannot go on. For a moment that is what it should do: the others are about to come, and nothing need be copied.
-// After it, Stuck names what should be moved elsewhere, so that nobody waits for anybody in earnest.
+// After it, Stuck names what should be moved elsewhere, so that nobody waits for anybody in earnest. Nor does a worker get
+// far with the few slots that are left beside contributions for which nobody else will care for seconds, because they have
+// something more urgent: where more than half of a worker's slots are held, Stuck names those that have been for long, too.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_WINDOWS_H_
@@ -43,6 +45,11 @@ class Windows {
     uint32_t rank = 0;
   };
 
+  struct StuckUse {
+    Use use;
+    bool none_left;  // to its worker; else some are, and there is no need to lose what is in this one
+  };
+
   Windows(Endpoint* endpoint, Pool* pool) : endpoint_(endpoint), pool_(pool) {}
 
   absl::Status Open(PeerId peer, uint32_t slots, uint64_t slot_bytes);
@@ -60,8 +67,9 @@ class Windows {
   void Hold(Time now, uint32_t immediate);
   // Would holding one more slot leave the peer none?
   bool Last(PeerId peer) const;
-  // What is in the slots of peers that have had none for kPatience.
-  const std::vector<Use>& Stuck(Time now);
+  // What is in the slots of peers that have had none for kPatience, and what has been there for kLong where more than half
+  // are held.
+  const std::vector<StuckUse>& Stuck(Time now);
   // When Stuck will have something; kNever: not as things are.
   Time NextTimer() const { return next_stuck_; }
 
@@ -74,6 +82,8 @@ class Windows {
   // Long against the time between two contributions of workers in step; short enough for gigabytes per second through
   // few slots when they are not.
   static constexpr Time kPatience = 500'000;
+  // Long against what workers in step are apart at 200 Mbit/s.
+  static constexpr Time kLong = 10'000'000;
 
   struct Window {
     PeerId peer = 0;
@@ -89,13 +99,14 @@ class Windows {
     Use use;
     bool landed = false;
     bool held = false;
+    Time held_since = 0;
   };
   Slot& At(uint32_t immediate) { return slots_[wire::ImmediateSlot(immediate)]; }
 
   Endpoint* const endpoint_;
   Pool* const pool_;
   LandingTable table_;
-  std::vector<Use> stuck_;  // as told last
+  std::vector<StuckUse> stuck_;  // as told last
   std::vector<Slot> slots_;
   std::map<PeerId, std::unique_ptr<Window>> windows_;  // ordered: a simulated run must repeat itself
   Time next_stuck_ = kNever;

@@ -184,6 +184,42 @@ TEST_P(ReducerTest, ReversedOrdersOfLargePartitions) {
   for (const Together& round : rounds) round.Check(session);
 }
 
+// A worker whose contributions the others will not care for as long as they have something more urgent is left half of its
+// slots, not one: it has something more urgent to send, too.
+TEST_P(ReducerTest, WhatWaitsForLongDoesNotKeepASlotFromWhatIsUrgent) {
+  ReductionWorldOptions options = this->options();
+  options.slot_bytes = 64 << 10;
+  options.slots_per_peer = 8;
+  ReductionWorld world(options);
+  ReductionSession* session = world.Open(2);
+  ASSERT_NE(session, nullptr);
+  std::vector<Together> rounds;
+  const auto push = [&] {
+    Ask ask;
+    ask.key = (rounds.size() + 1) << 16;
+    ask.elements = options.slot_bytes / 4;
+    rounds.emplace_back(ask, 2, std::vector<uint32_t>{}, ask.key);
+    session->worker(0).Push(rounds.back().of(0));
+  };
+  const auto free = [&] { return session->worker(0).endpoint().FreeSlots(session->worker(0).server()); };
+  const auto run = [&](Time span) {
+    const Time until = world.now() + span;
+    ASSERT_TRUE(world.Run([&] { return world.now() >= until; }));
+  };
+  for (int i = 0; i < 4; ++i) push();
+  run(kSecond);
+  EXPECT_EQ(free(), 4u) << "half of them may wait where they are: nothing is copied that need not be";
+  EXPECT_EQ(world.reducer().stats().parked, 0u);
+  for (int i = 0; i < 3; ++i) push();
+  ASSERT_TRUE(world.Run([&] { return free() >= 4; }, kSecond)) << free() << " of 8 slots for what is urgent";
+  EXPECT_EQ(world.reducer().stats().dropped, 0u);
+  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) session->worker(1).Push(round->of(1));
+  ASSERT_TRUE(world.Run([&] {
+    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
+  })) << world.reducer().Describe();
+  for (const Together& round : rounds) round.Check(session);
+}
+
 // A result must survive until everybody has it, although the others are far ahead.
 TEST_P(ReducerTest, ASlowWorkerGetsItsOwnRoundNotTheNext) {
   ReductionWorldOptions options = this->options();

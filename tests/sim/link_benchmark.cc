@@ -20,13 +20,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <numeric>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/sim/link_job.h"
+#include "tests/sim/replay.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
@@ -41,156 +41,27 @@ double Number(const Keys& keys, const std::string& name, double otherwise) {
 
 double Seconds(Time span) { return static_cast<double>(span) * 1e-9; }
 
-struct Layer {
-  std::string name;
-  size_t elements = 0;
-  double begins = 0;  // seconds into the forward pass
-  double ready = 0;   // seconds into the backward pass
-};
-
-struct Model {
-  double forward = 0, backward = 0;
-  std::vector<Layer> layers;  // in the order of the forward pass
-};
-
-Model ReadModel(const std::string& path, double shrink, double compute) {
-  Model model;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string word;
-    words >> word;
-    if (word == "forward_ms") words >> model.forward;
-    if (word == "backward_ms") words >> model.backward;
-    if (word != "tensor") continue;
-    Layer layer;
-    std::string shape;
-    words >> layer.name >> shape >> layer.begins >> layer.ready;
-    double elements = 1;
-    std::istringstream extents(shape);
-    for (std::string extent; std::getline(extents, extent, 'x');) elements *= std::stod(extent);
-    layer.elements = static_cast<size_t>(std::max(1.0, elements / shrink));
-    model.layers.push_back(layer);
-  }
-  const double factor = compute > 0 ? compute / (model.forward + model.backward) : 1e-3;
-  model.forward *= factor;
-  model.backward *= factor;
-  for (Layer& layer : model.layers) {
-    layer.begins *= factor;
-    layer.ready *= factor;
-  }
-  std::stable_sort(model.layers.begin(), model.layers.end(),
-                   [](const Layer& a, const Layer& b) { return a.begins < b.begins; });
-  return model;
-}
-
-// A worker's training loop: computes by waiting, hands in gradients, waits for new values.
-class Trainer {
- public:
-  Trainer(SimulatedJob* job, uint32_t rank, const Model* model, int steps, bool tell_waits)
-      : job_(job), rank_(rank), tell_waits_(tell_waits) {
-    std::vector<uint32_t> by_ready(model->layers.size());
-    for (uint32_t i = 0; i < by_ready.size(); ++i) by_ready[i] = i;
-    std::stable_sort(by_ready.begin(), by_ready.end(),
-                     [&](uint32_t a, uint32_t b) { return model->layers[a].ready < model->layers[b].ready; });
-    for (int step = 0; step < steps; ++step) {
-      actions_.push_back({Action::kMark, 0, 0});
-      double at = 0;
-      for (const uint32_t i : by_ready) {
-        actions_.push_back({Action::kCompute, model->layers[i].ready - at, 0});
-        actions_.push_back({Action::kHandIn, 0, i});
-        at = model->layers[i].ready;
-      }
-      actions_.push_back({Action::kCompute, model->backward - at, 0});
-      at = 0;
-      for (uint32_t i = 0; i < model->layers.size(); ++i) {
-        actions_.push_back({Action::kCompute, model->layers[i].begins - at, 0});
-        actions_.push_back({Action::kWait, 0, i});
-        at = model->layers[i].begins;
-      }
-      actions_.push_back({Action::kCompute, model->forward - at, 0});
-    }
-    actions_.push_back({Action::kMark, 0, 0});
-    model_ = model;
-    calls_.resize(model->layers.size());
-  }
-
-  void Advance() {
-    while (next_ < actions_.size()) {
-      const Time now = job_->fabric().now();
-      if (now < busy_until_) return;
-      const Action& action = actions_[next_];
-      if (action.kind == Action::kCompute) {
-        busy_until_ = now + static_cast<Time>(action.seconds * 1e9);
-        job_->fabric().Timer(busy_until_, [] {});
-      } else if (action.kind == Action::kHandIn) {
-        Ask ask;
-        ask.name = model_->layers[action.layer].name;
-        ask.shape = {static_cast<int64_t>(model_->layers[action.layer].elements)};
-        ask.input.assign(model_->layers[action.layer].elements * sizeof(float), std::byte{0});
-        ask.priority = -static_cast<int32_t>(action.layer);
-        calls_[action.layer] = job_->worker(rank_).Submit(std::move(ask));
-      } else if (action.kind == Action::kWait) {
-        if (!calls_[action.layer]->ended()) {
-          if (waiting_since_ == 0) waiting_since_ = now;
-          return;
-        }
-        if (tell_waits_ && waiting_since_ != 0 && now - waiting_since_ > kMillisecond) {
-          std::printf("  %.3f s into the step: waited %.3f s for %s\n", Seconds(now - marks_.back()),
-                      Seconds(now - waiting_since_), model_->layers[action.layer].name.c_str());
-        }
-        waiting_since_ = 0;
-      } else {
-        marks_.push_back(now);
-        job_->worker(rank_).Forget();
-      }
-      ++next_;
-    }
-  }
-  bool done() const { return next_ == actions_.size(); }
-  const std::vector<Time>& marks() const { return marks_; }
-
- private:
-  struct Action {
-    enum Kind { kCompute, kHandIn, kWait, kMark } kind;
-    double seconds;
-    uint32_t layer;
-  };
-  SimulatedJob* job_;
-  uint32_t rank_;
-  bool tell_waits_;
-  const Model* model_ = nullptr;
-  std::vector<Action> actions_;
-  std::vector<Call*> calls_;
-  std::vector<Time> marks_;
-  size_t next_ = 0;
-  Time busy_until_ = 0;
-  Time waiting_since_ = 0;
-};
-
 JobOptions OptionsOf(const Keys& keys) {
-  JobOptions options;
-  options.adverse = false;
-  options.in_place = false;
-  options.workers = static_cast<uint32_t>(Number(keys, "workers", 4));
-  options.colocated = keys.contains("extra");
-  options.servers = options.colocated ? options.workers + static_cast<uint32_t>(Number(keys, "extra", 0))
-                                      : static_cast<uint32_t>(Number(keys, "servers", 4));
+  const auto workers = static_cast<uint32_t>(Number(keys, "workers", 4));
+  const bool colocated = keys.contains("extra");
+  const auto servers = colocated ? workers + static_cast<uint32_t>(Number(keys, "extra", 0))
+                                 : static_cast<uint32_t>(Number(keys, "servers", 4));
+  JobOptions options = LinkJob(workers, servers);
+  options.colocated = colocated;
   options.lanes = static_cast<uint32_t>(Number(keys, "lanes", 1));
   options.partition_bytes = static_cast<uint64_t>(Number(keys, "partition", 0));
-  options.slot_bytes = static_cast<uint64_t>(Number(keys, "slot", 512 << 10));
-  options.slots_per_peer = static_cast<uint32_t>(Number(keys, "slots", 8));
+  options.slot_bytes = static_cast<uint64_t>(Number(keys, "slot", static_cast<double>(options.slot_bytes)));
+  options.slots_per_peer = static_cast<uint32_t>(Number(keys, "slots", options.slots_per_peer));
   options.server_memory = uint64_t{256} << 20;
-  options.inline_bytes = 4096;
-  options.scheduler = keys.contains("scheduler") ? keys.at("scheduler") : "credit";
+  if (keys.contains("scheduler")) options.scheduler = keys.at("scheduler");
   if (keys.contains("credit")) options.scheduling_credit = keys.at("credit");
   options.schedule_results = Number(keys, "results", 0) != 0;
-  options.slowness = static_cast<Time>(Number(keys, "slowness", 20'000));
+  options.slowness = static_cast<Time>(Number(keys, "slowness", static_cast<double>(options.slowness)));
   options.endpoint.overhead = static_cast<Time>(Number(keys, "overhead", 500));
   options.endpoint.bytes_per_second = static_cast<uint64_t>(Number(keys, "rate", 23'900'000));
   options.endpoint.socket_bytes = static_cast<uint64_t>(Number(keys, "socket", 0));
-  options.link.latency = static_cast<Time>(Number(keys, "latency", 100'000));
-  if (Number(keys, "direct", 1) != 0) options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
+  options.link.latency = static_cast<Time>(Number(keys, "latency", static_cast<double>(options.link.latency)));
+  if (Number(keys, "direct", 1) == 0) options.endpoint.flags &= ~BPS_TRANSPORT_CHEAP_REG;
   return options;
 }
 
@@ -239,30 +110,6 @@ class Links {
   std::map<std::string, std::map<std::string, std::vector<Time>>> busy_;
 };
 
-// The seconds of each step; empty: it went wrong.
-std::vector<double> RunSteps(SimulatedJob* job, const Keys& keys, const Model& model, int rounds, Time* last) {
-  std::vector<Trainer> trainers;
-  for (uint32_t rank = 0; rank < job->workers(); ++rank) {
-    trainers.emplace_back(job, rank, &model, rounds, rank == 0 && Number(keys, "waits", 0) != 0);
-  }
-  const bool reached = job->RunUntil(
-      [&] {
-        bool done = true;
-        for (Trainer& trainer : trainers) {
-          trainer.Advance();
-          done = done && trainer.done();
-        }
-        return done;
-      },
-      10'000 * kSecond);
-  std::vector<double> seconds;
-  if (!reached) return seconds;
-  const std::vector<Time>& marks = trainers[0].marks();
-  for (size_t i = 1; i < marks.size(); ++i) seconds.push_back(Seconds(marks[i] - marks[i - 1]));
-  *last = marks[marks.size() - 2];
-  return seconds;
-}
-
 // The seconds of each push_pull of one tensor.
 std::vector<double> RunRounds(SimulatedJob* job, size_t elements, int rounds, Time* last) {
   std::vector<double> seconds;
@@ -304,10 +151,9 @@ int Main(const Keys& keys) {
   JobOptions options = OptionsOf(keys);
   double unit = 1;
   if (replay) {
-    double bytes = 0;
-    for (const Layer& layer : model.layers) bytes += static_cast<double>(layer.elements) * sizeof(float);
-    std::printf("computation %.3f s, transfer %.3f s; seconds of steps\n", model.forward + model.backward,
-                Least(options, bytes));
+    const double transfer = Least(options, static_cast<double>(model.bytes()));
+    std::printf("computation %.3f s, transfer %.3f s, a step takes at least %.3f s; seconds of steps\n",
+                model.forward + model.backward, transfer, model.Bound(transfer / static_cast<double>(model.bytes())));
   } else {
     unit = Least(options, static_cast<double>(elements) * sizeof(float));
     std::printf("least %.4f s; rounds over it\n", unit);
@@ -324,8 +170,14 @@ int Main(const Keys& keys) {
     SimulatedJob job(options);
     if (!job.Start()) return 1;
     Time last = 0;
-    const std::vector<double> seconds =
-        replay ? RunSteps(&job, keys, model, rounds, &last) : RunRounds(&job, elements, rounds, &last);
+    std::vector<double> seconds;
+    if (replay) {
+      const std::vector<Time> begins = RunSteps(&job, model, rounds, Number(keys, "waits", 0) != 0);
+      for (size_t i = 1; i < begins.size(); ++i) seconds.push_back(Seconds(begins[i] - begins[i - 1]));
+      if (!seconds.empty()) last = begins[begins.size() - 2];
+    } else {
+      seconds = RunRounds(&job, elements, rounds, &last);
+    }
     if (seconds.empty()) return 1;
     std::printf("seed %llu:", static_cast<unsigned long long>(seed));
     for (size_t i = 0; i < seconds.size(); ++i) {

@@ -6,30 +6,11 @@
 
 #include "gtest/gtest.h"
 #include "tests/sim/exchanges.h"
+#include "tests/sim/link_job.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
 namespace {
-
-// 200 Mbit/s each way for everybody, processors that cost next to nothing, and the defaults of a real job.
-JobOptions Links(uint32_t workers, uint32_t servers) {
-  JobOptions options;
-  options.adverse = false;
-  options.in_place = false;
-  options.workers = workers;
-  options.servers = servers;
-  options.partition_bytes = 0;
-  options.slot_bytes = 512 << 10;
-  options.slots_per_peer = 8;
-  options.server_memory = 64 << 20;
-  options.inline_bytes = 4096;
-  options.scheduler = "credit";
-  options.slowness = 20 * sim::kMicrosecond;
-  options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;
-  options.endpoint.bytes_per_second = 25'000'000;
-  options.link.latency = 100 * sim::kMicrosecond;
-  return options;
-}
 
 // Rounds of one tensor, each over the time of its bytes on a link.
 std::vector<double> Rounds(const JobOptions& options, size_t elements, int count) {
@@ -69,15 +50,15 @@ double LeastOf(double n, double k) { return 2 * n * (n - 1) / (n * n + k * n - 2
 
 // What is short must not wait behind what is long: a slot that is given back and the word that a payload is there came
 // behind all that had been written meanwhile, and the links stood still (1.5 and more of the least possible time).
-TEST(Link, CarriesPayloadNearlyAllTheTime) { ExpectLastRound(Links(4, 4), 2'500'000, 5, 1.0, 1.042); }
+TEST(Link, CarriesPayloadNearlyAllTheTime) { ExpectLastRound(LinkJob(4, 4), 2'500'000, 5, 1.0, 1.042); }
 
-TEST(Link, AlsoWithTwoOfEach) { ExpectLastRound(Links(2, 2), 2'500'000, 5, 1.0, 1.04); }
+TEST(Link, AlsoWithTwoOfEach) { ExpectLastRound(LinkJob(2, 2), 2'500'000, 5, 1.0, 1.04); }
 
 // Ten rows of eight parts, one for each server: the first results can leave when a row is there, a tenth of the time. All
 // workers began with the first server, whose row was there then, the last one's a row later, and the same with results:
 // 1.2 of the least possible.
 TEST(Link, AllServersHaveARowOfPartsAtTheSameTime) {
-  JobOptions options = Links(8, 8);
+  JobOptions options = LinkJob(8, 8);
   options.partition_bytes = 125'000;
   ExpectLastRound(options, 2'500'000, 2, 1.0, 1.14);
   options.endpoint.socket_bytes = 1'000'000;
@@ -87,7 +68,7 @@ TEST(Link, AllServersHaveARowOfPartsAtTheSameTime) {
 // Dedicated servers beside colocated ones have several times their share. The colocated ones, which always had room, got
 // theirs first, to the end of the tensor, and then everybody waited for the dedicated ones: 1.4 of the least possible.
 TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
-  JobOptions options = Links(8, 12);
+  JobOptions options = LinkJob(8, 12);
   options.colocated = true;
   options.partition_bytes = 64 << 10;
   ExpectLastRound(options, 2'500'000, 2, LeastOf(8, 4), LeastOf(8, 4) * 1.11);
@@ -109,24 +90,24 @@ void ExpectEachAdaptedRound(JobOptions options, size_t elements, int count, doub
   });
 }
 
-TEST(LinkGoal, EightWorkersAndEightServers) { ExpectEachAdaptedRound(Links(8, 8), 5'000'000, 5, 1, 1.042); }
+TEST(LinkGoal, EightWorkersAndEightServers) { ExpectEachAdaptedRound(LinkJob(8, 8), 5'000'000, 5, 1, 1.042); }
 
-TEST(LinkGoal, FourWorkersAndFourServers) { ExpectEachAdaptedRound(Links(4, 4), 5'000'000, 9, 1, 1.037); }
+TEST(LinkGoal, FourWorkersAndFourServers) { ExpectEachAdaptedRound(LinkJob(4, 4), 5'000'000, 9, 1, 1.037); }
 
 TEST(LinkGoal, EightWorkersWithAServerBesideEach) {
-  JobOptions options = Links(8, 8);
+  JobOptions options = LinkJob(8, 8);
   options.colocated = true;
   ExpectEachAdaptedRound(options, 5'000'000, 5, LeastOf(8, 0), 1.02);
 }
 
 TEST(LinkGoal, EightWorkersWithAServerBesideEachAndFourDedicated) {
-  JobOptions options = Links(8, 12);
+  JobOptions options = LinkJob(8, 12);
   options.colocated = true;
   ExpectEachAdaptedRound(options, 5'000'000, 5, LeastOf(8, 4), 1.049);
 }
 
 TEST(LinkGoal, FourWorkersAndFourServersOnLinksOfAGigabit) {
-  JobOptions options = Links(4, 4);
+  JobOptions options = LinkJob(4, 4);
   options.endpoint.bytes_per_second = 125'000'000;
   ExpectEachAdaptedRound(options, 25'000'000, 4, 1, 1.03);
 }
@@ -138,7 +119,7 @@ TEST(Link, ASlowServerIsNamedAndHoldsUpWhatItHasAlone) {
   constexpr uint64_t kRate = 25'000'000, kSlow = kRate / 10;
   constexpr size_t kLarge = 1'000'000, kSmall = 10'000;
   const auto run = [&](bool slow, Time least_time, std::vector<std::string>* warnings, Time* large, Time* small) {
-    JobOptions options = Links(2, 8);
+    JobOptions options = LinkJob(2, 8);
     if (slow) options.rates["server5"] = kSlow;
     options.warnings = warnings;
     SimulatedJob job(options);
@@ -195,7 +176,7 @@ TEST(Link, ASlowServerIsNamedAndHoldsUpWhatItHasAlone) {
 // What a job warns of in 50 s, ten windows, if the link of server 2 carries so much. A tensor, a pause, a tensor.
 std::vector<std::string> WarningsOf(uint64_t rate) {
   std::vector<std::string> warnings;
-  JobOptions options = Links(2, 4);
+  JobOptions options = LinkJob(2, 4);
   options.warnings = &warnings;
   options.link.jitter = 2 * kMillisecond;
   options.rates["server2"] = rate;
