@@ -1,6 +1,6 @@
 // conformance.h - what every scheduler plugin must do, as a parameterised suite.
 //
-//     INSTANTIATE_TEST_SUITE_P(All, SchedulerConformance, testing::Values(SchedulerUnderTest{"fifo", entry}), Name);
+//     INSTANTIATE_TEST_SUITE_P(All, SchedulerConformance, testing::Values(SchedulerUnderTest{"fifo", entry}), SchedulerName);
 //
 // Histories are random but told by their seed alone: a failure prints the seed, and runs again the same.
 #ifndef BYTEPS_TESTS_SCHEDULER_CONFORMANCE_H_
@@ -16,6 +16,7 @@ namespace byteps {
 struct SchedulerUnderTest {
   const char* name;
   bps_scheduler_plugin_fn entry;
+  bool bounded = false;  // by BYTEPS_SCHEDULING_CREDIT: it must say so in its stats, and keep to it
 };
 
 class SchedulerConformance : public testing::TestWithParam<SchedulerUnderTest> {

@@ -13,7 +13,7 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(All, SchedulerConformance,
                          testing::Values(SchedulerUnderTest{"fifo", bps_scheduler_plugin_v1_fifo},
                                          SchedulerUnderTest{"priority", bps_scheduler_plugin_v1_priority},
-                                         SchedulerUnderTest{"credit", bps_scheduler_plugin_v1_credit}),
+                                         SchedulerUnderTest{"credit", bps_scheduler_plugin_v1_credit, true}),
                          SchedulerName);
 
 }  // namespace

@@ -147,6 +147,34 @@ TEST_P(UrgencyTest, WhatIsWithdrawnMakesRoomInItsTensor) {
   EXPECT_THAT(Drain(), ElementsAre(101, 103, 105, 107, 111));
 }
 
+// A step of four minutes: what waits to its end is not old.
+TEST_P(UrgencyTest, WithinAStepNothingGrowsOld) {
+  constexpr Time kStep = 240 * kSecond;
+  constexpr uint64_t kTensors = 2000;
+  for (uint32_t round = 1; round <= 3; ++round) {
+    const Time begin = round * kStep;
+    const auto id_of = [&](uint64_t tensor) { return (uint64_t{round} << 32) + tensor; };
+    for (uint64_t tensor = 1; tensor <= kTensors; ++tensor) {
+      bps_task task = {};
+      task.id = id_of(tensor);
+      task.tensor = task.order = tensor;
+      task.bytes = 1000;
+      task.priority = static_cast<int64_t>(tensor);
+      task.round = round;
+      scheduler_->Enqueue(begin, task);
+    }
+    for (uint64_t tensor = kTensors; tensor >= 1; --tensor) {
+      const Time now = begin + static_cast<Time>((kTensors - tensor) * (kStep / kTensors));
+      absl::StatusOr<std::optional<Scheduler::Started>> next =
+          scheduler_->Next(now, std::vector<bps_budget>{{0, 1, UINT64_MAX}});
+      ASSERT_TRUE(next.ok() && next->has_value());
+      ASSERT_EQ((*next)->id, id_of(tensor)) << "in round " << round;
+      scheduler_->Sent(now, (*next)->id);
+      scheduler_->Complete(now, (*next)->id, BPS_OK);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedulers, UrgencyTest,
                          testing::Values(bps_scheduler_plugin_v1_priority, bps_scheduler_plugin_v1_credit),
                          [](const testing::TestParamInfo<bps_scheduler_plugin_fn>& param) {
