@@ -28,7 +28,7 @@ constexpr int kServers = 2;
 // Until a test gives up; nothing that works comes near it.
 constexpr Time kPatience = 60 * kSecond;
 // Nobody waits for a timeout: that somebody was killed is known at once.
-constexpr Time kAtOnce = 20 * kSecond;
+constexpr Time kAtOnce = 10 * kSecond;
 
 uint64_t Number(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);

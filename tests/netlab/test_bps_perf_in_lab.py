@@ -137,9 +137,9 @@ def test_hosts_on_loopback_sum_with_their_own_servers(run: Run) -> None:
 def test_the_slow_server_is_named_with_the_results(run: Run) -> None:
     """It takes three windows of five seconds, so the job is as long; a round as long as the slow link needs."""
     done = run(
-        *("--hosts", "2", "--servers", "3", "--rate", "80mbit", "--raw-bytes", "0", "--slow", "server1=8mbit"),
-        *("--", "bps_perf", "--sizes", "1200K", "--rounds", "28", "--json"),
+        *("--hosts", "2", "--servers", "8", "--rate", "80mbit", "--raw-bytes", "0", "--slow", "server5=8mbit"),
+        *("--", "bps_perf", "--sizes", "3200K", "--rounds", "28", "--json"),
     )
     (row,) = done.rows
-    assert (row["workers"], row["servers"]) == (2, 3), done.said
-    assert done.slow() == ["server 1"], done.said
+    assert (row["workers"], row["servers"]) == (2, 8), done.said
+    assert done.slow() == ["server 5"], done.said

@@ -36,6 +36,7 @@ namespace byteps::testing {
 namespace {
 
 constexpr size_t kSize = size_t{8} << 20;
+constexpr std::chrono::seconds kAtOnce(2);
 
 void WriteText(int fd, const std::string& text) {
   const auto size = static_cast<uint32_t>(text.size());
@@ -132,7 +133,7 @@ TEST(ShmProcess, KilledInTheMiddleOfEverythingItIsSeenAtOnceAndNothingLandsAfter
     if (HasFatalFailure()) return;
     ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_IMMEDIATE] > static_cast<size_t>(round) * 3; }));
     child.Signal(SIGKILL);
-    ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_PEER_DOWN] == 1; }));
+    ASSERT_TRUE(end.Until([&] { return end.heard[BPS_EVENT_PEER_DOWN] == 1; }, kAtOnce));
     EXPECT_EQ(end.Send("anybody there?"), BPS_UNAVAILABLE);
     end.table().unreg(end.transport(), region);
     std::fill(memory.begin(), memory.end(), std::byte{0xbb});
