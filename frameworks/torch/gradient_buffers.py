@@ -1,7 +1,7 @@
 """Where a gradient is read from, and where its sum is written.
 
-Where all workers are on one host and reduce among themselves, the sum of a large gradient goes into memory of
-BytePS's own, and becomes `p.grad`. A gradient that autograd then accumulates into (zero_grad(set_to_none=False)) is
+Where a host has several workers, and shared memory, the sum of a large gradient goes into memory of BytePS's own, which
+the others of the host see, and becomes `p.grad`. A gradient that autograd then accumulates into (zero_grad(set_to_none=False)) is
 read from there, and the next sum goes into a second such buffer: the two change places at each step, nothing is
 copied, and the gradient is whole until its sum is complete. One that autograd makes anew at each step
 (set_to_none=True), or that the user has put there, is read where it is.
@@ -42,7 +42,7 @@ class GradientBuffers:
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
         self._arena: Arena | None = None
-        self._shared = False  # do the other workers of the host see the arena?
+        self._shared = False  # are there other workers on the host, who see the arena?
         self._pairs: dict[torch.Tensor, _Pair] = {}
 
     def gradient(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -61,7 +61,9 @@ class GradientBuffers:
             # What lies in the buffers of an earlier session is ordinary memory in this one.
             self._pairs.clear()
             self._arena = Arena(session)
-            self._shared = str(session.native.info()["transport"]).startswith("shm")
+            info = session.native.info()
+            # Between hosts it is "... between hosts, shm within".
+            self._shared = info["local_size"] > 1 and "shm" in info["transport"]
         if not self._shared:
             return gradient
         pair = self._pairs.get(parameter)

@@ -96,8 +96,8 @@ def DistributedOptimizer(
         compression: Compression.none or Compression.fp16.
         backward_passes_per_step: gradients are sent after this many accumulations; they are not divided by it.
         op: Average or Sum, or another reduction.
-        gradient_buffers: where all workers are on one host and reduce among themselves, sums of large gradients go into
-            memory of BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is
+        gradient_buffers: where a host has several workers, and shared memory, sums of large gradients go into memory of
+            BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is
             fastest with zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace
             gradients in place, and no memory is used for them.
         overlap_forward: the model. step() then returns at once, and each module waits, just before its forward, until

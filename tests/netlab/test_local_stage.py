@@ -1,7 +1,8 @@
-"""What leaves a host whose workers reduce among themselves first: each byte once, not once for each worker."""
+"""Hosts whose workers reduce among themselves first: what leaves such a host, and where gradients lie."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import subprocess
 import sys
@@ -26,8 +27,17 @@ def package() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _carried(package: Path, hosts: int, local: int) -> tuple[int, int]:
-    """Bytes that workers on so many hosts, `local` on each, have sent and received in a job with two servers."""
+@dataclasses.dataclass
+class _Done:
+    """A job that has ended well: what its workers said, and the bytes that their hosts sent and received."""
+
+    said: list[str]
+    sent: int
+    received: int
+
+
+def _run(package: Path, hosts: int, local: int, worker: list[str]) -> _Done:
+    """A job of workers on so many hosts, `local` on each, with two servers on another one."""
     with Lab() as lab:
         services = lab.add_host("services")
         workers = [lab.add_host(f"worker{index}") for index in range(hosts)]
@@ -45,7 +55,6 @@ def _carried(package: Path, hosts: int, local: int) -> tuple[int, int]:
             "BYTEPS_LIBRARY": str(package / "lib" / "libbyteps.so"),
         }
         server = [str(package / "bin" / "byteps_server")]
-        trainer = [sys.executable, str(TRAINER), str(ROUNDS), str(ELEMENTS)]
         members = [
             (services, "scheduler", server, {}),
             (services, "server", server, {"DMLC_RANK": "0"}),
@@ -54,7 +63,7 @@ def _carried(package: Path, hosts: int, local: int) -> tuple[int, int]:
         for index, host in enumerate(workers):
             for rank in range(local):
                 place = {"DMLC_WORKER_ID": str(index), "BYTEPS_LOCAL_RANK": str(rank), "BYTEPS_HOST_ID": host.name}
-                members.append((host, "worker", trainer, place))
+                members.append((host, "worker", worker, place))
         before = lab.counters()
         processes = [
             host.popen(
@@ -70,13 +79,51 @@ def _carried(package: Path, hosts: int, local: int) -> tuple[int, int]:
         said = [process.communicate(timeout=SECONDS)[0] for process in processes]
         assert [process.returncode for process in processes] == [0] * len(members), "\n----\n".join(said)
         carried = [lab.counters()[host.name] - before[host.name] for host in workers]
-        return sum(each.sent for each in carried), sum(each.received for each in carried)
+        return _Done(said[3:], sum(each.sent for each in carried), sum(each.received for each in carried))
 
 
 def test_two_workers_on_each_of_four_hosts_send_half_of_what_eight_alone_send(namespaces: None, package: Path) -> None:
-    together = _carried(package, hosts=4, local=2)
-    alone = _carried(package, hosts=8, local=1)
+    trainer = [sys.executable, str(TRAINER), str(ROUNDS), str(ELEMENTS)]
+    together = _run(package, hosts=4, local=2, worker=trainer)
+    alone = _run(package, hosts=8, local=1, worker=trainer)
     payload = ROUNDS * ELEMENTS * 4
-    for of_two, of_one in zip(together, alone):
+    for of_two, of_one in ((together.sent, alone.sent), (together.received, alone.received)):
         assert of_one > 8 * payload
         assert 4 * payload < of_two < 0.55 * of_one, f"{of_two} bytes instead of half of {of_one}"
+
+
+# How many memories the first gradient has in six steps, and the sum of the weights.
+_TRAINING = """
+import byteps.torch as bps
+import torch
+
+bps.init()
+torch.set_num_threads(1)
+model = torch.nn.Linear(512, 300)
+torch.nn.init.ones_(model.weight)
+torch.nn.init.zeros_(model.bias)
+optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters())
+places, kept = set(), []
+for _ in range(6):
+    optimizer.zero_grad(set_to_none=False)
+    model(torch.full((1, 512), float(bps.rank() + 1))).sum().backward()
+    optimizer.step()
+    places.add(model.weight.grad.data_ptr())
+    kept.append(model.weight.grad)  # so that no memory is used twice by chance
+print("gradients in", len(places), "places; weights", model.weight.unique().tolist())
+bps.shutdown()
+"""
+
+
+def test_gradients_of_the_optimizer_lie_in_buffers_that_the_workers_of_a_host_share(
+    namespaces: None, package: Path, tmp_path: Path
+) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs PyTorch")
+    program = tmp_path / "training.py"
+    program.write_text(_TRAINING)
+    # The mean of ranks + 1 is 2.5 (1.5), in each of six steps.
+    for hosts, local, places, weight in ((2, 2, 2, 1 - 6 * 0.5 * 2.5), (2, 1, 1, 1 - 6 * 0.5 * 1.5)):
+        done = _run(package, hosts, local, [sys.executable, str(program)])
+        for said in done.said:
+            assert f"gradients in {places} places; weights [{weight}]" in said, said

@@ -170,19 +170,20 @@ def _train_alone() -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("buffers", "set_to_none", "meddle", "servers", "places"),
+    ("buffers", "set_to_none", "meddle", "servers", "shm", "places"),
     [
-        (True, False, False, 0, 2),  # two that change places
-        (True, True, False, 0, 1),  # autograd's own into one of ours
-        (True, False, True, 0, None),
-        (False, False, False, 0, 1),
-        (True, False, False, 1, 1),  # through a server: in place
+        (True, False, False, 0, "1", 2),  # two that change places
+        (True, True, False, 0, "1", 1),  # autograd's own into one of ours
+        (True, False, True, 0, "1", None),
+        (False, False, False, 0, "1", 1),
+        (True, False, False, 1, "1", 2),  # through a server, which sees them, too
+        (True, False, False, 1, "0", 1),  # over the network: in place
     ],
 )
 def test_gradients_in_buffers(
-    buffers: bool, set_to_none: bool, meddle: bool, servers: int, places: int | None, run_workers: RunWorkers
+    buffers: bool, set_to_none: bool, meddle: bool, servers: int, shm: str, places: int | None, run_workers: RunWorkers
 ) -> None:
-    results = run_workers(_train_in_buffers, buffers, set_to_none, meddle, servers=servers).results
+    results = run_workers(_train_in_buffers, buffers, set_to_none, meddle, servers=servers, BYTEPS_SHM=shm).results
     alone = _train_alone()
     for weights, found in results:
         assert all(torch.equal(ours, first) for ours, first in zip(weights, results[0][0]))
