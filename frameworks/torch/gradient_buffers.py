@@ -1,10 +1,10 @@
 """Where a gradient is read from, and where its sum is written.
 
 Where a host has several workers, and shared memory, the sum of a large gradient goes into memory of BytePS's own, which
-the others of the host see, and becomes `p.grad`. A gradient that autograd then accumulates into (zero_grad(set_to_none=False)) is
-read from there, and the next sum goes into a second such buffer: the two change places at each step, nothing is
-copied, and the gradient is whole until its sum is complete. One that autograd makes anew at each step
-(set_to_none=True), or that the user has put there, is read where it is.
+the others of the host see, and becomes `p.grad`. A gradient that autograd then accumulates into
+(zero_grad(set_to_none=False)) is read from there, and the next sum goes into a second such buffer: the two change
+places at each step, nothing is copied, and the gradient is whole until its sum is complete. One that autograd makes
+anew at each step (set_to_none=True), or that the user has put there, is read where it is.
 
 Everywhere else, and for small gradients, the sum replaces the gradient in place.
 """

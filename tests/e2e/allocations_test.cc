@@ -1,4 +1,5 @@
-// A steady state costs no allocation, so no registration, and no page fault: counted in all processes of real jobs.
+// A steady state costs no allocation, so no registration, and no page fault: counted in all processes of real jobs. A few
+// pass (worker.cc, kMostAllocations): what depends on how the kernel lets processes take turns.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

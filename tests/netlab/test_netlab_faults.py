@@ -377,3 +377,5 @@ def test_a_slow_server_is_named(start: Start) -> None:
         job.start_worker()
     job.wait_until(lambda: any(re.search(r"server 5 \(.* is slow: ", role.said) for role in job.workers), "its name")
     job.finish()
+    named = {name for role in job.workers for name in re.findall(r"(server \d+) \(.* is slow: ", role.said)}
+    assert named == {"server 5"}, job.everything()

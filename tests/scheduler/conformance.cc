@@ -159,6 +159,18 @@ TEST_P(SchedulerConformance, APeerThatIsFullDoesNotStopTheOthers) {
   EXPECT_EQ(host.Next(0, {{0, 0, 0}, {1, 1, 1000}}), 2u);
 }
 
+// What is on its way to one peer, or of one tensor, holds up no other: a link has two ends, and both are to be busy.
+TEST_P(SchedulerConformance, NobodyWaitsForWhatIsOnItsWay) {
+  constexpr uint32_t kPeers = 8;
+  Host host(Plugin(), kPeers);
+  for (uint64_t id = 0; id < 4 * kPeers; ++id) {
+    host.scheduler->Enqueue(0, MakeTask(id, static_cast<uint32_t>(id % kPeers), 64 << 10));
+  }
+  std::set<uint64_t> peers;
+  while (const std::optional<uint64_t> id = host.Next(0, Everything(kPeers))) peers.insert(*id % kPeers);
+  EXPECT_EQ(peers.size(), kPeers) << "have something on the way, though nothing was sent";
+}
+
 TEST_P(SchedulerConformance, TasksOfZeroBytesGo) {
   Host host(Plugin(), 1);
   host.scheduler->Enqueue(0, MakeTask(1, 0, 0));

@@ -20,7 +20,7 @@ inline JobOptions LinkJob(uint32_t workers, uint32_t servers) {
   options.slot_bytes = 512 << 10;
   options.slots_per_peer = 8;
   options.server_memory = 64 << 20;
-  options.inline_bytes = 4096;
+  options.inline_bytes = 8192;
   options.scheduler = "credit";
   options.slowness = 20 * sim::kMicrosecond;
   options.endpoint.flags |= BPS_TRANSPORT_CHEAP_REG;

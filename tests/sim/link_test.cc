@@ -90,26 +90,26 @@ void ExpectEachAdaptedRound(JobOptions options, size_t elements, int count, doub
   });
 }
 
-TEST(LinkGoal, EightWorkersAndEightServers) { ExpectEachAdaptedRound(LinkJob(8, 8), 5'000'000, 5, 1, 1.042); }
+TEST(LinkGoal, EightWorkersAndEightServers) { ExpectEachAdaptedRound(LinkJob(8, 8), 5'000'000, 9, 1, 1.042); }
 
 TEST(LinkGoal, FourWorkersAndFourServers) { ExpectEachAdaptedRound(LinkJob(4, 4), 5'000'000, 9, 1, 1.037); }
 
 TEST(LinkGoal, EightWorkersWithAServerBesideEach) {
   JobOptions options = LinkJob(8, 8);
   options.colocated = true;
-  ExpectEachAdaptedRound(options, 5'000'000, 5, LeastOf(8, 0), 1.02);
+  ExpectEachAdaptedRound(options, 5'000'000, 9, LeastOf(8, 0), 1.02);
 }
 
 TEST(LinkGoal, EightWorkersWithAServerBesideEachAndFourDedicated) {
   JobOptions options = LinkJob(8, 12);
   options.colocated = true;
-  ExpectEachAdaptedRound(options, 5'000'000, 5, LeastOf(8, 4), 1.049);
+  ExpectEachAdaptedRound(options, 5'000'000, 9, LeastOf(8, 4), 1.049);
 }
 
 TEST(LinkGoal, FourWorkersAndFourServersOnLinksOfAGigabit) {
   JobOptions options = LinkJob(4, 4);
   options.endpoint.bytes_per_second = 125'000'000;
-  ExpectEachAdaptedRound(options, 25'000'000, 4, 1, 1.03);
+  ExpectEachAdaptedRound(options, 25'000'000, 9, 1, 1.03);
 }
 
 // One of eight whose link carries a tenth. A tensor needs all of its parts: its round takes as long as that link needs for

@@ -115,8 +115,8 @@ HostFact OtherProcesses(const std::string& root) {
             "and all below it"};
   }
   return {"other processes", absl::StrCat("Yama (ptrace_scope ", scope,
-                                          ") closes their memory: shm copies through a ring, and workers of one "
-                                          "host need a server; ptrace_scope 0 or 1 is faster")};
+                                          ") closes their memory: shm copies through a ring, and so do workers "
+                                          "that reduce among themselves; ptrace_scope 0 or 1 is faster")};
 }
 
 }  // namespace
