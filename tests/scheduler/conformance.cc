@@ -414,7 +414,9 @@ TEST_P(SchedulerConformance, RandomHistories) {
       if (asked.number != 0 && GetParam().bounded) {
         EXPECT_EQ(stats.credit_bytes == 0, asked.partitions && largest == 0)
             << "takes no notice of BYTEPS_SCHEDULING_CREDIT";
-        if (wire.size() > 1) EXPECT_LE(bytes, asked.partitions ? asked.number * largest : asked.number);
+        if (wire.size() > 1) {
+          EXPECT_LE(bytes, asked.partitions ? asked.number * largest : asked.number);
+        }
       }
       busy_until =
           std::max(busy_until, static_cast<double>(now)) + static_cast<double>(queued[*id].bytes) * 2e9 / kRate;
