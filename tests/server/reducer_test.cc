@@ -13,6 +13,14 @@
 namespace byteps {
 namespace {
 
+// Everybody gets every result, and the right one.
+void ExpectAllHome(ReductionWorld* world, ReductionSession* session, const std::vector<Together>& rounds) {
+  ASSERT_TRUE(world->Run([&] {
+    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
+  })) << world->reducer().Describe();
+  for (const Together& round : rounds) round.Check(session);
+}
+
 class ReducerTest : public testing::TestWithParam<uint64_t> {
  protected:
   ReductionWorldOptions options() {
@@ -51,10 +59,7 @@ TEST_P(ReducerTest, ReducesEveryTypeAndOperationOnEveryWay) {
     std::shuffle(order.begin(), order.end(), random);
     for (size_t i : order) session->worker(rank).Push(rounds[i].of(rank));
   }
-  ASSERT_TRUE(world.Run([&] {
-    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
-  })) << world.reducer().Describe();
-  for (const Together& round : rounds) round.Check(session);
+  ExpectAllHome(&world, session, rounds);
   EXPECT_EQ(world.reducer().stats().rounds, rounds.size());
   EXPECT_EQ(world.reducer().stats().open, 0u);
   EXPECT_TRUE(world.Run([&] { return world.reducer().stats().pool.blocks == 0; }));
@@ -152,10 +157,7 @@ TEST_P(ReducerTest, ReversedOrdersInTheLeastMemory) {
   }
   for (const Together& round : rounds) session->worker(0).Push(round.of(0));
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) session->worker(1).Push(round->of(1));
-  ASSERT_TRUE(world.Run([&] {
-    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
-  })) << world.reducer().Describe();
-  for (const Together& round : rounds) round.Check(session);
+  ExpectAllHome(&world, session, rounds);
   EXPECT_GT(world.reducer().stats().dropped, 0u);
   EXPECT_GT(world.reducer().stats().sent_again, 0u);
 }
@@ -178,10 +180,7 @@ TEST_P(ReducerTest, ReversedOrdersOfLargePartitions) {
   }
   for (const Together& round : rounds) session->worker(0).Push(round.of(0));
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) session->worker(1).Push(round->of(1));
-  ASSERT_TRUE(world.Run([&] {
-    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
-  })) << world.reducer().Describe();
-  for (const Together& round : rounds) round.Check(session);
+  ExpectAllHome(&world, session, rounds);
 }
 
 // A worker whose contributions the others will not care for as long as they have something more urgent is left half of its
@@ -214,10 +213,7 @@ TEST_P(ReducerTest, WhatWaitsForLongDoesNotKeepASlotFromWhatIsUrgent) {
   ASSERT_TRUE(world.Run([&] { return free() >= 4; }, kSecond)) << free() << " of 8 slots for what is urgent";
   EXPECT_EQ(world.reducer().stats().dropped, 0u);
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) session->worker(1).Push(round->of(1));
-  ASSERT_TRUE(world.Run([&] {
-    return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
-  })) << world.reducer().Describe();
-  for (const Together& round : rounds) round.Check(session);
+  ExpectAllHome(&world, session, rounds);
 }
 
 // A result must survive until everybody has it, although the others are far ahead.
