@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "abi/byteps.h"
@@ -219,6 +221,96 @@ TEST_P(TransportTest, RemoteMemoryCanBeMappedAndCopiedWhereAnnounced) {
     EXPECT_EQ(static_cast<std::byte*>(base)[4096 + 1000], content[4096 + 1000]);
   }
   pair.b->Unregister(region);
+}
+
+// Copies are made on the caller's thread, whichever it is, while another one drives the transport.
+TEST_P(TransportTest, CopiesAreMadeOnAnyThread) {
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  if (!a.has(BPS_TRANSPORT_COPY)) GTEST_SKIP() << "copies are not announced";
+  if (!world().RealTime()) GTEST_SKIP() << "a simulated world is one thread's";
+  constexpr size_t kHalf = 300'000;
+  bps_region* region = nullptr;
+  void* base = nullptr;
+  ASSERT_EQ(b.table().allocate(b.transport(), 2 * kHalf, &region, &base, nullptr), BPS_OK);
+  const std::vector<std::byte> content = Bytes(kHalf);
+  std::memcpy(base, content.data(), kHalf);
+  const std::string key = b.Key(region, pair.to_a);
+  // What the key stands for may come behind it, and is let in by whoever drives the transport.
+  const bps_remote first{key.data(), key.size(), 0};
+  std::byte byte{};
+  ASSERT_TRUE(Until([&] { return a.table().copy_from(a.transport(), pair.to_b, &first, &byte, 1) == BPS_OK; }));
+  std::atomic<uint32_t> copies = 0;
+  std::atomic<bool> stop = false;
+  std::string wrong;  // the thread's, until it has ended
+  std::thread copier([&] {
+    std::vector<std::byte> copy(kHalf);
+    const bps_remote from{key.data(), key.size(), 0};
+    const bps_remote to{key.data(), key.size(), kHalf};
+    for (; !stop && wrong.empty(); ++copies) {
+      std::fill(copy.begin(), copy.end(), std::byte{0});
+      const int32_t read = a.table().copy_from(a.transport(), pair.to_b, &from, copy.data(), copy.size());
+      if (read != BPS_OK) wrong = "copy_from: " + std::to_string(read);
+      if (copy != content) wrong = "copy_from has brought other bytes";
+      const int32_t written = a.table().copy_to(a.transport(), pair.to_b, &to, copy.data(), copy.size());
+      if (written != BPS_OK) wrong = "copy_to: " + std::to_string(written);
+    }
+    stop = true;
+  });
+  uint32_t messages = 0;
+  EXPECT_TRUE(Until(
+      [&] {
+        const size_t before = b.messages(pair.to_a).size();
+        if (a.Send(pair.to_b, "beside copies") == BPS_OK) {
+          ++messages;
+          EXPECT_TRUE(Until([&] { return b.messages(pair.to_a).size() > before; }));
+        }
+        return (messages >= 200 && copies >= 50) || stop || HasFailure();
+      },
+      60));
+  stop = true;
+  copier.join();
+  EXPECT_EQ(wrong, "");
+  EXPECT_EQ(std::memcmp(static_cast<std::byte*>(base) + kHalf, content.data(), kHalf), 0);
+  b.Unregister(region);
+}
+
+// When unreg has returned nobody writes into the memory any more, however many copies were on their way.
+TEST_P(TransportTest, CopiesEndWhereMemoryIsTakenBack) {
+  const Pair pair = Join();
+  Station& a = *pair.a;
+  Station& b = *pair.b;
+  if (!a.has(BPS_TRANSPORT_COPY)) GTEST_SKIP() << "copies are not announced";
+  if (!world().RealTime()) GTEST_SKIP() << "a simulated world is one thread's";
+  constexpr size_t kSize = 1 << 20;
+  std::vector<std::byte> memory(kSize, std::byte{0});
+  for (int round = 0; round < 20; ++round) {
+    bps_region* region = nullptr;
+    ASSERT_EQ(b.table().reg(b.transport(), memory.data(), kSize, &region, nullptr), BPS_OK);
+    const std::string key = b.Key(region, pair.to_a);
+    std::atomic<uint32_t> copies = 0;
+    std::atomic<int32_t> code = BPS_OK;
+    std::thread copier([&] {
+      const std::vector<std::byte> ones(kSize, std::byte{1});
+      const bps_remote to{key.data(), key.size(), 0};
+      while (code == BPS_OK) {
+        code = a.table().copy_to(a.transport(), pair.to_b, &to, ones.data(), ones.size());
+        ++copies;
+      }
+    });
+    EXPECT_TRUE(Until([&] { return copies >= 3 || code != BPS_OK; }, 60));
+    const bool possible = code != BPS_UNIMPLEMENTED;
+    EXPECT_TRUE(!possible || code == BPS_OK) << code;
+    b.Unregister(region);
+    std::fill(memory.begin(), memory.end(), std::byte{2});
+    EXPECT_TRUE(Until([&] { return code != BPS_OK; }, 60)) << "copies go on into memory that was taken back";
+    copier.join();
+    if (!possible) GTEST_SKIP() << "ordinary memory is not copied here";
+    EXPECT_EQ(code, BPS_NOT_FOUND);
+    ASSERT_EQ(std::count(memory.begin(), memory.end(), std::byte{2}), static_cast<ptrdiff_t>(kSize))
+        << "written behind unreg";
+  }
 }
 
 // Memory of the test's own, of a kind that peers can map.
