@@ -207,6 +207,7 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
   discord_.OnServerAdded();
   connection->member = std::make_unique<JobMember>();
   servers_.push_back(connection->member.get());
+  if (!gone_servers_.empty()) gone_servers_.pop_front();
   return absl::OkStatus();
 }
 
@@ -498,6 +499,8 @@ void Coordinator::DepartServer(JobMember* server, const absl::Status& why) {
   const uint32_t id = server->id;
   const absl::Status death = absl::UnavailableError(server->Describe() + " is gone: " + Message(why));
   BPS_LOG(*log_, kWarning) << Message(death);
+  gone_servers_.push_back(Message(death) + "; another one may take its place");
+  if (gone_servers_.size() > kMaxMissing) gone_servers_.pop_front();
   servers_.erase(std::find(servers_.begin(), servers_.end(), server));
   connections_.erase(server->connection);
   std::vector<JobSession*> active;
@@ -724,6 +727,7 @@ std::vector<std::string> Coordinator::Missing(const JobSession* session) const {
   if (present < expected) {
     missing.push_back(std::to_string(expected - present) + " of " + std::to_string(expected) +
                       (expected == 1 ? " server" : " servers"));
+    for (const std::string& gone : gone_servers_) missing.push_back("(" + gone + ")");
   }
   if (!missing.empty() && !no_room_.empty()) missing.push_back("(somebody was refused: " + no_room_ + ")");
   return missing;

@@ -32,6 +32,7 @@
 #define BYTEPS_SERVER_COORDINATOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -182,7 +183,8 @@ class Coordinator {
   Time now_ = 0;
 
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
-  std::vector<JobMember*> servers_;  // in the order of their arrival; owned by their connections
+  std::vector<JobMember*> servers_;       // in the order of their arrival; owned by their connections
+  std::deque<std::string> gone_servers_;  // who was lost and how; no other has come since
   JobSessions sessions_;
   std::map<std::string, uint64_t> generations_;  // of each name, the last one
   Discord discord_;

@@ -90,7 +90,8 @@ absl::StatusOr<EpochPlan> PlanEpoch(const std::vector<JobMember*>& workers, cons
   }
   plan.placement.at_home = shares.at_home;
   plan.placement.hash = options.hash;
-  plan.placement.hash.dedicated = shares.dedicated;
+  // The formula of the mixed hash is that of the optimum; where this says nothing, a key goes anywhere.
+  if (shares.obstacle.empty()) plan.placement.hash.dedicated = shares.dedicated;
   return plan;
 }
 

@@ -182,7 +182,7 @@ absl::StatusOr<std::string> PlacementReport(const ModelFile& model, const Placem
   options.at_home = shares.at_home;
   if (config.GetString("BYTEPS_ENABLE_MIXED_MODE") != "off") options.weights = shares.weights;
   options.hash = ReadKeyHash(config);
-  options.hash.dedicated = shares.dedicated;
+  if (shares.obstacle.empty()) options.hash.dedicated = shares.dedicated;
   const std::vector<double> fractions = Fractions(options.weights, request.servers);
   const bool optimum = !options.weights.empty();
   const uint32_t lanes = options.lanes.front();

@@ -109,7 +109,7 @@ TEST(CoordinatorServiceTest, ServersMayChangeBetweenTwoOpens) {
   // The next generation waits for a second server, and is placed on those that are there: other lanes, other slots.
   ControlMember& second = job.AddWorker({.servers = 2});
   job.Advance(kSecond);
-  EXPECT_TRUE(Says(second.waiting, {"1 of 2 servers"}));
+  EXPECT_TRUE(Says(second.waiting, {"1 of 2 servers", "server rank 1", "is gone", "another one may take its place"}));
   job.AddServer({.servers = 2, .lanes = 3, .slot_bytes = 128 << 10});
   job.Settle();
   ASSERT_EQ(second.epochs.size(), 1u);

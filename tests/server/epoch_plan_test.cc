@@ -154,6 +154,15 @@ TEST_F(EpochPlanTest, SharesFollowTheOptimum) {
   EXPECT_EQ(Plan({.mixed_mode = MixedMode::kOn})->obstacle, "");
 }
 
+TEST_F(EpochPlanTest, WithoutAnOptimumTheMixedHashKnowsNoDedicatedServers) {
+  for (int32_t host = 0; host < 4; ++host) AddWorker(host, 0);
+  AddServer("host0");
+  AddServer("s");
+  const absl::StatusOr<EpochPlan> plan = Plan({.mixed_mode = MixedMode::kOn});
+  EXPECT_THAT(plan->obstacle, HasSubstr("only 1 of 4"));
+  EXPECT_THAT(plan->placement.hash.dedicated, IsEmpty()) << "by the formula, server 0 gets everything";
+}
+
 TEST_F(EpochPlanTest, OneHostIsAtHome) {
   AddWorker(0, 0);
   AddServer("host0");
