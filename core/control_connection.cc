@@ -104,7 +104,7 @@ void ControlConnection::Attempt(Time now) {
   struct addrinfo* found = nullptr;
   const int error = ::getaddrinfo(options_.host.c_str(), std::to_string(options_.port).c_str(), &hints, &found);
   if (error != 0) {
-    failures_ = "\"" + options_.host + "\": " + ::gai_strerror(error);
+    failures_ = "DMLC_PS_ROOT_URI=" + options_.host + " (of the coordinator's host): " + ::gai_strerror(error);
   } else {
     for (const struct addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
       Address address = {{}, entry->ai_addrlen, Numeric(entry->ai_addr, entry->ai_addrlen)};

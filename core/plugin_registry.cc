@@ -233,7 +233,8 @@ absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::s
   if (!plugin.ok()) return plugin;
   const absl::Status here = Probe(**plugin, config_);
   if (here.ok()) return plugin;
-  return Annotate(here, absl::StrCat("transport \"", std::string(wanted), "\" (from BYTEPS_TRANSPORT)"));
+  return absl::Status(here.code(), absl::StrCat("transport \"", std::string(wanted), "\" (from BYTEPS_TRANSPORT): ",
+                                                here.message(), ". BYTEPS_TRANSPORT=auto takes the best there is"));
 }
 
 std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {

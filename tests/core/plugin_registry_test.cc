@@ -196,7 +196,7 @@ TEST_F(PluginRegistryTest, TransportThatMissesItsHardware) {
   absl::StatusOr<Transport> transport = registry_.OpenTransport("failsprobe", "");
   EXPECT_EQ(transport.status(),
             absl::NotFoundError("transport \"failsprobe\" (from BYTEPS_TRANSPORT): it cannot be used "
-                                "here: no device named mlx5_7"));
+                                "here: no device named mlx5_7. BYTEPS_TRANSPORT=auto takes the best there is"));
 }
 
 extern "C" int32_t BuiltinScheduler(const bps_plugin_host*, const bps_scheduler_plugin** plugin) {

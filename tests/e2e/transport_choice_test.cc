@@ -40,6 +40,15 @@ void ExpectFails(ChildProcess* process) {
   EXPECT_TRUE(status.has_value() && *status != 0) << process->Output();
 }
 
+// 192.0.2.0/24 is for documentation (RFC 5737).
+TEST(TransportChoice, AnAddressThatIsNobodysNamesTheVariable) {
+  Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_TRANSPORT", "tcp"}}});
+  job.StartWorker(0, "sums", "", {{"DMLC_NODE_HOST", "192.0.2.77"}});
+  ExpectFails(&job.worker(0));
+  ExpectSays(job.worker(0).Output(),
+             {"192.0.2.77", "no network interface of this host has that address", "DMLC_NODE_HOST"});
+}
+
 TEST(TransportChoice, WhatDoesNotExistIsAnErrorThatNamesWhatDoes) {
   Job job({.workers = 3, .servers = 1, .of_servers = {{"BYTEPS_TRANSPORT", "pigeon"}}});
   job.StartWorker(0, "sums", "", {{"DMLC_ENABLE_RDMA", "ucx"}});

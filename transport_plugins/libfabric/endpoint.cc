@@ -1,8 +1,10 @@
 #include "transport_plugins/libfabric/endpoint.h"
 
 #include <rdma/fi_errno.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -19,6 +21,20 @@ namespace {
 // 1.17 leaves two descriptors behind when it is refused: better not to ask for too much.
 constexpr size_t kBoundedQueueSize = 32000, kQueueSize = 4096;
 
+// What its user can do about it.
+std::string Advice(int code, const char* local_host) {
+  if (code == -EADDRNOTAVAIL && local_host != nullptr) {
+    return "; no network interface of this host has that address: see DMLC_NODE_HOST and DMLC_INTERFACE";
+  }
+  if (code == -EMFILE) {
+    rlimit limit{};
+    const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+    return "; this process may have no more descriptors (ulimit -n" +
+           (known ? " is " + std::to_string(limit.rlim_cur) : std::string()) + ")";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const transports::Host& host, const char* local_host,
@@ -29,7 +45,7 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const transpo
   if (const int code = endpoint->Build(); code != 0) {
     *reason = "cannot open provider \"" + std::string(provider.fabric_name) + "\" of libfabric " + FabricVersion() +
               " on " + (local_host == nullptr ? "any address" : local_host) + " (" + endpoint->failed_step_ + ": " +
-              ErrorText(code) + ")";
+              ErrorText(code) + ")" + Advice(code, local_host);
     return nullptr;
   }
   BPS_TRANSPORT_LOG(host, INFO,

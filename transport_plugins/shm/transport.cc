@@ -15,6 +15,9 @@
 namespace byteps::shm {
 namespace {
 
+constexpr char kUnkillable[] =
+    ", and this process may not kill it: until it ends it may write there. End it by hand, if it is stopped";
+
 constexpr size_t kMaxNewcomers = 256;
 // Between two looks at the sockets while nobody sleeps: that is how fast a death is seen then.
 constexpr auto kSocketInterval = std::chrono::milliseconds(1);
@@ -513,7 +516,7 @@ void Transport::CheckFences() {
         BPS_SHM_LOG(context_.host, WARNING, who + ": it is killed, so that it cannot write there any more");
         peer->fence_deadline = now_ + kKillPatience;
       } else {
-        BPS_SHM_LOG(context_.host, ERROR, who + ", and cannot be killed: it may write there");
+        BPS_SHM_LOG(context_.host, ERROR, who + kUnkillable);
         EndFence(peer);
       }
     }
@@ -586,7 +589,7 @@ void Transport::Unreg(Region* region) {
         BPS_SHM_LOG(context_.host, WARNING, who + ": it is killed");
         deadline = Clock::now() + kKillPatience;
       } else {
-        BPS_SHM_LOG(context_.host, ERROR, who + ", and cannot be killed");
+        BPS_SHM_LOG(context_.host, ERROR, who + kUnkillable);
         break;
       }
     }
