@@ -98,7 +98,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     )
     parser.add_argument(
         "--kill-after",
-        type=_seconds,
+        type=parse_seconds,
         default=5.0,
         metavar="S",
         help="seconds from SIGTERM to SIGKILL when the job ends early (default 5)",
@@ -152,7 +152,8 @@ def _port(text: str) -> int:
     return port
 
 
-def _seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
+    """A number of seconds on a command line, 0 to 3600."""
     seconds = float(text)
     if not 0 <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text}: must be 0 to 3600")
@@ -160,4 +161,4 @@ def _seconds(text: str) -> float:
 
 
 _port.__name__ = "port"
-_seconds.__name__ = "number of seconds"
+parse_seconds.__name__ = "number of seconds"

@@ -71,15 +71,13 @@ absl::StatusOr<ModelFile> ParseModel(std::istream& file) {
 absl::StatusOr<ModelFile> ReadModel(const std::string& name) {
   std::vector<fs::path> files;
   std::string known;
-  if (name.find('/') != std::string::npos) {
-    files.push_back(name);
-  } else {
-    for (const fs::path& folder : Folders()) {
-      files.push_back(folder / (name + ".model"));
-      std::error_code error;
-      for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-        if (entry.path().extension() == ".model") known += (known.empty() ? "" : ", ") + entry.path().stem().string();
-      }
+  const bool is_path = name.find('/') != std::string::npos;
+  if (is_path) files.push_back(name);
+  for (const fs::path& folder : Folders()) {
+    if (!is_path) files.push_back(folder / (name + ".model"));
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".model") known += (known.empty() ? "" : ", ") + entry.path().stem().string();
     }
   }
   for (const fs::path& path : files) {

@@ -227,7 +227,7 @@ def test_a_kill_ends_the_measurement(start: Start) -> None:
 
 
 def test_a_signal_ends_the_making_of_hosts(start: Start) -> None:
-    run = start("--hosts", "60", "--raw-bytes", "1", "--", "echo", "started")
+    run = start("--hosts", "60", "--raw-bytes", "200000", "--", "echo", "started")
     run.wait_for_setup()
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 128 + signal.SIGTERM, run.said
@@ -278,8 +278,13 @@ def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
         (["--loopback", "--slow", "server0=1mbit", "true"], "--loopback has no links"),
         (["--loopback", "--counters", "true"], "--loopback has no links"),
         (["--loopback", "--mtu", "9000", "true"], "--loopback has no links"),
-        (["--loopback", "--raw-bytes", "1", "true"], "--loopback has no links"),
+        (["--loopback", "--raw-bytes", "200000", "true"], "--loopback has no links"),
         (["--sysctl", "kernel.hostname=x", "true"], "'kernel.hostname=x' is no sysctl of a network"),
+        (["--raw-bytes", "199999", "true"], "199999: must be 0 or at least 200000"),
+        (["--mtu", "65536", "true"], "65536: must be 576 to 65535"),
+        (["--kill-after", "-1", "true"], "-1: must be 0 to 3600"),
+        (["--kill-after", "nan", "true"], "nan: must be 0 to 3600"),
+        (["--rate", "100mbit", "--slow", "server0=1gbit", "true"], "--slow server0: 1000 Mbit/s is not slower"),
         (["no-such-program"], "no such program: no-such-program"),
     ],
 )

@@ -54,9 +54,11 @@ def test_other_sizes_and_speeds() -> None:
     [
         ("", "needs forward_ms"),
         ("forward_ms 1\nbackward_ms 1\n", "needs forward_ms"),
-        ("forward_ms 1\nbackward_ms x\n", ":2:"),
-        ("forward_ms 1\nbackward_ms 1\ntensor a 3x 0 0\n", ":3:"),
-        ("forward_ms 1\nbackward_ms 1\ntensor a 3 0\n", ":3:"),
+        ("forward_ms 1\nbackward_ms x\n", ":2: x is no time"),
+        ("hello\n", ":1: expected `forward_ms MS`"),
+        ("forward 3\n", ":1: expected `forward_ms MS`"),
+        ("forward_ms 1\nbackward_ms 1\ntensor a 3x 0 0\n", ":3: 3x is no shape"),
+        ("forward_ms 1\nbackward_ms 1\ntensor a 3 0\n", ":3: expected `tensor NAME SHAPE BEGINS_MS READY_MS`"),
         ("forward_ms nan\nbackward_ms 1\ntensor a 3 0 0\n", ":1: nan is no time"),
         ("forward_ms 1\nbackward_ms inf\ntensor a 3 0 0\n", ":2: inf is no time"),
         ("forward_ms 1\nbackward_ms 1\ntensor a 3 -1 0\n", ":3: -1 is no time"),
@@ -79,6 +81,14 @@ def test_wrong_files(tmp_path: Path, text: str, told: str) -> None:
         read_model(str(path))
     with pytest.raises(ValueError, match="known are bert-large"):
         read_model("alexnet")
+
+
+def test_what_is_no_text_file_is_named(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.model"
+    binary.write_bytes(b"\xc8\x00\xff")
+    for path in (tmp_path, binary):
+        with pytest.raises(ValueError, match=f"{path}: it cannot be read as a text file"):
+            read_model(str(path))
 
 
 def test_without_communication_a_step_is_its_computation() -> None:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launcher import process_tree
+from launcher.arguments import parse_seconds
 from launcher.environment import Environment
 from launcher.failure import LaunchError
 from launcher.guardian import Guardian
@@ -38,6 +39,8 @@ from .rates import parse_rate, payload_seconds
 
 _ENDING_SECONDS = 20
 _MTU = 1500
+_LEAST_MTU = 576
+_LARGEST_MTU = 65535  # of a veth pair
 _RAW_BYTES = 20_000_000
 _LEAST_RAW_BYTES = 200_000  # fewer are but the head start that a full token bucket gives
 _LONGEST_RAW_SECONDS = 3600
@@ -66,7 +69,7 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     run.add_argument(
         "--slow", type=_slow, action="append", default=[], metavar="HOST=R", help="this host's link is slower"
     )
-    run.add_argument("--mtu", type=_at_least(576), metavar="N", help=f"of all links (default {_MTU})")
+    run.add_argument("--mtu", type=_mtu, metavar="N", help=f"of all links (default {_MTU})")
     run.add_argument(
         "--loopback",
         action="store_true",
@@ -88,14 +91,16 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     )
     run.add_argument(
         "--raw-bytes",
-        type=_at_least(0),
+        type=_raw_bytes,
         metavar="N",
         help="that a raw socket carries before the job, to be compared with "
         f"(default {_RAW_BYTES}, or what takes a second; 0: none)",
     )
     run.add_argument("--counters", action="store_true", help="say what each link has carried")
     run.add_argument("--output-dir", metavar="DIR", help="also keep the output of each role in a file there")
-    run.add_argument("--kill-after", type=float, default=5.0, metavar="S", help="seconds from SIGTERM to SIGKILL")
+    run.add_argument(
+        "--kill-after", type=parse_seconds, default=5.0, metavar="S", help="seconds from SIGTERM to SIGKILL"
+    )
     run.add_argument("--verbose", action="store_true", help="say what is started and how it ends")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- command")
     arguments = parser.parse_args(words)
@@ -106,6 +111,11 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     of_links = (arguments.slow, arguments.counters, arguments.mtu, arguments.raw_bytes)
     if arguments.loopback and (arguments.rate is not None or any(of_links)):
         run.error("--loopback has no links: no --rate, --slow, --counters, --mtu or --raw-bytes")
+    for name, rate in arguments.slow:
+        if arguments.rate is not None and rate >= arguments.rate:
+            run.error(
+                f"--slow {name}: {rate / 1e6:g} Mbit/s is not slower than --rate, {arguments.rate / 1e6:g} Mbit/s"
+            )
     if arguments.mtu is None:
         arguments.mtu = _MTU
     if arguments.loopback:
@@ -229,6 +239,23 @@ def _at_least(minimum: int) -> type:
 
     parse.__name__ = "whole number"
     return parse  # type: ignore[return-value]
+
+
+def _mtu(text: str) -> int:
+    mtu = int(text, 10)
+    if not _LEAST_MTU <= mtu <= _LARGEST_MTU:
+        raise argparse.ArgumentTypeError(f"{mtu}: must be {_LEAST_MTU} to {_LARGEST_MTU}")
+    return mtu
+
+
+def _raw_bytes(text: str) -> int:
+    size = int(text, 10)
+    if size != 0 and size < _LEAST_RAW_BYTES:
+        raise argparse.ArgumentTypeError(
+            f"{size}: must be 0 or at least {_LEAST_RAW_BYTES}; fewer say nothing of a link, which lets the first ones "
+            "through at once"
+        )
+    return size
 
 
 def _rate(text: str) -> int:

@@ -67,14 +67,17 @@ def known_models() -> list[str]:
 
 
 def _seconds(milliseconds: str) -> float:
-    seconds = float(milliseconds) / 1e3
+    try:
+        seconds = float(milliseconds) / 1e3
+    except ValueError:
+        seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{milliseconds} is no time in milliseconds")
     return seconds
 
 
 def _elements(shape: str) -> int:
-    extents = [int(extent) for extent in shape.split("x")]
+    extents = [int(extent) if extent.isdecimal() else 0 for extent in shape.split("x")]
     if min(extents) < 1 or math.prod(extents) > _MOST_ELEMENTS:
         raise ValueError(f"{shape} is no shape: sizes of at least 1, such as 64x3x3, and at most 2^40 elements in all")
     return math.prod(extents)
@@ -89,23 +92,31 @@ def read_model(name: str) -> Model:
     tensors: dict[str, Tensor] = {}
     lines: dict[str, int] = {}  # of the tensors
     source = ""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: it cannot be read as a text file: {error}") from None
+    for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("# "):
             source = source or line[2:]
             continue
         words = line.split()
         try:
             if words and words[0] == "tensor":
+                if len(words) != 5:
+                    raise ValueError("expected `tensor NAME SHAPE BEGINS_MS READY_MS`")
                 name_, shape, begins, ready = words[1:]
                 if name_ in tensors:
                     raise ValueError(f"there is a tensor {name_} already, in line {lines[name_]}")
                 tensors[name_] = Tensor(name_, _elements(shape), _seconds(begins), _seconds(ready))
                 lines[name_] = number
             elif words:
+                if len(words) != 2 or words[0] not in ("forward_ms", "backward_ms"):
+                    raise ValueError("expected `forward_ms MS`, `backward_ms MS` or `tensor ...`")
                 if words[0] in times:
                     raise ValueError(f"{words[0]} is there already")
                 times[words[0]] = _seconds(words[1])
-        except (ValueError, IndexError) as error:
+        except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from None
     if not tensors or "forward_ms" not in times or "backward_ms" not in times:
         raise ValueError(f"{path}: it needs forward_ms, backward_ms and tensors")
