@@ -119,8 +119,9 @@ class Peer {
   Clock::time_point progress{};
   Clock::time_point fence_deadline{};
   bool killed = false;
-  bool unmapped_told = false;  // that memory of its cannot be mapped
-  bool tries_again = false;    // it was refused our memory, and has heard that it may be let in now
+  std::vector<uint64_t> writing;  // disconnected: regions of memory files that it was in the middle of writing
+  bool unmapped_told = false;     // that memory of its cannot be mapped
+  bool tries_again = false;       // it was refused our memory, and has heard that it may be let in now
 
  private:
   // A write or a read of ours that has a request in our channel.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -78,6 +79,26 @@ std::optional<SharedMemory> SharedMemory::Borrow(int fd, std::byte* base, size_t
   SharedMemory memory(UniqueFd(), base, size);
   memory.lent_fd_ = fd;
   return memory;
+}
+
+bool SharedMemory::Detach() {
+  // The mark comes first: memory that is one file for some and another for others must not be lent again.
+  if (!lent() || ::fchmod(lent_fd_, 0) != 0) return false;
+  if (::mmap(base_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, lent_fd_, 0) == MAP_FAILED) return false;
+  // A private page is a copy from the first write on. A byte that is exchanged for itself is one, and nobody's is lost.
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  for (size_t offset = 0; offset < size_; offset += page) {
+    auto* byte = reinterpret_cast<unsigned char*>(base_ + offset);
+    unsigned char value = __atomic_load_n(byte, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(byte, &value, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+  }
+  return true;
+}
+
+bool SharedMemory::IsDetached(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && (status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO)) == 0;
 }
 
 SharedMemory::~SharedMemory() {

@@ -28,6 +28,13 @@ class SharedMemory {
   // Somebody else's mapping of `fd`; neither becomes ours. Fails if the file is smaller, or not sealed.
   static std::optional<SharedMemory> Borrow(int fd, std::byte* base, size_t size, std::string* reason);
 
+  // Takes the bytes of borrowed memory out of its file: what is there stays there, what other threads of this process
+  // write meanwhile, too, and from then on no other process reaches it. The file says so (IsDetached). False: the system
+  // does not allow it.
+  bool Detach();
+  // Was a mapping of this file detached? Then it is ordinary memory.
+  static bool IsDetached(int fd);
+
   SharedMemory(SharedMemory&& other) noexcept
       : fd_(std::move(other.fd_)),
         lent_fd_(other.lent_fd_),

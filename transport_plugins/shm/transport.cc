@@ -15,6 +15,8 @@
 namespace byteps::shm {
 namespace {
 
+constexpr char kDetached[] =
+    ", and this process may not kill it: it writes into pages that are nobody's any more; their bytes were copied";
 constexpr char kUnkillable[] =
     ", and this process may not kill it: until it ends it may write there. End it by hand, if it is stopped";
 
@@ -479,7 +481,14 @@ int32_t Transport::Disconnect(bps_peer number) {
   std::erase(doomed_, peer);
   peer->outgoing().memory().header.closed.store(1);
   peer->RevokeAll();
-  context_.regions.ForEach([&](Region* region) { region->grants.erase(number); });
+  context_.regions.ForEach([&](Region* region) {
+    const auto grant = region->grants.find(number);
+    if (grant == region->grants.end()) return;
+    if (region->memory && region->memory->lent() && peer->Users(grant->second) != 0) {
+      peer->writing.push_back(region->number);
+    }
+    region->grants.erase(grant);
+  });
   {
     const std::lock_guard<std::mutex> lock(remotes_mutex_);
     remotes_.erase(number);
@@ -516,11 +525,25 @@ void Transport::CheckFences() {
         BPS_SHM_LOG(context_.host, WARNING, who + ": it is killed, so that it cannot write there any more");
         peer->fence_deadline = now_ + kKillPatience;
       } else {
-        BPS_SHM_LOG(context_.host, ERROR, who + kUnkillable);
+        DetachFrom(*peer, who);
         EndFence(peer);
       }
     }
     if (fencing_.size() == before) ++i;
+  }
+}
+
+// It may not be killed, but memory that is not the transport's own can be taken out of its reach.
+void Transport::DetachFrom(const Peer& peer, const std::string& who) {
+  bool safe = peer.outgoing().memory().header.mapped.load() == 0;
+  for (const uint64_t number : peer.writing) {
+    Region* region = context_.regions.Find(number);
+    if (region != nullptr && !region->memory->Detach()) safe = false;
+  }
+  if (safe && !peer.writing.empty()) {
+    BPS_SHM_LOG(context_.host, WARNING, who + kDetached);
+  } else {
+    BPS_SHM_LOG(context_.host, ERROR, who + kUnkillable);
   }
 }
 
@@ -563,6 +586,7 @@ int32_t Transport::RegShared(void* base, size_t size, int fd, Region** region, s
     *reason = "a region needs an address and a size";
     return BPS_INVALID_ARGUMENT;
   }
+  if (SharedMemory::IsDetached(fd)) return Reg(base, size, region, reason);
   std::optional<SharedMemory> memory = SharedMemory::Borrow(fd, static_cast<std::byte*>(base), size, reason);
   if (!memory) return BPS_INVALID_ARGUMENT;
   *region = context_.regions.Add(static_cast<std::byte*>(base), size, std::move(memory));
@@ -588,6 +612,9 @@ void Transport::Unreg(Region* region) {
       if (!std::exchange(peer->killed, true) && peer->remote()->Kill()) {
         BPS_SHM_LOG(context_.host, WARNING, who + ": it is killed");
         deadline = Clock::now() + kKillPatience;
+      } else if (region->memory && region->memory->Detach()) {
+        BPS_SHM_LOG(context_.host, WARNING, who + kDetached);
+        break;
       } else {
         BPS_SHM_LOG(context_.host, ERROR, who + kUnkillable);
         break;

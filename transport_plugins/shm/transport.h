@@ -103,6 +103,7 @@ class Transport {
   void CheckTime();
   void CheckFences();
   bool StillUses(const Peer& peer) const;
+  void DetachFrom(const Peer& peer, const std::string& who);
   void EndFence(Peer* peer);
 
   Context context_;

@@ -24,6 +24,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -312,6 +313,68 @@ TEST(ShmProcess, AWriterOfAMemoryFileThatDoesNotEndIsKilled) {
   EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
   munmap(base, kSize);
   close(fd);
+}
+
+// A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not signal
+// anybody, gets the memory back all the same, with what is in it.
+void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region)>& take_back) {
+  Child child([](End* end, const std::string& key) {
+    const bps_remote remote{key.data(), key.size(), 0};
+    void* base = nullptr;
+    while (end->table().begin_write(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
+    std::memset(base, 0x77, kSize);
+    end->Send("writing");
+    end->Poll();
+    for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
+  });
+  End end(std::map<std::string, std::string>{{"BYTEPS_PEER_TIMEOUT", "1"}});
+  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, kSize), 0);
+  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(base, MAP_FAILED);
+  bps_region* region = nullptr;
+  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &region, nullptr), BPS_OK);
+  child.Join(&end, region);
+  if (::testing::Test::HasFatalFailure()) return;
+  ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
+  bool forbidden = false;
+  std::thread owner([&] {
+    forbidden = ForbidSignals();
+    take_back(&end, region);
+  });
+  owner.join();
+  ASSERT_TRUE(forbidden) << "no seccomp filter can be set here";
+  EXPECT_NE(end.log().find("their bytes were copied"), std::string::npos) << end.log();
+  const auto* bytes = static_cast<const unsigned char*>(base);
+  EXPECT_EQ(std::count_if(bytes, bytes + kSize, [](unsigned char byte) { return byte >> 4 == 7; }),
+            static_cast<ptrdiff_t>(kSize))
+      << "what was there is not there any more";
+  const std::vector<unsigned char> before(bytes, bytes + kSize);
+  end.Until([] { return false; }, std::chrono::milliseconds(50));
+  EXPECT_EQ(std::memcmp(before.data(), bytes, kSize), 0) << "written behind the fence";
+  std::memset(base, 0xbb, kSize);
+  end.Until([] { return false; }, std::chrono::milliseconds(50));
+  EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
+  EXPECT_EQ(waitpid(child.pid(), nullptr, WNOHANG), 0) << "it was ended";
+  // Lent once more it is ordinary memory: others would see the file, and not what is here.
+  bps_region* again = nullptr;
+  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &again, nullptr), BPS_OK);
+  end.table().unreg(end.transport(), again);
+  munmap(base, kSize);
+  close(fd);
+}
+
+TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindUnreg) {
+  ExpectTakenOutOfReach([](End* end, bps_region* region) { end->table().unreg(end->transport(), region); });
+}
+
+TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect) {
+  ExpectTakenOutOfReach([](End* end, bps_region* region) {
+    EXPECT_EQ(end->table().disconnect(end->transport(), kOther), BPS_OK);
+    EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_DISCONNECTED] == 1; })) << end->log();
+    end->table().unreg(end->transport(), region);
+  });
 }
 
 // ---- Refusals ----
