@@ -240,6 +240,10 @@ typedef struct bps_info {
   int32_t failed;      /* 1 after a fatal error */
   uint64_t epoch;      /* membership epoch */
   uint64_t generation; /* how often a session of this name was opened in this job, from 1 */
+  /* Since 1.1: */
+  int32_t shared_buffers; /* 1 where other processes of this host use memory of bps_buffer_alloc in place; else 0, and
+                           * tensors there gain nothing */
+  int32_t reserved;       /* 0 */
 } bps_info;
 #define BPS_INFO_INIT \
   { sizeof(bps_info) }

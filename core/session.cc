@@ -579,6 +579,7 @@ Session::~Session() { Close(); }
 bps_info Session::Info() const {
   bps_info info = info_;
   info.failed = failed_.load(std::memory_order_acquire) ? 1 : 0;
+  info.shared_buffers = shared_buffers_ ? 1 : 0;
   return info;
 }
 

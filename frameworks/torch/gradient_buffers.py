@@ -62,8 +62,7 @@ class GradientBuffers:
             self._pairs.clear()
             self._arena = Arena(session)
             info = session.native.info()
-            # Between hosts it is "... between hosts, shm within".
-            self._shared = info["local_size"] > 1 and "shm" in info["transport"]
+            self._shared = info["local_size"] > 1 and info["shared_buffers"]
         if not self._shared:
             return gradient
         pair = self._pairs.get(parameter)

@@ -53,7 +53,9 @@ FIELD(bps_info, num_servers, 24);
 FIELD(bps_info, failed, 28);
 FIELD(bps_info, epoch, 32);
 FIELD(bps_info, generation, 40);
-SIZE(bps_info, 48);
+FIELD(bps_info, shared_buffers, 48);
+FIELD(bps_info, reserved, 52);
+SIZE(bps_info, 56);
 
 FIELD(bps_declare_args, struct_size, 0);
 FIELD(bps_declare_args, ext, 8);

@@ -59,6 +59,7 @@ TEST_F(SessionTest, AWorkerAloneNeedsNobody) {
   EXPECT_EQ(info.size, 1);
   EXPECT_EQ(info.local_size, 1);
   EXPECT_EQ(info.num_servers, 0);
+  EXPECT_EQ(info.shared_buffers, 0);
   EXPECT_EQ(info.failed, 0);
   for (size_t count : {0, 1, 1000, 3000000}) {
     bps_tensor* tensor =

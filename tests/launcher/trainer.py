@@ -43,6 +43,8 @@ class Info(ctypes.Structure):
         *[(name, c_int32) for name in ("rank", "size", "local_rank", "local_size", "num_servers", "failed")],
         ("epoch", c_uint64),
         ("generation", c_uint64),
+        ("shared_buffers", c_int32),
+        ("reserved", c_int32),
     ]
 
 

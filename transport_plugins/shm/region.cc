@@ -25,6 +25,11 @@ void RegionTable::Remove(Region* region) {
   regions_.erase(number);
 }
 
+void RegionTable::MakeOrdinary(Region* region) {
+  if (region->memory) shared_.erase(region->base);
+  region->memory.reset();
+}
+
 Region* RegionTable::Find(uint64_t number) {
   const auto found = regions_.find(number);
   return found == regions_.end() ? nullptr : &found->second;

@@ -52,6 +52,8 @@ class RegionTable {
  public:
   Region* Add(std::byte* base, size_t size, std::optional<SharedMemory> memory);
   void Remove(Region* region);
+  // Shared memory is not shared any more.
+  void MakeOrdinary(Region* region);
   bool Has(const Region* region) const { return by_handle_.count(region) != 0; }
 
   Region* Find(uint64_t number);

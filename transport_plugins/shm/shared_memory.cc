@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -16,6 +17,8 @@ namespace byteps::shm {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// Of no use to a file without a name, so that a mark can be made of them.
+constexpr mode_t kPermissions = S_IRWXU | S_IRWXG | S_IRWXO;
 // Transparent huge pages are worth their alignment from here on.
 constexpr size_t kHugePage = size_t{2} << 20;
 
@@ -82,9 +85,18 @@ std::optional<SharedMemory> SharedMemory::Borrow(int fd, std::byte* base, size_t
 }
 
 bool SharedMemory::Detach() {
-  // The mark comes first: memory that is one file for some and another for others must not be lent again.
-  if (!lent() || ::fchmod(lent_fd_, 0) != 0) return false;
-  if (::mmap(base_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, lent_fd_, 0) == MAP_FAILED) return false;
+  // Of two who detach the same mapping at once, the second would throw away the private pages of the first.
+  static std::mutex detaching;
+  const std::lock_guard<std::mutex> lock(detaching);
+  struct stat status {};
+  if (!lent() || ::fstat(lent_fd_, &status) != 0) return false;
+  if ((status.st_mode & kPermissions) == 0) return true;
+  // The mark comes first: whoever sees the pages exchanged must not lend them.
+  if (::fchmod(lent_fd_, 0) != 0) return false;
+  if (::mmap(base_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, lent_fd_, 0) == MAP_FAILED) {
+    ::fchmod(lent_fd_, status.st_mode & kPermissions);
+    return false;
+  }
   // A private page is a copy from the first write on. A byte that is exchanged for itself is one, and nobody's is lost.
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   for (size_t offset = 0; offset < size_; offset += page) {
@@ -98,7 +110,7 @@ bool SharedMemory::Detach() {
 
 bool SharedMemory::IsDetached(int fd) {
   struct stat status {};
-  return ::fstat(fd, &status) == 0 && (status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO)) == 0;
+  return ::fstat(fd, &status) == 0 && (status.st_mode & kPermissions) == 0;
 }
 
 SharedMemory::~SharedMemory() {

@@ -29,10 +29,11 @@ class SharedMemory {
   static std::optional<SharedMemory> Borrow(int fd, std::byte* base, size_t size, std::string* reason);
 
   // Takes the bytes of borrowed memory out of its file: what is there stays there, what other threads of this process
-  // write meanwhile, too, and from then on no other process reaches it. The file says so (IsDetached). False: the system
-  // does not allow it.
+  // write meanwhile, too, and from then on no other process reaches it. The file says so (IsDetached), and detaching it
+  // again, by whoever else borrows the same mapping, does nothing. False: the system does not allow it; nothing has
+  // changed. Any thread.
   bool Detach();
-  // Was a mapping of this file detached? Then it is ordinary memory.
+  // Was the mapping of this file detached? Then it is ordinary memory.
   static bool IsDetached(int fd);
 
   SharedMemory(SharedMemory&& other) noexcept

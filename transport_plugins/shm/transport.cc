@@ -538,13 +538,30 @@ void Transport::DetachFrom(const Peer& peer, const std::string& who) {
   bool safe = peer.outgoing().memory().header.mapped.load() == 0;
   for (const uint64_t number : peer.writing) {
     Region* region = context_.regions.Find(number);
-    if (region != nullptr && !region->memory->Detach()) safe = false;
+    if (region == nullptr) continue;
+    if (region->memory->Detach()) {
+      Withdraw(region);
+    } else {
+      safe = false;
+    }
   }
   if (safe && !peer.writing.empty()) {
     BPS_SHM_LOG(context_.host, WARNING, who + kDetached);
   } else {
     BPS_SHM_LOG(context_.host, ERROR, who + kUnkillable);
   }
+}
+
+// Who goes on writing into the file writes for nobody: better that he is lost than what he has sent.
+void Transport::Withdraw(Region* region) {
+  for (const auto& [number, grant] : region->grants) {
+    Peer* other = Find(number);
+    if (grant.shown && other != nullptr) {
+      Doom(other, BPS_UNAVAILABLE,
+           "shares memory with a process that does not move and had to be taken out of its reach");
+    }
+  }
+  context_.regions.MakeOrdinary(region);
 }
 
 void Transport::EndFence(Peer* peer) {

@@ -104,6 +104,7 @@ class Transport {
   void CheckFences();
   bool StillUses(const Peer& peer) const;
   void DetachFrom(const Peer& peer, const std::string& who);
+  void Withdraw(Region* region);
   void EndFence(Peer* peer);
 
   Context context_;

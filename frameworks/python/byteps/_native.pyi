@@ -36,6 +36,7 @@ class Info(TypedDict):
     failed: bool
     epoch: int
     generation: int
+    shared_buffers: bool
 
 class Request:
     @property

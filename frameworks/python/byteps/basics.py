@@ -91,6 +91,7 @@ class SessionInfo:
     failed: bool  # after a fatal error
     epoch: int  # of the membership
     generation: int  # how often a session of this name was opened in this job, from 1
+    shared_buffers: bool  # other processes of this host use memory of buffer() in place
 
 
 def info() -> SessionInfo:

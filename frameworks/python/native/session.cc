@@ -126,6 +126,7 @@ py::dict Session::Info() const {
   result["failed"] = info.failed != 0;
   result["epoch"] = info.epoch;
   result["generation"] = info.generation;
+  result["shared_buffers"] = info.shared_buffers != 0;
   return result;
 }
 

@@ -40,6 +40,7 @@ def test_one_worker_alone(alone: None) -> None:
     assert (byteps.rank(), byteps.size(), byteps.local_rank(), byteps.local_size()) == (0, 1, 0, 1)
     info = byteps.info()
     assert (info.rank, info.size, info.num_servers, info.failed) == (0, 1, 0, False)
+    assert not info.shared_buffers
     byteps.barrier()
     assert byteps.broadcast_object({"a": [1, 2]}) == {"a": [1, 2]}
 

@@ -47,22 +47,25 @@ def test_who_we_are(run_workers: RunWorkers) -> None:
     assert run_workers(_who, workers=3, servers=2).results == [(rank, 3, rank, 3, 2) for rank in range(3)]
 
 
-def _transport() -> str:
+def _transport() -> tuple[str, bool]:
     byteps.init()
-    return byteps.info().transport
+    return byteps.info().transport, byteps.info().shared_buffers
 
 
 @pytest.mark.parametrize(
-    ("servers", "variables", "name"),
+    ("servers", "variables", "name", "shared"),
     [
-        (0, {}, r"shm \(shm\)"),
-        (1, {}, r"\w+ \([\w;-]+\) between hosts, shm within"),
-        (1, {"BYTEPS_SHM": "0"}, r"\w+ \([\w;-]+\)"),
+        (0, {}, r"shm \(shm\)", True),
+        (1, {}, r"\w+ \([\w;-]+\) between hosts, shm within", True),
+        (1, {"BYTEPS_SHM": "0"}, r"\w+ \([\w;-]+\)", False),
     ],
 )
-def test_what_carries_the_tensors(run_workers: RunWorkers, servers: int, variables: dict[str, str], name: str) -> None:
-    for told in run_workers(_transport, servers=servers, **variables).results:
-        assert re.fullmatch(name, told), told
+def test_what_carries_the_tensors(
+    run_workers: RunWorkers, servers: int, variables: dict[str, str], name: str, shared: bool
+) -> None:
+    for transport, buffers in run_workers(_transport, servers=servers, **variables).results:
+        assert re.fullmatch(name, transport), transport
+        assert buffers == shared
 
 
 def _lives() -> None:

@@ -57,11 +57,11 @@ std::string ReadText(int fd) {
 }
 
 // A process with an endpoint, made before this one opens its own. It runs `before`, tells its address, connects to the
-// one it is told, and then runs `body` with the key that it is told for good.
+// one it is told, and then runs `body` with the key that it is told for good. `number`: what we call it.
 class Child {
  public:
   using Body = std::function<void(End* end, const std::string& key)>;
-  Child(std::function<void()> before, Body body) {
+  Child(std::function<void()> before, Body body, bps_peer number = kOther) : number_(number) {
     if (pipe(up_) != 0 || pipe(down_) != 0) throw std::runtime_error("pipe");
     pid_ = fork();
     if (pid_ != 0) {
@@ -72,7 +72,7 @@ class Child {
       before();
       End end;
       WriteText(up_[1], end.address());
-      if (end.Connect(ReadText(down_[0])) != BPS_OK) _exit(4);
+      if (end.Connect(ReadText(down_[0]), kOther, number) != BPS_OK) _exit(4);
       const std::string key = ReadText(down_[0]);
       body(&end, key);
     } catch (const std::exception& error) {
@@ -81,7 +81,7 @@ class Child {
     }
     _exit(0);
   }
-  explicit Child(Body body) : Child([] {}, std::move(body)) {}
+  explicit Child(Body body, bps_peer number = kOther) : Child([] {}, std::move(body), number) {}
   ~Child() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
@@ -95,14 +95,37 @@ class Child {
   // `region`: what the child is given the key of.
   void Join(End* end, bps_region* region) {
     const std::string address = ReadText(up_[0]);
-    ASSERT_EQ(end->Connect(address), BPS_OK) << end->failure();
+    ASSERT_EQ(end->Connect(address, number_), BPS_OK) << end->failure();
     WriteText(down_[1], end->address());
-    WriteText(down_[1], end->Key(region));
+    WriteText(down_[1], end->Key(region, number_));
   }
 
  private:
+  const bps_peer number_;
   int up_[2], down_[2];
   pid_t pid_;
+};
+
+// Memory of kSize bytes that others can map once they have its descriptor.
+class MemoryFile {
+ public:
+  MemoryFile() {
+    if (ftruncate(fd_, kSize) != 0 || fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK) != 0) return;
+    base_ = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  }
+  ~MemoryFile() {
+    if (base_ != MAP_FAILED) munmap(base_, kSize);
+    close(fd_);
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  int fd() const { return fd_; }
+  void* base() const { return base_; }
+
+ private:
+  const int fd_ = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  void* base_ = MAP_FAILED;
 };
 
 std::vector<std::byte> Pattern(size_t size) {
@@ -293,31 +316,28 @@ TEST(ShmProcess, AWriterOfAMemoryFileThatDoesNotEndIsKilled) {
     }
   });
   End end;
-  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(ftruncate(fd, kSize), 0);
-  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ASSERT_NE(base, MAP_FAILED);
+  const MemoryFile file;
+  ASSERT_NE(file.base(), MAP_FAILED);
   bps_region* region = nullptr;
-  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &region, nullptr), BPS_OK);
+  ASSERT_EQ(end.table().reg_shared(end.transport(), file.base(), kSize, file.fd(), &region, nullptr), BPS_OK);
   child.Join(&end, region);
   if (HasFatalFailure()) return;
   ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
   end.table().unreg(end.transport(), region);
-  std::memset(base, 0xbb, kSize);
+  std::memset(file.base(), 0xbb, kSize);
   EXPECT_NE(end.log().find("it is killed"), std::string::npos) << end.log();
   int status = 0;
   ASSERT_EQ(waitpid(child.pid(), &status, 0), child.pid());
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  const auto* bytes = static_cast<const unsigned char*>(base);
+  const auto* bytes = static_cast<const unsigned char*>(file.base());
   EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
-  munmap(base, kSize);
-  close(fd);
 }
 
 // A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not signal
-// anybody, gets the memory back all the same, with what is in it.
-void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region)>& take_back) {
+// anybody, gets the memory back all the same, with what is in it. A third one, who has written there, too, is either lost
+// or sees no file in it any more (`third_stays`).
+void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region)>& take_back, bool third_stays) {
+  constexpr bps_peer kThird = 2;
   Child child([](End* end, const std::string& key) {
     const bps_remote remote{key.data(), key.size(), 0};
     void* base = nullptr;
@@ -327,17 +347,37 @@ void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region
     end->Poll();
     for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
   });
+  Child third(
+      [](End* end, const std::string& key) {
+        const auto begin = [&](const std::string& of) {
+          const bps_remote remote{of.data(), of.size(), 0};
+          void* base = nullptr;
+          int32_t code = BPS_TRANSPORT_AGAIN;  // UNAVAILABLE: not connected yet
+          end->Until([&] {
+            code = end->table().begin_write(end->transport(), kOther, &remote, kSize, &base);
+            return code == BPS_OK || code == BPS_UNIMPLEMENTED;
+          });
+          if (code == BPS_OK) end->table().end_write(end->transport(), kOther, &remote);
+          return std::to_string(code);
+        };
+        end->Send("first " + begin(key));
+        end->Until([&] { return !end->messages.empty(); });
+        end->Send("then " + begin(end->messages[0]));
+        end->Until([] { return false; });
+      },
+      kThird);
   End end(std::map<std::string, std::string>{{"BYTEPS_PEER_TIMEOUT", "1"}});
-  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(ftruncate(fd, kSize), 0);
-  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ASSERT_NE(base, MAP_FAILED);
+  const MemoryFile file;
+  ASSERT_NE(file.base(), MAP_FAILED);
   bps_region* region = nullptr;
-  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &region, nullptr), BPS_OK);
-  child.Join(&end, region);
+  ASSERT_EQ(end.table().reg_shared(end.transport(), file.base(), kSize, file.fd(), &region, nullptr), BPS_OK);
+  third.Join(&end, region);
   if (::testing::Test::HasFatalFailure()) return;
   ASSERT_TRUE(end.Until([&] { return !end.messages.empty(); })) << end.log();
+  ASSERT_EQ(end.messages[0], "first " + std::to_string(BPS_OK));
+  child.Join(&end, region);
+  if (::testing::Test::HasFatalFailure()) return;
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
   bool forbidden = false;
   std::thread owner([&] {
     forbidden = ForbidSignals();
@@ -346,35 +386,41 @@ void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region
   owner.join();
   ASSERT_TRUE(forbidden) << "no seccomp filter can be set here";
   EXPECT_NE(end.log().find("their bytes were copied"), std::string::npos) << end.log();
-  const auto* bytes = static_cast<const unsigned char*>(base);
+  const auto* bytes = static_cast<const unsigned char*>(file.base());
   EXPECT_EQ(std::count_if(bytes, bytes + kSize, [](unsigned char byte) { return byte >> 4 == 7; }),
             static_cast<ptrdiff_t>(kSize))
       << "what was there is not there any more";
   const std::vector<unsigned char> before(bytes, bytes + kSize);
   end.Until([] { return false; }, std::chrono::milliseconds(50));
   EXPECT_EQ(std::memcmp(before.data(), bytes, kSize), 0) << "written behind the fence";
-  std::memset(base, 0xbb, kSize);
+  std::memset(file.base(), 0xbb, kSize);
   end.Until([] { return false; }, std::chrono::milliseconds(50));
   EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
   EXPECT_EQ(waitpid(child.pid(), nullptr, WNOHANG), 0) << "it was ended";
+  EXPECT_EQ(end.heard[BPS_EVENT_PEER_DOWN], third_stays ? 0u : 1u) << end.log();
+  if (!third_stays) return;
   // Lent once more it is ordinary memory: others would see the file, and not what is here.
   bps_region* again = nullptr;
-  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &again, nullptr), BPS_OK);
+  ASSERT_EQ(end.table().reg_shared(end.transport(), file.base(), kSize, file.fd(), &again, nullptr), BPS_OK);
+  ASSERT_EQ(end.Send(end.Key(again, kThird), kThird), BPS_OK);
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 3; })) << end.log();
+  EXPECT_EQ(end.messages[2], "then " + std::to_string(BPS_UNIMPLEMENTED));
   end.table().unreg(end.transport(), again);
-  munmap(base, kSize);
-  close(fd);
 }
 
 TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindUnreg) {
-  ExpectTakenOutOfReach([](End* end, bps_region* region) { end->table().unreg(end->transport(), region); });
+  ExpectTakenOutOfReach([](End* end, bps_region* region) { end->table().unreg(end->transport(), region); }, true);
 }
 
+// The memory is still lent to others then, whose writes would be lost: they are told that they are.
 TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect) {
-  ExpectTakenOutOfReach([](End* end, bps_region* region) {
+  const auto disconnect = [](End* end, bps_region* region) {
     EXPECT_EQ(end->table().disconnect(end->transport(), kOther), BPS_OK);
     EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_DISCONNECTED] == 1; })) << end->log();
+    EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_PEER_DOWN] == 1; })) << end->log();
     end->table().unreg(end->transport(), region);
-  });
+  };
+  ExpectTakenOutOfReach(disconnect, false);
 }
 
 // ---- Refusals ----
@@ -413,14 +459,11 @@ void ExpectCopiesInsteadOfAMapping(const std::function<void()>& hinder) {
   if (::testing::Test::HasFatalFailure()) return;
   end.Send("connected");
   ASSERT_TRUE(end.Until([&] { return end.messages.size() == 1; })) << end.log();
-  const int fd = memfd_create("byteps-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(ftruncate(fd, kSize), 0);
-  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  void* base = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ASSERT_NE(base, MAP_FAILED);
-  std::memcpy(base, Pattern(kSize).data(), kSize);
+  const MemoryFile file;
+  ASSERT_NE(file.base(), MAP_FAILED);
+  std::memcpy(file.base(), Pattern(kSize).data(), kSize);
   bps_region* region = nullptr;
-  ASSERT_EQ(end.table().reg_shared(end.transport(), base, kSize, fd, &region, nullptr), BPS_OK);
+  ASSERT_EQ(end.table().reg_shared(end.transport(), file.base(), kSize, file.fd(), &region, nullptr), BPS_OK);
   end.Send(end.Key(region));
   ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
   const std::string& said = end.messages[1];
@@ -428,11 +471,9 @@ void ExpectCopiesInsteadOfAMapping(const std::function<void()>& hinder) {
   EXPECT_EQ(said.substr(0, said.find('\n')), refused + " " + refused + " 0 equal 0");
   EXPECT_NE(said.find("cannot be mapped"), std::string::npos) << said;
   EXPECT_EQ(said.find("cannot be mapped"), said.rfind("cannot be mapped")) << said;
-  const auto* bytes = static_cast<const unsigned char*>(base);
+  const auto* bytes = static_cast<const unsigned char*>(file.base());
   EXPECT_EQ(std::count(bytes, bytes + kSize, 0x55), static_cast<ptrdiff_t>(kSize));
   end.table().unreg(end.transport(), region);
-  munmap(base, kSize);
-  close(fd);
 }
 
 TEST(ShmProcess, MemoryWhoseDescriptorIsOneTooManyIsCopied) {
