@@ -417,7 +417,7 @@ TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect
   const auto disconnect = [](End* end, bps_region* region) {
     EXPECT_EQ(end->table().disconnect(end->transport(), kOther), BPS_OK);
     EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_DISCONNECTED] == 1; })) << end->log();
-    EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_PEER_DOWN] == 1; })) << end->log();
+    EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_PEER_DOWN] == 1; }, kAtOnce)) << end->log();
     end->table().unreg(end->transport(), region);
   };
   ExpectTakenOutOfReach(disconnect, false);
