@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/control_socket.h"
+#include "core/status.h"
 #include "core/unique_fd.h"
 
 namespace byteps {
@@ -84,7 +85,7 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
 // Connecting a datagram socket asks the routing table and sends nothing.
 absl::StatusOr<std::string> AddressOnRoute(const std::string& coordinator, int port) {
   absl::StatusOr<AddressList> addresses = Resolve(coordinator, port);
-  if (!addresses.ok()) return addresses.status();
+  if (!addresses.ok()) return Annotate(addresses.status(), "DMLC_PS_ROOT_URI (the coordinator's host)");
   int error = EAFNOSUPPORT;
   // "localhost" and names with both kinds of addresses: IPv4, whatever order the resolver prefers on this host.
   std::vector<const struct addrinfo*> entries;

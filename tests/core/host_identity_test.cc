@@ -55,7 +55,10 @@ TEST(HostIdentityTest, WhatIsNoAddressIsNamed) {
   const absl::Status host = OwnAddress({.node_host = "no such host", .coordinator = "127.0.0.1", .port = 9}).status();
   EXPECT_EQ(host.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(host.ToString().find("DMLC_NODE_HOST=no such host"), std::string::npos);
-  EXPECT_EQ(OwnAddress({.coordinator = "no such host", .port = 9}).status().code(), absl::StatusCode::kUnavailable);
+  const absl::Status coordinator = OwnAddress({.coordinator = "no such host", .port = 9}).status();
+  EXPECT_EQ(coordinator.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(coordinator.message().find("DMLC_PS_ROOT_URI"), absl::string_view::npos) << coordinator;
+  EXPECT_NE(coordinator.message().find("\"no such host\""), absl::string_view::npos) << coordinator;
 }
 
 }  // namespace
