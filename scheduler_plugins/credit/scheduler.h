@@ -24,18 +24,19 @@
 #include <vector>
 
 #include "abi/scheduler.h"
-#include "scheduler_plugins/common/id_map.h"
+#include "scheduler_plugins/common/slot_table.h"
 #include "scheduler_plugins/common/urgency_queue.h"
 #include "scheduler_plugins/credit/bound.h"
 #include "scheduler_plugins/credit/pace.h"
 #include "scheduler_plugins/credit/path.h"
+#include "scheduler_plugins/credit/restart.h"
 
 namespace byteps::credit {
 
 class Scheduler {
  public:
   // `window`: see UrgencyQueue.
-  // `paced`: tuned, no faster than the link (pace.h).
+  // `paced`: tuned, no faster than the link (pace.h), and gently behind silence (restart.h).
   Scheduler(const Bound& bound, uint32_t window, bool paced)
       : bound_(bound), paced_(paced && bound.kind == Bound::Kind::kTuned), queue_(window) {}
 
@@ -43,7 +44,7 @@ class Scheduler {
   bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
   void Sent(int64_t now, uint64_t id);
   void Complete(int64_t now, uint64_t id, int32_t outcome);
-  void Withdraw(uint64_t id) { queue_.Remove(id); }
+  void Withdraw(uint64_t id);
   void Peers(const uint32_t* peers, size_t count);
   void Stats(bps_scheduler_stats* stats) const;
   uint64_t Rate() const { return static_cast<uint64_t>(pace_.rate()); }
@@ -53,6 +54,12 @@ class Scheduler {
 
  private:
   using Task = scheduling::UrgencyQueue::Task;
+
+  // What was sent and is not complete.
+  struct Away {
+    uint32_t peer = 0;
+    uint64_t bytes = 0;
+  };
 
   uint32_t NewFlight();
   void End(Task* task);
@@ -65,9 +72,11 @@ class Scheduler {
   std::vector<uint32_t> unused_flights_;
   uint64_t largest_ = 0;  // task so far
   Pace pace_;
-  scheduling::IdMap away_;        // paced: the bytes of what was sent and is not complete
-  bool waited_ = true;            // something was there to go since the last result
-  int64_t opens_at_ = INT64_MAX;  // something waits for its pace until then
+  Restart restart_;
+  scheduling::SlotTable<Away> away_;  // paced
+  bool waited_ = true;                // something was there to go since the last result
+  int64_t waits_since_ = INT64_MAX;   // something is there to go since then
+  int64_t opens_at_ = INT64_MAX;      // something waits for its pace until then
 };
 
 }  // namespace byteps::credit

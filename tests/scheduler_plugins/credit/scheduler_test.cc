@@ -167,5 +167,49 @@ TEST(CreditSchedulerTest, ThePaceIsThatOfALink) {
   EXPECT_EQ(BurstAfterRounds(BPS_DIRECTION_LOCAL), 256u);
 }
 
+// restart.h has the rule; here it is in force.
+TEST(CreditSchedulerTest, BehindSilenceTasksGoAsTheLinkCarriesThem) {
+  constexpr uint64_t kBytes = 40 << 10;
+  constexpr int64_t kTakes = 1'700'000;  // on the link, nanoseconds each
+  Scheduler scheduler(Bound{}, 0, true);
+  int64_t now = 1;
+  uint64_t last = 0;
+  // Answers all that may go now, and says how many did.
+  const auto go = [&](std::vector<uint64_t>* gone, size_t most = SIZE_MAX) {
+    uint64_t id = 0;
+    size_t count = 0;
+    for (; count < most && scheduler.Next(now, kRoom.data(), kRoom.size(), &id); ++count) {
+      scheduler.Sent(now, id);  // the kernel has it
+      gone->push_back(id);
+    }
+    return count;
+  };
+  const auto enqueue = [&](uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i, ++last) scheduler.Enqueue(now, TaskOf(last + 1, last % 2, kBytes));
+  };
+  std::vector<uint64_t> gone;
+  enqueue(495);
+  EXPECT_EQ(go(&gone, 450), 450u) << "nothing is known of the link";
+  // As long as others wait, the link is as fast as results come home.
+  for (size_t i = 0; i < 450; ++i) {
+    scheduler.Complete(now += kTakes, gone[i], BPS_OK);
+    if (i % 10 == 9) EXPECT_EQ(go(&gone, 1), 1u) << "there was no silence";
+  }
+  for (size_t i = 450; i < gone.size(); ++i) scheduler.Complete(now += 10 * kTakes, gone[i], BPS_OK);
+  gone.clear();
+  now += 1'000'000'000;
+  enqueue(100);
+  EXPECT_LE(go(&gone), 3u);
+  EXPECT_GT(scheduler.WakeAt(), now);
+  const int64_t begin = now;
+  while (gone.size() < 100) {
+    ASSERT_LT(scheduler.WakeAt(), now + 2 * kTakes);
+    now = scheduler.WakeAt();
+    go(&gone);
+  }
+  EXPECT_GT(now - begin, 50'000'000);
+  EXPECT_LT(now - begin, 70'000'000) << "held back behind the beginning of the burst";
+}
+
 }  // namespace
 }  // namespace byteps::credit
