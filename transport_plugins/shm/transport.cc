@@ -538,7 +538,8 @@ void Transport::DetachFrom(const Peer& peer, const std::string& who) {
   bool safe = peer.outgoing().memory().header.mapped.load() == 0;
   for (const uint64_t number : peer.writing) {
     Region* region = context_.regions.Find(number);
-    if (region == nullptr) continue;
+    // Given back meanwhile, or out of reach already, since another peer was writing it, too.
+    if (region == nullptr || !region->memory) continue;
     if (region->memory->Detach()) {
       Withdraw(region);
     } else {
