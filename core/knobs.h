@@ -682,7 +682,7 @@ inline constexpr Knob kKnobs[] = {
      .name = "DMLC_ENABLE_RDMA",
      .type = KnobType::kEnum,
      .readers = kRoles,
-     .choices = "0|zmq=0|1|ibverbs=1|fabric|ucx|multivan",
+     .choices = "0|zmq|1|ibverbs|fabric|ucx|multivan",
      .meaning = "Transport, as in the original: 0 and zmq: tcp; 1 and ibverbs: verbs; fabric: efa where there is one, "
                 "else tcp; ucx and multivan do not exist here. BYTEPS_TRANSPORT wins"},
     {.name = "DMLC_ENABLE_UCX",

@@ -1,15 +1,21 @@
 #include "core/plugin_file.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/unique_fd.h"
 
 namespace byteps {
 namespace {
@@ -47,6 +53,34 @@ absl::Status WrongMajor(void* handle, const std::string& entry) {
       absl::StrCat("it exports no function ", entry, ": is it a plugin of this kind?"));
 }
 
+// The loader maps what the file's header promises, and touches it: a file that was cut off, by a full disk or a copy that
+// is still under way, would end the process by SIGBUS. What is no ELF file of this machine's kind is left to the loader,
+// which has an error for it.
+absl::Status CheckWhole(const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status;
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return absl::OkStatus();
+  ElfW(Ehdr) header;
+  if (pread(file.get(), &header, sizeof header, 0) != sizeof header) return absl::OkStatus();
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr))) {
+    return absl::OkStatus();
+  }
+  uint64_t least = 0;
+  for (ElfW(Half) index = 0; index < header.e_phnum; ++index) {
+    ElfW(Phdr) segment;
+    const auto offset = static_cast<off_t>(header.e_phoff + index * sizeof segment);
+    if (pread(file.get(), &segment, sizeof segment, offset) != sizeof segment) {
+      least = header.e_phoff + uint64_t{header.e_phnum} * sizeof segment;
+      break;
+    }
+    if (segment.p_type == PT_LOAD) least = std::max<uint64_t>(least, segment.p_offset + segment.p_filesz);
+  }
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (size >= least) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the file is cut off: it has ", size, " bytes of at least ", least, ". Copy it anew"));
+}
+
 }  // namespace
 
 std::string PluginFileName(std::string_view kind, std::string_view name) {
@@ -70,6 +104,7 @@ bool FileExists(const std::string& path) {
 }
 
 absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string& entry) {
+  if (absl::Status whole = CheckWhole(path); !whole.ok()) return whole;
   // A path without '/' would be searched for in LD_LIBRARY_PATH; ours always have one.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {

@@ -220,11 +220,19 @@ PluginRegistry::PluginRegistry(const PluginConfig& config, const Logger& log) : 
     if (folder[0] != '/') folder.insert(0, "./");
   }
   const std::string own = OwnFolder();
-  if (own.empty()) return;
-  const std::string prefix = own.substr(0, own.rfind('/'));
-  folders_.push_back(own + "/byteps/plugins");         // of an installed library
-  folders_.push_back(prefix + "/lib/byteps/plugins");  // of a program in bin/, with the library in lib/
-  folders_.push_back(own);                             // all in one folder
+  if (!own.empty()) {
+    const std::string prefix = own.substr(0, own.rfind('/'));
+    folders_.push_back(own + "/byteps/plugins");         // of an installed library
+    folders_.push_back(prefix + "/lib/byteps/plugins");  // of a program in bin/, with the library in lib/
+    folders_.push_back(own);                             // all in one folder
+  }
+  // A folder that is named twice, or both named and the library's own, is searched once.
+  std::vector<std::string> once;
+  for (std::string& folder : folders_) {
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    if (std::find(once.begin(), once.end(), folder) == once.end()) once.push_back(std::move(folder));
+  }
+  folders_ = std::move(once);
 }
 
 absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::string_view wanted) {

@@ -81,8 +81,8 @@ absl::StatusOr<std::string> NamedTransport(const Config& config) {
   }
   if (!config.IsSet("DMLC_ENABLE_RDMA")) return "";
   const std::string& value = config.GetString("DMLC_ENABLE_RDMA");
-  if (value == "0") return "tcp";
-  if (value == "1") return "verbs";
+  if (value == "0" || value == "zmq") return "tcp";
+  if (value == "1" || value == "ibverbs") return "verbs";
   if (value == "fabric") return "";
   return absl::InvalidArgumentError(
       absl::StrCat("DMLC_ENABLE_RDMA=", value,

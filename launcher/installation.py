@@ -6,13 +6,14 @@ bazel-bin. BYTEPS_SERVER_BINARY and BYTEPS_LIBRARY, for development, name others
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 
 from .environment import Environment
@@ -111,12 +112,10 @@ def server_version(binary: str) -> str | None:
 
 def library_version(path: pathlib.Path) -> str:
     """The release of libbyteps.so; OSError if it does not load or is something else."""
-    try:
-        function = ctypes.CDLL(str(path)).bps_version_string
-    except AttributeError:
-        raise OSError(f"{path}: not libbyteps.so: it has no bps_version_string") from None
-    function.restype = ctypes.c_char_p
-    return function().decode()
+    release = _loaded(path, "bps_version_string", tell_result=True)
+    if release is None:
+        raise OSError(f"{path}: not libbyteps.so: it has no bps_version_string")
+    return release
 
 
 def installed_release() -> str:
@@ -133,10 +132,45 @@ def installed_release() -> str:
 
 def load_plugin(path: pathlib.Path, kind: str) -> None:
     """Loads a plugin as far as the dynamic loader goes; OSError says what is missing."""
+    entry = f"bps_{kind}_plugin_v1"
+    if _loaded(path, entry) is None:
+        raise OSError(f"{path}: not a {kind} plugin: it has no {entry}")
+
+
+# A file that was cut off ends the process that loads it: a program of its own, with the path, the function's name, and
+# whether to call the function, which then answers with a text.
+_LOAD = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+if not hasattr(library, sys.argv[2]): sys.exit(3)
+function = getattr(library, sys.argv[2])
+function.restype = ctypes.c_char_p
+print(function().decode() if sys.argv[3] == "True" else "")
+"""
+
+
+def _loaded(path: pathlib.Path, function: str, tell_result: bool = False) -> str | None:
+    """What the function of the shared object says, if it is to be called; None: there is none. OSError: why not."""
     try:
-        getattr(ctypes.CDLL(str(path)), f"bps_{kind}_plugin_v1")
-    except AttributeError:
-        raise OSError(f"{path}: not a {kind} plugin: it has no bps_{kind}_plugin_v1") from None
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _LOAD, str(path), function, str(tell_result)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError(f"{path}: it could not be loaded within {_VERSION_SECONDS} s") from None
+    if done.returncode == 3:
+        return None
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        raise OSError(f"{path}: {name} while it was loaded: the file is damaged or cut off. Copy it anew")
+    if done.returncode != 0:
+        error = (done.stderr.strip().splitlines() or ["it cannot be loaded"])[-1].removeprefix("OSError: ")
+        raise OSError(error if str(path) in error else f"{path}: {error}")
+    return done.stdout.strip()
 
 
 def _list(places: list[pathlib.Path]) -> str:

@@ -368,8 +368,7 @@ absl::Status Coordinator::Activate(JobSession* session) {
   epoch.set_session(session->name);
   epoch.set_nonce(options_.random(kNonceBytes));
   if (!plan->obstacle.empty()) {
-    BPS_LOG(*log_, kWarning) << "BYTEPS_ENABLE_MIXED_MODE=on, but " << plan->obstacle
-                             << ": every server gets the same share";
+    BPS_LOG(*log_, kWarning) << plan->obstacle << ": every server gets the same share";
   }
   const std::string shares = DescribeShares(plan->placement.weights);
   session->Activate(std::move(plan->workers), std::move(plan->placement), plan->served());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 namespace byteps {
@@ -84,7 +85,15 @@ absl::StatusOr<EpochPlan> PlanEpoch(const std::vector<JobMember*>& workers, cons
 
   const ServerShares shares = SharesOf(HostsOf(plan.workers), HostsOf(servers));
   if (options.mixed_mode != MixedMode::kOff) plan.placement.weights = shares.weights;
-  if (options.mixed_mode == MixedMode::kOn) plan.obstacle = shares.obstacle;
+  if (!shares.obstacle.empty()) {
+    const auto dedicated = std::count(shares.dedicated.begin(), shares.dedicated.end(), true);
+    const bool both = dedicated > 0 && dedicated < std::ssize(shares.dedicated);
+    if (options.mixed_mode == MixedMode::kOn) {
+      plan.obstacle = "BYTEPS_ENABLE_MIXED_MODE=on, but " + shares.obstacle;
+    } else if (options.mixed_mode == MixedMode::kAuto && both) {
+      plan.obstacle = "some servers are on worker hosts and some are dedicated, but " + shares.obstacle;
+    }
+  }
   if (plan.local.sizes.size() > 1) {
     plan.placement.owners = *std::max_element(plan.local.sizes.begin(), plan.local.sizes.end());
   }

@@ -28,7 +28,8 @@ struct EpochPlan {
   control::Epoch epoch;             // but for its session, generation and nonce
   LocalSets local;
   PlacementOptions placement;
-  std::string obstacle;  // BYTEPS_ENABLE_MIXED_MODE=on, and why it does nothing; else empty
+  std::string
+      obstacle;  // why there is no mixed mode where one was asked for, by a variable or by the hosts; else empty
 
   // Do servers take part?
   bool served() const { return local.sizes.size() != 1; }

@@ -61,10 +61,12 @@ void Lane::Put(Letter letter) {
     const std::lock_guard<std::mutex> lock(mutex_);
     mail_.push_back(std::move(letter));
   }
-  has_mail_.store(true, std::memory_order_release);
+  // The thread reads the signal when it sees has_mail_: set before, the mail could be gone when the signal comes, which
+  // nobody would read then, and no sleep would last.
   const uint64_t one = 1;
   // Full means that the thread has been woken often enough.
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+  has_mail_.store(true, std::memory_order_release);
 }
 
 ReducerStats Lane::stats() const {
@@ -102,12 +104,13 @@ void Lane::Run() {
 }
 
 bool Lane::ReadMail() {
+  // In this order: what is put from now on is seen again, and its signal read then.
+  has_mail_.exchange(false, std::memory_order_acq_rel);
   uint64_t count;
   [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof count);
   std::vector<Letter> mail;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    has_mail_.store(false, std::memory_order_relaxed);
     mail.swap(mail_);
   }
   for (const Letter& letter : mail) {

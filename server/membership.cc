@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/auth.h"
 #include "core/host_identity.h"
@@ -135,10 +136,22 @@ absl::Status CheckHello(const control::Hello& hello) {
   }
   if (hello.nonce().size() != kNonceBytes) return Invalid(hello, "its nonce has a wrong size");
   const control::Host& host = hello.host();
-  for (const std::string* text :
-       {&hello.job(), &hello.session(), &hello.release(), &host.name(), &host.address(), &host.boot_id(),
-        &host.ipc_namespace(), &host.pid_namespace(), &host.id(), &hello.named_transport()}) {
-    if (text->size() > kMaxText) return absl::InvalidArgumentError("a name in the greeting is too long");
+  const std::pair<const char*, const std::string*> texts[] = {
+      {"BYTEPS_JOB_ID", &hello.job()},
+      {"the session's name", &hello.session()},
+      {"the release", &hello.release()},
+      {"the host's name", &host.name()},
+      {"the host's address", &host.address()},
+      {"the host's boot id", &host.boot_id()},
+      {"the host's IPC namespace", &host.ipc_namespace()},
+      {"the host's PID namespace", &host.pid_namespace()},
+      {"the host's id", &host.id()},
+      {"the transport that was named", &hello.named_transport()},
+  };
+  for (const auto& [name, text] : texts) {
+    if (text->size() <= kMaxText) continue;
+    return absl::InvalidArgumentError(std::string(name) + " has " + std::to_string(text->size()) + " bytes; at most " +
+                                      std::to_string(kMaxText) + " are possible");
   }
   const bool worker = hello.role() == control::WORKER;
   const bool takes_part = hello.refusal().empty();

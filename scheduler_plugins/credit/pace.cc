@@ -59,6 +59,7 @@ void Pace::NextRound(uint32_t number) {
 
 void Pace::Started(int64_t now, uint64_t bytes, uint64_t tensor) {
   largest_ = std::max(bytes, largest_ - largest_ / 64);
+  away_ += bytes;
   if (tensor != run_tensor_) {
     run_tensor_ = tensor;
     run_bytes_ = 0;
@@ -80,6 +81,7 @@ void Pace::Started(int64_t now, uint64_t bytes, uint64_t tensor) {
 }
 
 void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
+  Lost(now, bytes);
   if (state() == State::kHold) return;
   if (window_begin_ < 0 || !waits) {
     window_begin_ = now;
@@ -91,6 +93,18 @@ void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
   fastest_ = std::max(fastest_, static_cast<double>(window_bytes_) * 1e9 / static_cast<double>(now - window_begin_));
   window_begin_ = now;
   window_bytes_ = 0;
+}
+
+void Pace::Lost(int64_t now, uint64_t bytes) {
+  away_ -= bytes;
+  // Not by how much is away still: workers whose results come a little sooner would run ahead of the others.
+  if (away_ == 0) busy_until_ = std::min(busy_until_, now);
+}
+
+void Pace::Forget() {
+  const uint64_t away = away_;
+  *this = Pace();
+  away_ = away;
 }
 
 double Pace::pace() const { return kGain * std::max(agreed_, kLeast * rate_); }

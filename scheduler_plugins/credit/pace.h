@@ -4,6 +4,7 @@
 //     pace.Arrived(task);                              // in the order of arrival
 //     if (pace.OpensAt() <= now) pace.Started(now, task.bytes, task.tensor);
 //     pace.Home(now, task.bytes, something_waits);     // its result is here
+//     pace.Lost(now, task.bytes);                      // it ended without one
 //     pace.Agreed(rate);                               // of all workers the least of what they say of pace.rate()
 //
 // All paths of a worker share its link. Where "sent" means that the kernel has the bytes (TCP), or where each of many
@@ -32,7 +33,8 @@
 //
 // Nothing is held back where it would be worth nothing: while no task has been more urgent than one before it, and on
 // links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast costs
-// nothing; one that is too slow costs time, so a probe that measured a little less changes nothing.
+// nothing; one that is too slow costs time, so a probe that measured a little less changes nothing, and where all
+// that was handed over is home nothing waits, whatever the clock says.
 //
 // Threads: none; a pure function of the calls. Units: bytes and nanoseconds.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_PACE_H_
@@ -68,10 +70,12 @@ class Pace {
   void Started(int64_t now, uint64_t bytes, uint64_t tensor);
   // A result is home. `waits`: there were tasks to go all the time since the last one.
   void Home(int64_t now, uint64_t bytes, bool waits);
+  // It ended without a result.
+  void Lost(int64_t now, uint64_t bytes);
   // The least rate that any worker has told. All of them hear the same.
   void Agreed(uint64_t rate) { agreed_ = static_cast<double>(rate); }
-  // Others are there: what is known of the link says nothing any more.
-  void Forget() { *this = Pace(); }
+  // Others are there: what is known of the link says nothing any more. What is away stays so.
+  void Forget();
 
   // The next task may go from then on; INT64_MIN: at once.
   int64_t OpensAt() const;
@@ -114,6 +118,7 @@ class Pace {
 
   uint64_t largest_ = 0;    // task of late
   int64_t busy_until_ = 0;  // the link, with what was handed over since the pace is in force
+  uint64_t away_ = 0;       // bytes handed over whose result is not here
 };
 
 const char* PaceStateName(Pace::State state);

@@ -8,7 +8,10 @@ void Restart::Started(int64_t now, uint32_t peer, uint64_t bytes) {
   ++sources_[peer].under_way;
   if (now - started_ >= kSilence) {
     gently_until_ = now + kGently;
-    gentle_rate_ = rate();
+    // No higher than where nothing is held back in any case.
+    doubt_ = confirmed_ ? 1 : std::min(kDoubt * doubt_, kFastest);
+    confirmed_ = false;
+    gentle_rate_ = doubt_ * rate();
   }
   started_ = now;
   gentle_ = now < gently_until_ && gentle_rate_ > 0 && gentle_rate_ <= kFastest;
@@ -19,7 +22,8 @@ void Restart::Started(int64_t now, uint32_t peer, uint64_t bytes) {
 
 void Restart::Home(int64_t now, uint32_t peer, uint64_t bytes, int64_t waits_since) {
   Source& source = sources_[peer];
-  const bool counts = source.busy && source.home >= waits_since;
+  const bool gently = gentle_ && now < gently_until_;
+  const bool counts = source.busy && source.home >= waits_since && !gently;
   if (counts) {
     source.bytes += bytes;
     source.time += now - source.home;
@@ -46,6 +50,8 @@ void Restart::CloseWindow() {
     source.time = 0;
   }
   next_rate_ = (next_rate_ + 1) % kWindows;
+  confirmed_ = true;
+  doubt_ = 1;
   window_results_ = 0;
 }
 
@@ -56,6 +62,8 @@ void Restart::Forget() {
   window_results_ = 0;
   rates_ = {};
   gentle_rate_ = 0;
+  confirmed_ = false;
+  doubt_ = 1;
 }
 
 double Restart::rate() const { return *std::max_element(rates_.begin(), rates_.end()); }

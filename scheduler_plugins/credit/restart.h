@@ -19,6 +19,10 @@
 // A little faster than that (kGain), so that an error does not leave the link empty. Too low a rate costs a part of
 // kGently once a silence, too high a one nothing.
 //
+// What comes home while tasks go gently tells nothing but the rate that they go by: such results do not count. Bursts
+// that are over by then would keep a rate that was true once, so it is doubted: with each silence without a full window
+// since the one before it is taken for kDoubt times higher.
+//
 // Nothing is held back before a window is full, and on links faster than kFastest (as in pace.h).
 //
 // Threads: none; a pure function of the calls. Units: bytes and nanoseconds.
@@ -38,6 +42,7 @@ class Restart {
   static constexpr int64_t kSilence = 200'000'000;  // Linux's least retransmission timeout
   static constexpr int64_t kGently = 60'000'000;
   static constexpr double kGain = 1.03;
+  static constexpr double kDoubt = 1.25;
   static constexpr double kFastest = 250e6;  // bytes per second
   static constexpr uint64_t kWindow = 64;
   static constexpr int64_t kWindowTime = 300'000'000;
@@ -56,7 +61,7 @@ class Restart {
   // The next task may go from then on; INT64_MIN: at once.
   int64_t OpensAt() const { return gentle_ ? std::min(link_until_ - kTimer, gently_until_) : INT64_MIN; }
 
-  // Bytes per second; 0: not known.
+  // Bytes per second, as measured; 0: not known.
   double rate() const;
 
  private:
@@ -73,7 +78,7 @@ class Restart {
 
   int64_t started_ = INT64_MIN / 2;  // the last task
   int64_t gently_until_ = INT64_MIN;
-  double gentle_rate_ = 0;  // of the link, as it was known at the silence
+  double gentle_rate_ = 0;  // of the link, as it was taken for at the silence
   bool gentle_ = false;
   int64_t link_until_ = 0;  // busy with what was handed over
 
@@ -81,6 +86,8 @@ class Restart {
   std::unordered_map<uint32_t, Source> sources_;  // by peer
   std::array<double, kWindows> rates_ = {};
   size_t next_rate_ = 0;
+  bool confirmed_ = false;  // a window has been full since the last silence
+  double doubt_ = 1;        // how many times higher the rate is taken for
 };
 
 }  // namespace byteps::credit

@@ -65,7 +65,11 @@ void Scheduler::Complete(int64_t now, uint64_t id, int32_t outcome) {
     return;
   }
   if (!paced_) return;
-  if (outcome != BPS_OK) return restart_.Lost(away.peer);
+  if (outcome != BPS_OK) {
+    pace_.Lost(now, away.bytes);
+    restart_.Lost(away.peer);
+    return;
+  }
   pace_.Home(now, away.bytes, waited_);
   waited_ = queue_.tasks() > 0;
   restart_.Home(now, away.peer, away.bytes, waits_since_);

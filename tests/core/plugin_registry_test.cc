@@ -81,6 +81,15 @@ TEST_F(PluginRegistryTest, UnknownNameGivesTheFourFacts) {
                            HasSubstr("Known here: "), HasSubstr("minimal, "), HasSubstr("BYTEPS_PLUGIN_PATH")));
 }
 
+TEST_F(PluginRegistryTest, AFolderThatIsNamedTwiceIsSearchedOnce) {
+  const Config config = *Config::Make({{"BYTEPS_PLUGIN_PATH", Folder() + ":" + Folder() + "/"}});
+  PluginRegistry registry(config, log_);
+  const std::string error(registry.FindScheduler("minimul").status().message());
+  const std::string place = Folder() + "/libbyteps_scheduler_minimul.so";
+  EXPECT_NE(error.find(place), std::string::npos);
+  EXPECT_EQ(error.find(place), error.rfind(place)) << error;
+}
+
 TEST_F(PluginRegistryTest, PathsAreTakenAtTheirWord) {
   EXPECT_THAT(ErrorOf("/nowhere/libbyteps_scheduler_minimal.so", absl::StatusCode::kNotFound),
               HasSubstr("/nowhere/libbyteps_scheduler_minimal.so: no such file"));
@@ -117,7 +126,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{"shortdescriptor", "compiled against another plugin contract"},
                     Fault{"misnamed", "calls itself \"somebody\", but its file is that of \"misnamed\""},
                     Fault{"wrongkind", "says that it is a transport plugin, expected a scheduler plugin"},
-                    Fault{"notelf", "invalid ELF header"}, Fault{"borrowed", "is not its own, but comes from"},
+                    Fault{"notelf", "invalid ELF header"},
+                    Fault{"cutoff", "the file is cut off: it has 2000 bytes of at least "},
+                    Fault{"borrowed", "is not its own, but comes from"},
                     Fault{"undefined", "undefined symbol: bps_tests_nobody_defines_this"},
                     Fault{"throws", "its entry function threw an exception: no mood today"},
                     Fault{"refuses", "its entry function answered UNAVAILABLE", absl::StatusCode::kUnavailable}),

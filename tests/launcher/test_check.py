@@ -131,6 +131,17 @@ def test_what_is_wrong_is_named(check: Check, subject: str, told: str, variables
     assert line.startswith("FAIL") and told in line, line
 
 
+@pytest.mark.parametrize("subject", ["library", "transport"])
+def test_a_file_that_was_cut_off_is_named(check: Check, subject: str, tmp_path: pathlib.Path) -> None:
+    parts = {"library": "lib/libbyteps.so", "transport": "lib/byteps/plugins/libbyteps_transport_tcp.so"}
+    path = tmp_path / parts[subject]
+    os.truncate(path, 6000)
+    launch = check(**role("worker"))
+    assert launch.process.returncode == 1
+    line = finding(launch, subject)
+    assert line.startswith("FAIL") and str(path) in line and ("cut off" in line or "too short" in line), line
+
+
 def test_memory_that_may_be_locked(spawn: Spawn, service: Service, build: Callable[..., pathlib.Path]) -> None:
     library = build("lib/libbyteps.so")
     build("lib/byteps/plugins/libbyteps_transport_verbs.so")

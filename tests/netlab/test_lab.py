@@ -38,6 +38,12 @@ def test_wrong_rates(text: str) -> None:
         parse_rate(text)
 
 
+@pytest.mark.parametrize("text", ["1bit", "0.9kbit", "100.1gbit", "99999999gbit"])
+def test_rates_that_no_link_has(text: str) -> None:
+    with pytest.raises(ValueError, match="between 1kbit and 100gbit"):
+        parse_rate(text)
+
+
 def test_every_host_is_one_of_its_own(lab: Lab) -> None:
     hosts = [lab.add_host("one"), lab.add_host("other")]
     identities = [

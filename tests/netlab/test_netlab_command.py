@@ -285,6 +285,7 @@ def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
         (["--kill-after", "-1", "true"], "-1: must be 0 to 3600"),
         (["--kill-after", "nan", "true"], "nan: must be 0 to 3600"),
         (["--rate", "100mbit", "--slow", "server0=1gbit", "true"], "--slow server0: 1000 Mbit/s is not slower"),
+        (["--slow", "server0=1mbit", "--slow", "server0=2mbit", "true"], "--slow server0: named twice"),
         (["no-such-program"], "no such program: no-such-program"),
     ],
 )

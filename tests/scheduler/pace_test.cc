@@ -14,11 +14,13 @@ namespace {
 
 constexpr uint64_t kPart = 64 << 10;
 
-// Workers that hand in rounds of tensors, the later ones more urgent, over a link of `rate`. Results come home as the
-// link carries, one after the other.
+// Workers that hand in rounds of tensors, the later ones more urgent, over a link of `rate`. Results come home one after
+// the other, `others` behind what the link has carried: others push the same later.
 class Job {
  public:
-  explicit Job(double rate) : rate_(rate) {}
+  static constexpr int64_t kOthers = 30'000'000;
+
+  explicit Job(double rate, int64_t others = kOthers) : rate_(rate), behind_(others) {}
 
   enum class Parts { kInTurns, kInARow };  // how tensors go: two that interrupt one another, or one after the other
 
@@ -45,7 +47,7 @@ class Job {
         --waiting_;
         pace_.Started(now_, kPart, order == Parts::kInTurns ? waiting_ % 2 : waiting_ / parts);
         link_until_ = std::max(link_until_, now_) + static_cast<int64_t>(static_cast<double>(kPart) * 1e9 / rate_);
-        home_.push_back(link_until_);
+        home_.push_back(link_until_ + behind_);
         most_ahead_ = std::max(most_ahead_, link_until_ - now_);
         continue;
       }
@@ -73,6 +75,7 @@ class Job {
  private:
   Pace pace_;
   double rate_;
+  const int64_t behind_;
   double others_ = 1e18;
   uint32_t round_ = 0;
   int64_t now_ = 1;
@@ -248,6 +251,53 @@ TEST(Pace, IsNeverFarBelowWhatComesHome) {
   job.SetOthers(1);
   Rounds(&job, 8);
   EXPECT_NEAR(job.pace().pace(), Pace::kGain * 0.5 * kRate, 0.01 * kRate);
+}
+
+// The clock knows a link of the rate agreed upon, however fast the link is; what has come home has left it.
+TEST(Pace, WhatIsHomeHasLeftTheLink) {
+  Job job(kRate, 0);
+  const int64_t free = job.Round(200);
+  job.SetOthers(0.6 * kRate);
+  Rounds(&job, 8);
+  EXPECT_NEAR(job.pace().pace(), Pace::kGain * 0.6 * kRate, 2);
+  EXPECT_LE(static_cast<double>(job.Round(200)), 1.05 * static_cast<double>(free));
+  EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime) << "and no more is ahead of the link for it";
+}
+
+// A pace in force that has learned nothing here.
+Pace InForce() {
+  Pace pace;
+  bps_task task = {};
+  for (task.round = 1; task.round <= Pace::kLearnRounds; ++task.round) pace.Arrived(task, true);
+  task.priority = 1;
+  pace.Arrived(task, true);
+  pace.Agreed(static_cast<uint64_t>(kRate));
+  return pace;
+}
+
+TEST(Pace, NorIsWhatIsLostOnTheLink) {
+  Pace pace = InForce();
+  for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
+  EXPECT_GT(pace.OpensAt(), 1);
+  for (int i = 0; i < 10; ++i) pace.Lost(1, kPart);
+  EXPECT_LE(pace.OpensAt(), 1);
+}
+
+TEST(Pace, WhatIsAwayStaysSoWhoeverComesOrGoes) {
+  Pace pace = InForce();
+  for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
+  pace.Forget();
+  EXPECT_EQ(pace.OpensAt(), INT64_MIN);
+  bps_task task = {};
+  for (task.round = 1; task.round <= Pace::kLearnRounds; ++task.round) pace.Arrived(task, true);
+  task.priority = 1;
+  pace.Arrived(task, true);
+  pace.Agreed(static_cast<uint64_t>(kRate));
+  for (int i = 0; i < 10; ++i) pace.Home(1, kPart, true);
+  for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
+  EXPECT_GT(pace.OpensAt(), 1);
+  for (int i = 0; i < 10; ++i) pace.Home(1, kPart, true);
+  EXPECT_LE(pace.OpensAt(), 1);
 }
 
 // The tensor whose rounds are counted comes no more: another one takes its place, and the pace still follows the link.

@@ -11,6 +11,7 @@
 namespace byteps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -177,7 +178,12 @@ TEST_F(EpochPlanTest, SaysWhatHindersAMixedModeThatWasAskedFor) {
   AddWorker(1, 0);
   AddServer("host0");
   EXPECT_EQ(Plan()->obstacle, "");
-  EXPECT_THAT(Plan({.mixed_mode = MixedMode::kOn})->obstacle, HasSubstr("only 1 of 2 worker hosts"));
+  EXPECT_THAT(Plan({.mixed_mode = MixedMode::kOn})->obstacle,
+              AllOf(HasSubstr("BYTEPS_ENABLE_MIXED_MODE=on, but"), HasSubstr("only 1 of 2 worker hosts")));
+  // Who puts a server on a worker host beside dedicated ones (`bpslaunch --colocate`) asks for it, too.
+  AddServer("s");
+  EXPECT_THAT(Plan()->obstacle, AllOf(HasSubstr("some are dedicated, but"), HasSubstr("only 1 of 2 worker hosts")));
+  EXPECT_EQ(Plan({.mixed_mode = MixedMode::kOff})->obstacle, "");
 }
 
 TEST_F(EpochPlanTest, WrongRanksAndGroupsAreRefused) {

@@ -150,6 +150,13 @@ TEST_F(ServerTest, AnIdleServerUsesNoCpu) {
   EXPECT_TRUE(server_->TakeBroken().empty());
 }
 
+// A signal that outlives the letter it was for wakes the lane for ever.
+TEST_F(ServerTest, MailForALaneThatIsAwakeLetsItSleepAgain) {
+  StartServer(1);
+  for (uint64_t letter = 0; letter < 20'000; ++letter) server_->OnSessionEnded(1'000'000 + letter);
+  EXPECT_TRUE(AreIdle({getpid()}));
+}
+
 TEST_F(ServerTest, ABrokenSessionIsToldOnceAndWakes) {
   StartServer(2);
   auto job = Begin(2, 0);

@@ -145,7 +145,8 @@ TEST(ModelPlacementTest, NorIsAnyServerWhenTensorsWereCutAgain) {
 }
 
 TEST(ModelPlacementTest, TheReportSaysWhichCutItIs) {
-  const ModelFile model = *Parse("# A net (somebody 2020).\ntensor big 5000x1000 0 1\ntensor small 10 0 1\n");
+  const ModelFile model =
+      *Parse("# A net (somebody 2020).\nforward_ms 1\nbackward_ms 1\ntensor big 5000x1000 0 1\ntensor small 10 0 1\n");
   const auto report = [&](PlacementRequest request, std::map<std::string, std::string> variables) {
     variables["BYTEPS_SERVER_ENGINE_THREAD"] = "1";
     return *PlacementReport(model, request, *Config::Make(variables));
@@ -203,7 +204,8 @@ TEST(ModelPlacementTest, RatesOfLinks) {
 }
 
 TEST(ModelPlacementTest, TheReportSaysWhoGetsWhat) {
-  const ModelFile model = *Parse("# A net (somebody 2020).\ntensor big 1000x1000 0 1\ntensor small 10 0 1\n");
+  const ModelFile model =
+      *Parse("# A net (somebody 2020).\nforward_ms 1\nbackward_ms 1\ntensor big 1000x1000 0 1\ntensor small 10 0 1\n");
   const std::string report = *PlacementReport(model, {.servers = 6, .workers = 4, .colocated = 4}, *Config::Make({}));
   EXPECT_THAT(report, AllOf(HasSubstr("A net (somebody 2020).\n"), HasSubstr("2 tensors of float32, 4.0 MB"),
                             HasSubstr("server 0 (on worker host 0): "), HasSubstr("its share is 10.0%"),
@@ -220,13 +222,40 @@ TEST(ModelPlacementTest, TheReportSaysWhoGetsWhat) {
 }
 
 TEST(ModelPlacementTest, WrongFilesAreErrorsThatNameTheLine) {
-  for (const char* text : {"", "tensor", "tensor a", "tensor a x", "tensor a 0x3", "tensor a 3x", "tensor a -3",
-                           "tensor a 99999999999999999999", "tensor a 1000000000x1000000000"}) {
-    EXPECT_FALSE(Parse(text).ok()) << text;
+  const std::string times = "forward_ms 3\nbackward_ms 4\n";
+  EXPECT_EQ(Parse(times + "# comment\n#\n\ntensor a 3x4 3 4\n")->elements(), 12u);
+  EXPECT_TRUE(Parse("tensor a 3 3e0 4.0\n" + times).ok()) << "in any order";
+  const std::pair<const char*, const char*> wrong[] = {
+      {"", "needs forward_ms, backward_ms and tensors"},
+      {"tensor", "line 3: expected `tensor NAME SHAPE BEGINS_MS READY_MS`"},
+      {"tensor a 3", "line 3: expected `tensor NAME"},
+      {"tensor a 3 0 1 2", "line 3: expected `tensor NAME"},
+      {"tensor a x 0 1", "x is no shape"},
+      {"tensor a 0x3 0 1", "0x3 is no shape"},
+      {"tensor a 3x 0 1", "3x is no shape"},
+      {"tensor a -3 0 1", "-3 is no shape"},
+      {"tensor a 99999999999999999999 0 1", "is no shape"},
+      {"tensor a 1000000000x1000000000 0 1", "is no shape"},
+      {"tensor a 3 x 1", "x is no time"},
+      {"tensor a 3 0 -1", "-1 is no time"},
+      {"tensor a 3 0 nan", "nan is no time"},
+      {"tensor a 3 0 1ms", "1ms is no time"},
+      {"tensor a 3 0 1\ntensor b 3y4 0 1", "line 4: 3y4 is no shape"},
+      {"tensor a 3 0 1\n\ntensor a 3 0 1", "line 5: there is a tensor a already, in line 3"},
+      {"tensor a 3 3.1 1", "line 3: its layer begins beyond forward_ms"},
+      {"tensor a 3 0 4.1", "line 3: its gradient is ready beyond backward_ms"},
+      {"tensr a 3 0 1", "line 3: expected `forward_ms MS`"},
+      {"forward_ms 3", "line 3: forward_ms is there already"},
+      {"forward_ms -3", "line 3: -3 is no time"},
+      {"forward_ms inf", "line 3: inf is no time"},
+  };
+  for (const auto& [line, says] : wrong) {
+    EXPECT_THAT(std::string(Parse(times + line).status().message()), HasSubstr(says)) << line;
   }
-  EXPECT_THAT(std::string(Parse("# x\ntensor a 3\ntensor b 3y4\n").status().message()), HasSubstr("line 3"));
-  EXPECT_EQ(Parse("forward_ms 3\ntensor a 3x4 0 1\n")->elements(), 12u);
+  EXPECT_FALSE(Parse("forward_ms 3\ntensor a 3 0 0\n").ok());
+  EXPECT_FALSE(Parse("forward_ms 0\nbackward_ms 0\ntensor a 3 0 0\n").ok());
   EXPECT_FALSE(ReadModel("/no/such/file").ok());
+  EXPECT_THAT(std::string(ReadModel("/proc/self").status().message()), HasSubstr("it is a folder"));
 }
 
 }  // namespace

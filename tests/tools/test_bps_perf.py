@@ -274,6 +274,14 @@ def test_steps_of_a_model_in_a_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("real")
+def test_a_scheduler_that_does_not_exist_is_told_before_the_first_step() -> None:
+    words = ("--model", "resnet50", "--shrink", "64", "--compute", "0.05", "--steps", "2", "--schedulers", "fifo,speed")
+    done = run(*words, "--json")
+    assert done.returncode != 0 and done.stdout == "", done.stdout
+    assert 'scheduler "speed" (from BYTEPS_SCHEDULER) could not be found' in done.stderr, done.stderr
+
+
+@pytest.mark.usefixtures("real")
 def test_steps_of_a_model_next_to_buckets_of_gloo() -> None:
     words = ("--model", "resnet50", "--shrink", "64", "--compute", "0.05", "--steps", "2", "--schedulers", "credit")
     ours, gloo = rows_of(run(*words, "--against", "gloo", "--json"))

@@ -66,6 +66,7 @@ def test_other_sizes_and_speeds() -> None:
         ("forward_ms 0\nbackward_ms 0\ntensor a 3 0 0\n", "computes nothing"),
         ("forward_ms 1\nbackward_ms 1\ntensor a 3x0 0 0\n", ":3: 3x0 is no shape"),
         ("forward_ms 1\nbackward_ms 1\ntensor a -3x-4 0 0\n", ":3: -3x-4 is no shape"),
+        ("forward_ms 1\nbackward_ms 1\ntensor a 3x\u0664 0 0\n", ":3: 3x\u0664 is no shape"),
         ("forward_ms 1\nbackward_ms 1\ntensor a 1048576x1048577 0 0\n", ":3: 1048576x1048577 is no shape"),
         ("forward_ms 1\nforward_ms 2\nbackward_ms 1\ntensor a 3 0 0\n", ":2: forward_ms is there already"),
         ("forward_ms 1\nbackward_ms 1\nbackward_ms 1\ntensor a 3 0 0\n", ":3: backward_ms is there already"),

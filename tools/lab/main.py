@@ -111,7 +111,10 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     of_links = (arguments.slow, arguments.counters, arguments.mtu, arguments.raw_bytes)
     if arguments.loopback and (arguments.rate is not None or any(of_links)):
         run.error("--loopback has no links: no --rate, --slow, --counters, --mtu or --raw-bytes")
+    names = [name for name, _ in arguments.slow]
     for name, rate in arguments.slow:
+        if names.count(name) > 1:
+            run.error(f"--slow {name}: named twice")
         if arguments.rate is not None and rate >= arguments.rate:
             run.error(
                 f"--slow {name}: {rate / 1e6:g} Mbit/s is not slower than --rate, {arguments.rate / 1e6:g} Mbit/s"

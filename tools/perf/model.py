@@ -77,7 +77,7 @@ def _seconds(milliseconds: str) -> float:
 
 
 def _elements(shape: str) -> int:
-    extents = [int(extent) if extent.isdecimal() else 0 for extent in shape.split("x")]
+    extents = [int(extent) if extent.isascii() and extent.isdecimal() else 0 for extent in shape.split("x")]
     if min(extents) < 1 or math.prod(extents) > _MOST_ELEMENTS:
         raise ValueError(f"{shape} is no shape: sizes of at least 1, such as 64x3x3, and at most 2^40 elements in all")
     return math.prod(extents)
@@ -97,8 +97,9 @@ def read_model(name: str) -> Model:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: it cannot be read as a text file: {error}") from None
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("# "):
-            source = source or line[2:]
+        if line.startswith("#"):
+            if line.startswith("# "):
+                source = source or line[2:]
             continue
         words = line.split()
         try:

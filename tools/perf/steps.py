@@ -56,6 +56,11 @@ def replay_all(arguments: argparse.Namespace) -> int:
         steps.append(chart.Steps(kind, times, least))
 
     as_json = arguments.form == "json"
+    # A name that is wrong ends the run before the first step, not hours later between two.
+    for scheduler in arguments.schedulers[1:]:
+        os.environ["BYTEPS_SCHEDULER"] = scheduler
+        bps.init()
+        bps.shutdown()
     for index, scheduler in enumerate(arguments.schedulers):
         os.environ["BYTEPS_SCHEDULER"] = scheduler
         bps.init()

@@ -179,6 +179,43 @@ TEST(RestartTest, ASlowPeerDoesNotMakeASlowLink) {
   EXPECT_LT(worker.restart()->rate(), 1.2 * kRate);
 }
 
+// The link was slow, and is not any more. Bursts that it carries within kGently are all that comes: nothing else tells.
+TEST(RestartTest, ARateThatNothingConfirmsIsDoubted) {
+  constexpr uint64_t kShort = 30;
+  ASSERT_LT(kShort * double{kPart} * 1e9 / kRate, 0.9 * Restart::kGently);
+  Worker worker(kRate);
+  worker.Burst(1000);
+  worker.SetRate(kRate / 10);
+  worker.Burst((Restart::kWindows + 2) * Restart::kWindow);
+  ASSERT_NEAR(worker.restart()->rate(), kRate / 10, 0.01 * kRate / 10);
+  worker.SetRate(kRate);
+  int held = 0;
+  for (int burst = 0; burst < 60; ++burst) {
+    worker.Rest(kSecond);
+    worker.Burst(kShort);
+    held += worker.most_idle() > 0 ? 1 : 0;
+  }
+  EXPECT_GE(held, 1) << "the rate was not too low: nothing was tried";
+  EXPECT_LE(held, 12) << "the link stood still";
+  EXPECT_NEAR(worker.restart()->rate(), kRate, 0.05 * kRate);
+}
+
+// A silence with a full window since the one before it: the rate is as measured.
+TEST(RestartTest, AWindowEndsTheDoubt) {
+  Worker worker(kRate);
+  worker.Burst(1000);
+  for (int burst = 0; burst < 4; ++burst) {
+    worker.Rest(kSecond);
+    worker.Burst(10);
+  }
+  worker.Burst(1000);
+  worker.Rest(kSecond);
+  const std::vector<int64_t> times = worker.Burst(1000);
+  for (int64_t time = kMillisecond; time < Restart::kGently; time += kMillisecond) {
+    EXPECT_LE(Before(times, time), Carried(Restart::kGain * kRate, time)) << time;
+  }
+}
+
 TEST(RestartTest, ATaskThatIsLostIsUnderWayNoMore) {
   Restart restart;
   restart.Started(1, 0, kPart);

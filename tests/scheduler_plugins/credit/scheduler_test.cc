@@ -167,48 +167,97 @@ TEST(CreditSchedulerTest, ThePaceIsThatOfALink) {
   EXPECT_EQ(BurstAfterRounds(BPS_DIRECTION_LOCAL), 256u);
 }
 
-// restart.h has the rule; here it is in force.
-TEST(CreditSchedulerTest, BehindSilenceTasksGoAsTheLinkCarriesThem) {
-  constexpr uint64_t kBytes = 40 << 10;
-  constexpr int64_t kTakes = 1'700'000;  // on the link, nanoseconds each
-  Scheduler scheduler(Bound{}, 0, true);
-  int64_t now = 1;
-  uint64_t last = 0;
+// Bursts over a link on which a task takes kTakes. restart.h has the rule; here it is in force.
+class CreditRestartTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kBytes = 40 << 10;
+  static constexpr int64_t kTakes = 1'700'000;  // nanoseconds
+
+  void Enqueue(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i, ++last_) scheduler_.Enqueue(now_, TaskOf(last_ + 1, last_ % 2, kBytes));
+  }
+
   // Answers all that may go now, and says how many did.
-  const auto go = [&](std::vector<uint64_t>* gone, size_t most = SIZE_MAX) {
+  size_t Go(size_t most = SIZE_MAX) {
     uint64_t id = 0;
     size_t count = 0;
-    for (; count < most && scheduler.Next(now, kRoom.data(), kRoom.size(), &id); ++count) {
-      scheduler.Sent(now, id);  // the kernel has it
-      gone->push_back(id);
+    for (; count < most && scheduler_.Next(now_, kRoom.data(), kRoom.size(), &id); ++count) {
+      scheduler_.Sent(now_, id);  // the kernel has it
+      gone_.push_back(id);
     }
     return count;
-  };
-  const auto enqueue = [&](uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i, ++last) scheduler.Enqueue(now, TaskOf(last + 1, last % 2, kBytes));
-  };
-  std::vector<uint64_t> gone;
-  enqueue(495);
-  EXPECT_EQ(go(&gone, 450), 450u) << "nothing is known of the link";
+  }
+
+  void Complete(size_t index, int64_t takes, int32_t outcome = BPS_OK) {
+    scheduler_.Complete(now_ += takes, gone_[index], outcome);
+  }
+
   // As long as others wait, the link is as fast as results come home.
-  for (size_t i = 0; i < 450; ++i) {
-    scheduler.Complete(now += kTakes, gone[i], BPS_OK);
-    if (i % 10 == 9) EXPECT_EQ(go(&gone, 1), 1u) << "there was no silence";
+  void Learn() {
+    Enqueue(495);
+    EXPECT_EQ(Go(450), 450u) << "nothing is known of the link";
+    for (size_t i = 0; i < 450; ++i) {
+      Complete(i, kTakes);
+      if (i % 10 != 9) continue;
+      EXPECT_EQ(Go(1), 1u) << "there was no silence";
+    }
+    for (size_t i = 450; i < gone_.size(); ++i) Complete(i, 10 * kTakes);
+    gone_.clear();
   }
-  for (size_t i = 450; i < gone.size(); ++i) scheduler.Complete(now += 10 * kTakes, gone[i], BPS_OK);
-  gone.clear();
-  now += 1'000'000'000;
-  enqueue(100);
-  EXPECT_LE(go(&gone), 3u);
-  EXPECT_GT(scheduler.WakeAt(), now);
-  const int64_t begin = now;
-  while (gone.size() < 100) {
-    ASSERT_LT(scheduler.WakeAt(), now + 2 * kTakes);
-    now = scheduler.WakeAt();
-    go(&gone);
+
+  void BeSilent() { now_ += 1'000'000'000; }
+
+  Scheduler scheduler_{Bound{}, 0, true};
+  int64_t now_ = 1;
+  uint64_t last_ = 0;
+  std::vector<uint64_t> gone_;  // and not completed
+};
+
+TEST_F(CreditRestartTest, BehindSilenceTasksGoAsTheLinkCarriesThem) {
+  Learn();
+  BeSilent();
+  Enqueue(100);
+  EXPECT_LE(Go(), 3u);
+  EXPECT_GT(scheduler_.WakeAt(), now_);
+  const int64_t begin = now_;
+  while (gone_.size() < 100) {
+    ASSERT_LT(scheduler_.WakeAt(), now_ + 2 * kTakes);
+    now_ = scheduler_.WakeAt();
+    Go();
   }
-  EXPECT_GT(now - begin, 50'000'000);
-  EXPECT_LT(now - begin, 70'000'000) << "held back behind the beginning of the burst";
+  EXPECT_GT(now_ - begin, 50'000'000);
+  EXPECT_LT(now_ - begin, 70'000'000) << "held back behind the beginning of the burst";
+}
+
+TEST_F(CreditRestartTest, WhatIsKnownOfTheLinkGoesWithThePeers) {
+  Learn();
+  BeSilent();
+  scheduler_.Peers(nullptr, 0);
+  Enqueue(100);
+  EXPECT_EQ(Go(), 100u);
+}
+
+// Nor is a link known by tasks that ended without a result,
+TEST_F(CreditRestartTest, WhatFailsTellsNothingOfTheLink) {
+  Enqueue(495);
+  Go(450);
+  for (size_t i = 0; i < 450; ++i) Complete(i, kTakes, BPS_UNAVAILABLE);
+  Go();
+  for (size_t i = 450; i < gone_.size(); ++i) Complete(i, kTakes, BPS_UNAVAILABLE);
+  BeSilent();
+  Enqueue(100);
+  EXPECT_EQ(Go(), 100u);
+}
+
+// or by results that came home while nothing waited any more, whoever took the last one from the queue.
+TEST_F(CreditRestartTest, WhatIsWithdrawnDoesNotWait) {
+  Enqueue(451);
+  Go(450);
+  scheduler_.Withdraw(451);
+  for (size_t i = 0; i < 450; ++i) Complete(i, kTakes);
+  BeSilent();
+  Enqueue(100);
+  EXPECT_EQ(Go(), 100u);
 }
 
 }  // namespace
