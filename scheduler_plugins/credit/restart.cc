@@ -8,6 +8,8 @@ void Restart::Started(int64_t now, uint32_t peer, uint64_t bytes) {
   ++sources_[peer].under_way;
   if (now - started_ >= kSilence) {
     gently_until_ = now + kGently;
+    // What was gone about gently leaves no window behind that later bursts, of another link maybe, would fill.
+    if (gentle_ && !confirmed_) ClearWindow();
     // No higher than where nothing is held back in any case.
     doubt_ = confirmed_ ? 1 : std::min(kDoubt * doubt_, kFastest);
     confirmed_ = false;
@@ -22,8 +24,7 @@ void Restart::Started(int64_t now, uint32_t peer, uint64_t bytes) {
 
 void Restart::Home(int64_t now, uint32_t peer, uint64_t bytes, int64_t waits_since) {
   Source& source = sources_[peer];
-  const bool gently = gentle_ && now < gently_until_;
-  const bool counts = source.busy && source.home >= waits_since && !gently;
+  const bool counts = source.busy && source.home >= waits_since;
   if (counts) {
     source.bytes += bytes;
     source.time += now - source.home;
@@ -31,7 +32,8 @@ void Restart::Home(int64_t now, uint32_t peer, uint64_t bytes, int64_t waits_sin
   }
   source.home = now;
   Lost(peer);
-  source.busy = source.under_way > 0;
+  // While tasks go gently the time until the next one tells nothing of the link.
+  source.busy = source.under_way > 0 && !(gentle_ && now < gently_until_);
   if (counts && window_results_ >= kWindow && source.time >= kWindowTime) CloseWindow();
 }
 
@@ -46,12 +48,15 @@ void Restart::CloseWindow() {
   sum = 0;
   for (auto& [peer, source] : sources_) {
     if (source.time > 0) sum += static_cast<double>(source.bytes) * 1e9 / static_cast<double>(source.time);
-    source.bytes = 0;
-    source.time = 0;
   }
+  ClearWindow();
   next_rate_ = (next_rate_ + 1) % kWindows;
   confirmed_ = true;
   doubt_ = 1;
+}
+
+void Restart::ClearWindow() {
+  for (auto& [peer, source] : sources_) source.bytes = 0, source.time = 0;
   window_results_ = 0;
 }
 

@@ -68,13 +68,14 @@ class Restart {
   // What has come from one peer in this window.
   struct Source {
     uint64_t under_way = 0;  // tasks
-    bool busy = false;       // something was, all the time since the last result
+    bool busy = false;       // something was, all the time since the last result, and nothing went gently then
     int64_t home = 0;        // the last result
     uint64_t bytes = 0;      // of results behind such times
     int64_t time = 0;        // all of those
   };
 
   void CloseWindow();
+  void ClearWindow();
 
   int64_t started_ = INT64_MIN / 2;  // the last task
   int64_t gently_until_ = INT64_MIN;

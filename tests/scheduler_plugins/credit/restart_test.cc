@@ -32,7 +32,8 @@ class Worker {
     const int64_t begin = now_;
     most_idle_ = 0;
     while (parts > 0 || !home_.empty()) {
-      if (parts > 0 && restart_.OpensAt() <= now_) {
+      const bool may = parts > 0 && home_.size() < most_away_;
+      if (may && restart_.OpensAt() <= now_) {
         if (!times.empty()) most_idle_ = std::max(most_idle_, now_ - link_until_);
         const uint32_t peer = next_++ % kPeers;
         restart_.Started(now_, peer, kPart);
@@ -47,9 +48,10 @@ class Worker {
         home_.emplace(home, peer);
         continue;
       }
-      now_ = std::min(parts > 0 ? restart_.OpensAt() : INT64_MAX, home_.empty() ? INT64_MAX : home_.begin()->first);
+      now_ = std::min(may ? restart_.OpensAt() : INT64_MAX, home_.empty() ? INT64_MAX : home_.begin()->first);
       if (!home_.empty() && home_.begin()->first == now_) {
-        restart_.Home(now_, home_.begin()->second, kPart, waits_ ? INT64_MIN : INT64_MAX);
+        const bool waits = most_away_ == SIZE_MAX ? waits_ : parts > 0;
+        restart_.Home(now_, home_.begin()->second, kPart, waits ? INT64_MIN : INT64_MAX);
         home_.erase(home_.begin());
       }
     }
@@ -60,6 +62,8 @@ class Worker {
   void SetRate(double rate) { rate_ = rate; }
   // Is there always more to go? (Not: what is under way is all.)
   void SetWaits(bool waits) { waits_ = waits; }
+  // Within a credit of so many parts: what is left of a burst waits for it, and nothing else does.
+  void SetCredit(size_t parts) { most_away_ = parts; }
   void SetSlowRate(double rate) { slow_rate_ = rate; }
   Restart* restart() { return &restart_; }
   // For how long the link stood still while something could have gone, at most.
@@ -70,6 +74,7 @@ class Worker {
   double slow_rate_ = 0;  // 0: no slow one
   uint32_t next_ = 0;
   bool waits_ = true;
+  size_t most_away_ = SIZE_MAX;
   Restart restart_;
   int64_t now_ = kSecond;
   int64_t link_until_ = 0;
@@ -189,6 +194,7 @@ TEST(RestartTest, ARateThatNothingConfirmsIsDoubted) {
   worker.Burst((Restart::kWindows + 2) * Restart::kWindow);
   ASSERT_NEAR(worker.restart()->rate(), kRate / 10, 0.01 * kRate / 10);
   worker.SetRate(kRate);
+  worker.SetCredit(16);
   int held = 0;
   for (int burst = 0; burst < 60; ++burst) {
     worker.Rest(kSecond);
