@@ -8,7 +8,7 @@ void Restart::Started(int64_t now, uint32_t peer, uint64_t bytes) {
   ++sources_[peer].under_way;
   if (now - started_ >= kSilence) {
     gently_until_ = now + kGently;
-    // What was gone about gently leaves no window behind that later bursts, of another link maybe, would fill.
+    // All of that burst went gently, and told nothing else.
     if (gentle_ && !confirmed_) ClearWindow();
     // No higher than where nothing is held back in any case.
     doubt_ = confirmed_ ? 1 : std::min(kDoubt * doubt_, kFastest);
@@ -32,8 +32,7 @@ void Restart::Home(int64_t now, uint32_t peer, uint64_t bytes, int64_t waits_sin
   }
   source.home = now;
   Lost(peer);
-  // While tasks go gently the time until the next one tells nothing of the link.
-  source.busy = source.under_way > 0 && !(gentle_ && now < gently_until_);
+  source.busy = source.under_way > 0;
   if (counts && window_results_ >= kWindow && source.time >= kWindowTime) CloseWindow();
 }
 

@@ -19,9 +19,9 @@
 // A little faster than that (kGain), so that an error does not leave the link empty. Too low a rate costs a part of
 // kGently once a silence, too high a one nothing.
 //
-// What comes home while tasks go gently tells nothing but the rate that they go by: such results do not count. Bursts
-// that are over by then would keep a rate that was true once, so it is doubted: with each silence without a full window
-// since the one before it is taken for kDoubt times higher.
+// A burst that is over while tasks still go gently tells nothing but the rate that they go by, and would keep for ever one
+// that was true once. So what has been seen of such a burst is thrown away, and the rate doubted: with each silence
+// without a full window since the one before it is taken for kDoubt times higher.
 //
 // Nothing is held back before a window is full, and on links faster than kFastest (as in pace.h).
 //
@@ -68,7 +68,7 @@ class Restart {
   // What has come from one peer in this window.
   struct Source {
     uint64_t under_way = 0;  // tasks
-    bool busy = false;       // something was, all the time since the last result, and nothing went gently then
+    bool busy = false;       // something was, all the time since the last result
     int64_t home = 0;        // the last result
     uint64_t bytes = 0;      // of results behind such times
     int64_t time = 0;        // all of those
