@@ -98,6 +98,8 @@ typedef struct bps_connect_args {
   uint32_t local_id;   /* how it calls us: the number it gave to connect() for us, sent with what we send */
   const void* address; /* what its address() gave */
   size_t address_size;
+  const char*
+      name; /* who it is, for logs: "server 1 (host b, 10.0.0.2, pid 42)"; valid during the call, NULL: unknown */
 } bps_connect_args;
 
 /* Events. */

@@ -634,6 +634,7 @@ absl::Status Endpoint::AddPeer(Time now, const PeerSpec& spec) {
   args.local_id = spec.local_id;
   args.address = spec.address.data();
   args.address_size = spec.address.size();
+  args.name = spec.description.c_str();
   if (absl::Status status = self.transport.Connect(args); !status.ok()) {
     return absl::Status(
         status.code(), absl::StrCat("cannot connect to ", spec.description, ": ", absl::string_view(status.message())));

@@ -53,9 +53,28 @@ absl::Status WrongMajor(void* handle, const std::string& entry) {
       absl::StrCat("it exports no function ", entry, ": is it a plugin of this kind?"));
 }
 
-// The loader maps what the file's header promises, and touches it: a file that was cut off, by a full disk or a copy that
-// is still under way, would end the process by SIGBUS. What is no ELF file of this machine's kind is left to the loader,
-// which has an error for it.
+}  // namespace
+
+std::string PluginFileName(std::string_view kind, std::string_view name) {
+  return std::string("libbyteps_").append(kind).append("_").append(name).append(".so");
+}
+
+std::string PluginNameOf(std::string_view kind, std::string_view path) {
+  const std::string_view file = path.substr(path.rfind('/') + 1);
+  const std::string prefix = std::string("libbyteps_").append(kind).append("_");
+  constexpr std::string_view kSuffix = ".so";
+  if (file.size() <= prefix.size() + kSuffix.size() || file.substr(0, prefix.size()) != prefix ||
+      file.substr(file.size() - kSuffix.size()) != kSuffix) {
+    return "";
+  }
+  return std::string(file.substr(prefix.size(), file.size() - prefix.size() - kSuffix.size()));
+}
+
+bool FileExists(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0;
+}
+
 absl::Status CheckWhole(const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status;
@@ -79,28 +98,6 @@ absl::Status CheckWhole(const std::string& path) {
   if (size >= least) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the file is cut off: it has ", size, " bytes of at least ", least, ". Copy it anew"));
-}
-
-}  // namespace
-
-std::string PluginFileName(std::string_view kind, std::string_view name) {
-  return std::string("libbyteps_").append(kind).append("_").append(name).append(".so");
-}
-
-std::string PluginNameOf(std::string_view kind, std::string_view path) {
-  const std::string_view file = path.substr(path.rfind('/') + 1);
-  const std::string prefix = std::string("libbyteps_").append(kind).append("_");
-  constexpr std::string_view kSuffix = ".so";
-  if (file.size() <= prefix.size() + kSuffix.size() || file.substr(0, prefix.size()) != prefix ||
-      file.substr(file.size() - kSuffix.size()) != kSuffix) {
-    return "";
-  }
-  return std::string(file.substr(prefix.size(), file.size() - prefix.size() - kSuffix.size()));
-}
-
-bool FileExists(const std::string& path) {
-  struct stat status;
-  return stat(path.c_str(), &status) == 0;
 }
 
 absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string& entry) {

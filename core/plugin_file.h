@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace byteps {
@@ -23,6 +24,11 @@ std::string PluginFileName(std::string_view kind, std::string_view name);
 std::string PluginNameOf(std::string_view kind, std::string_view path);
 
 bool FileExists(const std::string& path);
+
+// Is the shared object all there? The loader maps what a file's header promises and touches it: of one that was cut off,
+// by a full disk or a copy that is still under way, the process would end by SIGBUS. What is no shared object of this
+// machine's kind is left to the loader, which has an error for it. Errors: FAILED_PRECONDITION, without the path.
+absl::Status CheckWhole(const std::string& path);
 
 // The entry point of the file, which must be defined in the file itself. Its name ends in the major version; where the
 // file has another one, the error says which. Errors: FAILED_PRECONDITION, without the path.

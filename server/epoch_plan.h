@@ -28,8 +28,8 @@ struct EpochPlan {
   control::Epoch epoch;             // but for its session, generation and nonce
   LocalSets local;
   PlacementOptions placement;
-  std::string
-      obstacle;  // why there is no mixed mode where one was asked for, by a variable or by the hosts; else empty
+  // Why there is no mixed mode where one was asked for, by a variable or by where the servers are; else empty.
+  std::string obstacle;
 
   // Do servers take part?
   bool served() const { return local.sizes.size() != 1; }

@@ -155,7 +155,8 @@ FIELD(bps_connect_args, peer, 8);
 FIELD(bps_connect_args, local_id, 12);
 FIELD(bps_connect_args, address, 16);
 FIELD(bps_connect_args, address_size, 24);
-SIZE(bps_connect_args, 32);
+FIELD(bps_connect_args, name, 32);
+SIZE(bps_connect_args, 40);
 
 FIELD(bps_event, type, 0);
 FIELD(bps_event, code, 4);

@@ -35,7 +35,7 @@ class End {
   Transport& transport() { return transport_; }
   std::string address() { return transport_.Address().value(); }
   absl::Status Connect(bps_peer peer, bps_peer called, const std::string& address) {
-    const bps_connect_args args{sizeof args, peer, called, address.data(), address.size()};
+    const bps_connect_args args{sizeof args, peer, called, address.data(), address.size(), nullptr};
     return transport_.Connect(args);
   }
   void Poll() {

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/e2e/job.h"
 
@@ -64,12 +66,14 @@ TEST(FaultTest, AKilledCoordinatorEndsTheJob) {
   EXPECT_TRUE(job.server(0).Wait(kPatience).has_value()) << "servers do not outlive the coordinator";
 }
 
-// SIGSTOP for longer than the timeout: the others say whom they miss (`who`; or `left`, who has missed him first, and has
-// ended); who goes on after that comes back to nothing, and ends.
-void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*), const std::string& left = "") {
+// SIGSTOP for longer than the timeout: the others say whom they miss (`who`; or `left`, the server, which has missed him
+// first, said so, and ended); who goes on after that comes back to nothing, and ends.
+void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*), const std::string& left = "",
+                          int servers = 1) {
   constexpr Time kTimeout = 10 * kSecond;
-  Job job(
-      {.workers = 2, .servers = 1, .environment = {{"BYTEPS_PEER_TIMEOUT", "10"}, {"BYTEPS_HEARTBEAT_INTERVAL", "1"}}});
+  Job job({.workers = 2,
+           .servers = servers,
+           .environment = {{"BYTEPS_PEER_TIMEOUT", "10"}, {"BYTEPS_HEARTBEAT_INTERVAL", "1"}}});
   job.StartWorkers("loop", kElements);
   for (int rank = 0; rank < 2; ++rank) {
     ASSERT_TRUE(job.worker(rank).WaitForOutput("working", kPatience)) << job.Output();
@@ -82,17 +86,32 @@ void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*),
     EXPECT_EQ(job.worker(rank).Wait(began + kTimeout + kAtOnce - Now()), std::optional<int>(3)) << job.Output();
     const std::string output = job.worker(rank).Output();
     EXPECT_NE(output.find("error "), std::string::npos) << output;
-    EXPECT_TRUE(output.find(who) != std::string::npos || (!left.empty() && output.find(left) != std::string::npos))
-        << output;
+    const bool named = output.find(who) != std::string::npos;
+    EXPECT_TRUE(named || (!left.empty() && output.find(left) != std::string::npos)) << output;
+    if (named || left.empty()) continue;
+    ASSERT_TRUE(job.server(0).Wait(kPatience).has_value()) << job.Output();
+    EXPECT_NE(job.server(0).Output().find(who), std::string::npos)
+        << "whoever was missed first has not said whom he misses\n"
+        << job.Output();
   }
   stopped.Signal(SIGCONT);
-  for (ChildProcess* each : {&stopped, &job.worker(0), &job.worker(1), &job.server(0), &job.coordinator()}) {
+  std::vector<ChildProcess*> all = {&stopped, &job.worker(0), &job.worker(1), &job.coordinator()};
+  for (int rank = 0; rank < servers; ++rank) all.push_back(&job.server(rank));
+  for (ChildProcess* each : all) {
     EXPECT_TRUE(each->Wait(2 * kPatience).has_value()) << "somebody stays behind\n" << job.Output();
   }
 }
 
 TEST(FaultTest, AStoppedWorkerIsNamed) {
   ExpectStoppedIsNamed("worker rank 1", [](Job* job) -> ChildProcess& { return job->worker(1); });
+}
+
+// Nobody but the other workers of the host waits for it.
+TEST(FaultTest, AStoppedWorkerOfAJobWithoutServersIsNamed) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) != "1")
+    GTEST_SKIP() << "workers reduce among themselves over shm only";
+  ExpectStoppedIsNamed(
+      "worker rank 1", [](Job* job) -> ChildProcess& { return job->worker(1); }, "", 0);
 }
 
 TEST(FaultTest, AStoppedServerIsNamed) {

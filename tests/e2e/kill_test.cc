@@ -114,5 +114,21 @@ TEST(KillTest, WhoeverIsKilledIsNamedByEverybodyElse) {
   for (uint64_t seed = first; seed < first + count; ++seed) Kill(seed);
 }
 
+// What a transport says of a peer can be told apart from the log alone: no numbers that nobody knows.
+TEST(KillTest, ATransportNamesItsPeersAsTheJobDoes) {
+  Job job({.workers = 2, .servers = 1, .of_servers = {{"BYTEPS_LOG_LEVEL", "INFO"}}});
+  job.StartWorkers("storm", "1");
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("working", kPatience)) << job.Output();
+  }
+  const std::string pid = std::to_string(job.worker(1).pid());
+  job.worker(1).Signal(SIGKILL);
+  ASSERT_TRUE(job.worker(0).Wait(kPatience).has_value() && job.server(0).Wait(kPatience).has_value()) << job.Output();
+  const bool shm = std::string(std::getenv("E2E_BYTEPS_SHM")) == "1";
+  const std::regex words("rank 1 \\(.*pid " + pid + "\\) " +
+                         (shm ? "(has ended|closed its connection)" : "at [^ ]+ [a-z]"));
+  EXPECT_TRUE(std::regex_search(job.server(0).Output(), words)) << job.server(0).Output();
+}
+
 }  // namespace
 }  // namespace byteps

@@ -58,6 +58,12 @@ TEST(BpsInfoTest, TheLibraryIsAskedForItsVersion) {
   EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/nowhere.so").output,
               HasSubstr("libbyteps.so was not found; sought: /nowhere.so"));
   EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/dev/null").output, HasSubstr("/dev/null: does not load: "));
+  // The first page of this very program: an ELF file, cut off.
+  const std::string part = testing::TempDir() + "libbyteps.so";
+  std::string page(4096, '\0');
+  std::ifstream("/proc/self/exe").read(page.data(), static_cast<std::streamsize>(page.size()));
+  std::ofstream(part, std::ios::binary) << page;
+  EXPECT_THAT(Info("", "BYTEPS_LIBRARY=" + part).output, HasSubstr(part + ": the file is cut off: it has 4096 bytes"));
 }
 
 TEST(BpsInfoTest, SaysWhichTransportIsTakenAndWhyNotTheOthers) {

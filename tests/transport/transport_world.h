@@ -44,6 +44,7 @@ class TransportWorld {
 struct TransportFactory {
   std::string name;  // letters, digits and underscores
   std::function<std::unique_ptr<TransportWorld>()> make;
+  bool together = false;  // takes a message and the write behind it as one, if not always
 
   static std::string Name(const ::testing::TestParamInfo<TransportFactory>& info) { return info.param.name; }
   friend std::ostream& operator<<(std::ostream& out, const TransportFactory& factory) { return out << factory.name; }

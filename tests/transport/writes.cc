@@ -204,6 +204,52 @@ TEST_P(TransportTest, MessagesAndWritesDoNotDisturbEachOther) {
 }
 
 // Messages by themselves, writes by themselves, and both as one, all at once.
+TEST_P(TransportTest, AReceiverOfWritesThatStandsStillHoldsUpNobodyElse) {
+  Station& still = Open();
+  Station& sender = Open();
+  Station& quick = Open();
+  const Pair to_still = Join(sender, still);
+  const Pair to_quick = Join(sender, quick);
+  constexpr size_t kCount = 200, kSize = 64 << 10;
+  Memory& source = sender.NewMemory(Bytes(kCount * kSize));
+  Memory& at_still = still.NewMemory(kCount * kSize);
+  Memory& at_quick = quick.NewMemory(kSize);
+  const std::string still_key = still.Key(at_still.region, to_still.to_a);
+  const std::string quick_key = quick.Key(at_quick.region, to_quick.to_a);
+  // As much as the transport takes.
+  uint32_t posted = 0;
+  const auto flood = [&] {
+    while (posted < kCount && sender.Write(to_still.to_b, source.region, source.at(posted * kSize), kSize, still_key,
+                                           posted * kSize, posted) == BPS_OK) {
+      ++posted;
+    }
+  };
+  const int64_t deadline = world().Now() + 60'000'000'000;
+  for (uint32_t i = 0; i < 50; ++i) {
+    bool accepted = false;
+    while (quick.immediates().size() == i) {
+      ASSERT_LT(world().Now(), deadline) << "after " << i << " writes";
+      flood();
+      if (!accepted) {
+        const int32_t code =
+            sender.Write(to_quick.to_b, source.region, source.at(i * kSize), kSize, quick_key, 0, 1000 + i);
+        ASSERT_TRUE(code == BPS_OK || code == BPS_TRANSPORT_AGAIN) << code;
+        accepted = code == BPS_OK;
+      }
+      sender.Poll();
+      quick.Poll();
+      world().Pass();
+    }
+    ASSERT_EQ(std::memcmp(at_quick.at(0), source.at(i * kSize), kSize), 0);
+  }
+  EXPECT_TRUE(still.immediates().empty());
+  ASSERT_TRUE(Until([&] {
+    flood();
+    return still.immediates().size() == kCount && sender.outstanding() == 0;
+  }));
+  EXPECT_TRUE(at_still.bytes == source.bytes);
+}
+
 TEST_P(TransportTest, AMessageAndAWriteGoAsOneWhereTheyCan) {
   const Pair pair = Join();
   constexpr size_t kCount = 400, kSize = 48 << 10;
@@ -246,6 +292,9 @@ TEST_P(TransportTest, AMessageAndAWriteGoAsOneWhereTheyCan) {
   EXPECT_TRUE(target.bytes == source.bytes);
   EXPECT_EQ(pair.a->completed() - before, writes + sent.size() - together)
       << "an end for each post, and one for two as one";
+  if (GetParam().together) {
+    EXPECT_GT(together, 0u);
+  }
 }
 
 }  // namespace

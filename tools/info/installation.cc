@@ -40,6 +40,7 @@ absl::StatusOr<std::string> FindServer(const Config& config) {
 }
 
 std::string LibraryReport(const std::string& path) {
+  if (const absl::Status whole = CheckWhole(path); !whole.ok()) return absl::StrCat(path, ": ", whole.message());
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return absl::StrCat(path, ": does not load: ", dlerror());
   const auto release = reinterpret_cast<const char* (*)()>(dlsym(library, "bps_version_string"));

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -94,8 +95,11 @@ class Face {
           return BPS_OK;
         },
         .connect = [](bps_transport* transport, const bps_connect_args* args, bps_failure* failure) -> int32_t {
+          // An older library has fewer fields.
+          bps_connect_args known = {};
+          std::memcpy(&known, args, std::min(args->struct_size, sizeof known));
           return GuardWithReason(Of(transport)->host(), failure,
-                                 [&](std::string* reason) { return Of(transport)->Connect(*args, reason); });
+                                 [&](std::string* reason) { return Of(transport)->Connect(known, reason); });
         },
         .disconnect = [](bps_transport* transport, bps_peer peer) -> int32_t {
           return Guard([&] { return Of(transport)->Disconnect(peer); });

@@ -1,11 +1,13 @@
 #include "transport_plugins/libfabric/connected_transport.h"
 
+#include <netinet/in.h>
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "transport_plugins/common/peer_name.h"
 #include "transport_plugins/libfabric/address.h"
 #include "transport_plugins/libfabric/event.h"
 #include "transport_plugins/libfabric/fabric_library.h"
@@ -25,6 +27,13 @@ constexpr std::chrono::milliseconds kUnregPatience{200};
 constexpr uint32_t kConnectionRounds = 16;
 constexpr std::chrono::milliseconds kTimeCheckInterval{10};
 constexpr std::chrono::milliseconds kBacklogInterval{1};
+
+// Of an address as the provider gives it, by its size.
+std::string KindOf(size_t size) {
+  if (size == sizeof(sockaddr_in)) return "IPv4";
+  if (size == sizeof(sockaddr_in6)) return "IPv6";
+  return std::to_string(size) + " bytes";
+}
 
 }  // namespace
 
@@ -76,9 +85,15 @@ Peer* ConnectedTransport::FindPeer(bps_peer number) {
 
 int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* reason) {
   const std::vector<Address> addresses = ParseAddresses(Address::kConnected, args.address, args.address_size);
-  if (addresses.empty() || addresses.front().provided.size() != endpoint_->address().size()) {
+  if (addresses.empty()) {
     *reason =
         "the address of peer " + std::to_string(args.peer) + " is none of transport " + endpoint_->provider().name;
+    return BPS_INVALID_ARGUMENT;
+  }
+  const size_t theirs = addresses.front().provided.size(), ours = endpoint_->address().size();
+  if (theirs != ours) {
+    *reason = "the address of peer " + std::to_string(args.peer) + " is " + KindOf(theirs) + ", that of this end " +
+              KindOf(ours) + ": give all roles addresses of one kind, by DMLC_NODE_HOST or DMLC_INTERFACE";
     return BPS_INVALID_ARGUMENT;
   }
   // Of a peer with several lanes this is the first.
@@ -100,7 +115,7 @@ int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* r
   auto made = std::make_unique<Peer>(*endpoint_, args, depth_);
   Peer* peer = made.get();
   peer->nonce = address.nonce;
-  peer->where = endpoint_->Print(address.provided);
+  peer->who = transports::PeerName(args) + " at " + endpoint_->Print(address.provided);
   peer->progress = Clock::now();
   if (const int code = peer->RegisterBuffers(); code != 0) {
     *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + ErrorText(code) +
@@ -163,8 +178,8 @@ bool ConnectedTransport::Meet(Request& request) {
   if (peer->nonce != request.hello.caller_nonce || peer->attached() || peer->state() != PeerState::kConnecting) {
     // Not who we were told, or a second call. A new life of a process has a new nonce, and a new peer number.
     BPS_TRANSPORT_LOG(host_, WARNING,
-                      "refused a connection that claims to be peer " + std::to_string(peer->number()) + " at " +
-                          peer->where + " (" + Name(peer->state()) + "), but is not the process we were told about");
+                      "refused a connection that claims to be " + peer->who + " (" + Name(peer->state()) +
+                          "), but is not the process we were told about");
     Reject(request.info.get());
     return true;
   }
@@ -247,7 +262,7 @@ void ConnectedTransport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     Peer* peer = doomed_.back();
     doomed_.pop_back();
-    BPS_TRANSPORT_LOG(host_, INFO, "peer " + std::to_string(peer->number()) + " at " + peer->where + " " + peer->cause);
+    BPS_TRANSPORT_LOG(host_, INFO, peer->who + " " + peer->cause);
     TakeDown(peer, peer->doom);
     events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), peer->doom));
   }
@@ -329,8 +344,7 @@ void ConnectedTransport::Unreg(bps_region* handle) {
   }
   for (Peer* peer : open) {
     BPS_TRANSPORT_LOG(host_, WARNING,
-                      "memory is given back while a transfer with peer " + std::to_string(peer->number()) + " at " +
-                          peer->where + " is under way in it");
+                      "memory is given back while a transfer with " + peer->who + " is under way in it");
     Doom(peer, BPS_CANCELLED, "was cut off: its transfer would have gone on in memory that was given back");
   }
   BuryTheDoomed();

@@ -122,7 +122,7 @@ struct DatagramPeer {
   const bps_peer number;
   const uint32_t local_id;  // how it calls us
   PeerState state = PeerState::kConnecting;
-  std::string where;
+  std::string who;  // for logs: its name, and where it is
   fi_addr_t address = FI_ADDR_UNSPEC;
   uint64_t nonce = 0;                     // of its endpoint
   uint64_t own_token = 0, its_token = 0;  // what it must put into packets to us, what we must

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport_plugins/common/peer_name.h"
 #include "transport_plugins/libfabric/address.h"
 #include "transport_plugins/libfabric/event.h"
 #include "transport_plugins/libfabric/fabric_library.h"
@@ -97,7 +98,7 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
   peer->nonce = address.nonce;
   peer->calls = nonce_ < peer->nonce;
   peer->own_token = RandomNumber();
-  peer->where = endpoint_->Print(address.provided);
+  peer->who = transports::PeerName(args) + " at " + endpoint_->Print(address.provided);
   peer->progress = Clock::now();
   peer->patient_until = peer->progress + (peer_timeout_.count() == 0 ? kHelloPatience : peer_timeout_);
   const MemoryDomain memory = endpoint_->memory();
@@ -180,7 +181,7 @@ void DatagramTransport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     DatagramPeer* peer = doomed_.back();
     doomed_.pop_back();
-    BPS_TRANSPORT_LOG(host_, INFO, "peer " + std::to_string(peer->number) + " at " + peer->where + " " + peer->cause);
+    BPS_TRANSPORT_LOG(host_, INFO, peer->who + " " + peer->cause);
     TakeDown(peer, peer->doom);
     events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->doom));
   }
@@ -606,8 +607,8 @@ void DatagramTransport::HandleHello(const HelloPacket& hello) {
   if (hello.job_key != job_key_ || hello.receiver_nonce != nonce_ || hello.sender_nonce != peer->nonce ||
       hello.header.token == 0 || (peer->its_token != 0 && peer->its_token != hello.header.token)) {
     BPS_TRANSPORT_LOG(host_, WARNING,
-                      "refused a greeting that claims to be peer " + std::to_string(peer->number) + " at " +
-                          peer->where + ", but is not of the process and the job we were told about");
+                      "refused a greeting that claims to be " + peer->who +
+                          ", but is not of the process and the job we were told about");
     return;
   }
   peer->its_token = hello.header.token;

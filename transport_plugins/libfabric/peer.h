@@ -147,9 +147,8 @@ class Peer {
   int32_t doom = BPS_OK;
   std::string cause;
 
-  // Of the peer's address: who it is, and where.
-  uint64_t nonce = 0;
-  std::string where;
+  uint64_t nonce = 0;  // of its endpoint
+  std::string who;     // for logs: its name, and where it is
 
  private:
   int Give(Operation* operation);

@@ -20,9 +20,13 @@ uint64_t LedgerWord(uint64_t secret) { return secret >> 16 << 16; }
 
 }  // namespace
 
-Peer::Peer(Context* context, bps_peer number, const Address& address, uint32_t called,
-           std::shared_ptr<Channel> outgoing)
-    : context_(context), number_(number), address_(address), called_(called), outgoing_(std::move(outgoing)) {
+Peer::Peer(Context* context, const bps_connect_args& args, const Address& address, std::shared_ptr<Channel> outgoing)
+    : context_(context),
+      number_(args.peer),
+      name_(args.name == nullptr ? "" : args.name),
+      address_(address),
+      called_(args.local_id),
+      outgoing_(std::move(outgoing)) {
   // The last freed is the first used: it is in the caches.
   for (uint32_t i = kSlots; i-- > 0;) free_slots_.push_back(i);
   for (uint32_t i = kOperations; i-- > 0;) free_operations_.push_back(i);
@@ -221,6 +225,12 @@ void Peer::Stage(Pull* pull) {
 void Peer::Landed(const Pull& pull) {
   bps_event& event = context_->events.Add(BPS_EVENT_IMMEDIATE, number_);
   event.immediate = pull.immediate;
+}
+
+std::string Peer::Who() const {
+  if (!name_.empty()) return name_;
+  return "peer " + std::to_string(number_) +
+         (remote_ == nullptr ? "" : " (process " + std::to_string(remote_->pid()) + ")");
 }
 
 void Peer::OnRefused(int error) {

@@ -57,9 +57,11 @@ enum class PeerState {
 
 class Peer {
  public:
-  Peer(Context* context, bps_peer number, const Address& address, uint32_t called, std::shared_ptr<Channel> outgoing);
+  Peer(Context* context, const bps_connect_args& args, const Address& address, std::shared_ptr<Channel> outgoing);
 
   bps_peer number() const { return number_; }
+  // For logs: as the host names it, else by its number and, once it is known, its process.
+  std::string Who() const;
   const Address& address() const { return address_; }
   uint32_t called() const { return called_; }  // what it calls us
   Channel& outgoing() const { return *outgoing_; }
@@ -186,6 +188,7 @@ class Peer {
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues; first
   Context* const context_;
   const bps_peer number_;
+  const std::string name_;  // "": not known
   const Address address_;
   const uint32_t called_;
   std::shared_ptr<Channel> outgoing_;

@@ -139,9 +139,8 @@ int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
   if (!address_.CheckReach(theirs, reason)) return BPS_UNAVAILABLE;
   std::shared_ptr<Channel> channel = Channel::Create(reason);
   if (channel == nullptr) return BPS_RESOURCE_EXHAUSTED;
-  Peer* peer =
-      peers_.emplace(args.peer, std::make_unique<Peer>(&context_, args.peer, theirs, args.local_id, std::move(channel)))
-          .first->second.get();
+  Peer* peer = peers_.emplace(args.peer, std::make_unique<Peer>(&context_, args, theirs, std::move(channel)))
+                   .first->second.get();
   peer->progress = now_ = Clock::now();
   // It may be one of those who could not be let in: now it is known whom that concerns.
   if (!listening_) WatchListener();
@@ -435,10 +434,7 @@ void Transport::BuryTheDoomed() {
     Peer* peer = doomed_.back();
     doomed_.pop_back();
     const int32_t code = peer->doom;
-    const std::string what =
-        "peer " + std::to_string(peer->number()) +
-        (peer->remote() == nullptr ? "" : " (process " + std::to_string(peer->remote()->pid()) + ")") + " " +
-        peer->cause;
+    const std::string what = peer->Who() + " " + peer->cause;
     if (code == BPS_RESOURCE_EXHAUSTED) {
       BPS_SHM_LOG(context_.host, WARNING, what);
     } else {
@@ -519,8 +515,7 @@ void Transport::CheckFences() {
     if (!StillUses(*peer)) {
       EndFence(peer);
     } else if (now_ >= peer->fence_deadline) {
-      const std::string who = "peer " + std::to_string(peer->number()) + " (process " +
-                              std::to_string(peer->remote()->pid()) + ") was disconnected and holds memory of ours";
+      const std::string who = peer->Who() + " was disconnected and holds memory of ours";
       if (!std::exchange(peer->killed, true) && peer->remote()->Kill()) {
         BPS_SHM_LOG(context_.host, WARNING, who + ": it is killed, so that it cannot write there any more");
         peer->fence_deadline = now_ + kKillPatience;
@@ -625,8 +620,8 @@ void Transport::Unreg(Region* region) {
       // Shared memory of our own goes with its mapping, whoever still writes to the pages.
       if (region->memory && !region->memory->lent()) break;
       if (Clock::now() < deadline) continue;
-      const std::string who = "peer " + std::to_string(number) + " (process " + std::to_string(peer->remote()->pid()) +
-                              ") is in the middle of a copy into memory that is given back, and does not move";
+      const std::string who =
+          peer->Who() + " is in the middle of a copy into memory that is given back, and does not move";
       if (!std::exchange(peer->killed, true) && peer->remote()->Kill()) {
         BPS_SHM_LOG(context_.host, WARNING, who + ": it is killed");
         deadline = Clock::now() + kKillPatience;

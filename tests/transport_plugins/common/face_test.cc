@@ -67,6 +67,7 @@ class FaceTest : public ::testing::Test {
 
   int32_t Connect(bps_peer peer) {
     bps_connect_args args{};
+    args.struct_size = sizeof args;
     args.peer = peer;
     return kPlain.connect(transport_, &args, &failure_);
   }

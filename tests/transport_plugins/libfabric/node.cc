@@ -59,7 +59,7 @@ Node::Node(const NodeOptions& options) : config_(options.config), table_(TcpPlug
 Node::~Node() { table_->close(transport_); }
 
 int32_t Node::Connect(bps_peer peer, uint32_t local_id, const std::string& address) {
-  const bps_connect_args args{sizeof args, peer, local_id, address.data(), address.size()};
+  const bps_connect_args args{sizeof args, peer, local_id, address.data(), address.size(), nullptr};
   return table_->connect(transport_, &args, reinterpret_cast<bps_failure*>(&failure_));
 }
 

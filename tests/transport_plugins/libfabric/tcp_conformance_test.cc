@@ -27,7 +27,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(TransportFactory{"one_lane",
                                        [] {
                                          return World({{"BYTEPS_TCP_LANES", "1"}});
-                                       }},
+                                       },
+                                       true},
                       TransportFactory{"four_lanes",
                                        [] {
                                          return World({{"BYTEPS_TCP_LANES", "4"}, {"BYTEPS_TCP_LANE_BYTES", "0"}});

@@ -1,6 +1,9 @@
 // What the tcp plugin promises beyond the conformance suite (tests/transport): who is let in, the fence in the middle
 // of a write, and what it says of itself.
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -48,9 +51,13 @@ TEST(Tcp, ChoosesAnInterfaceByNameAndSaysWhichThereAre) {
   }
 }
 
-TEST(Tcp, RunsOverIpv6) {
+bool HasIpv6() {
   std::ifstream interfaces("/proc/net/if_inet6");
-  if (!interfaces || interfaces.peek() == EOF) GTEST_SKIP() << "this machine has no IPv6";
+  return interfaces && interfaces.peek() != EOF;
+}
+
+TEST(Tcp, RunsOverIpv6) {
+  if (!HasIpv6()) GTEST_SKIP() << "this machine has no IPv6";
   Node a({.local_host = "::1"}), b({.local_host = "::1"});
   EXPECT_NE(a.log().find("address [::1]:"), std::string::npos) << a.log();
   Join(a, 1, b, 2);
@@ -109,6 +116,42 @@ TEST(Tcp, AddressesThatAreNoneAreRefusedWithAReason) {
   EXPECT_EQ(a.Connect(1, 1, a.address()), BPS_INVALID_ARGUMENT);
   EXPECT_EQ(a.Connect(1, 1, b.address()), BPS_OK);
   EXPECT_EQ(a.Connect(1, 1, b.address()), BPS_ALREADY_EXISTS);
+}
+
+TEST(Tcp, AddressesOfTwoKindsAreNamed) {
+  if (!HasIpv6()) GTEST_SKIP() << "this machine has no IPv6";
+  Node a;
+  Node b({.local_host = "::1"});
+  EXPECT_EQ(a.Connect(1, 2, b.address()), BPS_INVALID_ARGUMENT);
+  EXPECT_NE(a.failure().find("is IPv6, that of this end IPv4"), std::string::npos) << a.failure();
+  EXPECT_NE(a.failure().find("DMLC_NODE_HOST"), std::string::npos) << a.failure();
+  EXPECT_EQ(b.Connect(2, 1, a.address()), BPS_INVALID_ARGUMENT);
+  EXPECT_NE(b.failure().find("is IPv4, that of this end IPv6"), std::string::npos) << b.failure();
+}
+
+TEST(Tcp, AProcessWithoutDescriptorsIsToldHowManyItMayHave) {
+  const Node loaded;  // what is opened once is open
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  ASSERT_GE(next, 0);
+  close(next);
+  std::vector<std::string> failures;
+  bool opened = false;
+  for (rlim_t left = 0; left < 64 && !opened; ++left) {
+    const rlimit few{static_cast<rlim_t>(next) + left, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    try {
+      const Node node;
+      opened = true;
+    } catch (const std::runtime_error& error) {
+      failures.emplace_back(error.what());
+    }
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  }
+  EXPECT_TRUE(opened);
+  const auto advised = [&](const std::string& text) { return text.find("(ulimit -n is ") != std::string::npos; };
+  EXPECT_TRUE(std::any_of(failures.begin(), failures.end(), advised)) << ::testing::PrintToString(failures);
 }
 
 // Whoever calls is refused: which of the two that is depends on random numbers, and both directions must hold.

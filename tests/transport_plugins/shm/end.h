@@ -61,7 +61,7 @@ class End {
 
   // `called`: what the other calls us.
   int32_t Connect(const std::string& address, bps_peer peer = kOther, bps_peer called = kOther) {
-    const bps_connect_args args{sizeof args, peer, called, address.data(), address.size()};
+    const bps_connect_args args{sizeof args, peer, called, address.data(), address.size(), nullptr};
     return table_->connect(transport_, &args, Handle());
   }
   bps_region* Reg(void* base, size_t size) {

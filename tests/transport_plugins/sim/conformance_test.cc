@@ -48,12 +48,14 @@ class SimWorld : public TransportWorld {
 };
 
 TransportFactory Plain() {
-  return {"plain", [] {
+  return {"plain",
+          [] {
             sim::FabricOptions options;
             options.endpoint.flags = BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_READ | BPS_TRANSPORT_WAIT_FD |
                                      BPS_TRANSPORT_MAP_REMOTE | BPS_TRANSPORT_COPY;
             return std::make_unique<SimWorld>(options);
-          }};
+          },
+          true};
 }
 
 TransportFactory Adverse(uint64_t seed) {
