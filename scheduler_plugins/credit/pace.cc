@@ -49,12 +49,15 @@ void Pace::NextRound(uint32_t number) {
       round_ < kLearnRounds || probe == kFirstProbe || probe == 2 * kFirstProbe || probe % kProbeEvery == 0;
   if (learning && !learning_) {
     fastest_ = 0;
+    measured_ = 0;
     window_begin_ = -1;
   }
   learning_ = learning;
-  if (learning || fastest_ == 0) return;
+  if (fastest_ > 0) ++measured_;
+  if (learning || measured_ < kProbeRounds) return;
   if (fastest_ < kSlower * rate_ || fastest_ >= kAgain * rate_) rate_ = fastest_;
   fastest_ = 0;
+  measured_ = 0;
 }
 
 void Pace::Started(int64_t now, uint64_t bytes, uint64_t tensor) {

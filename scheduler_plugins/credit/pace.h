@@ -14,12 +14,13 @@
 // clock of the link, which needs no word of the transport.
 //
 // The rate is learned from the results: in windows of kWindow large tasks through which something always waited, the
-// fastest window counts. Each worker tells what it has learned with what it pushes, and the least of it comes back with
-// the results, to all the same: that is what all go by, since clocks that differ by half a percent drift apart by several
-// partitions in a step. A result comes when every worker has pushed, so the slowest worker's pace is everybody's, and a
-// worker alone cannot find out whether all of them could be faster. That is why all let it go in the same rounds, about
-// which they agree without a word: they hand in the same tensors, whose rounds are counted alike everywhere
-// (bps_task.round), and go by those of the first. A library that tells neither rounds nor rates has no pace.
+// fastest window of two rounds at least counts: the first one behind slow ones is slow itself. Each worker tells what
+// it has learned with what it pushes, and the least of it comes back with the results, to all the same: that is what
+// all go by, since clocks that differ by half a percent drift apart by several partitions in a step. A result comes
+// when every worker has pushed, so the slowest worker's pace is everybody's, and a worker alone cannot find out whether
+// all of them could be faster. That is why all let it go in the same rounds, about which they agree without a word:
+// they hand in the same tensors, whose rounds are counted alike everywhere (bps_task.round), and go by those of the
+// first. A library that tells neither rounds nor rates has no pace.
 //
 //     LEARN   nothing is held back: kLearnRounds at first, kProbeRounds from the rounds kFirstProbe and 2 kFirstProbe
 //             on, and later from one in kProbeEvery; and until all have heard of a rate
@@ -110,6 +111,7 @@ class Pace {
   int64_t window_begin_ = -1;
   uint64_t window_bytes_ = 0;
   double fastest_ = 0;
+  uint64_t measured_ = 0;  // rounds since there is one
 
   // How much of a tensor has gone without another's tasks between.
   uint64_t run_tensor_ = 0;

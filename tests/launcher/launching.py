@@ -22,8 +22,18 @@ _CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 BPSLAUNCH = [sys.executable, str(_CHECKOUT / "launcher" / "launch.py")]
 COOKIE = "BPSLAUNCH_TEST_COOKIE"
 
-# Before a command: runs it in a network namespace of its own, as the root of a user namespace.
-OWN_NETWORK = ["unshare", "--map-root-user", "--net"]
+
+def _own_network() -> list[str]:
+    # A user namespace is for who is not root; within a chroot nobody may make one.
+    for command in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
+        with contextlib.suppress(OSError):
+            if subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0:
+                break
+    return command
+
+
+# In front of a command: in a network namespace of its own.
+OWN_NETWORK = _own_network()
 
 # Long enough for a loaded machine; a test that meets it fails.
 DEADLINE = 120.0

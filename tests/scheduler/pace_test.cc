@@ -220,6 +220,19 @@ TEST(Pace, OneDisturbedRoundOfAProbeIsNotBelieved) {
   }
 }
 
+// The first steps of a trainer are slow and fill no window. The first one that does is not believed alone.
+TEST(Pace, IsNeverThatOfOneRoundAlone) {
+  Job job(0.8 * kRate);
+  for (uint64_t round = 0; round < 2 * Pace::kLearnRounds; ++round) job.Round(20);
+  job.Round(200);
+  job.SetRate(kRate);
+  job.Round(200);
+  EXPECT_EQ(job.pace().state(), Pace::State::kLearn);
+  job.Round(20);
+  EXPECT_NEAR(job.pace().rate(), kRate, 0.01 * kRate);
+  EXPECT_EQ(job.pace().state(), Pace::State::kHold);
+}
+
 // All hold the pace of the slowest, whatever each has learned.
 TEST(Pace, IsThatOfAllWorkers) {
   Job job(kRate);
