@@ -122,7 +122,12 @@ TEST(KillTest, ATransportNamesItsPeersAsTheJobDoes) {
     ASSERT_TRUE(job.worker(rank).WaitForOutput("working", kPatience)) << job.Output();
   }
   const std::string pid = std::to_string(job.worker(1).pid());
+  // The coordinator, which may know first, is kept from telling.
+  job.coordinator().Signal(SIGSTOP);
   job.worker(1).Signal(SIGKILL);
+  const std::string lost = "the connection to rank 1 ";
+  EXPECT_TRUE(job.server(0).WaitForOutput(lost, kPatience)) << job.Output();
+  job.coordinator().Signal(SIGCONT);
   ASSERT_TRUE(job.worker(0).Wait(kPatience).has_value() && job.server(0).Wait(kPatience).has_value()) << job.Output();
   const bool shm = std::string(std::getenv("E2E_BYTEPS_SHM")) == "1";
   const std::regex words("rank 1 \\(.*pid " + pid + "\\) " +
