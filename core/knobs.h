@@ -469,7 +469,8 @@ inline constexpr Knob kKnobs[] = {
      .choices = "auto|on|off|1=on|0=off|true=on|false=off|yes=on|no=off",
      .meaning =
          "Shares of servers on worker hosts beside servers on hosts of their own; auto: by the optimum where the "
-         "hosts allow it; on: likewise, and a warning where they do not; off: all alike",
+         "hosts allow it, and a warning where they do not and there are servers of both kinds; on: a warning wherever "
+         "they do not; off: all alike",
      .reason = "the coordinator knows who shares a host"},
     {.name = "BYTEPS_MIXED_MODE_BOUND",
      .type = KnobType::kInt,

@@ -266,7 +266,7 @@ TEST(Pace, IsNeverFarBelowWhatComesHome) {
   EXPECT_NEAR(job.pace().pace(), Pace::kGain * 0.5 * kRate, 0.01 * kRate);
 }
 
-// The clock knows a link of the rate agreed upon, however fast the link is; what has come home has left it.
+// The clock knows a link of the rate agreed upon, however fast the link is; where all has come home nothing waits for it.
 TEST(Pace, WhatIsHomeHasLeftTheLink) {
   Job job(kRate, 0);
   const int64_t free = job.Round(200);
@@ -277,19 +277,18 @@ TEST(Pace, WhatIsHomeHasLeftTheLink) {
   EXPECT_LE(static_cast<double>(job.most_ahead()), 3 * kPartTime) << "and no more is ahead of the link for it";
 }
 
-// A pace in force that has learned nothing here.
-Pace InForce() {
-  Pace pace;
+// Brings a pace into force that has learned nothing here: others tell theirs.
+void PutInForce(Pace* pace) {
   bps_task task = {};
-  for (task.round = 1; task.round <= Pace::kLearnRounds; ++task.round) pace.Arrived(task, true);
+  for (task.round = 1; task.round <= Pace::kLearnRounds; ++task.round) pace->Arrived(task, true);
   task.priority = 1;
-  pace.Arrived(task, true);
-  pace.Agreed(static_cast<uint64_t>(kRate));
-  return pace;
+  pace->Arrived(task, true);
+  pace->Agreed(static_cast<uint64_t>(kRate));
 }
 
 TEST(Pace, NorIsWhatIsLostOnTheLink) {
-  Pace pace = InForce();
+  Pace pace;
+  PutInForce(&pace);
   for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
   EXPECT_GT(pace.OpensAt(), 1);
   for (int i = 0; i < 10; ++i) pace.Lost(1, kPart);
@@ -297,15 +296,12 @@ TEST(Pace, NorIsWhatIsLostOnTheLink) {
 }
 
 TEST(Pace, WhatIsAwayStaysSoWhoeverComesOrGoes) {
-  Pace pace = InForce();
+  Pace pace;
+  PutInForce(&pace);
   for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
   pace.Forget();
   EXPECT_EQ(pace.OpensAt(), INT64_MIN);
-  bps_task task = {};
-  for (task.round = 1; task.round <= Pace::kLearnRounds; ++task.round) pace.Arrived(task, true);
-  task.priority = 1;
-  pace.Arrived(task, true);
-  pace.Agreed(static_cast<uint64_t>(kRate));
+  PutInForce(&pace);
   for (int i = 0; i < 10; ++i) pace.Home(1, kPart, true);
   for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
   EXPECT_GT(pace.OpensAt(), 1);
