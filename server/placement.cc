@@ -31,7 +31,7 @@ uint64_t Placement::PartElements(uint64_t elements, uint32_t element_bytes) cons
     return std::max<uint64_t>(1, std::min(options_.partition_bytes, options_.slot_bytes) / element_bytes);
   }
   const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
-  const uint64_t least = std::min<uint64_t>(most, kLeastPart / element_bytes);
+  const uint64_t least = std::min<uint64_t>(most, kLeastFirst / element_bytes);
   const uint64_t share = std::max(CeilDiv(elements, options_.owners), kLeastShare / element_bytes);
   const uint64_t spread = std::clamp(std::min(CeilDiv(elements, total_lanes_), share), least, most);
   // As many parts of that size as there must be, and as many for each lane as for any other; then all of one size.
@@ -78,8 +78,7 @@ void Placement::Unload(LanePlace place, uint64_t bytes) {
 uint64_t Placement::BestPartElements(uint64_t elements, uint32_t element_bytes, uint64_t bytes_per_second) const {
   const uint64_t servers = options_.lanes.size();
   const uint64_t most = std::max<uint64_t>(1, std::min(kLargestPart, options_.slot_bytes) / element_bytes);
-  const bool many = elements * element_bytes >= std::min(kManyRows * servers, kManyParts) * kLeastPart;
-  const uint64_t least = std::min<uint64_t>(most, (many ? kLeastOfMany : kLeastPart) / element_bytes);
+  const uint64_t least = std::min<uint64_t>(most, kLeastPart / element_bytes);
   const double bytes = static_cast<double>(elements) * element_bytes;
   const double best =
       std::sqrt(bytes * static_cast<double>(bytes_per_second) * kPartTime / static_cast<double>(2 * servers));

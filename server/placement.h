@@ -8,25 +8,24 @@
 // gets the same answer. It is asked once per tensor, by the coordinator, whose answer holds for everybody.
 //
 // The cut. BYTEPS_PARTITION_BYTES, if it is set, bounds a part exactly: as many whole elements as fit. Otherwise parts
-// are small enough that a tensor occupies all lanes at once, at least `kLeastPart` (below it the cost of a message is
-// larger than that of its bytes), at most `kLargestPart` (a slot that stays in the cache), and all alike. No part is
-// larger than a landing slot. Where the workers of a host reduce among themselves, each has parts of its own to fold:
-// as many as there are workers, of `kLeastShare` and more.
+// are small enough that a tensor occupies all lanes at once, at least `kLeastFirst` (what is no larger stays whole), at
+// most `kLargestPart` (a slot that stays in the cache), and all alike. No part is larger than a landing slot. Where the
+// workers of a host reduce among themselves, each has parts of its own to fold: as many as there are workers, of
+// `kLeastShare` and more.
 //
 // The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n servers, in parts of
 // p, takes longer than its bytes take at rate B by up to 2 n p / B: no server can answer before it has a whole part of
 // all workers, and when the last has come all of them still have to get it (half of that where no server has its first
 // part later than the others, core/send_order.h). And by kPartTime for each of its M / p parts. The sum is least at p =
 // sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where the
-// processors are the bottleneck; never below `kLeastPart`, or `kLeastOfMany` in a large tensor, but for up to a
-// sixteenth where that gives all lanes as many parts. Large: of `kManyRows` of kLeastPart for each server, or of
-// `kManyParts` of them. (Tensors of a few parts come in numbers: they fill the links together, and only the cost of
-// more parts would be left.) Lanes do not count here: those of one server share its link.
+// processors are the bottleneck; never below `kLeastPart` (below it the cost of a message is larger than that of its
+// bytes), but for up to a sixteenth where that gives all lanes as many parts. Lanes do not count here: those of one
+// server share its link.
 //
 // So a row, a part for each server, is what a tensor that is alone pays for filling (one among others up to two): at
-// 200 Mbit/s less than 3% of a tensor of 1.4 MB and more for each server (5.6 MB on four, 90 MB on 64). Of smaller ones
-// it is more, since smaller parts are worth no message: 4.0% of 4 MB on four servers, 3.2% of 20 MB on 16, 13% of 20 MB
-// on 64. On faster links it is as much as the cost of the parts: 3.7% of 20 MB on eight servers at 1 Gbit/s.
+// 200 Mbit/s less than 3% of a tensor of 860 KB and more for each server (3.4 MB on four, 14 MB on 16). Of smaller ones
+// it is more, since smaller parts are worth no message: 4.8% of 2 MB on four servers, 7.7% of 20 MB on 64. On faster
+// links it is as much as the cost of the parts: 3.7% of 20 MB on eight servers at 1 Gbit/s.
 //
 // Where nothing crosses a network (`at_home`) there is no link to fill, only processors, which have work in any case,
 // and each part more is more of it: the first cut stays.
@@ -83,10 +82,8 @@ struct Placed {
 
 class Placement {
  public:
-  static constexpr uint64_t kLeastPart = uint64_t{64} << 10;
-  static constexpr uint64_t kLeastOfMany = uint64_t{40} << 10;
-  static constexpr uint64_t kManyRows = 8;
-  static constexpr uint64_t kManyParts = 256;
+  static constexpr uint64_t kLeastFirst = uint64_t{64} << 10;
+  static constexpr uint64_t kLeastPart = uint64_t{24} << 10;
   static constexpr uint64_t kLeastShare = uint64_t{128} << 10;  // a block of BlockFold
   static constexpr uint64_t kLargestPart = uint64_t{512} << 10;
   static constexpr uint64_t kPartCost = 4096;

@@ -85,8 +85,8 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   if (!name.home.has_value()) name.home = placed->home();
   Variant& made = name.variants[shape];
   made.key = name.id << 16 | (name.variants.size() - 1);
-  // What is as small as a part may be stays whole.
-  const bool large = *elements > Placement::kLeastPart / DtypeSize(spec.dtype());
+  // What is as small as a first part may be stays whole.
+  const bool large = *elements > Placement::kLeastFirst / DtypeSize(spec.dtype());
   made.cut_again = name.variants.size() == 1 && large && placement_.adapts();
   made.cuts.push_back({0, std::make_shared<Placed>(*std::move(placed))});
   Describe(spec, made, answer);
