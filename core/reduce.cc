@@ -53,6 +53,7 @@ void RunFold(const ReduceKernels* vectors, FoldTask task) {
     for (void* output : task.outputs) {
       task.streamed = task.streamed && Misalignment(static_cast<std::byte*>(output) + task.begin * size) == 0;
     }
+    task.at_once = vectors->at_once;
     task.begin = vectors->fold(task);
   }
   if (task.begin < task.end) ScalarKernels().fold(task);

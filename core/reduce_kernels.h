@@ -26,6 +26,7 @@ struct FoldTask {
   std::span<const void* const> inputs;  // each may be one of the outputs
   std::span<const uint32_t> groups;     // two levels; empty: one
   std::span<void* const> outputs;       // at least one
+  size_t at_once = 8;                   // inputs read side by side: ReduceKernels::kFew or kMany; the bits are the same
   size_t begin = 0;                     // first element
   size_t end = 0;                       // behind the last one
 };
@@ -49,8 +50,14 @@ struct WideTask {
   size_t end = 0;
 };
 
+// How many inputs are read side by side, kFew or kMany, is the processor's: measured are an Intel one with AVX-512, where
+// two at a time are a fifth faster, and AMD ones with AVX2 and with AVX-512, where eight are by a fifth to a half
+// (docs/experiments.md).
 struct ReduceKernels {
+  static constexpr size_t kFew = 2;
+  static constexpr size_t kMany = 8;
   const char* name;  // "AVX2"
+  size_t at_once;    // what FoldTask::at_once is best
   // Both do elements [begin, x) and return x.
   size_t (*fold)(const FoldTask& task);
   size_t (*wide)(const WideTask& task);

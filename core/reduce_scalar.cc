@@ -239,7 +239,7 @@ size_t Wide(const WideTask& task) {
 }  // namespace
 
 const ReduceKernels& ScalarKernels() {
-  static constexpr ReduceKernels kKernels = {"scalar", Fold, Wide};
+  static constexpr ReduceKernels kKernels = {"scalar", ReduceKernels::kMany, Fold, Wide};
   return kKernels;
 }
 

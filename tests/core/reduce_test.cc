@@ -198,10 +198,20 @@ std::string Describe(uint32_t dtype, int32_t op, const std::vector<uint32_t>& gr
   return text;
 }
 
-// Every set of kernels that this processor can run; nullptr: the scalar ones.
+// Every set of kernels that this processor can run, in both ways of reading; nullptr: the scalar ones.
 std::vector<const ReduceKernels*> AllKernels() {
+  static const auto both = [] {
+    std::vector<ReduceKernels> ways;
+    for (ReduceKernels kernels : VectorKernels()) {
+      for (const size_t at_once : {ReduceKernels::kFew, ReduceKernels::kMany}) {
+        kernels.at_once = at_once;
+        ways.push_back(kernels);
+      }
+    }
+    return ways;
+  }();
   std::vector<const ReduceKernels*> all = {nullptr};
-  for (const ReduceKernels& kernels : VectorKernels()) all.push_back(&kernels);
+  for (const ReduceKernels& kernels : both) all.push_back(&kernels);
   return all;
 }
 
@@ -449,6 +459,8 @@ TEST(ReduceKernelsTest, VectorsWhereThereAreSome) {
     ASSERT_NE(BestKernels(), nullptr);
     EXPECT_STREQ(VectorKernels().back().name, "AVX2") << names;
     EXPECT_EQ(VectorKernels().size(), __builtin_cpu_supports("avx512bw") ? 2u : 1u) << names;
+    const bool few = __builtin_cpu_supports("avx512bw") && !__builtin_cpu_is("amd");
+    EXPECT_EQ(BestKernels()->at_once, few ? ReduceKernels::kFew : ReduceKernels::kMany);
   }
 #elif defined(__aarch64__)
   ASSERT_NE(BestKernels(), nullptr);
