@@ -274,6 +274,7 @@ def test_nothing_survives_a_kill(start: Start, whom: str) -> None:
         (["--servers", "0", "true"], "no servers"),
         (["--slow", "server7=1mbit", "true"], "--slow server7: there are worker0, worker1, server0, server1"),
         (["--hosts", "0", "true"], "must be at least 1"),
+        (["--servers", "99999999999", "true"], "must be at most 1000"),
         (["--loopback", "--rate", "1mbit", "true"], "--loopback has no links"),
         (["--loopback", "--slow", "server0=1mbit", "true"], "--loopback has no links"),
         (["--loopback", "--counters", "true"], "--loopback has no links"),

@@ -41,6 +41,7 @@ _ENDING_SECONDS = 20
 _MTU = 1500
 _LEAST_MTU = 576
 _LARGEST_MTU = 65535  # of a veth pair
+_MOST = 1000  # hosts, or workers of one, or servers: more namespaces than that are no lab
 _RAW_BYTES = 20_000_000
 _LEAST_RAW_BYTES = 200_000  # fewer are but the head start that a full token bucket gives
 _LONGEST_RAW_SECONDS = 3600
@@ -238,6 +239,8 @@ def _at_least(minimum: int) -> type:
         number = int(text, 10)
         if number < minimum:
             raise argparse.ArgumentTypeError(f"{number}: must be at least {minimum}")
+        if number > _MOST:
+            raise argparse.ArgumentTypeError(f"{number}: must be at most {_MOST}")
         return number
 
     parse.__name__ = "whole number"
