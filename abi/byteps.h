@@ -241,8 +241,8 @@ typedef struct bps_info {
   uint64_t epoch;      /* membership epoch */
   uint64_t generation; /* how often a session of this name was opened in this job, from 1 */
   /* Since 1.1: */
-  int32_t shared_buffers; /* 1 where other processes of this host use memory of bps_buffer_alloc in place; else 0, and
-                           * tensors there gain nothing */
+  int32_t shared_buffers; /* 1 where other processes of this host can map memory of bps_buffer_alloc: those reached so
+                           * may use it in place (there may be none); 0: tensors there gain nothing */
   int32_t reserved;       /* 0 */
 } bps_info;
 #define BPS_INFO_INIT \

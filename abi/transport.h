@@ -108,8 +108,10 @@ typedef struct bps_connect_args {
 #define BPS_EVENT_READ 3         /* user, code */
 #define BPS_EVENT_MESSAGE 4      /* peer, data, size, lease: release(lease) gives the buffer back */
 #define BPS_EVENT_IMMEDIATE 5    /* peer (BPS_PEER_UNKNOWN where the provider does not tell), immediate */
-#define BPS_EVENT_PEER_DOWN 6    /* peer, code */
+#define BPS_EVENT_PEER_DOWN 6    /* peer, code; since 1.1 data, size: why, see below */
 #define BPS_EVENT_DISCONNECTED 7 /* peer */
+/* Why a peer is down: for people, as it follows "the peer": "took nothing for 3000 ms"; no 0 behind it, valid until the
+ * next poll; size 0: not known. */
 
 typedef struct bps_event {
   uint32_t type;

@@ -207,8 +207,11 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
     }
   }
   const bool busy = machine_->Busy();
+  // A signal for the I/O thread that this drive has taken away, or a timer that it has set, is the I/O thread's again.
+  const bool wake = Changed();
   mutex_.unlock();
   driving_.store(false);
+  if (wake) waker_.Signal();
   if (busy || Now() - began >= kShortDrive) handback_.Signal();
   // After Stop the request is ended by whoever stopped.
   return request.WaitUntil(deadline);

@@ -34,15 +34,29 @@ std::string Seconds(Time nanoseconds) {
   return absl::StrCat(static_cast<double>(nanoseconds / 1000000) / 1000.0, " s");
 }
 
-// `code`: of the transport's event.
-absl::Status WhyDown(int32_t code, const std::string& peer) {
-  if (code == BPS_RESOURCE_EXHAUSTED) {
+// `event`: of the transport.
+absl::Status WhyDown(const bps_event& event, const std::string& peer) {
+  if (event.data != nullptr && event.size != 0) {
+    const absl::string_view cause(static_cast<const char*>(event.data), event.size);
+    const std::string text = absl::StrCat("the connection to ", peer, " is lost: it ", cause);
+    return event.code == BPS_RESOURCE_EXHAUSTED ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
+  }
+  if (event.code == BPS_RESOURCE_EXHAUSTED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the connection to ", peer,
                      " is lost: this process has no file descriptors (ulimit -n) or no memory left for it"));
   }
   return absl::UnavailableError(
       absl::StrCat("the connection to ", peer, " is lost: it has ended, or left, or the network has failed"));
+}
+
+// Whoever makes them: three signs of life may be late before a peer is dead, and where none is asked for, silence says
+// nothing.
+EndpointOptions Sound(EndpointOptions options) {
+  if (options.ping_interval <= 0) options.ping_interval = kNever;
+  if (options.peer_timeout <= 0 || options.ping_interval == kNever) options.peer_timeout = kNever;
+  if (options.peer_timeout != kNever) options.ping_interval = std::min(options.ping_interval, options.peer_timeout / 3);
+  return options;
 }
 
 struct Lease {
@@ -84,6 +98,7 @@ struct Link {
 
   // Liveness.
   Time heard = 0;
+  Time asked = 0;
   bool ping_outstanding = false;
 
   // Credits: messages we may send, and releases the peer has not been told of.
@@ -132,7 +147,7 @@ struct Endpoint::Impl {
   bool closed = false;
 
   Impl(Transport t, EndpointOptions o, EndpointHandler* h, Logger* l)
-      : transport(std::move(t)), options(std::move(o)), handler(h), log(l), caps(transport.caps()) {}
+      : transport(std::move(t)), options(Sound(std::move(o))), handler(h), log(l), caps(transport.caps()) {}
 
   Link* Find(PeerId peer) {
     auto it = links.find(peer);
@@ -399,7 +414,7 @@ struct Endpoint::Impl {
     if (!was_ready && link->answered && link->state == LinkState::kGreeting) {
       link->state = LinkState::kReady;
       link->heard = now;
-      Arm(now + options.ping_interval);
+      Arm(PingAt(*link));
       MarkDirty(peer, link);
       handler->OnReady(peer);
     }
@@ -470,7 +485,7 @@ struct Endpoint::Impl {
           if (!ReadStruct(record->body, &ping)) return Violation(peer, link, "PING is too short");
           if (link->ping_outstanding) {
             link->ping_outstanding = false;
-            Arm(now + options.ping_interval);
+            Arm(PingAt(*link));
           }
           if (ping.question != 0) Urgent(peer, link, wire::RecordType::kPing, BytesOf(PingBody{0, 0}));
           break;
@@ -522,7 +537,7 @@ struct Endpoint::Impl {
         break;
       case BPS_EVENT_PEER_DOWN:
         if (Link* link = Find(event.peer)) {
-          Fail(event.peer, link, WhyDown(event.code, link->spec.description));
+          Fail(event.peer, link, WhyDown(event, link->spec.description));
         }
         break;
       case BPS_EVENT_DISCONNECTED:
@@ -573,6 +588,14 @@ struct Endpoint::Impl {
     for (PeerId peer : roomy) handler->OnRoom(peer);
   }
 
+  Time PingAt(const Link& link) const { return After(link.heard, options.ping_interval); }
+
+  // Only who was asked and had the time to answer: we may have slept ourselves, with all the others.
+  Time DeadAt(const Link& link) const {
+    if (!link.ping_outstanding) return kNever;
+    return After(std::max(link.heard, link.asked - options.ping_interval), options.peer_timeout);
+  }
+
   void Timers() {
     if (now < next_timer) return;
     next_timer = kNever;
@@ -593,17 +616,18 @@ struct Endpoint::Impl {
         }
         Arm(std::min(link->hello_at, link->hello_deadline));
       } else if (link->state == LinkState::kReady) {
-        if (now - link->heard >= options.peer_timeout) {
+        if (now >= DeadAt(*link)) {
           Fail(peer, link.get(),
                absl::UnavailableError(
                    absl::StrCat("no sign of life from ", link->spec.description, " for ", Seconds(now - link->heard))));
           continue;
         }
-        if (now - link->heard >= options.ping_interval && !link->ping_outstanding) {
+        if (!link->ping_outstanding && now >= PingAt(*link)) {
           link->ping_outstanding = true;
+          link->asked = now;
           Urgent(peer, link.get(), wire::RecordType::kPing, BytesOf(PingBody{1, 0}));
         }
-        Arm(link->heard + (link->ping_outstanding ? options.peer_timeout : options.ping_interval));
+        Arm(link->ping_outstanding ? DeadAt(*link) : PingAt(*link));
       } else if (link->state == LinkState::kLost) {
         if (link->lost_deadline == kNever) link->lost_deadline = now + kWordOfLoss;
         if (now >= link->lost_deadline) {

@@ -101,9 +101,10 @@ struct EndpointOptions {
   uint64_t session = 0;     // data of other sessions is refused per peer: see PeerSpec
   Time hello_interval = 0;  // between repeated HELLOs
   Time hello_timeout = 0;
-  Time ping_interval = 0;  // to a peer we have heard nothing from
-  Time peer_timeout = 0;   // silence that means death
-  std::string token;       // empty: none
+  // To a peer we have heard nothing from; a third of peer_timeout at most. 0: none, and silence is no death then.
+  Time ping_interval = 0;
+  Time peer_timeout = 0;  // silence, though we have asked, that means death; 0: none does
+  std::string token;      // empty: none
 };
 
 struct PeerSpec {

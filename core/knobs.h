@@ -204,7 +204,9 @@ inline constexpr Knob kKnobs[] = {
      .fallback = "5",
      .unit = "s",
      .alias = "PS_HEARTBEAT_INTERVAL",
-     .meaning = "Between two signs of life to the coordinator and to idle peers; 0: none",
+     .meaning =
+         "Between two signs of life to the coordinator and to idle peers, a third of BYTEPS_PEER_TIMEOUT at most; 0: "
+         "none, and their absence is no death then",
      .reason = "costs nothing, and finds a dead host without a closed connection"},
     {.name = "BYTEPS_JOB_LINGER",
      .type = KnobType::kDuration,
@@ -328,7 +330,7 @@ inline constexpr Knob kKnobs[] = {
      .min = 8,
      .meaning =
          "Upper bound of a partition, exactly: as many whole elements as fit into it (and into a landing slot); the "
-         "smallest of the workers' holds; unset: from 40 KiB to 512 KiB, by the size of the tensor, the number of "
+         "smallest of the workers' holds; unset: from 24 KiB to 512 KiB, by the size of the tensor, the number of "
          "servers and, between hosts and as soon as it is known, the rate at which bytes move",
      .reason = "a slow link wants to be filled soon, a fast one few partitions; those that reuse warm memory measured "
                "10-30% faster than 4 MB; 8 is the largest element, of which one must fit"},

@@ -248,7 +248,7 @@ absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::s
 std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
   absl::StatusOr<const bps_transport_plugin*> plugin =
       Search<bps_transport_plugin>(wanted, folders_, builtin_transports_).Run();
-  if (plugin.status().code() == absl::StatusCode::kNotFound) return "it is not installed";
+  if (plugin.status().code() == absl::StatusCode::kNotFound) return kNotInstalled;
   if (!plugin.ok()) {
     std::string text(plugin.status().message());
     std::replace(text.begin(), text.end(), '\n', ' ');

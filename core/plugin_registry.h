@@ -62,7 +62,9 @@ class PluginRegistry {
   absl::StatusOr<const bps_transport_plugin*> FindTransport(std::string_view wanted);
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
 
-  // Why a transport cannot be used here, in one line; "" if its plugin is there and its probe is content.
+  // Why a transport cannot be used here, in one line; "" if its plugin is there and its probe is content. kNotInstalled:
+  // there is none in any of the folders.
+  static constexpr char kNotInstalled[] = "it is not installed";
   std::string WhyNotTransport(std::string_view wanted);
 
   // An endpoint of it. `local_host`: numeric address to bind, "": the plugin chooses; `device` likewise.

@@ -46,9 +46,6 @@ constexpr char kLocalTransport[] = "shm";
 // Of the reason why a worker cannot reduce with the others of its host.
 constexpr size_t kMaxRefusal = 1024;
 
-// 0, "no such timer", as step functions write it; halved so that additions do not overflow.
-Time TimerOf(std::chrono::nanoseconds interval) { return interval.count() == 0 ? kNever / 2 : interval.count(); }
-
 // The explicit arguments of bps_open, as values of knobs.
 absl::StatusOr<Environment> ArgumentsOf(const bps_open_args& args) {
   Environment values;
@@ -300,8 +297,8 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
   EndpointOptions endpoint;
   endpoint.hello_interval = kHelloInterval;
   endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
-  endpoint.ping_interval = TimerOf(config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL"));
-  endpoint.peer_timeout = TimerOf(config_.GetDuration("BYTEPS_PEER_TIMEOUT"));
+  endpoint.ping_interval = config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count();
+  endpoint.peer_timeout = config_.GetDuration("BYTEPS_PEER_TIMEOUT").count();
   endpoint.token = token;
 
   if (place_.num_servers != 0) {

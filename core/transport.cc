@@ -51,6 +51,7 @@ absl::StatusOr<Transport> Transport::Open(const bps_transport_plugin& plugin, co
   if (handle == nullptr) return absl::InternalError(subject + " answered open with success and no endpoint");
   Transport transport(plugin.table, handle);
   transport.name_ = plugin.info.name;
+  transport.says_why_ = plugin.info.abi_minor >= 1;
   const bps_transport_caps& caps = transport.caps();
   if (caps.immediate_bits < 24 || caps.max_message < 16384 || caps.receive_pool < 16 || caps.max_transfer == 0 ||
       caps.key_size > BPS_TRANSPORT_MAX_KEY) {
@@ -63,6 +64,13 @@ Transport Transport::Adopt(const bps_transport_table* table, bps_transport* hand
   Transport transport(table, handle);
   transport.name_ = std::move(name);
   return transport;
+}
+
+// What has no meaning for a plugin may be anything.
+void Transport::ForgetWhy(bps_event* events, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (events[i].type == BPS_EVENT_PEER_DOWN) events[i].size = 0;
+  }
 }
 
 absl::StatusOr<std::string> Transport::Address() {

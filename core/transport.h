@@ -104,7 +104,11 @@ class Transport {
     return table_->copy_to(handle(), peer, &to, from, size);
   }
 
-  size_t Poll(bps_event* events, size_t capacity) { return table_->poll(handle(), events, capacity); }
+  size_t Poll(bps_event* events, size_t capacity) {
+    const size_t count = table_->poll(handle(), events, capacity);
+    if (!says_why_) ForgetWhy(events, count);
+    return count;
+  }
   void Release(uint64_t lease) { table_->release(handle(), lease); }
 
   // -1 without BPS_TRANSPORT_WAIT_FD.
@@ -119,6 +123,7 @@ class Transport {
   };
 
   Transport(const bps_transport_table* table, bps_transport* handle);
+  static void ForgetWhy(bps_event* events, size_t count);
   bps_transport* handle() const { return handle_.get(); }
 
   const bps_transport_table* table_;
@@ -128,6 +133,7 @@ class Transport {
   bool unmaps_ = false;
   bool writes_ = false;
   bool sends_and_writes_ = false;
+  bool says_why_ = true;  // a peer is lost
   CapsOfPeer caps_of_ = nullptr;
   std::string name_;
 };

@@ -27,10 +27,18 @@ std::string WhyNot(PluginRegistry* registry, const std::string& name, const std:
   return reason;
 }
 
+// For errors: where a plugin was sought that is not installed; "" if that is the reason of none.
+std::string Sought(const PluginRegistry& registry, const std::vector<std::string>& reasons) {
+  if (std::find(reasons.begin(), reasons.end(), PluginRegistry::kNotInstalled) == reasons.end()) return "";
+  return absl::StrCat(". Plugins were sought in ",
+                      registry.folders().empty() ? "no folder" : absl::StrJoin(registry.folders(), ", "),
+                      "; BYTEPS_PLUGIN_PATH names more");
+}
+
 // The first of `candidates` that can be used; `asked_by`: the setting that leaves the choice to us.
 absl::StatusOr<std::string> FirstUsable(PluginRegistry* registry, const std::vector<std::string>& candidates,
                                         const std::string& asked_by, const Logger& log, const std::string& local_host) {
-  std::vector<std::string> refused;
+  std::vector<std::string> refused, reasons;
   for (const std::string& name : candidates) {
     const std::string reason = WhyNot(registry, name, local_host);
     if (reason.empty()) {
@@ -39,9 +47,10 @@ absl::StatusOr<std::string> FirstUsable(PluginRegistry* registry, const std::vec
       return name;
     }
     refused.push_back(absl::StrCat("not ", name, " (", reason, ")"));
+    reasons.push_back(reason);
   }
   return absl::UnavailableError(absl::StrCat("no transport can be used here, for ", asked_by, ": ",
-                                             absl::StrJoin(refused, "; "),
+                                             absl::StrJoin(refused, "; "), Sought(*registry, reasons),
                                              ". Repair one of them, or name another by BYTEPS_TRANSPORT"));
 }
 
@@ -66,7 +75,7 @@ absl::StatusOr<std::string> ChooseTransport(PluginRegistry* registry, const Conf
   if (name->empty()) return FirstUsable(registry, {"efa", "tcp"}, asked, log, local_host);
   if (const std::string reason = registry->WhyNotTransport(*name); !reason.empty()) {
     return absl::UnavailableError(absl::StrCat(asked, " asks for the transport ", *name,
-                                               ", which cannot be used here: ", reason,
+                                               ", which cannot be used here: ", reason, Sought(*registry, {reason}),
                                                ". BYTEPS_TRANSPORT=auto takes the best there is"));
   }
   BPS_LOG(log, kInfo) << "transport " << *name << ", as " << asked << " asks; BYTEPS_TRANSPORT=" << *name

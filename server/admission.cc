@@ -50,6 +50,9 @@ absl::Status Admission::CheckExpected(const control::Hello& hello) const {
     return absl::FailedPreconditionError(std::string(variable) + " differs: " + std::to_string(there) + " at " +
                                          DescribeHello(hello) + ", " + std::to_string(here) + " at " + options_.self);
   };
+  if (!options_.unable.empty()) {
+    return absl::FailedPreconditionError(options_.self + " cannot take part: " + options_.unable);
+  }
   if (options_.num_servers != 0 && hello.num_servers() != options_.num_servers) {
     return differs("DMLC_NUM_SERVER", hello.num_servers(), options_.num_servers);
   }

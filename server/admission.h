@@ -29,6 +29,7 @@ class Admission {
     int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
     std::string transport;    // likewise BYTEPS_TRANSPORT; empty: nothing was named here
     std::string self = "the coordinator";
+    std::string unable;  // why it can let nobody in; empty: it can
   };
 
   explicit Admission(Options options) : options_(std::move(options)) {}

@@ -57,8 +57,8 @@ struct Coordinator::Connection {
 
 Coordinator::Coordinator(CoordinatorOptions options, CoordinatorHandler* handler, const Logger* log, Time now)
     : options_(std::move(options)),
-      admission_(
-          {options_.job, options_.token, options_.num_hosts, options_.num_servers, options_.transport, options_.self}),
+      admission_({options_.job, options_.token, options_.num_hosts, options_.num_servers, options_.transport,
+                  options_.self, options_.unable}),
       handler_(handler),
       log_(log),
       strangers_(log),

@@ -73,6 +73,8 @@ struct CoordinatorOptions {
   int32_t num_servers = 0;               // likewise DMLC_NUM_SERVER
   std::string transport;                 // likewise what BYTEPS_TRANSPORT or DMLC_ENABLE_RDMA names; empty: nothing
   std::string self = "the coordinator";  // where it is, for errors
+  // What is wrong with its own configuration: it is there to tell those who come, and no start succeeds. Empty: nothing.
+  std::string unable;
   // Names or addresses: the order of servers that ask for no rank.
   std::vector<std::string> ordered_hosts;
   Time heartbeat = 5 * kSecond;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "core/auth.h"
 #include "core/control_socket.h"
@@ -15,6 +16,7 @@
 #include "core/transport_choice.h"
 #include "core/unique_fd.h"
 #include "server/coordinator_shell.h"
+#include "server/discord.h"
 #include "server/key_hash.h"
 #include "server/listener.h"
 
@@ -82,6 +84,11 @@ absl::StatusOr<UniqueFd> OpenListener(const Config& config) {
                  .all_addresses = config.GetBool("DMLC_USE_KUBERNETES")});
 }
 
+std::string Self(const std::string& address) {
+  return "the coordinator (host \"" + HostIdentity().name() + "\", " + address + ", pid " + std::to_string(::getpid()) +
+         ")";
+}
+
 }  // namespace
 
 absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal* stop) {
@@ -94,15 +101,37 @@ absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal*
       CheckUnauthenticated(*token, config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED"), LocalAddress(listener->get()));
   if (!allowed.ok()) return allowed;
   const absl::StatusOr<std::string> transport = NamedTransport(config);
-  if (!transport.ok()) return transport.status();
+  if (!transport.ok()) {
+    listener->Reset();
+    return RefuseToCoordinate(config, transport.status(), log, stop);
+  }
   const std::string address = ListenerAddress(listener->get());
   BPS_LOG(log, kInfo) << "listening at " << address;
   CoordinatorOptions options = Options(config, *std::move(token));
   options.transport = TransportName(config, log, *transport);
-  options.self = "the coordinator (host \"" + HostIdentity().name() + "\", " + address + ", pid " +
-                 std::to_string(::getpid()) + ")";
+  options.self = Self(address);
   CoordinatorShell shell(*std::move(listener), std::move(options), &log);
   return shell.Run(stop);
+}
+
+absl::Status RefuseToCoordinate(const Config& readable, const absl::Status& why, const Logger& log, StopSignal* stop) {
+  if (readable.IsSet("BYTEPS_COORDINATOR_FD") || readable.GetInt("DMLC_PS_ROOT_PORT") == 0) return why;
+  absl::StatusOr<std::string> token =
+      JobToken(readable.GetString("BYTEPS_JOB_TOKEN"), readable.GetString("BYTEPS_JOB_TOKEN_FILE"));
+  if (!token.ok()) return why;
+  absl::StatusOr<UniqueFd> listener = OpenListener(readable);
+  if (!listener.ok()) return why;
+  const std::string address = ListenerAddress(listener->get());
+  const std::string reason(why.message().data(), why.message().size());
+  CoordinatorOptions options = Options(readable, *std::move(token));
+  options.self = Self(address);
+  options.unable = reason;
+  options.start_timeout = Discord::kLateness;  // of nobody: whoever has started it wants to see it end
+  BPS_LOG(log, kError) << "cannot take part: " << reason << "; tells those who come to " << address << ", for "
+                       << Discord::kLateness / kSecond << " s at most";
+  CoordinatorShell shell(*std::move(listener), std::move(options), &log);
+  const absl::Status told = shell.Run(stop);
+  return absl::StrContains(told.message(), reason) ? absl::Status(why.code(), told.message()) : why;
 }
 
 }  // namespace byteps

@@ -66,8 +66,11 @@ int Main(int argc, char** argv) {
   if (!config.ok()) {
     const Config readable = Config::Readable(ReadEnvironment());
     const Logger log = Logger(readable.GetLogOptions()).WithPrefix("configuration: ");
-    const bool server = readable.GetString("DMLC_ROLE") == "server";
-    return Fail("configuration", server ? RefuseServer(readable, config.status(), log, &stop) : config.status());
+    const std::string& role = readable.GetString("DMLC_ROLE");
+    const absl::Status& why = config.status();
+    return Fail("configuration", role == "server"      ? RefuseServer(readable, why, log, &stop)
+                                 : role == "scheduler" ? RefuseToCoordinate(readable, why, log, &stop)
+                                                       : why);
   }
 
   LogOptions log_options = config->GetLogOptions();

@@ -15,8 +15,6 @@ namespace byteps {
 namespace {
 
 constexpr Time kHelloInterval = 100 * kMillisecond;
-// A silence that nobody would call one.
-constexpr Time kNoTimeout = 10 * 365 * 24 * 3600 * kSecond;
 
 std::string Mebibytes(uint64_t bytes) { return absl::StrCat(static_cast<double>(bytes * 10 >> 20) / 10, " MiB"); }
 
@@ -38,9 +36,8 @@ ServerOptions ServerOptionsFrom(const Config& config, const std::string& token) 
   reducer.endpoint.token = token;
   reducer.endpoint.hello_interval = kHelloInterval;
   reducer.endpoint.hello_timeout = config.GetDuration("BYTEPS_START_TIMEOUT").count();
-  const Time silence = config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
-  reducer.endpoint.peer_timeout = silence == 0 ? kNoTimeout : silence;
-  reducer.endpoint.ping_interval = reducer.endpoint.peer_timeout / 3;
+  reducer.endpoint.ping_interval = config.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count();
+  reducer.endpoint.peer_timeout = config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
   return options;
 }
 
@@ -48,7 +45,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const Logger& log) {
   std::unique_ptr<Server> server(new Server(options, log));
   server->wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!server->wake_) return absl::ResourceExhaustedError(absl::StrCat("no eventfd: ", std::strerror(errno)));
+  if (!server->wake_)
+    return absl::ResourceExhaustedError(absl::StrCat("no eventfd (ulimit -n): ", std::strerror(errno)));
   for (uint32_t i = 0; i < options.lanes; ++i) {
     absl::StatusOr<Transport> transport = open(i);
     if (!transport.ok()) return transport.status();

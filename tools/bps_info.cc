@@ -71,7 +71,8 @@ OPTIONS
 
 EXIT STATUS
     0   all is well
-    1   the transport or scheduler that the configuration chooses cannot be used, or a transport failed in --check
+    1   the transport or scheduler that the configuration chooses cannot be used, or not at the address that it names,
+        or a transport failed in --check
     2   the configuration or the call is wrong
 
 ENVIRONMENT

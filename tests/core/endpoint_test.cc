@@ -162,6 +162,15 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
       if (refuses_ == Refuses::kWritesForGood) return BPS_UNAVAILABLE;
       return honest.post_write(transport, peer, from, size, to, immediate, user);
     };
+    refusing.poll = [](bps_transport* transport, bps_event* events, size_t capacity) {
+      const size_t count = honest.poll(transport, events, capacity);
+      for (size_t i = 0; i < count && !why_.empty(); ++i) {
+        if (events[i].type != BPS_EVENT_PEER_DOWN) continue;
+        events[i].data = why_.data();
+        events[i].size = why_.size();
+      }
+      return count;
+    };
     refusing.post_send_and_write = [](bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
                                       const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate,
                                       uint64_t user) -> int32_t {
@@ -180,6 +189,7 @@ class EndpointTest : public testing::TestWithParam<uint64_t> {
   }
 
   static inline Refuses refuses_;
+  static inline std::string_view why_;  // what the transport of MakeRefusing says of whom it has lost
   sim::SimFabric fabric_;
   EndpointOptions options_;
   sim::EndpointOptions knobs_;
@@ -477,6 +487,62 @@ TEST_P(EndpointTest, AnIdleLinkLivesAndASilentPeerDies) {
   EXPECT_EQ(a->down[2].code(), absl::StatusCode::kUnavailable);
 }
 
+// As long as the heartbeat of the configuration is, a peer is asked before its silence counts.
+TEST_P(EndpointTest, AnIdleLinkLivesWithAHeartbeatThatIsSlowerThanThePatience) {
+  options_.ping_interval = 10 * options_.peer_timeout;
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  EXPECT_FALSE(Run(
+      {a.get(), b.get()}, [&] { return !a->down.empty() || !b->down.empty(); }, 60 * kSecond));
+  ASSERT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 6 * kSecond));
+}
+
+// Neither without heartbeats nor with a patience for ever is silence a death, and then nothing wakes anybody.
+TEST_P(EndpointTest, SilenceIsNoDeathWhereNobodyAsks) {
+  for (const bool asks : {false, true}) {
+    SCOPED_TRACE(asks);
+    options_.ping_interval = asks ? kSecond : 0;
+    options_.peer_timeout = asks ? 0 : 4 * kSecond;
+    const uint32_t it = asks ? 4 : 2;
+    auto a = Make(it - 1), b = Make(it);
+    ASSERT_TRUE(Connect(a.get(), b.get()));
+    EXPECT_FALSE(Run(
+        {a.get(), b.get()}, [&] { return !a->down.empty() || !b->down.empty(); }, 20 * kSecond));
+    EXPECT_FALSE(Run(
+        {a.get()}, [&] { return !a->down.empty(); }, 20 * kSecond));
+    EXPECT_EQ(a->endpoint->NextTimer(), kNever);
+  }
+}
+
+// Whose configuration says so asks, and is answered by one that never does.
+TEST_P(EndpointTest, OneSideMayAskAndTheOtherNot) {
+  auto a = Make(1);
+  options_.ping_interval = 0;
+  auto b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  EXPECT_FALSE(Run(
+      {a.get(), b.get()}, [&] { return !a->down.empty() || !b->down.empty(); }, 20 * kSecond));
+  EXPECT_FALSE(Run(
+      {b.get()}, [&] { return !b->down.empty(); }, 3 * kSecond));
+  EXPECT_FALSE(Run(
+      {a.get(), b.get()}, [&] { return !a->down.empty() || !b->down.empty(); }, 20 * kSecond));
+  EXPECT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 6 * kSecond));
+}
+
+// A container that was paused, a job that was stopped and goes on: all have been silent, and nobody has died.
+TEST_P(EndpointTest, WhoHasSleptHimselfAsksBeforeHeCallsAnybodyDead) {
+  auto a = Make(1), b = Make(2);
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  EXPECT_FALSE(Run(
+      {}, [] { return false; }, 20 * kSecond));
+  EXPECT_FALSE(Run(
+      {a.get(), b.get()}, [&] { return !a->down.empty() || !b->down.empty(); }, 20 * kSecond));
+  EXPECT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 6 * kSecond));
+}
+
 TEST_P(EndpointTest, ADeadNodeIsToldOnce) {
   auto a = Make(1), b = Make(2);
   ASSERT_TRUE(Connect(a.get(), b.get()));
@@ -519,6 +585,19 @@ TEST_P(EndpointTest, WhoIsLostBeforeHeIsWrittenToIsNamedWithTheCause) {
                                          " is lost: it has ended, or left, or the network has failed");
     a->endpoint->transport().Unreg(region);
   }
+}
+
+TEST_P(EndpointTest, WhatTheTransportSaysOfALossIsInTheError) {
+  auto a = MakeRefusing(1), b = Make(2);
+  why_ = "broke off: Connection reset by peer";
+  ASSERT_TRUE(Connect(a.get(), b.get()));
+  fabric_.Kill("node2");
+  a->Cancel(2, 1);
+  ASSERT_TRUE(Run(
+      {a.get()}, [&] { return a->down.contains(2); }, 3 * kSecond));
+  why_ = {};
+  EXPECT_EQ(a->down[2].code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(a->down[2].message(), "the connection to member 2 is lost: it broke off: Connection reset by peer");
 }
 
 // A transport that does not keep its word is not waited for.

@@ -16,6 +16,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 const bps_plugin_host* g_host = nullptr;  // the same for all, for the life of the process
 
@@ -90,6 +91,21 @@ TEST_F(TransportChoiceTest, AutoWithNothingNamesEverything) {
   EXPECT_THAT(Choose({}, {Entry<&kEfaAbsent>}),
               AllOf(HasSubstr("error: no transport can be used here"), HasSubstr("efa (this host has no such device)"),
                     HasSubstr("tcp (it is not installed)"), HasSubstr("BYTEPS_TRANSPORT")));
+}
+
+TEST_F(TransportChoiceTest, WhatIsNotInstalledIsToldWithTheFoldersInWhichItWasSought) {
+  const Environment folders = {{"BYTEPS_PLUGIN_PATH", "/nowhere/one:/nowhere/two"}};
+  const auto told = AllOf(HasSubstr("it is not installed"), HasSubstr("sought in /nowhere/one, /nowhere/two, "),
+                          HasSubstr("BYTEPS_PLUGIN_PATH"));
+  EXPECT_THAT(Choose(folders, {Entry<&kEfaAbsent>}), told);
+  EXPECT_THAT(Choose(folders, {}), told);
+  Environment original = folders;
+  original["DMLC_ENABLE_RDMA"] = "1";
+  EXPECT_THAT(Choose(original, {Entry<&kTcp>}), told);
+  // Who is there is not sought elsewhere.
+  original["DMLC_ENABLE_RDMA"] = "fabric";
+  EXPECT_EQ(Choose(original, {Entry<&kTcp>}), "tcp");
+  EXPECT_THAT(lines_, ElementsAre(Not(HasSubstr("sought"))));
 }
 
 TEST_F(TransportChoiceTest, ANameIsTakenAtItsWord) {

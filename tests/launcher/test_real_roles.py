@@ -143,6 +143,22 @@ def test_who_is_missing(spawn: Spawn, real: dict[str, str]) -> None:
     coordinator.wait()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("DMLC_ENABLE_RDMA", "ucx"), ("BYTEPS_PARTITION_BYTES", "abc"), ("BYTEPS_TRANSPORT", "pigeon")]
+)
+def test_what_is_wrong_everywhere_ends_every_role_at_once(
+    spawn: Spawn, real: dict[str, str], name: str, value: str
+) -> None:
+    job = RoleJob(spawn, real, hosts=2, **{name: value})
+    began = time.monotonic()
+    roles = [job.coordinator(), job.server(), job.plain(0, "1", "10"), job.plain(1, "1", "10")]
+    for role in roles:
+        assert role.wait() != 0
+        assert value in role.stderr and name in role.stderr
+    # A member that tells nobody takes half a minute.
+    assert time.monotonic() - began < 25
+
+
 def test_a_place_that_is_taken(spawn: Spawn, real: dict[str, str]) -> None:
     """Two workers of one place: one of them gets an error of its own, the other waits for the right one, and works."""
     job = RoleJob(spawn, real, hosts=2, BYTEPS_START_TIMEOUT="60")

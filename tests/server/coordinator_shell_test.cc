@@ -13,7 +13,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/control_codec.h"
@@ -332,6 +334,33 @@ TEST(CoordinatorShellTest, WhatIsWrongIsSaidAndTheExitCodeTellsWhoseFaultItIs) {
     ChildProcess child({ServerProgram()}, each.variables);
     EXPECT_EQ(child.Wait(kPatience), each.code) << child.Output();
     EXPECT_TRUE(Says(child.Output(), each.words));
+  }
+}
+
+// As the members of the same start, who may have the same error, expect it: by somebody who answers.
+TEST(CoordinatorShellTest, WhatIsWrongWithItIsToldToThoseWhoComeThenItEnds) {
+  for (const auto& [name, value, code] : {std::tuple("DMLC_ENABLE_RDMA", "ucx", 2), {"BYTEPS_JOB_LINGER", "soon", 2}}) {
+    const int port = FreePort();
+    ChildProcess child({ServerProgram()}, {{"DMLC_ROLE", "scheduler"},
+                                           {"BYTEPS_JOB_ID", "job"},
+                                           {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                           {"DMLC_PS_ROOT_PORT", std::to_string(port)},
+                                           {name, value}});
+    ASSERT_TRUE(child.WaitForOutput(name, kPatience)) << "said at once";
+    const std::vector<std::string> words = {"the coordinator (host", "cannot take part", name, value};
+    LinkMember worker(control::WORKER, port);
+    ASSERT_TRUE(Drive({&worker}, [&] { return worker.state() == ControlState::kFailed; }));
+    EXPECT_TRUE(Says(worker.failure_text(), words));
+    EXPECT_EQ(child.Wait(0), std::nullopt) << "somebody may be late";
+    // A server with an error of its own.
+    control::Hello hello = LinkMember::MakeHello(control::SERVER, 0, 1);
+    hello.clear_lanes();
+    hello.set_refusal("bad luck");
+    LinkMember server(hello, port, "");
+    ASSERT_TRUE(Drive({&server}, [&] { return server.state() == ControlState::kFailed; }));
+    EXPECT_TRUE(Says(server.failure_text(), words));
+    EXPECT_EQ(child.Wait(kAtOnce), code) << child.Output();
+    EXPECT_TRUE(Says(child.Output(), words));
   }
 }
 

@@ -230,11 +230,11 @@ TEST_F(ServerTest, ManyLivesLeaveNothing) {
 
 TEST(ServerOptionsTest, FromTheTable) {
   const Config config = *Config::Make(
-      {{"BYTEPS_SERVER_ENGINE_THREAD", "3"}, {"BYTEPS_SERVER_MEMORY", "300M"}, {"BYTEPS_PEER_TIMEOUT", "0"}});
+      {{"BYTEPS_SERVER_ENGINE_THREAD", "3"}, {"BYTEPS_SERVER_MEMORY", "300M"}, {"BYTEPS_HEARTBEAT_INTERVAL", "0"}});
   const ServerOptions options = ServerOptionsFrom(config, "t");
   EXPECT_EQ(options.lanes, 3u);
   EXPECT_GT(options.memory, 290u << 20);
-  EXPECT_GT(options.lane.reducer.endpoint.peer_timeout, 24 * 3600 * kSecond);
+  EXPECT_EQ(options.lane.reducer.endpoint.ping_interval, 0);
   EXPECT_EQ(options.lane.reducer.slot_bytes, 512u << 10);
   EXPECT_EQ(DefaultLanes(0), 1u);
   EXPECT_EQ(DefaultLanes(2), 1u);
@@ -243,6 +243,8 @@ TEST(ServerOptionsTest, FromTheTable) {
   const ServerOptions unset = ServerOptionsFrom(*Config::Make({}), "");
   EXPECT_GE(unset.lanes, 1u);
   EXPECT_LE(unset.lanes, 4u);
+  EXPECT_EQ(unset.lane.reducer.endpoint.ping_interval, 5 * kSecond);
+  EXPECT_EQ(unset.lane.reducer.endpoint.peer_timeout, 30 * kSecond);
 }
 
 }  // namespace

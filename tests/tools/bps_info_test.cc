@@ -84,6 +84,31 @@ TEST(BpsInfoTest, SaysWhichTransportIsTakenAndWhyNotTheOthers) {
   EXPECT_THAT(outcome.output, HasSubstr("transport failsprobe, as BYTEPS_TRANSPORT=failsprobe says"));
 }
 
+// Every role would fail of it. 192.0.2.0/24 is for documentation (RFC 5737).
+TEST(BpsInfoTest, AnAddressThatThisHostDoesNotHaveIsAnError) {
+  const std::vector<std::string> all = {"scheduler_plugins/credit", "transport_plugins/libfabric"};
+  Outcome outcome = RunInfo("", all, "DMLC_INTERFACE=nope");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output,
+              testing::ContainsRegex("\n  DMLC_INTERFACE=nope: no such interface is up; there are: .*lo"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("transport tcp, chosen")));
+  for (const char* transport : {"", " BYTEPS_TRANSPORT=tcp"}) {
+    outcome = RunInfo("", all, std::string("DMLC_NODE_HOST=192.0.2.77") + transport);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.output,
+                testing::ContainsRegex("\n  transport \"tcp\" could not be opened: .*192.0.2.77.*DMLC_NODE_HOST"));
+  }
+  outcome = RunInfo("--json", all, "DMLC_NODE_HOST=192.0.2.77");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("\"transport\": null, "), HasSubstr("\"usable\": false}")));
+  outcome = RunInfo("", all, "DMLC_NODE_HOST=no.such.host.invalid");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("DMLC_NODE_HOST=no.such.host.invalid is no address and no known name"));
+  outcome = RunInfo("", all, "DMLC_NODE_HOST=127.0.0.1");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_EQ(RunInfo("", all, "DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=127.0.0.1").code, 0);
+}
+
 TEST(BpsInfoTest, SaysTheSameToPrograms) {
   Outcome outcome = Info("--json",
                          "BYTEPS_OP_TIMEOUT=7 BYTEPS_TRANSPORT=absent BYTEPS_ENABLE_ASYNC=1 "

@@ -36,16 +36,19 @@ inline std::string InfoCommand(const std::string& arguments, const std::vector<s
          "/tools/bps_info " + arguments;
 }
 
-inline Outcome RunInfo(const std::string& arguments, const std::vector<std::string>& plugin_folders,
-                       const std::string& variables = "") {
-  const std::string command = InfoCommand(arguments, plugin_folders, variables) + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
+inline Outcome RunCommand(const std::string& command) {
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return {-1, "popen failed"};
   std::string output;
   char buffer[4096];
   while (const size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, size);
   const int status = pclose(pipe);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+inline Outcome RunInfo(const std::string& arguments, const std::vector<std::string>& plugin_folders,
+                       const std::string& variables = "") {
+  return RunCommand(InfoCommand(arguments, plugin_folders, variables));
 }
 
 }  // namespace byteps

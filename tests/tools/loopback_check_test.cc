@@ -109,6 +109,31 @@ TEST(LoopbackCheckTest, ItGoesByTheAddressOfTheRootIfThatIsOneOfLoopback) {
   EXPECT_THAT(other.output, ContainsRegex("\n  tcp +ok .*, at 127.0.0.1\n"));
 }
 
+// 192.0.2.0/24 is for documentation (RFC 5737).
+TEST(LoopbackCheckTest, AnAddressThatThisHostDoesNotHaveIsNamedByItsVariable) {
+  const Outcome outcome = RunInfo("--check --timeout 120", {kScheduler, kTcp, kShm}, "DMLC_NODE_HOST=192.0.2.77");
+  EXPECT_EQ(outcome.code, 1);
+  for (const char* name : {"tcp", "shm"}) {
+    EXPECT_THAT(outcome.output,
+                ContainsRegex("\n  " + std::string(name) +
+                              " +ERROR DMLC_NODE_HOST=192.0.2.77: no network interface of this host has that address"));
+  }
+  EXPECT_THAT(outcome.output, Not(HasSubstr("set DMLC_PS_ROOT_URI")));
+}
+
+TEST(LoopbackCheckTest, WithoutLoopbackItSaysWhatBringsItUp) {
+  const std::string own_network =
+      std::system("unshare --net true 2>/dev/null") == 0 ? "unshare --net " : "unshare --map-root-user --net ";
+  if (std::system((own_network + "true 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no network namespaces here";
+  const Outcome outcome = RunCommand(own_network + InfoCommand("--check --timeout 120", {kScheduler, kTcp, kShm}));
+  EXPECT_EQ(outcome.code, 1);
+  for (const char* name : {"tcp", "shm"}) {
+    EXPECT_THAT(outcome.output,
+                ContainsRegex("\n  " + std::string(name) +
+                              " +ERROR neither 127.0.0.1 nor ::1 can be reached: .* ip link set lo up"));
+  }
+}
+
 TEST(LoopbackCheckTest, WithoutTheOptionNothingIsStarted) {
   EXPECT_THAT(RunInfo("", {kScheduler, kTcp}).output, Not(HasSubstr("4 bytes in")));
 }

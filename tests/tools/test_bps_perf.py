@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import OWN_NETWORK, need_own_network
 from perf_program import PROGRAM, run, start
 
 
@@ -75,7 +76,10 @@ def test_a_server_that_has_nothing_to_sum() -> None:
         # What is asked for is measured, whatever the environment says.
         (["--transport", "local"], {"BYTEPS_SHM": "0", "BYTEPS_FORCE_DISTRIBUTED": "1"}, "local", 0),
         (["--transport", "local"], {"BYTEPS_LOCAL_REDUCE": "0"}, "local", 0),
+        (["--transport", "Local"], {}, "local", 0),
+        (["--transport", "Auto", "--servers", "0"], {}, "local", 0),
         (["--transport", "tcp"], {}, "tcp", 1),
+        (["--transport", "TCP", "--scheduler", "FIFO"], {}, "tcp", 1),
         # The hosts' network is tcp, and shared memory carries within this one.
         (["--transport", "tcp"], {"BYTEPS_SHM": "1"}, "shm", 1),
     ],
@@ -85,6 +89,17 @@ def test_the_transport_that_is_asked_for(
 ) -> None:
     (row,) = rows_of(run(*words, "--sizes", "4", "--rounds", "4", "--json", variables=variables))
     assert (row["transport"], row["servers"]) == (transport, servers)
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_peers_on_a_host_without_ipv4(workers: str) -> None:
+    only_ipv6 = "ip link set lo up && ip addr del 127.0.0.1/8 dev lo"
+    need_own_network(f"{only_ipv6} && ip -6 route get ::1", programs=["ip"])
+    host = [*OWN_NETWORK, "sh", "-ec", f'{only_ipv6} && exec "$@"', "sh"]
+    done = run("--workers", workers, "--sizes", "4", "--rounds", "3", "--json", "--against", "gloo,raw", within=host)
+    (row,) = rows_of(done)
+    assert row["gloo_us"] > 0 and row["raw_us"] > 0
 
 
 @pytest.mark.usefixtures("real")
@@ -193,8 +208,14 @@ def test_a_job_that_fails_fails() -> None:
         (["--json", "--csv"], "not allowed with"),
         (["--transport", "local", "--servers", "1"], "--transport local is without servers"),
         (["--transport", "tcp", "--servers", "0"], "--transport tcp leads to servers"),
+        (["--transport", "Local", "--servers", "1"], "--transport local is without servers"),
+        (["--transport", "TCP", "--servers", "0"], "--transport tcp leads to servers"),
+        (["--transport", ""], "--transport: '' is no name of a plugin"),
+        (["--transport", " "], "--transport: ' ' is no name of a plugin"),
+        (["--scheduler", ""], "--scheduler: '' is no name of a plugin"),
         (["--mode", "bandwidth", "--op", "sum"], "a sum would grow: take --op average, min, max, or --out-of-place"),
         (["--reuse-outputs"], "--reuse-outputs goes with --out-of-place"),
+        (["--model", "vgg16", "--scheduler", "nope"], "--scheduler does not go with --model"),
         (["--model", "vgg16", "--csv"], "--csv does not go with --model"),
         (["--model", "vgg16", "--buffers"], "--buffers does not go with --model"),
         (["--model", "vgg16", "--sizes", "4"], "--sizes does not go with --model"),

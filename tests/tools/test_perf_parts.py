@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -65,25 +66,45 @@ def test_percentiles_by_nearest_rank() -> None:
     assert percentile([7.0], 99) == 7.0
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4, 8])
+def reduced(tensors: list[torch.Tensor], op: str) -> torch.Tensor:
+    """By a fold in the data type itself, as the peers have it: rounded, or wrapped, at every step."""
+    step = {"min": torch.minimum, "max": torch.maximum, "product": torch.mul}.get(op, torch.add)
+    result = functools.reduce(step, tensors)
+    if op != "average":
+        return result
+    if result.is_floating_point():
+        return result / len(tensors)
+    return (result.long() // len(tensors)).to(result.dtype)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 8, 11, 12, 13, 43, 127, 128, 256, 300, 600])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_are_what_the_ranks_together_make(dtype: str, world: int) -> None:
-    folds = {
-        "sum": lambda all_: torch.stack(all_).sum(0),
-        "average": lambda all_: torch.stack(all_).sum(0) / world,
-        "min": lambda all_: torch.stack(all_).amin(0),
-        "max": lambda all_: torch.stack(all_).amax(0),
-        "product": lambda all_: torch.stack(all_).prod(0),
-    }
-    for op, fold in folds.items():
+    for op in ("sum", "average", "min", "max", "product"):
         ranks = [Workload(100, dtype, op, 2, rank, world) for rank in range(world)]
-        # Of the exact values; only a product in one byte may not fit, and wraps.
-        exact = fold([each.tensors[0].to(torch.float64) for each in ranks])
-        result = exact.to(torch.int64).to(ranks[0].tensors[0].dtype)
-        for each in ranks:
-            each.check([result, result], "the test")
-            with pytest.raises(SystemExit, match=f"wrong {op} of .* by somebody"):
-                each.check([result, result + 1], "somebody")
+        inputs = [each.tensors[0] for each in ranks]
+        # In rank order, in the other, and those of a kind first, which come to the greatest sum on the way.
+        for order in (inputs, inputs[::-1], inputs[::2] + inputs[1::2]):
+            result = reduced(order, op)
+            assert torch.equal(result.double().long().to(result.dtype), result)  # whole numbers
+            for each in (ranks[0], ranks[-1]):
+                each.check([result, result], "the test")
+        with pytest.raises(SystemExit, match=f"wrong {op} of .* by somebody"):
+            ranks[0].check([result, result - 1], "somebody")
+        if op == "average":  # bandwidth repeats it on its own result
+            assert torch.equal(reduced([result] * world, op), result)
+
+
+@pytest.mark.parametrize("world", [2, 5, 100, 240])
+@pytest.mark.parametrize("op", ["sum", "average", "product"])
+def test_what_any_rank_hands_in_is_seen_in_the_result(op: str, world: int) -> None:
+    ranks = [Workload(1000, "int8", op, 1, rank, world) for rank in range(world)]
+    neutral = torch.ones_like if op == "product" else torch.zeros_like
+    for missing in range(world):
+        inputs = [each.tensors[0] for each in ranks]
+        inputs[missing] = neutral(inputs[missing])
+        with pytest.raises(SystemExit, match=f"wrong {op}"):
+            ranks[0].check([reduced(inputs, op)], "the test")
 
 
 def test_inputs_come_back() -> None:

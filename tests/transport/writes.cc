@@ -203,7 +203,6 @@ TEST_P(TransportTest, MessagesAndWritesDoNotDisturbEachOther) {
   EXPECT_TRUE(target.bytes == source.bytes);
 }
 
-// Messages by themselves, writes by themselves, and both as one, all at once.
 TEST_P(TransportTest, AReceiverOfWritesThatStandsStillHoldsUpNobodyElse) {
   Station& still = Open();
   Station& sender = Open();
@@ -250,6 +249,7 @@ TEST_P(TransportTest, AReceiverOfWritesThatStandsStillHoldsUpNobodyElse) {
   EXPECT_TRUE(at_still.bytes == source.bytes);
 }
 
+// Messages by themselves, writes by themselves, and both as one, all at once.
 TEST_P(TransportTest, AMessageAndAWriteGoAsOneWhereTheyCan) {
   const Pair pair = Join();
   constexpr size_t kCount = 400, kSize = 48 << 10;

@@ -1,7 +1,11 @@
 #include "tools/info/check_report.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,6 +14,7 @@
 #include "core/auth.h"
 #include "core/host_identity.h"
 #include "core/log.h"
+#include "core/unique_fd.h"
 #include "tools/info/installation.h"
 #include "tools/info/links_report.h"
 #include "tools/info/loopback_worker.h"
@@ -27,20 +32,38 @@ std::string OneLine(const absl::Status& status) {
   return text;
 }
 
+// Whether something of this host can listen at the numeric address.
+bool HasAddress(const std::string& address) {
+  struct addrinfo hints = {};
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  struct addrinfo* found = nullptr;
+  if (::getaddrinfo(address.c_str(), nullptr, &hints, &found) != 0) return false;
+  const std::unique_ptr<struct addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const UniqueFd fd(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return fd && ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0;
+}
+
 // The address of this host that was named, or else one of loopback: that of the root, if it is one, or else IPv4's; on a
 // host without it IPv6's.
 absl::StatusOr<std::string> FirstAddress(const Config& config, OwnAddressOptions own) {
+  if (!own.node_host.empty() || !own.interface.empty()) {
+    absl::StatusOr<std::string> address = OwnAddress(own);
+    if (own.node_host.empty() || !address.ok() || HasAddress(*address)) return address;
+    return absl::InvalidArgumentError(
+        absl::StrCat("DMLC_NODE_HOST=", own.node_host, ": no network interface of this host has that address"));
+  }
   const std::string& root = config.GetString("DMLC_PS_ROOT_URI");
-  absl::Status why;
   for (const std::string& candidate : {root, std::string("127.0.0.1"), std::string("::1")}) {
     if (candidate.empty()) continue;
     own.coordinator = candidate;
-    const absl::StatusOr<std::string> address = OwnAddress(own);
-    const bool named = !own.node_host.empty() || !own.interface.empty();
-    if (address.ok() && (named || IsLoopback(*address))) return address;
-    if (why.ok()) why = address.status();
+    absl::StatusOr<std::string> address = OwnAddress(own);
+    if (address.ok() && IsLoopback(*address)) return address;
   }
-  return why;
+  return absl::UnavailableError(
+      "neither 127.0.0.1 nor ::1 can be reached: the loopback interface is down, where the processes of the check "
+      "meet; "
+      "as root: ip link set lo up");
 }
 
 // Addresses at which a transport may have its device: the first one and, if none was named, all others.

@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/host_identity.h"
@@ -14,15 +15,14 @@ namespace byteps {
 namespace {
 
 // The address that a member of the job would have; "" where there is no coordinator to say.
-std::string LocalHost(const Config& config) {
+absl::StatusOr<std::string> LocalHost(const Config& config) {
   const std::string& coordinator = config.GetString("DMLC_PS_ROOT_URI");
   const OwnAddressOptions own{.node_host = config.GetString("DMLC_NODE_HOST"),
                               .interface = config.GetString("DMLC_INTERFACE"),
                               .coordinator = coordinator.empty() ? "127.0.0.1" : coordinator,
                               .port = static_cast<int>(config.GetInt("DMLC_PS_ROOT_PORT"))};
   if (coordinator.empty() && own.node_host.empty() && own.interface.empty()) return "";
-  const absl::StatusOr<std::string> address = OwnAddress(own);
-  return address.ok() ? *address : "";
+  return OwnAddress(own);
 }
 
 void Collect(void* lines, int32_t, const char*, int32_t, const char* message) {
@@ -37,6 +37,8 @@ std::string Indented(std::string text) {
 
 // What the configuration makes of the transports, and why.
 absl::Status Choose(const Config& config, std::string* text, std::string* chosen) {
+  const absl::StatusOr<std::string> host = LocalHost(config);
+  if (!host.ok()) return host.status();  // all roles fail of it, or wait
   std::vector<std::string> lines;
   LogOptions options = config.GetLogOptions();
   options.level = LogLevel::kInfo;
@@ -45,13 +47,15 @@ absl::Status Choose(const Config& config, std::string* text, std::string* chosen
   options.user = &lines;
   const Logger log(options);
   PluginRegistry registry(config, log);
-  const absl::StatusOr<std::string> name = ChooseTransport(&registry, config, log, LocalHost(config));
+  const absl::StatusOr<std::string> name = ChooseTransport(&registry, config, log, *host);
   for (const std::string& line : lines) *text += Indented(line);
   if (!name.ok()) return name.status();
   if (lines.empty())
     *text += Indented(
         absl::StrCat("transport ", *name, ", as BYTEPS_TRANSPORT=", config.GetString("BYTEPS_TRANSPORT"), " says"));
-  const absl::Status usable = registry.FindTransport(*name).status();
+  absl::Status usable = registry.FindTransport(*name).status();
+  // Whether it opens at the address that was named only a trial can tell.
+  if (usable.ok() && !host->empty()) usable = registry.OpenTransport(*name, *host).status();
   if (usable.ok()) *chosen = *name;
   return usable;
 }

@@ -92,6 +92,13 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _plugin(text: str) -> str:
+    """In lower case, as plugins are found whatever the case of their names; a path as it is."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a plugin")
+    return text if "/" in text else text.lower()
+
+
 def _seconds(text: str) -> float:
     try:
         number = float(text)
@@ -129,8 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="server processes (1; with local 0); BYTEPS_FORCE_DISTRIBUTED=1 makes them sum",
     )
-    job.add_argument("--transport", metavar="NAME", help="what carries the tensors; see below (auto)")
-    job.add_argument("--scheduler", metavar="NAME", help="the scheduler plugin (as BYTEPS_SCHEDULER)")
+    job.add_argument("--transport", type=_plugin, metavar="NAME", help="what carries the tensors; see below (auto)")
+    job.add_argument("--scheduler", type=_plugin, metavar="NAME", help="the scheduler plugin (as BYTEPS_SCHEDULER)")
     what = parser.add_argument_group("what is measured")
     what.add_argument("--mode", choices=["latency", "bandwidth"], default="latency", help="see below (latency)")
     what.add_argument("--sizes", type=parse_sizes, metavar="LIST", help=f"bytes of a tensor, whole elements ({_SIZES})")
@@ -197,6 +204,7 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
         # What a replayed step has of its own.
         for name, given in (
             ("--csv", arguments.form == "csv"),
+            ("--scheduler", arguments.scheduler is not None),
             ("--mode", bandwidth),
             ("--sizes", arguments.sizes is not None),
             ("--dtype", arguments.dtype != "float32"),

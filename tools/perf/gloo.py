@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from .own_address import own_address
+from .own_address import interface_of, own_address
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -27,6 +28,9 @@ class Gloo:
         address, port = bps.broadcast_object(place, root_rank=0, name="bps_perf.store")
         if store is None:
             store = dist.TCPStore(address, port, size, is_master=False)
+        # By itself it takes the address of the host's name, or else loopback's of IPv4, which may not be there.
+        if ":" in (here := own_address()) and (interface := interface_of(here)) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
         self._dist = dist
         # It has no average: the sum is divided.

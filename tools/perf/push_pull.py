@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .row import Settings
     from .workload import Workload
 
-_NO_RESULT = 113  # of any workload of less than 50 workers
+_NO_RESULT = 113  # of any workload, but for sums by 113 workers: it is a prime
 
 
 class PushPull:

@@ -184,7 +184,7 @@ bool ConnectedTransport::Meet(Request& request) {
     return true;
   }
   if (const int code = Answer(peer, request.info.get()); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "its call cannot be answered: " + ErrorText(code));
+    Doom(peer, BPS_UNAVAILABLE, "cannot be answered: " + ErrorText(code));
   }
   return true;
 }
@@ -225,7 +225,7 @@ void ConnectedTransport::DrainConnections() {
     Peer* peer = found->second;
     if (event.kind == kConnectionError) {
       Doom(peer, BPS_UNAVAILABLE,
-           std::string(peer->state() == PeerState::kConnecting ? "cannot be reached: " : "was lost: ") +
+           std::string(peer->state() == PeerState::kConnecting ? "cannot be reached: " : "broke off: ") +
                ErrorText(event.error));
     } else if (event.kind == FI_CONNECTED && peer->state() == PeerState::kConnecting) {
       --connecting_;
@@ -264,7 +264,11 @@ void ConnectedTransport::BuryTheDoomed() {
     doomed_.pop_back();
     BPS_TRANSPORT_LOG(host_, INFO, peer->who + " " + peer->cause);
     TakeDown(peer, peer->doom);
-    events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), peer->doom));
+    bps_event& event = events_.emplace_back(Event(BPS_EVENT_PEER_DOWN, peer->number(), peer->doom));
+    // The peer may be gone when this is taken.
+    const std::string& told = causes_.emplace_back(peer->cause);
+    event.data = told.data();
+    event.size = told.size();
   }
 }
 
@@ -471,6 +475,7 @@ void ConnectedTransport::End(Operation* operation, int32_t code) {
 // ---- Progress ----
 
 size_t ConnectedTransport::Poll(bps_event* events, size_t capacity) {
+  if (events_.empty()) causes_.clear();
   if (events_.size() < capacity) Progress();
   const size_t count = std::min(capacity, events_.size());
   std::copy_n(events_.begin(), count, events);
@@ -525,7 +530,7 @@ void ConnectedTransport::HandleError(const fi_cq_err_entry& error) {
   char text[256] = "";
   const char* detail = fi_cq_strerror(endpoint_->cq(), error.prov_errno, error.err_data, text, sizeof text);
   Doom(completion->peer, BPS_UNAVAILABLE,
-       "was lost: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
+       "broke off: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
   if (completion->kind == Completion::Kind::kReceive) return;
   auto* operation = static_cast<Operation*>(completion);
   // Else it has been told, or is a write whose message has failed: Abandon has the rest.

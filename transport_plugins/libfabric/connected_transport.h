@@ -141,6 +141,7 @@ class ConnectedTransport : public Transport {
   std::vector<Operation*> told_;                   // of Flush
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues
   std::pmr::deque<bps_event> events_{&memory_};
+  std::deque<std::string> causes_;  // of PEER_DOWNs that wait, or were taken by the last poll
   size_t connecting_ = 0;
   uint32_t rounds_ = 0;
   bool slept_ = true;

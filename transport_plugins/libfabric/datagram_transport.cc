@@ -183,7 +183,11 @@ void DatagramTransport::BuryTheDoomed() {
     doomed_.pop_back();
     BPS_TRANSPORT_LOG(host_, INFO, peer->who + " " + peer->cause);
     TakeDown(peer, peer->doom);
-    events_.push_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->doom));
+    bps_event& event = events_.emplace_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->doom));
+    // The peer may be gone when this is taken.
+    const std::string& told = causes_.emplace_back(peer->cause);
+    event.data = told.data();
+    event.size = told.size();
   }
 }
 
@@ -494,6 +498,7 @@ void DatagramTransport::Repost(Packet* receive) {
 }
 
 size_t DatagramTransport::Poll(bps_event* events, size_t capacity) {
+  if (events_.empty()) causes_.clear();
   if (events_.size() < capacity) Progress();
   const size_t count = std::min(capacity, events_.size());
   std::copy_n(events_.begin(), count, events);
@@ -562,14 +567,14 @@ void DatagramTransport::HandleSent(Packet* packet, const WireCompletion& complet
     case Packet::Kind::kReceive:
       break;
   }
-  if (completion.error != 0) Doom(peer, BPS_UNAVAILABLE, "was lost: " + completion.detail);
+  if (completion.error != 0) Doom(peer, BPS_UNAVAILABLE, "broke off: " + completion.detail);
 }
 
 // Nothing is lost with a Hello: it is said again. A provider may take one for a connection that it is about to replace.
 void DatagramTransport::HandleLostHello(DatagramPeer* peer, const std::string& detail) {
   ++peer->hellos_failed;
   peer->hello_failure = detail;
-  if (now_ >= peer->patient_until) Doom(peer, BPS_UNAVAILABLE, "was lost: " + detail + "; " + peer->Greetings());
+  if (now_ >= peer->patient_until) Doom(peer, BPS_UNAVAILABLE, "broke off: " + detail + "; " + peer->Greetings());
 }
 
 void DatagramTransport::HandleReceive(Packet* receive, size_t size) {

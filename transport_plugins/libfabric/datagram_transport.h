@@ -121,6 +121,7 @@ class DatagramTransport : public Transport {
   std::vector<Packet*> unposted_;
   std::vector<DatagramPeer*> doomed_;
   std::deque<bps_event> events_;
+  std::deque<std::string> causes_;  // of PEER_DOWNs that wait, or were taken by the last poll
   Clock::time_point now_, checked_;
 };
 

@@ -29,7 +29,9 @@ std::byte* Map(int fd, size_t size) {
   return static_cast<std::byte*>(base);
 }
 
-std::string Why(const std::string& what) { return what + ": " + std::strerror(errno); }
+std::string Why(const std::string& what) {
+  return what + ": " + std::strerror(errno) + (errno == EMFILE ? " (ulimit -n)" : "");
+}
 
 // Of at least `size` bytes, for ever?
 bool IsSealed(int fd, size_t size) {

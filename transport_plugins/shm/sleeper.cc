@@ -18,7 +18,8 @@ bool Sleeper::Open(std::string* reason) {
       Watch(timer_.get(), kTimer, 0, EPOLLIN | EPOLLET)) {
     return true;
   }
-  *reason = std::string("no descriptors to sleep on: ") + std::strerror(errno);
+  *reason =
+      std::string("no descriptors to sleep on: ") + std::strerror(errno) + (errno == EMFILE ? " (ulimit -n)" : "");
   return false;
 }
 

@@ -441,7 +441,11 @@ void Transport::BuryTheDoomed() {
       BPS_SHM_LOG(context_.host, INFO, what);
     }
     TakeDown(peer, code);
-    context_.events.Add(BPS_EVENT_PEER_DOWN, peer->number(), code);
+    bps_event& event = context_.events.Add(BPS_EVENT_PEER_DOWN, peer->number(), code);
+    // The peer may be gone when this is taken.
+    const std::string& told = causes_.emplace_back(peer->cause);
+    event.data = told.data();
+    event.size = told.size();
   }
 }
 
@@ -664,10 +668,18 @@ int32_t Transport::ExportKey(Region* region, bps_peer number, void* out) {
 
 // ---- Operations ----
 
+Peer* Transport::FindToPost(bps_peer number) {
+  Peer* peer = Find(number);
+  if (peer == nullptr || !peer->usable() || peer->doom != BPS_OK) return nullptr;
+  // Patience with it begins now, not when it was last looked at: both may have had nothing to do since.
+  if (!peer->Busy()) peer->progress = Clock::now();
+  return peer;
+}
+
 int32_t Transport::PostSend(bps_peer number, const void* data, size_t size, uint64_t user) {
   if (size == 0 || size > kMaxMessage) return BPS_INVALID_ARGUMENT;
-  Peer* peer = Find(number);
-  if (peer == nullptr || !peer->usable() || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
+  Peer* peer = FindToPost(number);
+  if (peer == nullptr) return BPS_UNAVAILABLE;
   return peer->Send(data, size, user);
 }
 
@@ -678,8 +690,8 @@ int32_t Transport::PostWrite(bps_peer number, const bps_local& from, size_t size
   if (!ParseKey(to, size, &key, &code)) return code;
   auto* region = reinterpret_cast<Region*>(from.region);
   if (region != nullptr && !region->Contains(from.base, size)) return BPS_INVALID_ARGUMENT;
-  Peer* peer = Find(number);
-  if (peer == nullptr || !peer->usable() || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
+  Peer* peer = FindToPost(number);
+  if (peer == nullptr) return BPS_UNAVAILABLE;
   if (Region* shared = context_.regions.FindShared(from.base, size)) Show(shared, peer);
   return peer->Write(region, from.base, size, key, to.offset, immediate, user);
 }
@@ -690,8 +702,8 @@ int32_t Transport::PostRead(bps_peer number, const bps_local& to, size_t size, c
   if (!ParseKey(from, size, &key, &code)) return code;
   auto* region = reinterpret_cast<Region*>(to.region);
   if (region != nullptr && !region->Contains(to.base, size)) return BPS_INVALID_ARGUMENT;
-  Peer* peer = Find(number);
-  if (peer == nullptr || !peer->usable() || peer->doom != BPS_OK) return BPS_UNAVAILABLE;
+  Peer* peer = FindToPost(number);
+  if (peer == nullptr) return BPS_UNAVAILABLE;
   return peer->Read(region, to.base, size, key, from.offset, user);
 }
 
@@ -753,6 +765,7 @@ int32_t Transport::CopyTo(bps_peer number, const bps_remote& to, const void* fro
 // ---- Progress ----
 
 size_t Transport::Poll(bps_event* events, size_t capacity) {
+  if (context_.events.empty()) causes_.clear();
   if (context_.events.size() < capacity) Progress();
   return context_.events.Take(events, capacity);
 }

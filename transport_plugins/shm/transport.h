@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -75,6 +76,7 @@ class Transport {
   Transport(const Host& host, uint64_t job_key);
 
   Peer* Find(bps_peer number) const;
+  Peer* FindToPost(bps_peer number);  // nullptr: it is lost
   std::shared_ptr<Remote> FindRemote(bps_peer number);
 
   void Progress();
@@ -124,6 +126,7 @@ class Transport {
   std::vector<Peer*> active_;                           // connected
   std::vector<Peer*> calling_;                          // to be called (again)
   std::vector<Peer*> doomed_;
+  std::deque<std::string> causes_;  // of PEER_DOWNs that wait, or were taken by the last poll
   std::vector<Peer*> fencing_;
   std::unordered_map<uint32_t, Newcomer> newcomers_;
   uint32_t next_newcomer_ = 0;

@@ -91,7 +91,7 @@ class SessionInfo:
     failed: bool  # after a fatal error
     epoch: int  # of the membership
     generation: int  # how often a session of this name was opened in this job, from 1
-    shared_buffers: bool  # other processes of this host use memory of buffer() in place
+    shared_buffers: bool  # other processes of this host can map memory of buffer(); there may be none
 
 
 def info() -> SessionInfo:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 PROGRAM = Path(__file__).resolve().parents[3] / "tools" / "bps_perf.py"
@@ -28,12 +28,14 @@ def _default_signals() -> None:
 
 
 @contextlib.contextmanager
-def start(*words: str, variables: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """With its output in pipes. It is killed if it still runs in the end."""
+def start(
+    *words: str, variables: Mapping[str, str] | None = None, within: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """With its output in pipes, by the command `within`. It is killed if it still runs in the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     environment.update(variables or {})
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), *words],
+        [*within, sys.executable, str(PROGRAM), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -47,8 +49,10 @@ def start(*words: str, variables: Mapping[str, str] | None = None) -> Iterator[s
                 perf.kill()
 
 
-def run(*words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str, variables: Mapping[str, str] | None = None, within: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Until it ends."""
-    with start(*words, variables=variables) as perf:
+    with start(*words, variables=variables, within=within) as perf:
         output, errors = perf.communicate(timeout=_SECONDS)
     return subprocess.CompletedProcess(perf.args, perf.returncode, output, errors)

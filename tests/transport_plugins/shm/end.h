@@ -90,7 +90,10 @@ class End {
     for (size_t i = 0; i < count; ++i) {
       ++heard[events[i].type];
       last = events[i];
-      if (last.type == BPS_EVENT_PEER_DOWN) down = last.code;
+      if (last.type == BPS_EVENT_PEER_DOWN) {
+        down = last.code;
+        why.assign(static_cast<const char*>(last.data), last.size);
+      }
       if (events[i].type != BPS_EVENT_MESSAGE) continue;
       messages.emplace_back(static_cast<const char*>(events[i].data), events[i].size);
       table_->release(transport_, events[i].lease);
@@ -109,6 +112,7 @@ class End {
   std::map<uint32_t, size_t> heard;
   bps_event last{};
   int32_t down = BPS_OK;  // of PEER_DOWN
+  std::string why;        // the same
   std::vector<std::string> messages;
 
  private:

@@ -664,6 +664,7 @@ TEST(ShmProcess, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
     ASSERT_TRUE(other.Until([&] { return other.heard[BPS_EVENT_PEER_DOWN] == 1; })) << other.log();
     EXPECT_EQ(other.down, BPS_UNAVAILABLE);
     EXPECT_NE(other.log().find("its process has no descriptors left (ulimit -n)"), std::string::npos) << other.log();
+    EXPECT_EQ(other.why, "cannot be connected to: its process has no descriptors left (ulimit -n)");
   }
   EXPECT_GT(told, 32);
 }
@@ -775,6 +776,35 @@ TEST(ShmProcess, TheBellRingsOnceForWhoSleepsAndNotForWhoIsAwake) {
     EXPECT_FALSE(Rung(b));
     ASSERT_TRUE(b.Until([&] { return come(had + 2); }));
   }
+}
+
+// Two that had nothing to say to each other for longer than the patience lasts: it begins with what is posted then.
+TEST(ShmProcess, PatienceWithAPeerBeginsWhenItIsGivenSomething) {
+  constexpr auto kPause = std::chrono::milliseconds(500);
+  const std::map<std::string, std::string> impatient = {{"BYTEPS_PEER_TIMEOUT", "400ms"}};
+  End a(impatient), b(kPatient);
+  ASSERT_EQ(a.Connect(b.address()), BPS_OK);
+  ASSERT_EQ(b.Connect(a.address()), BPS_OK);
+  std::vector<std::byte> memory(64);
+  const std::string key = b.Key(b.Reg(memory.data(), memory.size()));
+  ASSERT_EQ(a.Send("first"), BPS_OK);
+  ASSERT_TRUE(b.Until([&] { return a.Poll() + b.Poll() == 0 && !b.messages.empty(); }));
+  for (const bool writes : {false, true}) {
+    SCOPED_TRACE(writes);
+    // It has seen that nothing is owed to it; then neither looks, and time passes.
+    const auto seen = Clock::now() + std::chrono::milliseconds(250);
+    ASSERT_TRUE(a.Until([&] { return Clock::now() > seen; }));
+    std::this_thread::sleep_for(kPause);
+    ASSERT_EQ(writes ? a.Write(memory.data(), 1, key, 7) : a.Send("at last"), BPS_OK);
+    a.Poll();
+    EXPECT_EQ(a.down, BPS_OK) << a.log();
+    const uint32_t event = writes ? BPS_EVENT_IMMEDIATE : BPS_EVENT_MESSAGE;
+    ASSERT_TRUE(b.Until([&] { return b.heard[event] == (writes ? 1 : 2); }));
+  }
+  // And who takes nothing from then on is lost all the same.
+  ASSERT_EQ(a.Send("once more"), BPS_OK);
+  EXPECT_TRUE(a.Until([&] { return a.down == BPS_UNAVAILABLE; }));
+  EXPECT_EQ(a.why, "took nothing for 400 ms (BYTEPS_PEER_TIMEOUT)");
 }
 
 TEST(ShmProcess, WhoIsOutOfReachIsToldWhy) {
