@@ -60,6 +60,8 @@ class SlowNews {
     if (kept_back) {
       bps_event* const end = std::stable_partition(
           events, events + count, [](const bps_event& event) { return event.type != BPS_EVENT_PEER_DOWN; });
+      // What they say is valid until the next poll.
+      std::for_each(end, events + count, [](bps_event& event) { event.size = 0; });
       losses.insert(losses.end(), end, events + count);
       return static_cast<size_t>(end - events);
     }
