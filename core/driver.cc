@@ -81,10 +81,12 @@ void Driver::Run(const std::function<void()>& body) {
   if (parked_.load()) handback_.Signal();
 }
 
-// The sleeping I/O thread hears of what arrives; of a nearer timer or of unfinished work only from us.
+// The sleeping I/O thread hears of what arrives; of a nearer timer or of unfinished work only from us, and of what was
+// handed over if we have taken the signal.
 bool Driver::Changed() {
   return machine_->HasCompletions() ||
-         (asleep_until_ != 0 && (machine_->NextTimer() < asleep_until_ || !machine_->Arm()));
+         (asleep_until_ != 0 &&
+          (machine_->NextTimer() < asleep_until_ || !machine_->QueueEmpty() || !machine_->Arm()));
 }
 
 void Driver::Hand(bool wake, bool called_back) {

@@ -19,6 +19,8 @@
 //               wake-ups.
 // No lost wake. A thread that goes to sleep counts itself as a sleeper, and then looks at the queue; who pushes, pushes
 //               and then looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+//               A signal wakes both sleepers, but the one who runs first may clear it before the other has looked: a caller
+//               who leaves signals again if the I/O thread still sleeps past something (Changed).
 // No lost end.  Whoever took completions runs them without the lock, and meanwhile a caller may come whose request is among
 //               them, find nothing to do and go to sleep. So who has run completions looks for sleepers afterwards, and
 //               a caller looks at his request once more when he counts as one.

@@ -150,6 +150,29 @@ TEST(DriverTest, TheThreadTakesOverWhatACallerLeft) {
   }
 }
 
+// Callers who leave at any moment, also right behind what others have handed over meanwhile.
+TEST(DriverTest, NothingIsLostWhereCallersLeave) {
+  for (const Time timer : {Time{0}, Time{30'000}}) {
+    Echo echo;
+    echo.by_timer = timer;
+    Driver driver(&echo, 0);
+    driver.Start("driver-test");
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&, t] {
+        std::minstd_rand random(static_cast<unsigned>(t) + 1);
+        for (int i = 0; i < 2000; ++i) {
+          auto request = Ask(&echo, &driver);
+          driver.DriveUntil(*request, Now() + static_cast<Time>(random() % 40'000));
+          ASSERT_TRUE(request->WaitUntil(Now() + kLong)) << "nobody drives any more, after " << i;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    driver.Stop();
+  }
+}
+
 TEST(DriverTest, RunInterruptsADrivingCaller) {
   Echo echo;
   echo.by_timer = 100 * kMillisecond;

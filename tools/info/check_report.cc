@@ -62,8 +62,7 @@ absl::StatusOr<std::string> FirstAddress(const Config& config, OwnAddressOptions
   }
   return absl::UnavailableError(
       "neither 127.0.0.1 nor ::1 can be reached: the loopback interface is down, where the processes of the check "
-      "meet; "
-      "as root: ip link set lo up");
+      "meet; as root: ip link set lo up");
 }
 
 // Addresses at which a transport may have its device: the first one and, if none was named, all others.
