@@ -85,8 +85,7 @@ void Driver::Run(const std::function<void()>& body) {
 // handed over if we have taken the signal.
 bool Driver::Changed() {
   return machine_->HasCompletions() ||
-         (asleep_until_ != 0 &&
-          (machine_->NextTimer() < asleep_until_ || !machine_->QueueEmpty() || !machine_->Arm()));
+         (asleep_until_ != 0 && (machine_->NextTimer() < asleep_until_ || !machine_->QueueEmpty() || !machine_->Arm()));
 }
 
 void Driver::Hand(bool wake, bool called_back) {
