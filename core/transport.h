@@ -133,7 +133,7 @@ class Transport {
   bool unmaps_ = false;
   bool writes_ = false;
   bool sends_and_writes_ = false;
-  bool says_why_ = true;  // a peer is lost
+  bool says_why_ = true;  // with PEER_DOWN
   CapsOfPeer caps_of_ = nullptr;
   std::string name_;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 
 #include "abi/byteps.h"
 #include "gtest/gtest.h"
@@ -210,6 +211,10 @@ void Station::Audit(const bps_event& event) {
     case BPS_EVENT_PEER_DOWN:
       EXPECT_TRUE(connected_.count(event.peer) != 0) << "PEER_DOWN of unknown peer " << event.peer;
       EXPECT_NE(event.code, BPS_OK);
+      if (event.size != 0) {
+        const std::string_view why(static_cast<const char*>(event.data), event.size);
+        EXPECT_TRUE(std::all_of(why.begin(), why.end(), [](char c) { return c != 0; })) << "no text: " << why;
+      }
       EXPECT_TRUE(down_.emplace(event.peer, event.code).second) << "PEER_DOWN of peer " << event.peer << " twice";
       EXPECT_FALSE(disconnected(event.peer)) << "PEER_DOWN of disconnected peer " << event.peer;
       EXPECT_EQ(outstanding(event.peer), 0u) << "PEER_DOWN before the end of the peer's operations";

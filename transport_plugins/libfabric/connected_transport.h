@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "abi/transport.h"
+#include "transport_plugins/common/loss_reasons.h"
 #include "transport_plugins/libfabric/endpoint.h"
 #include "transport_plugins/libfabric/peer.h"
 #include "transport_plugins/libfabric/region.h"
@@ -141,7 +142,7 @@ class ConnectedTransport : public Transport {
   std::vector<Operation*> told_;                   // of Flush
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues
   std::pmr::deque<bps_event> events_{&memory_};
-  std::deque<std::string> causes_;  // of PEER_DOWNs that wait, or were taken by the last poll
+  transports::LossReasons reasons_;
   size_t connecting_ = 0;
   uint32_t rounds_ = 0;
   bool slept_ = true;

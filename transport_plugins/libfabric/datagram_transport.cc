@@ -184,10 +184,7 @@ void DatagramTransport::BuryTheDoomed() {
     BPS_TRANSPORT_LOG(host_, INFO, peer->who + " " + peer->cause);
     TakeDown(peer, peer->doom);
     bps_event& event = events_.emplace_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->doom));
-    // The peer may be gone when this is taken.
-    const std::string& told = causes_.emplace_back(peer->cause);
-    event.data = told.data();
-    event.size = told.size();
+    reasons_.Attach(&event, peer->cause);  // the peer may be gone when it is read
   }
 }
 
@@ -498,7 +495,7 @@ void DatagramTransport::Repost(Packet* receive) {
 }
 
 size_t DatagramTransport::Poll(bps_event* events, size_t capacity) {
-  if (events_.empty()) causes_.clear();
+  if (events_.empty()) reasons_.Forget();
   if (events_.size() < capacity) Progress();
   const size_t count = std::min(capacity, events_.size());
   std::copy_n(events_.begin(), count, events);

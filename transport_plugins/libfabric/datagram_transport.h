@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "abi/transport.h"
+#include "transport_plugins/common/loss_reasons.h"
 #include "transport_plugins/libfabric/datagram_endpoint.h"
 #include "transport_plugins/libfabric/datagram_peer.h"
 #include "transport_plugins/libfabric/datagram_wire.h"
@@ -121,7 +122,7 @@ class DatagramTransport : public Transport {
   std::vector<Packet*> unposted_;
   std::vector<DatagramPeer*> doomed_;
   std::deque<bps_event> events_;
-  std::deque<std::string> causes_;  // of PEER_DOWNs that wait, or were taken by the last poll
+  transports::LossReasons reasons_;
   Clock::time_point now_, checked_;
 };
 

@@ -170,6 +170,10 @@ bool LanedTransport::RunOnce(Lane* lane) {
     const std::lock_guard<std::mutex> mail(lane->mail);
     lane->posts.insert(lane->posts.begin(), std::make_move_iterator(posts.begin()),
                        std::make_move_iterator(posts.end()));
+    for (bps_event& event : events) {
+      // What the lane says is gone with its next poll.
+      if (event.type == BPS_EVENT_PEER_DOWN) lane->reasons.Attach(&event, transports::LossReason(event));
+    }
     lane->events.insert(lane->events.end(), events.begin(), events.end());
   }
   if (events.empty()) return false;
@@ -366,6 +370,7 @@ int32_t LanedTransport::PostWrite(bps_peer number, const bps_local& from, size_t
 
 size_t LanedTransport::Poll(bps_event* events, size_t capacity) {
   armed_.store(false);
+  if (events_.empty()) reasons_.Forget();
   if (events_.size() < capacity) Fetch();
   const size_t count = std::min(capacity, events_.size());
   std::copy_n(events_.begin(), count, events);
@@ -378,9 +383,11 @@ void LanedTransport::Fetch() {
     {
       const std::lock_guard<std::mutex> mail(lanes_[i]->mail);
       fetched_.swap(lanes_[i]->events);
+      fetched_reasons_.swap(lanes_[i]->reasons);
     }
     for (const bps_event& event : fetched_) Handle(i, event);
     fetched_.clear();
+    fetched_reasons_.Forget();
   }
   bps_event own[kFetched];
   const size_t count = first().Poll(own, kFetched);
@@ -407,6 +414,7 @@ void LanedTransport::Handle(size_t index, const bps_event& event) {
       if (peer == nullptr || peer->state[index] != LaneState::kUp) return;
       peer->state[index] = LaneState::kDown;
       peer->code = event.code;
+      peer->cause = transports::LossReason(event);
       peer->down = true;
       for (size_t i = 0; i < peer->lanes; ++i) {
         if (peer->state[i] == LaneState::kUp) LeaveLane(event.peer, peer, i);
@@ -444,6 +452,7 @@ void LanedTransport::TellEnd(bps_peer number, LanedPeer* peer) {
   } else if (!peer->leaving && !std::exchange(peer->told, true)) {
     event.type = BPS_EVENT_PEER_DOWN;
     event.code = peer->code;
+    reasons_.Attach(&event, peer->cause);
     events_.push_back(event);
   }
 }

@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "abi/transport.h"
+#include "transport_plugins/common/loss_reasons.h"
 #include "transport_plugins/libfabric/connected_transport.h"
 #include "transport_plugins/libfabric/transport.h"
 
@@ -88,10 +89,11 @@ class LanedTransport : public Transport {
     std::mutex mail;
     std::deque<Post> posts;
     std::vector<bps_event> events;
-    bool refused = false;  // guarded by drive: the transport has not taken all posts
-    bool asleep = false;   // guarded by mail
-    bool stop = false;     // guarded by mail
-    int wake = -1;         // eventfd
+    transports::LossReasons reasons;  // of these
+    bool refused = false;             // guarded by drive: the transport has not taken all posts
+    bool asleep = false;              // guarded by mail
+    bool stop = false;                // guarded by mail
+    int wake = -1;                    // eventfd
     std::thread thread;
   };
 
@@ -106,6 +108,7 @@ class LanedTransport : public Transport {
     bool told = false;                    // PEER_DOWN
     bool leaving = false;                 // Disconnect was called
     int32_t code = BPS_OK;
+    std::string cause;  // of the first lane that was down
   };
 
   struct LanedRegion {
@@ -156,7 +159,9 @@ class LanedTransport : public Transport {
   std::unordered_map<uint64_t, Burden> burdens_;
   uint64_t next_burden_ = 1;
   std::deque<bps_event> events_;
+  transports::LossReasons reasons_;
   std::vector<bps_event> fetched_;
+  transports::LossReasons fetched_reasons_;
 };
 
 }  // namespace byteps::fabric

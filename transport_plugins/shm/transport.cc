@@ -442,10 +442,7 @@ void Transport::BuryTheDoomed() {
     }
     TakeDown(peer, code);
     bps_event& event = context_.events.Add(BPS_EVENT_PEER_DOWN, peer->number(), code);
-    // The peer may be gone when this is taken.
-    const std::string& told = causes_.emplace_back(peer->cause);
-    event.data = told.data();
-    event.size = told.size();
+    reasons_.Attach(&event, peer->cause);  // the peer may be gone when it is read
   }
 }
 
@@ -765,7 +762,7 @@ int32_t Transport::CopyTo(bps_peer number, const bps_remote& to, const void* fro
 // ---- Progress ----
 
 size_t Transport::Poll(bps_event* events, size_t capacity) {
-  if (context_.events.empty()) causes_.clear();
+  if (context_.events.empty()) reasons_.Forget();
   if (context_.events.size() < capacity) Progress();
   return context_.events.Take(events, capacity);
 }

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "abi/transport.h"
+#include "transport_plugins/common/loss_reasons.h"
 #include "transport_plugins/shm/address.h"
 #include "transport_plugins/shm/control_socket.h"
 #include "transport_plugins/shm/peer.h"
@@ -126,7 +126,7 @@ class Transport {
   std::vector<Peer*> active_;                           // connected
   std::vector<Peer*> calling_;                          // to be called (again)
   std::vector<Peer*> doomed_;
-  std::deque<std::string> causes_;  // of PEER_DOWNs that wait, or were taken by the last poll
+  transports::LossReasons reasons_;
   std::vector<Peer*> fencing_;
   std::unordered_map<uint32_t, Newcomer> newcomers_;
   uint32_t next_newcomer_ = 0;

@@ -100,6 +100,7 @@ void ExpectEndedInOrder(const Node& node, size_t sent, size_t written) {
   EXPECT_EQ(node.Count(BPS_EVENT_SENT), sent);
   EXPECT_EQ(node.Count(BPS_EVENT_WRITTEN), written);
   EXPECT_EQ(node.Count(BPS_EVENT_PEER_DOWN, 2), 1u);
+  EXPECT_NE(node.why(), "");
   ASSERT_FALSE(node.events().empty());
   EXPECT_EQ(node.events().back().type, static_cast<uint32_t>(BPS_EVENT_PEER_DOWN));
 }
@@ -185,6 +186,7 @@ TEST(Death, AStoppedPeerIsDownAfterThePatienceWithIt) {
   EXPECT_GT(Now() - stopped, 0.9);
   EXPECT_LT(Now() - stopped, 1 + kAtOnce);
   ExpectEndedInOrder(node, 0, 1);
+  EXPECT_NE(node.why().find("BYTEPS_PEER_TIMEOUT"), std::string::npos) << node.why();
   EXPECT_EQ(node.events()[0].code, BPS_UNAVAILABLE);
   node.Unreg(region);
 }

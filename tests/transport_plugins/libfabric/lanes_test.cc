@@ -124,6 +124,20 @@ TEST(Lanes, TwoSidesUseAsManyAsBothHave) {
   }
 }
 
+// Whichever lane hears it first, on its thread or ours.
+TEST(Lanes, WhatALaneSaysOfALossIsPassedOn) {
+  for (int round = 0; round < 20; ++round) {
+    Node a(Lanes(4));
+    {
+      Node b(Lanes(4));
+      Join(a, 1, b, 2);
+      Exchange(a, b, 4);
+    }
+    ASSERT_TRUE(a.Until([&] { return a.down(1); }, kPatience));
+    EXPECT_NE(a.why(), "");
+  }
+}
+
 TEST(Lanes, AnAddressThatIsCutOffIsRefused) {
   Node a(Lanes(2)), b(Lanes(2));
   std::string address = b.address();

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "transport_plugins/common/loss_reasons.h"
+
 extern "C" int32_t bps_transport_plugin_v1_tcp(const bps_plugin_host* host, const bps_transport_plugin** plugin);
 
 namespace byteps::testing {
@@ -97,6 +99,7 @@ size_t Node::Poll() {
   const size_t count = table_->poll(transport_, events, std::size(events));
   for (size_t i = 0; i < count; ++i) {
     events_.push_back(events[i]);
+    if (events[i].type == BPS_EVENT_PEER_DOWN) why_ = transports::LossReason(events[i]);
     if (events[i].type != BPS_EVENT_MESSAGE) continue;
     messages_.emplace_back(static_cast<const char*>(events[i].data), events[i].size);
     table_->release(transport_, events[i].lease);

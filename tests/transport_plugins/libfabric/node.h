@@ -71,6 +71,7 @@ class Node {
 
   const std::vector<bps_event>& events() const { return events_; }
   const std::vector<std::string>& messages() const { return messages_; }
+  const std::string& why() const { return why_; }  // the last peer is down
   size_t Count(uint32_t type) const;
   size_t Count(uint32_t type, bps_peer peer) const;
   bool down(bps_peer peer) const { return Count(BPS_EVENT_PEER_DOWN, peer) != 0; }
@@ -87,6 +88,7 @@ class Node {
   bps_transport_caps caps_{};
   std::vector<bps_event> events_;
   std::vector<std::string> messages_;
+  std::string why_;
 };
 
 // Polls both until `done` or for `seconds`.
