@@ -15,8 +15,9 @@
 // left. A peer that has less to do than the others (a server beside a worker has a small share) always has room; without
 // the window its tasks, to the end of the tensor, would go before the first ones of a peer that everybody waits for. Then
 // the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor: nothing is complete.
-// With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six suffice to keep a
-// link busy (docs/experiments.md; with 12 and more it loses its effect). 0: no window.
+// With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six of 64 KiB suffice
+// to keep a link busy (docs/experiments.md; with 12 and more it loses its effect), and as many bytes of smaller ones
+// (kWindowBytes): with fewer the link turns to other tensors between. 0: no window.
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
 // to the task that has waited longest, once it is old. Each worker gives such answers in the middle of something else, so
@@ -31,6 +32,7 @@
 #ifndef BYTEPS_SCHEDULER_PLUGINS_COMMON_URGENCY_QUEUE_H_
 #define BYTEPS_SCHEDULER_PLUGINS_COMMON_URGENCY_QUEUE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -53,6 +55,7 @@ class UrgencyQueue {
   static constexpr int64_t kPatienceWithoutRounds = 45'000'000'000;
   static constexpr uint32_t kAgedShare = 16;
   static constexpr uint32_t kWindow = 6;
+  static constexpr uint64_t kWindowBytes = kWindow * (uint64_t{64} << 10);
 
   // What is told of a task. It is where it is until its End.
   struct Task {
@@ -257,7 +260,8 @@ class UrgencyQueue {
     slot.window = Have(&window_of_, tensor, &windows_, &unused_windows_);
     Window& window = windows_[slot.window];
     window.tensor = tensor;
-    if (window.out == window_) {
+    // Parts of one tensor are alike.
+    if (window.out >= std::max<uint64_t>(window_, kWindowBytes / std::max<uint64_t>(1, slot.bytes))) {
       slot.state = State::kBehind;
       window.behind.Push(entry);
     } else {

@@ -1,6 +1,7 @@
 // What `priority` and `credit` share: the most urgent first, at any moment, between two partitions.
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/plugin_host.h"
@@ -17,6 +18,9 @@ namespace byteps {
 namespace {
 
 using testing::ElementsAre;
+
+// Six of them are the window of a tensor.
+constexpr uint64_t kPart = 64 << 10;
 
 class UrgencyTest : public testing::TestWithParam<bps_scheduler_plugin_fn> {
  protected:
@@ -102,7 +106,7 @@ TEST_P(UrgencyTest, WithdrawnHeadsLeaveTheOrderAlone) {
 
 // Of a tensor's parts the even ones go to peer 0, which takes nothing now, the odd ones to peer 1.
 TEST_P(UrgencyTest, NoPeerRunsFarAheadWithinATensor) {
-  for (uint32_t part = 0; part < 40; ++part) Add(100 + part, 0, 1, part, part % 2);
+  for (uint32_t part = 0; part < 40; ++part) Add(100 + part, 0, 1, part, part % 2, kPart);
   const std::vector<bps_budget> second = {{1, 1, UINT64_MAX}};
   for (const uint64_t id : {101, 103, 105, 107, 109}) EXPECT_EQ(Next(second), id);
   // Six wait for the other peer: 0, 2, ... 10.
@@ -119,8 +123,23 @@ TEST_P(UrgencyTest, NoPeerRunsFarAheadWithinATensor) {
   EXPECT_EQ(Drain(), rest);
 }
 
+// As many bytes as six large ones; of very large ones six all the same.
+TEST_P(UrgencyTest, SmallPartsMayBeFurtherAhead) {
+  const std::vector<bps_budget> second = {{1, 1, UINT64_MAX}};
+  uint64_t tensor = 0;
+  for (const auto& [bytes, ahead] : {std::pair<uint64_t, uint32_t>{24 << 10, 16}, {40 << 10, 9}, {512 << 10, 6}}) {
+    ++tensor;
+    for (uint32_t part = 0; part < 40; ++part) Add(tensor * 100 + part, 0, tensor, part, part % 2, bytes);
+    uint32_t gone = 0;
+    while (Next(second) != 0) ++gone;
+    // Those of the first peer are in the window, and the odd ones between them are gone.
+    EXPECT_EQ(gone, ahead - 1) << bytes;
+    for (uint32_t part = 0; part < 40; ++part) scheduler_->Withdraw(tensor * 100 + part);
+  }
+}
+
 TEST_P(UrgencyTest, WhatIsUnderWayCountsUntilItHasLeftOrFailed) {
-  for (uint32_t part = 0; part < 8; ++part) Add(100 + part, 0, 1, part, 0);
+  for (uint32_t part = 0; part < 8; ++part) Add(100 + part, 0, 1, part, 0, kPart);
   const auto start = [&]() -> uint64_t {
     absl::StatusOr<std::optional<Scheduler::Started>> next =
         scheduler_->Next(0, std::vector<bps_budget>{{0, 1, UINT64_MAX}});
@@ -138,7 +157,7 @@ TEST_P(UrgencyTest, WhatIsUnderWayCountsUntilItHasLeftOrFailed) {
 }
 
 TEST_P(UrgencyTest, WhatIsWithdrawnMakesRoomInItsTensor) {
-  for (uint32_t part = 0; part < 12; ++part) Add(100 + part, 0, 1, part, part % 2);
+  for (uint32_t part = 0; part < 12; ++part) Add(100 + part, 0, 1, part, part % 2, kPart);
   EXPECT_TRUE(scheduler_->Withdraw(109));  // has not been let out
   EXPECT_TRUE(scheduler_->Withdraw(100));
   EXPECT_TRUE(scheduler_->Withdraw(102));
