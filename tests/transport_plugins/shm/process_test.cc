@@ -423,6 +423,62 @@ TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect
   ExpectTakenOutOfReach(disconnect, false);
 }
 
+// Two such writers at once: the second must not be found safe because of the first, nor undo what was done for him.
+void ExpectOutOfReachOfBoth(const std::function<void(End* end, bps_region* region)>& take_back) {
+  constexpr bps_peer kThird = 2;
+  const auto write = [](End* end, const std::string& key) {
+    const bps_remote remote{key.data(), key.size(), 0};
+    void* base = nullptr;
+    while (end->table().begin_write(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
+    std::memset(base, 0x77, kSize);
+    end->Send("writing");
+    end->Poll();
+    for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
+  };
+  Child first(write);
+  Child second(write, kThird);
+  End end(std::map<std::string, std::string>{{"BYTEPS_PEER_TIMEOUT", "1"}});
+  const MemoryFile file;
+  ASSERT_NE(file.base(), MAP_FAILED);
+  bps_region* region = nullptr;
+  ASSERT_EQ(end.table().reg_shared(end.transport(), file.base(), kSize, file.fd(), &region, nullptr), BPS_OK);
+  for (Child* child : {&first, &second}) {
+    child->Join(&end, region);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+  ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
+  bool forbidden = false;
+  std::thread owner([&] {
+    forbidden = ForbidSignals();
+    take_back(&end, region);
+  });
+  owner.join();
+  ASSERT_TRUE(forbidden) << "no seccomp filter can be set here";
+  const auto* bytes = static_cast<const unsigned char*>(file.base());
+  EXPECT_EQ(std::count_if(bytes, bytes + kSize, [](unsigned char byte) { return byte >> 4 == 7; }),
+            static_cast<ptrdiff_t>(kSize))
+      << "what was there is not there any more";
+  std::memset(file.base(), 0xbb, kSize);
+  end.Until([] { return false; }, std::chrono::milliseconds(50));
+  EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize)) << "written behind the fence";
+  for (const Child* child : {&first, &second}) EXPECT_EQ(waitpid(child->pid(), nullptr, WNOHANG), 0) << "it was ended";
+  EXPECT_EQ(end.log().find("until it ends it may write there"), std::string::npos) << end.log();
+}
+
+TEST(ShmProcess, TwoWritersThatCannotBeKilledWriteIntoNobodysPagesBehindUnreg) {
+  ExpectOutOfReachOfBoth([](End* end, bps_region* region) { end->table().unreg(end->transport(), region); });
+}
+
+TEST(ShmProcess, TwoWritersThatCannotBeKilledWriteIntoNobodysPagesBehindDisconnect) {
+  ExpectOutOfReachOfBoth([](End* end, bps_region* region) {
+    for (const bps_peer peer : {kOther, bps_peer{2}}) {
+      EXPECT_EQ(end->table().disconnect(end->transport(), peer), BPS_OK);
+    }
+    EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_DISCONNECTED] == 2; })) << end->log();
+    end->table().unreg(end->transport(), region);
+  });
+}
+
 // ---- Refusals ----
 
 // Whatever keeps a process from mapping a memory file of the other (`hinder`): it says so, once, and copies.
