@@ -619,7 +619,9 @@ struct Endpoint::Impl {
         if (now >= DeadAt(*link)) {
           Fail(peer, link.get(),
                absl::UnavailableError(
-                   absl::StrCat("no sign of life from ", link->spec.description, " for ", Seconds(now - link->heard))));
+                   absl::StrCat("no sign of life from ", link->spec.description, " for ", Seconds(now - link->heard),
+                                ": it is stopped, its host or a link is down, or packets are lost on the way between "
+                                "the two (a firewall; where only large ones are, an MTU that differs)")));
           continue;
         }
         if (!link->ping_outstanding && now >= PingAt(*link)) {

@@ -346,6 +346,23 @@ def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_
     job.wait_untouched()
 
 
+def test_a_host_that_large_packets_no_longer_reach_is_an_error_that_names_the_mtu(start: Start) -> None:
+    """The path takes smaller packets than the others know: signs of life would pass, but they are behind results that
+    do not."""
+    obstacle = why_not_lose()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    job = start(2, 2, elements=2_000_000, TEST_LOOK="1", BYTEPS_OP_TIMEOUT="400", **_SIX_SECONDS)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    job.lab.hosts["worker1"].lose_large(900)
+    for said in job.wait_failed(job.workers, AT_THE_TIMEOUT):
+        assert "no sign of life" in said and "MTU" in said, job.everything()
+        assert "rank 1" in said and ("server" in said or "worker1" in said), job.everything()
+    job.wait_untouched()
+
+
 @pytest.mark.parametrize("kind", ["server", "worker"])
 def test_who_was_stopped_for_too_long_comes_back_to_nothing(start: Start, kind: str) -> None:
     """The others name it at the timeout. When it goes on it ends, and writes into nobody's memory."""

@@ -102,7 +102,7 @@ def why_not() -> str | None:
 
 
 def why_not_lose() -> str | None:
-    """Why `Host.lose`, `Host.deafen` and `Host.reset` cannot work here; None if they can."""
+    """Why `Host.lose`, `Host.lose_large`, `Host.deafen` and `Host.reset` cannot work here; None if they can."""
     if _find("nft") is None:
         return "netlab needs the program nft to drop packets and to reset connections: apt-get install nftables"
     return why_not()
@@ -206,6 +206,16 @@ class Host:
             "add table ip deafen",
             "add chain ip deafen incoming { type filter hook input priority 0; }",
             f"add rule ip deafen incoming ip saddr {address} drop",
+        ]
+        self.run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
+
+    def lose_large(self, size: int) -> None:
+        """From now on packets of more than so many bytes do not reach this host, and nobody tells their sender: what a
+        router with a smaller MTU and a firewall that drops ICMP make of a path."""
+        rules = [
+            "add table ip lose_large",
+            "add chain ip lose_large incoming { type filter hook input priority 0; }",
+            f"add rule ip lose_large incoming meta length > {size} drop",
         ]
         self.run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
 
