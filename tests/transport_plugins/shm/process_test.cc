@@ -333,20 +333,23 @@ TEST(ShmProcess, AWriterOfAMemoryFileThatDoesNotEndIsKilled) {
   EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize));
 }
 
+// A child's: writes 0x70 to 0x77 into the other's memory file, and never comes to an end.
+void WriteWithoutEnd(End* end, const std::string& key) {
+  const bps_remote remote{key.data(), key.size(), 0};
+  void* base = nullptr;
+  while (end->table().begin_write(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
+  std::memset(base, 0x77, kSize);
+  end->Send("writing");
+  end->Poll();
+  for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
+}
+
 // A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not signal
 // anybody, gets the memory back all the same, with what is in it. A third one, who has written there, too, is either lost
 // or sees no file in it any more (`third_stays`).
 void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region)>& take_back, bool third_stays) {
   constexpr bps_peer kThird = 2;
-  Child child([](End* end, const std::string& key) {
-    const bps_remote remote{key.data(), key.size(), 0};
-    void* base = nullptr;
-    while (end->table().begin_write(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
-    std::memset(base, 0x77, kSize);
-    end->Send("writing");
-    end->Poll();
-    for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
-  });
+  Child child(WriteWithoutEnd);
   Child third(
       [](End* end, const std::string& key) {
         const auto begin = [&](const std::string& of) {
@@ -426,17 +429,8 @@ TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect
 // Two such writers at once: the second must not be found safe because of the first, nor undo what was done for him.
 void ExpectOutOfReachOfBoth(const std::function<void(End* end, bps_region* region)>& take_back) {
   constexpr bps_peer kThird = 2;
-  const auto write = [](End* end, const std::string& key) {
-    const bps_remote remote{key.data(), key.size(), 0};
-    void* base = nullptr;
-    while (end->table().begin_write(end->transport(), kOther, &remote, kSize, &base) != BPS_OK) end->Poll();
-    std::memset(base, 0x77, kSize);
-    end->Send("writing");
-    end->Poll();
-    for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
-  };
-  Child first(write);
-  Child second(write, kThird);
+  Child first(WriteWithoutEnd);
+  Child second(WriteWithoutEnd, kThird);
   End end(std::map<std::string, std::string>{{"BYTEPS_PEER_TIMEOUT", "1"}});
   const MemoryFile file;
   ASSERT_NE(file.base(), MAP_FAILED);
