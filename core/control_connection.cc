@@ -98,6 +98,7 @@ void ControlConnection::Progress(Time now) {
 void ControlConnection::Attempt(Time now) {
   failures_.clear();
   addresses_.clear();
+  known_addresses_.clear();
   struct addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -110,6 +111,7 @@ void ControlConnection::Attempt(Time now) {
       Address address = {{}, entry->ai_addrlen, Numeric(entry->ai_addr, entry->ai_addrlen)};
       if (entry->ai_addrlen > sizeof(address.bytes)) continue;
       std::memcpy(&address.bytes, entry->ai_addr, entry->ai_addrlen);
+      known_addresses_.push_back(address.text);
       addresses_.push_back(std::move(address));
     }
     ::freeaddrinfo(found);

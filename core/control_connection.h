@@ -77,6 +77,9 @@ class ControlConnection {
   // That of this end, likewise.
   std::string local_address() const { return socket_ ? LocalAddress(socket_->fd()) : ""; }
 
+  // Numeric addresses: what the coordinator's name stood for at the last attempt.
+  const std::vector<std::string>& known_addresses() const { return known_addresses_; }
+
   // Ends the connection and all attempts, without OnClosed.
   void Close();
 
@@ -100,7 +103,8 @@ class ControlConnection {
   Time next_attempt_;
   Time pause_;
   std::vector<Address> addresses_;  // of this attempt, those not tried yet
-  UniqueFd attempt_;                // connecting
+  std::vector<std::string> known_addresses_;
+  UniqueFd attempt_;  // connecting
   std::string attempt_address_;
   Time attempt_deadline_ = kNever;
   std::string failures_;  // of this attempt

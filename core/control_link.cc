@@ -51,6 +51,17 @@ void ControlLink::OnConnected() {
   client_.OnConnected(now_);
 }
 
+void ControlLink::OnClosed(const absl::Status& why) {
+  // Where nobody answers yet, and no answer would be believed: who waits for the coordinator learns it while he waits.
+  absl::Status refused;
+  for (const std::string& address : connection_.known_addresses()) {
+    refused = CheckUnauthenticated(token_, allow_unauthenticated_, address);
+    if (refused.ok()) break;
+  }
+  if (!refused.ok()) return client_.OnRefused(now_, refused);
+  client_.OnClosed(now_, why);
+}
+
 void ControlLink::Drain(Time deadline) {
   for (Time now = Now(); connection_.connected() && !connection_.flushed() && now < deadline; now = Now()) {
     struct pollfd poll_fd = {connection_.fd(), connection_.events(), 0};

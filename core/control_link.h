@@ -52,7 +52,7 @@ class ControlLink final : private ControlConnectionHandler {
  private:
   void OnConnected() override;
   void OnFrame(const control::Envelope& envelope) override { client_.OnFrame(now_, envelope); }
-  void OnClosed(const absl::Status& why) override { client_.OnClosed(now_, why); }
+  void OnClosed(const absl::Status& why) override;
   bool WantsConnection() override { return client_.WantsConnection(); }
 
   const std::string token_;

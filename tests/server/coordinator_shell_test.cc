@@ -364,6 +364,20 @@ TEST(CoordinatorShellTest, WhatIsWrongWithItIsToldToThoseWhoComeThenItEnds) {
   }
 }
 
+// Nobody listens there, or not yet; his word would not be taken.
+TEST(CoordinatorShellTest, WithoutATokenNoCoordinatorIsWaitedForOffLoopback) {
+  const control::Hello hello = LinkMember::MakeHello(control::WORKER);
+  LinkMember worker(hello, FreePort(), "", kPatience, "0.0.0.0");
+  ASSERT_TRUE(Drive(
+      {&worker}, [&] { return worker.state() == ControlState::kFailed; }, kAtOnce));
+  EXPECT_EQ(worker.failure.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_TRUE(Says(worker.failure_text(), {"0.0.0.0", "BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"}));
+  // With a secret, somebody who knows it may still come.
+  LinkMember waits(hello, FreePort(), "a secret", kSecond, "0.0.0.0");
+  ASSERT_TRUE(Drive({&waits}, [&] { return waits.state() == ControlState::kFailed; }));
+  EXPECT_EQ(waits.failure.code(), absl::StatusCode::kDeadlineExceeded) << waits.failure;
+}
+
 TEST(CoordinatorShellTest, HelpAndVersion) {
   ChildProcess help({ServerProgram(), "--help"}, {});
   EXPECT_EQ(help.Wait(kPatience), 0);

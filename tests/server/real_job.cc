@@ -52,14 +52,15 @@ control::Hello LinkMember::MakeHello(control::Role role, int32_t local_rank, int
   return hello;
 }
 
-LinkMember::LinkMember(control::Hello hello, int port, const std::string& token, Time start_timeout) {
+LinkMember::LinkMember(control::Hello hello, int port, const std::string& token, Time start_timeout,
+                       const std::string& host) {
   ControlLinkOptions options;
   if (hello.wire_version() != 0) options.client.wire_version = hello.wire_version();
   if (!hello.release().empty()) options.client.release = hello.release();
   options.client.hello = std::move(hello);
   options.client.token = token;
   options.client.start_timeout = start_timeout;
-  options.connection.host = "127.0.0.1";
+  options.connection.host = host;
   options.connection.port = port;
   link_ = std::make_unique<ControlLink>(options, this, Now());
 }

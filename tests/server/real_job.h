@@ -37,7 +37,8 @@ class LinkMember final : public ControlHandler {
  public:
   static control::Hello MakeHello(control::Role role, int32_t local_rank = 0, int32_t local_size = 1);
 
-  LinkMember(control::Hello hello, int port, const std::string& token, Time start_timeout = kPatience);
+  LinkMember(control::Hello hello, int port, const std::string& token, Time start_timeout = kPatience,
+             const std::string& host = "127.0.0.1");
   LinkMember(control::Role role, int port, const std::string& token = "", Time start_timeout = kPatience)
       : LinkMember(MakeHello(role), port, token, start_timeout) {}
 
