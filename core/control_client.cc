@@ -349,9 +349,12 @@ Time ControlClient::NextTimer() const {
 
 void ControlClient::CheckSilence(Time now) {
   if (now < After(last_heard_, peer_timeout_)) return;
-  Fatal(absl::UnavailableError("coordinator " + options_.coordinator + " has been silent for " +
-                               Seconds(now - last_heard_) + ": " +
-                               Cause("its host or the network is gone, or it was stopped")));
+  const absl::Status why = absl::UnavailableError("coordinator " + options_.coordinator + " has been silent for " +
+                                                  Seconds(now - last_heard_) + ": " +
+                                                  Cause("its host or the network is gone, or it was stopped"));
+  // It may still hear, or will when it goes on.
+  SayWhy(why);
+  Fatal(why);
 }
 
 std::string ControlClient::Cause(const char* likely) const {
@@ -456,15 +459,17 @@ void ControlClient::BreakSession(Time now, uint64_t session_id, uint32_t member,
 
 void ControlClient::Fail(Time now, const absl::Status& why) {
   now_ = std::max(now_, now);
-  if (Registered()) {
-    control::Envelope envelope;
-    control::Failure& failure = *envelope.mutable_failure();
-    failure.set_code(StatusCode(why));
-    failure.set_error(Message(why));
-    failure.set_member(member_);
-    Send(envelope);
-  }
+  if (Registered()) SayWhy(why);
   Move(ControlState::kFailed);
+}
+
+void ControlClient::SayWhy(const absl::Status& why) {
+  control::Envelope envelope;
+  control::Failure& failure = *envelope.mutable_failure();
+  failure.set_code(StatusCode(why));
+  failure.set_error(Message(why));
+  failure.set_member(member_);
+  Send(envelope);
 }
 
 std::string ControlClient::Describe() const {

@@ -331,8 +331,9 @@ bool Engine::Poll(Time now) {
   worked |= CheckDeadlines(now);
   if (!fatal_.ok() && now >= fatal_at_) {
     const absl::Status why = fatal_;
-    Fail(now, why);
+    // Before the links close, which the others notice: what this member says of itself is the cause that they should hear.
     handler_->OnFailed(why);
+    Fail(now, why);
     return true;
   }
   return worked;

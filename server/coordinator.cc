@@ -530,7 +530,7 @@ void Coordinator::OnMemberFrame(Connection* connection, const control::Envelope&
       break;
     case control::Envelope::kFailure: {
       if (envelope.failure().session_id() != 0 && !member->worker()) return OnBroken(*member, envelope.failure());
-      if (envelope.failure().session_id() != 0 && in_session) return OnStuck(*member, envelope.failure().member());
+      if (envelope.failure().session_id() != 0 && in_session) return OnStuck(*member, envelope.failure());
       // Its own last words; as after any other death it is not answered.
       const ConnectionId id = connection->id;
       Depart(member, absl::AbortedError("it gave up: " + envelope.failure().error().substr(0, kMaxLastWords)));
@@ -607,16 +607,37 @@ void Coordinator::OnBroken(const JobMember& server, const control::Failure& fail
   if (session->HasLeft(failure.member())) return Miss(session, failure.member());
   const JobMember* lost = session->Find(failure.member());
   const std::string who = lost == nullptr ? "session \"" + session->name + "\"" : lost->Describe();
-  const absl::Status why =
+  if (!session->broken.ok()) return;
+  session->broken =
       MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),
                  who + " is lost to " + server.Describe() + ": " + failure.error().substr(0, kMaxLastWords));
-  FailSession(session, why, failure.member());
+  session->broken_by = failure.member();
+}
+
+// Behind all that has come: if the lost one has said something itself, that is the cause, and has ended the session.
+void Coordinator::FailTheBroken() {
+  std::vector<JobSession*> broken;
+  for (const auto& [id, session] : sessions_) {
+    if (!session->broken.ok()) broken.push_back(session.get());
+  }
+  for (JobSession* session : broken) {
+    const auto troubled = session->troubles.find(session->broken_by);
+    const absl::Status why = troubled == session->troubles.end() ? session->broken : troubled->second;
+    FailSession(session, why, session->broken_by);
+  }
 }
 
 // A worker has lost another one, or was told by a server that it has: whoever died is known here by himself, and soon.
-void Coordinator::OnStuck(const JobMember& worker, uint32_t lost) {
+// One that has lost nobody, but cannot go on, gives up soon; should its links be missed before, this is the cause.
+void Coordinator::OnStuck(const JobMember& worker, const control::Failure& failure) {
   JobSession* session = worker.session;
   session->stuck = true;
+  uint32_t lost = failure.member();
+  if (lost == 0) {
+    session->troubles.try_emplace(
+        worker.id,
+        absl::UnavailableError(worker.Describe() + " cannot go on: " + failure.error().substr(0, kMaxLastWords)));
+  }
   if (!session->HasLeft(lost)) lost = session->missed;
   if (lost != 0) Miss(session, lost);
 }
@@ -648,6 +669,7 @@ void Coordinator::OnServerGoodbye(JobMember* member) {
 void Coordinator::Tick(Time now) {
   now_ = now;
   if (over_) return;
+  FailTheBroken();
   GiveUpTheSilent(now);
   EndLateGoodbyes(now);
   for (const auto& [id, session] : sessions_) {
@@ -714,6 +736,7 @@ Time Coordinator::NextTimer() const {
   }
   for (const auto& [id, session] : sessions_) {
     if (session->active()) next = std::min(next, session->barriers->NextTimer());
+    if (!session->broken.ok()) next = now_;
   }
   return next;
 }

@@ -135,7 +135,8 @@ class Coordinator {
   void OnGoodbye(JobMember* member, const control::Goodbye& goodbye);
   void OnServerGoodbye(JobMember* member);
   void OnBroken(const JobMember& server, const control::Failure& failure);
-  void OnStuck(const JobMember& worker, uint32_t lost);
+  void FailTheBroken();
+  void OnStuck(const JobMember& worker, const control::Failure& failure);
   void Miss(JobSession* session, uint32_t member);
   // The member is no more: it left after its goodbye, or it died.
   void Depart(JobMember* member, const absl::Status& why);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/control.pb.h"
 #include "server/barrier_book.h"
 #include "server/job_member.h"
@@ -40,11 +41,14 @@ struct JobSession {
   std::string refused;                    // the last one who wanted a place that is taken
 
   // Active.
-  bool served = true;                    // servers take part
-  std::map<uint32_t, std::string> left;  // who has left before the others, by member id
-  uint32_t missed = 0;                   // one of these, whom a server or a worker misses
-  bool stuck = false;                    // a worker cannot go on
-  std::vector<std::string> names;        // of each rank, for errors
+  bool served = true;                         // servers take part
+  std::map<uint32_t, std::string> left;       // who has left before the others, by member id
+  uint32_t missed = 0;                        // one of these, whom a server or a worker misses
+  bool stuck = false;                         // a worker cannot go on
+  absl::Status broken;                        // a server cannot go on: the session fails once what has come is read
+  uint32_t broken_by = 0;                     // of this member
+  std::map<uint32_t, absl::Status> troubles;  // what workers that have lost nobody cannot go on for, by member id
+  std::vector<std::string> names;             // of each rank, for errors
   std::unique_ptr<TensorDirectory> tensors;
   std::unique_ptr<BarrierBook> barriers;
 

@@ -4,9 +4,12 @@
     ...                                   # the first iteration
     urgency = order.close()               # the parameters, the one used first in front
 
-A module uses its own parameters when it is called. Some reach into their children instead (an attention layer takes the
-weight of its output projection): those parameters are taken to be used where the innermost module around them was
-called. What no module showed is ordered by the backward pass, which gives the gradient of what was used first last.
+A module that calls no other uses its own parameters when it is called: their place is certain. Others are not: a module
+uses its own before, between or behind the calls of its children; some reach into children that they do not call (an
+attention layer takes the weight of its output projection); and what is used outside of modules no call shows. Those are
+put between the certain ones by the backward pass, which gives the gradient of what was used first last. What has
+neither a certain place nor a gradient was not used, and goes last. Without a backward pass the innermost call around
+counts.
 
 Every rank watches its own passes. Ranks may see different orders: priorities say what goes first, not what meets what.
 """
@@ -14,10 +17,21 @@ Every rank watches its own passes. Ranks may see different orders: priorities sa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+
+# The number of a call; 0: in front of what that uses, 1: with it, 2: behind it; among those of one such place.
+_Place = tuple[int, int, int]
+
+
+class _Use(NamedTuple):
+    """Where a call showed a parameter."""
+
+    call: int
+    module: torch.nn.Module
+    own: bool  # of that module; False: of one inside it
 
 
 class ForwardOrder:
@@ -27,8 +41,7 @@ class ForwardOrder:
         self._declared = list(parameters)
         self._wanted = set(self._declared)
         self._called: set[torch.nn.Module] = set()
-        # (call, 0: the module's own or 1: of one of its children)
-        self._uses: dict[torch.Tensor, tuple[int, int]] = {}
+        self._uses: dict[torch.Tensor, _Use] = {}
         self._gradients: dict[torch.Tensor, int] = {}
         self._hook: Any = register_module_forward_pre_hook(self._on_forward)
 
@@ -45,9 +58,11 @@ class ForwardOrder:
         self._called.add(module)
         own = {parameter for parameter in module._parameters.values() if parameter is not None}
         for parameter in module.parameters():
-            if parameter not in self._wanted or self._uses.get(parameter, (0, 1))[1] == 0:
-                continue  # not ours, or seen in use already
-            self._uses[parameter] = (call, 0 if parameter in own else 1)
+            if parameter not in self._wanted:
+                continue
+            seen = self._uses.get(parameter)
+            if seen is None or not seen.own:
+                self._uses[parameter] = _Use(call, module, parameter in own)
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Its gradient has come."""
@@ -63,12 +78,31 @@ class ForwardOrder:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+        certain = self._certain()
+        places = {
+            parameter: certain.get(parameter) or self._uncertain(parameter, certain) for parameter in self._declared
+        }
         self._called.clear()
+        return sorted(self._declared, key=lambda parameter: places[parameter])
 
-        def key(item: tuple[int, torch.Tensor]) -> tuple[int, int, int, int]:
-            declared, parameter = item
-            if parameter in self._uses:
-                return (0, *self._uses[parameter], declared)
-            return (1, -self._gradients.get(parameter, -1), 0, declared)
+    def _certain(self) -> dict[torch.Tensor, _Place]:
+        """The parameters of modules that called no other, in the order of use."""
+        called = self._called
+        leaves = {
+            module for module in called if not any(other in called for other in module.modules() if other is not module)
+        }
+        uses = ((parameter, self._uses.get(parameter)) for parameter in self._declared)
+        places = {parameter: (use.call, 1, 0) for parameter, use in uses if use and use.own and use.module in leaves}
+        return dict(sorted(places.items(), key=lambda item: item[1]))
 
-        return [parameter for _, parameter in sorted(enumerate(self._declared), key=key)]
+    def _uncertain(self, parameter: torch.Tensor, certain: dict[torch.Tensor, _Place]) -> _Place:
+        """In front of the first call whose own parameters gave their gradients earlier: it came later."""
+        last = len(self._called)
+        gradient = self._gradients.get(parameter)
+        if gradient is not None:
+            later = (call for other, (call, _, _) in certain.items() if self._gradients.get(other, gradient) < gradient)
+            return (next(later, last), 0, -gradient)
+        use = self._uses.get(parameter)
+        if use is not None and (use.own or not self._gradients):
+            return (use.call, 0 if use.own else 2, 0)
+        return (last, 1, 0)

@@ -70,18 +70,22 @@ class Reducer:
         self._passes_left: dict[torch.Tensor, int] = {}
         self._hooks: list[Any] = []
         self._forward_order: ForwardOrder | None = None  # while it is being learned
+        self._learned = False
 
     def learn_order(self) -> None:
-        """Watches the passes of the first iteration: what the forward pass uses first is the most urgent afterwards."""
+        """Watches the passes of an iteration: what the forward pass uses first is the most urgent afterwards."""
         self._forward_order = ForwardOrder(self.names)
 
     def add(self, parameter: torch.Tensor, name: str) -> None:
         """Takes care of a parameter from now on. Until the order of the forward pass is known, the first added is the
-        most urgent: mostly the forward pass needs it first, and the backward pass gives it last."""
+        most urgent: mostly the forward pass needs it first, and the backward pass gives it last. What is added later
+        waits behind the others for an iteration, which shows its place."""
         self.names[parameter] = name
         self.priorities[parameter] = -len(self.priorities)
         if self._forward_order is not None:
             self._forward_order.add(parameter)
+        elif self._learned:
+            self.learn_order()
         if parameter.requires_grad:
             self._watch(parameter)
 
@@ -147,6 +151,8 @@ class Reducer:
             for parameter in self.names:
                 if parameter.requires_grad and parameter not in self._passes_left:
                     self._watch(parameter)  # was frozen until now
+                    if self._learned and self._forward_order is None:
+                        self.learn_order()
                 frozen = not parameter.requires_grad and parameter.grad is None
                 if not frozen and parameter not in self.in_flight:
                     self._start(parameter)
@@ -176,6 +182,7 @@ class Reducer:
         """At the end of an iteration: if it has shown the order of the forward pass, it counts from now on."""
         if self._forward_order is not None and self._forward_order.seen:
             order, self._forward_order = self._forward_order.close(), None
+            self._learned = True
             self.priorities = {parameter: -position for position, parameter in enumerate(order)}
 
     def reset(self) -> None:

@@ -258,6 +258,17 @@ void ConnectedTransport::Doom(Peer* peer, int32_t code, const std::string& cause
   doomed_.push_back(peer);
 }
 
+// What is flushed from a connection says that it has ended, and of the cause nothing: that is in the other queue, or was
+// an error of another operation.
+void ConnectedTransport::DoomTheFlushed() {
+  if (flushed_.empty()) return;
+  DrainConnections();
+  for (const bps_peer number : std::exchange(flushed_, {})) {
+    Peer* peer = FindPeer(number);
+    if (peer != nullptr && peer->attached()) Doom(peer, BPS_UNAVAILABLE, "closed its connection");
+  }
+}
+
 void ConnectedTransport::BuryTheDoomed() {
   while (!doomed_.empty()) {
     Peer* peer = doomed_.back();
@@ -486,7 +497,10 @@ void ConnectedTransport::Progress() {
   if (connecting_ != 0 || (slept_ && !came) || ++rounds_ % kConnectionRounds == 0) DrainConnections();
   FlushBacklog();
   CheckTime();
-  BuryTheDoomed();
+  do {
+    DoomTheFlushed();
+    BuryTheDoomed();
+  } while (!flushed_.empty());
 }
 
 void ConnectedTransport::EmptyQueue() {
@@ -524,10 +538,14 @@ void ConnectedTransport::HandleCompletion(const fi_cq_data_entry& entry) {
 void ConnectedTransport::HandleError(const fi_cq_err_entry& error) {
   auto* completion = static_cast<Completion*>(error.op_context);
   if (completion == nullptr || !completion->peer->attached()) return;  // see TakeDown: ended there
-  char text[256] = "";
-  const char* detail = fi_cq_strerror(endpoint_->cq(), error.prov_errno, error.err_data, text, sizeof text);
-  Doom(completion->peer, BPS_UNAVAILABLE,
-       "broke off: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
+  if (error.err == FI_ECANCELED) {
+    flushed_.push_back(completion->peer->number());
+  } else {
+    char text[256] = "";
+    const char* detail = fi_cq_strerror(endpoint_->cq(), error.prov_errno, error.err_data, text, sizeof text);
+    Doom(completion->peer, BPS_UNAVAILABLE,
+         "broke off: " + ErrorText(error.err) + " (" + (detail == nullptr ? "" : detail) + ")");
+  }
   if (completion->kind == Completion::Kind::kReceive) return;
   auto* operation = static_cast<Operation*>(completion);
   // Else it has been told, or is a write whose message has failed: Abandon has the rest.
@@ -644,7 +662,7 @@ void ConnectedTransport::CheckTime() {
 }
 
 int32_t ConnectedTransport::Arm() {
-  if (!events_.empty() || !doomed_.empty()) return BPS_TRANSPORT_AGAIN;
+  if (!events_.empty() || !doomed_.empty() || !flushed_.empty()) return BPS_TRANSPORT_AGAIN;
   // The sleep ends when the patience with a peer does.
   Clock::time_point wake = kNever;
   for (auto& [number, peer] : peers_) {

@@ -122,6 +122,7 @@ class ConnectedTransport : public Transport {
 
   // Failure. `Doom` may be called anywhere; `TakeDown` follows when nothing is being iterated over.
   void Doom(Peer* peer, int32_t code, const std::string& cause);
+  void DoomTheFlushed();
   void BuryTheDoomed();
   void TakeDown(Peer* peer, int32_t code);
   void End(Operation* operation, int32_t code);
@@ -139,6 +140,7 @@ class ConnectedTransport : public Transport {
   std::deque<Request> requests_;
   std::vector<Peer*> backlog_;  // peers with operations that the provider has not taken
   std::vector<Peer*> doomed_;
+  std::vector<bps_peer> flushed_;                  // whose connections have ended, the cause not being known yet
   std::vector<Operation*> told_;                   // of Flush
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues
   std::pmr::deque<bps_event> events_{&memory_};

@@ -61,6 +61,50 @@ def test_a_module_that_reaches_into_its_children() -> None:
     assert _names(model, order)[-2:] == ["1.bias", "1.weight"]
 
 
+class _Unused(nn.Module):
+    """Has a large module that it does not call, layers in a list, and a parameter of its own that it uses last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = nn.Parameter(torch.ones(2, 2))
+        self.unused = nn.Linear(50, 50)
+        self.layers = nn.ModuleList([nn.Linear(3, 4), nn.Linear(4, 2)])
+        self.shift = nn.Parameter(torch.ones(3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = inputs + self.shift
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden @ self.projection
+
+
+_UNUSED_IN_ORDER = [
+    *("shift", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"),
+    *("projection", "unused.weight", "unused.bias"),
+]
+
+
+def test_the_backward_pass_tells_where_calls_leave_it_open() -> None:
+    model = nn.Sequential(_Unused())
+    order = ForwardOrder(model.parameters())
+    hooks = [p.register_post_accumulate_grad_hook(order.gradient_ready) for p in model.parameters()]
+    model(torch.ones(1, 3)).sum().backward()
+    assert [name.removeprefix("0.") for name in _names(model, order)] == _UNUSED_IN_ORDER
+    assert len(hooks) == 8
+
+
+def test_attention_in_a_model_that_learns() -> None:
+    model = nn.Sequential(nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 4))
+    order = ForwardOrder(reversed(list(model.parameters())))
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(order.gradient_ready)
+    inputs = torch.ones(1, 3, 4)
+    model[1](model[0](inputs, inputs, inputs)[0]).sum().backward()
+    names = _names(model, order)
+    assert {*names[:2]} == {"0.in_proj_weight", "0.in_proj_bias"}
+    assert {*names[2:4]} == {"0.out_proj.weight", "0.out_proj.bias"}
+
+
 def test_without_modules_the_backward_pass_tells() -> None:
     first, second, unused = (nn.Parameter(torch.ones(2)) for _ in range(3))
     order = ForwardOrder([second, unused, first])
@@ -119,7 +163,7 @@ def _priorities(declared_backwards: bool) -> tuple[list[list[tuple[str, int]]], 
     return steps, weights, hooks
 
 
-_IN_USE = ["scale", "first.weight", "first.bias", "middle.weight", "middle.bias", "last.weight", "last.bias"]
+_IN_USE = ["first.weight", "first.bias", "middle.weight", "middle.bias", "last.weight", "last.bias", "scale"]
 _DECLARED = ["scale", "last.weight", "last.bias", "middle.weight", "middle.bias", "first.weight", "first.bias"]
 
 
@@ -134,3 +178,35 @@ def test_the_second_iteration_goes_by_the_first(run_workers: RunWorkers, declare
         assert [name for name in names[2] if name.endswith("weight")] == [n for n in _IN_USE if n.endswith("weight")]
         assert hooks == 0
     assert all(torch.equal(a, b) for a, b in zip(results[0][1], results[1][1]))
+
+
+def _unfrozen() -> list[list[str]]:
+    """The order of urgency after each of six steps of a model whose layers join the training one after the other."""
+    bps.init()
+    torch.set_num_threads(1)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD([*model[2].parameters(), *model[0].parameters()], lr=0.1)
+    optimizer = bps.DistributedOptimizer(optimizer)
+    orders, watched = [], []
+    for step in range(6):
+        if step == 2:
+            optimizer.add_param_group({"params": list(model[1].parameters())})
+        if step == 4:
+            model[0].requires_grad_(True)
+        optimizer.zero_grad()
+        model(torch.ones(5, 3)).square().mean().backward()
+        optimizer.step()
+        priorities = optimizer._reducer.priorities
+        orders.append([names[parameter] for parameter in sorted(priorities, key=lambda p: -priorities[p])])
+        watched.append(len(modules._global_forward_pre_hooks))
+    assert watched == [0, 0, 0, 0, 1, 0]  # an unfrozen layer is noticed at the end of its first step
+    return orders
+
+
+def test_parameters_that_join_later_find_their_place(run_workers: RunWorkers) -> None:
+    layers = [[f"{layer}.{kind}" for kind in ("weight", "bias")] for layer in range(3)]
+    for orders in run_workers(_unfrozen, workers=2).results:
+        assert orders[1] == [*layers[0], *layers[2]]
+        assert orders[2] == orders[5] == [*layers[0], *layers[1], *layers[2]]
