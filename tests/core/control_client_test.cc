@@ -349,6 +349,9 @@ TEST_F(ControlClientTest, HeartbeatsAreSentAndSilenceIsFatal) {
   EXPECT_EQ(client_->state(), ControlState::kFailed);
   EXPECT_NE(Text(recorder_.last).find("silent for 10 s"), std::string::npos) << recorder_.last;
   EXPECT_NE(Text(recorder_.last).find("10.0.0.1:9000"), std::string::npos) << recorder_.last;
+  // It may hear all the same, and tells the others.
+  ASSERT_EQ(recorder_.sent.back().message_case(), Envelope::kFailure);
+  EXPECT_NE(recorder_.sent.back().failure().error().find("silent for 10 s"), std::string::npos);
 }
 
 TEST_F(ControlClientTest, WhatIsWrongOnThisSideIsSaidOfACoordinatorThatIsGone) {

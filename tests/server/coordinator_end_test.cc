@@ -96,6 +96,26 @@ TEST(CoordinatorEndTest, AServerMayReportALostWorker) {
   EXPECT_EQ(job.coordinator().connections(), 2u);
 }
 
+// Its links close a moment after it has spoken, and who misses them may be heard first.
+TEST(CoordinatorEndTest, WhatALostWorkerHasSaidItselfIsTheCause) {
+  for (const bool only_stuck : {false, true}) {
+    ControlJob job;
+    Trio trio(&job);
+    const uint64_t session = trio.a.welcome.session_id();
+    const absl::Status trouble = absl::InternalError("its scheduler gave out what it has not got");
+    if (only_stuck) trio.b.client().BreakSession(job.now(), session, 0, trouble);
+    trio.server.client().BreakSession(job.now(), session, trio.b.welcome.member(),
+                                      absl::UnavailableError("the connection is lost"));
+    if (!only_stuck) trio.b.client().Fail(job.now(), trouble);
+    job.Settle();
+    for (ControlMember* member : {&trio.a, &trio.c}) {
+      EXPECT_TRUE(Says(member->failure_text(), {"worker rank 1", "pid 1010", "gave out what it has not got"}));
+      EXPECT_EQ(member->failure_text().find("the connection is lost"), std::string::npos) << member->failure_text();
+    }
+    EXPECT_EQ(trio.server.ended.size(), 1u);
+  }
+}
+
 TEST(CoordinatorEndTest, OneWhoBreaksTheProtocolIsDead) {
   control::Envelope envelope;
   envelope.mutable_epoch();
