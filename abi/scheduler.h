@@ -9,7 +9,8 @@
  *     sent(scheduler, now, id)                          its bytes have left: credit returns here
  *     complete(scheduler, now, id, outcome)             its result is home, or it failed: forget it
  *
- * There is one instance per session and direction. Times are nanoseconds of a monotonic clock (virtual in simulations);
+ * A worker has one instance per session and direction; a server, where it is to have any (BYTEPS_SERVER_ENABLE_SCHEDULE),
+ * one for each of its threads, which orders the results of all sessions. Times are nanoseconds of a monotonic clock (virtual in simulations);
  * `now` never goes back. Every task is enqueued once and answered by next() at most once; after `complete` or
  * `withdraw` its id is never seen again. The library checks this and names the plugin that breaks it.
  */

@@ -1,6 +1,7 @@
 #include "core/boundary.h"
 
 #include <string>
+#include <system_error>
 
 #include "absl/status/status.h"
 
@@ -13,6 +14,12 @@ bps_status* StatusOfCurrentException(const char* function) noexcept {
       throw;
     } catch (const std::bad_alloc&) {
       return OutOfMemoryStatus();
+    } catch (const std::system_error& error) {
+      text.append(": ").append(error.what());
+      if (error.code() == std::errc::too_many_files_open) {
+        return StatusToC(absl::ResourceExhaustedError(text + " (ulimit -n)"));
+      }
+      return StatusToC(absl::InternalError(text));
     } catch (const std::exception& error) {
       text.append(": unexpected exception: ").append(error.what());
     } catch (...) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <string>
@@ -17,6 +18,11 @@ uintptr_t Number(const void* address) { return reinterpret_cast<uintptr_t>(addre
 
 // A file of memory whose size is settled, so that nobody who maps it can take it away from another one.
 UniqueFd MemoryFile(size_t size) {
+  // Beyond this limit (ulimit -f) the kernel sends SIGXFSZ, which ends a process.
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur) {
+    return UniqueFd();
+  }
 #ifdef MFD_NOEXEC_SEAL
   // Kernels since 6.3 may insist on the last, older ones do not know it.
   UniqueFd fd(::memfd_create("byteps-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
@@ -48,7 +54,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Map(size_t size, bool shared) {
   auto* data = static_cast<std::byte*>(mapping);
   if (huge) data += (kHugePage - Number(data) % kHugePage) % kHugePage;
   UniqueFd fd;
-  // Where there are no more descriptors, it is memory of this process alone.
+  // Where there are no more descriptors, or files must be small, it is memory of this process alone.
   if (shared && size >= kLeastShared) fd = MemoryFile(rounded);
   if (fd && ::mmap(data, rounded, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0) == MAP_FAILED) {
     const int error = errno;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/message.h"
 #include "server/served_session.h"
 
@@ -187,9 +188,9 @@ void Deliveries::OnWritten(uint64_t user) {
   free_writes_.push_back(user);
 }
 
-bool Deliveries::Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t part) {
+std::optional<std::string> Deliveries::Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t part) {
   auto it = waiting_.find(peer);
-  if (it == waiting_.end()) return false;
+  if (it == waiting_.end()) return std::nullopt;
   const auto wanted = [&](const Delivery& delivery) {
     return delivery.header.key == key && delivery.header.round == round && delivery.header.part == part;
   };
@@ -199,15 +200,15 @@ bool Deliveries::Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t pa
     EndTask(ready->task, BPS_CANCELLED);
     Release(ready->result);
     waiting.ready.erase(ready);
-    return true;
+    return "the worker has no room for its result";
   }
   const auto queued = std::find_if(waiting.queued.begin(), waiting.queued.end(),
                                    [&](const auto& entry) { return wanted(entry.second); });
-  if (queued == waiting.queued.end()) return false;
+  if (queued == waiting.queued.end()) return std::nullopt;
   scheduler_->Withdraw(queued->first);
   Release(queued->second.result);
   waiting.queued.erase(queued);
-  return true;
+  return absl::StrCat("scheduler \"", scheduler_->name(), "\" has not given its result out");
 }
 
 void Deliveries::Drop(PeerId peer) {

@@ -24,6 +24,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,10 @@ class Deliveries {
 
   // Before the first result. `scheduler` was made for BPS_DIRECTION_RESULT.
   void UseScheduler(Scheduler scheduler) { scheduler_.emplace(std::move(scheduler)); }
+  // Those that results may go to from now on.
+  void SetPeers(std::span<const PeerId> peers) {
+    if (scheduler_) scheduler_->Peers(peers);
+  }
   // Starts what the scheduler lets go. True if anything was started.
   bool Pump(Time now);
   Time NextTimer() const { return scheduler_ ? scheduler_->WakeAt(now_) : kNever; }
@@ -66,8 +71,8 @@ class Deliveries {
   // What waits for this peer may go now.
   void OnRoom(PeerId peer);
   void OnWritten(uint64_t user);
-  // Takes back what waits for the peer. True if there was such a delivery and nothing of it was sent.
-  bool Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t part);
+  // Takes back what waits for the peer. What it waited for, if there was such a delivery and nothing of it was sent.
+  std::optional<std::string> Withdraw(PeerId peer, uint64_t key, uint64_t round, uint32_t part);
   // Drops all that waits for the peer. What is being written ends with OnWritten.
   void Drop(PeerId peer);
 

@@ -107,9 +107,17 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
       return status;
     }
   }
+  TellPeers();
   BPS_VERBOSE(*log_, 1) << "lane " << options_.lane << ": session " << served->id << " with " << workers << " workers, "
                         << served->slots << " slots of " << served->slot_bytes << " bytes each";
   return absl::OkStatus();
+}
+
+void Reducer::TellPeers() {
+  std::vector<PeerId> peers;
+  for (const auto& [peer, link] : links_) peers.push_back(peer);
+  std::sort(peers.begin(), peers.end());
+  deliveries_.SetPeers(peers);
 }
 
 void Reducer::EndSession(Time now, uint64_t id) {
@@ -221,6 +229,7 @@ void Reducer::OnRemoved(PeerId peer) {
   probe_.Forget(peer);
   pool_.GiveWindows(session->slots * session->slot_bytes);
   links_.erase(it);
+  TellPeers();
   if (--session->links == 0 && session->ending) Erase(session->id);
 }
 
@@ -682,9 +691,13 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
   Part* part = link.session->parts.Find(NameId(round.key), round.part);
   if (part != nullptr && part->any_over && round.round <= part->over) {
     // Its result is with the worker, or on its way: RESULT is the answer. Unless nothing of it was sent.
-    if (deliveries_.Withdraw(peer, round.key, round.round, round.part)) {
-      SendError(peer, round, absl::CancelledError("given up"));
+    const std::optional<std::string> kept = deliveries_.Withdraw(peer, round.key, round.round, round.part);
+    if (!kept) return;
+    if (round.code == BPS_DEADLINE_EXCEEDED) {
+      BPS_LOG(*log_, kWarning) << "lane " << options_.lane << ": " << link.session->workers[link.rank].description
+                               << " gives part " << round.part << " of a tensor up after its whole time: " << *kept;
     }
+    SendError(peer, round, absl::CancelledError(absl::StrCat("given up: ", *kept)));
     return;
   }
   const size_t size = std::min<size_t>(round.text, kMostText);

@@ -142,6 +142,9 @@ class Reducer : private EndpointHandler {
 
   Reducer(Transport transport, const ReducerOptions& options, Logger* log);
 
+  // To the scheduler of the results.
+  void TellPeers();
+
   void OnReady(PeerId peer) override;
   void OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) override;
   void OnLanded(uint32_t immediate) override;

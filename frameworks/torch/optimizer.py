@@ -64,7 +64,7 @@ def DistributedOptimizer(
     """Makes an optimizer reduce its gradients over all workers before each step.
 
     The reduction of each gradient starts while the backward pass still computes the others, and the parameters that the
-    next forward pass needs first go first, as the first forward pass has shown::
+    next forward pass needs first go first, as the first iteration has shown (and another one when parameters join)::
 
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * bps.size())
         optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())

@@ -83,6 +83,29 @@ TEST(SchedulerTest, AServerOrdersItsResultsWhereItIsAskedTo) {
   }
 }
 
+TEST(SchedulerTest, TheSchedulerOfAServerKnowsItsPeersAndIsNamedWhereItGivesNothingOut) {
+  Job told(
+      {.workers = 2,
+       .servers = 1,
+       .environment = {{"BYTEPS_PLUGIN_PATH", Folders()}},
+       .of_servers = {
+           {"BYTEPS_SCHEDULER", "directed"}, {"BYTEPS_SERVER_ENABLE_SCHEDULE", "1"}, {"BYTEPS_LOG_LEVEL", "info"}}});
+  told.StartWorkers("sums");
+  EXPECT_TRUE(told.server(0).WaitForOutput("has 2 peers", 60 * kSecond)) << told.Output();
+  EXPECT_TRUE(told.server(0).WaitForOutput("has 0 peers", 60 * kSecond)) << told.Output();
+  told.ExpectSuccess(60 * kSecond);
+
+  Job kept({.workers = 2,
+            .servers = 1,
+            .environment = {{"BYTEPS_PLUGIN_PATH", Folders()},
+                            {"BYTEPS_FORCE_DISTRIBUTED", "1"},
+                            {"BYTEPS_SHM", "0"},
+                            {"BYTEPS_OP_TIMEOUT", "2"}},
+            .of_servers = {{"BYTEPS_SCHEDULER", "hoards"}, {"BYTEPS_SERVER_ENABLE_SCHEDULE", "1"}}});
+  kept.StartWorkers("loop", "300000");
+  EXPECT_TRUE(kept.server(0).WaitForOutput("scheduler \"hoards\" has not given", 60 * kSecond)) << kept.Output();
+}
+
 // A scheduler is asked for each of the two things that a worker orders: one that paces links must know which is none.
 TEST(SchedulerTest, TheSchedulerKnowsThatItsTasksStayWithinTheHost) {
   Job job({.workers = 2,

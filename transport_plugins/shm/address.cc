@@ -61,6 +61,17 @@ bool Address::Parse(const void* bytes, size_t size, Address* address, std::strin
   return true;
 }
 
+bool Address::CheckPlace(std::string* reason) const {
+  const char* hidden = boot_id[0] == '\0'       ? "/proc/sys/kernel/random/boot_id"
+                       : network_namespace == 0 ? "/proc/self/ns/net"
+                       : ipc_namespace == 0     ? "/proc/self/ns/ipc"
+                                                : nullptr;
+  if (hidden == nullptr) return true;
+  *reason = std::string("which host and namespaces this process is in cannot be read (") + hidden +
+            "): a container may hide it";
+  return false;
+}
+
 bool Address::CheckReach(const Address& other, std::string* reason) const {
   if (boot_id[0] == '\0' || std::strcmp(boot_id, other.boot_id) != 0) {
     *reason =

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,14 @@ std::byte* Map(int fd, size_t size) {
   return static_cast<std::byte*>(base);
 }
 
+// Memory files count as files: beyond this limit the kernel sends SIGXFSZ, which ends a process.
+std::string WhyTooLarge(size_t size) {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur) return "";
+  return "no shared memory of " + std::to_string(size) + " bytes: files of this process may have " +
+         std::to_string(limit.rlim_cur) + " bytes at most (ulimit -f)";
+}
+
 std::string Why(const std::string& what) {
   return what + ": " + std::strerror(errno) + (errno == EMFILE ? " (ulimit -n)" : "");
 }
@@ -44,6 +53,10 @@ bool IsSealed(int fd, size_t size) {
 }  // namespace
 
 std::optional<SharedMemory> SharedMemory::Create(const char* name, size_t size, std::string* reason) {
+  if (std::string why = WhyTooLarge(size); !why.empty()) {
+    *reason = std::move(why);
+    return std::nullopt;
+  }
   // Kernels since 6.3 may insist on the first, older ones do not know it.
   UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
   if (!fd) fd = UniqueFd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -52,7 +52,8 @@ bool OutOfDescriptors(int error) { return error == EMFILE || error == ENFILE; }
 bool Transport::Probe(std::string* reason) {
   // What everything else rests on: shared memory, and a Unix socket.
   if (!SharedMemory::Create("byteps-probe", 4096, reason)) return false;
-  return static_cast<bool>(ListenAt(Address::OfThisProcess().SocketName(), reason));
+  const Address address = Address::OfThisProcess();
+  return address.CheckPlace(reason) && static_cast<bool>(ListenAt(address.SocketName(), reason));
 }
 
 Transport::Transport(const Host& host, uint64_t job_key)

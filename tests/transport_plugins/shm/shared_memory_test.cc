@@ -1,6 +1,7 @@
 #include "transport_plugins/shm/shared_memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cstddef>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "transport_plugins/shm/address.h"
 
 namespace byteps::shm {
 namespace {
@@ -50,6 +52,35 @@ TEST(SharedMemoryTest, DetachedAgainItKeepsWhatWasWrittenSince) {
   ASSERT_TRUE(other->Detach());
   for (size_t i = 0; i < kSize; ++i) ASSERT_EQ(base[i], std::byte{3}) << i;
   munmap(base, kSize);
+}
+
+// The kernel would end the process by SIGXFSZ.
+TEST(SharedMemoryTest, ALimitOnFilesIsAnErrorThatNamesIt) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const struct rlimit small { kSize - 1, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string reason;
+  const bool made = SharedMemory::Create("byteps-test", kSize, &reason).has_value();
+  const bool fits = SharedMemory::Create("byteps-test", kSize / 2, &reason).has_value();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(made);
+  EXPECT_TRUE(fits);
+  EXPECT_NE(reason.find("ulimit -f"), std::string::npos) << reason;
+}
+
+TEST(SharedMemoryTest, WhoDoesNotKnowWhereItIsSaysSo) {
+  const Address here = Address::OfThisProcess();
+  std::string reason;
+  EXPECT_TRUE(here.CheckPlace(&reason)) << reason;
+  for (const char* hidden : {"boot_id", "ns/net", "ns/ipc"}) {
+    Address address = here;
+    if (std::string(hidden) == "boot_id") address.boot_id[0] = '\0';
+    if (std::string(hidden) == "ns/net") address.network_namespace = 0;
+    if (std::string(hidden) == "ns/ipc") address.ipc_namespace = 0;
+    EXPECT_FALSE(address.CheckPlace(&reason));
+    EXPECT_NE(reason.find(hidden), std::string::npos) << reason;
+  }
 }
 
 // What cannot be detached is what it was.
