@@ -362,6 +362,10 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   if (place_.num_hosts > 1 && place_.local_size == 1) {
     return absl::FailedPreconditionError("it is the only worker of its host");
   }
+  // Nobody has asked for it by name, as the error of opening it would say.
+  if (const std::string why = registry_.WhyNotTransport(kLocalTransport); !why.empty()) {
+    return absl::UnavailableError(absl::StrCat("transport \"", kLocalTransport, "\" cannot be used here: ", why));
+  }
   absl::StatusOr<Transport> transport = registry_.OpenTransport(kLocalTransport, address);
   if (!transport.ok()) return transport.status();
   const bps_transport_caps caps = transport->caps();

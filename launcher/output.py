@@ -13,6 +13,7 @@ import errno
 import os
 import pathlib
 import select
+import signal
 import time
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
@@ -93,8 +94,12 @@ class Printer:
         _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines), hurry)
 
     def result(self, line: str) -> None:
-        """A line of output of the launcher itself, as it is."""
-        _write_all(1, line.encode(errors="replace") + b"\n", lambda: False)
+        """A line of output of the launcher itself, as it is. LaunchError if it cannot be written."""
+        try:
+            _write_all(1, line.encode(errors="replace") + b"\n", lambda: False)
+        except OSError as error:
+            code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
+            raise LaunchError(f"the output cannot be written: {error.strerror}", code) from None
 
     def say(self, text: str) -> None:
         """A message of the launcher itself; it is dropped if its reader has gone or hangs."""

@@ -164,6 +164,10 @@ class Supervisor:
 
     def _start(self, specs: Sequence[ChildSpec]) -> None:
         for spec in specs:
+            while self._signals:  # starting many takes a while
+                self._signalled(self._signals.pop(0))
+            if self._cause is not None:
+                break
             try:
                 child = Child(spec, time.monotonic(), self._files)
             except LaunchError as error:

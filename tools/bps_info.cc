@@ -252,4 +252,10 @@ int Main(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace byteps
 
-int main(int argc, char** argv) { return byteps::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  const int code = byteps::Main({argv + 1, argv + argc});
+  std::cout.flush();
+  if (std::cout) return code;
+  std::cerr << "bps_info: the output cannot be written\n";
+  return 1;
+}

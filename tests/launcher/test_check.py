@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
@@ -285,3 +286,26 @@ def test_who_answers(check: Check, greeter: Callable[[bytes], int], words: bytes
     launch = check(**role("worker", DMLC_PS_ROOT_PORT=str(greeter(words))))
     assert re.search(told, finding(launch, "coordinator"))
     assert launch.process.returncode == (0 if told.startswith("ok") else 1)
+
+
+def test_an_output_that_takes_nothing(start: Start) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    closed = start("--check", "--workers", "2", stdout=write)
+    os.close(write)
+    assert closed.wait() == 128 + signal.SIGPIPE
+    with open("/dev/full", "wb") as full:
+        launch = start("--check", "--workers", "2", stdout=full)
+    assert launch.wait() == 1
+    assert "the output cannot be written: No space left on device" in launch.stderr
+    assert "Traceback" not in closed.stderr + launch.stderr
+
+
+def test_more_of_a_kind_than_there_can_be(check: Check) -> None:
+    for words, found in (
+        (("--workers", "65537"), "--workers 65537"),
+        (("--servers", "99999999"), "--servers 99999999"),
+    ):
+        launch = check(*words)
+        assert launch.wait() == 1
+        assert f"{found}: a host has at most 65536 of them" in launch.stdout

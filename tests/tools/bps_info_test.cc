@@ -36,6 +36,12 @@ TEST(BpsInfoTest, MarkdownIsThatPage) {
   EXPECT_EQ(outcome.output, ConfigMarkdown());
 }
 
+TEST(BpsInfoTest, AnOutputThatTakesNothingIsAnError) {
+  const Outcome outcome = RunCommand("( " + InfoCommand("--markdown", {}) + " >/dev/full )");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("the output cannot be written"));
+}
+
 TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
   const Outcome outcome =
       Info("",

@@ -330,3 +330,18 @@ def test_help_is_a_page() -> None:
     assert done.returncode == 0
     for part in ("modes:", "columns", "peers (--against):", "transports (--transport):", "exit status", "--plot"):
         assert part in done.stdout
+
+
+@pytest.mark.usefixtures("real")
+def test_an_output_that_takes_nothing() -> None:
+    command = [sys.executable, str(PROGRAM), "--servers", "0", "--sizes", "4K,8K", "--rounds", "2"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "bps_perf: the output cannot be written: No space left on device" in done.stderr
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        job.stdout.close()
+        _, said = job.communicate(timeout=120)
+    assert job.returncode == 128 + signal.SIGPIPE, said
+    assert "Traceback" not in done.stderr + said

@@ -47,7 +47,7 @@ def _apart() -> None:
 
 
 def launch(program: Path, arguments: argparse.Namespace, words: list[str]) -> int:
-    """The exit code of the job."""
+    """The exit code of the job; 128 + SIGPIPE if nobody reads the output, 1 if it cannot be written."""
     beside = Path(sys.executable).parent / "bpslaunch"
     launcher = str(beside) if beside.exists() else shutil.which("bpslaunch")
     if launcher is None:
@@ -69,8 +69,13 @@ def launch(program: Path, arguments: argparse.Namespace, words: list[str]) -> in
             for line in job.stdout:
                 ours = line.startswith(_FIRST)
                 print(line.removeprefix(_FIRST), end="", file=sys.stdout if ours else sys.stderr, flush=True)
-        except BrokenPipeError:  # nobody reads what comes
+        except OSError as error:  # of our own output
             job.terminate()
             job.stdout.close()
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still has to flush
+            job.wait()
+            if isinstance(error, BrokenPipeError):
+                return 128 + signal.SIGPIPE
+            print(f"bps_perf: the output cannot be written: {error.strerror}", file=sys.stderr)
+            return 1
         return job.wait()
