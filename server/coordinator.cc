@@ -608,9 +608,15 @@ void Coordinator::OnBroken(const JobMember& server, const control::Failure& fail
   const JobMember* lost = session->Find(failure.member());
   const std::string who = lost == nullptr ? "session \"" + session->name + "\"" : lost->Describe();
   if (!session->broken.ok()) return;
-  session->broken =
-      MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),
-                 who + " is lost to " + server.Describe() + ": " + failure.error().substr(0, kMaxLastWords));
+  std::string why = who + " is lost to " + server.Describe() + ": " + failure.error().substr(0, kMaxLastWords);
+  // A link that fails in one direction only: it has given up for want of an answer, and its last words are stuck.
+  if (lost != nullptr) {
+    const Time silence = now_ - connections_.at(lost->connection)->last_heard;
+    if (silence / 2 > options_.heartbeat) {
+      why += "; the coordinator has not heard of it for " + Seconds(silence) + " either";
+    }
+  }
+  session->broken = MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(), why);
   session->broken_by = failure.member();
 }
 

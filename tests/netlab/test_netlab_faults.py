@@ -346,6 +346,24 @@ def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_
     job.wait_untouched()
 
 
+def test_a_worker_that_no_longer_hears_the_coordinator_is_an_error_that_says_so(start: Start) -> None:
+    """Half open between these two alone: its last words are stuck behind what nobody acknowledges. The others hear what
+    the coordinator knows."""
+    obstacle = why_not_lose()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    job = start(2, 2, TEST_LOOK="1", BYTEPS_OP_TIMEOUT="400", **_SIX_SECONDS)
+    for _ in range(2):
+        job.start_worker()
+    job.wait_said(job.workers, "training")
+    job.lab.hosts["worker1"].deafen(job.lab.hosts["coordinator"].address)
+    other, victim = job.wait_failed(job.workers, AT_THE_TIMEOUT)
+    assert "coordinator" in victim and "has been silent for 6" in victim, job.everything()
+    assert "rank 1" in other and "worker1" in other, job.everything()
+    assert "the coordinator has not heard of it for" in other or "silent for 6" in other, job.everything()
+    job.wait_untouched()
+
+
 def test_a_host_that_large_packets_no_longer_reach_is_an_error_that_names_the_mtu(start: Start) -> None:
     """The path takes smaller packets than the others know: signs of life would pass, but they are behind results that
     do not."""

@@ -123,6 +123,7 @@ class Station {
   bool hold_ = false;
   std::map<uint64_t, Posted> outstanding_;
   std::map<uint64_t, int32_t> ended_;
+  std::map<bps_peer, std::set<int32_t>> failed_;  // the codes of operations that failed
   std::map<bps_peer, std::vector<std::string>> messages_;
   std::vector<uint32_t> immediates_;
   std::vector<Held> held_;
