@@ -20,6 +20,10 @@ _FALSE = ("0", "false", "no", "off")
 ROLES = ("scheduler", "server", "worker")
 
 
+# What BYTEPS_LOCAL_SIZE may be, and --workers and --servers.
+MOST_LOCAL_ROLES = 65536
+
+
 class Environment:
     """A read-only view of a set of variables."""
 
@@ -78,7 +82,7 @@ class Environment:
 
     def local_workers(self) -> int:
         """How many workers run on this host: BYTEPS_LOCAL_SIZE, else the devices of NVIDIA_VISIBLE_DEVICES, else 1."""
-        size = self.integer("BYTEPS_LOCAL_SIZE", minimum=1)
+        size = self.integer("BYTEPS_LOCAL_SIZE", minimum=1, maximum=MOST_LOCAL_ROLES)
         if size is not None:
             return size
         devices = self.text("NVIDIA_VISIBLE_DEVICES")

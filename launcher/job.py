@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from .addresses import Address, host_port
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
-from .environment import Environment
+from .environment import MOST_LOCAL_ROLES, Environment
 from .failure import LaunchError
 from .installation import server_binary
 from .job_folder import JobFolder
@@ -61,10 +61,6 @@ class JobSize:
         return self.servers == 0 and self.workers == 1
 
 
-# What BYTEPS_LOCAL_SIZE and DMLC_NUM_SERVER may be at most.
-MOST_ROLES = 65536
-
-
 def job_size(workers: int | None, servers: int | None, environment: Environment) -> JobSize:
     """Fills in what was not asked for. LaunchError if the numbers cannot work."""
     workers = 1 if workers is None else workers
@@ -72,8 +68,8 @@ def job_size(workers: int | None, servers: int | None, environment: Environment)
     if servers is None:
         servers = 1 if forced else 0
     for option, count in (("--workers", workers), ("--servers", servers)):
-        if count > MOST_ROLES:
-            raise LaunchError(f"{option} {count}: a host has at most {MOST_ROLES} of them")
+        if count > MOST_LOCAL_ROLES:
+            raise LaunchError(f"{option} {count}: a host has at most {MOST_LOCAL_ROLES} of them")
     if servers == 0 and forced:
         raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
     if servers == 0 and workers > 1:

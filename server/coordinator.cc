@@ -30,6 +30,11 @@ std::string Message(const absl::Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
 
+// The same error with more words behind its own.
+absl::Status Extended(const absl::Status& status, const std::string& more) {
+  return absl::Status(status.code(), Message(status) + more);
+}
+
 std::string Seconds(Time time) { return std::to_string(time / kSecond) + " s"; }
 
 control::Envelope FailureEnvelope(const absl::Status& why, uint32_t member, uint64_t session_id) {
@@ -608,41 +613,54 @@ void Coordinator::OnBroken(const JobMember& server, const control::Failure& fail
   const JobMember* lost = session->Find(failure.member());
   const std::string who = lost == nullptr ? "session \"" + session->name + "\"" : lost->Describe();
   if (!session->broken.ok()) return;
-  std::string why = who + " is lost to " + server.Describe() + ": " + failure.error().substr(0, kMaxLastWords);
-  // A link that fails in one direction only: it has given up for want of an answer, and its last words are stuck.
-  if (lost != nullptr) {
-    const Time silence = now_ - connections_.at(lost->connection)->last_heard;
-    if (silence / 2 > options_.heartbeat) {
-      why += "; the coordinator has not heard of it for " + Seconds(silence) + " either";
-    }
-  }
-  session->broken = MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(), why);
+  session->broken =
+      MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),
+                 who + " is lost to " + server.Describe() + ": " + failure.error().substr(0, kMaxLastWords));
   session->broken_by = failure.member();
 }
 
-// Behind all that has come: if the lost one has said something itself, that is the cause, and has ended the session.
+// Behind all that has come: if the lost one has said goodbye or something else itself, it is no loss, or that is the cause.
 void Coordinator::FailTheBroken() {
   std::vector<JobSession*> broken;
   for (const auto& [id, session] : sessions_) {
     if (!session->broken.ok()) broken.push_back(session.get());
   }
   for (JobSession* session : broken) {
-    const auto troubled = session->troubles.find(session->broken_by);
-    const absl::Status why = troubled == session->troubles.end() ? session->broken : troubled->second;
-    FailSession(session, why, session->broken_by);
+    const uint32_t member = session->broken_by;
+    absl::Status why = std::exchange(session->broken, absl::OkStatus());
+    if (session->HasLeft(member)) {
+      Miss(session, member);
+      continue;
+    }
+    const auto trouble = session->troubles.find(member);
+    if (trouble != session->troubles.end() && !absl::IsUnavailable(trouble->second)) {
+      why = trouble->second;
+    } else if (trouble != session->troubles.end()) {
+      // That links are gone is what the other end of the same ones says, too: only both together may tell which was it.
+      why = Extended(why, "; " + Message(trouble->second));
+    }
+    if (const JobMember* lost = session->Find(member); lost != nullptr) {
+      // A link that fails in one direction only: it has given up for want of an answer, and its last words are stuck.
+      const Time silence = now_ - connections_.at(lost->connection)->last_heard;
+      if (silence / 3 * 2 > options_.heartbeat) {
+        why = Extended(why, "; the coordinator has not heard of it for " + Seconds(silence) + " either");
+      }
+    }
+    FailSession(session, why, member);
   }
 }
 
 // A worker has lost another one, or was told by a server that it has: whoever died is known here by himself, and soon.
-// One that has lost nobody, but cannot go on, gives up soon; should its links be missed before, this is the cause.
+// One that cannot go on for another reason, or has lost a server, gives up soon; should its links be missed before, what
+// it says now is known.
 void Coordinator::OnStuck(const JobMember& worker, const control::Failure& failure) {
   JobSession* session = worker.session;
   session->stuck = true;
   uint32_t lost = failure.member();
   if (lost == 0) {
     session->troubles.try_emplace(
-        worker.id,
-        absl::UnavailableError(worker.Describe() + " cannot go on: " + failure.error().substr(0, kMaxLastWords)));
+        worker.id, MakeStatus(failure.code() == BPS_OK ? BPS_UNAVAILABLE : failure.code(),
+                              worker.Describe() + " cannot go on: " + failure.error().substr(0, kMaxLastWords)));
   }
   if (!session->HasLeft(lost)) lost = session->missed;
   if (lost != 0) Miss(session, lost);

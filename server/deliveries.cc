@@ -9,6 +9,11 @@
 #include "server/served_session.h"
 
 namespace byteps {
+namespace {
+
+constexpr char kNoRoom[] = "its result has not left yet: there was no room at the worker, or on the way to it";
+
+}  // namespace
 
 Result* Deliveries::Make(Block block, uint64_t bytes) {
   if (free_results_.empty()) {
@@ -200,7 +205,7 @@ std::optional<std::string> Deliveries::Withdraw(PeerId peer, uint64_t key, uint6
     EndTask(ready->task, BPS_CANCELLED);
     Release(ready->result);
     waiting.ready.erase(ready);
-    return "the worker has no room for its result";
+    return kNoRoom;
   }
   const auto queued = std::find_if(waiting.queued.begin(), waiting.queued.end(),
                                    [&](const auto& entry) { return wanted(entry.second); });
@@ -208,6 +213,8 @@ std::optional<std::string> Deliveries::Withdraw(PeerId peer, uint64_t key, uint6
   scheduler_->Withdraw(queued->first);
   Release(queued->second.result);
   waiting.queued.erase(queued);
+  // (Behind one that has no room the scheduler is not asked.)
+  if (!waiting.ready.empty()) return kNoRoom;
   return absl::StrCat("scheduler \"", scheduler_->name(), "\" has not given its result out");
 }
 

@@ -47,7 +47,7 @@ struct JobSession {
   bool stuck = false;                         // a worker cannot go on
   absl::Status broken;                        // a server cannot go on: the session fails once what has come is read
   uint32_t broken_by = 0;                     // of this member
-  std::map<uint32_t, absl::Status> troubles;  // what workers that have lost nobody cannot go on for, by member id
+  std::map<uint32_t, absl::Status> troubles;  // why workers cannot go on, by member id
   std::vector<std::string> names;             // of each rank, for errors
   std::unique_ptr<TensorDirectory> tensors;
   std::unique_ptr<BarrierBook> barriers;

@@ -693,9 +693,11 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
     // Its result is with the worker, or on its way: RESULT is the answer. Unless nothing of it was sent.
     const std::optional<std::string> kept = deliveries_.Withdraw(peer, round.key, round.round, round.part);
     if (!kept) return;
-    if (round.code == BPS_DEADLINE_EXCEEDED) {
+    // One line for all parts of a tensor.
+    const Kept late(round.key, round.round);
+    if (round.code == BPS_DEADLINE_EXCEEDED && std::exchange(kept_, late) != late) {
       BPS_LOG(*log_, kWarning) << "lane " << options_.lane << ": " << link.session->workers[link.rank].description
-                               << " gives part " << round.part << " of a tensor up after its whole time: " << *kept;
+                               << " gives a tensor up after its whole time; of part " << round.part << ": " << *kept;
     }
     SendError(peer, round, absl::CancelledError(absl::StrCat("given up: ", *kept)));
     return;

@@ -212,6 +212,8 @@ class Reducer : private EndpointHandler {
   uint64_t inline_bytes_ = 0;
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<ServedSession>> sessions_;
+  using Kept = std::pair<uint64_t, uint64_t>;  // key and round
+  Kept kept_;                                  // of the last result that a worker did not get in its time
   absl::flat_hash_map<PeerId, Link> links_;
   std::vector<std::unique_ptr<Round>> rounds_;
   std::vector<Round*> free_rounds_;

@@ -7,15 +7,16 @@
 A module that calls no other uses its own parameters when it is called: their place is certain. Others are not: a module
 uses its own before, between or behind the calls of its children; some reach into children that they do not call (an
 attention layer takes the weight of its output projection); and what is used outside of modules no call shows. Those are
-put between the certain ones by the backward pass, which gives the gradient of what was used first last. What has
-neither a certain place nor a gradient was not used, and goes last. Without a backward pass the innermost call around
-counts.
+put between the certain ones by the backward pass, which gives the gradient of what was used first last. What has no
+gradient and is of no module that was called was not used, and goes last. Without a backward pass the innermost call
+around counts.
 
 Every rank watches its own passes. Ranks may see different orders: priorities say what goes first, not what meets what.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -79,9 +80,17 @@ class ForwardOrder:
             self._hook.remove()
             self._hook = None
         certain = self._certain()
-        places = {
-            parameter: certain.get(parameter) or self._uncertain(parameter, certain) for parameter in self._declared
-        }
+        # Of each call, the earliest gradient of all calls up to it: it only falls.
+        calls: list[int] = []
+        earliest: list[int] = []
+        for parameter, (call, _, _) in certain.items():
+            if parameter in self._gradients:
+                calls.append(call)
+                earliest.append(min([self._gradients[parameter], *earliest[-1:]]))
+        places = {}
+        for parameter in self._declared:
+            place = certain.get(parameter)
+            places[parameter] = place if place is not None else self._uncertain(parameter, calls, earliest)
         self._called.clear()
         return sorted(self._declared, key=lambda parameter: places[parameter])
 
@@ -95,13 +104,13 @@ class ForwardOrder:
         places = {parameter: (use.call, 1, 0) for parameter, use in uses if use and use.own and use.module in leaves}
         return dict(sorted(places.items(), key=lambda item: item[1]))
 
-    def _uncertain(self, parameter: torch.Tensor, certain: dict[torch.Tensor, _Place]) -> _Place:
+    def _uncertain(self, parameter: torch.Tensor, calls: list[int], earliest: list[int]) -> _Place:
         """In front of the first call whose own parameters gave their gradients earlier: it came later."""
         last = len(self._called)
         gradient = self._gradients.get(parameter)
         if gradient is not None:
-            later = (call for other, (call, _, _) in certain.items() if self._gradients.get(other, gradient) < gradient)
-            return (next(later, last), 0, -gradient)
+            later = bisect.bisect_left(earliest, -gradient, key=lambda number: -number)
+            return (calls[later] if later < len(calls) else last, 0, -gradient)
         use = self._uses.get(parameter)
         if use is not None and (use.own or not self._gradients):
             return (use.call, 0 if use.own else 2, 0)

@@ -87,7 +87,7 @@ TEST(SchedulerTest, TheSchedulerOfAServerKnowsItsPeersAndIsNamedWhereItGivesNoth
   Job told(
       {.workers = 2,
        .servers = 1,
-       .environment = {{"BYTEPS_PLUGIN_PATH", Folders()}},
+       .environment = {{"BYTEPS_PLUGIN_PATH", Folders()}, {"BYTEPS_JOB_LINGER", "10"}},
        .of_servers = {
            {"BYTEPS_SCHEDULER", "directed"}, {"BYTEPS_SERVER_ENABLE_SCHEDULE", "1"}, {"BYTEPS_LOG_LEVEL", "info"}}});
   told.StartWorkers("sums");

@@ -403,7 +403,7 @@ def test_an_idle_launcher_uses_no_cpu(start: Start, worker: Worker) -> None:
 def test_a_signal_is_heard_while_workers_are_started(start: Start) -> None:
     count = 1000
     launch = start("--verbose", "--workers", str(count), "--", "sleep", "1000")
-    wait_until(lambda: "worker 0" in launch.stderr, lambda: launch.stderr)
+    wait_until(lambda: "coordinator: pid" in launch.stderr, lambda: launch.stderr)
     launch.process.send_signal(signal.SIGTERM)
     assert launch.wait() == 128 + signal.SIGTERM
     assert len(re.findall(r"worker \d+: pid", launch.stderr)) < count

@@ -116,6 +116,31 @@ TEST(CoordinatorEndTest, WhatALostWorkerHasSaidItselfIsTheCause) {
   }
 }
 
+// Of one link both ends say that it is gone. Either may be the one that knows why.
+TEST(CoordinatorEndTest, WhereBothEndsMissEachOtherBothAreHeard) {
+  ControlJob job;
+  Trio trio(&job);
+  const uint64_t session = trio.a.welcome.session_id();
+  trio.b.client().BreakSession(job.now(), session, 0, absl::UnavailableError("it closed its connection"));
+  trio.server.client().BreakSession(job.now(), session, trio.b.welcome.member(),
+                                    absl::UnavailableError("it broke the protocol"));
+  job.Settle();
+  EXPECT_TRUE(Says(trio.a.failure_text(), {"worker rank 1", "server rank 0", "it broke the protocol; worker rank 1",
+                                           "cannot go on: it closed its connection"}));
+  EXPECT_EQ(trio.a.failure.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(CoordinatorEndTest, AGoodbyeBehindTheReportOfALossIsNoLoss) {
+  ControlJob job;
+  Trio trio(&job);
+  const uint64_t session = trio.a.welcome.session_id();
+  trio.server.client().BreakSession(job.now(), session, trio.b.welcome.member(), absl::UnavailableError("gone"));
+  trio.b.client().Goodbye(job.now(), 60 * kSecond);
+  job.Settle();
+  EXPECT_TRUE(trio.a.failure.ok()) << trio.a.failure;
+  EXPECT_EQ(trio.a.client().state(), ControlState::kActive);
+}
+
 TEST(CoordinatorEndTest, OneWhoBreaksTheProtocolIsDead) {
   control::Envelope envelope;
   envelope.mutable_epoch();

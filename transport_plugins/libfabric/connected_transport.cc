@@ -265,7 +265,10 @@ void ConnectedTransport::DoomTheFlushed() {
   DrainConnections();
   for (const bps_peer number : std::exchange(flushed_, {})) {
     Peer* peer = FindPeer(number);
-    if (peer != nullptr && peer->attached()) Doom(peer, BPS_UNAVAILABLE, "closed its connection");
+    if (peer == nullptr || !peer->attached()) continue;
+    Doom(peer, BPS_UNAVAILABLE,
+         peer->state() == PeerState::kConnecting ? "cannot be reached: it has ended the connection"
+                                                 : "closed its connection");
   }
 }
 
