@@ -305,6 +305,10 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
     if (absl::Status status = PrepareServers(address, endpoint, hello); !status.ok()) return status;
   } else {
     hello->set_named_transport(named_transport_);
+    if (config_.IsSet("DMLC_ENABLE_RDMA")) {
+      BPS_LOG(log_, kInfo) << "DMLC_ENABLE_RDMA=" << config_.GetString("DMLC_ENABLE_RDMA")
+                           << " counts for nothing here: a job without servers has no transport between hosts";
+    }
   }
   // A wrong BYTEPS_SCHEDULER is the user's mistake, no reason to go without the local stage.
   absl::StatusOr<Scheduler> scheduler =

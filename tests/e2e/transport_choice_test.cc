@@ -33,6 +33,12 @@ TEST(TransportChoice, TheVariableOfTheOriginalIsUnderstood) {
   job.StartWorkers("sums");
   job.ExpectSuccess(2 * kPatience);
   ExpectSays(job.worker(0).Output(), {"transport tcp, as DMLC_ENABLE_RDMA=zmq asks"});
+
+  // Whoever has set it finds a word of it in the log, also where it has nothing to say.
+  Job local({.workers = 2, .servers = 0, .environment = {{"BYTEPS_LOG_LEVEL", "INFO"}, {"DMLC_ENABLE_RDMA", "1"}}});
+  local.StartWorkers("sums");
+  local.ExpectSuccess(2 * kPatience);
+  ExpectSays(local.worker(0).Output(), {"DMLC_ENABLE_RDMA=1 counts for nothing here"});
 }
 
 void ExpectFails(ChildProcess* process) {
