@@ -1,5 +1,6 @@
 #include "core/buffer.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +61,19 @@ TEST(BufferTableTest, WithoutABytePassesUnnoticed) {
   }
   for (const auto& buffer : empty) EXPECT_TRUE(table.Free(buffer.get()).ok());
   for (const auto& buffer : full) EXPECT_TRUE(table.Use(buffer->data(), 4096));
+}
+
+// The kernel would end the process by SIGXFSZ.
+TEST(BufferTableTest, WhereFilesMustBeSmallABufferIsMemoryOfThisProcess) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const struct rlimit small { 4096, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::StatusOr<std::shared_ptr<Buffer>> buffer = Buffer::Map(kHuge, /*shared=*/true);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_LT((*buffer)->fd(), 0);
+  std::memset((*buffer)->data(), 1, kHuge);
 }
 
 TEST(BufferTableTest, SaysWhenThereIsNoMemory) {

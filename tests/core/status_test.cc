@@ -1,8 +1,10 @@
 #include "core/status.h"
 
+#include <cerrno>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "core/boundary.h"
 #include "gtest/gtest.h"
@@ -86,6 +88,16 @@ TEST(BoundaryTest, NoExceptionCrosses) {
   status = TakeStatus(Boundary("bps_declare", []() -> absl::Status { throw 7; }));
   EXPECT_EQ(status, absl::InternalError("bps_declare: unexpected exception of an unknown type"));
   EXPECT_EQ(Boundary("bps_declare", []() -> absl::Status { throw std::bad_alloc(); }), OutOfMemoryStatus());
+}
+
+TEST(BoundaryTest, TooFewDescriptorsAreNoDefectOfTheLibrary) {
+  const auto thrown = [](int error) {
+    return TakeStatus(Boundary(
+        "bps_open", [error]() -> absl::Status { throw std::system_error(error, std::generic_category(), "eventfd"); }));
+  };
+  EXPECT_EQ(thrown(EMFILE).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(thrown(EMFILE).message().find("ulimit -n"), absl::string_view::npos) << thrown(EMFILE);
+  EXPECT_EQ(thrown(EPERM).code(), absl::StatusCode::kInternal);
 }
 
 TEST(BoundaryTest, OtherResultsHaveAFallback) {

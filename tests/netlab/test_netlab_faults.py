@@ -329,15 +329,21 @@ def test_a_silent_worker_is_an_error_that_names_it(start: Start, fault: str) -> 
     job.wait_untouched()
 
 
-def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_an_end(start: Start) -> None:
-    """Between one worker and one server, in one direction: whatever else they and the others have goes on."""
+def _training_under_a_firewall(start: Start, **options: int) -> Job:
+    """Two workers and two servers, where firewalls can be made; nothing but a silence of six seconds tells."""
     obstacle = why_not_lose()
     if obstacle is not None:
         pytest.skip(obstacle)
-    job = start(2, 2, TEST_LOOK="1", BYTEPS_OP_TIMEOUT="400", **_SIX_SECONDS)
+    job = start(2, 2, TEST_LOOK="1", BYTEPS_OP_TIMEOUT="400", **_SIX_SECONDS, **options)
     for _ in range(2):
         job.start_worker()
     job.wait_said(job.workers, "training")
+    return job
+
+
+def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_an_end(start: Start) -> None:
+    """Between one worker and one server, in one direction: whatever else they and the others have goes on."""
+    job = _training_under_a_firewall(start)
     job.lab.hosts["worker1"].deafen(job.lab.hosts["server1"].address)
     for said in job.wait_failed(job.workers, AT_THE_TIMEOUT):
         assert "no sign of life" in said, job.everything()
@@ -349,13 +355,7 @@ def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_
 def test_a_worker_that_no_longer_hears_the_coordinator_is_an_error_that_says_so(start: Start) -> None:
     """Half open between these two alone: its last words are stuck behind what nobody acknowledges. The others hear what
     the coordinator knows."""
-    obstacle = why_not_lose()
-    if obstacle is not None:
-        pytest.skip(obstacle)
-    job = start(2, 2, TEST_LOOK="1", BYTEPS_OP_TIMEOUT="400", **_SIX_SECONDS)
-    for _ in range(2):
-        job.start_worker()
-    job.wait_said(job.workers, "training")
+    job = _training_under_a_firewall(start)
     job.lab.hosts["worker1"].deafen(job.lab.hosts["coordinator"].address)
     other, victim = job.wait_failed(job.workers, AT_THE_TIMEOUT)
     assert "coordinator" in victim and "has been silent for 6" in victim, job.everything()
@@ -367,13 +367,7 @@ def test_a_worker_that_no_longer_hears_the_coordinator_is_an_error_that_says_so(
 def test_a_host_that_large_packets_no_longer_reach_is_an_error_that_names_the_mtu(start: Start) -> None:
     """The path takes smaller packets than the others know: signs of life would pass, but they are behind results that
     do not."""
-    obstacle = why_not_lose()
-    if obstacle is not None:
-        pytest.skip(obstacle)
-    job = start(2, 2, elements=2_000_000, TEST_LOOK="1", BYTEPS_OP_TIMEOUT="400", **_SIX_SECONDS)
-    for _ in range(2):
-        job.start_worker()
-    job.wait_said(job.workers, "training")
+    job = _training_under_a_firewall(start, elements=2_000_000)
     job.lab.hosts["worker1"].lose_large(900)
     for said in job.wait_failed(job.workers, AT_THE_TIMEOUT):
         assert "no sign of life" in said and "MTU" in said, job.everything()

@@ -344,6 +344,24 @@ void WriteWithoutEnd(End* end, const std::string& key) {
   for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
 }
 
+// `take_back`, on a thread that may not signal anybody, gets memory back into which there are writers without end, with
+// what is in it.
+void TakeBackWithoutSignals(End* end, bps_region* region, const MemoryFile& file,
+                            const std::function<void(End* end, bps_region* region)>& take_back) {
+  bool forbidden = false;
+  std::thread owner([&] {
+    forbidden = ForbidSignals();
+    take_back(end, region);
+  });
+  owner.join();
+  ASSERT_TRUE(forbidden) << "no seccomp filter can be set here";
+  EXPECT_NE(end->log().find("their bytes were copied"), std::string::npos) << end->log();
+  const auto* bytes = static_cast<const unsigned char*>(file.base());
+  EXPECT_EQ(std::count_if(bytes, bytes + kSize, [](unsigned char byte) { return byte >> 4 == 7; }),
+            static_cast<ptrdiff_t>(kSize))
+      << "what was there is not there any more";
+}
+
 // A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not signal
 // anybody, gets the memory back all the same, with what is in it. A third one, who has written there, too, is either lost
 // or sees no file in it any more (`third_stays`).
@@ -381,18 +399,9 @@ void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region
   child.Join(&end, region);
   if (::testing::Test::HasFatalFailure()) return;
   ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
-  bool forbidden = false;
-  std::thread owner([&] {
-    forbidden = ForbidSignals();
-    take_back(&end, region);
-  });
-  owner.join();
-  ASSERT_TRUE(forbidden) << "no seccomp filter can be set here";
-  EXPECT_NE(end.log().find("their bytes were copied"), std::string::npos) << end.log();
+  TakeBackWithoutSignals(&end, region, file, take_back);
+  if (::testing::Test::HasFatalFailure()) return;
   const auto* bytes = static_cast<const unsigned char*>(file.base());
-  EXPECT_EQ(std::count_if(bytes, bytes + kSize, [](unsigned char byte) { return byte >> 4 == 7; }),
-            static_cast<ptrdiff_t>(kSize))
-      << "what was there is not there any more";
   const std::vector<unsigned char> before(bytes, bytes + kSize);
   end.Until([] { return false; }, std::chrono::milliseconds(50));
   EXPECT_EQ(std::memcmp(before.data(), bytes, kSize), 0) << "written behind the fence";
@@ -441,17 +450,9 @@ void ExpectOutOfReachOfBoth(const std::function<void(End* end, bps_region* regio
     if (::testing::Test::HasFatalFailure()) return;
   }
   ASSERT_TRUE(end.Until([&] { return end.messages.size() == 2; })) << end.log();
-  bool forbidden = false;
-  std::thread owner([&] {
-    forbidden = ForbidSignals();
-    take_back(&end, region);
-  });
-  owner.join();
-  ASSERT_TRUE(forbidden) << "no seccomp filter can be set here";
+  TakeBackWithoutSignals(&end, region, file, take_back);
+  if (::testing::Test::HasFatalFailure()) return;
   const auto* bytes = static_cast<const unsigned char*>(file.base());
-  EXPECT_EQ(std::count_if(bytes, bytes + kSize, [](unsigned char byte) { return byte >> 4 == 7; }),
-            static_cast<ptrdiff_t>(kSize))
-      << "what was there is not there any more";
   std::memset(file.base(), 0xbb, kSize);
   end.Until([] { return false; }, std::chrono::milliseconds(50));
   EXPECT_EQ(std::count(bytes, bytes + kSize, 0xbb), static_cast<ptrdiff_t>(kSize)) << "written behind the fence";
