@@ -125,6 +125,29 @@ def bps_cc_python_extension(name, srcs, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
+def bps_cc_framework_shim(name, deps, visibility = ["//:internal"], **kwargs):
+    """A framework's shared object `libbyteps_<name>.so`: kernels on abi/byteps.h (frameworks/common/README.md).
+
+    Args:
+      name: the framework, such as "tensorflow"
+      deps: the kernels; mark `alwayslink` what is reached by its name alone, or registers itself
+      visibility: of the object
+      **kwargs: of bps_cc_shared_library
+    """
+    library = "libbyteps_%s.so" % name
+    bps_cc_shared_library(
+        name = library,
+        version_script = "//frameworks/common:shim.lds",
+        deps = deps + ["//frameworks/common:shim"],
+        visibility = visibility,
+        **kwargs
+    )
+    native.filegroup(
+        name = name + "_shim",
+        srcs = [library],
+        visibility = visibility,
+    )
+
 def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = ["//:internal"], **kwargs):
     """A plugin: a shared object with one exported function, and the same plugin as a library for tests.
 

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Protocol
 
 from byteps import _native
 from byteps.errors import BytePSError, FailedPreconditionError, NotInitializedError, StatusCode
@@ -46,11 +47,22 @@ class Session:
         return next(self._numbers[process_set, kind]) % _MAX_NUMBERS
 
 
+class Follower(Protocol):
+    """Native code beside this package that uses the session of the process, too (byteps/shim.py)."""
+
+    def attach(self, native: _native.Session) -> None:
+        """The session is open."""
+
+    def detach(self, native: _native.Session) -> None:
+        """The session is about to be closed: no call on it may be running when this returns, nor come later."""
+
+
 class _Holder:
     """At most one open session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._followers: list[Follower] = []
         self._session: Session | None = None
         # A parent's, in a child that was forked meanwhile.
         self._inherited: Session | None = None
@@ -73,8 +85,18 @@ class _Holder:
                     raise ValueError("BytePS is initialized already; call shutdown() before init() with options")
                 return
             given = {key: value for key, value in options.items() if value is not None}
-            self._session = Session(LIBRARY.open(**given))  # type: ignore[arg-type]
+            session = Session(LIBRARY.open(**given))  # type: ignore[arg-type]
+            for follower in self._followers:
+                follower.attach(session.native)
+            self._session = session
             self._inherited = None
+
+    def follow(self, follower: Follower) -> None:
+        """Tells `follower` of the session that is open now, and of all later ones."""
+        with self._lock:
+            if self._session is not None and self._session.is_own():
+                follower.attach(self._session.native)
+            self._followers.append(follower)
 
     def close(self, timeout: float | None) -> None:
         """Leaves the job and closes the session, if one is open in this process."""
@@ -92,8 +114,13 @@ class _Holder:
                     self._session = session
             raise
         except BaseException:
-            session.native.close()
+            self._close(session)
             raise
+        self._close(session)
+
+    def _close(self, session: Session) -> None:
+        for follower in self._followers:
+            follower.detach(session.native)
         session.native.close()
 
     def is_open(self) -> bool:

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "abi/byteps.h"
+#include "frameworks/common/library.h"
 #include "frameworks/python/native/buffer.h"
-#include "frameworks/python/native/library.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/session.h"
 #include "frameworks/python/native/status_error.h"
@@ -83,6 +83,7 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<Session, std::shared_ptr<Session>>(module, "Session")
       .def("info", &Session::Info)
+      .def_property_readonly("address", &Session::Address)
       .def(
           "declare",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape) {

@@ -130,6 +130,11 @@ py::dict Session::Info() const {
   return result;
 }
 
+uintptr_t Session::Address() const {
+  py::gil_scoped_release released;
+  return handle_->Use([](bps_session* session) { return reinterpret_cast<uintptr_t>(session); });
+}
+
 void Session::Declare(const TensorSpec& spec) {
   py::gil_scoped_release released;
   handle_->Use([&](bps_session* session) { DeclareIn(library(), session, spec); });

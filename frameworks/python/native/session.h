@@ -22,10 +22,12 @@
 #include <vector>
 
 #include "abi/byteps.h"
-#include "frameworks/python/native/library.h"
+#include "frameworks/common/library.h"
 #include "frameworks/python/native/session_handle.h"
 
 namespace byteps::python {
+
+using binding::Library;
 
 class Buffer;
 class Request;
@@ -64,6 +66,8 @@ class Session : public std::enable_shared_from_this<Session> {
   ~Session();
 
   pybind11::dict Info() const;
+  // Of the bps_session, for a framework's shared object; valid until Close().
+  uintptr_t Address() const;
   void Declare(const TensorSpec& spec);
 
   // `input` and `output` are addresses of row-major memory of the tensor's dtype and shape, `buffers` any object that

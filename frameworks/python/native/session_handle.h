@@ -20,10 +20,12 @@
 #include <shared_mutex>
 
 #include "abi/byteps.h"
+#include "frameworks/common/library.h"
 #include "frameworks/python/native/forks.h"
-#include "frameworks/python/native/library.h"
 
 namespace byteps::python {
+
+using binding::Library;
 
 class SessionHandle {
  public:

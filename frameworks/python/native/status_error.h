@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "abi/byteps.h"
-#include "frameworks/python/native/library.h"
+#include "frameworks/common/library.h"
 
 namespace byteps::python {
+
+using binding::Library;
 
 class StatusError : public std::exception {
  public:

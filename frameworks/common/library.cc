@@ -1,10 +1,10 @@
-#include "frameworks/python/native/library.h"
+#include "frameworks/common/library.h"
 
 #include <dlfcn.h>
 
 #include <stdexcept>
 
-namespace byteps::python {
+namespace byteps::binding {
 
 namespace {
 
@@ -28,9 +28,9 @@ std::shared_ptr<Library> Library::Load(const std::string& path) {
 
   auto library = std::make_shared<Library>();
   library->path = path;
-#define BYTEPS_PYTHON_FIND(name) library->name = reinterpret_cast<decltype(&::name)>(Find(handle, path, #name));
-  BYTEPS_PYTHON_FUNCTIONS(BYTEPS_PYTHON_FIND)
-#undef BYTEPS_PYTHON_FIND
+#define BYTEPS_BINDING_FIND(name) library->name = reinterpret_cast<decltype(&::name)>(Find(handle, path, #name));
+  BYTEPS_BINDING_FUNCTIONS(BYTEPS_BINDING_FIND)
+#undef BYTEPS_BINDING_FIND
 
   int32_t major = 0;
   int32_t minor = 0;
@@ -43,4 +43,4 @@ std::shared_ptr<Library> Library::Load(const std::string& path) {
   return library;
 }
 
-}  // namespace byteps::python
+}  // namespace byteps::binding

@@ -1,0 +1,79 @@
+#include "frameworks/common/operation.h"
+
+#include <memory>
+#include <utility>
+
+namespace byteps::binding {
+namespace {
+
+// What an accepted operation needs when it ends, which may be behind the end of the session.
+struct Pending {
+  const Library& library;  // stays loaded until the process ends
+  Done done;
+};
+
+void Finish(void* user, bps_status* error) {
+  const std::unique_ptr<Pending> pending(static_cast<Pending*>(user));
+  pending->done(AttachedSession::Take(pending->library, error));
+}
+
+// Declares the tensor, then calls `start(library, session, tensor, pending)`, which submits an operation with Finish and
+// `pending` as its callback.
+template <typename F>
+void Submit(const AttachedSession& session, const TensorSpec& spec, Done done, F start) {
+  std::unique_ptr<Pending> pending;
+  const Outcome outcome = session.Use([&](const Library& library, bps_session* open) -> bps_status* {
+    bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+    args.name = spec.name;
+    args.shape = spec.shape;
+    args.ndim = spec.ndim;
+    args.dtype = spec.dtype;
+    bps_tensor* tensor = nullptr;
+    if (bps_status* error = library.bps_declare(open, &args, &tensor)) return error;
+
+    pending.reset(new Pending{library, std::move(done)});
+    bps_status* error = start(library, open, tensor, pending.get());
+    // Accepted: it may have ended already.
+    if (error == nullptr) static_cast<void>(pending.release());
+    return error;
+  });
+  if (outcome.ok()) return;
+  if (pending != nullptr) done = std::move(pending->done);
+  done(outcome);
+}
+
+}  // namespace
+
+void PushPull(const AttachedSession& session, const TensorSpec& tensor, const void* input, void* output, int32_t op,
+              int64_t priority, Done done) {
+  Submit(session, tensor, std::move(done),
+         [&](const Library& library, bps_session* open, bps_tensor* declared, Pending* pending) {
+           bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+           args.tensor = declared;
+           args.input = input;
+           args.output = output;
+           args.op = op;
+           args.priority = priority;
+           args.done = Finish;
+           args.user = pending;
+           return library.bps_push_pull(open, &args, nullptr);
+         });
+}
+
+void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const void* input, void* output, int32_t root,
+               int64_t priority, Done done) {
+  Submit(session, tensor, std::move(done),
+         [&](const Library& library, bps_session* open, bps_tensor* declared, Pending* pending) {
+           bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+           args.tensor = declared;
+           args.input = input;
+           args.output = output;
+           args.root = root;
+           args.priority = priority;
+           args.done = Finish;
+           args.user = pending;
+           return library.bps_broadcast(open, &args, nullptr);
+         });
+}
+
+}  // namespace byteps::binding

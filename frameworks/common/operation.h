@@ -1,0 +1,45 @@
+// operation.h - an operation of a framework's kernel: declared by its name, submitted, completed later by a callback.
+//
+//     PushPull(TheSession(), {"layer1.weight", BPS_FLOAT32, shape, 2}, input, output, BPS_AVERAGE, priority,
+//              [context](const Outcome& outcome) { ... tell the framework ... });
+//
+// Nothing here blocks: the kernel returns at once, and no thread of the framework is held while the tensor travels.
+// Tensors meet by name; neither declarations nor operations need the same order on all ranks.
+//
+// `done` runs exactly once. If the operation was accepted, it runs on a thread of the library, which moves no bytes
+// meanwhile: it must hand work to the framework's own threads, and must not block. Otherwise it runs before the function
+// returns, on the caller's thread. Input and output must stay valid until then.
+//
+// Threads: any.
+#ifndef BYTEPS_FRAMEWORKS_COMMON_OPERATION_H_
+#define BYTEPS_FRAMEWORKS_COMMON_OPERATION_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "frameworks/common/attached_session.h"
+
+namespace byteps::binding {
+
+using Done = std::function<void(const Outcome& outcome)>;
+
+// A tensor as an operation names it; valid during the call.
+struct TensorSpec {
+  const char* name;      // UTF-8, not empty, the same on all ranks
+  uint32_t dtype;        // BPS_FLOAT32, ...
+  const int64_t* shape;  // ndim entries
+  int32_t ndim;
+};
+
+// Reduces `input` over all workers into `output`, which may be the same memory. `op` is BPS_SUM, ...; a larger priority
+// is sooner.
+void PushPull(const AttachedSession& session, const TensorSpec& tensor, const void* input, void* output, int32_t op,
+              int64_t priority, Done done);
+
+// Copies the root's `input` into every rank's `output`.
+void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const void* input, void* output, int32_t root,
+               int64_t priority, Done done);
+
+}  // namespace byteps::binding
+
+#endif  // BYTEPS_FRAMEWORKS_COMMON_OPERATION_H_

@@ -1,0 +1,47 @@
+"""The ops in C++, and what TensorFlow must know of them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from byteps.shim import Shim
+
+import tensorflow as tf
+
+# The first with TF_NewAsyncKernelBuilder.
+_OLDEST = (2, 13)
+
+# Unless told otherwise, TensorFlow runs stateful ops of a tf.function one after another.
+_CONCURRENT = frozenset({"BytepsPushPull", "BytepsBroadcast"})
+
+
+def _check_version() -> None:
+    version = tuple(int(part) for part in tf.__version__.split(".")[:2])
+    if version < _OLDEST:
+        raise ImportError(
+            f"byteps.tensorflow needs TensorFlow {'.'.join(map(str, _OLDEST))} or newer; this is {tf.__version__}"
+        )
+
+
+def _let_run_concurrently() -> None:
+    """Lets the ops of one tf.function run at the same time, as TensorFlow does with its own collective ops. Where a
+    future TensorFlow has no such list they run in the order in which they were traced: slower, and no less right."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from tensorflow.python.framework import auto_control_deps
+
+        auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(auto_control_deps.ASYNC_STATEFUL_OPS) | _CONCURRENT
+
+
+def _load() -> Any:
+    _check_version()
+    shim = Shim("tensorflow")
+    module = tf.load_op_library(str(shim.path))
+    if not hasattr(module, "byteps_push_pull"):
+        raise ImportError(f"TensorFlow {tf.__version__} has not taken the ops of {shim.path}")
+    shim.connect()
+    _let_run_concurrently()
+    return module
+
+
+OPS = _load()

@@ -1,0 +1,122 @@
+#include "frameworks/tensorflow/native/kernel.h"
+
+#include <functional>
+#include <utility>
+
+#include "abi/byteps.h"
+#include "frameworks/common/attached_session.h"
+#include "frameworks/common/operation.h"
+
+namespace byteps::tensorflow {
+namespace {
+
+using binding::Outcome;
+
+uint32_t DtypeOf(int type) {
+  switch (type) {
+    case kFloat:
+      return BPS_FLOAT32;
+    case kDouble:
+      return BPS_FLOAT64;
+    case kInt32:
+      return BPS_INT32;
+    case kUint8:
+      return BPS_UINT8;
+    case kInt8:
+      return BPS_INT8;
+    case kInt64:
+      return BPS_INT64;
+    case kBfloat16:
+      return BPS_BFLOAT16;
+    case kHalf:
+      return BPS_FLOAT16;
+    default:
+      return 0;  // the op's definition allows no other
+  }
+}
+
+// TensorFlow's callback is a std::function<void()> in the frame of whoever called Compute: TF_RunAsyncOpKernelDoneCallback
+// works until Compute returns, and not later. So the function itself is copied out of it.
+using DoneFunction = std::function<void()>;
+
+const DoneFunction& FunctionOf(TF_AsyncOpKernelDoneCallback* done) { return *reinterpret_cast<DoneFunction*>(done); }
+
+}  // namespace
+
+Kernel::Kernel(const CApi& api, Kind kind, TF_OpKernelConstruction* construction) : api_(api), kind_(kind) {
+  const ScopedStatus status(api);
+  int32_t list_size = 0;
+  int32_t size = 0;
+  int type = 0;
+  api.TF_OpKernelConstruction_GetAttrSize(construction, "tensor_name", &list_size, &size, status.get());
+  if (status.ok()) {
+    name_.resize(static_cast<size_t>(size));
+    api.TF_OpKernelConstruction_GetAttrString(construction, "tensor_name", name_.data(), name_.size(), status.get());
+  }
+  if (status.ok()) api.TF_OpKernelConstruction_GetAttrType(construction, "T", &type, status.get());
+  if (status.ok()) {
+    api.TF_OpKernelConstruction_GetAttrInt64(construction, "priority", &priority_, status.get());
+  }
+  if (status.ok()) {
+    const bool reduces = kind == Kind::kPushPull;
+    api.TF_OpKernelConstruction_GetAttrInt64(construction, reduces ? "op" : "root_rank", reduces ? &op_ : &root_,
+                                             status.get());
+  }
+  if (!status.ok()) api.TF_OpKernelConstruction_Failure(construction, status.get());
+  dtype_ = DtypeOf(type);
+}
+
+bool Kernel::Allocate(TF_OpKernelContext* context, Memory& memory) const {
+  const ScopedStatus status(api_);
+  TF_Tensor* input = nullptr;
+  api_.TF_GetInput(context, 0, &input, status.get());
+  if (!status.ok()) {
+    api_.TF_OpKernelContext_Failure(context, status.get());
+    return false;
+  }
+  memory.input = api_.TF_TensorData(input);
+  const int ndim = api_.TF_NumDims(input);
+  for (int dim = 0; dim < ndim; ++dim) memory.shape.push_back(api_.TF_Dim(input, dim));
+  // Before the output is asked for: memory with another owner is not handed on. The context holds the input as well.
+  api_.TF_DeleteTensor(input);
+
+  const int candidate = 0;
+  int forwarded = -1;
+  TF_Tensor* output = api_.TF_ForwardInputOrAllocateOutput(context, &candidate, 1, 0, memory.shape.data(), ndim,
+                                                           &forwarded, status.get());
+  if (!status.ok()) {
+    api_.TF_OpKernelContext_Failure(context, status.get());
+    return false;
+  }
+  memory.output = api_.TF_TensorData(output);
+  api_.TF_DeleteTensor(output);
+  return true;
+}
+
+void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) const {
+  Memory memory;
+  if (!Allocate(context, memory)) {
+    FunctionOf(done)();
+    return;
+  }
+  // The last call takes context and kernel along, so nothing of them is touched behind it.
+  binding::Done finish = [api = &api_, context, function = FunctionOf(done)](const Outcome& outcome) {
+    if (!outcome.ok()) {
+      const ScopedStatus status(*api);
+      api->TF_SetStatus(status.get(), outcome.code, outcome.message.c_str());
+      api->TF_OpKernelContext_Failure(context, status.get());
+    }
+    function();
+  };
+  const binding::TensorSpec tensor{name_.c_str(), dtype_, memory.shape.data(),
+                                   static_cast<int32_t>(memory.shape.size())};
+  if (kind_ == Kind::kPushPull) {
+    binding::PushPull(binding::TheSession(), tensor, memory.input, memory.output, static_cast<int32_t>(op_), priority_,
+                      std::move(finish));
+  } else {
+    binding::Broadcast(binding::TheSession(), tensor, memory.input, memory.output, static_cast<int32_t>(root_),
+                       priority_, std::move(finish));
+  }
+}
+
+}  // namespace byteps::tensorflow

@@ -1,0 +1,197 @@
+"""push_pull and broadcast of tensors, in eager execution and in graphs.
+
+Names. Tensors meet by name across the workers; neither tracing nor execution needs the same order. An operation without
+a name gets that of its tensor in a graph, and a number in eager execution; the numbers need the same order of unnamed
+calls on all ranks. Two operations in flight cannot share a name: in a tf.while_loop whose iterations do not depend on
+each other, set parallel_iterations=1.
+
+Tensors. uint8, int8, int32, int64, float16, bfloat16, float32 and float64, of any shape. Shape and dtype must agree
+across ranks, or every rank gets an error. Tensors of a GPU are copied through host memory by TensorFlow.
+
+Errors are TensorFlow's own: tf.errors.UnavailableError (a member of the job died), tf.errors.FailedPreconditionError
+(the ranks disagree, or init() was not called), tf.errors.DeadlineExceededError (names who did not come) and so on, with
+the library's message.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from byteps.arguments import priority_number, root
+from byteps.errors import UnimplementedError
+from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.session import current_session
+from byteps.tensorflow.compression import Compression, check_compression
+from byteps.tensorflow.library import OPS
+from byteps.tensorflow.names import group_names, operation_name
+
+import tensorflow as tf
+
+
+def check_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
+    """The reduction that `op` and `average` ask for. Raises ValueError if both are given."""
+    if op is not None and average is not None:
+        raise ValueError("both op and average are given; give one of the two")
+    return choose_op(op, True if average is None else bool(average))
+
+
+def _reduce(tensor: tf.Tensor, name: str, op: ReduceOp, priority: int, compression: Any) -> tf.Tensor:
+    sent, context = compression.compress(tensor)
+    reduced = OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
+    return compression.decompress(reduced, context)
+
+
+@tf.RegisterGradient("BytepsPushPull")
+def _push_pull_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
+    """The gradient of a sum over workers is the sum of the workers' gradients."""
+    reduction = ReduceOp(op.get_attr("op"))
+    if reduction not in (Sum, Average):
+        raise NotImplementedError(f"push_pull with op={reduction.name} has no gradient; Sum and Average have")
+    name = tf.compat.as_text(op.get_attr("tensor_name")) + ".gradient"
+    return OPS.byteps_push_pull(gradient, tensor_name=name, op=int(reduction), priority=op.get_attr("priority"))
+
+
+@tf.RegisterGradient("BytepsBroadcast")
+def _broadcast_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
+    """The root's input reached every output, the inputs of the others none."""
+    name = tf.compat.as_text(op.get_attr("tensor_name")) + ".gradient"
+    total = OPS.byteps_push_pull(gradient, tensor_name=name, op=int(Sum), priority=op.get_attr("priority"))
+    if current_session().native.info()["rank"] != op.get_attr("root_rank"):
+        total = tf.zeros_like(total)
+    return total
+
+
+def push_pull(
+    tensor: Any,
+    scope: str = "",
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: ReduceOp | int | None = None,
+    enable_async: bool = False,
+    name: str | None = None,
+    priority: int = 0,
+) -> Any:
+    """Reduces `tensor` over all workers. Differentiable for Sum and Average.
+
+    Args:
+        tensor: a tensor, a variable or what can be converted to one; or tf.IndexedSlices, of which every worker gets
+            the rows of all workers (Sum and Average only). Shape and dtype are the same on all ranks; of IndexedSlices
+            the number of rows may differ.
+        scope: put before the name.
+        average: with op=None: True (or None) for Average, False for Sum. Integers are rounded towards minus infinity.
+        device_dense: where the operation is placed.
+        device_sparse: the same for IndexedSlices.
+        compression: one of Compression's.
+        op: Sum, Average, Min, Max or Product.
+        enable_async: asynchronous training, which there is not yet.
+        name: the same on all ranks; None: see the module.
+        priority: larger is sooner.
+
+    Returns:
+        A tensor of the same shape and dtype, or IndexedSlices; the same bits on all ranks.
+
+    Raises:
+        tf.errors.OpError: see the module.
+        ValueError: op and average are both given, an unknown op, a name that cannot be one; eager before init().
+        TypeError: a dtype that cannot be sent, a priority that is no whole number, something that is no compression.
+    """
+    check_compression(compression)
+    chosen = check_op(op, average)
+    priority = priority_number(priority)
+    if enable_async:
+        raise UnimplementedError("enable_async: this version of BytePS has no asynchronous training")
+    if isinstance(tensor, tf.IndexedSlices):
+        from byteps.tensorflow.sparse import push_pull_slices
+
+        with tf.device(device_sparse):
+            given = operation_name("push_pull", name, scope, tensor.values)
+            return push_pull_slices(tensor, given, chosen, priority, compression)
+    with tf.device(device_dense):
+        tensor = tf.convert_to_tensor(tensor)
+        return _reduce(tensor, operation_name("push_pull", name, scope, tensor), chosen, priority, compression)
+
+
+@functools.lru_cache(maxsize=256)
+def _group_function(names: tuple[str, ...], op: ReduceOp, priorities: tuple[int, ...], compression: Any) -> Any:
+    """A graph that reduces its arguments at the same time."""
+
+    @tf.function(autograph=False)
+    def reduce_group(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        return [
+            _reduce(tensor, name, op, priority, compression)
+            for tensor, name, priority in zip(tensors, names, priorities)
+        ]
+
+    return reduce_group
+
+
+def reduce_named(
+    tensors: Sequence[tf.Tensor], names: Sequence[str], op: ReduceOp, priorities: Sequence[int], compression: Any
+) -> list[tf.Tensor]:
+    """Reduces tensors under these names, at the same time in eager execution, too."""
+    if tf.executing_eagerly() and len(tensors) > 1:
+        return list(_group_function(tuple(names), op, tuple(priorities), compression)(list(tensors)))
+    return [
+        _reduce(tensor, name, op, priority, compression) for tensor, name, priority in zip(tensors, names, priorities)
+    ]
+
+
+def grouped_push_pull(
+    tensors: Sequence[Any],
+    scope: str = "",
+    average: bool | None = None,
+    compression: Any = Compression.none,
+    op: ReduceOp | int | None = None,
+    name: str | None = None,
+    priority: int = 0,
+) -> list[tf.Tensor]:
+    """Reduces several tensors at the same time; the first is the most urgent. Otherwise as push_pull.
+
+    Raises:
+        As push_pull.
+    """
+    check_compression(compression)
+    chosen = check_op(op, average)
+    priority = priority_number(priority)
+    converted = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if tf.executing_eagerly():
+        current_session()
+    names = group_names("push_pull", name, scope, converted)
+    return reduce_named(converted, names, chosen, range(priority, priority - len(converted), -1), compression)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    scope: str = "",
+    name: str | None = None,
+    is_variable: bool = True,
+    priority: int = 0,
+) -> tf.Tensor:
+    """Copies the root's `tensor` to every rank. Differentiable.
+
+    Args:
+        tensor: the same shape and dtype on all ranks.
+        root_rank: whose values are sent.
+        scope: put before the name.
+        name: the same on all ranks; None: see the module.
+        is_variable: accepted for compatibility.
+        priority: larger is sooner.
+
+    Raises:
+        tf.errors.OpError: see the module.
+        ValueError: before init(), or the root is not a rank.
+    """
+    del is_variable
+    root_rank = root(current_session(), root_rank)
+    tensor = tf.convert_to_tensor(tensor)
+    return OPS.byteps_broadcast(
+        tensor,
+        tensor_name=operation_name("broadcast", name, scope, tensor),
+        root_rank=root_rank,
+        priority=priority_number(priority),
+    )

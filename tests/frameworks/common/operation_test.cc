@@ -1,0 +1,157 @@
+// The way of an operation from a framework's kernel to libbyteps.so and back, with the real library and a job of one.
+
+#include "frameworks/common/operation.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "frameworks/common/attached_session.h"
+#include "frameworks/common/library.h"
+#include "frameworks/common/shim.h"
+
+namespace byteps::binding {
+namespace {
+
+constexpr const char* kLibrary = "core/libbyteps.so";
+constexpr std::chrono::seconds kDeadline{30};
+
+// A session of one worker alone, opened as the package byteps does it.
+class OperationTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    library_ = Library::Load(kLibrary);
+    session_ = Open();
+  }
+
+  void TearDown() override { Close(session_); }
+
+  bps_session* Open() const {
+    bps_open_args args = BPS_OPEN_ARGS_INIT;
+    args.has_place = 1;
+    args.num_hosts = 1;
+    args.local_size = 1;
+    bps_session* session = nullptr;
+    bps_status* error = library_->bps_open_versioned(BPS_ABI_MAJOR, BPS_ABI_MINOR, &args, &session);
+    EXPECT_EQ(error, nullptr) << library_->bps_status_message(error);
+    return session;
+  }
+
+  void Close(bps_session* session) const {
+    bps_shim_detach(session);
+    library_->bps_status_free(library_->bps_shutdown(session, 0));
+    library_->bps_status_free(library_->bps_close(session));
+  }
+
+  void Attach(bps_session* session) const {
+    char error[256] = "";
+    ASSERT_EQ(bps_shim_attach(kLibrary, session, error, sizeof error), 1) << error;
+  }
+
+  std::shared_ptr<const Library> library_;
+  bps_session* session_ = nullptr;
+};
+
+// The outcome of a push_pull of `values`, in place.
+Outcome Reduce(std::vector<float>& values, const char* name, uint32_t dtype = BPS_FLOAT32) {
+  const auto size = static_cast<int64_t>(values.size());
+  std::promise<Outcome> ended;
+  PushPull(TheSession(), {name, dtype, &size, 1}, values.data(), values.data(), BPS_SUM, 0,
+           [&](const Outcome& outcome) { ended.set_value(outcome); });
+  auto outcome = ended.get_future();
+  if (outcome.wait_for(kDeadline) != std::future_status::ready) std::abort();
+  return outcome.get();
+}
+
+TEST_F(OperationTest, EndsWithTheResult) {
+  Attach(session_);
+  std::vector<float> values{1, 2, 3};
+  const Outcome outcome = Reduce(values, "x");
+  EXPECT_TRUE(outcome.ok()) << outcome.message;
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+
+  const int64_t size = 3;
+  std::vector<float> copy(3);
+  std::promise<Outcome> ended;
+  Broadcast(TheSession(), {"y", BPS_FLOAT32, &size, 1}, values.data(), copy.data(), 0, 0,
+            [&](const Outcome& of) { ended.set_value(of); });
+  EXPECT_TRUE(ended.get_future().get().ok());
+  EXPECT_EQ(copy, values);
+}
+
+TEST_F(OperationTest, WithoutASessionIsRefusedInTheCall) {
+  std::vector<float> values{1};
+  const Outcome outcome = Reduce(values, "x");
+  EXPECT_EQ(outcome.code, BPS_FAILED_PRECONDITION);
+  EXPECT_NE(outcome.message.find("bps.init()"), std::string::npos) << outcome.message;
+}
+
+TEST_F(OperationTest, ReportsWhatTheLibraryRefuses) {
+  Attach(session_);
+  std::vector<float> values{1};
+  const Outcome undeclared = Reduce(values, "x", /*dtype=*/7);
+  EXPECT_EQ(undeclared.code, BPS_INVALID_ARGUMENT);
+  EXPECT_NE(undeclared.message, "");
+
+  const int64_t size = 1;
+  int calls = 0;
+  Broadcast(TheSession(), {"y", BPS_FLOAT32, &size, 1}, values.data(), values.data(), /*root=*/5, 0,
+            [&](const Outcome& outcome) {
+              EXPECT_EQ(outcome.code, BPS_INVALID_ARGUMENT) << outcome.message;
+              ++calls;
+            });
+  EXPECT_EQ(calls, 1) << "refused in the call";
+}
+
+TEST_F(OperationTest, GoesToTheSessionThatIsAttachedLast) {
+  Attach(session_);
+  bps_session* next = Open();
+  Attach(next);
+  bps_shim_detach(session_);  // which is not the one attached any more
+  std::vector<float> values{1};
+  EXPECT_TRUE(Reduce(values, "x").ok());
+  Close(next);
+  EXPECT_EQ(Reduce(values, "x").code, BPS_FAILED_PRECONDITION);
+}
+
+TEST_F(OperationTest, DetachWaitsForCallsInside) {
+  Attach(session_);
+  std::promise<void> inside;
+  std::promise<void> leave;
+  std::atomic<bool> left{false};
+  std::thread caller([&] {
+    TheSession().Use([&](const Library&, bps_session*) -> bps_status* {
+      inside.set_value();
+      leave.get_future().wait();
+      left = true;
+      return nullptr;
+    });
+  });
+  inside.get_future().wait();
+  auto detached = std::async(std::launch::async, [&] {
+    bps_shim_detach(session_);
+    return left.load();
+  });
+  EXPECT_EQ(detached.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  leave.set_value();
+  EXPECT_TRUE(detached.get());
+  caller.join();
+}
+
+TEST_F(OperationTest, AttachSaysWhatIsWrongWithTheLibrary) {
+  char error[256] = "";
+  EXPECT_EQ(bps_shim_attach("/nowhere/libbyteps.so", session_, error, sizeof error), 0);
+  EXPECT_NE(std::string(error).find("/nowhere/libbyteps.so"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace byteps::binding

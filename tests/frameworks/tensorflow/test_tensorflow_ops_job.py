@@ -1,0 +1,228 @@
+"""push_pull and broadcast over several workers: values, names, gradients, errors on every rank, concurrency."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+tf = framework("tensorflow")
+
+import byteps.tensorflow as bps
+import numpy as np
+from jobs import Outcomes
+
+RunWorkers = Callable[..., Any]
+
+DTYPES = [tf.uint8, tf.int8, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
+SHAPES = [(), (0,), (1,), (1001,), (33, 0), (37, 41)]
+
+
+def _contribution(dtype: tf.DType, shape: tuple[int, ...], rank: int) -> np.ndarray:
+    """Small whole numbers: every reduction of two of them is exact in every dtype."""
+    count = int(np.prod(shape))
+    return ((np.arange(count) + 3 * rank) % 5 + 1).reshape(shape).astype(dtype.as_numpy_dtype)
+
+
+_REDUCTIONS = {
+    bps.Sum: lambda a, b: a + b,
+    bps.Min: np.minimum,
+    bps.Max: np.maximum,
+    bps.Product: lambda a, b: a * b,
+}
+
+
+def _dtypes_shapes_and_ops() -> None:
+    bps.init()
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            inputs = [_contribution(dtype, shape, rank) for rank in range(2)]
+            for op, reduce in _REDUCTIONS.items():
+                name = f"{dtype.name} {shape} {op.name}"
+                result = bps.push_pull(tf.constant(inputs[bps.rank()]), op=op, name=name)
+                assert result.dtype == dtype and result.shape == shape, name
+                np.testing.assert_array_equal(result.numpy(), reduce(*inputs), err_msg=name)
+            result = bps.push_pull(inputs[bps.rank()], name=f"{dtype.name} {shape} average")
+            total = inputs[0].astype(np.float64) + inputs[1].astype(np.float64)
+            expected = total / 2 if dtype.is_floating else total // 2
+            np.testing.assert_array_equal(result.numpy().astype(np.float64), expected)
+
+
+def _in_a_function() -> None:
+    bps.init()
+    rank = bps.rank()
+
+    @tf.function
+    def step(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        return bps.push_pull(x), bps.push_pull(x, op=bps.Sum), bps.grouped_push_pull([x, 2 * x], op=bps.Max)
+
+    for _ in range(3):
+        mean, total, largest = step(tf.constant([1.0, 2.0]) * (rank + 1))
+        np.testing.assert_array_equal(mean, [1.5, 3])
+        np.testing.assert_array_equal(total, [3, 6])
+        np.testing.assert_array_equal(largest, [[2, 4], [4, 8]])
+    # Another trace, on one rank only: names in graphs do not count calls.
+    if rank == 1:
+        step.get_concrete_function(tf.TensorSpec([5]))
+    np.testing.assert_array_equal(step(tf.fill([3], float(rank)))[1], [1, 1, 1])
+
+
+def _order_differs() -> None:
+    """Traced and started in an order of each rank's own."""
+    bps.init()
+    order = list(range(30)) if bps.rank() == 0 else list(reversed(range(30)))
+
+    @tf.function
+    def step(x: tf.Tensor) -> dict[int, tf.Tensor]:
+        return {number: bps.push_pull(x + number, op=bps.Sum, name=f"t{number}") for number in order}
+
+    results = step(tf.ones([17]))
+    for number in order:
+        np.testing.assert_array_equal(results[number], np.full(17, 2.0 + 2 * number))
+
+
+def _gradients() -> None:
+    bps.init()
+    rank = bps.rank()
+    x = tf.constant([1.0, 2.0]) * (rank + 1)
+
+    def gradient(op: bps.ReduceOp) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            # Each rank weighs the result differently, so that its gradient does.
+            loss = tf.reduce_sum(bps.push_pull(x, op=op, name="x")) * float(rank + 1)
+        return tape.gradient(loss, x)
+
+    for run in (gradient, tf.function(gradient)):
+        np.testing.assert_array_equal(run(bps.Sum), [3, 3])
+        np.testing.assert_array_equal(run(bps.Average), [1.5, 1.5])
+    with pytest.raises((LookupError, NotImplementedError)):
+        gradient(bps.Max)
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(bps.broadcast(x, root_rank=1, name="b")) * float(rank + 1)
+    np.testing.assert_array_equal(tape.gradient(loss, x), [3, 3] if rank == 1 else [0, 0])
+
+
+def _compression() -> None:
+    bps.init()
+    x = tf.constant([1.0, 2.0, 1e-3]) * (bps.rank() + 1)
+    for compression in (bps.Compression.fp16, bps.Compression.bf16):
+        result = bps.push_pull(x, name="x", compression=compression)
+        assert result.dtype == tf.float32
+        np.testing.assert_allclose(result, [1.5, 3, 1.5e-3], rtol=1e-2)
+    integers = bps.push_pull(tf.constant([3]), name="i", op=bps.Sum, compression=bps.Compression.fp16)
+    assert integers.dtype == tf.int32 and integers.numpy() == [6]
+
+
+def _disagreement() -> None:
+    bps.init()
+    rank = bps.rank()
+    with pytest.raises(tf.errors.FailedPreconditionError, match="ranks disagree: rank"):
+        bps.push_pull(tf.zeros([2 + rank]), name="x")
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return bps.push_pull(x, name="x")
+
+    dtype = tf.float32 if rank == 0 else tf.int32
+    with pytest.raises(tf.errors.FailedPreconditionError, match="disagree"):
+        step(tf.zeros([2], dtype))
+    # The session is as good as before.
+    np.testing.assert_array_equal(step(tf.fill([2], float(rank))), [0.5, 0.5])
+
+
+def _broadcast() -> None:
+    bps.init()
+    for root in range(2):
+        for dtype in DTYPES:
+            given = _contribution(dtype, (5, 3), bps.rank())
+            np.testing.assert_array_equal(bps.broadcast(given, root).numpy(), _contribution(dtype, (5, 3), root))
+
+
+def _the_next_session() -> None:
+    for round_ in range(3):
+        bps.init()
+        assert bps.push_pull(tf.constant(1 + bps.rank()), op=bps.Sum, name="x").numpy() == 3, round_
+        bps.shutdown()
+        with pytest.raises(tf.errors.FailedPreconditionError, match=r"bps\.init\(\)"):
+            bps.push_pull(tf.constant(1.0), name="x")
+    bps.init()
+
+
+def _many_at_once() -> None:
+    """200 tensors, whose threads would be held by the first 1 otherwise: the last rank to come frees all of them."""
+    bps.init()
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.add_n([bps.push_pull(x + number, op=bps.Sum, name=f"{number}") for number in range(200)])
+
+    # Each rank starts with another tensor, and the other's comes last.
+    @tf.function
+    def crossed(x: tf.Tensor) -> tf.Tensor:
+        numbers = range(200) if bps.rank() == 0 else reversed(range(200))
+        return tf.add_n([bps.push_pull(x, op=bps.Sum, name=f"crossed {number}") for number in numbers])
+
+    np.testing.assert_array_equal(step(tf.zeros([3])), np.full(3, 200.0 * 199))
+    np.testing.assert_array_equal(crossed(tf.ones([3])), np.full(3, 400.0))
+
+
+def _one_inter_op_thread() -> None:
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    _many_at_once()
+
+
+BODIES = [
+    _dtypes_shapes_and_ops,
+    _in_a_function,
+    _order_differs,
+    _gradients,
+    _compression,
+    _disagreement,
+    _broadcast,
+    _the_next_session,
+    _many_at_once,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
+
+
+def test_one_inter_op_thread(run_workers: RunWorkers) -> None:
+    run_workers(_one_inter_op_thread)
+
+
+def _peer_dies() -> float:
+    import os
+
+    bps.init()
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return bps.push_pull(x, name="x")
+
+    step(tf.ones([3]))
+    if bps.rank() == 1:
+        os._exit(3)
+    started = time.monotonic()
+    with pytest.raises(tf.errors.UnavailableError, match="rank 1"):
+        for _ in range(100):
+            step(tf.ones([3]))
+    took = time.monotonic() - started
+    with pytest.raises(tf.errors.UnavailableError, match="rank 1"):
+        bps.push_pull(tf.ones([1]), name="y")
+    return took
+
+
+def test_a_dead_peer_is_an_error_of_tensorflow(run_workers: RunWorkers) -> None:
+    job = run_workers(_peer_dies, check=False)
+    assert job.returncode != 0
+    assert "Traceback" not in job.stderr, job.output
+    assert job.results[0] is None or job.results[0] < 30, job.output
