@@ -69,7 +69,7 @@ extern "C" {
 /* ---- Version ---------------------------------------------------------------------------------------------------- */
 
 #define BPS_ABI_MAJOR 1
-#define BPS_ABI_MINOR 1
+#define BPS_ABI_MINOR 2
 
 /* Writes the library's own ABI version (not the caller's compiled-in one). Either pointer may be NULL. */
 BPS_API void bps_version(int32_t* major, int32_t* minor) BPS_NOEXCEPT;
@@ -132,6 +132,7 @@ typedef struct bps_ext {
 /* Data types are DLPack's {code, bits, lanes} packed into one number: code | bits << 8 | lanes << 16. */
 #define BPS_DTYPE(code, bits) ((uint32_t)(code) | ((uint32_t)(bits) << 8) | ((uint32_t)1 << 16))
 #define BPS_INT8 BPS_DTYPE(0, 8)
+#define BPS_INT16 BPS_DTYPE(0, 16) /* since 1.2 */
 #define BPS_INT32 BPS_DTYPE(0, 32)
 #define BPS_INT64 BPS_DTYPE(0, 64)
 #define BPS_UINT8 BPS_DTYPE(1, 8)
@@ -139,16 +140,27 @@ typedef struct bps_ext {
 #define BPS_FLOAT32 BPS_DTYPE(2, 32)
 #define BPS_FLOAT64 BPS_DTYPE(2, 64)
 #define BPS_BFLOAT16 BPS_DTYPE(4, 16)
+/* Since 1.2. A complex number is its real part, then its imaginary part; memory is aligned to one part. A bool is a byte
+ * of 0 or 1. */
+#define BPS_COMPLEX64 BPS_DTYPE(5, 64)
+#define BPS_COMPLEX128 BPS_DTYPE(5, 128)
+#define BPS_BOOL BPS_DTYPE(6, 8)
 
 /* Reductions. A result is a left fold over the contributors in rank order, or, where groups are configured, over the
  * groups of the folds within; 16-bit floats accumulate in float32 with one rounding per level. AVERAGE is the sum
  * divided by the number of contributors: true division for floats, rounded towards minus infinity for integers.
- * Integer sums and products wrap. MIN and MAX propagate NaN. */
+ * Integer sums and products wrap. MIN and MAX propagate NaN. The sum of bools is their "or", the product their "and".
+ * INVALID_ARGUMENT, because it has no meaning: MIN and MAX of complex numbers, the AVERAGE of bools, bitwise operations
+ * on anything but integers and bools. */
 #define BPS_SUM 0
 #define BPS_AVERAGE 1
 #define BPS_MIN 2
 #define BPS_MAX 3
 #define BPS_PRODUCT 4
+/* Since 1.2. */
+#define BPS_BIT_AND 5
+#define BPS_BIT_OR 6
+#define BPS_BIT_XOR 7
 
 /* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED in 1.0. */
 #define BPS_CPU 1

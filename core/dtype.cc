@@ -1,5 +1,7 @@
 #include "core/dtype.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace byteps {
 
 size_t DtypeSize(uint32_t dtype) { return IsDtype(dtype) ? ((dtype >> 8) & 0xff) / 8 : 0; }
@@ -7,6 +9,7 @@ size_t DtypeSize(uint32_t dtype) { return IsDtype(dtype) ? ((dtype >> 8) & 0xff)
 bool IsDtype(uint32_t dtype) {
   switch (dtype) {
     case BPS_INT8:
+    case BPS_INT16:
     case BPS_INT32:
     case BPS_INT64:
     case BPS_UINT8:
@@ -14,6 +17,9 @@ bool IsDtype(uint32_t dtype) {
     case BPS_FLOAT32:
     case BPS_FLOAT64:
     case BPS_BFLOAT16:
+    case BPS_COMPLEX64:
+    case BPS_COMPLEX128:
+    case BPS_BOOL:
       return true;
     default:
       return false;
@@ -24,6 +30,8 @@ const char* DtypeName(uint32_t dtype) {
   switch (dtype) {
     case BPS_INT8:
       return "int8";
+    case BPS_INT16:
+      return "int16";
     case BPS_INT32:
       return "int32";
     case BPS_INT64:
@@ -38,6 +46,12 @@ const char* DtypeName(uint32_t dtype) {
       return "float64";
     case BPS_BFLOAT16:
       return "bfloat16";
+    case BPS_COMPLEX64:
+      return "complex64";
+    case BPS_COMPLEX128:
+      return "complex128";
+    case BPS_BOOL:
+      return "bool";
     default:
       return "unknown";
   }
@@ -55,9 +69,32 @@ const char* OpName(int32_t op) {
       return "max";
     case BPS_PRODUCT:
       return "product";
+    case BPS_BIT_AND:
+      return "bitwise and";
+    case BPS_BIT_OR:
+      return "bitwise or";
+    case BPS_BIT_XOR:
+      return "bitwise xor";
     default:
       return "unknown";
   }
+}
+
+size_t DtypeAlignment(uint32_t dtype) {
+  const bool complex = dtype == BPS_COMPLEX64 || dtype == BPS_COMPLEX128;
+  return DtypeSize(dtype) / (complex ? 2 : 1);
+}
+
+absl::Status CheckReduction(uint32_t dtype, int32_t op) {
+  if (op < BPS_SUM || op > BPS_BIT_XOR) return absl::InvalidArgumentError(absl::StrCat("unknown operation ", op));
+  const bool complex = dtype == BPS_COMPLEX64 || dtype == BPS_COMPLEX128;
+  const bool real = dtype == BPS_FLOAT16 || dtype == BPS_BFLOAT16 || dtype == BPS_FLOAT32 || dtype == BPS_FLOAT64;
+  const char* why = nullptr;
+  if (complex && (op == BPS_MIN || op == BPS_MAX)) why = "complex numbers have no order";
+  if (dtype == BPS_BOOL && op == BPS_AVERAGE) why = "a bool has no fractions";
+  if ((complex || real) && op >= BPS_BIT_AND) why = "bitwise operations are of integers and bools";
+  if (why == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(OpName(op), " of ", DtypeName(dtype), " has no meaning: ", why));
 }
 
 }  // namespace byteps

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "abi/byteps.h"
+#include "absl/status/status.h"
 
 namespace byteps {
 
@@ -16,8 +17,12 @@ bool IsDtype(uint32_t dtype);
 size_t DtypeSize(uint32_t dtype);
 // "float32"; "dtype 0x..." is never returned: "unknown" for an unknown type.
 const char* DtypeName(uint32_t dtype);
+// What memory of it is aligned to: its size, but for complex numbers the size of one part.
+size_t DtypeAlignment(uint32_t dtype);
 // "sum"; "unknown".
 const char* OpName(int32_t op);
+// Does this reduction of this data type have a meaning? INVALID_ARGUMENT says why not.
+absl::Status CheckReduction(uint32_t dtype, int32_t op);
 
 // IEEE 754 binary16 and bfloat16 as bit patterns. Both conversions are exact upwards, and round to nearest even
 // downwards; NaNs stay NaNs (quiet), overflow becomes infinity, subnormals are kept. Branch-free where it matters, so

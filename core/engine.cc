@@ -16,9 +16,9 @@ namespace {
 absl::Status CheckBuffer(const Tensor& tensor, const char* which, const void* address) {
   if (tensor.bytes() == 0) return absl::OkStatus();
   if (address == nullptr) return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": ", which, " is NULL"));
-  if (reinterpret_cast<uintptr_t>(address) % tensor.element_bytes() != 0) {
+  if (reinterpret_cast<uintptr_t>(address) % DtypeAlignment(tensor.dtype()) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", tensor.element_bytes(), " bytes"));
+        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", DtypeAlignment(tensor.dtype()), " bytes"));
   }
   return absl::OkStatus();
 }
@@ -129,8 +129,8 @@ absl::Status Engine::Admit(const Submission& asked) const {
   const Tensor& tensor = *asked.tensor;
   bool reads_input = true;
   if (asked.kind == wire::Operation::kPushPull) {
-    if (asked.reduction < BPS_SUM || asked.reduction > BPS_PRODUCT) {
-      return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": unknown operation ", asked.reduction));
+    if (absl::Status status = CheckReduction(tensor.dtype(), asked.reduction); !status.ok()) {
+      return Annotate(status, tensor.Describe());
     }
   } else {
     if (asked.root < 0 || static_cast<uint32_t>(asked.root) >= size_) {

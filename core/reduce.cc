@@ -30,7 +30,31 @@ uint32_t Divisor(const Reduction& reduction, size_t contributors) {
 bool IsSixteenBitFloat(uint32_t dtype) { return dtype == BPS_FLOAT16 || dtype == BPS_BFLOAT16; }
 
 bool IsInteger(uint32_t dtype) {
-  return dtype == BPS_INT8 || dtype == BPS_UINT8 || dtype == BPS_INT32 || dtype == BPS_INT64;
+  return dtype == BPS_INT8 || dtype == BPS_UINT8 || dtype == BPS_INT16 || dtype == BPS_INT32 || dtype == BPS_INT64;
+}
+
+// A reduction that gives the same bits as another one, of types that have kernels.
+struct Lowered {
+  Reduction reduction;
+  size_t parts = 1;  // elements of it per element
+};
+
+Lowered Lower(Reduction reduction) {
+  if (reduction.dtype == BPS_BOOL) {
+    const bool any = reduction.op == BPS_SUM || reduction.op == BPS_MAX || reduction.op == BPS_BIT_OR;
+    if (reduction.op != BPS_BIT_XOR) reduction.op = any ? BPS_MAX : BPS_MIN;
+    reduction.dtype = BPS_UINT8;
+    return {reduction};
+  }
+  if (reduction.op >= BPS_BIT_AND) {
+    const size_t size = DtypeSize(reduction.dtype);
+    reduction.dtype = BPS_UINT8;
+    return {reduction, size};
+  }
+  const bool complex = reduction.dtype == BPS_COMPLEX64 || reduction.dtype == BPS_COMPLEX128;
+  if (!complex || reduction.op == BPS_PRODUCT) return {reduction};
+  reduction.dtype = reduction.dtype == BPS_COMPLEX64 ? BPS_FLOAT32 : BPS_FLOAT64;
+  return {reduction, 2};
 }
 
 // The type that elements are folded in.
@@ -93,15 +117,16 @@ void RunIntegerAverage(const ReduceKernels* vectors, const FoldTask& task) {
 void ReduceWith(const ReduceKernels* vectors, const Reduction& reduction, std::span<const void* const> inputs,
                 std::span<const uint32_t> group_sizes, std::span<void* const> outputs, size_t elements, Stores stores) {
   if (elements == 0 || inputs.empty() || outputs.empty()) return;
+  const Lowered lowered = Lower(reduction);
   FoldTask task;
-  task.dtype = reduction.dtype;
-  task.op = reduction.op;
+  task.dtype = lowered.reduction.dtype;
+  task.op = lowered.reduction.op;
   task.divisor = Divisor(reduction, inputs.size());
   task.streamed = stores == Stores::kStreamed;
   task.inputs = inputs;
   if (TwoLevels(group_sizes)) task.groups = group_sizes;
   task.outputs = outputs;
-  task.end = elements;
+  task.end = elements * lowered.parts;
   if (task.divisor != 1 && IsInteger(task.dtype)) {
     RunIntegerAverage(vectors, task);
   } else {
@@ -125,10 +150,10 @@ size_t AccumulationBytes(const Reduction& reduction, std::span<const uint32_t> g
 
 Accumulation::Accumulation(const Reduction& reduction, std::span<const uint32_t> group_sizes, uint32_t contributors,
                            size_t elements, void* memory, const ReduceKernels* vectors)
-    : reduction_(reduction),
+    : reduction_(Lower(reduction).reduction),
       group_sizes_(group_sizes),
       contributors_(contributors),
-      elements_(elements),
+      elements_(elements * Lower(reduction).parts),
       vectors_(vectors),
       two_levels_(TwoLevels(group_sizes)),
       total_(static_cast<std::byte*>(memory)),

@@ -72,10 +72,43 @@ struct Max {
   }
 };
 
+struct BitAnd {
+  template <typename A>
+  static A Apply(A a, A b) {
+    return static_cast<A>(a & b);
+  }
+};
+struct BitOr {
+  template <typename A>
+  static A Apply(A a, A b) {
+    return static_cast<A>(a | b);
+  }
+};
+struct BitXor {
+  template <typename A>
+  static A Apply(A a, A b) {
+    return static_cast<A>(a ^ b);
+  }
+};
+
+// Of products alone: sums are those of the parts. By the formula, without the library's detour for infinities.
+template <typename F>
+struct Complex {
+  F real, imaginary;
+};
+struct ComplexProduct {
+  template <typename F>
+  static Complex<F> Apply(Complex<F> a, Complex<F> b) {
+    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+  }
+};
+
 template <typename A>
 A Divide(A value, uint32_t by) {
   if constexpr (std::is_floating_point_v<A>) {
     return value / static_cast<A>(by);
+  } else if constexpr (!std::is_integral_v<A>) {
+    return value;  // products only
   } else {
     // In 64 bits the divisor always fits, and no type of ours has a quotient that overflows (by >= 1).
     const int64_t wide = static_cast<int64_t>(value);
@@ -197,6 +230,15 @@ void VisitOp(int32_t op, const Visitor& visit) {
       return visit(Kernel<T, Max<A>>{});
     case BPS_PRODUCT:
       return visit(Kernel<T, Product<A>>{});
+    case BPS_BIT_AND:
+    case BPS_BIT_OR:
+    case BPS_BIT_XOR:
+      if constexpr (std::is_integral_v<A>) {
+        if (op == BPS_BIT_AND) return visit(Kernel<T, BitAnd>{});
+        if (op == BPS_BIT_OR) return visit(Kernel<T, BitOr>{});
+        return visit(Kernel<T, BitXor>{});
+      }
+      return;
     default:
       return visit(Kernel<T, Sum<A>>{});
   }
@@ -207,6 +249,8 @@ void Visit(uint32_t dtype, int32_t op, const Visitor& visit) {
   switch (dtype) {
     case BPS_INT8:
       return VisitOp<int8_t>(op, visit);
+    case BPS_INT16:
+      return VisitOp<int16_t>(op, visit);
     case BPS_INT32:
       return VisitOp<int32_t>(op, visit);
     case BPS_INT64:
@@ -221,6 +265,10 @@ void Visit(uint32_t dtype, int32_t op, const Visitor& visit) {
       return VisitOp<double>(op, visit);
     case BPS_BFLOAT16:
       return VisitOp<BFloat16>(op, visit);
+    case BPS_COMPLEX64:
+      return visit(Kernel<Complex<float>, ComplexProduct>{});
+    case BPS_COMPLEX128:
+      return visit(Kernel<Complex<double>, ComplexProduct>{});
     default:
       return;
   }

@@ -114,6 +114,28 @@ struct Max {
   static HWY_INLINE FloatVec ApplyWide(FloatVec a, FloatVec b) { return Apply(FloatTag(), a, b); }
 };
 
+struct BitAnd {
+  static constexpr bool kQuiets = true;
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V Apply(D, V a, V b) {
+    return hn::And(a, b);
+  }
+};
+struct BitOr {
+  static constexpr bool kQuiets = true;
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V Apply(D, V a, V b) {
+    return hn::Or(a, b);
+  }
+};
+struct BitXor {
+  static constexpr bool kQuiets = true;
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V Apply(D, V a, V b) {
+    return hn::Xor(a, b);
+  }
+};
+
 // ---- Elements in memory, and the accumulators they become ----
 
 // Folded in their own type.
@@ -482,15 +504,32 @@ size_t FoldBy(const FoldTask& task) {
   }
 }
 
+// Bits know neither type nor size: reduce.cc makes bytes of them.
+size_t FoldBytes(const FoldTask& task) {
+  switch (task.op) {
+    case BPS_MIN:
+      return Fold<Plain<uint8_t>, Min>(task);
+    case BPS_MAX:
+      return Fold<Plain<uint8_t>, Max>(task);
+    case BPS_BIT_AND:
+      return Fold<Plain<uint8_t>, BitAnd>(task);
+    case BPS_BIT_OR:
+      return Fold<Plain<uint8_t>, BitOr>(task);
+    case BPS_BIT_XOR:
+      return Fold<Plain<uint8_t>, BitXor>(task);
+    default:  // sums and products of the lowest eight bits do not know of signs
+      return FoldBy<Plain<int8_t>>(task);
+  }
+}
+
 size_t FoldAny(const FoldTask& task) {
   switch (task.dtype) {
     case BPS_INT8:
       return FoldBy<Plain<int8_t>>(task);
     case BPS_UINT8:
-      // Sums and products of the lowest eight bits do not know of signs.
-      return task.op == BPS_MIN   ? Fold<Plain<uint8_t>, Min>(task)
-             : task.op == BPS_MAX ? Fold<Plain<uint8_t>, Max>(task)
-                                  : FoldBy<Plain<int8_t>>(task);
+      return FoldBytes(task);
+    case BPS_INT16:
+      return FoldBy<Plain<int16_t>>(task);
     case BPS_INT32:
       return FoldBy<Plain<int32_t>>(task);
     case BPS_INT64:

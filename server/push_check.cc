@@ -34,8 +34,10 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
   }
   if (!IsDtype(header.dtype)) return later("data type ", header.dtype);
   if (header.wire_dtype != header.dtype) return later("payloads of another type than the tensor's");
-  if (header.operation == wire::Operation::kPushPull && header.reduction > BPS_PRODUCT) {
-    return later("reduction ", static_cast<int>(header.reduction));
+  if (header.operation == wire::Operation::kPushPull) {
+    if (const absl::Status status = CheckReduction(header.dtype, header.reduction); !status.ok()) {
+      return later("reduction ", static_cast<int>(header.reduction), ": ", status.message());
+    }
   }
 
   const size_t size = DtypeSize(header.dtype);

@@ -275,7 +275,10 @@ _Static_assert(BPS_UNAVAILABLE == 14 && BPS_DATA_LOSS == 15 && BPS_UNAUTHENTICAT
 _Static_assert(BPS_INT8 == 0x10800 && BPS_INT32 == 0x12000 && BPS_INT64 == 0x14000 && BPS_UINT8 == 0x10801, "dtypes");
 _Static_assert(BPS_FLOAT16 == 0x11002 && BPS_FLOAT32 == 0x12002 && BPS_FLOAT64 == 0x14002, "dtypes");
 _Static_assert(BPS_BFLOAT16 == 0x11004, "dtypes");
+_Static_assert(BPS_INT16 == 0x11000 && BPS_COMPLEX64 == 0x14005 && BPS_COMPLEX128 == 0x18005, "dtypes");
+_Static_assert(BPS_BOOL == 0x10806, "dtypes");
 _Static_assert(BPS_SUM == 0 && BPS_AVERAGE == 1 && BPS_MIN == 2 && BPS_MAX == 3 && BPS_PRODUCT == 4, "operations");
+_Static_assert(BPS_BIT_AND == 5 && BPS_BIT_OR == 6 && BPS_BIT_XOR == 7, "operations");
 _Static_assert(BPS_CPU == 1 && BPS_CUDA == 2 && BPS_CUDA_HOST == 3, "devices");
 _Static_assert(BPS_LOG_TRACE == 0 && BPS_LOG_DEBUG == 1 && BPS_LOG_INFO == 2 && BPS_LOG_WARNING == 3, "levels");
 _Static_assert(BPS_LOG_ERROR == 4, "levels");

@@ -50,10 +50,21 @@ uint16_t RoundSlowly(float value, int exponent_bits, int mantissa_bits) {
   return sign | ((low & 1) == 0 ? low : high);
 }
 
+TEST(DtypeTest, WhatHasNoMeaningIsRefused) {
+  EXPECT_TRUE(CheckReduction(BPS_COMPLEX64, BPS_PRODUCT).ok());
+  EXPECT_TRUE(CheckReduction(BPS_BOOL, BPS_SUM).ok());
+  EXPECT_TRUE(CheckReduction(BPS_INT16, BPS_BIT_XOR).ok());
+  EXPECT_FALSE(CheckReduction(BPS_COMPLEX128, BPS_MAX).ok());
+  EXPECT_FALSE(CheckReduction(BPS_BOOL, BPS_AVERAGE).ok());
+  EXPECT_FALSE(CheckReduction(BPS_FLOAT16, BPS_BIT_AND).ok());
+  EXPECT_FALSE(CheckReduction(BPS_FLOAT32, BPS_BIT_XOR + 1).ok());
+  EXPECT_FALSE(CheckReduction(BPS_FLOAT32, -1).ok());
+}
+
 TEST(DtypeTest, SizesAndNames) {
   const std::vector<std::pair<uint32_t, size_t>> sizes = {
-      {BPS_INT8, 1},  {BPS_UINT8, 1},   {BPS_FLOAT16, 2}, {BPS_BFLOAT16, 2},
-      {BPS_INT32, 4}, {BPS_FLOAT32, 4}, {BPS_INT64, 8},   {BPS_FLOAT64, 8},
+      {BPS_INT8, 1},  {BPS_UINT8, 1},   {BPS_FLOAT16, 2}, {BPS_BFLOAT16, 2}, {BPS_INT32, 4},     {BPS_FLOAT32, 4},
+      {BPS_INT64, 8}, {BPS_FLOAT64, 8}, {BPS_INT16, 2},   {BPS_BOOL, 1},     {BPS_COMPLEX64, 8}, {BPS_COMPLEX128, 16},
   };
   for (const auto& [dtype, size] : sizes) {
     EXPECT_TRUE(IsDtype(dtype));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -16,9 +17,17 @@
 namespace byteps {
 namespace {
 
-constexpr uint32_t kDtypes[] = {BPS_INT8,    BPS_UINT8,   BPS_INT32,   BPS_INT64,
-                                BPS_FLOAT16, BPS_FLOAT32, BPS_FLOAT64, BPS_BFLOAT16};
-constexpr int32_t kOps[] = {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT};
+constexpr uint32_t kDtypes[] = {BPS_INT8,    BPS_UINT8,   BPS_INT16,    BPS_INT32,     BPS_INT64,      BPS_FLOAT16,
+                                BPS_FLOAT32, BPS_FLOAT64, BPS_BFLOAT16, BPS_COMPLEX64, BPS_COMPLEX128, BPS_BOOL};
+constexpr int32_t kOps[] = {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT, BPS_BIT_AND, BPS_BIT_OR, BPS_BIT_XOR};
+
+std::vector<int32_t> OpsOf(uint32_t dtype) {
+  std::vector<int32_t> ops;
+  for (const int32_t op : kOps) {
+    if (CheckReduction(dtype, op).ok()) ops.push_back(op);
+  }
+  return ops;
+}
 
 using Bytes = std::vector<std::byte>;
 
@@ -44,7 +53,12 @@ struct Plain<BFloat16> {
 };
 
 template <typename A>
-A Apply(int32_t op, A a, A b) {
+A ApplyReal(int32_t op, A a, A b) {
+  if constexpr (std::is_integral_v<A>) {
+    if (op == BPS_BIT_AND) return static_cast<A>(a & b);
+    if (op == BPS_BIT_OR) return static_cast<A>(a | b);
+    if (op == BPS_BIT_XOR) return static_cast<A>(a ^ b);
+  }
   const auto nan = [](A x) { return x != x; };
   switch (op) {
     case BPS_MIN:
@@ -60,6 +74,24 @@ A Apply(int32_t op, A a, A b) {
   }
 }
 
+struct Bool {
+  uint8_t byte;
+};
+
+template <typename A>
+A Apply(int32_t op, A a, A b) {
+  if constexpr (std::is_same_v<A, Bool>) {
+    const bool x = a.byte != 0, y = b.byte != 0;
+    const bool both = op == BPS_MIN || op == BPS_PRODUCT || op == BPS_BIT_AND;
+    return {static_cast<uint8_t>(op == BPS_BIT_XOR ? x != y : both ? x && y : x || y)};
+  } else if constexpr (std::is_same_v<A, std::complex<float>> || std::is_same_v<A, std::complex<double>>) {
+    if (op != BPS_PRODUCT) return {a.real() + b.real(), a.imag() + b.imag()};
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+  } else {
+    return ApplyReal(op, a, b);
+  }
+}
+
 template <typename A>
 A DivideBy(A value, uint32_t by) {
   if constexpr (std::is_integral_v<A>) {
@@ -71,6 +103,12 @@ A DivideBy(A value, uint32_t by) {
   } else {
     return value / static_cast<A>(by);
   }
+}
+
+Bool DivideBy(Bool value, uint32_t) { return value; }
+template <typename F>
+std::complex<F> DivideBy(std::complex<F> value, uint32_t by) {
+  return {value.real() / static_cast<F>(by), value.imag() / static_cast<F>(by)};
 }
 
 template <typename T>
@@ -94,7 +132,7 @@ T Formula(int32_t op, const std::vector<T>& inputs, const std::vector<uint32_t>&
       first += groups[g];
     }
   }
-  if (op == BPS_AVERAGE) result = DivideBy<A>(result, static_cast<uint32_t>(inputs.size()));
+  if (op == BPS_AVERAGE) result = DivideBy(result, static_cast<uint32_t>(inputs.size()));
   return P::Round(result);
 }
 
@@ -105,6 +143,8 @@ void WithType(uint32_t dtype, const Visitor& visit) {
       return visit(int8_t{});
     case BPS_UINT8:
       return visit(uint8_t{});
+    case BPS_INT16:
+      return visit(int16_t{});
     case BPS_INT32:
       return visit(int32_t{});
     case BPS_INT64:
@@ -117,6 +157,12 @@ void WithType(uint32_t dtype, const Visitor& visit) {
       return visit(double{});
     case BPS_BFLOAT16:
       return visit(BFloat16{});
+    case BPS_COMPLEX64:
+      return visit(std::complex<float>{});
+    case BPS_COMPLEX128:
+      return visit(std::complex<double>{});
+    case BPS_BOOL:
+      return visit(Bool{});
     default:
       FAIL();
   }
@@ -137,8 +183,11 @@ Bytes Expected(uint32_t dtype, int32_t op, const std::vector<Bytes>& inputs, con
 
 // Which of several NaN bit patterns a sum has is not specified: all become one.
 Bytes WithoutNanBits(uint32_t dtype, Bytes bytes) {
+  if (dtype == BPS_BOOL) return bytes;
+  if (dtype == BPS_COMPLEX64) dtype = BPS_FLOAT32;
+  if (dtype == BPS_COMPLEX128) dtype = BPS_FLOAT64;
   WithType(dtype, [&]<typename T>(T) {
-    if constexpr (!std::is_integral_v<T>) {
+    if constexpr (!std::is_integral_v<T> && !std::is_same_v<T, Bool>) {
       for (size_t at = 0; at < bytes.size(); at += sizeof(T)) {
         T value;
         std::memcpy(&value, &bytes[at], sizeof(T));
@@ -155,13 +204,19 @@ Bytes WithoutNanBits(uint32_t dtype, Bytes bytes) {
 // Bits at random: every exponent, subnormals, infinities, NaNs. Or numbers as gradients are, whose sums round.
 Bytes RandomInput(uint32_t dtype, size_t elements, std::mt19937_64& random) {
   Bytes bytes(elements * DtypeSize(dtype));
+  if (dtype == BPS_BOOL) {
+    for (std::byte& each : bytes) each = static_cast<std::byte>(random() % 2);
+    return bytes;
+  }
+  if (dtype == BPS_COMPLEX64) return RandomInput(BPS_FLOAT32, 2 * elements, random);
+  if (dtype == BPS_COMPLEX128) return RandomInput(BPS_FLOAT64, 2 * elements, random);
   WithType(dtype, [&]<typename T>(T) {
     std::normal_distribution<double> normal;
     for (size_t i = 0; i < elements; ++i) {
       T value;
       const uint64_t bits = random();
-      std::memcpy(&value, &bits, sizeof(T));
-      if constexpr (!std::is_integral_v<T>) {
+      std::memcpy(static_cast<void*>(&value), &bits, std::min(sizeof(T), sizeof bits));
+      if constexpr (std::is_floating_point_v<typename Plain<T>::A>) {
         if (i % 4 != 0) value = Plain<T>::Round(static_cast<typename Plain<T>::A>(normal(random)));
         if (i % 97 == 0) {
           const typename Plain<T>::A specials[] = {0,
@@ -172,7 +227,7 @@ Bytes RandomInput(uint32_t dtype, size_t elements, std::mt19937_64& random) {
                                                    std::numeric_limits<float>::denorm_min()};
           value = Plain<T>::Round(specials[bits % std::size(specials)]);
         }
-      } else if (i % 31 == 0) {
+      } else if (std::is_integral_v<T> && i % 31 == 0) {
         value = bits % 2 == 0 ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
       }
       std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
@@ -254,7 +309,7 @@ TEST_P(ReduceTest, FollowsTheFormula) {
     for (const size_t elements : {0u, 1u, 3u, 17u, 255u, 2047u, 2048u, 2049u, 5003u}) {
       std::vector<Bytes> inputs;
       for (uint32_t i = 0; i < contributors; ++i) inputs.push_back(RandomInput(dtype, elements, random));
-      for (const int32_t op : kOps) {
+      for (const int32_t op : OpsOf(dtype)) {
         for (const std::vector<uint32_t>& groups : Layouts(contributors)) {
           const std::string what = Describe(dtype, op, groups, contributors, elements);
           const Bytes expected = WithoutNanBits(dtype, Expected(dtype, op, inputs, groups));
@@ -314,7 +369,7 @@ TEST_P(ReduceTest, AccumulationGivesTheSameBits) {
     for (const size_t elements : {0u, 1u, 17u, 2049u}) {
       std::vector<Bytes> inputs;
       for (uint32_t i = 0; i < contributors; ++i) inputs.push_back(RandomInput(dtype, elements, random));
-      for (const int32_t op : kOps) {
+      for (const int32_t op : OpsOf(dtype)) {
         for (const std::vector<uint32_t>& groups : Layouts(contributors)) {
           const std::string what = Describe(dtype, op, groups, contributors, elements);
           std::vector<const void*> pointers;
@@ -363,7 +418,8 @@ TEST_P(ReduceTest, EveryLengthAndAlignment) {
   std::vector<Bytes> inputs;
   for (int i = 0; i < 3; ++i) inputs.push_back(RandomInput(dtype, most, random));
   const size_t size = DtypeSize(dtype);
-  for (const int32_t op : {BPS_SUM, BPS_AVERAGE, BPS_MAX}) {
+  for (const int32_t op : {BPS_SUM, BPS_AVERAGE, BPS_MAX, BPS_BIT_XOR}) {
+    if (!CheckReduction(dtype, op).ok()) continue;
     const Bytes expected = WithoutNanBits(dtype, Expected(dtype, op, inputs, {}));
     for (const ReduceKernels* kernels : AllKernels()) {
       for (size_t elements = 0; elements < most; elements += elements < 300 ? 1 : 37) {

@@ -11,6 +11,7 @@ ABI_MAJOR: int
 ABI_MINOR: int
 
 INT8: int
+INT16: int
 INT32: int
 INT64: int
 UINT8: int
@@ -18,12 +19,18 @@ FLOAT16: int
 FLOAT32: int
 FLOAT64: int
 BFLOAT16: int
+COMPLEX64: int
+COMPLEX128: int
+BOOL: int
 
 SUM: int
 AVERAGE: int
 MIN: int
 MAX: int
 PRODUCT: int
+BIT_AND: int
+BIT_OR: int
+BIT_XOR: int
 
 class Info(TypedDict):
     rank: int

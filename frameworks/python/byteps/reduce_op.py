@@ -11,7 +11,8 @@ class ReduceOp(IntEnum):
     """A reduction. The result is the same on every rank, and its bits depend on the inputs alone.
 
     Average divides the sum by the number of contributors: true division for floats, rounded towards minus infinity for
-    integers. Sums and products of integers wrap. Min and Max propagate NaN.
+    integers. Sums and products of integers wrap. Min and Max propagate NaN. The
+    bitwise ones are of integers and bools. What has no meaning, such as the maximum of complex numbers, is refused.
     """
 
     Sum = _native.SUM
@@ -19,6 +20,9 @@ class ReduceOp(IntEnum):
     Min = _native.MIN
     Max = _native.MAX
     Product = _native.PRODUCT
+    BitAnd = _native.BIT_AND
+    BitOr = _native.BIT_OR
+    BitXor = _native.BIT_XOR
 
 
 Sum = ReduceOp.Sum
@@ -26,6 +30,9 @@ Average = ReduceOp.Average
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+BitAnd = ReduceOp.BitAnd
+BitOr = ReduceOp.BitOr
+BitXor = ReduceOp.BitXor
 
 
 def choose_op(op: ReduceOp | int | None, average: bool) -> ReduceOp:

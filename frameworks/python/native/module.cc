@@ -48,6 +48,7 @@ void AddConstants(py::module_& module) {
   module.attr("ABI_MINOR") = BPS_ABI_MINOR;
 
   module.attr("INT8") = BPS_INT8;
+  module.attr("INT16") = BPS_INT16;
   module.attr("INT32") = BPS_INT32;
   module.attr("INT64") = BPS_INT64;
   module.attr("UINT8") = BPS_UINT8;
@@ -55,12 +56,18 @@ void AddConstants(py::module_& module) {
   module.attr("FLOAT32") = BPS_FLOAT32;
   module.attr("FLOAT64") = BPS_FLOAT64;
   module.attr("BFLOAT16") = BPS_BFLOAT16;
+  module.attr("COMPLEX64") = BPS_COMPLEX64;
+  module.attr("COMPLEX128") = BPS_COMPLEX128;
+  module.attr("BOOL") = BPS_BOOL;
 
   module.attr("SUM") = BPS_SUM;
   module.attr("AVERAGE") = BPS_AVERAGE;
   module.attr("MIN") = BPS_MIN;
   module.attr("MAX") = BPS_MAX;
   module.attr("PRODUCT") = BPS_PRODUCT;
+  module.attr("BIT_AND") = BPS_BIT_AND;
+  module.attr("BIT_OR") = BPS_BIT_OR;
+  module.attr("BIT_XOR") = BPS_BIT_XOR;
 }
 
 }  // namespace
