@@ -909,6 +909,12 @@ inline constexpr Knob kKnobs[] = {
      .type = KnobType::kString,
      .readers = kWorker,
      .meaning = "The libbyteps.so that the Python package loads instead of its own, for development"},
+    {.name = "BYTEPS_HOME",
+     .type = KnobType::kString,
+     .readers = kBuild | kWorker,
+     .meaning =
+         "Prefix of the installation, or folder of the Python package: builds of Rust programs, and Julia programs, "
+         "look there for lib/libbyteps.so"},
 };
 
 }  // namespace byteps

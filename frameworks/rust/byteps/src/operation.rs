@@ -1,0 +1,268 @@
+//! What is to be done with a tensor, and with what priority, before it is done.
+
+use crate::callback;
+use crate::element::Element;
+use crate::error::{check, Code, Error, Failed, Result};
+use crate::request::{Flight, Request};
+use crate::scope::{Scope, ScopedRequest};
+use crate::tensor::Tensor;
+use crate::timeout::milliseconds;
+use crate::wait;
+use byteps_sys as sys;
+use std::os::raw::c_void;
+use std::ptr;
+use std::time::Duration;
+
+/// What `push_pull` makes of the contributions of all workers. The result has the same bits on every rank and in every
+/// run. Sums and products of integers wrap; minima and maxima propagate NaN. The sum of [`Bool`](crate::Bool)s is their "or", the
+/// product their "and". InvalidArgument, because it has no meaning: minima and maxima of complex numbers, the average of
+/// `Bool`s, bitwise operations on anything but integers and `Bool`s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum ReduceOp {
+    /// The sum, in rank order.
+    Sum = sys::BPS_SUM,
+    /// The sum divided by the number of workers; of integers rounded towards minus infinity.
+    Average = sys::BPS_AVERAGE,
+    /// The least.
+    Min = sys::BPS_MIN,
+    /// The greatest.
+    Max = sys::BPS_MAX,
+    /// The product.
+    Product = sys::BPS_PRODUCT,
+    /// Bit by bit: set where all have it set.
+    BitAnd = sys::BPS_BIT_AND,
+    /// Bit by bit: set where anybody has it set.
+    BitOr = sys::BPS_BIT_OR,
+    /// Bit by bit: set where an odd number have it set.
+    BitXor = sys::BPS_BIT_XOR,
+}
+
+/// The collectives. A new one is a variant here, its arguments in `submit`, and its sizes in `sizes`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    PushPull(ReduceOp),
+    Broadcast(usize),
+}
+
+/// An operation on a tensor that has not begun. How it begins says who owns the memory meanwhile:
+///
+/// | method | memory | returns |
+/// |---|---|---|
+/// | [`in_place`](Operation::in_place), [`between`](Operation::between) | borrowed | when it has ended |
+/// | [`start_in`](Operation::start_in), [`start_between_in`](Operation::start_between_in) | borrowed until a [`scope`](crate::scope()) ends | at once |
+/// | [`start`](Operation::start), [`start_between`](Operation::start_between) | owned by the [`Request`], which is also a future | at once |
+///
+/// Each way the compiler sees to it that the memory is neither freed, moved, read nor written while it is in flight,
+/// whatever is forgotten or unwound.
+///
+/// Errors of each: InvalidArgument (a slice has not the length of the tensor), AlreadyExists (an operation on a tensor of
+/// this name is in flight on this rank); and of the operation, when it ends: FailedPrecondition (the ranks disagree; the
+/// session stays usable), DeadlineExceeded (names who did not come), Unavailable (a member died), Cancelled, Aborted
+/// (another rank gave up). After an error the output's contents are unspecified.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "an operation begins with in_place, between, start..."]
+pub struct Operation<'t, T: Element> {
+    tensor: &'t Tensor<T>,
+    kind: Kind,
+    priority: i64,
+    timeout: Option<Duration>,
+}
+
+impl<'t, T: Element> Operation<'t, T> {
+    pub(crate) fn new(tensor: &'t Tensor<T>, kind: Kind) -> Self {
+        Operation { tensor, kind, priority: 0, timeout: None }
+    }
+
+    /// Of several tensors the one with the larger priority is sooner.
+    pub fn priority(mut self, priority: i64) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Until the whole operation must have ended; else BYTEPS_OP_TIMEOUT.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Does it, the result replacing what was in `data`.
+    pub fn in_place(self, data: &mut [T]) -> Result<()> {
+        self.check_lengths(data.len(), data.len())?;
+        let output = data.as_mut_ptr();
+        self.run(output, output)
+    }
+
+    /// Does it from `input` into `output`. (A broadcast reads the input of its root alone; elsewhere it may be empty.)
+    pub fn between(self, input: &[T], output: &mut [T]) -> Result<()> {
+        self.check_lengths(input.len(), output.len())?;
+        self.run(input.as_ptr(), output.as_mut_ptr())
+    }
+
+    /// Starts it in a [`scope`](crate::scope()), in place.
+    pub fn start_in<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        data: &'scope mut [T],
+    ) -> Result<ScopedRequest<'scope, T>> {
+        self.check_lengths(data.len(), data.len())?;
+        // From here on a raw pointer: while the operation is in flight, nobody claims to be the only one who writes there.
+        let data: *mut [T] = data;
+        let request = self.submit(data as *const T, data as *mut T, None, ptr::null_mut())?;
+        Ok(scope.adopt(request, data))
+    }
+
+    /// Starts it in a [`scope`](crate::scope()), from `input` into `output`.
+    pub fn start_between_in<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        input: &'scope [T],
+        output: &'scope mut [T],
+    ) -> Result<ScopedRequest<'scope, T>> {
+        self.check_lengths(input.len(), output.len())?;
+        let output: *mut [T] = output;
+        let request = self.submit(input.as_ptr(), output as *mut T, None, ptr::null_mut())?;
+        Ok(scope.adopt(request, output))
+    }
+
+    /// Starts it on memory that the request owns until it has ended: a `Vec`, a boxed slice, an array, a
+    /// [`Buffer`](crate::Buffer).
+    pub fn start<B: AsMut<[T]> + Send + 'static>(self, memory: B) -> std::result::Result<Request<B>, Failed<B>> {
+        self.launch(memory, |memory| {
+            let slice = memory.as_mut();
+            (slice.as_ptr(), slice.len(), slice.as_mut_ptr(), slice.len())
+        })
+    }
+
+    /// Starts it from one memory into another; `wait` gives both back. The input may be shared, such as an `Arc<[T]>`.
+    pub fn start_between<I, O>(self, input: I, output: O) -> std::result::Result<Request<(I, O)>, Failed<(I, O)>>
+    where
+        I: AsRef<[T]> + Send + 'static,
+        O: AsMut<[T]> + Send + 'static,
+    {
+        self.launch((input, output), |(input, output)| {
+            let (input, output) = ((*input).as_ref(), output.as_mut());
+            (input.as_ptr(), input.len(), output.as_mut_ptr(), output.len())
+        })
+    }
+
+    /// `slices` says where input and output of the memory are, once the memory has the place that it keeps.
+    fn launch<B: Send + 'static>(
+        self,
+        memory: B,
+        slices: impl FnOnce(&mut B) -> (*const T, usize, *mut T, usize),
+    ) -> std::result::Result<Request<B>, Failed<B>> {
+        let flight = Flight::new(memory);
+        // Nobody else knows of the flight yet. The borrow of the memory goes on, in the pointers, until the flight ends:
+        // nothing moves, drops or looks at the memory before.
+        let (input, input_len, output, output_len) = slices(unsafe { flight.memory() });
+        let submitted = self.check_lengths(input_len, output_len).and_then(|()| {
+            let user = flight.share();
+            self.submit(input, output, Some(Flight::<B>::done), user).map_err(|error| {
+                // Not accepted: the callback never runs.
+                unsafe { Flight::<B>::unshare(user) };
+                error
+            })
+        });
+        match submitted {
+            Ok(request) => Ok(Request::new(flight, request)),
+            // The flight has ended before it began.
+            Err(error) => Err(Failed { error, memory: unsafe { flight.take_memory() } }),
+        }
+    }
+
+    fn run(self, input: *const T, output: *mut T) -> Result<()> {
+        if callback::is_inside() {
+            let message = format!("tensor \"{}\": nothing may block on a thread of the library", self.tensor.name());
+            return Err(Error::new(Code::FailedPrecondition, message));
+        }
+        let request = self.submit(input, output, None, ptr::null_mut())?;
+        // The slices are borrowed for the length of this call: it returns when the operation has ended, and not before.
+        unsafe {
+            let outcome = wait::until_ended(request);
+            sys::bps_request_free(request);
+            outcome
+        }
+    }
+
+    /// Elements of input and output, for this kind on this rank; an input of `None` may have any length.
+    fn sizes(&self) -> Result<(Option<usize>, usize)> {
+        let len = self.tensor.len();
+        match self.kind {
+            Kind::PushPull(_) => Ok((Some(len), len)),
+            Kind::Broadcast(root) => {
+                let mut info = sys::bps_info::default();
+                unsafe { check(sys::bps_session_info(self.tensor.raw_session(), &mut info))? };
+                let is_root = usize::try_from(info.rank) == Ok(root);
+                Ok((if is_root { Some(len) } else { None }, len))
+            }
+        }
+    }
+
+    fn check_lengths(&self, input: usize, output: usize) -> Result<()> {
+        let (input_wanted, output_wanted) = self.sizes()?;
+        for (what, given, wanted) in [("input", input, input_wanted), ("output", output, Some(output_wanted))] {
+            if wanted.map_or(false, |wanted| given != wanted) {
+                let message = format!(
+                    "tensor \"{}\" of shape {:?}: the {} has {} elements, not {}",
+                    self.tensor.name(),
+                    self.tensor.shape(),
+                    what,
+                    given,
+                    wanted.unwrap_or(0)
+                );
+                return Err(Error::new(Code::InvalidArgument, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the operation over. The lengths have been checked; from here on the memory belongs to the library, until the
+    /// operation has ended.
+    fn submit(
+        &self,
+        input: *const T,
+        output: *mut T,
+        done: Option<sys::bps_done_fn>,
+        user: *mut c_void,
+    ) -> Result<*mut sys::bps_request> {
+        let timeout_ms = milliseconds(self.timeout)?;
+        let (session, tensor) = (self.tensor.raw_session(), self.tensor.raw());
+        let (input, output) = (input as *const c_void, output as *mut c_void);
+        let priority = self.priority;
+        let mut request = ptr::null_mut();
+        let status = match self.kind {
+            Kind::PushPull(op) => {
+                let args = sys::bps_push_pull_args {
+                    tensor,
+                    input,
+                    output,
+                    priority,
+                    op: op as i32,
+                    timeout_ms,
+                    done,
+                    user,
+                    ..Default::default()
+                };
+                unsafe { sys::bps_push_pull(session, &args, &mut request) }
+            }
+            Kind::Broadcast(root) => {
+                let args = sys::bps_broadcast_args {
+                    tensor,
+                    input,
+                    output,
+                    priority,
+                    root: i32::try_from(root).unwrap_or(i32::MAX),
+                    timeout_ms,
+                    done,
+                    user,
+                    ..Default::default()
+                };
+                unsafe { sys::bps_broadcast(session, &args, &mut request) }
+            }
+        };
+        unsafe { check(status)? };
+        Ok(request)
+    }
+}

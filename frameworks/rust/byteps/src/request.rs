@@ -1,0 +1,207 @@
+//! An operation in flight that owns its memory.
+
+use crate::callback;
+use crate::error::{check, Code, Error, Failed, Result};
+use crate::timeout::milliseconds;
+use crate::wait::{self, Waited};
+use byteps_sys as sys;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::future::Future;
+use std::os::raw::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// What the library and the request share: the memory, and how the flight goes.
+///
+/// The memory has one place, in here, from before the start until the end; only then may `take_memory` move it out. If
+/// nobody takes it, it is dropped with the last of the two, so neither a request that was dropped nor one that was
+/// forgotten frees what the library still uses.
+pub(crate) struct Flight<B> {
+    memory: UnsafeCell<Option<B>>,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    outcome: Option<Result<()>>,
+    waker: Option<Waker>,
+}
+
+// The memory goes to the library's thread when that is the last to let go of the flight; it is never looked at by two.
+unsafe impl<B: Send> Send for Flight<B> {}
+unsafe impl<B: Send> Sync for Flight<B> {}
+
+impl<B: Send + 'static> Flight<B> {
+    pub(crate) fn new(memory: B) -> Arc<Flight<B>> {
+        Arc::new(Flight { memory: UnsafeCell::new(Some(memory)), progress: Mutex::default() })
+    }
+
+    /// The memory, before the start.
+    ///
+    /// # Safety
+    /// Nobody else looks at it.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn memory(&self) -> &mut B {
+        (*self.memory.get()).as_mut().expect("the memory is in its flight")
+    }
+
+    /// Moves the memory out.
+    ///
+    /// # Safety
+    /// The flight has ended, or never began, and nobody else takes it.
+    pub(crate) unsafe fn take_memory(&self) -> Option<B> {
+        (*self.memory.get()).take()
+    }
+
+    /// A share of the flight for the library, which gives it to `done`.
+    pub(crate) fn share(self: &Arc<Self>) -> *mut c_void {
+        Arc::into_raw(self.clone()) as *mut c_void
+    }
+
+    /// Takes the share back.
+    ///
+    /// # Safety
+    /// `user` is of `share`, and was not taken back before.
+    pub(crate) unsafe fn unshare(user: *mut c_void) -> Arc<Self> {
+        Arc::from_raw(user as *const Self)
+    }
+
+    /// The `bps_done_fn` of a flight.
+    pub(crate) unsafe extern "C" fn done(user: *mut c_void, error: *mut sys::bps_status) {
+        let _inside = callback::Inside::enter();
+        let flight = Self::unshare(user);
+        let outcome = check(error);
+        let waker = {
+            let mut progress = flight.progress();
+            progress.outcome = Some(outcome);
+            progress.waker.take()
+        };
+        // Wakers and the memory may be of types whose code panics, which must not cross the library.
+        let _ = catch_unwind(AssertUnwindSafe(move || {
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            drop(flight);
+        }));
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An operation in flight that owns its memory `B`, and gives it back when it has ended. Both ways of waiting take it
+/// whole: [`wait`](Request::wait) blocks, and as a [`Future`] it wakes a task; no executor is needed that knows of it.
+///
+/// To drop it is to let the operation go on by itself: the memory is dropped when the operation has ended, on a thread of
+/// the library. It may outlive its session, whose end ends it.
+///
+/// ```compile_fail
+/// # fn main() -> byteps::Result<()> {
+/// # let weight = byteps::Session::open()?.tensor::<f32>("w", &[64])?;
+/// let mut gradient = vec![0.5; 64];
+/// let request = weight.push_pull(byteps::ReduceOp::Sum).start(gradient)?;
+/// gradient[0] = 1.0; // error: moved
+/// # Ok(()) }
+/// ```
+///
+/// For the least latency of small tensors, which a thread that waits may carry itself, use
+/// [`in_place`](crate::Operation::in_place) or a [`scope`](crate::scope()).
+#[must_use = "dropping a request lets its operation go on, and drops the result"]
+pub struct Request<B: Send + 'static> {
+    flight: Arc<Flight<B>>,
+    request: *mut sys::bps_request,
+}
+
+// The library's calls on a request may be made concurrently, on any thread; a shared request shows nothing of its memory.
+unsafe impl<B: Send> Send for Request<B> {}
+unsafe impl<B: Send> Sync for Request<B> {}
+
+impl<B: Send + 'static> Request<B> {
+    pub(crate) fn new(flight: Arc<Flight<B>>, request: *mut sys::bps_request) -> Request<B> {
+        Request { flight, request }
+    }
+
+    /// Blocks until the operation has ended; gives the memory back, with the result or with the error.
+    pub fn wait(self) -> std::result::Result<B, Failed<B>> {
+        if callback::is_inside() {
+            let error = Error::new(Code::FailedPrecondition, "nothing may block on a thread of the library");
+            return Err(Failed { error, memory: None });
+        }
+        match unsafe { wait::wait(self.request) } {
+            // An ended operation touches its memory no more; and it is this request alone that takes it.
+            Waited::Ended(outcome) => self.land(outcome),
+            Waited::Refused(error) => Err(Failed { error, memory: None }),
+        }
+    }
+
+    /// Blocks until the operation has ended, at most `timeout`; says whether it has. `wait` then does not block.
+    pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
+        let outcome = unsafe { check(sys::bps_wait(self.request, milliseconds(Some(timeout))?)) };
+        let ended = self.is_ended();
+        match outcome {
+            Err(error) if !ended && error.code() != Code::DeadlineExceeded => Err(error),
+            _ => Ok(ended),
+        }
+    }
+
+    /// Whether the operation has ended. Never blocks.
+    pub fn is_ended(&self) -> bool {
+        unsafe { wait::has_ended(self.request) }.unwrap_or(false)
+    }
+
+    /// Asks to give up. The operation then ends with Cancelled here and with Aborted elsewhere, unless it was complete.
+    pub fn cancel(&self) -> Result<()> {
+        unsafe { check(sys::bps_cancel(self.request)) }
+    }
+
+    fn land(&self, outcome: Result<()>) -> std::result::Result<B, Failed<B>> {
+        let memory = unsafe { self.flight.take_memory() };
+        match (outcome, memory) {
+            (Ok(()), Some(memory)) => Ok(memory),
+            (Ok(()), None) => panic!("this request was polled again after it had given its result"),
+            (Err(error), memory) => Err(Failed { error, memory }),
+        }
+    }
+}
+
+impl<B: Send + 'static> Future for Request<B> {
+    type Output = std::result::Result<B, Failed<B>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = {
+            let mut progress = self.flight.progress();
+            match progress.outcome.take() {
+                None => {
+                    // The last one who asked is the one who is woken.
+                    progress.waker = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+                Some(outcome) => {
+                    progress.outcome = Some(outcome.clone());
+                    outcome
+                }
+            }
+        };
+        Poll::Ready(self.land(outcome))
+    }
+}
+
+// The memory is in its flight, which does not move with the request.
+impl<B: Send + 'static> Unpin for Request<B> {}
+
+impl<B: Send + 'static> Drop for Request<B> {
+    fn drop(&mut self) {
+        unsafe { sys::bps_request_free(self.request) };
+    }
+}
+
+impl<B: Send + 'static> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("ended", &self.is_ended()).finish_non_exhaustive()
+    }
+}
