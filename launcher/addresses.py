@@ -14,7 +14,7 @@ def resolve(host: str) -> Address:
     """The address that the members take for `host`; OSError if the name is unknown.
 
     IPv4 comes first, whatever the resolver prefers; an address that this host has no route to comes last.
-    (core/host_identity.h and server/listener.h go the same way.)
+    (core/control/host_identity.h and server/process/listener.h go the same way.)
     """
     addresses = []
     for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):

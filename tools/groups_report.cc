@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/control.pb.h"
-#include "core/group_ranges.h"
-#include "server/membership.h"
+#include "core/base/group_ranges.h"
+#include "core/control/control.pb.h"
+#include "server/membership/membership.h"
 
 namespace byteps {
 namespace {

@@ -2,7 +2,7 @@
 //
 //     absl::StatusOr<std::string> text = GroupsReport(config);      // of bps_info
 //
-// The coordinator's own rules (server/membership.h), asked as if every host had as many workers as this one.
+// The coordinator's own rules (server/membership/membership.h), asked as if every host had as many workers as this one.
 //
 // Threads: free functions.
 #ifndef BYTEPS_TOOLS_GROUPS_REPORT_H_
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/config.h"
+#include "core/config/config.h"
 
 namespace byteps {
 

@@ -21,6 +21,7 @@ FORBIDDEN = [
     ("//transport_plugins/...", "//server/..."),
     ("//frameworks/...", "//core/... except //core:libbyteps.so"),
     ("//core/...", "//server/..."),
+    ("//server/...", "//core/worker/..."),
     ("//core/...", "//transport_plugins/..."),
     ("//core/...", "//scheduler_plugins/..."),
     ("//abi/...", "//core/..."),

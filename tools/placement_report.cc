@@ -10,11 +10,11 @@
 
 #include "abi/byteps.h"
 #include "absl/status/status.h"
-#include "core/control.pb.h"
-#include "server/key_hash.h"
-#include "server/placement.h"
-#include "server/server_weights.h"
-#include "server/tensor_directory.h"
+#include "core/control/control.pb.h"
+#include "server/membership/key_hash.h"
+#include "server/membership/placement.h"
+#include "server/membership/server_weights.h"
+#include "server/membership/tensor_directory.h"
 
 namespace byteps {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/config.h"
+#include "core/config/config.h"
 #include "tools/model_file.h"
 
 namespace byteps {

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "abi/byteps.h"
-#include "core/config.h"
-#include "core/log.h"
-#include "core/plugin_registry.h"
-#include "core/read_args.h"
+#include "core/base/log.h"
+#include "core/config/config.h"
+#include "core/plugin/plugin_registry.h"
+#include "core/worker/api/read_args.h"
 #include "gtest/gtest.h"
 #include "tests/abi/v1_0_program.h"
 

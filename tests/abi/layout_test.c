@@ -1,7 +1,7 @@
 // layout_test.c - the layout of every struct of version 1.0, on every 64-bit platform.
 //
 // A line here never changes once its version is released. To append a field: add its line, and raise the SIZE of the
-// struct; the old size moves to core/read_args.h's table as it is there (first_size never changes).
+// struct; the old size moves to core/worker/api/read_args.h's table as it is there (first_size never changes).
 
 #include <stddef.h>
 

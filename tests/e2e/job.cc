@@ -10,9 +10,9 @@
 #include <optional>
 #include <utility>
 
-#include "server/listener.h"
-#include "tests/server/idleness.h"
-#include "tests/server/real_job.h"
+#include "server/process/listener.h"
+#include "tests/server/process/idleness.h"
+#include "tests/server/process/real_job.h"
 
 namespace byteps {
 namespace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "core/time.h"
-#include "core/unique_fd.h"
-#include "tests/server/child_process.h"
+#include "core/base/time.h"
+#include "core/base/unique_fd.h"
+#include "tests/server/process/child_process.h"
 
 namespace byteps {
 

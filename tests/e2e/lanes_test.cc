@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/time.h"
+#include "core/base/time.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/job.h"
 

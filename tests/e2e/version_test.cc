@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/wire.h"
+#include "core/wire/wire.h"
 #include "tests/e2e/job.h"
-#include "tests/server/real_job.h"
+#include "tests/server/process/real_job.h"
 
 namespace byteps {
 namespace {

@@ -32,8 +32,8 @@
 #include <vector>
 
 #include "abi/byteps.h"
-#include "core/dtype.h"
-#include "core/reduce.h"
+#include "core/reduce/dtype.h"
+#include "core/reduce/reduce.h"
 #include "tests/e2e/allocation_counts.h"
 
 namespace {

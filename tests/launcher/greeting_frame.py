@@ -1,4 +1,4 @@
-"""What a coordinator says first, made by hand from core/control.proto."""
+"""What a coordinator says first, made by hand from core/control/control.proto."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def frame(release: bytes, magic: bytes = b"BPSC", control_version: int = 1, frame_version: int = 1) -> bytes:
-    """A coordinator's first words, as core/control.proto has them."""
+    """A coordinator's first words, as core/control/control.proto has them."""
     versions = varint_field(2, control_version) + varint_field(3, 1)
     challenge = bytes_field(1, b"n" * 16) + versions + bytes_field(4, release) + varint_field(5, 1)
     envelope = bytes_field(1, challenge)

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plugin_host.h"
-#include "core/scheduler.h"
+#include "core/plugin/plugin_host.h"
+#include "core/plugin/scheduler.h"
 
 namespace byteps {
 namespace {
@@ -56,7 +56,7 @@ struct CreditConfig : PluginConfig {
   const char* credit;
 };
 
-// A scheduler in the hands of a host that plays by the rules. core/scheduler.h checks each answer; what it reports
+// A scheduler in the hands of a host that plays by the rules. core/plugin/scheduler.h checks each answer; what it reports
 // fails the test.
 class Host {
  public:
@@ -354,7 +354,7 @@ TEST_P(SchedulerConformance, WhatComesRoundAgainAndAgainDoesNotKeepOthers) {
   }
 }
 
-// A random life: every task that is not withdrawn goes exactly once, within its budget and its time (core/scheduler.h
+// A random life: every task that is not withdrawn goes exactly once, within its budget and its time (core/plugin/scheduler.h
 // checks), nothing is held back when nothing is in flight and everything fits, and the bytes in flight stay within the
 // credit that was asked for (one task may be larger than all of it).
 // Every third history has rounds and a rate that all workers have agreed upon, as jobs do, and results that come home no

@@ -2,7 +2,7 @@
 //
 //     bazel run -c opt //tests/scheduler:cost_benchmark [-- <tasks> <peers>]
 //
-// "plugin": enqueue, next, sent and complete of the plugin alone; "checked": the same through core/scheduler.h, which
+// "plugin": enqueue, next, sent and complete of the plugin alone; "checked": the same through core/plugin/scheduler.h, which
 // remembers each task to hold the plugin to its contract. The queue stays full: one comes for each that goes. In the last
 // line all have agreed on the rate of a link, 24 MB/s, so credit has its pace and makes the caller wait (time is virtual)
 // before nearly every task: what the question in vain costs, and asking until when, is in.
@@ -17,8 +17,8 @@
 #include <random>
 #include <vector>
 
-#include "core/plugin_host.h"
-#include "core/scheduler.h"
+#include "core/plugin/plugin_host.h"
+#include "core/plugin/scheduler.h"
 
 extern "C" {
 int32_t bps_scheduler_plugin_v1_credit(const bps_plugin_host*, const bps_scheduler_plugin**);

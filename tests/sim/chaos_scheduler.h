@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "abi/scheduler.h"
-#include "core/plugin_host.h"
+#include "core/plugin/plugin_host.h"
 
 namespace byteps {
 

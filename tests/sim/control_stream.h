@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/control_client.h"
-#include "core/control_codec.h"
+#include "core/control/control_client.h"
+#include "core/control/control_codec.h"
 #include "tests/sim/node.h"
 #include "transport_plugins/sim/fabric.h"
 

@@ -1,7 +1,7 @@
 #include "tests/sim/exchanges.h"
 
-#include "core/dtype.h"
-#include "core/reduce.h"
+#include "core/reduce/dtype.h"
+#include "core/reduce/reduce.h"
 #include "gtest/gtest.h"
 
 namespace byteps {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "core/reduce/dtype.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/exchanges.h"

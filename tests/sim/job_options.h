@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/time.h"
+#include "core/base/time.h"
 #include "transport_plugins/sim/options.h"
 
 namespace byteps {

@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
-#include "core/control_client.h"
-#include "core/endpoint.h"
-#include "core/transport.h"
+#include "core/control/control_client.h"
+#include "core/link/endpoint.h"
+#include "core/plugin/transport.h"
 #include "tests/sim/job_options.h"
 #include "tests/sim/node.h"
 #include "transport_plugins/sim/fabric.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "abi/scheduler.h"
-#include "core/plugin_host.h"
+#include "core/plugin/plugin_host.h"
 
 namespace byteps {
 

@@ -11,7 +11,7 @@
 #include <functional>
 #include <string>
 
-#include "core/time.h"
+#include "core/base/time.h"
 #include "tests/sim/job_options.h"
 #include "transport_plugins/sim/fabric.h"
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/time.h"
+#include "core/base/time.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/control_codec.h"
-#include "core/log.h"
-#include "server/coordinator.h"
+#include "core/base/log.h"
+#include "core/control/control_codec.h"
+#include "server/membership/coordinator.h"
 #include "tests/sim/control_stream.h"
 #include "tests/sim/job_options.h"
 #include "tests/sim/node.h"

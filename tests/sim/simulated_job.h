@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "tests/sim/job_options.h"
 #include "tests/sim/simulated_coordinator.h"
 #include "tests/sim/simulated_server.h"

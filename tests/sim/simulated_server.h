@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/control_client.h"
-#include "core/log.h"
-#include "server/reducer.h"
+#include "core/base/log.h"
+#include "core/control/control_client.h"
+#include "server/reducer/reducer.h"
 #include "tests/sim/control_stream.h"
 #include "tests/sim/job_options.h"
 #include "tests/sim/named_scheduler.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/scheduler.h"
-#include "core/status.h"
+#include "core/base/status.h"
+#include "core/plugin/scheduler.h"
 #include "tests/sim/member_options.h"
 
 namespace byteps {

@@ -1,4 +1,4 @@
-// simulated_worker.h - a worker on a node of the fabric: engine and control client, joined as core/session.h joins
+// simulated_worker.h - a worker on a node of the fabric: engine and control client, joined as core/worker/session/session.h joins
 // them.
 //
 //     Call* call = worker.PushPull("w", input);
@@ -18,9 +18,9 @@
 
 #include "abi/byteps.h"
 #include "absl/status/status.h"
-#include "core/control_client.h"
-#include "core/engine.h"
-#include "core/log.h"
+#include "core/base/log.h"
+#include "core/control/control_client.h"
+#include "core/worker/engine/engine.h"
 #include "tests/sim/chaos_scheduler.h"
 #include "tests/sim/control_stream.h"
 #include "tests/sim/job_options.h"

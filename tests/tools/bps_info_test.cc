@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/config_format.h"
+#include "core/config/config_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/tools/info_program.h"
@@ -26,7 +26,7 @@ TEST(ConfigurationPageTest, IsCurrent) {
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_EQ(page.str(), ConfigMarkdown())
-      << "core/knobs.h has changed: bazel run //tools:bps_info -- --markdown > docs/configuration.md";
+      << "core/config/knobs.h has changed: bazel run //tools:bps_info -- --markdown > docs/configuration.md";
 }
 
 TEST(BpsInfoTest, MarkdownIsThatPage) {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "abi/byteps.h"
-#include "core/control.pb.h"
+#include "core/control/control.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/placement.h"
-#include "server/tensor_directory.h"
+#include "server/membership/placement.h"
+#include "server/membership/tensor_directory.h"
 #include "tools/model_file.h"
 #include "tools/placement_report.h"
 

@@ -3,7 +3,7 @@
     load("//tools/bazel:cc.bzl", "bps_cc_library", "bps_cc_test")
 
     bps_cc_library(name = "partition", srcs = ["partition.cc"], hdrs = ["partition.h"], deps = [...])
-    bps_cc_test(name = "partition_test", srcs = ["partition_test.cc"], deps = ["//core:partition"])
+    bps_cc_test(name = "partition_test", srcs = ["partition_test.cc"], deps = ["//core/worker/tensor:partition"])
 
 Every target gets strict warnings, hidden visibility, and no contraction of floating-point expressions: results must be
 the same bits everywhere. Libraries are linked statically into tests, binaries and shared objects; only third-party
@@ -200,7 +200,7 @@ def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = ["//
     )
 
 def bps_proto_lite_library(name, src, visibility = None):
-    """C++ classes of one .proto file on the lite runtime: `#include "core/control.pb.h"` for core/control.proto."""
+    """C++ classes of one .proto file on the lite runtime: `#include "core/control/control.pb.h"` for core/control/control.proto."""
     if not src.endswith(".proto"):
         fail("bps_proto_lite_library %s: %s is no .proto file" % (name, src))
     stem = src[:-len(".proto")]

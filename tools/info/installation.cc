@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/plugin_file.h"
+#include "core/plugin/plugin_file.h"
 #include "tools/info/sysfs.h"
 
 namespace byteps {

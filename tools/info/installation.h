@@ -15,7 +15,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/config.h"
+#include "core/config/config.h"
 
 namespace byteps {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/config.h"
+#include "core/config/config.h"
 #include "tools/info/check_report.h"
 #include "tools/info/plugins_report.h"
 

@@ -10,9 +10,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/auth.h"
-#include "core/unique_fd.h"
-#include "server/listener.h"
+#include "core/base/auth.h"
+#include "core/base/unique_fd.h"
+#include "server/process/listener.h"
 #include "tools/info/loopback_worker.h"
 #include "tools/info/role_process.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/time.h"
+#include "core/base/time.h"
 
 namespace byteps {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "abi/byteps.h"
-#include "core/time.h"
+#include "core/base/time.h"
 
 namespace byteps {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/host_identity.h"
-#include "core/log.h"
-#include "core/transport_choice.h"
+#include "core/base/log.h"
+#include "core/control/host_identity.h"
+#include "core/transports/transport_choice.h"
 
 namespace byteps {
 namespace {

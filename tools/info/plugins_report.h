@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "core/plugin_registry.h"
+#include "core/config/config.h"
+#include "core/plugin/plugin_registry.h"
 
 namespace byteps {
 

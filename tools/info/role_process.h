@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/unique_fd.h"
+#include "core/base/unique_fd.h"
 
 namespace byteps {
 

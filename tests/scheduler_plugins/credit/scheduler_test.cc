@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plugin_host.h"
-#include "core/scheduler.h"
+#include "core/plugin/plugin_host.h"
+#include "core/plugin/scheduler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,0 +1,84 @@
+#include "core/worker/api/read_args.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace byteps {
+namespace {
+
+// The struct_size that the caller wrote, checked against the limits that hold in both directions.
+absl::StatusOr<size_t> CallerSize(const StructRule& rule, const void* from) {
+  if (from == nullptr) return absl::InvalidArgumentError(absl::StrCat(rule.name, " is NULL"));
+  size_t size;
+  std::memcpy(&size, from, sizeof(size));
+  if (size < rule.first_size) {
+    return absl::InvalidArgumentError(absl::StrCat(rule.name, ".struct_size is ", size, ", less than the ",
+                                                   rule.first_size, " bytes of version 1.0: initialise it with ",
+                                                   rule.init));
+  }
+  if (size > kMaxStructSize) {
+    return absl::InvalidArgumentError(absl::StrCat(rule.name, ".struct_size is ", size, ", more than the allowed ",
+                                                   kMaxStructSize, ": initialise it with ", rule.init));
+  }
+  return size;
+}
+
+}  // namespace
+
+absl::Status CheckExtensions(const char* name, const bps_ext* ext) {
+  for (int count = 0; ext != nullptr; ext = ext->next, ++count) {
+    if (count == kMaxExtensions) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ".ext has more than ", kMaxExtensions, " extensions: does the chain form a ring?"));
+    }
+    if (ext->struct_size < sizeof(bps_ext) || ext->struct_size > kMaxStructSize) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ".ext: extension ", count, " has struct_size ",
+                                                     ext->struct_size, ", expected ", sizeof(bps_ext), " to ",
+                                                     kMaxStructSize));
+    }
+    if ((ext->flags & ~BPS_EXT_IGNORABLE) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ".ext: extension ", count, " of type ", ext->type, " has unknown flags ", ext->flags));
+    }
+    if ((ext->flags & BPS_EXT_IGNORABLE) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ".ext: extension ", count, " has type ", ext->type,
+          ", which this library does not know (and it is not flagged BPS_EXT_IGNORABLE): use a newer libbyteps.so"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadStruct(const StructRule& rule, const void* from, void* to) {
+  absl::StatusOr<size_t> size = CallerSize(rule, from);
+  if (!size.ok()) return size.status();
+  const unsigned char* bytes = static_cast<const unsigned char*>(from);
+  for (size_t i = rule.size; i < *size; ++i) {
+    if (bytes[i] == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(rule.name, ": a field at byte ", i,
+                                                   " is set, but this library knows only ", rule.size,
+                                                   " bytes of it: use a newer libbyteps.so"));
+  }
+  if (rule.extensible) {
+    const bps_ext* ext;
+    std::memcpy(&ext, bytes + sizeof(size_t), sizeof(ext));
+    absl::Status status = CheckExtensions(rule.name, ext);
+    if (!status.ok()) return status;
+  }
+  std::memcpy(to, from, std::min(*size, rule.size));
+  std::memcpy(to, &rule.size, sizeof(rule.size));
+  return absl::OkStatus();
+}
+
+absl::Status WriteStruct(const StructRule& rule, const void* from, void* to) {
+  absl::StatusOr<size_t> size = CallerSize(rule, to);
+  if (!size.ok()) return size.status();
+  const size_t count = std::min(*size, rule.size) - sizeof(size_t);
+  std::memcpy(static_cast<char*>(to) + sizeof(size_t), static_cast<const char*>(from) + sizeof(size_t), count);
+  return absl::OkStatus();
+}
+
+}  // namespace byteps

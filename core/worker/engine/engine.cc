@@ -1,0 +1,436 @@
+#include "core/worker/engine/engine.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/reduce/dtype.h"
+#include "core/worker/engine/alone_stage.h"
+
+namespace byteps {
+namespace {
+
+absl::Status CheckBuffer(const Tensor& tensor, const char* which, const void* address) {
+  if (tensor.bytes() == 0) return absl::OkStatus();
+  if (address == nullptr) return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": ", which, " is NULL"));
+  if (reinterpret_cast<uintptr_t>(address) % DtypeAlignment(tensor.dtype()) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", DtypeAlignment(tensor.dtype()), " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+bool Overlap(const std::byte* a, const std::byte* b, uint64_t bytes) {
+  const auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
+  return x < y ? y - x < bytes : x - y < bytes;
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options, EngineHandler* handler, Logger* log)
+    : options_(options), handler_(handler), log_(log) {}
+
+Engine::~Engine() {
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
+}
+
+void Engine::UseAlone() {
+  StageSink* sink = this;
+  stages_.push_back(std::make_unique<AloneStage>(sink));
+}
+
+ServersStage& Engine::UseServers(Scheduler scheduler) {
+  StageSink* sink = this;
+  coordinated_ = true;
+  servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
+  return *servers_;
+}
+
+void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
+  StageSink* sink = this;
+  coordinated_ = true;
+  local_ = std::make_unique<LocalStage>(options_.local, std::move(scheduler), std::move(transport), std::move(endpoint),
+                                        sink, log_);
+}
+
+absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member) {
+  auto self = std::find_if(epoch.workers().begin(), epoch.workers().end(),
+                           [&](const control::Member& candidate) { return candidate.member() == member; });
+  if (self == epoch.workers().end()) {
+    return absl::InternalError(absl::StrCat("the coordinator's list of workers lacks this one, member ", member));
+  }
+  size_ = static_cast<uint32_t>(epoch.workers_size());
+  const uint32_t neighbours = LocalStage::SetOf(epoch, *self).size;
+  const bool servers = epoch.local_sizes_size() != 1, local = !servers || neighbours > 1;
+  if ((local && local_ == nullptr) || (servers && servers_ == nullptr)) {
+    return absl::InternalError(
+        absl::StrCat("the coordinator wants this worker to reduce ",
+                     local && local_ == nullptr ? "with the others of its host" : "through servers",
+                     ", for which it has opened no transport"));
+  }
+  absl::Status status;
+  if (servers) status = servers_->Join(now, epoch, *self);
+  if (local) {
+    if (servers) local_->UseServers(servers_.get());
+    if (status.ok()) status = local_->Join(now, epoch, *self);
+    stages_.push_back(std::move(local_));
+  }
+  if (servers) stages_.push_back(std::move(servers_));
+  local_.reset();
+  servers_.reset();
+  return status;
+}
+
+bool Engine::ready() const {
+  return !stages_.empty() && std::all_of(stages_.begin(), stages_.end(),
+                                         [](const std::unique_ptr<Stage>& stage) { return stage->ready(); });
+}
+
+std::string Engine::missing() const {
+  std::string text;
+  for (const std::unique_ptr<Stage>& stage : stages_) {
+    if (!stage->ready()) absl::StrAppend(&text, text.empty() ? "" : ", ", stage->missing());
+  }
+  return text;
+}
+
+const std::vector<Endpoint*>& Engine::endpoints() {
+  endpoints_.clear();
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->AddEndpoints(&endpoints_);
+  return endpoints_;
+}
+
+bool Engine::Sent() {
+  const std::vector<Endpoint*>& all = endpoints();
+  return std::all_of(all.begin(), all.end(), [](const Endpoint* endpoint) { return endpoint->Sent(); });
+}
+
+size_t Engine::TakeCompletions(std::vector<Completion>* to) {
+  const size_t count = completions_.size();
+  std::move(completions_.begin(), completions_.end(), std::back_inserter(*to));
+  completions_.clear();
+  return count;
+}
+
+std::string Engine::DescribeStages() const {
+  std::string text;
+  for (const std::unique_ptr<Stage>& stage : stages_) absl::StrAppend(&text, text.empty() ? "" : " > ", stage->name());
+  return text;
+}
+
+// ---- Submissions ----
+
+absl::Status Engine::Admit(const Submission& asked) const {
+  if (asked.tensor == nullptr) return absl::InvalidArgumentError("tensor is NULL");
+  if (asked.tensor->table() != &tensors_) return absl::InvalidArgumentError("the tensor belongs to another session");
+  const Tensor& tensor = *asked.tensor;
+  bool reads_input = true;
+  if (asked.kind == wire::Operation::kPushPull) {
+    if (absl::Status status = CheckReduction(tensor.dtype(), asked.reduction); !status.ok()) {
+      return Annotate(status, tensor.Describe());
+    }
+  } else {
+    if (asked.root < 0 || static_cast<uint32_t>(asked.root) >= size_) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": root ", asked.root,
+                                                     " is no rank of this job, which has ", size_, " workers"));
+    }
+    // On the other ranks the caller has set it to NULL or to anything.
+    reads_input = asked.input != nullptr;
+  }
+  if (reads_input) {
+    if (absl::Status status = CheckBuffer(tensor, "input", asked.input); !status.ok()) return status;
+    if (asked.input != asked.output && Overlap(asked.input, asked.output, tensor.bytes())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor.Describe(), ": input and output overlap without being equal"));
+    }
+  }
+  if (absl::Status status = CheckBuffer(tensor, "output", asked.output); !status.ok()) return status;
+  if (!tensor.name().Enter()) {
+    return Retryable(absl::AlreadyExistsError(
+        absl::StrCat("an operation on tensor \"", tensor.name().text(), "\" is still in flight on this rank")));
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Submit(Time now, Submission asked) {
+  if (!failure_.ok()) {
+    asked.tensor->name().Leave();
+    completions_.push_back({std::move(asked.request), failure_});
+    return;
+  }
+  Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>(&memory_);
+  std::unique_ptr<Operation, Deleter> owned(operation, Deleter{&memory_});
+  TensorName& name = asked.tensor->name();
+  operation->id = next_operation_++;
+  operation->asked = std::move(asked);
+  operation->round = name.rounds++;
+  operation->fingerprint = Fingerprint(operation->asked);
+  operation->deadline = After(now, operation->asked.timeout);
+  name.operation = operation;
+  operations_.emplace(operation->id, std::move(owned));
+  by_request_.emplace(operation->asked.request.get(), operation);
+  SetAlarm(operation, operation->deadline);
+  Tensor* tensor = operation->asked.tensor;
+  if (coordinated_ && !CutFor(tensor, operation->round)) {
+    if (!tensor->refusal.ok()) {
+      End(operation, tensor->refusal);
+    } else {
+      declaring_[tensor] = operation;
+    }
+    return;
+  }
+  Begin(now, operation);
+}
+
+void Engine::Begin(Time now, Operation* operation) {
+  now_ = now;
+  operation->asked.request->Advance(RequestState::kQueued);
+  stages_.front()->Start(now, operation);
+}
+
+void Engine::Cancel(Time now, const Request* request) {
+  auto it = by_request_.find(request);
+  if (it != by_request_.end()) Abort(now, it->second, absl::CancelledError("cancelled by its caller"));
+}
+
+void Engine::CancelAll(Time now, const absl::Status& why) {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, operation] : operations_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (uint64_t id : ids) {
+    if (auto it = operations_.find(id); it != operations_.end()) Abort(now, it->second.get(), why);
+  }
+}
+
+bool Engine::Declaring(const Operation& operation) const {
+  const auto it = declaring_.find(operation.asked.tensor);
+  return it != declaring_.end() && it->second == &operation;
+}
+
+void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
+  if (!Declaring(*operation)) return stages_.front()->Abort(now, operation, why);
+  // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
+  declaring_.erase(operation->asked.tensor);
+  operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
+  End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
+}
+
+// ---- Declarations ----
+
+control::TensorSpec Engine::SpecOf(const Tensor& tensor) {
+  control::TensorSpec spec;
+  spec.set_name(tensor.name().text());
+  spec.set_dtype(tensor.dtype());
+  for (int64_t extent : tensor.shape()) spec.add_shape(extent);
+  return spec;
+}
+
+void Engine::Declare() {
+  if (!coordinated_ || (!tensors_.HasUndeclared() && asking_.empty())) return;
+  std::vector<control::TensorSpec> specs = std::exchange(asking_, {});
+  for (const Tensor* tensor : tensors_.TakeUndeclared()) specs.push_back(SpecOf(*tensor));
+  handler_->OnDeclare(specs);
+}
+
+// Is the cut of this round there? All ranks change their cuts at the same rounds, which the coordinator names; the next
+// one is asked for well before it is needed.
+bool Engine::CutFor(Tensor* tensor, uint64_t round) {
+  if (!tensor->cut) return false;
+  while (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut()) {
+    if (!tensor->next_cut) {
+      if (tensor->refusal.ok()) AskForNextCut(tensor);
+      return false;
+    }
+    tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
+    tensor->asked_next = false;
+    Know(tensor);
+  }
+  if (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut() / 2) AskForNextCut(tensor);
+  return true;
+}
+
+// The cut has come: so the stages may tell the others of what was given up before.
+void Engine::Know(Tensor* tensor) {
+  const std::vector<Tensor::Owed> given_up = std::exchange(tensor->owed, {});
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor, given_up);
+}
+
+void Engine::AskForNextCut(Tensor* tensor) {
+  if (std::exchange(tensor->asked_next, true)) return;
+  control::TensorSpec& spec = asking_.emplace_back(SpecOf(*tensor));
+  spec.set_from_round(tensor->cut->next_cut());
+  uint64_t rate = 0;
+  for (const std::unique_ptr<Stage>& stage : stages_) rate = std::max(rate, stage->bytes_per_second());
+  spec.set_bytes_per_second(rate);
+}
+
+void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
+  if (!failure_.ok() || stages_.empty()) return;
+  const control::TensorSpec& spec = assignment.tensor();
+  const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
+  Tensor* tensor = tensors_.Find(spec.name(), spec.dtype(), shape);
+  if (tensor == nullptr) return;  // nobody asked
+  if (spec.from_round() != 0) return OnNextCut(now, tensor, assignment);
+  if (tensor->cut) return;  // asked twice
+  if (assignment.code() != BPS_OK) {
+    tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
+  } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
+    tensor->cut = *std::move(cut);
+    Know(tensor);
+  } else {
+    tensor->refusal = Annotate(cut.status(), tensor->Describe());
+  }
+  auto waiting = declaring_.find(tensor);
+  if (waiting == declaring_.end()) return;
+  Operation* operation = waiting->second;
+  declaring_.erase(waiting);
+  if (tensor->cut) {
+    if (CutFor(tensor, operation->round)) return Begin(now, operation);
+    declaring_[tensor] = operation;
+  } else {
+    End(operation, tensor->refusal);
+  }
+}
+
+void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment) {
+  if (!tensor->cut || tensor->next_cut || tensor->cut->next_cut() != assignment.tensor().from_round()) return;
+  absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements());
+  if (assignment.code() != BPS_OK) cut = MakeStatus(assignment.code(), assignment.error());
+  if (!cut.ok()) {
+    // The other ranks may have it: from that round on this one cannot take part. Those before it go on.
+    tensor->refusal = Annotate(cut.status(), tensor->Describe());
+  } else {
+    tensor->next_cut = *std::move(cut);
+    // What was given up in rounds of the new cut is told now.
+    if (!tensor->owed.empty()) CutFor(tensor, tensor->owed.back().round);
+  }
+  auto waiting = declaring_.find(tensor);
+  if (waiting == declaring_.end()) return;
+  Operation* operation = waiting->second;
+  const bool known = CutFor(tensor, operation->round);
+  if (!known && tensor->refusal.ok()) return;  // there is another one to come
+  declaring_.erase(waiting);
+  if (known) {
+    Begin(now, operation);
+  } else {
+    End(operation, tensor->refusal);
+  }
+}
+
+// ---- Progress ----
+
+bool Engine::Poll(Time now) {
+  if (!failure_.ok()) return false;
+  now_ = now;
+  Declare();
+  bool worked = false;
+  for (const std::unique_ptr<Stage>& stage : stages_) worked |= stage->Run(now);
+  worked |= CheckDeadlines(now);
+  if (!fatal_.ok() && now >= fatal_at_) {
+    const absl::Status why = fatal_;
+    // Before the links close, which the others notice: what this member says of itself is the cause that they should hear.
+    handler_->OnFailed(why);
+    Fail(now, why);
+    return true;
+  }
+  return worked;
+}
+
+void Engine::SetAlarm(Operation* operation, Time at) {
+  if (at != kNever) alarms_.emplace(at, operation->id);
+}
+
+bool Engine::CheckDeadlines(Time now) {
+  bool worked = false;
+  while (!alarms_.empty() && alarms_.begin()->first <= now) {
+    auto it = operations_.find(alarms_.begin()->second);
+    alarms_.erase(alarms_.begin());
+    if (it == operations_.end()) continue;
+    Operation* operation = it->second.get();
+    if (!operation->failure.ok()) continue;
+    if (operation->pushed_any && now < After(operation->deadline, kDeadlineGrace)) {
+      SetAlarm(operation, After(operation->deadline, kDeadlineGrace));
+      continue;
+    }
+    worked = true;
+    const double seconds = static_cast<double>(operation->asked.timeout) / 1e9;
+    Abort(now, operation,
+          absl::DeadlineExceededError(absl::StrCat("not complete within ", seconds, " s: ", Awaited(*operation))));
+  }
+  return worked;
+}
+
+std::string Engine::Awaited(const Operation& operation) const {
+  if (Declaring(operation)) return "the coordinator has not answered its declaration";
+  if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
+  const std::string missing = stages_.front()->WhoIsMissing(operation);
+  return missing.empty() ? absl::StrCat("it waits in the stage ", stages_.front()->name()) : missing;
+}
+
+std::string Engine::DescribeWait(Time now, const Request* request) const {
+  const auto it = by_request_.find(request);
+  if (it == by_request_.end()) return "";
+  const Operation& operation = *it->second;
+  std::string text = absl::StrCat(DescribeOperation(operation), ", is ",
+                                  RequestStateName(static_cast<int32_t>(request->state())), ": ", Awaited(operation));
+  const Time left = std::max<Time>(operation.deadline - now, 0) / kMillisecond;
+  absl::StrAppend(&text, "; it goes on until its own deadline, in ", left, " ms");
+  // This side cannot know which ranks have not come.
+  if (operation.pushed_any) absl::StrAppend(&text, ", when the servers name the ranks that they miss");
+  return text;
+}
+
+Time Engine::NextTimer() const {
+  if (!failure_.ok()) return kNever;
+  if (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty())) return 0;
+  Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
+  if (!fatal_.ok()) next = std::min(next, fatal_at_);
+  for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());
+  return next;
+}
+
+// ---- Ends ----
+
+void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) { End(operation, outcome); }
+
+void Engine::OnStageFatal(const absl::Status& why, uint32_t member) {
+  if (!fatal_.ok()) return;
+  fatal_ = why;
+  fatal_at_ = After(now_, options_.fatal_grace);
+  handler_->OnLost(member, why);
+}
+
+void Engine::End(Operation* operation, const absl::Status& outcome) {
+  TensorName& name = operation->asked.tensor->name();
+  completions_.push_back({std::move(operation->asked.request), outcome});
+  by_request_.erase(completions_.back().request.get());
+  alarms_.erase({operation->deadline, operation->id});
+  alarms_.erase({After(operation->deadline, kDeadlineGrace), operation->id});
+  name.operation = nullptr;
+  operations_.erase(operation->id);
+  // Last: from here on the name may be submitted again.
+  name.Leave();
+}
+
+void Engine::Fail(Time, const absl::Status& why) {
+  if (!failure_.ok() || why.ok()) return;
+  failure_ = why;
+  // No registration outlives its transport, and no transport touches memory when this returns.
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
+  std::vector<uint64_t> ids;
+  for (const auto& [id, operation] : operations_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (uint64_t id : ids) {
+    Operation* operation = operations_.at(id).get();
+    // No stage has what still waits for its assignment; before the membership is known there are no stages at all.
+    if (!Declaring(*operation)) stages_.front()->Drop(operation);
+    End(operation, why);
+  }
+  declaring_.clear();
+  alarms_.clear();
+}
+
+}  // namespace byteps

@@ -1,0 +1,182 @@
+// engine.h - the worker's heart: takes operations, moves them from stage to stage, ends each exactly once.
+//
+//     Engine engine(options, &handler, &log);
+//     engine.UseAlone();                                        // a worker alone, or one or both of:
+//     engine.UseServers(std::move(scheduler)).AddCarrier("tcp", std::move(transport), carrier_options);
+//     engine.UseLocal(std::move(scheduler), std::move(transport), endpoint_options);
+//     engine.Join(now, epoch, own_member);
+//
+//     Tensor* tensor = *engine.tensors().Declare(name, dtype, shape);      // any thread
+//     absl::Status refused = engine.Admit(&submission);                    // any thread
+//     engine.Submit(now, submission);
+//     while (engine.Poll(now)) ...
+//     for (Completion& completion : engine.TakeCompletions()) completion.Run();
+//
+// The subtle parts:
+//
+// Step function. The engine has no thread, no clock and no socket. The session drives it in real time, the simulator in
+//                virtual time; both do the same. Everything but tensors() and Admit is called by one thread at a time.
+// Stages.        The coordinator decides which of the stages that were prepared the operations go through; Join lets the
+//                others go.
+// Completions.   Requests do not end inside Poll: they are handed out by TakeCompletions, so that whoever drives
+//                decides where callbacks run, and may do so without holding the engine.
+// Failure.       After Fail, or when a stage cannot go on, every operation ends with the first cause, input and output
+//                have ended for good, and Submit fails what comes later. failure() tells.
+// Deadlines.     The servers know an operation's deadline and who is missing, so they speak first; the engine's own
+//                clock is the fallback, kDeadlineGrace later. What never left this worker ends at its deadline.
+#ifndef BYTEPS_CORE_WORKER_ENGINE_ENGINE_H_
+#define BYTEPS_CORE_WORKER_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "core/base/log.h"
+#include "core/base/time.h"
+#include "core/control/control.pb.h"
+#include "core/plugin/scheduler.h"
+#include "core/worker/local/local_stage.h"
+#include "core/worker/servers/servers_stage.h"
+#include "core/worker/tensor/operation.h"
+#include "core/worker/tensor/stage.h"
+#include "core/worker/tensor/tensor.h"
+
+namespace byteps {
+
+// What the engine asks of the control plane.
+class EngineHandler {
+ public:
+  virtual ~EngineHandler() = default;
+  // To the coordinator; the answers come by OnAssignment.
+  virtual void OnDeclare(const std::vector<control::TensorSpec>& tensors) = 0;
+  // It cannot go on without `member` (0: not known whom), or was told so by a server. The coordinator may know better
+  // what has become of it; its word is waited for (EngineOptions::fatal_grace) before OnFailed.
+  virtual void OnLost(uint32_t member, const absl::Status& why) { (void)member, (void)why; }
+  // The engine cannot go on. Said once; not for failures that came in by Fail.
+  virtual void OnFailed(const absl::Status& why) = 0;
+};
+
+struct EngineOptions {
+  ServersStageOptions servers;
+  LocalStageOptions local;
+  // A lost server is often the echo of something that the coordinator knows better: how long its word is waited for
+  // before the loss itself is the cause.
+  Time fatal_grace = 0;
+};
+
+class Engine : private StageSink {
+ public:
+  // After the deadline; see above.
+  static constexpr Time kDeadlineGrace = 2'000'000'000;
+
+  Engine(EngineOptions options, EngineHandler* handler, Logger* log);
+  ~Engine() override;
+
+  // Each at most once, the first without the others.
+  void UseAlone();
+  ServersStage& UseServers(Scheduler scheduler);
+  void UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint);
+
+  // The membership. `member`: this worker's number.
+  absl::Status Join(Time now, const control::Epoch& epoch, uint32_t member);
+  // Can operations flow? (Before, they wait.) If not, `missing` names who is awaited.
+  bool ready() const;
+  std::string missing() const;
+
+  TensorTable& tensors() { return tensors_; }
+  // Checks a submission and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
+  absl::Status Admit(const Submission& asked) const;
+
+  // Takes an admitted submission. Its request ends, whatever happens.
+  void Submit(Time now, Submission asked);
+  // Gives an operation up, unless it has ended.
+  void Cancel(Time now, const Request* request);
+  // Gives all up.
+  void CancelAll(Time now, const absl::Status& why);
+  void OnAssignment(Time now, const control::Assignment& assignment);
+  // Some of the library's own buffers were freed.
+  void DropFreedBuffers() {
+    for (const std::unique_ptr<Stage>& stage : stages_) stage->DropFreedBuffers();
+  }
+  // Ends everything with this cause.
+  void Fail(Time now, const absl::Status& why);
+
+  // One round of progress. True if anything happened.
+  bool Poll(Time now);
+  // When Poll must be called although nothing arrives; INT64_MAX: never.
+  Time NextTimer() const;
+  std::vector<Completion> TakeCompletions() { return std::exchange(completions_, {}); }
+  // Appends them; how many there were.
+  size_t TakeCompletions(std::vector<Completion>* to);
+
+  // Everything that was said to others has left the outboxes.
+  bool Sent();
+
+  const absl::Status& failure() const { return failure_; }
+  size_t in_flight() const { return operations_.size(); }
+  // What an operation that has not ended waits for, for people; empty if it has ended.
+  std::string DescribeWait(Time now, const Request* request) const;
+  // "servers": the way of every operation, stage by stage.
+  std::string DescribeStages() const;
+  // What to wait for between two Polls; until the next call.
+  const std::vector<Endpoint*>& endpoints();
+
+ private:
+  void OnStageDone(Operation* operation, const absl::Status& outcome) override;
+  void OnStageFatal(const absl::Status& why, uint32_t member) override;
+
+  static control::TensorSpec SpecOf(const Tensor& tensor);
+  void Declare();
+  bool CutFor(Tensor* tensor, uint64_t round);
+  void Know(Tensor* tensor);
+  void AskForNextCut(Tensor* tensor);
+  void OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment);
+  void Begin(Time now, Operation* operation);
+  // Does it wait for the coordinator's answer, so that no stage has it?
+  bool Declaring(const Operation& operation) const;
+  void Abort(Time now, Operation* operation, const absl::Status& why);
+  void End(Operation* operation, const absl::Status& outcome);
+  bool CheckDeadlines(Time now);
+  std::string Awaited(const Operation& operation) const;
+  void SetAlarm(Operation* operation, Time at);
+
+  const EngineOptions options_;
+  EngineHandler* const handler_;
+  Logger* const log_;
+
+  struct Deleter {
+    std::pmr::memory_resource* memory;
+    void operator()(Operation* operation) const { std::pmr::polymorphic_allocator<>(memory).delete_object(operation); }
+  };
+
+  // Of operations and what is listed by them: used again and again.
+  std::pmr::unsynchronized_pool_resource memory_{{.max_blocks_per_chunk = 0, .largest_required_pool_block = 1 << 16}};
+  TensorTable tensors_;
+  std::vector<std::unique_ptr<Stage>> stages_;  // the way of every operation
+  std::unique_ptr<ServersStage> servers_;       // prepared, until Join
+  std::unique_ptr<LocalStage> local_;           // likewise
+  bool coordinated_ = false;                    // tensors are declared to a coordinator
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
+  absl::flat_hash_map<const Request*, Operation*> by_request_;
+  absl::flat_hash_map<Tensor*, Operation*> declaring_;         // wait for the coordinator's answer
+  std::vector<control::TensorSpec> asking_;                    // for later cuts: with the next Poll
+  std::pmr::set<std::pair<Time, uint64_t>> alarms_{&memory_};  // by time, operation
+  uint64_t next_operation_ = 1;
+  uint32_t size_ = 1;
+  Time now_ = 0;
+  absl::Status failure_;
+  absl::Status fatal_;  // becomes failure_ at fatal_at_, unless Fail comes first
+  Time fatal_at_ = 0;
+  std::vector<Completion> completions_;
+  std::vector<Endpoint*> endpoints_;  // as asked last
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_ENGINE_ENGINE_H_

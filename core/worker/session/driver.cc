@@ -1,0 +1,221 @@
+#include "core/worker/session/driver.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace byteps {
+namespace {
+
+// A drive longer than this calls the I/O thread back at its end.
+constexpr Time kShortDrive = kMillisecond;
+
+thread_local int callbacks_running = 0;
+
+void SleepOn(std::span<pollfd> descriptors, Time until) {
+  timespec timeout{};
+  timespec* limit = nullptr;
+  if (until != kNever) {
+    const Time left = std::max<Time>(until - Now(), 0);
+    timeout.tv_sec = left / kSecond;
+    timeout.tv_nsec = left % kSecond;
+    limit = &timeout;
+  }
+  ::ppoll(descriptors.data(), descriptors.size(), limit, nullptr);
+}
+
+}  // namespace
+
+bool Driver::InCallback() { return callbacks_running > 0; }
+
+void Driver::Deliver(std::span<Completion> completions) {
+  if (completions.empty()) return;
+  ++callbacks_running;
+  for (Completion& completion : completions) completion.Run();
+  --callbacks_running;
+  Wake();
+}
+
+void Driver::Start(const char* thread_name) {
+  // Signals belong to the host's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { Loop(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_setname_np(thread_.native_handle(), thread_name);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Driver::Stop() {
+  if (!thread_.joinable()) return;
+  stop_.store(true);
+  waker_.Signal();
+  handback_.Signal();
+  thread_.join();
+}
+
+void Driver::Wake() {
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  if (!signalled_.exchange(true, std::memory_order_seq_cst)) waker_.Signal();
+}
+
+void Driver::Run(const std::function<void()>& body) {
+  wanted_.fetch_add(1);
+  Wake();  // a caller who drives keeps the lock while it blocks
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    wanted_.fetch_sub(1);
+    body();
+  }
+  // What it led to is looked at by whoever drives next.
+  signalled_.store(true);
+  waker_.Signal();
+  if (parked_.load()) handback_.Signal();
+}
+
+// The sleeping I/O thread hears of what arrives; of a nearer timer or of unfinished work only from us, and of what was
+// handed over if we have taken the signal.
+bool Driver::Changed() {
+  return machine_->HasCompletions() ||
+         (asleep_until_ != 0 && (machine_->NextTimer() < asleep_until_ || !machine_->QueueEmpty() || !machine_->Arm()));
+}
+
+void Driver::Hand(bool wake, bool called_back) {
+  if (wake) waker_.Signal();
+  if ((wake || called_back) && parked_.load()) handback_.Signal();
+}
+
+bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  // Only here, with the lock: a thread that woke without it could take away a signal meant for the next sleeper.
+  if (ringing_.exchange(false)) waker_.Clear();
+  // After counting ourselves, the last look: see "No lost wake" in the header.
+  signalled_.store(false, std::memory_order_seq_cst);
+  *until = machine_->NextTimer();
+  if (wanted_.load() > 0 || stop_.load() || !machine_->QueueEmpty() || *until <= now || !machine_->Arm()) {
+    sleepers_.fetch_sub(1);
+    return false;
+  }
+  descriptors->clear();
+  descriptors->push_back({waker_.fd(), POLLIN, 0});
+  machine_->Descriptors(descriptors);
+  return true;
+}
+
+void Driver::Block(std::vector<pollfd>* descriptors, Time until) {
+  SleepOn(*descriptors, until);
+  sleepers_.fetch_sub(1);
+  if ((*descriptors)[0].revents != 0) ringing_.store(true);
+}
+
+void Driver::Loop() {
+  std::vector<pollfd> descriptors;
+  std::vector<Completion> completions;
+  Time worked_at = Now();
+  while (!stop_.load()) {
+    if (driving_.load() || wanted_.load() > 0 || !mutex_.try_lock()) {
+      Park();
+      worked_at = Now();
+      continue;
+    }
+    const Time now = Now();
+    asleep_until_ = 0;
+    const bool worked = machine_->Step(now);
+    machine_->TakeCompletions(&completions);
+    const bool ended = !completions.empty();
+    bool block = false;
+    Time until = 0;
+    if (!worked && !ended && now - worked_at >= spin_) {
+      block = Prepare(now, &descriptors, &until);
+      if (block) asleep_until_ = until;
+    }
+    mutex_.unlock();
+    Deliver(completions);
+    completions.clear();
+    if (worked) {
+      worked_at = now;
+    } else if (block) {
+      Block(&descriptors, until);
+      worked_at = Now();
+    } else {
+      ::sched_yield();
+    }
+  }
+}
+
+void Driver::Park() {
+  if (!driving_.load()) {
+    // Somebody has the lock for a moment.
+    ::sched_yield();
+    return;
+  }
+  parked_.store(true);
+  const uint64_t drive = drives_.load();
+  pollfd descriptor = {handback_.fd(), POLLIN, 0};
+  SleepOn({&descriptor, 1}, After(Now(), kParkTime));
+  if (descriptor.revents == 0 && driving_.load() && drives_.load() == drive && !stop_.load()) {
+    // This drive has become a long one: it will call.
+    SleepOn({&descriptor, 1}, kNever);
+  }
+  if (descriptor.revents != 0) handback_.Clear();
+  parked_.store(false);
+}
+
+bool Driver::DriveUntil(const Request& request, Time deadline) {
+  // In this order, before anybody can see that we drive: a parked I/O thread that saw the same drive for kParkTime relies on
+  // being called at its end, however long we were preempted in here.
+  const Time began = Now();
+  drives_.fetch_add(1);
+  if (driving_.exchange(true)) {
+    // One caller is enough.
+    return request.WaitUntil(deadline);
+  }
+  wanted_.fetch_add(1);
+  mutex_.lock();
+  wanted_.fetch_sub(1);
+  Time worked_at = Now();
+  while (!request.ended() && !stop_.load()) {
+    const Time now = Now();
+    if (now >= deadline) break;
+    const bool worked = machine_->Step(now);
+    machine_->TakeCompletions(&drive_completions_);
+    if (!drive_completions_.empty() || wanted_.load() > 0) {
+      mutex_.unlock();
+      Deliver(drive_completions_);
+      drive_completions_.clear();
+      if (wanted_.load() > 0) ::sched_yield();
+      mutex_.lock();
+      worked_at = now;
+      continue;
+    }
+    Time until;
+    if (worked) {
+      worked_at = now;
+    } else if (now - worked_at < spin_) {
+      ::sched_yield();
+    } else if (Prepare(now, &drive_descriptors_, &until)) {
+      // It may have ended on the thread that drove before: see "No lost end" in the header.
+      Block(&drive_descriptors_, request.ended() ? now : std::min(until, deadline));
+      worked_at = Now();
+    }
+  }
+  const bool busy = machine_->Busy();
+  // A signal for the I/O thread that this drive has taken away, or a timer that it has set, is the I/O thread's again.
+  const bool wake = Changed();
+  mutex_.unlock();
+  driving_.store(false);
+  if (wake) waker_.Signal();
+  if (busy || Now() - began >= kShortDrive) handback_.Signal();
+  // After Stop the request is ended by whoever stopped.
+  return request.WaitUntil(deadline);
+}
+
+}  // namespace byteps

@@ -1,0 +1,142 @@
+// driver.h - who runs a machine: a thread of its own, or, for a moment, a caller who waits for it.
+//
+//     Driver driver(&machine, spin);
+//     driver.Start("byteps-io");
+//     queue.Push(work); driver.Wake();                    // any thread: there is something new
+//     driver.Run([&] { engine.Cancel(now, request); });   // any thread: inside the machine
+//     driver.DriveUntil(*request, deadline);              // a caller runs the machine himself until the request ends
+//     driver.Stop();
+//
+// A machine is stepped by one thread at a time: whoever holds the drive lock. Its own thread (the I/O thread) steps it
+// while there is something to do, yields for `spin`, and then blocks in poll(2) on the machine's descriptors, without
+// the lock. So a caller finds the lock free, and can do a small thing at once instead of waking another thread for it.
+//
+// The subtle parts:
+//
+// Two sleepers. While a caller drives, the I/O thread is parked: it does not look at the machine's descriptors, only at
+//               a descriptor of its own, by which it is called back. A drive that was short and left nothing to do does
+//               not call it back: it looks by itself every kParkTime, so that a stream of small operations costs no
+//               wake-ups.
+// No lost wake. A thread that goes to sleep counts itself as a sleeper, and then looks at the queue; who pushes, pushes
+//               and then looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+//               A signal wakes both sleepers, but the one who runs first may clear it before the other has looked: a caller
+//               who leaves signals again if the I/O thread still sleeps past something (Changed).
+// No lost end.  Whoever took completions runs them without the lock, and meanwhile a caller may come whose request is among
+//               them, find nothing to do and go to sleep. So who has run completions looks for sleepers afterwards, and
+//               a caller looks at his request once more when he counts as one.
+// Callbacks.    Completions run without the lock, on the I/O thread or on that of a caller inside DriveUntil;
+//               InCallback() is true meanwhile on that thread.
+// Threads:      Wake, Run, TryRun and DriveUntil on any thread; Start and Stop once.
+#ifndef BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
+#define BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
+
+#include <poll.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/base/time.h"
+#include "core/base/waker.h"
+#include "core/worker/tensor/request.h"
+
+namespace byteps {
+
+// What is driven. Every function is called with the drive lock held.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  // One round of progress; true if anything happened.
+  virtual bool Step(Time now) = 0;
+  // Appends the requests that ended; whoever takes them runs them.
+  virtual void TakeCompletions(std::vector<Completion>* completions) = 0;
+  virtual bool HasCompletions() const = 0;
+  // Is there work in flight, or handed over and not yet looked at?
+  virtual bool Busy() const = 0;
+  // Nothing is handed over that Step has not seen. May be asked right before blocking.
+  virtual bool QueueEmpty() const = 0;
+  // When Step must be called although no descriptor is ready.
+  virtual Time NextTimer() const = 0;
+  // Is it safe to block on the descriptors?
+  virtual bool Arm() = 0;
+  // Appends what to wait for.
+  virtual void Descriptors(std::vector<pollfd>* descriptors) = 0;
+};
+
+class Driver {
+ public:
+  static constexpr Time kParkTime = 2 * kMillisecond;
+
+  // `spin`: how long an idle thread yields before it blocks.
+  Driver(Machine* machine, Time spin) : machine_(machine), spin_(spin) {}
+  ~Driver() { Stop(); }
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // Throws std::system_error if there is no thread to be had.
+  void Start(const char* thread_name);
+  // Ends the I/O thread. Completions that were not taken stay with the machine.
+  void Stop();
+
+  // Something was handed over.
+  void Wake();
+
+  // Runs `body` with the lock, soon.
+  void Run(const std::function<void()>& body);
+  // Runs `body` if nobody else drives just now. `called_back`: somebody must watch the machine afterwards, at once.
+  template <typename Body>
+  bool TryRun(Body&& body, bool called_back) {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock) return false;
+    body();
+    const bool wake = Changed();
+    lock.unlock();
+    Hand(wake, called_back);
+    return true;
+  }
+
+  // Waits for a request, running the machine meanwhile. True if the request has ended.
+  bool DriveUntil(const Request& request, Time deadline);
+
+  // Is this thread inside a callback of ours?
+  static bool InCallback();
+
+  // Runs completions as callbacks on this thread.
+  void Deliver(std::span<Completion> completions);
+
+ private:
+  void Loop();
+  // With the lock: does the I/O thread have to hear of what was done?
+  bool Changed();
+  void Hand(bool wake, bool called_back);
+  void Park();
+  // With the lock. True if the caller may block on `descriptors` until `until`; then it counts as a sleeper.
+  bool Prepare(Time now, std::vector<pollfd>* descriptors, Time* until);
+  void Block(std::vector<pollfd>* descriptors, Time until);
+
+  Machine* const machine_;
+  const Time spin_;
+  std::mutex mutex_;              // the drive lock
+  std::atomic<int> wanted_{0};    // threads that wait for it
+  std::atomic<int> sleepers_{0};  // threads that block on the machine's descriptors, or are about to
+  std::atomic<bool> signalled_{false};
+  std::atomic<bool> ringing_{false};  // the waker has woken somebody and is still set
+  Waker waker_;                       // for whoever blocks on the machine's descriptors
+  Waker handback_;                    // for the parked I/O thread
+  std::atomic<bool> parked_{false};
+  std::atomic<bool> driving_{false};  // a caller is inside DriveUntil
+  // Of that caller: kept, so that a drive allocates nothing.
+  std::vector<Completion> drive_completions_;
+  std::vector<pollfd> drive_descriptors_;
+  std::atomic<uint64_t> drives_{0};
+  std::atomic<bool> stop_{false};
+  Time asleep_until_ = 0;  // with the lock: until when the I/O thread blocks; 0: it does not
+  std::thread thread_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_SESSION_DRIVER_H_

@@ -1,0 +1,225 @@
+// session.h - a membership in a job, from open to close: owns everything of a worker, and gives it time and
+// descriptors.
+//
+//     absl::StatusOr<std::shared_ptr<Session>> session = Session::Open(args);
+//     absl::StatusOr<Tensor*> tensor = (*session)->Declare(name, dtype, shape);
+//     absl::Status status = (*session)->Submit(submission);       // the request in it tells the end
+//     status = (*session)->Wait(*request, deadline, small);
+//     status = (*session)->Shutdown(timeout);
+//     (*session)->Close();
+//
+// The shell around two step functions: the engine (data plane) and the control client. It is a Machine (core/worker/session/driver.h):
+// one I/O thread steps it, or a caller who waits for a small tensor.
+//
+// The subtle parts:
+//
+// Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to whoever holds the
+//            drive lock. Callbacks of requests run without it.
+// Submitting. A small tensor with nothing else in flight is pushed by the caller himself, if nobody drives just now;
+//            else the submission goes through a queue without a lock, and the driver is woken if it sleeps.
+// Failure.   The first fatal error, from either plane, ends all operations, barriers and waits, and is the answer to
+//            every later call.
+// Lifetime.  Handles share the session. Close ends all that is running and gives descriptors and memory of peers back;
+//            what is left goes with the last handle.
+// fork().    In a forked child every public function fails, Close does nothing.
+#ifndef BYTEPS_CORE_WORKER_SESSION_SESSION_H_
+#define BYTEPS_CORE_WORKER_SESSION_SESSION_H_
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/block_stock.h"
+#include "core/base/fork_guard.h"
+#include "core/base/log.h"
+#include "core/base/submission_queue.h"
+#include "core/base/time.h"
+#include "core/config/config.h"
+#include "core/control/control_client.h"
+#include "core/control/control_link.h"
+#include "core/plugin/plugin_registry.h"
+#include "core/plugin/scheduler.h"
+#include "core/worker/engine/engine.h"
+#include "core/worker/memory/buffer.h"
+#include "core/worker/session/driver.h"
+#include "core/worker/tensor/operation.h"
+#include "core/worker/tensor/request.h"
+#include "core/worker/tensor/tensor.h"
+
+namespace byteps {
+
+// Where this worker is in its job.
+struct WorkerPlace {
+  int32_t host_index = 0;
+  int32_t num_hosts = 1;
+  int32_t local_rank = 0;
+  int32_t local_size = 1;
+  int32_t num_servers = 0;
+};
+
+class Session : private Machine, private EngineHandler, private ControlHandler {
+ public:
+  // Opens and waits until everybody is there. `args` has been checked by ReadArgs.
+  static absl::StatusOr<std::shared_ptr<Session>> Open(const bps_open_args& args);
+  ~Session() override;
+
+  absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape);
+  // Accepts an operation (its request ends, whatever happens), or refuses it. timeout 0: the session's default.
+  absl::Status Submit(Submission asked);
+  // Asks to give an operation up.
+  absl::Status Cancel(std::shared_ptr<Request> request);
+  // Blocks until the request has ended or `deadline`; true if it has ended. `small`: worth driving the engine for.
+  bool Wait(const Request& request, Time deadline, bool small);
+  // What an operation waits for, for people; empty if it has ended.
+  std::string DescribeWait(const Request& request);
+  // One look, without blocking.
+  void Look(const Request& request);
+  absl::Status Barrier(const std::string& name, Time timeout);
+  absl::Status Shutdown(Time timeout);
+  void Close();
+
+  bps_info Info() const;
+  // Memory given out; outlives the session with its last buffer.
+  const std::shared_ptr<BufferTable>& buffers() const { return buffers_; }
+  // Memory of requests.
+  const std::shared_ptr<BlockStock>& request_stock() const { return request_stock_; }
+  const Logger& log() const { return log_; }
+  const std::string& transport_name() const { return transport_name_; }
+  const std::string& scheduler_name() const { return scheduler_name_; }
+  Time operation_timeout() const { return operation_timeout_; }
+  Time shutdown_timeout() const { return shutdown_timeout_; }
+  // Tensors up to here are small.
+  uint64_t small_bytes() const { return small_bytes_; }
+
+  // FAILED_PRECONDITION in a forked child; otherwise OK.
+  absl::Status CheckProcess() const;
+  // That, and the error of a session that was shut down or has failed.
+  absl::Status CheckOpen() const;
+
+ private:
+  // What user threads hand over.
+  struct Command {
+    Submission submission;            // with a tensor: to be submitted
+    std::shared_ptr<Request> cancel;  // else: to be given up; neither: buffers were freed
+  };
+
+  Session(Config config, Logger log, WorkerPlace place, std::string name);
+  absl::Status CheckNamed();
+  absl::Status PrepareAlone();
+  // `able`: what is wrong with what the user has named or set; then the coordinator is told, and nothing else done.
+  absl::Status PrepareJob(Time deadline, absl::Status able);
+  absl::StatusOr<ControlLinkOptions> Greeting() const;
+  absl::Status FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const;
+  absl::Status PrepareStages(Time deadline, const std::string& token, control::Hello* hello);
+  absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
+  absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,
+                            control::Hello* hello);
+  static absl::Status Join(const Request& opening, Time deadline);
+
+  // Machine.
+  bool Step(Time now) override;
+  void TakeCompletions(std::vector<Completion>* completions) override;
+  bool HasCompletions() const override { return !completions_.empty(); }
+  bool Busy() const override { return engine_->in_flight() != 0 || !queue_.empty(); }
+  bool QueueEmpty() const override { return queue_.empty(); }
+  Time NextTimer() const override;
+  bool Arm() override;
+  void Descriptors(std::vector<pollfd>* descriptors) override;
+
+  // EngineHandler.
+  void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
+  void OnLost(uint32_t member, const absl::Status& why) override;
+  void OnFailed(const absl::Status& why) override;
+
+  // ControlHandler.
+  void Send(const control::Envelope& envelope) override;
+  void OnWelcome(const control::Welcome& welcome) override;
+  void OnWaiting(const std::vector<std::string>& missing) override;
+  void OnEpoch(const control::Epoch& epoch) override;
+  void OnAssignment(const control::Assignment& assignment) override;
+  void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) override;
+  void OnGoodbye(const absl::Status& status) override;
+  void OnFailure(const absl::Status& fatal) override;
+
+  bool StepOrThrow(Time now);
+  bool RunCommands(Time now);
+  bool DriveControl(Time now);
+  void CheckOpening(Time now);
+  void CheckLeaving(Time now);
+  // Requests that the engine has ended are no longer in flight.
+  void CollectEnded() { in_flight_.fetch_sub(static_cast<int64_t>(engine_->TakeCompletions(&completions_))); }
+  // Takes out of completions_ what has no callback: it may end on the caller's thread.
+  using Ended = absl::InlinedVector<Completion, 4>;
+  void TakeQuiet(Ended* ended);
+  void SetFailure(const absl::Status& why);
+  absl::Status failure() const;
+  void EndWaits(const absl::Status& why);
+
+  const ForkGuard fork_guard_;
+  const std::shared_ptr<BufferTable> buffers_ = std::make_shared<BufferTable>();
+  const std::shared_ptr<BlockStock> request_stock_ = std::make_shared<BlockStock>();
+  const Config config_;
+  Logger log_;
+  const WorkerPlace place_;
+  const std::string name_;
+  std::string named_transport_;  // what the user asks for
+  std::string transport_name_;
+  std::string local_name_;  // of the transport within the host
+  std::string scheduler_name_;
+  Time operation_timeout_ = 0;
+  Time shutdown_timeout_ = 0;
+  uint64_t small_bytes_ = 0;
+  bool huge_pages_ = false;
+  bool shared_buffers_ = false;  // a transport can show them to other processes
+
+  PluginRegistry registry_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ControlLink> control_;  // nullptr: a worker alone
+  Time now_ = 0;
+  Time control_at_ = 0;            // when the control plane was last looked at
+  bool polled_transport_ = false;  // a transport has no descriptor: look at it at intervals
+
+  SubmissionQueue<Command> queue_;
+  std::vector<Command> commands_;      // being run
+  std::atomic<int64_t> in_flight_{0};  // accepted operations that have not ended
+  std::vector<Completion> completions_;
+
+  // Waits of callers, ended from the control plane.
+  std::shared_ptr<Request> opening_;
+  std::shared_ptr<Request> leaving_;
+  Time open_deadline_ = kNever;
+  Time leave_deadline_ = kNever;
+  bool goodbye_said_ = false;
+  std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Request>> barriers_;
+
+  // Any thread.
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> leaving_now_{false};  // refuses new operations
+  std::atomic<bool> closed_{false};
+  mutable std::mutex failure_mutex_;
+  absl::Status failure_;
+  std::mutex shutdown_mutex_;  // one caller of Shutdown at a time
+  bool shut_down_ = false;     // with shutdown_mutex_
+
+  // Set before Open returns.
+  bps_info info_ = BPS_INFO_INIT;
+
+  Driver driver_;  // last: its thread uses everything above
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_SESSION_SESSION_H_

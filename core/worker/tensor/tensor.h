@@ -1,0 +1,149 @@
+// tensor.h - declared tensors: handles by (name, dtype, shape), and what the handles of one name share.
+//
+//     TensorTable table;
+//     absl::StatusOr<Tensor*> tensor = table.Declare("layer1.weight", BPS_FLOAT32, shape);   // any thread
+//     if (!tensor->name().Enter()) ...           // an operation on this name is in flight already
+//     for (Tensor* fresh : table.TakeUndeclared()) ...   // to be told to the coordinator
+//
+// The subtle parts:
+//
+// Names.    A name is not bound to one shape: declaring it with another gives another handle, and both stay valid.
+//           Rounds are counted per name, whatever the handle, and at most one operation per name is in flight.
+// Threads.  Declare, Enter and what is const may be called by anybody. Everything said to belong to the engine is
+//           touched by whoever drives it.
+// Lifetime. Handles live as long as the table; they are never moved.
+#ifndef BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_
+#define BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/worker/memory/huge_pages.h"
+#include "core/worker/tensor/partition.h"
+
+namespace byteps {
+
+struct Operation;
+class TensorTable;
+
+// What the handles of one name share.
+class TensorName {
+ public:
+  TensorName(std::string text, uint64_t order) : text_(std::move(text)), order_(order) {}
+
+  const std::string& text() const { return text_; }
+  // Position in the order of declaration.
+  uint64_t order() const { return order_; }
+
+  // Takes the one place in flight; false if it is taken.
+  bool Enter() { return !in_flight_.exchange(true, std::memory_order_acq_rel); }
+  void Leave() { in_flight_.store(false, std::memory_order_release); }
+
+  // The engine's: accepted submissions so far, and the operation in flight.
+  uint64_t rounds = 0;
+  Operation* operation = nullptr;
+
+ private:
+  const std::string text_;
+  const uint64_t order_;
+  std::atomic<bool> in_flight_{false};
+};
+
+// A handle.
+class Tensor {
+ public:
+  Tensor(const TensorTable* table, TensorName* name, uint32_t dtype, std::vector<int64_t> shape, uint64_t elements);
+
+  const TensorTable* table() const { return table_; }
+  TensorName& name() const { return *name_; }
+  uint32_t dtype() const { return dtype_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  uint64_t elements() const { return elements_; }
+  uint64_t bytes() const { return bytes_; }
+  uint32_t element_bytes() const { return element_bytes_; }
+  // "layer1.weight" (float32, 3x4)
+  std::string Describe() const;
+
+  // The engine's: the coordinator's answer.
+  std::optional<Cut> cut;
+  absl::Status refusal;         // or why there is none
+  std::optional<Cut> next_cut;  // what follows it, from round cut->next_cut() on
+  bool asked_next = false;      // for that
+
+  // The engine's: rounds given up before the cut was known; the servers are told when it is.
+  struct Owed {
+    uint64_t round;
+    uint64_t fingerprint;
+    absl::Status why;
+  };
+  std::vector<Owed> owed;
+
+  // Of its buffers.
+  HugePages input_pages, output_pages;
+
+ private:
+  const TensorTable* const table_;
+  TensorName* const name_;
+  const uint32_t dtype_;
+  const std::vector<int64_t> shape_;
+  const uint64_t elements_;
+  const uint32_t element_bytes_;
+  const uint64_t bytes_;
+};
+
+class TensorTable {
+ public:
+  TensorTable() = default;
+  TensorTable(const TensorTable&) = delete;
+  TensorTable& operator=(const TensorTable&) = delete;
+
+  // The handle of these three; a new one if there is none. INVALID_ARGUMENT says what is wrong with them.
+  absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape);
+
+  // The handle the coordinator means; nullptr if nobody declared it here.
+  Tensor* Find(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) const;
+
+  // Handles declared since the last call.
+  std::vector<Tensor*> TakeUndeclared();
+  bool HasUndeclared() const { return undeclared_count_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  // What a handle is found by; a view of a name or a shape is what it views.
+  struct Key {
+    std::string_view name;
+    uint32_t dtype;
+    std::span<const int64_t> shape;
+
+    bool operator==(const Key& other) const {
+      return name == other.name && dtype == other.dtype && std::ranges::equal(shape, other.shape);
+    }
+    template <typename H>
+    friend H AbslHashValue(H hash, const Key& key) {
+      hash = H::combine(std::move(hash), absl::string_view(key.name.data(), key.name.size()), key.dtype);
+      return H::combine(H::combine_contiguous(std::move(hash), key.shape.data(), key.shape.size()), key.shape.size());
+    }
+  };
+
+  mutable std::mutex mutex_;
+  absl::flat_hash_map<std::string, std::unique_ptr<TensorName>> names_;
+  absl::flat_hash_map<Key, std::unique_ptr<Tensor>> tensors_;  // the keys are views of them
+  std::vector<Tensor*> undeclared_;
+  std::atomic<size_t> undeclared_count_{0};
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_

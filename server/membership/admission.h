@@ -1,0 +1,50 @@
+// admission.h - may whoever says this Hello talk to this coordinator at all?
+//
+//     const Admission admission({job, token, num_hosts, num_servers});
+//     absl::Status status = admission.CheckVersion(address, hello);               // then: is it one of us?
+//     status = admission.CheckIdentity(address, nonce, hello);                    // proof, sense, job
+//     status = admission.CheckExpected(hello);                                    // the size of the job
+//
+// Whether he may be together with those who are there is said in server/membership/membership.h.
+//
+// Threads: any.
+#ifndef BYTEPS_SERVER_MEMBERSHIP_ADMISSION_H_
+#define BYTEPS_SERVER_MEMBERSHIP_ADMISSION_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/control/control.pb.h"
+
+namespace byteps {
+
+class Admission {
+ public:
+  struct Options {
+    std::string job;
+    std::string token;        // empty: none
+    int32_t num_hosts = 0;    // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
+    int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
+    std::string transport;    // likewise BYTEPS_TRANSPORT; empty: nothing was named here
+    std::string self = "the coordinator";
+    std::string unable;  // why it can let nobody in; empty: it can
+  };
+
+  explicit Admission(Options options) : options_(std::move(options)) {}
+
+  // `address`: of the other side, for errors. FAILED_PRECONDITION: another version, which is named.
+  absl::Status CheckVersion(const std::string& address, const control::Hello& hello) const;
+  // Likewise. `nonce`: that it was challenged with.
+  absl::Status CheckIdentity(const std::string& address, const std::string& nonce, const control::Hello& hello) const;
+  // Does he expect what is expected here? FAILED_PRECONDITION names the variable that differs.
+  absl::Status CheckExpected(const control::Hello& hello) const;
+
+ private:
+  const Options options_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_SERVER_MEMBERSHIP_ADMISSION_H_

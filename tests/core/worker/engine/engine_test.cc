@@ -1,0 +1,681 @@
+#include "core/worker/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "core/plugin/plugin_host.h"
+#include "tests/core/worker/engine/engine_job.h"
+
+extern "C" int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host*, const bps_scheduler_plugin**);
+
+namespace byteps {
+
+Scheduler FifoScheduler() {
+  const bps_scheduler_plugin* plugin = nullptr;
+  EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &plugin), BPS_OK);
+  return *Scheduler::Create(*plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
+}
+
+namespace {
+
+using sim::SimFabric;
+
+std::vector<float> Ramp(size_t count, float from) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+std::vector<float> Sum(const std::vector<float>& a, const std::vector<float>& b) {
+  std::vector<float> sum(a.size());
+  for (size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + b[i];
+  return sum;
+}
+
+bool Ended(const std::vector<std::shared_ptr<Request>>& requests) {
+  for (const auto& request : requests) {
+    if (!request->ended()) return false;
+  }
+  return true;
+}
+
+// ---- A worker alone ----
+
+class AloneTest : public testing::Test, public EngineHandler {
+ protected:
+  AloneTest() { engine_.UseAlone(); }
+  void OnDeclare(const std::vector<control::TensorSpec>&) override { FAIL() << "nobody to tell"; }
+  void OnFailed(const absl::Status& why) override { FAIL() << why; }
+
+  std::shared_ptr<Request> Run(Submission asked) {
+    auto request = std::make_shared<Request>(nullptr, nullptr);
+    asked.request = request;
+    asked.timeout = kSecond;
+    EXPECT_TRUE(engine_.Admit(asked).ok());
+    engine_.Submit(0, asked);
+    while (engine_.Poll(0)) {
+    }
+    for (Completion& completion : engine_.TakeCompletions()) completion.Run();
+    return request;
+  }
+
+  Logger log_{LogOptions{}};
+  Engine engine_{EngineOptions{}, this, &log_};
+};
+
+TEST_F(AloneTest, TheReductionOverOneWorkerIsItsInput) {
+  for (size_t count : {size_t{1}, size_t{1000}, size_t{1000000}}) {
+    const std::vector<float> input = Ramp(count, 3);
+    std::vector<float> output(count);
+    const int64_t shape[] = {static_cast<int64_t>(count)};
+    Submission asked;
+    asked.tensor = *engine_.tensors().Declare("w", BPS_FLOAT32, shape);
+    asked.input = reinterpret_cast<const std::byte*>(input.data());
+    asked.output = reinterpret_cast<std::byte*>(output.data());
+    asked.reduction = BPS_AVERAGE;
+    auto request = Run(asked);
+    ASSERT_TRUE(request->ended());
+    EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+    EXPECT_EQ(output, input);
+  }
+  EXPECT_EQ(engine_.DescribeStages(), "alone");
+}
+
+TEST_F(AloneTest, RefusesWhatMakesNoSense) {
+  const int64_t shape[] = {4};
+  std::vector<float> values(8);
+  Submission asked;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument);
+  asked.tensor = *engine_.tensors().Declare("w", BPS_FLOAT32, shape);
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "NULL";
+  asked.input = reinterpret_cast<const std::byte*>(values.data());
+  asked.output = reinterpret_cast<std::byte*>(values.data() + 1);
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "overlap";
+  asked.output = reinterpret_cast<std::byte*>(values.data()) + 1;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "alignment";
+  asked.output = reinterpret_cast<std::byte*>(values.data() + 4);
+  asked.reduction = 77;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "operation";
+  asked.reduction = BPS_SUM;
+  asked.kind = wire::Operation::kBroadcast;
+  asked.root = 1;
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "root";
+  asked.root = 0;
+  EXPECT_TRUE(engine_.Admit(asked).ok());
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kAlreadyExists) << "in flight";
+  TensorTable other;
+  asked.tensor = *other.Declare("w", BPS_FLOAT32, shape);
+  EXPECT_EQ(engine_.Admit(asked).code(), absl::StatusCode::kInvalidArgument) << "of another session";
+}
+
+// ---- Through servers, on transports of all kinds ----
+
+struct Kind {
+  const char* name;
+  uint32_t flags;
+};
+
+class EngineTest : public testing::TestWithParam<Kind> {
+ protected:
+  EngineJobOptions Options(uint32_t workers = 2, uint32_t servers = 2) {
+    EngineJobOptions options;
+    options.workers = workers;
+    options.servers = servers;
+    options.worker_flags = GetParam().flags;
+    return options;
+  }
+};
+
+TEST_P(EngineTest, SumsTensorsOfManySizes) {
+  EngineJob job(Options());
+  ASSERT_TRUE(job.Connect());
+  for (size_t count : {0, 1, 16, 17, 255, 256, 257, 512, 5000, 40000}) {
+    const std::string name = "w" + std::to_string(count);
+    const std::vector<float> a = Ramp(count, 1), b = Ramp(count, 1000);
+    std::vector<float> x(count), y(count);
+    std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, name, a, &x), job.PushPull(1, name, b, &y)};
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); })) << count;
+    for (const auto& request : requests) EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+    EXPECT_EQ(x, Sum(a, b));
+    EXPECT_EQ(y, Sum(a, b));
+  }
+}
+
+TEST_P(EngineTest, InPlaceAndManyAtOnceInOppositeOrders) {
+  EngineJob job(Options());
+  ASSERT_TRUE(job.Connect());
+  constexpr size_t kTensors = 12, kCount = 3000;
+  std::vector<std::vector<float>> a(kTensors), b(kTensors);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::shared_ptr<Request>> requests;
+    for (size_t i = 0; i < kTensors; ++i) {
+      a[i] = Ramp(kCount, static_cast<float>(i));
+      b[i] = Ramp(kCount, static_cast<float>(i * 10 + round));
+    }
+    const auto before_a = a, before_b = b;
+    for (size_t i = 0; i < kTensors; ++i) requests.push_back(job.PushPull(0, "t" + std::to_string(i), a[i], &a[i]));
+    for (size_t i = kTensors; i-- > 0;) requests.push_back(job.PushPull(1, "t" + std::to_string(i), b[i], &b[i]));
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+    for (size_t i = 0; i < kTensors; ++i) {
+      EXPECT_EQ(a[i], Sum(before_a[i], before_b[i]));
+      EXPECT_EQ(b[i], a[i]);
+    }
+  }
+}
+
+TEST_P(EngineTest, Broadcast) {
+  EngineJob job(Options(3, 2));
+  ASSERT_TRUE(job.Connect());
+  for (size_t count : {0, 5, 3000}) {
+    const std::vector<float> source = Ramp(count, 7);
+    std::vector<std::vector<float>> out(3, std::vector<float>(count, -1));
+    std::vector<std::shared_ptr<Request>> requests;
+    for (uint32_t w = 0; w < 3; ++w) {
+      Submission asked;
+      asked.kind = wire::Operation::kBroadcast;
+      asked.root = 1;
+      asked.tensor = job.Declare(w, "b" + std::to_string(count), count);
+      asked.input = w == 1 ? reinterpret_cast<const std::byte*>(source.data()) : nullptr;
+      asked.output = reinterpret_cast<std::byte*>(out[w].data());
+      requests.push_back(job.Submit(w, asked));
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+    for (const auto& values : out) EXPECT_EQ(values, source);
+  }
+}
+
+TEST_P(EngineTest, SendsAgainWhatTheServerDropped) {
+  EngineJobOptions options = Options(2, 1);
+  options.server.send_again = 25;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> a = Ramp(5000, 1), b = Ramp(5000, 2);
+  std::vector<float> x(5000), y(5000);
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(1, "w", b, &y)};
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  EXPECT_EQ(x, Sum(a, b));
+  EXPECT_EQ(y, x);
+  EXPECT_EQ(job.servers[0]->seen.size(), 2u * 20 + 25);
+}
+
+// fifo, and what else it was told. (One at a time: tests of one thread.)
+struct Told {
+  std::vector<uint32_t> rounds;
+  std::vector<uint32_t> peers;
+  std::vector<uint64_t> agreed;
+  bps_scheduler_table fifo = {};
+};
+Told told;
+
+// fifo, with functions of its own for those that are to be listened to.
+struct Listening {
+  Listening() {
+    const bps_scheduler_plugin* fifo = nullptr;
+    EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
+    told = {};
+    table = told.fifo = *fifo->table;
+    table.struct_size = sizeof table;
+    plugin = *fifo;
+    plugin.table = &table;
+  }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+
+  bps_scheduler_table table = {};
+  bps_scheduler_plugin plugin = {};
+};
+
+TEST_P(EngineTest, TheSchedulerKnowsRoundsAndTellsWhatItsLinkCarries) {
+  Listening fifo;
+  fifo.table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
+    told.rounds.push_back(task->round);
+    told.fifo.enqueue(scheduler, now, task);
+  };
+  fifo.table.rate = [](bps_scheduler*) { return uint64_t{77} << 30; };
+  fifo.table.agreed = [](bps_scheduler*, int64_t, uint64_t rate) { told.agreed.push_back(rate); };
+  std::vector<uint32_t> rates;
+  EngineJobOptions options = Options(1, 1);
+  options.scheduler = &fifo.plugin;
+  options.server.send_again = 3;
+  options.server.rates = &rates;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> in = Ramp(5000, 1);  // 20 parts
+  std::vector<float> out(in.size());
+  const std::vector<uint32_t> answers = {0, 5, 5, 9};
+  for (size_t round = 0; round < answers.size(); ++round) {
+    job.servers[0]->script.rate = answers[round];
+    auto request = job.PushPull(0, "w", in, &out);
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    // What a server wants again is of the same round.
+    const size_t asked = 20 * (round + 1) + 3;
+    ASSERT_EQ(told.rounds.size(), asked);
+    EXPECT_EQ(told.rounds.back(), round + 1);
+    EXPECT_EQ(std::count(told.rounds.begin(), told.rounds.end(), round + 1), round == 0 ? 23 : 20);
+  }
+  EXPECT_EQ(told.agreed, (std::vector<uint64_t>{5, 9})) << "once for each change";
+  EXPECT_EQ(rates, std::vector<uint32_t>(83, UINT32_MAX)) << "of more than a number holds, the largest there is";
+}
+
+// Each worker begins a row of parts at another server, so that no link stands still; but several tensors at once keep to
+// one order: in what is interrupted another part would be missing on each worker.
+TEST_P(EngineTest, ARowIsTurnedForATensorThatIsAloneAndForNoOther) {
+  Listening fifo;
+  fifo.table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
+    told.peers.push_back(task->peer);
+    told.fifo.enqueue(scheduler, now, task);
+  };
+  EngineJobOptions options = Options(2, 4);
+  options.scheduler = &fifo.plugin;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> in = Ramp(2 * 4 * options.part_elements, 1);  // two rows
+  std::vector<float> out(in.size());
+  // The servers in the order in which worker 1 hands over the parts of a tensor. EngineJob places part 0 of the name that
+  // was declared as number n on server n mod 4.
+  const auto servers_from = [](uint32_t first) {
+    std::vector<uint32_t> peers;
+    for (uint32_t turn = 0; turn < 8; ++turn) peers.push_back(PeerOf({(first + turn) % 4, 0}));
+    return peers;
+  };
+  const auto begin = [&](const char* name, std::vector<float>* to) {
+    told.peers.clear();
+    auto request = job.PushPull(1, name, in, to);
+    EXPECT_TRUE(job.RunUntil([] { return told.peers.size() == 8; }));
+    return request;
+  };
+  std::vector<std::shared_ptr<Request>> requests = {begin("alone", &out)};
+  EXPECT_EQ(told.peers, servers_from(1 + 2)) << "half a row on, as the second of two workers";
+  std::vector<float> other(in.size());
+  requests.push_back(begin("beside it", &other));
+  EXPECT_EQ(told.peers, servers_from(2)) << "in the order of the parts";
+  std::vector<float> first_of_0(in.size()), second_of_0(in.size());
+  requests.push_back(job.PushPull(0, "alone", in, &first_of_0));
+  requests.push_back(job.PushPull(0, "beside it", in, &second_of_0));
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  EXPECT_EQ(out, Sum(in, in));
+  EXPECT_EQ(other, out);
+  begin("alone", &out);
+  EXPECT_EQ(told.peers, servers_from(1 + 2)) << "alone again";
+}
+
+// What is sent of a tensor that is alone, and not yet folded, is bounded: sent further ahead, the kernel would let each
+// worker's connections drift apart. What several tensors have for the servers is not held back.
+TEST_P(EngineTest, ATensorThatIsAloneIsSentTwoRowsAhead) {
+  if (GetParam().flags == 0) GTEST_SKIP() << "it has no slots";
+  EngineJobOptions options = Options(1, 2);
+  options.server.slots = 6;
+  options.server.forgetful_of_slots = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  const std::vector<float> in = Ramp(40 * options.part_elements, 1);
+  std::vector<float> out(in.size()), other(in.size());
+  const auto pushed = [&] { return job.servers[0]->seen.size() + job.servers[1]->seen.size(); };
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "alone", in, &out)};
+  ASSERT_TRUE(job.RunUntil([&] { return pushed() == 4; }));
+  EXPECT_FALSE(job.RunUntil([&] { return pushed() > 4; }, 50 * kMillisecond));
+  if (GetParam().flags == BPS_TRANSPORT_CHEAP_REG) {
+    requests.push_back(job.PushPull(0, "beside it", in, &other));
+    ASSERT_TRUE(job.RunUntil([&] { return pushed() == 12; }, 10 * kMillisecond)) << "not held back beside another";
+  } else {
+    // No order in which the workers send can make them wait for one another for good.
+    ASSERT_TRUE(job.RunUntil([&] { return pushed() == 12; }, 100 * kMillisecond)) << "nothing comes back";
+  }
+  EXPECT_FALSE(job.RunUntil([&] { return pushed() > 12; }, kSecond)) << "more than there are slots";
+}
+
+// Where no network is between: what is under way falls out of the caches, and fills no link.
+TEST_P(EngineTest, ATensorThatIsAloneIsSentOneRowAheadToServersOfTheSameLink) {
+  if (GetParam().flags == 0) GTEST_SKIP() << "it has no slots";
+  for (const uint32_t at_home : {1, 2}) {
+    EngineJobOptions options = Options(1, 2);
+    options.server.slots = 6;
+    options.server.forgetful_of_slots = true;
+    options.servers_at_home = at_home;
+    const std::vector<float> in = Ramp(40 * options.part_elements, 1);
+    std::vector<float> out(in.size());
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    const auto pushed = [&] { return job.servers[0]->seen.size() + job.servers[1]->seen.size(); };
+    const auto request = job.PushPull(0, "alone", in, &out);
+    const size_t ahead = at_home == 2 ? 2 : 4;
+    ASSERT_TRUE(job.RunUntil([&] { return pushed() == ahead; }));
+    EXPECT_FALSE(job.RunUntil([&] { return pushed() > ahead; }, 50 * kMillisecond)) << at_home;
+    EXPECT_TRUE(job.RunUntil([&] { return pushed() == 12; }, 100 * kMillisecond)) << "nothing comes back";
+    EXPECT_FALSE(job.RunUntil([&] { return pushed() > 12; }, kSecond)) << "more than there are slots";
+  }
+}
+
+TEST_P(EngineTest, AnErrorFailsTheRoundOnceAndTheSessionGoesOn) {
+  EngineJobOptions options = Options(1, 2);
+  options.server.error = BPS_FAILED_PRECONDITION;
+  options.server.error_text = "rank 0 wants this, rank 1 that";
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(IsRetryable(request->outcome()));
+  EXPECT_NE(request->outcome().message().find("rank 0 wants this"), absl::string_view::npos) << request->outcome();
+  EXPECT_NE(request->outcome().message().find("\"w\""), absl::string_view::npos) << request->outcome();
+  EXPECT_EQ(job.workers[0]->engine->in_flight(), 0u);
+
+  for (auto& server : job.servers) server->script.error = 0;
+  request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+  EXPECT_EQ(x, a);
+}
+
+// The answer comes while the round before is under way, which it does not concern.
+TEST_P(EngineTest, ACutThatIsRefusedEndsTheTensorAtItsRound) {
+  EngineJobOptions options = Options(1, 2);
+  options.no_cut_from = 4;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1);
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE(round);
+    std::vector<float> x(5000);
+    auto request = job.PushPull(0, "w", a, &x);
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    if (round < 4) {
+      EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+      EXPECT_EQ(x, a);
+    } else {
+      EXPECT_NE(request->outcome().message().find("there is no such cut"), absl::string_view::npos)
+          << request->outcome();
+    }
+  }
+  EXPECT_EQ(job.workers[0]->engine->in_flight(), 0u);
+}
+
+TEST_P(EngineTest, CancelTellsEveryServerAndLetsGoOfTheMemory) {
+  EngineJobOptions options = Options(1, 2);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  const Time began = job.fabric.now();
+  ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 100 * kMillisecond));
+  job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(job.fabric.now() - began, kSecond);
+  job.RunUntil([&] { return job.servers[0]->cancels.size() + job.servers[1]->cancels.size() == 20; }, kSecond);
+  EXPECT_EQ(job.servers[0]->cancels.size() + job.servers[1]->cancels.size(), 20u) << "parts";
+  for (auto& server : job.servers) server->script.silent = false;
+  request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(x, a);
+}
+
+TEST_P(EngineTest, AResultThatIsUnderWayWhenItIsCancelledStillFindsItsMemory) {
+  for (Time cancel_at : {6, 8, 10, 12, 14}) {
+    EngineJobOptions options = Options(1, 1);
+    options.fabric.link.latency = 4 * kMillisecond;
+    options.worker_flags |= BPS_TRANSPORT_REG_ADDRESSES;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    job.RunUntil([] { return false; }, 100 * kMillisecond);  // the slots are lent
+    std::vector<float> a = Ramp(300, 1), x(300);
+    auto request = job.PushPull(0, "w", a, &x);  // what it registers is kept
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    request = job.PushPull(0, "w", a, &x);
+    job.RunUntil([&] { return request->ended(); }, cancel_at * kMillisecond);
+    job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }, kSecond));
+    EXPECT_TRUE(request->outcome().ok() || request->outcome().code() == absl::StatusCode::kCancelled);
+    const std::vector<float> at_end = x;
+    job.RunUntil([] { return false; }, 100 * kMillisecond);
+    EXPECT_EQ(x, at_end) << "touched after its end";
+    EXPECT_EQ(job.fabric.stats().dropped_writes, 0u) << "a write went to memory that was no longer shown";
+    request = job.PushPull(0, "w", a, &x);
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    EXPECT_EQ(x, a);
+  }
+}
+
+TEST_P(EngineTest, AServerThatNeverConfirmsACancelLosesItsAccess) {
+  EngineJobOptions options = Options(1, 1);
+  options.server.silent = true;
+  options.server.error_to_cancel = false;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 100 * kMillisecond));
+  const Time began = job.fabric.now();
+  job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_LE(job.fabric.now() - began, 2 * kSecond + kMillisecond);
+}
+
+// What is registered stays so while a tensor's memory is the same and its operations end well, if a registration is of
+// addresses. The fence is as before: an operation that fails takes its registrations along.
+TEST_P(EngineTest, RegistrationsOutliveOperationsThatEndWell) {
+  const uint32_t flags = GetParam().flags;
+  // Of the input, where it must be, and of the output.
+  const uint64_t each = flags == BPS_TRANSPORT_CHEAP_REG ? 2 : (flags & BPS_TRANSPORT_CHEAP_REG) != 0 ? 1 : 0;
+  for (const bool addresses : {true, false}) {
+    SCOPED_TRACE(addresses);
+    EngineJobOptions options = Options(1, 2);
+    if (addresses) options.worker_flags |= BPS_TRANSPORT_REG_ADDRESSES;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    const std::vector<float> a = Ramp(5000, 1), b = Ramp(5000, 2);
+    std::vector<float> x(5000), y(5000);
+    const auto registrations = [&] {
+      const auto& by_node = job.fabric.stats().registrations;
+      const auto found = by_node.find("worker0");
+      return found == by_node.end() ? 0 : found->second;
+    };
+    const auto registered_by = [&](const std::vector<float>& in, std::vector<float>* out) {
+      const uint64_t before = registrations();
+      std::fill(out->begin(), out->end(), 0);
+      const auto request = job.PushPull(0, "w", in, out);
+      EXPECT_TRUE(job.RunUntil([&] { return request->ended(); }));
+      EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+      EXPECT_EQ(*out, in);
+      return registrations() - before;
+    };
+    registered_by(a, &x);  // whatever the first one takes
+    const uint64_t again = addresses ? 0 : each;
+    EXPECT_EQ(registered_by(a, &x), again);
+    EXPECT_EQ(registered_by(a, &y), addresses ? each != 0 : each) << "another output";
+    EXPECT_EQ(registered_by(b, &y), addresses ? each == 2 : each) << "another input";
+    EXPECT_EQ(registered_by(b, &y), again);
+    for (int turn = 0; turn < 4; ++turn) EXPECT_EQ(registered_by(b, turn % 2 == 0 ? &x : &y), again) << "in turns";
+
+    const auto silence = [&](bool silent) {
+      for (auto& server : job.servers) server->script.silent = silent;
+    };
+    silence(true);
+    const auto request = job.PushPull(0, "w", b, &y);
+    ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 100 * kMillisecond));
+    job.workers[0]->engine->Cancel(job.fabric.now(), request.get());
+    ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+    EXPECT_FALSE(request->outcome().ok());
+    silence(false);
+    EXPECT_EQ(registered_by(b, &y), each) << "a cancelled operation has left a way into memory";
+    EXPECT_EQ(registered_by(b, &y), again);
+  }
+}
+
+TEST_P(EngineTest, ItsOwnClockIsTheFallbackOfADeadline) {
+  EngineJobOptions options = Options(1, 1);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(500, 1), x(500);
+  Submission asked;
+  asked.tensor = job.Declare(0, "w", 500);
+  asked.input = reinterpret_cast<const std::byte*>(a.data());
+  asked.output = reinterpret_cast<std::byte*>(x.data());
+  asked.timeout = 3 * kSecond;
+  const Time began = job.fabric.now();
+  auto request = job.Submit(0, asked);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GE(job.fabric.now() - began, 5 * kSecond);
+  EXPECT_LE(job.fabric.now() - began, 5 * kSecond + 100 * kMillisecond);
+  EXPECT_NE(request->outcome().message().find("host-of-server-0"), absl::string_view::npos) << request->outcome();
+}
+
+TEST_P(EngineTest, ADeclarationThatIsNeverAnsweredEndsAtTheDeadlineAndIsPaidLater) {
+  EngineJobOptions options = Options(1, 1);
+  options.assign = false;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(500, 1), x(500);
+  const Time began = job.fabric.now();
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(request->outcome().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LE(job.fabric.now() - began, 10 * kSecond + 100 * kMillisecond);
+  // The answer comes after all: the servers hear that the round was given up, and the next one is an ordinary one.
+  ASSERT_EQ(job.workers[0]->unanswered.size(), 1u);
+  job.workers[0]->engine->OnAssignment(job.fabric.now(), job.Assign(job.workers[0]->unanswered[0]));
+  request = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_TRUE(request->outcome().ok()) << request->outcome();
+  ASSERT_EQ(job.servers[0]->cancels.size(), 2u) << "two parts";
+  EXPECT_EQ(job.servers[0]->cancels[0].round, 0u);
+}
+
+TEST_P(EngineTest, OneNameOneOperationManyShapes) {
+  EngineJobOptions options = Options(1, 1);
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(500, 1), x(500), b = Ramp(7, 1), y(7);
+  auto request = job.PushPull(0, "w", a, &x);
+  absl::Status refused;
+  EXPECT_EQ(job.PushPull(0, "w", b, &y, &refused), nullptr);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  request = job.PushPull(0, "w", b, &y);
+  ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }));
+  EXPECT_EQ(y, b);
+  EXPECT_NE(job.Declare(0, "w", 500), job.Declare(0, "w", 7));
+  EXPECT_EQ(job.Declare(0, "w", 7), job.Declare(0, "w", 7));
+  EXPECT_EQ(job.Declare(0, "w", 7)->name().rounds, 2u);
+}
+
+TEST_P(EngineTest, ADeadServerEndsEverythingOnceWithItsName) {
+  EngineJobOptions options = Options(1, 2);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000), b = a, y(5000);
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(0, "v", b, &y)};
+  ASSERT_FALSE(job.RunUntil([&] { return Ended(requests); }, 50 * kMillisecond));
+  job.fabric.Kill("server1");
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  for (const auto& request : requests) {
+    EXPECT_EQ(request->outcome().code(), absl::StatusCode::kUnavailable) << request->outcome();
+    EXPECT_FALSE(IsRetryable(request->outcome()));
+    EXPECT_NE(request->outcome().message().find("server 1"), absl::string_view::npos) << request->outcome();
+  }
+  ASSERT_EQ(job.workers[0]->failures.size(), 1u);
+  auto late = job.PushPull(0, "w", a, &x);
+  ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+  EXPECT_EQ(late->outcome(), requests[0]->outcome());
+}
+
+// A server hears of a worker's death before the coordinator does, often: what the caller is told first must be what all
+// later calls are told, and that is the coordinator's word.
+TEST_P(EngineTest, AServerThatGivesTheSessionUpLeavesTheLastWordToTheCoordinator) {
+  for (const bool coordinator : {true, false}) {
+    EngineJobOptions options = Options(1, 1);
+    options.server.error = BPS_UNAVAILABLE;
+    options.server.error_text = "the connection to rank 1 is lost";
+    options.server.error_flags = wire::kFlagSessionOver;
+    options.fatal_grace = kSecond;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect());
+    std::vector<float> a = Ramp(5000, 1), x(5000);
+    auto request = job.PushPull(0, "w", a, &x);
+    ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 500 * kMillisecond)) << request->outcome();
+    if (coordinator) {
+      job.workers[0]->engine->Fail(job.fabric.now(), absl::UnavailableError("worker rank 1 is gone"));
+      for (Completion& completion : job.workers[0]->engine->TakeCompletions()) completion.Run();
+    } else {
+      ASSERT_TRUE(job.RunUntil([&] { return request->ended(); }, kSecond)) << "the coordinator says nothing";
+    }
+    EXPECT_EQ(request->outcome().message(), coordinator ? "worker rank 1 is gone" : "the connection to rank 1 is lost");
+    EXPECT_FALSE(IsRetryable(request->outcome()));
+    auto late = job.PushPull(0, "w", a, &x);
+    ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+    EXPECT_EQ(late->outcome(), request->outcome());
+  }
+}
+
+TEST_P(EngineTest, FailureFromTheControlPlaneReleasesAllMemory) {
+  EngineJobOptions options = Options(1, 1);
+  options.server.silent = true;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(5000, 1), x(5000);
+  auto request = job.PushPull(0, "w", a, &x);
+  ASSERT_FALSE(job.RunUntil([&] { return request->ended(); }, 50 * kMillisecond));
+  job.workers[0]->engine->Fail(job.fabric.now(), absl::UnavailableError("worker 1 (host b) died"));
+  for (Completion& completion : job.workers[0]->engine->TakeCompletions()) completion.Run();
+  ASSERT_TRUE(request->ended());
+  EXPECT_EQ(request->outcome().message(), "worker 1 (host b) died");
+  EXPECT_TRUE(job.workers[0]->failures.empty());
+}
+
+TEST_P(EngineTest, WindowOfOneSlot) {
+  EngineJobOptions options = Options(2, 1);
+  options.server.slots = 1;
+  options.window_slots = 1;
+  options.bounce_blocks = 1;
+  EngineJob job(options);
+  ASSERT_TRUE(job.Connect());
+  std::vector<float> a = Ramp(20000, 1), b = Ramp(20000, 2), x(20000), y(20000);
+  std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(1, "w", b, &y)};
+  ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); }));
+  EXPECT_EQ(x, Sum(a, b));
+}
+
+TEST_P(EngineTest, NetworksAsBadAsTheContractAllows) {
+  for (uint64_t seed = 1; seed <= 15; ++seed) {
+    EngineJobOptions options = Options(2, 2);
+    options.fabric.seed = seed;
+    sim::Random random(seed);
+    options.fabric.link = sim::AdverseLink(random);
+    const uint32_t flags = options.worker_flags;
+    options.fabric.endpoint = sim::AdverseEndpoint(random);
+    options.worker_flags = flags;
+    options.server.send_again = 3;
+    EngineJob job(options);
+    ASSERT_TRUE(job.Connect()) << "seed " << seed;
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<float> a = Ramp(5000, 1), b = Ramp(5000, 2), c = Ramp(9, 1), d = Ramp(9, 5);
+      std::vector<float> x(5000), y(5000), z(9), u(9);
+      std::vector<std::shared_ptr<Request>> requests = {job.PushPull(0, "w", a, &x), job.PushPull(1, "v", d, &u),
+                                                        job.PushPull(0, "v", c, &z), job.PushPull(1, "w", b, &y)};
+      ASSERT_TRUE(job.RunUntil([&] { return Ended(requests); })) << "seed " << seed;
+      for (const auto& request : requests) ASSERT_TRUE(request->outcome().ok()) << request->outcome();
+      EXPECT_EQ(x, Sum(a, b)) << "seed " << seed;
+      EXPECT_EQ(y, x);
+      EXPECT_EQ(z, Sum(c, d));
+      EXPECT_EQ(u, z);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, EngineTest,
+                         testing::Values(Kind{"RegistersCheaply", BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG},
+                                         Kind{"MustRegister", BPS_TRANSPORT_CHEAP_REG},
+                                         Kind{"TakesAnyLocalMemory", BPS_TRANSPORT_LOCAL_ANY},
+                                         Kind{"CopiesBothWays", 0}),
+                         [](const testing::TestParamInfo<Kind>& kind) { return std::string(kind.param.name); });
+
+}  // namespace
+}  // namespace byteps
