@@ -89,7 +89,13 @@ void Lane::Run() {
       busy = Now();
     }
     const Time now = Now();
-    const bool worked = reducer_->Poll(now);
+    bool worked = true;
+    // The lane serves the sessions that come later.
+    try {
+      worked = reducer_->Poll(now);
+    } catch (const std::exception& error) {
+      reducer_->BreakAll(error.what());
+    }
     TellBroken();
     if (worked) {
       busy = now;
@@ -114,17 +120,16 @@ bool Lane::ReadMail() {
     mail.swap(mail_);
   }
   for (const Letter& letter : mail) {
-    switch (letter.kind) {
-      case Letter::Kind::kAdd:
-        if (absl::Status status = reducer_->AddSession(Now(), letter.epoch, letter.own_member); !status.ok()) {
-          on_broken_({letter.session, 0, status});
-        }
-        break;
-      case Letter::Kind::kEnd:
+    if (letter.kind == Letter::Kind::kStop) return false;
+    try {
+      if (letter.kind == Letter::Kind::kEnd) {
         reducer_->EndSession(Now(), letter.session);
-        break;
-      case Letter::Kind::kStop:
-        return false;
+      } else if (absl::Status status = reducer_->AddSession(Now(), letter.epoch, letter.own_member); !status.ok()) {
+        on_broken_({letter.session, 0, status});
+      }
+    } catch (const std::exception& error) {
+      reducer_->BreakAll(error.what());
+      on_broken_({letter.session, 0, absl::InternalError(error.what())});
     }
   }
   return true;

@@ -180,15 +180,21 @@ void Reducer::OnReady(PeerId peer) {
   auto it = links_.find(peer);
   if (it == links_.end() || it->second.session->ending) return;
   ServedSession* session = it->second.session;
-  if (absl::Status status = windows_.Open(peer, session->slots, session->slot_bytes); !status.ok()) {
-    Break(session, 0, status);
-  }
+  Guarded(session, [&] {
+    if (absl::Status status = windows_.Open(peer, session->slots, session->slot_bytes); !status.ok()) {
+      Break(session, 0, status);
+    }
+  });
 }
 
 void Reducer::OnRecord(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
   auto it = links_.find(peer);
   if (it == links_.end() || it->second.session->ending) return;
   const Link link = it->second;
+  Guarded(link.session, [&] { OnRecordOf(peer, link, type, body); });
+}
+
+void Reducer::OnRecordOf(PeerId peer, const Link& link, wire::RecordType type, std::span<const std::byte> body) {
   switch (type) {
     case wire::RecordType::kPush:
       return OnPush(peer, link, body);
@@ -237,6 +243,15 @@ void Reducer::Violation(PeerId peer, const Link& link, const absl::Status& what)
   const ServedWorker& worker = link.session->workers[link.rank];
   OnPeerDown(peer, absl::UnavailableError(
                        absl::StrCat(worker.description, " broke the protocol: ", std::string(what.message()))));
+}
+
+absl::Status Reducer::Unexpected(const char* what) const {
+  return absl::InternalError(absl::StrCat("unexpected exception in lane ", options_.lane, " of the server: ", what));
+}
+
+void Reducer::BreakAll(const char* what) {
+  const absl::Status why = Unexpected(what);
+  for (const auto& [id, session] : sessions_) Break(session.get(), 0, why);
 }
 
 void Reducer::Break(ServedSession* session, uint32_t member, const absl::Status& why) {
@@ -388,7 +403,8 @@ void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& heade
 
 void Reducer::OnLanded(uint32_t immediate) {
   const std::optional<Windows::Use> use = windows_.Land(immediate);
-  if (use) Arrived(use->round, use->rank, nullptr);
+  if (!use) return;
+  Guarded(use->round->session(), [&] { Arrived(use->round, use->rank, nullptr); });
 }
 
 // The bytes of a contribution are here: at `payload` for the length of this call, or, if that is null, in its slot.
@@ -472,11 +488,16 @@ bool Reducer::CompleteInOnePass(Round* round, uint32_t last, const std::byte* pa
 bool Reducer::FoldReady() {
   if (ready_.empty()) return false;
   Round* round = ready_.Take();
+  Guarded(round->session(), [&] { Complete(round); });
+  return true;
+}
+
+void Reducer::Complete(Round* round) {
   // One whose slot was needed may have been dropped meanwhile.
   if (round->count(ContributionState::kDropped) != 0) {
     Starve(round);
   } else if (round->has_accumulator()) {
-    if (!Reach(round) || !FoldRest(round)) return true;
+    if (!Reach(round) || !FoldRest(round)) return;
     if (round->next() == round->last()) {
       CompleteFromAccumulator(round);
     } else {
@@ -485,7 +506,6 @@ bool Reducer::FoldReady() {
   } else if (!CompleteInPlace(round)) {
     Starve(round);
   }
-  return true;
 }
 
 // Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False
@@ -637,9 +657,11 @@ bool Reducer::FeedStarved() {
       round->StartAccumulator(std::move(memory));
     }
     starved_.pop_front();
-    round->Move(RoundState::kRecalling);
-    Recall(round);
     worked = true;
+    Guarded(round->session(), [&] {
+      round->Move(RoundState::kRecalling);
+      Recall(round);
+    });
   }
   return worked;
 }

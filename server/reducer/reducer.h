@@ -31,6 +31,8 @@
 //            that fails since a worker has taken its memory away waits a moment for that worker's own words.
 //            Every CANCEL is answered: by ERROR, unless the result is on its way already. A worker that is lost, or
 //            sends nonsense, breaks its session and no other.
+// Exceptions. A defect, or no memory, while something of a session is worked on breaks that session; what cannot be laid
+//            to one goes through Poll, and the lane breaks all of its sessions (BreakAll) and goes on.
 //
 // Threads:   none; driven by one thread at a time.
 // Errors:    AddSession says RESOURCE_EXHAUSTED when the lane's memory is too small for the session's landing slots.
@@ -40,6 +42,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -122,6 +125,8 @@ class Reducer : private EndpointHandler {
   int WaitFd() { return endpoint_.WaitFd(); }
   bool Arm() { return endpoint_.Arm(); }
 
+  // An exception came out of Poll, AddSession or EndSession: no session of this lane can go on.
+  void BreakAll(const char* what);
   // Sessions that broke since the last call.
   std::vector<BrokenSession> TakeBroken() { return std::exchange(broken_, {}); }
   // Sessions that are there, also those whose workers are being disconnected.
@@ -154,6 +159,7 @@ class Reducer : private EndpointHandler {
   void OnRemoved(PeerId peer) override;
 
   // Contributions.
+  void OnRecordOf(PeerId peer, const Link& link, wire::RecordType type, std::span<const std::byte> body);
   void OnPush(PeerId peer, const Link& link, std::span<const std::byte> body);
   // The round a PUSH belongs to, begun if need be; nullptr if it is past: then `why`.
   Round* RoundOf(const Link& link, const Push& push, absl::Status* why);
@@ -164,6 +170,7 @@ class Reducer : private EndpointHandler {
   // Completion.
   bool CompleteInOnePass(Round* round, uint32_t last, const std::byte* payload);
   bool FoldReady();
+  void Complete(Round* round);
   bool CompleteInPlace(Round* round);
   // Is what was announced in place here? If not, the round stands aside, or is no more.
   bool Reach(Round* round);
@@ -191,6 +198,16 @@ class Reducer : private EndpointHandler {
   void FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why);
   void Violation(PeerId peer, const Link& link, const absl::Status& what);
   void Break(ServedSession* session, uint32_t member, const absl::Status& why);
+  absl::Status Unexpected(const char* what) const;
+  // Works on something of `session`.
+  template <typename Body>
+  void Guarded(ServedSession* session, Body&& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      Break(session, 0, Unexpected(error.what()));
+    }
+  }
   void SendError(PeerId peer, wire::RoundBody round, const absl::Status& why);
   bool CheckDeadlines();
 

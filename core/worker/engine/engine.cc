@@ -161,16 +161,7 @@ void Engine::Submit(Time now, Submission asked) {
     completions_.push_back({std::move(asked.request), failure_});
     return;
   }
-  Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>(&memory_);
-  std::unique_ptr<Operation, Deleter> owned(operation, Deleter{&memory_});
-  TensorName& name = asked.tensor->name();
-  operation->id = next_operation_++;
-  operation->asked = std::move(asked);
-  operation->round = name.rounds++;
-  operation->fingerprint = Fingerprint(operation->asked);
-  operation->deadline = After(now, operation->asked.timeout);
-  name.operation = operation;
-  operations_.emplace(operation->id, std::move(owned));
+  Operation* operation = Take(now, std::move(asked));
   by_request_.emplace(operation->asked.request.get(), operation);
   SetAlarm(operation, operation->deadline);
   Tensor* tensor = operation->asked.tensor;
@@ -183,6 +174,29 @@ void Engine::Submit(Time now, Submission asked) {
     return;
   }
   Begin(now, operation);
+}
+
+// From its end on, Fail ends the operation. If it throws, the request has ended here.
+Operation* Engine::Take(Time now, Submission asked) {
+  const std::shared_ptr<Request> request = asked.request;
+  TensorName& name = asked.tensor->name();
+  try {
+    Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>(&memory_);
+    std::unique_ptr<Operation, Deleter> owned(operation, Deleter{&memory_});
+    operation->id = next_operation_++;
+    operation->asked = std::move(asked);
+    operation->round = name.rounds;
+    operation->fingerprint = Fingerprint(operation->asked);
+    operation->deadline = After(now, operation->asked.timeout);
+    operations_.emplace(operation->id, std::move(owned));
+    ++name.rounds;
+    name.operation = operation;
+    return operation;
+  } catch (...) {
+    name.Leave();
+    completions_.push_back({request, absl::ResourceExhaustedError("there is no memory for the operation")});
+    throw;
+  }
 }
 
 void Engine::Begin(Time now, Operation* operation) {

@@ -93,7 +93,7 @@ class Engine : private StageSink {
   // Checks a submission and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
   absl::Status Admit(const Submission& asked) const;
 
-  // Takes an admitted submission. Its request ends, whatever happens.
+  // Takes an admitted submission. Its request ends, whatever happens; if this throws, by then or in Fail.
   void Submit(Time now, Submission asked);
   // Gives an operation up, unless it has ended.
   void Cancel(Time now, const Request* request);
@@ -137,6 +137,7 @@ class Engine : private StageSink {
   void Know(Tensor* tensor);
   void AskForNextCut(Tensor* tensor);
   void OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment);
+  Operation* Take(Time now, Submission asked);
   void Begin(Time now, Operation* operation);
   // Does it wait for the coordinator's answer, so that no stage has it?
   bool Declaring(const Operation& operation) const;

@@ -15,6 +15,13 @@ constexpr Time kShortDrive = kMillisecond;
 
 thread_local int callbacks_running = 0;
 
+struct CallbackScope {
+  CallbackScope() { ++callbacks_running; }
+  ~CallbackScope() { --callbacks_running; }
+  CallbackScope(const CallbackScope&) = delete;
+  CallbackScope& operator=(const CallbackScope&) = delete;
+};
+
 void SleepOn(std::span<pollfd> descriptors, Time until) {
   timespec timeout{};
   timespec* limit = nullptr;
@@ -33,9 +40,8 @@ bool Driver::InCallback() { return callbacks_running > 0; }
 
 void Driver::Deliver(std::span<Completion> completions) {
   if (completions.empty()) return;
-  ++callbacks_running;
+  const CallbackScope scope;
   for (Completion& completion : completions) completion.Run();
-  --callbacks_running;
   Wake();
 }
 
@@ -71,9 +77,9 @@ void Driver::Run(const std::function<void()>& body) {
   wanted_.fetch_add(1);
   Wake();  // a caller who drives keeps the lock while it blocks
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     wanted_.fetch_sub(1);
-    body();
+    Guarded(body);
   }
   // What it led to is looked at by whoever drives next.
   signalled_.store(true);
@@ -94,6 +100,10 @@ void Driver::Hand(bool wake, bool called_back) {
 }
 
 bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
+  // First, since it may throw: a sleeper that is counted must sleep.
+  descriptors->clear();
+  descriptors->push_back({waker_.fd(), POLLIN, 0});
+  machine_->Descriptors(descriptors);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   // Only here, with the lock: a thread that woke without it could take away a signal meant for the next sleeper.
   if (ringing_.exchange(false)) waker_.Clear();
@@ -104,9 +114,6 @@ bool Driver::Prepare(Time now, std::vector<pollfd>* descriptors, Time* until) {
     sleepers_.fetch_sub(1);
     return false;
   }
-  descriptors->clear();
-  descriptors->push_back({waker_.fd(), POLLIN, 0});
-  machine_->Descriptors(descriptors);
   return true;
 }
 
@@ -121,23 +128,26 @@ void Driver::Loop() {
   std::vector<Completion> completions;
   Time worked_at = Now();
   while (!stop_.load()) {
-    if (driving_.load() || wanted_.load() > 0 || !mutex_.try_lock()) {
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (driving_.load() || wanted_.load() > 0 || !lock.try_lock()) {
       Park();
       worked_at = Now();
       continue;
     }
     const Time now = Now();
     asleep_until_ = 0;
-    const bool worked = machine_->Step(now);
-    machine_->TakeCompletions(&completions);
-    const bool ended = !completions.empty();
+    bool worked = false;
     bool block = false;
     Time until = 0;
-    if (!worked && !ended && now - worked_at >= spin_) {
-      block = Prepare(now, &descriptors, &until);
-      if (block) asleep_until_ = until;
-    }
-    mutex_.unlock();
+    Guarded([&] {
+      worked = machine_->Step(now);
+      machine_->TakeCompletions(&completions);
+      if (!worked && completions.empty() && now - worked_at >= spin_) {
+        block = Prepare(now, &descriptors, &until);
+        if (block) asleep_until_ = until;
+      }
+    });
+    lock.unlock();
     Deliver(completions);
     completions.clear();
     if (worked) {
@@ -179,38 +189,43 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
     return request.WaitUntil(deadline);
   }
   wanted_.fetch_add(1);
-  mutex_.lock();
+  std::unique_lock<std::mutex> lock(mutex_);
   wanted_.fetch_sub(1);
   Time worked_at = Now();
   while (!request.ended() && !stop_.load()) {
     const Time now = Now();
     if (now >= deadline) break;
-    const bool worked = machine_->Step(now);
-    machine_->TakeCompletions(&drive_completions_);
-    if (!drive_completions_.empty() || wanted_.load() > 0) {
-      mutex_.unlock();
-      Deliver(drive_completions_);
-      drive_completions_.clear();
-      if (wanted_.load() > 0) ::sched_yield();
-      mutex_.lock();
-      worked_at = now;
-      continue;
-    }
-    Time until;
-    if (worked) {
-      worked_at = now;
-    } else if (now - worked_at < spin_) {
-      ::sched_yield();
-    } else if (Prepare(now, &drive_descriptors_, &until)) {
+    bool worked = false;
+    bool block = false;
+    Time until = 0;
+    Guarded([&] {
+      worked = machine_->Step(now);
+      machine_->TakeCompletions(&drive_completions_);
+      if (!worked && drive_completions_.empty() && wanted_.load() == 0 && now - worked_at >= spin_) {
+        block = Prepare(now, &drive_descriptors_, &until);
+      }
+    });
+    if (block) {
       // It may have ended on the thread that drove before: see "No lost end" in the header.
       Block(&drive_descriptors_, request.ended() ? now : std::min(until, deadline));
       worked_at = Now();
+    } else if (!drive_completions_.empty() || wanted_.load() > 0) {
+      lock.unlock();
+      Deliver(drive_completions_);
+      drive_completions_.clear();
+      if (wanted_.load() > 0) ::sched_yield();
+      lock.lock();
+      worked_at = now;
+    } else if (worked) {
+      worked_at = now;
+    } else {
+      ::sched_yield();
     }
   }
   const bool busy = machine_->Busy();
   // A signal for the I/O thread that this drive has taken away, or a timer that it has set, is the I/O thread's again.
   const bool wake = Changed();
-  mutex_.unlock();
+  lock.unlock();
   driving_.store(false);
   if (wake) waker_.Signal();
   if (busy || Now() - began >= kShortDrive) handback_.Signal();

@@ -26,6 +26,8 @@
 //               a caller looks at his request once more when he counts as one.
 // Callbacks.    Completions run without the lock, on the I/O thread or on that of a caller inside DriveUntil;
 //               InCallback() is true meanwhile on that thread.
+// Exceptions.   One guard on each thread that enters the machine: what is thrown there goes to Machine::OnException, and
+//               the drive lock is free again. Run and TryRun do not throw what their body throws.
 // Threads:      Wake, Run, TryRun and DriveUntil on any thread; Start and Stop once.
 #ifndef BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
 #define BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
@@ -33,6 +35,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -64,6 +67,8 @@ class Machine {
   virtual bool Arm() = 0;
   // Appends what to wait for.
   virtual void Descriptors(std::vector<pollfd>* descriptors) = 0;
+  // One of the functions above, or a body that was run inside the machine, has thrown: a defect, or no memory.
+  virtual void OnException(const char* what) noexcept = 0;
 };
 
 class Driver {
@@ -91,7 +96,7 @@ class Driver {
   bool TryRun(Body&& body, bool called_back) {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock) return false;
-    body();
+    Guarded(body);
     const bool wake = Changed();
     lock.unlock();
     Hand(wake, called_back);
@@ -108,6 +113,17 @@ class Driver {
   void Deliver(std::span<Completion> completions);
 
  private:
+  // With the lock: the only way into the machine.
+  template <typename Body>
+  void Guarded(Body&& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      machine_->OnException(error.what());
+    } catch (...) {
+      machine_->OnException("not a std::exception");
+    }
+  }
   void Loop();
   // With the lock: does the I/O thread have to hear of what was done?
   bool Changed();

@@ -446,15 +446,17 @@ absl::Status Session::Submit(Submission asked) {
   const bool callback = asked.request->has_callback();
   if (only_one && asked.tensor->bytes() <= small_bytes_) {
     Ended ended;
+    bool taken = false;
     const auto submit = [&] {
       const Time now = Now();
       RunCommands(now);  // those before us
+      taken = true;      // its request ends, whatever happens
       engine_->Submit(now, asked);
       engine_->Poll(now);
       CollectEnded();
       TakeQuiet(&ended);
     };
-    if (driver_.TryRun(submit, callback)) {
+    if (driver_.TryRun(submit, callback) && taken) {
       driver_.Deliver({ended.data(), ended.size()});
       return absl::OkStatus();
     }
@@ -590,18 +592,19 @@ bps_info Session::Info() const {
 
 // ---- The machine ----
 
-bool Session::Step(Time now) {
-  now_ = now;
-  // An exception here is a defect of this library, or there is no memory: the session ends, the host's process does not.
+// The session ends, the host's process does not.
+void Session::OnException(const char* what) noexcept {
   try {
-    return StepOrThrow(now);
-  } catch (const std::exception& error) {
-    OnFailed(absl::InternalError(absl::StrCat("unexpected exception in the session: ", error.what())));
-    return true;
+    OnFailed(absl::InternalError(absl::StrCat("unexpected exception in the session: ", what)));
+    CollectEnded();
+  } catch (...) {
+    // There is no memory left even for that. Later calls fail at once all the same.
+    failed_.store(true, std::memory_order_release);
   }
 }
 
-bool Session::StepOrThrow(Time now) {
+bool Session::Step(Time now) {
+  now_ = now;
   bool worked = RunCommands(now);
   if (control_ != nullptr) worked |= DriveControl(now);
   worked |= engine_->Poll(now);
@@ -613,9 +616,11 @@ bool Session::StepOrThrow(Time now) {
 
 bool Session::RunCommands(Time now) {
   now_ = now;
-  if (queue_.empty()) return false;
-  queue_.TakeAll(&commands_);
-  for (Command& command : commands_) {
+  // Those that an exception has left behind come first.
+  if (commands_.empty()) queue_.TakeAll(&commands_);
+  if (commands_.empty()) return false;
+  while (next_command_ < commands_.size()) {
+    Command& command = commands_[next_command_++];
     if (command.cancel != nullptr) {
       engine_->Cancel(now, command.cancel.get());
     } else if (command.submission.tensor == nullptr) {
@@ -638,6 +643,7 @@ bool Session::RunCommands(Time now) {
     }
   }
   commands_.clear();
+  next_command_ = 0;
   return true;
 }
 

@@ -133,11 +133,12 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool Step(Time now) override;
   void TakeCompletions(std::vector<Completion>* completions) override;
   bool HasCompletions() const override { return !completions_.empty(); }
-  bool Busy() const override { return engine_->in_flight() != 0 || !queue_.empty(); }
-  bool QueueEmpty() const override { return queue_.empty(); }
+  bool Busy() const override { return engine_->in_flight() != 0 || !QueueEmpty(); }
+  bool QueueEmpty() const override { return queue_.empty() && commands_.empty(); }
   Time NextTimer() const override;
   bool Arm() override;
   void Descriptors(std::vector<pollfd>* descriptors) override;
+  void OnException(const char* what) noexcept override;
 
   // EngineHandler.
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
@@ -154,7 +155,6 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void OnGoodbye(const absl::Status& status) override;
   void OnFailure(const absl::Status& fatal) override;
 
-  bool StepOrThrow(Time now);
   bool RunCommands(Time now);
   bool DriveControl(Time now);
   void CheckOpening(Time now);
@@ -193,7 +193,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool polled_transport_ = false;  // a transport has no descriptor: look at it at intervals
 
   SubmissionQueue<Command> queue_;
-  std::vector<Command> commands_;      // being run
+  std::vector<Command> commands_;  // being run, from next_command_ on
+  size_t next_command_ = 0;
   std::atomic<int64_t> in_flight_{0};  // accepted operations that have not ended
   std::vector<Completion> completions_;
 

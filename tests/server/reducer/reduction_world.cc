@@ -35,7 +35,8 @@ ReductionWorld::ReductionWorld(const ReductionWorldOptions& options) : options_(
   reducer.inline_bytes = options.inline_bytes;
   reducer.most_idle_parts = options.most_idle_parts;
   const sim::SimTransport opened = fabric_->Open("server", transport_);
-  reducer_ = *Reducer::Make(Transport::Adopt(opened.table, opened.transport), reducer, &log_);
+  const bps_transport_table* table = options.wrap == nullptr ? opened.table : options.wrap(opened.table);
+  reducer_ = *Reducer::Make(Transport::Adopt(table, opened.transport), reducer, &log_);
 }
 
 absl::Status ReductionWorld::Begin(uint32_t size, const std::vector<uint32_t>& groups, ReductionSession** out) {

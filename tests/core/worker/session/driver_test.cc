@@ -27,6 +27,10 @@ class Echo : public Machine {
   bool Step(Time now) override {
     EXPECT_FALSE(inside_.exchange(true)) << "two threads step one machine";
     ++steps;
+    if (throws.load() > 0) {
+      throws.fetch_sub(1);
+      throw std::bad_alloc();
+    }
     bool worked = false;
     std::vector<std::shared_ptr<Request>> taken;
     queue.TakeAll(&taken);
@@ -70,12 +74,18 @@ class Echo : public Machine {
   Time NextTimer() const override { return timed_.empty() ? kNever : timed_.front().first; }
   bool Arm() override { return true; }
   void Descriptors(std::vector<pollfd>* descriptors) override { descriptors->push_back({pipe_[0], POLLIN, 0}); }
+  void OnException(const char*) noexcept override {
+    inside_.store(false);
+    ++exceptions;
+  }
 
   SubmissionQueue<std::shared_ptr<Request>> queue;
   std::atomic<bool> by_pipe{false};
   Time by_timer = 0;
   std::atomic<bool> hold{false};  // timers do not end anything yet
   std::atomic<uint64_t> steps{0};
+  std::atomic<int> throws{0};  // so many of the next steps
+  std::atomic<int> exceptions{0};
 
  private:
   int pipe_[2];
@@ -130,6 +140,29 @@ TEST(DriverTest, ACallerDrivesAlone) {
     echo.queue.Push(request);
     ASSERT_TRUE(driver.DriveUntil(*request, Now() + kLong));
   }
+  driver.Stop();
+}
+
+// In a caller's drive, on the library's own thread, and in what others run inside the machine.
+TEST(DriverTest, AnExceptionIsToldAndTheLockIsFree) {
+  Echo echo;
+  Driver driver(&echo, 0);
+  driver.Start("driver-test");
+  echo.throws = 3;
+  auto driven = Ask(&echo, &driver);
+  ASSERT_TRUE(driver.DriveUntil(*driven, Now() + kLong));
+  EXPECT_EQ(echo.exceptions, 3);
+  driver.Run([] { throw std::bad_alloc(); });
+  EXPECT_EQ(echo.exceptions, 4);
+  bool ran = false;
+  const Time until = Now() + kLong;
+  while (!driver.TryRun([&] { throw(ran = true, std::bad_alloc()); }, false) && Now() < until) ::sched_yield();
+  EXPECT_TRUE(ran);
+  EXPECT_EQ(echo.exceptions, 5);
+  echo.throws = 1;
+  auto waited = Ask(&echo, &driver);
+  EXPECT_TRUE(waited->WaitUntil(Now() + kLong));
+  EXPECT_EQ(echo.exceptions, 6);
   driver.Stop();
 }
 
