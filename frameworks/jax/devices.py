@@ -1,0 +1,61 @@
+"""Several devices of one process: they reduce among themselves first, and each sends a part of the sum."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Union
+
+from byteps.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Axes = tuple[str, ...]
+AxisName = Union[str, Sequence[str], None]
+
+_STEPS = {
+    Product: jnp.multiply,
+    ReduceOp.BitAnd: jnp.bitwise_and,
+    ReduceOp.BitOr: jnp.bitwise_or,
+    ReduceOp.BitXor: jnp.bitwise_xor,
+}
+
+
+def axes_of(axis_name: AxisName) -> Axes:
+    """The axes that an argument `axis_name` names."""
+    if axis_name is None:
+        return ()
+    return (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
+
+
+def reduce_over(
+    axes: Axes, op: ReduceOp, array: jax.Array, over_workers: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    """Reduces `array` over the devices along `axes` of shard_map or pmap, and over the workers.
+
+    Each device reduces its part over the workers by `over_workers`, so that a worker sends as much as with one device.
+    """
+    devices = lax.psum(1, axes)
+    if devices == 1 or array.size == 0:
+        return over_workers(array)
+    length = -(-array.size // devices)
+    flat = jnp.pad(array.reshape(-1), (0, length * devices - array.size))
+    part = over_workers(_own_part(axes, op, flat, length))
+    if op is Average:
+        part = part // devices if jnp.issubdtype(part.dtype, jnp.integer) else part / devices
+    return lax.all_gather(part, axes, tiled=True)[: array.size].reshape(array.shape)
+
+
+def _own_part(axes: Axes, op: ReduceOp, flat: jax.Array, length: int) -> jax.Array:
+    """The part of the reduction over the devices that this one has to send."""
+    if op in (Sum, Average):
+        return lax.psum_scatter(flat, axes, tiled=True)
+    if op is Min:
+        whole = lax.pmin(flat, axes)
+    elif op is Max:
+        whole = lax.pmax(flat, axes)
+    else:
+        whole = functools.reduce(_STEPS[op], lax.all_gather(flat, axes))
+    return lax.dynamic_slice_in_dim(whole, lax.axis_index(axes) * length, length)

@@ -1,0 +1,53 @@
+"""Names of the leaves of a pytree: what they are called among the workers."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from byteps.arguments import tensor_name
+from byteps.jax import versions
+from byteps.session import current_session
+
+import jax
+
+# Compiled programs keep their names, so these numbers are not given again.
+_TRACED = itertools.count()
+
+
+def _part(entry: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    return str(entry)
+
+
+def leaf_names(prefix: str, tree: Any) -> tuple[list[str], list[Any], Any]:
+    """A name, "prefix.path.to.leaf", for each leaf; the leaves; and the structure without them. A tree that is a leaf
+    is called `prefix`.
+
+    Raises:
+        ValueError: two leaves would have the same name.
+    """
+    with_paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [".".join([prefix, *(_part(entry) for entry in path)]) for path, _ in with_paths]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"two leaves have the name {twice[0]}; rename one key of the pytree")
+    return names, [leaf for _, leaf in with_paths], structure
+
+
+def operation_name(kind: str, name: str | None, tree: Any) -> str:
+    """The name of an operation on `tree`: the caller's, or the next number of its kind. Operations of programs are
+    numbered when those are traced.
+
+    Raises:
+        NotInitializedError: before init().
+        ValueError: no name.
+    """
+    session = current_session()
+    if name is not None:
+        return tensor_name(name)
+    if any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
+        return f"{kind}.traced.{next(_TRACED)}"
+    return f"{kind}.noname.{session.number(kind)}"

@@ -1,0 +1,104 @@
+// handlers.cc - what XLA calls when a program comes to push_pull or broadcast: typed FFI handlers, by name.
+//
+// Each returns at once with a future; no thread of XLA is held while a tensor travels. Input and output are the same
+// memory where the program gives its operand away.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "abi/byteps.h"
+#include "frameworks/common/attached_session.h"
+#include "frameworks/common/operation.h"
+#include "frameworks/jax/native/data_type.h"
+#include "frameworks/jax/native/pending_call.h"
+#include "frameworks/jax/native/tensor_name.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace byteps::jax {
+namespace {
+
+namespace ffi = xla::ffi;
+using binding::TensorSpec;
+using binding::TheSession;
+
+ffi::Future Failed(ffi::Error error) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  promise.SetError(std::move(error));
+  return future;
+}
+
+// Calls `submit(spec, done)` with the operation's tensor.
+template <typename F>
+ffi::Future Submit(const ffi::AnyBuffer& tensor, std::string_view attribute, const ffi::RemainingArgs& operands,
+                   F submit) {
+  const ffi::ErrorOr<std::string> name = TensorName(attribute, operands);
+  if (!name.has_value()) return Failed(name.error());
+  const std::optional<uint32_t> dtype = DataType(tensor.element_type());
+  if (!dtype) {
+    return Failed(ffi::Error::InvalidArgument("tensor " + *name + " has a data type that BytePS does not send"));
+  }
+  const ffi::AnyBuffer::Dimensions shape = tensor.dimensions();
+  PendingCall call;
+  submit(TensorSpec{name->c_str(), *dtype, shape.begin(), static_cast<int32_t>(shape.size())}, call.Done());
+  return call.Return();
+}
+
+ffi::Future RunPushPull(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi::Result<ffi::AnyBuffer> output,
+                        std::string_view name, int64_t op, int64_t priority) {
+  return Submit(input, name, operands, [&](const TensorSpec& tensor, binding::Done done) {
+    binding::PushPull(TheSession(), tensor, input.untyped_data(), output->untyped_data(), static_cast<int32_t>(op),
+                      priority, std::move(done));
+  });
+}
+
+ffi::Future RunBroadcast(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi::Result<ffi::AnyBuffer> output,
+                         std::string_view name, int64_t root, int64_t priority) {
+  return Submit(input, name, operands, [&](const TensorSpec& tensor, binding::Done done) {
+    binding::Broadcast(TheSession(), tensor, input.untyped_data(), output->untyped_data(), static_cast<int32_t>(root),
+                       priority, std::move(done));
+  });
+}
+
+// What is registered for devices whose memory the library cannot read.
+ffi::Error RefuseDevice(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
+  return ffi::Error(
+      ffi::ErrorCode::kUnimplemented,
+      "byteps.jax works on arrays in host memory; this one is on a GPU. Put what is sent on the CPU: "
+      "jax.jit(..., device=jax.devices(\"cpu\")[0]), jax.device_put, or JAX_PLATFORMS=cpu for all of it.");
+}
+
+}  // namespace
+
+// As declarations first: the macro that defines them leaves their visibility to the compiler.
+#define BYTEPS_JAX_HANDLER(name) \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame* call_frame)
+
+BYTEPS_JAX_HANDLER(bps_shim_jax_push_pull);
+BYTEPS_JAX_HANDLER(bps_shim_jax_broadcast);
+BYTEPS_JAX_HANDLER(bps_shim_jax_refuse_device);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_push_pull, RunPushPull,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<std::string_view>("name")
+                                  .Attr<int64_t>("op")
+                                  .Attr<int64_t>("priority"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_broadcast, RunBroadcast,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<std::string_view>("name")
+                                  .Attr<int64_t>("root")
+                                  .Attr<int64_t>("priority"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_refuse_device, RefuseDevice,
+                              ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+
+}  // namespace byteps::jax

@@ -1,0 +1,161 @@
+"""push_pull and broadcast, inside and outside of compiled programs.
+
+Names. Tensors meet by name across the workers; the order in which programs run their operations does not matter.
+Operations without a name are numbered: outside of programs in the order of the calls, inside in the order in which they
+are traced, which must then be the same on all ranks. A name stands once in a program, outside of loops that are
+unrolled: two operations of one name in flight are an error.
+
+Pytrees. Both take arrays and pytrees of arrays, of which each leaf has a name of its own, "name.path.to.leaf".
+
+Arrays. bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64 and complex128, of any
+shape, in host memory. Shape and dtype must agree across ranks, or every rank gets an error.
+
+Programs. No thread of XLA waits for an operation: others run meanwhile, the rest of the program too. An operand that
+the program does not need any more is reduced in place. Errors are XlaRuntimeError with the library's words, raised
+where the result is used, or by jax.block_until_ready.
+
+Several devices. Inside shard_map and pmap each device is a worker's part of its own: arrays are reduced with those of
+the same device of the other workers; `axis_name` says over which devices of this worker, besides.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from byteps.arguments import priority_number, root
+from byteps.jax import targets
+from byteps.jax.call import Call, device_number, run, sent_array
+from byteps.jax.compression import Compression, Compressor, check_compression
+from byteps.jax.devices import Axes, AxisName, axes_of, reduce_over
+from byteps.jax.names import leaf_names, operation_name
+from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.session import current_session
+
+import jax
+import jax.numpy as jnp
+
+
+# The gradient of a sum over workers is the sum of the workers' gradients.
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _push_pull(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
+    return run(call, array, device)
+
+
+def _push_pull_forward(call: Call, array: jax.Array, device: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    if call.argument[1] not in (Sum, Average):
+        raise NotImplementedError(
+            f"push_pull with op={ReduceOp(call.argument[1]).name} has no gradient; Sum and Average have"
+        )
+    return _push_pull(call, array, device), device
+
+
+def _push_pull_backward(call: Call, device: jax.Array | None, gradient: jax.Array) -> tuple[jax.Array, None]:
+    # Not run: the gradient may be differentiated again.
+    return _push_pull(call._replace(name=call.name + ".gradient"), gradient, device), None
+
+
+_push_pull.defvjp(_push_pull_forward, _push_pull_backward)
+
+
+def reduce_leaf(
+    name: str, leaf: Any, op: ReduceOp, priority: int, compression: type[Compressor], axes: Axes
+) -> jax.Array:
+    """push_pull of one array, with arguments that were checked."""
+    call = Call(targets.PUSH_PULL, name, ("op", int(op)), priority)
+    sent, context = compression.compress(sent_array(name, leaf))
+    device = device_number()
+    if axes:
+        result = reduce_over(axes, op, sent, lambda part: _push_pull(call, part, device))
+    else:
+        result = _push_pull(call, sent, device)
+    return compression.decompress(result, context)
+
+
+def push_pull(
+    tensor: Any,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    axis_name: AxisName = None,
+) -> Any:
+    """Reduces an array, or each array of a pytree, over all workers.
+
+    Works outside and inside of jit, grad (reverse mode, for Sum and Average: the gradient is the push_pull of the
+    gradients), vmap (of the whole batch at once), scan, cond, shard_map and pmap.
+
+    Args:
+        tensor: an array or a pytree of arrays: the same structure, shapes and dtypes on all ranks.
+        average: with op=None: True for Average, False for Sum.
+        name: the same on all ranks; None: numbered (see the module).
+        version: accepted for compatibility; the library counts the rounds of a tensor itself.
+        priority: larger is sooner.
+        compression: Compression.none, Compression.fp16 or Compression.bf16.
+        op: Sum, Average, Min, Max, Product, BitAnd, BitOr or BitXor.
+        axis_name: inside shard_map or pmap: the axis, or axes, over whose devices to reduce as well. Average then
+            divides by the number of all devices.
+
+    Returns:
+        Arrays of the same shapes and dtypes; the same bits on all ranks.
+
+    Raises:
+        XlaRuntimeError: when the result is used: what the library says (another rank's shape or dtype differs, a
+            member is gone, a deadline).
+        ValueError: before init(), an unknown op, a name that cannot be one.
+        TypeError: a dtype that cannot be sent, a priority that is no whole number, or something that is no compression.
+    """
+    del version
+    check_compression(compression)
+    chosen = choose_op(op, average)
+    number = priority_number(priority)
+    names, leaves, structure = leaf_names(operation_name("push_pull", name, tensor), tensor)
+    axes = axes_of(axis_name)
+    reduced = [reduce_leaf(*each, chosen, number, compression, axes) for each in zip(names, leaves)]
+    return jax.tree_util.tree_unflatten(structure, reduced)
+
+
+# The root's input has reached every output, the inputs of the others none.
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _broadcast(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
+    return run(call, array, device)
+
+
+def _broadcast_forward(call: Call, array: jax.Array, device: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    return _broadcast(call, array, device), device
+
+
+def _broadcast_backward(call: Call, device: jax.Array | None, gradient: jax.Array) -> tuple[jax.Array, None]:
+    back = Call(targets.PUSH_PULL, call.name + ".gradient", ("op", int(Sum)), call.priority)
+    total = _push_pull(back, gradient, device)
+    is_root = current_session().native.info()["rank"] == call.argument[1]
+    return total if is_root else jnp.zeros_like(total), None
+
+
+_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
+
+
+def broadcast(tensor: Any, root_rank: int, name: str | None = None, priority: int = 0) -> Any:
+    """Copies the root's array, or each array of its pytree, to every rank. Works where push_pull does.
+
+    Inside shard_map and pmap each device gets what the same device of the root has.
+
+    Args:
+        tensor: an array or a pytree of arrays: the same structure, shapes and dtypes on all ranks.
+        root_rank: whose values are sent.
+        name: the same on all ranks; None: numbered (see the module).
+        priority: larger is sooner.
+
+    Raises:
+        XlaRuntimeError, TypeError: as push_pull.
+        ValueError: before init(), or the root is not a rank.
+    """
+    root_rank = root(current_session(), root_rank)
+    number = priority_number(priority)
+    names, leaves, structure = leaf_names(operation_name("broadcast", name, tensor), tensor)
+    device = device_number()
+    calls = [Call(targets.BROADCAST, each, ("root", root_rank), number) for each in names]
+    sent = [_broadcast(call, sent_array(call.name, leaf), device) for call, leaf in zip(calls, leaves)]
+    return jax.tree_util.tree_unflatten(structure, sent)

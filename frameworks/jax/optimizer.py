@@ -1,0 +1,122 @@
+"""DistributedOptimizer for optax."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from byteps.arguments import whole_number
+from byteps.jax.compression import Compression, Compressor, check_compression
+from byteps.jax.devices import AxisName, axes_of
+from byteps.jax.names import leaf_names
+from byteps.jax.ops import reduce_leaf
+from byteps.reduce_op import Average, ReduceOp, choose_op
+from byteps.session import current_session
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+if TYPE_CHECKING:
+    import optax
+
+
+class AccumulatedState(NamedTuple):
+    """The state of an optimizer with backward_passes_per_step > 1."""
+
+    inner: Any  # of the optimizer that is wrapped
+    sums: Any  # of the gradients since it was last called
+    passes: jax.Array  # int32: how many those are
+
+
+def DistributedOptimizer(
+    optimizer: optax.GradientTransformation,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp = Average,
+    axis_name: AxisName = None,
+    name: str | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """An optimizer of optax that gets the gradients of all workers: `update` reduces them, then calls the one given.
+
+        optimizer = bps.DistributedOptimizer(optax.adam(1e-3))
+        state = optimizer.init(params)
+        updates, state = optimizer.update(gradients, state, params)     # inside of jit
+
+    Each gradient leaves as soon as the program has computed it; those of the first leaves are the most urgent. Wrap the
+    whole chain, not a part of it: what clips by a global norm then sees the reduced gradients.
+
+    Args:
+        optimizer: any transformation of gradients.
+        compression: of gradients on their way.
+        backward_passes_per_step: how many calls of `update` add up their gradients before one reduces the sums (they
+            are not divided by that number) and calls `optimizer`; the others return zeros.
+        op: the reduction over workers.
+        axis_name: inside shard_map or pmap: the axis, or axes, over whose devices to reduce as well.
+        name: before the names of the gradients, the same on all ranks. None: "Gradient" for the first optimizer of a
+            session, "Gradient.1" for the second and so on, in the order in which they are made.
+
+    Returns:
+        A transformation whose state is that of `optimizer` (an AccumulatedState with backward_passes_per_step > 1).
+
+    Raises:
+        ValueError: before init(), or an argument that cannot be used.
+        TypeError: an argument of another kind.
+        ImportError: optax is not installed.
+    """
+    import optax
+
+    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+        raise TypeError(f"optimizer is {optimizer!r}; it must be a GradientTransformation of optax")
+    check_compression(compression)
+    chosen = choose_op(op, average=True)
+    passes = whole_number("backward_passes_per_step", backward_passes_per_step)
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes}; it must be at least 1")
+    number = current_session().number("DistributedOptimizer")
+    if name is None:
+        name = "Gradient" if number == 0 else f"Gradient.{number}"
+    axes = axes_of(axis_name)
+    inner = optax.with_extra_args_support(optimizer)
+
+    def reduced(gradients: Any) -> Any:
+        names, leaves, structure = leaf_names(name, gradients)
+        results = [
+            leaf if _is_absent(leaf) else reduce_leaf(each, leaf, chosen, -index, compression, axes)
+            for index, (each, leaf) in enumerate(zip(names, leaves))
+        ]
+        return jax.tree_util.tree_unflatten(structure, results)
+
+    def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        return inner.update(reduced(gradients), state, params, **extra)
+
+    if passes == 1:
+        return optax.GradientTransformationExtraArgs(inner.init, update)
+
+    def init_accumulated(params: Any) -> AccumulatedState:
+        sums = jax.tree_util.tree_map(jnp.zeros_like, params)
+        return AccumulatedState(inner.init(params), sums, jnp.zeros([], jnp.int32))
+
+    def update_accumulated(
+        gradients: Any, state: AccumulatedState, params: Any = None, **extra: Any
+    ) -> tuple[Any, AccumulatedState]:
+        sums = jax.tree_util.tree_map(jnp.add, state.sums, gradients)
+
+        def step() -> tuple[Any, Any, Any]:
+            updates, after = update(sums, state.inner, params, **extra)
+            return updates, after, jax.tree_util.tree_map(jnp.zeros_like, sums)
+
+        def wait() -> tuple[Any, Any, Any]:
+            shapes = jax.eval_shape(step)[0]
+            none = jax.tree_util.tree_map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            return none, state.inner, sums
+
+        last = state.passes == passes - 1
+        updates, after, sums = lax.cond(last, step, wait)
+        return updates, AccumulatedState(after, sums, jnp.where(last, 0, state.passes + 1))
+
+    return optax.GradientTransformationExtraArgs(init_accumulated, update_accumulated)
+
+
+def _is_absent(leaf: Any) -> bool:
+    """Whether it is the gradient of a parameter that has none (of integers)."""
+    return getattr(leaf, "dtype", None) == jax.dtypes.float0

@@ -1,0 +1,147 @@
+"""Several devices per process: shard_map and pmap over the devices of each worker, and the workers beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from installed import framework
+
+jax = framework("jax")
+optax = framework("optax")
+
+import byteps.jax as bps
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+RunWorkers = Callable[..., Any]
+DEVICES = 4
+
+
+def _shard_map(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """shard_map under the name that it has in this JAX, without the check that outputs are replicated."""
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(f, mesh=mesh, check_vma=False, **options)
+    from jax.experimental.shard_map import shard_map
+
+    return shard_map(f, mesh=mesh, check_rep=False, **options)
+
+
+def _contributions(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+    """Of (worker, device): small whole numbers, exact in every sum and product."""
+    count = 2 * DEVICES * int(np.prod(shape))
+    return ((np.arange(count) * 7 + 3) % 3 + 1).reshape(2, DEVICES, *shape).astype(dtype)
+
+
+_EXPECTED = {
+    "Sum": lambda all_: all_.sum((0, 1)),
+    "Average": lambda all_: all_.mean((0, 1)),
+    "Min": lambda all_: all_.min((0, 1)),
+    "Max": lambda all_: all_.max((0, 1)),
+    "Product": lambda all_: all_.prod((0, 1)),
+}
+
+
+def _over_devices_and_workers() -> None:
+    assert len(jax.devices()) == DEVICES
+    bps.init()
+    rank = bps.rank()
+    for shape in ((), (1,), (7,), (3, 5), (0, 2)):
+        given = _contributions(shape)
+        for op, expected in _EXPECTED.items():
+            if given.size == 0 and op in ("Min", "Max"):
+                continue
+            reduce = partial(bps.push_pull, op=bps.ReduceOp[op], name=f"{shape} {op}", axis_name="d")
+            mapped = jax.jit(_shard_map(lambda x: reduce(x[0]), in_specs=P("d"), out_specs=P()))(given[rank])  # noqa: B023
+            np.testing.assert_array_equal(mapped, expected(given))
+        if given.size == 0:  # which JAX's pmap cannot read back
+            continue
+        each = jax.pmap(lambda x: bps.push_pull(x, name=f"{shape} pmap", axis_name="p"), axis_name="p")(given[rank])  # noqa: B023
+        for result in each:
+            np.testing.assert_array_equal(result, given.mean((0, 1)))
+    whole = _contributions((6,), np.int32)
+    mapped = jax.jit(
+        _shard_map(lambda x: bps.push_pull(x[0], name="int", axis_name="d"), in_specs=P("d"), out_specs=P())
+    )
+    np.testing.assert_array_equal(mapped(whole[rank]), whole.sum((0, 1)) // (2 * DEVICES))
+
+
+def _devices_apart() -> None:
+    """Without an axis each device meets the same device of the other workers."""
+    bps.init()
+    given = _contributions((5,))
+    for turn in range(3):
+        apart = _shard_map(lambda x: bps.push_pull(x, False, "apart"), in_specs=P("d"), out_specs=P("d"))
+        np.testing.assert_array_equal(jax.jit(apart)(turn + given[bps.rank()]), 2 * turn + given.sum(0))
+    sent = _shard_map(lambda x: bps.broadcast(x, 1, "sent"), in_specs=P("d"), out_specs=P("d"))
+    np.testing.assert_array_equal(jax.jit(sent)(given[bps.rank()]), given[1])
+
+
+def _gradients() -> None:
+    bps.init()
+    rank = bps.rank()
+    weights = _contributions((5,))
+
+    def loss(x: jax.Array, w: jax.Array) -> jax.Array:
+        return (bps.push_pull(x[0], False, "x", axis_name="d") * w[0]).sum()[None]
+
+    def total(x: jax.Array) -> jax.Array:
+        return _shard_map(loss, in_specs=P("d"), out_specs=P("d"))(x, weights[rank]).sum()
+
+    gradient = jax.jit(jax.grad(total))(np.ones((DEVICES, 5), np.float32))
+    np.testing.assert_allclose(gradient, np.broadcast_to(weights.sum((0, 1)), (DEVICES, 5)))
+
+
+def _optimizer() -> None:
+    """Workers times devices train as one device on the whole batch."""
+    bps.init()
+    rank = bps.rank()
+    x = _contributions((3, 4)).reshape(2, -1, 4) / 3
+    y = x.sum(-1) + 1
+    params = {"w": jnp.zeros(4), "b": jnp.zeros(())}
+
+    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.mean((x @ params["w"] + params["b"] - y) ** 2)
+
+    def train(optimizer: Any, wrap: Callable[..., Any], x: np.ndarray, y: np.ndarray) -> Any:
+        def step(params: Any, state: Any, x: jax.Array, y: jax.Array) -> Any:
+            updates, state = optimizer.update(jax.grad(loss)(params, x, y), state, params)
+            return optax.apply_updates(params, updates), state
+
+        run = jax.jit(wrap(step))
+        now, state = params, optimizer.init(params)
+        for _ in range(10):
+            now, state = run(now, state, x, y)
+        return now
+
+    mapped = partial(_shard_map, in_specs=(P(), P(), P("d"), P("d")), out_specs=P())
+    mine = train(bps.DistributedOptimizer(optax.adam(0.1), axis_name="d"), mapped, x[rank], y[rank])
+    whole = train(optax.adam(0.1), lambda f: f, x.reshape(-1, 4), y.reshape(-1))
+    jax.tree_util.tree_map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), mine, whole)
+    for leaf in jax.tree_util.tree_leaves(mine):
+        assert np.asarray(bps.broadcast(np.asarray(leaf), 0)).tobytes() == np.asarray(leaf).tobytes()
+
+
+def _parameters_stay_where_they_are() -> None:
+    bps.init()
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    sharded = jax.device_put(jnp.arange(8.0) * bps.rank(), NamedSharding(mesh, P("d")))
+    copied = jax.device_put(jnp.ones(3) * bps.rank(), NamedSharding(mesh, P()))
+    result = bps.broadcast_parameters([sharded, copied], 1)
+    np.testing.assert_array_equal(result[0], np.arange(8.0))
+    np.testing.assert_array_equal(result[1], np.ones(3))
+    assert result[0].sharding == sharded.sharding and result[1].sharding == copied.sharding
+
+
+def _all() -> None:
+    for body in (_over_devices_and_workers, _devices_apart, _gradients, _optimizer, _parameters_stay_where_they_are):
+        body()
+        bps.shutdown()
+
+
+def test_four_devices_in_each_of_two_workers(run_workers: RunWorkers) -> None:
+    run_workers(_all, BYTEPS_OP_TIMEOUT="120", XLA_FLAGS=f"--xla_force_host_platform_device_count={DEVICES}")

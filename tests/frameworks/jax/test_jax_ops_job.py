@@ -1,0 +1,397 @@
+"""byteps.jax.push_pull and broadcast over two workers and a server: the bits, inside and outside of programs, in
+place, the errors on every rank, and that the session goes on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+jax = framework("jax")
+
+import byteps.jax as bps
+import jax.numpy as jnp
+import numpy as np
+from array_reduction import DTYPES, OPS, make, reduce, same_bits
+from jobs import Outcomes
+
+RunWorkers = Callable[..., Any]
+SHAPES = [(), (0,), (1,), (1001,), (33, 0), (37, 41)]
+
+
+def _all_dtypes_and_ops() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    jax.config.update("jax_enable_x64", True)
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            inputs = [make(dtype, shape, of) for of in range(size)]
+
+            def every(array: jax.Array, kind: str, name: str = f"{dtype} {shape}") -> dict[str, jax.Array]:
+                return {op: bps.push_pull(array, op=bps.ReduceOp[op], name=f"{name} {op} {kind}") for op in OPS}
+
+            given = jnp.asarray(inputs[rank])
+            results = [jax.jit(functools.partial(every, kind="inside"))(given)]
+            if shape in ((), (37, 41)):  # compiled one by one, which takes its time
+                results.append(every(given, "outside"))
+            for op in OPS:
+                expected = reduce(inputs, op)
+                for result in results:
+                    assert same_bits(np.asarray(result[op]), expected), (dtype, shape, op, result[op], expected)
+            assert same_bits(np.asarray(given), inputs[rank]), "the input is left alone"
+            root = len(shape) % size
+            sent = jax.jit(lambda array: bps.broadcast(array, root, name=f"{dtype} {shape}"))(given)  # noqa: B023
+            assert same_bits(np.asarray(sent), inputs[root])
+    jax.config.update("jax_enable_x64", False)
+
+
+def _donated_is_reduced_in_place() -> None:
+    bps.init()
+    array = jnp.full((1000,), float(bps.rank()))
+    address = array.unsafe_buffer_pointer()
+    reduced = jax.jit(lambda a: bps.push_pull(a, average=False, name="x"), donate_argnums=0)(array)
+    assert np.array_equal(reduced, np.ones(1000))
+    assert reduced.unsafe_buffer_pointer() == address
+    assert array.is_deleted()
+
+
+def _pytrees() -> None:
+    bps.init()
+    rank = bps.rank()
+    tree = {"a": jnp.ones(3) * rank, "b": [np.full(2, rank), {"c": 1.5 * rank}], "none": None}
+    result = bps.push_pull(tree, average=False, name="tree")
+    assert jax.tree_util.tree_structure(result) == jax.tree_util.tree_structure(tree)
+    assert np.array_equal(result["a"], np.ones(3)) and np.array_equal(result["b"][0], [1, 1])
+    assert result["b"][1]["c"] == 1.5
+    # The leaves meet by their paths, whatever else there is.
+    tree = {"shared": jnp.ones(2), f"of rank {rank}": {}}
+    assert np.array_equal(bps.push_pull(tree, average=False, name="tree")["shared"], [2, 2])
+    with pytest.raises(ValueError, match=r"tree\.1"):
+        bps.push_pull(_Twice(), name="tree")
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class _Twice:
+    """Two leaves of one name."""
+
+    def tree_flatten_with_keys(self) -> tuple[Any, None]:
+        return [(jax.tree_util.DictKey(1), jnp.ones(1)), (jax.tree_util.DictKey("1"), jnp.ones(1))], None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: Any) -> _Twice:
+        return cls()
+
+
+def _transformations() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    weights = jnp.array([1.0, 10.0, 100.0])
+
+    def loss(x: jax.Array, op: bps.ReduceOp, name: str) -> jax.Array:
+        return (bps.push_pull(x, op=op, name=name) * weights * (rank + 1)).sum()
+
+    expected = np.asarray(weights) * sum(range(1, size + 1))
+    for number, wrap in enumerate((lambda f: f, jax.jit, jax.checkpoint, lambda f: jax.jit(jax.checkpoint(f)))):
+        for op, share in ((bps.Sum, 1.0), (bps.Average, 1.0 / size)):
+            gradient = jax.grad(wrap(lambda x: loss(x, op, f"loss {number}")))(jnp.ones(3))  # noqa: B023
+            assert np.allclose(gradient, expected * share)
+    with pytest.raises(NotImplementedError, match="Max"):
+        jax.grad(lambda x: loss(x, bps.Max, "max"))(jnp.ones(3))
+
+    second = jax.jit(jax.grad(lambda x: jax.grad(lambda y: (bps.push_pull(y, False, "second") ** 3).sum())(x).sum()))
+    x = jnp.ones(2) * (rank + 1)
+    # Of s^3, where s is the sum of the ranks' y: the sum over ranks of 3 s^2, then that of 6 s, summed twice again.
+    assert np.allclose(second(x), 6 * 3 * size**2 * np.ones(2)), second(x)
+
+    # A batch is one tensor.
+    batch = jnp.arange(6.0).reshape(2, 3) + rank
+    assert np.array_equal(
+        jax.vmap(lambda x: bps.push_pull(x, False, "batch"))(batch), 2 * np.arange(6).reshape(2, 3) + 1
+    )
+    nested = jax.jit(jax.vmap(jax.vmap(lambda x: bps.push_pull(x, False, "nested"), axis_name="inner")))
+    assert np.array_equal(nested(batch), 2 * np.arange(6).reshape(2, 3) + 1)
+    per_example = jax.vmap(jax.grad(lambda x: (bps.push_pull(x, False, "per example") ** 2).sum()))(batch)
+    assert np.allclose(per_example, 2 * 2 * (2 * np.arange(6).reshape(2, 3) + 1))
+
+    def step(carry: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        carry = bps.push_pull(carry + x, False, "carry")
+        return carry, bps.push_pull(x, False, "each")
+
+    last, each = jax.jit(lambda x: jax.lax.scan(step, x, jnp.arange(4.0)))(jnp.ones(()))
+    assert last == functools.reduce(lambda carry, x: 2 * (carry + x), range(4), 1.0)
+    assert np.array_equal(each, 2 * np.arange(4))
+    looped = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: bps.push_pull(y, False, "loop"), x))
+    assert looped(jnp.ones(())) == 8
+    chosen = jax.jit(lambda go, x: jax.lax.cond(go, lambda y: bps.push_pull(y, False, "cond"), lambda y: y, x))
+    assert chosen(True, jnp.ones(())) == 2 and chosen(False, jnp.ones(())) == 1
+
+    root = jax.jit(jax.grad(lambda x: (bps.broadcast(x, 1, name="root") * weights * (rank + 1)).sum()))(jnp.ones(3))
+    assert np.array_equal(root, expected if rank == 1 else np.zeros(3))
+
+
+def _compressed() -> None:
+    bps.init()
+    inputs = [np.nan_to_num(make(np.dtype(np.float32), (5000,), of)) for of in range(bps.size())]
+    for compression, dtype in ((bps.Compression.fp16, jnp.float16), (bps.Compression.bf16, jnp.bfloat16)):
+        reduced = jax.jit(lambda x: bps.push_pull(x, compression=compression, name="x"))(inputs[bps.rank()])  # noqa: B023
+        narrow = [np.asarray(jnp.asarray(array).astype(dtype)) for array in inputs]
+        assert same_bits(np.asarray(reduced), reduce(narrow, "Average").astype(np.float32))
+    whole = bps.push_pull(jnp.arange(3), False, "y", compression=bps.Compression.fp16)
+    assert whole.dtype == jnp.int32 and np.array_equal(whole, [0, 2, 4])
+
+
+def _other_dtypes() -> None:
+    bps.init()
+    mine = jnp.array([[True, True, False, False], [True, False, True, False]])[bps.rank()]
+    assert bps.push_pull(mine, op=bps.Max, name="any").tolist() == [True, True, True, False]
+    assert bps.push_pull(mine, op=bps.Min, name="all").tolist() == [True, False, False, False]
+    assert bps.push_pull(mine, op=bps.ReduceOp.BitXor, name="one").tolist() == [False, True, True, False]
+    assert bps.push_pull(jnp.int16(300), False, "int16") == 600
+    assert bps.push_pull(jnp.complex64(1 + 2j * bps.rank()), name="complex") == 1 + 1j
+
+
+def _many_at_once() -> None:
+    """The programs of the ranks have them in different orders."""
+    bps.init()
+    rank = bps.rank()
+    numbers = list(range(200)) if rank == 0 else list(reversed(range(200)))
+
+    @jax.jit
+    def program(arrays: list[jax.Array]) -> dict[int, jax.Array]:
+        return {n: bps.push_pull(arrays[n], False, f"tensor {n}", priority=n % 7) for n in numbers}
+
+    for turn in range(3):
+        result = jax.block_until_ready(program([np.full(1000, turn + rank + n, np.float32) for n in range(200)]))
+        for n in numbers:
+            assert np.array_equal(result[n], np.full(1000, 2 * (turn + n) + 1)), n
+
+
+def _names_without_end() -> None:
+    """Calls without a program compile nothing for a name that is new."""
+    bps.init()
+    x = jnp.ones(3)
+    bps.push_pull(x)
+    with jax.log_compiles():
+        compiled = _compilations(lambda: [bps.push_pull(x) for _ in range(100)])
+    assert compiled == 0
+    long = "name " * 200
+    assert np.array_equal(bps.push_pull(x, False, long), 2 * np.ones(3))
+    assert np.array_equal(bps.push_pull(x, False, "ñame ☃"), 2 * np.ones(3))
+
+
+def _compilations(call: Callable[[], object]) -> int:
+    count = 0
+
+    def event(name: str, *_: object, **__: object) -> None:
+        nonlocal count
+        count += "backend_compile" in name
+
+    jax.monitoring.register_event_duration_secs_listener(event)
+    call()
+    return count
+
+
+def _mismatches() -> None:
+    bps.init()
+    rank = bps.rank()
+
+    def expect(call: Callable[[str], jax.Array], name: str, *words: str) -> None:
+        for kind, wrap in (("outside", lambda f: f), ("inside", jax.jit)):
+            own = f"{name} {kind}"
+            with pytest.raises(jax.errors.JaxRuntimeError) as raised:
+                jax.block_until_ready(wrap(lambda: call(own))())  # noqa: B023
+            for word in (own, "FAILED_PRECONDITION", "rank 0", "rank 1", *words):
+                assert word in str(raised.value), (word, str(raised.value))
+            # The session goes on, and so does the name.
+            assert bps.push_pull(jnp.ones(3), False, own)[0] == 2
+
+    expect(lambda name: bps.push_pull(jnp.ones(3 + rank), name=name), "shape")
+    expect(lambda name: bps.push_pull(jnp.ones((1 + rank, 3)), name=name), "dimensions", "1x3", "2x3")
+    expect(lambda name: bps.push_pull(jnp.ones(3, [jnp.float32, jnp.int32][rank]), name=name), "dtype", "int32")
+    expect(lambda name: bps.push_pull(jnp.ones(3), op=[bps.Sum, bps.Min][rank], name=name), "operation")
+    expect(lambda name: bps.broadcast(jnp.ones(3), rank, name=name), "root")
+
+
+def _wrong_arguments() -> None:
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.push_pull(jnp.ones(1))
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.broadcast(jnp.ones(1), 0)
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.broadcast_parameters({})
+    program = jax.jit(lambda x: bps.push_pull(x, False, "x"))
+    bps.init()
+    assert program(jnp.ones(())) == 2
+    for wrong, kind, words in (
+        ({"op": 9}, ValueError, "op is 9"),
+        ({"op": bps.Average, "average": False}, ValueError, "average"),
+        ({"priority": 1.5}, TypeError, "priority"),
+        ({"name": ""}, ValueError, "name"),
+        ({"compression": "fp16"}, TypeError, "compression"),
+    ):
+        with pytest.raises(kind, match=words):
+            bps.push_pull(jnp.ones(1), **wrong)
+    with pytest.raises(TypeError, match="uint32"):
+        bps.push_pull(jnp.ones(1, jnp.uint32), name="x")
+    with pytest.raises(ValueError, match="root_rank"):
+        bps.broadcast(jnp.ones(1), 2)
+    with pytest.raises(TypeError, match="broadcast_object"):
+        bps.broadcast_parameters({"a": "text"})
+
+    # A program outlives the session it was first run in.
+    bps.shutdown()
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"bps\.init"):
+        jax.block_until_ready(program(jnp.ones(())))
+    bps.init()
+    assert program(jnp.ones(())) == 2
+
+
+def _one_name_twice() -> None:
+    """Two operations of a name at once are an error of the second, and the first goes on."""
+    bps.init()
+    program = jax.jit(lambda x: bps.push_pull(x, False, "late"))
+    if bps.rank() == 0:
+        results: list[Any] = []
+        first = threading.Thread(target=lambda: results.append(jax.block_until_ready(program(jnp.ones(5000)))))
+        first.start()
+        # Which of the two comes second is refused.
+        errors = []
+        deadline = time.monotonic() + 60
+        while not errors and time.monotonic() < deadline:
+            try:
+                jax.block_until_ready(bps.push_pull(jnp.ones(5000), False, "late", priority=1))
+            except jax.errors.JaxRuntimeError as error:
+                errors.append(str(error))
+        assert "ALREADY_EXISTS" in errors[0] and "late" in errors[0], errors
+        bps.barrier("seen")
+        first.join(60)
+        assert np.array_equal(results[0], 2 * np.ones(5000))
+    else:
+        bps.barrier("seen")
+        assert np.array_equal(program(jnp.ones(5000)), 2 * np.ones(5000))
+
+
+def _broadcast_parameters() -> None:
+    bps.init()
+    rank = bps.rank()
+    tree = {
+        "weights": jnp.full((300, 5), rank, jnp.bfloat16),
+        "mask": np.array([rank == 1, rank == 0]),
+        "count": jnp.uint32(rank),
+        "complex": jnp.full(3, rank * 1j, jnp.complex64),
+        "key": jax.random.key(rank),
+        "old key": jax.random.PRNGKey(rank),
+        "rate": 0.5 * rank,
+        "step": rank,
+        "scalar": np.float64(rank),
+        "empty": jnp.ones((0, 3)),
+    }
+    for root in (0, 1):
+        result = bps.broadcast_parameters(tree, root)
+        assert np.array_equal(np.asarray(result["weights"], np.float32), np.full((300, 5), root))
+        assert result["weights"].dtype == jnp.bfloat16
+        assert result["mask"].tolist() == [root == 1, root == 0] and isinstance(result["mask"], np.ndarray)
+        assert result["count"] == root and result["count"].dtype == jnp.uint32
+        assert np.array_equal(result["complex"], np.full(3, root * 1j))
+        assert np.array_equal(jax.random.uniform(result["key"], (4,)), jax.random.uniform(jax.random.key(root), (4,)))
+        assert np.array_equal(result["old key"], jax.random.PRNGKey(root))
+        assert (result["rate"], result["step"], result["scalar"]) == (0.5 * root, root, root)
+        assert (type(result["rate"]), type(result["step"])) == (float, int)
+    assert bps.broadcast_object({"rank": rank}, 1)["rank"] == 1
+
+
+BODIES = [
+    _all_dtypes_and_ops,
+    _donated_is_reduced_in_place,
+    _pytrees,
+    _transformations,
+    _compressed,
+    _other_dtypes,
+    _many_at_once,
+    _names_without_end,
+    _mismatches,
+    _wrong_arguments,
+    _one_name_twice,
+    _broadcast_parameters,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
+
+
+def _digest() -> list[str]:
+    """Of a few steps that mix all kinds of operations."""
+    bps.init()
+
+    @jax.jit
+    def step(x: jax.Array) -> jax.Array:
+        parts = [
+            bps.push_pull(jnp.tanh(x * (i + 1)), name=f"part {i}", compression=bps.Compression.bf16) for i in range(9)
+        ]
+        return bps.push_pull(sum(parts), op=bps.Product, name="product")
+
+    x = jnp.asarray(make(np.dtype(np.float32), (70_001,), bps.rank()))
+    digests = []
+    for _ in range(3):
+        x = step(jnp.nan_to_num(x))
+        digests.append(hashlib.sha256(np.asarray(x).tobytes()).hexdigest())
+    return digests
+
+
+def test_the_same_bits_on_all_ranks_and_in_all_runs(run_workers: RunWorkers) -> None:
+    runs = [run_workers(_digest, workers=2, servers=1).results for _ in range(2)]
+    assert runs[0][0] == runs[0][1] == runs[1][0] == runs[1][1]
+    assert len(set(runs[0][0])) == 3
+
+
+def _missing() -> str:
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+        with pytest.raises(jax.errors.JaxRuntimeError) as raised:
+            jax.block_until_ready(jax.jit(lambda x: bps.push_pull(x, name="lonely"))(jnp.ones(3)))
+        message = str(raised.value)
+    bps.barrier("the end", timeout=60)
+    return message
+
+
+def test_who_is_missing(run_workers: RunWorkers) -> None:
+    message = run_workers(_missing, BYTEPS_OP_TIMEOUT="4").results[0]
+    assert "DEADLINE_EXCEEDED" in message and "lonely" in message and "1" in message, message
+
+
+def _peer_dies() -> None:
+    import os
+
+    bps.init()
+    program = jax.jit(lambda x: bps.push_pull(x, name="x"))
+    jax.block_until_ready(program(jnp.ones(3)))
+    if bps.rank() == 1:
+        os._exit(7)
+    jax.block_until_ready(program(jnp.ones(3)))
+
+
+def test_a_dead_peer_ends_the_program(run_workers: RunWorkers) -> None:
+    job = run_workers(_peer_dies, check=False)
+    assert job.returncode != 0
+
+
+def _alone() -> None:
+    bps.init()
+    assert bps.size() == 1
+    x = jnp.arange(1000.0)
+    for op in OPS:
+        assert np.array_equal(jax.jit(lambda a: bps.push_pull(a, op=bps.ReduceOp[op], name="x"))(x), x)  # noqa: B023
+    assert np.array_equal(bps.broadcast(x, 0), x)
+
+
+def test_one_worker_without_servers(run_alone: RunWorkers) -> None:
+    run_alone(_alone)

@@ -1,0 +1,174 @@
+"""byteps.jax.DistributedOptimizer: two workers train as one process does on the double batch, bit for bit alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+jax = framework("jax")
+optax = framework("optax")
+
+import byteps.jax as bps
+import jax.numpy as jnp
+import numpy as np
+from jobs import Outcomes
+
+RunWorkers = Callable[..., Any]
+Params = dict[str, Any]
+
+
+def _data(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(1)
+    return generator.standard_normal((rows, 6)).astype(np.float32), generator.standard_normal(rows).astype(np.float32)
+
+
+def _start(seed: int) -> Params:
+    keys = jax.random.split(jax.random.key(seed), 2)
+    return {
+        "first": {"w": jax.random.normal(keys[0], (6, 5)), "b": jnp.zeros(5)},
+        "second": [jax.random.normal(keys[1], (5,))],
+    }
+
+
+def _loss(params: Params, x: jax.Array, y: jax.Array) -> jax.Array:
+    hidden = jnp.tanh(x @ params["first"]["w"] + params["first"]["b"])
+    return jnp.mean((hidden @ params["second"][0] - y) ** 2)
+
+
+def _train(optimizer: Any, params: Params, x: np.ndarray, y: np.ndarray, steps: int = 5) -> Params:
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params: Params, state: Any, x: jax.Array, y: jax.Array) -> tuple[Params, Any]:
+        gradients = jax.grad(_loss)(params, x, y)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(steps):
+        params, state = step(params, state, x, y)
+    return params
+
+
+def _close(a: Params, b: Params, tolerance: float = 1e-5) -> None:
+    jax.tree_util.tree_map(lambda x, y: np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance), a, b)
+
+
+def _same_on_all_ranks(params: Params) -> None:
+    for leaf in jax.tree_util.tree_leaves(params):
+        theirs = np.asarray(bps.broadcast(leaf, 0))
+        assert theirs.tobytes() == np.asarray(leaf).tobytes()
+
+
+def _as_one_process_with_the_double_batch() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    x, y = _data(8 * size)
+    for make in (
+        lambda: optax.sgd(0.1, momentum=0.9),
+        lambda: optax.adam(0.01),
+        lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(0.01)),
+        lambda: optax.inject_hyperparams(optax.sgd)(learning_rate=0.1),
+    ):
+        params = bps.broadcast_parameters(_start(rank), 0)
+        optimizer = bps.DistributedOptimizer(make())
+        assert jax.tree_util.tree_structure(optimizer.init(params)) == jax.tree_util.tree_structure(
+            make().init(params)
+        ), "the state is the optimizer's own"
+        mine = _train(optimizer, params, x[rank::size], y[rank::size])
+        _same_on_all_ranks(mine)
+        _close(mine, _train(make(), _start(0), x, y))
+
+
+def _accumulates() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    x, y = _data(8 * size)
+    optimizer = bps.DistributedOptimizer(optax.adam(0.01), backward_passes_per_step=3)
+    params = _start(0)
+    mine = _train(optimizer, params, x[rank::size], y[rank::size], steps=2)
+    _close(mine, params, 0)
+    mine = _train(optimizer, params, x[rank::size], y[rank::size], steps=6)
+    _same_on_all_ranks(mine)
+    summed = optax.MultiSteps(optax.chain(optax.scale(3.0), optax.adam(0.01)), 3)  # which averages
+    _close(mine, _train(summed, params, x, y, steps=6), 1e-4)
+
+
+def _compressed() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    x, y = _data(8 * size)
+    whole = _train(optax.sgd(0.1), _start(0), x, y)
+    for compression in (bps.Compression.fp16, bps.Compression.bf16):
+        optimizer = bps.DistributedOptimizer(optax.sgd(0.1), compression=compression)
+        mine = _train(optimizer, _start(0), x[rank::size], y[rank::size])
+        _same_on_all_ranks(mine)
+        _close(mine, whole, 0.05)
+        with pytest.raises(AssertionError):
+            _close(mine, whole, 1e-7)
+
+
+def _two_optimizers_of_one_program() -> None:
+    """As those of a generator and a discriminator: the same paths, other tensors."""
+    bps.init()
+    rank = bps.rank()
+    first, second = (bps.DistributedOptimizer(optax.sgd(1.0)) for _ in range(2))
+    params = {"w": jnp.zeros(4)}, {"w": jnp.zeros(7)}
+    states = first.init(params[0]), second.init(params[1])
+
+    @jax.jit
+    def step(x: jax.Array) -> tuple[Any, Any]:
+        return (
+            first.update({"w": jnp.full(4, x)}, states[0], params[0])[0],
+            second.update({"w": jnp.full(7, 10 * x)}, states[1], params[1])[0],
+        )
+
+    for turn in range(5):
+        one, other = step(float(turn + rank))
+        assert np.array_equal(one["w"], np.full(4, -turn - 0.5)) and np.array_equal(
+            other["w"], np.full(7, -10 * turn - 5)
+        )
+    # And one that is made on one rank alone has a name of its own.
+    named = bps.DistributedOptimizer(optax.sgd(1.0), op=bps.Sum, name="named")
+    updates, _ = named.update(params[0], named.init(params[0]))
+    assert np.array_equal(updates["w"], np.zeros(4))
+
+
+def _ranks_disagree() -> None:
+    bps.init()
+    params = {"w": jnp.ones(3 + bps.rank())}
+    optimizer = bps.DistributedOptimizer(optax.sgd(1.0))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"Gradient\.w.*disagree"):
+        jax.block_until_ready(jax.jit(optimizer.update)(params, optimizer.init(params)))
+
+
+def _wrong_arguments() -> None:
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.DistributedOptimizer(optax.sgd(1.0))
+    bps.init()
+    for wrong, kind, words in (
+        ({"optimizer": "sgd"}, TypeError, "GradientTransformation"),
+        ({"backward_passes_per_step": 0}, ValueError, "backward_passes_per_step is 0"),
+        ({"backward_passes_per_step": 1.5}, TypeError, "backward_passes_per_step"),
+        ({"op": 99}, ValueError, "op is 99"),
+        ({"compression": 3}, TypeError, "compression"),
+    ):
+        with pytest.raises(kind, match=words):
+            bps.DistributedOptimizer(**{"optimizer": optax.sgd(1.0), **wrong})
+
+
+BODIES = [
+    _as_one_process_with_the_double_batch,
+    _accumulates,
+    _compressed,
+    _two_optimizers_of_one_program,
+    _ranks_disagree,
+    _wrong_arguments,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
