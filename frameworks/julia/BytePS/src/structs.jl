@@ -1,0 +1,113 @@
+# The structs of byteps.h, field by field. `defaults(T)` is the ..._INIT macro of T.
+
+struct OpenArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    coordinator::Cstring
+    job::Cstring
+    name::Cstring
+    token::Cstring
+    host::Cstring
+    transport::Cstring
+    scheduler::Cstring
+    has_place::Int32
+    host_index::Int32
+    num_hosts::Int32
+    local_rank::Int32
+    local_size::Int32
+    num_servers::Int32
+    log_level::Int32
+    timeout_ms::Int64
+    log::Ptr{Cvoid}
+    log_user::Ptr{Cvoid}
+end
+
+struct InfoStruct
+    struct_size::Csize_t
+    rank::Int32
+    size::Int32
+    local_rank::Int32
+    local_size::Int32
+    num_servers::Int32
+    failed::Int32
+    epoch::UInt64
+    generation::UInt64
+    shared_buffers::Int32
+    reserved::Int32
+end
+
+struct DeclareArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    name::Cstring
+    shape::Ptr{Int64}
+    ndim::Int32
+    dtype::UInt32
+    mode::Int32
+    staleness::Int32
+end
+
+struct PushPullArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    tensor::Ptr{Cvoid}
+    input::Ptr{Cvoid}
+    output::Ptr{Cvoid}
+    priority::Int64
+    op::Int32
+    input_device::Int32
+    input_device_id::Int32
+    output_device::Int32
+    output_device_id::Int32
+    reserved::Int32
+    timeout_ms::Int64
+    done::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+end
+
+struct BroadcastArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    tensor::Ptr{Cvoid}
+    input::Ptr{Cvoid}
+    output::Ptr{Cvoid}
+    priority::Int64
+    root::Int32
+    input_device::Int32
+    input_device_id::Int32
+    output_device::Int32
+    output_device_id::Int32
+    reserved::Int32
+    timeout_ms::Int64
+    done::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+end
+
+struct BarrierArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    name::Cstring
+    timeout_ms::Int64
+end
+
+struct BufferArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    size::Csize_t
+    device::Int32
+    device_id::Int32
+end
+
+zero_of(::Type{T}) where {T<:Integer} = zero(T)
+zero_of(::Type{Ptr{T}}) where {T} = Ptr{T}(C_NULL)
+zero_of(::Type{Cstring}) = Cstring(C_NULL)
+
+"The struct with its size set, the given fields, and zero in all others."
+function fill_struct(::Type{T}; fields...) where {T}
+    given = fields.data
+    values = map(fieldnames(T), fieldtypes(T)) do name, type
+        name === :struct_size ? Csize_t(sizeof(T)) :
+        haskey(given, name) ? convert(type, given[name]) : zero_of(type)
+    end
+    return T(values...)
+end
