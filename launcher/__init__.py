@@ -8,7 +8,8 @@ The modules, in the order in which a launch passes through them:
     job            a whole job on this host: its processes and their variables
     roles          one role, by hand, the way of DMLC_ROLE
     affinity       which CPU cores a worker gets
-    guardian       the process in front: covers the death of the launcher itself
+    remote         a whole job over several hosts, by ssh
+    guardian       the processes in front: cover the death of the launcher itself
     supervisor     starts the processes, waits, ends the job
     child          one process: its pipes, its last lines, how it ended
     output         prefixes, whole lines, files per process

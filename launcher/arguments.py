@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 
 from .installation import installed_release
@@ -16,6 +17,10 @@ A whole job on this host (coordinator, servers and workers, with the DMLC_* and 
 
     bpslaunch --workers 2 -- python train.py --epochs 3
     BYTEPS_FORCE_DISTRIBUTED=1 bpslaunch --workers 2 --servers 1 -- python train.py --epochs 3
+
+A whole job over several hosts that ssh reaches without a password:
+
+    bpslaunch --hosts a:4,b:4 --server-hosts c,d -- python train.py
 
 One role at a time, on one or several hosts, the way of BytePS:
 
@@ -48,6 +53,33 @@ More in docs/running.md.
 
 
 @dataclasses.dataclass(frozen=True)
+class RemoteArguments:
+    """What was asked for about other hosts; None where nothing was said."""
+
+    hosts: str | None = None
+    hostfile: str | None = None
+    server_hosts: str | None = None
+    server_hostfile: str | None = None
+    worker_hostfile_of_byteps: str | None = None
+    server_hostfile_of_byteps: str | None = None
+    coordinator: str | None = None
+    scheduler_ip: str | None = None
+    scheduler_ssh_port: int | None = None
+    interface: str | None = None
+    user: str | None = None
+    ssh_port: int | None = None
+    ssh_identity: str | None = None
+    ssh_args: str = ""
+    bpslaunch: str | None = None
+    directory: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """True if the job has hosts of its own."""
+        return any((self.hosts, self.hostfile, self.worker_hostfile_of_byteps))
+
+
+@dataclasses.dataclass(frozen=True)
 class Arguments:
     """What was asked for; None where nothing was said."""
 
@@ -60,6 +92,13 @@ class Arguments:
     check: bool
     verbose: bool
     command: list[str]
+    env: tuple[str, ...] = ()
+    timestamps: bool = False
+    dry_run: bool = False
+    measure: bool = False
+    agent: bool = False
+    companion: int | None = None
+    remote: RemoteArguments = dataclasses.field(default_factory=lambda: RemoteArguments())
 
     @property
     def whole_job(self) -> bool:
@@ -104,25 +143,120 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         help="seconds from SIGTERM to SIGKILL when the job ends early (default 5)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="start nothing: say what would go wrong, one line per check"
+        "--check",
+        action="store_true",
+        help="start nothing: say what would go wrong, one line per check, over several hosts one table; "
+        "--check=network measures between the hosts, too",
     )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="start nothing: print each command as it would run, and on which cores"
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for every process; without a value as it is here, for the other hosts",
+    )
+    parser.add_argument("--timestamps", action="store_true", help="the time in front of each line of output")
+    _add_remote(parser)
     parser.add_argument("--verbose", action="store_true", help="say what is started and how it ends")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the release and exit")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="command", help=argparse.SUPPRESS)
-    values = parser.parse_args(words)
-    command = values.command
+    # As an argument of --check, "network" could also be the first word of a command; no word of one is as this here.
+    parser.add_argument("--check\0network", action="store_true", dest="check_network", help=argparse.SUPPRESS)
+    given = sys.argv[1:] if words is None else list(words)
+    values = parser.parse_args([word.replace("--check=network", "--check\0network") for word in given])
+    command = [word.replace("--check\0network", "--check=network") for word in values.command]
     if command and command[0] == "--":
         command = command[1:]
     return Arguments(
         workers=values.workers,
         servers=values.servers,
-        port=values.port,
+        port=values.port if values.port is not None else values.scheduler_port,
         colocate=values.colocate,
         output_dir=values.output_dir,
         kill_after=values.kill_after,
-        check=values.check,
+        check=values.check or values.check_network,
+        measure=values.check_network,
         verbose=values.verbose,
         command=command,
+        env=tuple(values.env),
+        timestamps=values.timestamps,
+        dry_run=values.dry_run,
+        agent=values.agent,
+        companion=values.companion,
+        remote=_remote(parser, values),
+    )
+
+
+def _add_remote(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several hosts, by ssh")
+    group.add_argument("--hosts", "-H", metavar="A:4,B:4", help="hosts of workers, and how many each has (1)")
+    group.add_argument("--hostfile", metavar="FILE", help="the same, a host a line: `a slots=4`")
+    group.add_argument("--server-hosts", metavar="C,D", help="hosts of servers (default: one server on each host)")
+    group.add_argument("--server-hostfile", metavar="FILE", help="the same, a host a line")
+    group.add_argument("--coordinator", metavar="HOST", help="where the coordinator runs (default: the first host)")
+    group.add_argument("--ssh-port", type=_port, metavar="N", help="port of the ssh daemons")
+    group.add_argument("--ssh-user", "--username", metavar="NAME", help="whom to log in as")
+    group.add_argument("--ssh-identity", metavar="FILE", help="the key to log in with")
+    group.add_argument("--ssh-args", default="", metavar="ARGS", help="more arguments of ssh, as a shell reads them")
+    group.add_argument("--directory", metavar="DIR", help="where the processes run (default: this folder)")
+    group.add_argument(
+        "--remote-bpslaunch", metavar="COMMAND", help="bpslaunch on the other hosts (default: installed as it is here)"
+    )
+    group.add_argument("-WH", "--worker-hostfile", metavar="FILE", help="as in BytePS: `host:sshport` a line")
+    group.add_argument("-SH", "--server-hostfile-of-byteps", metavar="FILE", help="as in BytePS: `host:sshport` a line")
+    group.add_argument("--scheduler-ip", metavar="HOST", help="as in BytePS: host and address of the coordinator")
+    group.add_argument("--scheduler-port", type=_port, metavar="N", help="as in BytePS: its port, as --port")
+    group.add_argument("--scheduler-ssh-port", type=_port, metavar="N", help="as in BytePS")
+    group.add_argument("--interface", metavar="NAME", help="as in BytePS: the network interface (DMLC_INTERFACE)")
+    group.add_argument("--agent", action="store_true", help=argparse.SUPPRESS)  # what runs on the other hosts
+    group.add_argument("--companion", type=int, help=argparse.SUPPRESS)  # what runs beside a worker
+
+
+def _remote(parser: argparse.ArgumentParser, values: argparse.Namespace) -> RemoteArguments:
+    ways = {
+        "--hosts": values.hosts,
+        "--hostfile": values.hostfile,
+        "--worker-hostfile": values.worker_hostfile,
+    }
+    given = [option for option, value in ways.items() if value is not None]
+    if len(given) > 1:
+        parser.error(f"{' and '.join(given)}: name the hosts of the workers in one way")
+    named = {
+        "--server-hosts": values.server_hosts,
+        "--server-hostfile": values.server_hostfile,
+        "-SH": values.server_hostfile_of_byteps,
+        "--coordinator": values.coordinator,
+        "--scheduler-ip": values.scheduler_ip,
+    }
+    without = [option for option, value in named.items() if value is not None]
+    if without and not given:
+        parser.error(f"{without[0]} without hosts for workers: --hosts, --hostfile or --worker-hostfile")
+    if sum(option in without for option in ("--server-hosts", "--server-hostfile", "-SH")) > 1:
+        parser.error("name the hosts of the servers in one way")
+    if values.port is not None and values.scheduler_port is not None:
+        parser.error("--port and --scheduler-port are the same: name one")
+    if "--coordinator" in without and "--scheduler-ip" in without:
+        parser.error("--coordinator and --scheduler-ip: name the coordinator's host in one way")
+    return RemoteArguments(
+        hosts=values.hosts,
+        hostfile=values.hostfile,
+        server_hosts=values.server_hosts,
+        server_hostfile=values.server_hostfile,
+        worker_hostfile_of_byteps=values.worker_hostfile,
+        server_hostfile_of_byteps=values.server_hostfile_of_byteps,
+        coordinator=values.coordinator,
+        scheduler_ip=values.scheduler_ip,
+        scheduler_ssh_port=values.scheduler_ssh_port,
+        interface=values.interface,
+        user=values.ssh_user,
+        ssh_port=values.ssh_port,
+        ssh_identity=values.ssh_identity,
+        ssh_args=values.ssh_args,
+        bpslaunch=values.remote_bpslaunch,
+        directory=values.directory,
     )
 
 

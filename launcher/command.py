@@ -10,6 +10,7 @@ from .environment import Environment
 from .failure import EXIT_NOT_FOUND, LaunchError
 
 _GDB_COMMANDS = pathlib.Path(__file__).resolve().parent / "backtrace.gdb"
+_DEBUGGER = ["gdb", "-q", "-batch", "-x", str(_GDB_COMMANDS), "--args"]
 
 
 def worker_command(words: Sequence[str], environment: Environment) -> list[str]:
@@ -34,4 +35,9 @@ def in_debugger(command: list[str], environment: Environment) -> list[str]:
         return command
     if shutil.which("gdb") is None:
         raise LaunchError("BYTEPS_ENABLE_GDB is set, but gdb is not installed", EXIT_NOT_FOUND)
-    return ["gdb", "-q", "-batch", "-x", str(_GDB_COMMANDS), "--args", *command]
+    return [*_DEBUGGER, *command]
+
+
+def is_debugged(command: Sequence[str]) -> bool:
+    """Whether in_debugger() has put the debugger in front of this command."""
+    return list(command[: len(_DEBUGGER)]) == _DEBUGGER

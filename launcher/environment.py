@@ -10,6 +10,7 @@ LaunchError that names the variable and the value, never a zero.
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 
 from .failure import LaunchError
@@ -35,6 +36,22 @@ class Environment:
         # Else libinfinipath, which libfabric may bring along, sets signal handlers (fabric_library.h of the plugins).
         return {"IPATH_NO_BACKTRACE": "1", **self._variables}
 
+    def chosen(self, entries: Iterable[str]) -> dict[str, str]:
+        """The variables that --env asks for: NAME=value, NAME:value (as BytePS's dist_launcher has it), or NAME: as it
+        is here."""
+        return dict(self._chosen(entry) for entry in entries)
+
+    def _chosen(self, entry: str) -> tuple[str, str]:
+        ends = [entry.index(sign) for sign in "=:" if sign in entry]
+        name = entry[: min(ends)] if ends else entry
+        if not name.isidentifier():
+            raise LaunchError(f"--env {entry}: expected NAME=value, or NAME")
+        if ends:
+            return name, entry[min(ends) + 1 :]
+        if name not in self._variables:
+            raise LaunchError(f"--env {name}: there is no such variable here: --env {name}=value")
+        return name, self._variables[name]
+
     def text(self, name: str) -> str | None:
         """The value without blanks around it; None if unset or empty."""
         value = self._variables.get(name, "").strip()
@@ -53,6 +70,16 @@ class Environment:
             bounds = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
             raise LaunchError(f"{name}={value}: out of range, expected {bounds}")
         return number
+
+    def seconds(self, name: str) -> float | None:
+        """The value as a duration: a number of seconds, or with a unit (ms, s, m, h)."""
+        value = self.text(name)
+        if value is None:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h)?", value)
+        if found is None:
+            raise LaunchError(f"{name}={value}: expected a duration, such as 120 or 2m")
+        return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}[found[2]]
 
     def flag(self, name: str, default: bool = False) -> bool:
         """The value as yes or no: 0 or 1, true or false, yes or no, on or off, in any case."""

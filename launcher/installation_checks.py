@@ -137,10 +137,16 @@ def _may_lock_without_limit() -> bool:
     return False
 
 
+def locked_memory() -> str:
+    """How much memory this process may lock, for people."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return "unlimited" if limit == resource.RLIM_INFINITY or _may_lock_without_limit() else f"{limit >> 10} KiB"
+
+
 def _check_memlock(transport: str) -> Finding:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     unlimited = limit == resource.RLIM_INFINITY or _may_lock_without_limit()
-    text = "unlimited" if unlimited else f"{limit >> 10} KiB"
+    text = locked_memory()
     if transport not in _LOCKING:
         return ok("memlock", f"{text}; {transport} locks no memory")
     if unlimited or limit >= _ENOUGH_LOCKED:

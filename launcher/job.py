@@ -29,7 +29,7 @@ from .loopback import loopback
 from .workers import local_workers
 
 # What places a single process in a job: of no use to several, and left over from somewhere else.
-_PLACES = (
+PLACES = (
     "BYTEPS_COORDINATOR_FD",
     "BYTEPS_FORCE_DISTRIBUTED",
     "BYTEPS_GLOBAL_RANK",
@@ -113,7 +113,7 @@ def plan_job(
     """What to start, in this order. Opens the coordinator's socket, which then belongs to its ChildSpec."""
     command = worker_command(command, environment)
     variables = environment.variables()
-    for name in _PLACES:
+    for name in PLACES:
         variables.pop(name, None)
     variables["DMLC_NUM_WORKER"] = "1"
     variables["DMLC_NUM_SERVER"] = str(size.servers)

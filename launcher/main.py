@@ -12,7 +12,9 @@ from .addresses import is_loopback
 from .arguments import Arguments, parse_arguments
 from .check import run_checks
 from .child import ChildSpec
+from .dry_run import print_children, shell_line
 from .environment import Environment
+from .environments.companion_process import CompanionProcess
 from .failure import EXIT_NOT_EXECUTABLE, LaunchError
 from .guardian import Guardian
 from .installation import with_plugins_of_checkout
@@ -20,6 +22,8 @@ from .job import JobSize, job_size, plan_job
 from .job_folder import JobFolder
 from .loopback import require_loopback
 from .output import OutputFiles, Printer
+from .remote.agent import run_agent
+from .remote.host_job import run_hosts
 from .roles import plan_workers, read_place, service_command
 from .supervisor import Supervisor
 
@@ -43,6 +47,14 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _launch(arguments: Arguments, environment: Environment, printer: Printer) -> int:
+    printer.timestamps = arguments.timestamps
+    environment = Environment({**environment.variables(), **environment.chosen(arguments.env)})
+    if arguments.companion is not None:
+        return CompanionProcess(arguments.companion, Printer("byteps")).run()
+    if arguments.agent:
+        return _serve(printer)
+    if arguments.remote.given:
+        return run_hosts(arguments, environment, printer, _guarded)
     role = environment.role()
     if role is not None and arguments.whole_job:
         raise LaunchError(
@@ -75,6 +87,8 @@ def _refuse_half_a_role(arguments: Arguments, environment: Environment) -> None:
 def _run_job(arguments: Arguments, environment: Environment, printer: Printer) -> int:
     size = job_size(arguments.workers, arguments.servers, environment)
     with JobFolder() as folder:
+        if arguments.dry_run:
+            return print_children(plan_job(size, arguments.command, environment, folder, arguments.port or 0), printer)
         return _supervise(
             lambda: plan_job(size, arguments.command, environment, folder, arguments.port or 0),
             arguments,
@@ -91,9 +105,13 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
         # The workers of one host reduce among themselves; what brings them together is ours to start.
         size = JobSize(environment.local_workers(), 0)
         with JobFolder() as folder:
+            if arguments.dry_run:
+                return print_children(plan_job(size, arguments.command, environment, folder, 0), printer)
             return _supervise(
                 lambda: plan_job(size, arguments.command, environment, folder, 0), arguments, printer, folder
             )
+    if role == "worker" and arguments.dry_run:
+        return print_children(plan_workers(place, arguments.command, environment, arguments.colocate), printer)
     if role == "worker":
         return _supervise(
             lambda: plan_workers(place, arguments.command, environment, arguments.colocate), arguments, printer
@@ -107,6 +125,9 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
         )
         return 0
     command = service_command(environment)
+    if arguments.dry_run:
+        printer.result(f"[{role}] {shell_line(command, environment.variables(), os.environ)}")
+        return 0
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited.
     try:
         os.execvp(command[0], command)  # Nothing to supervise: signals reach it directly.
@@ -122,11 +143,26 @@ def _supervise(
 ) -> int:
     """Plans in the supervisor's process: what it opens must not stay open in the guardian."""
 
+    def supervise(lifeline: int) -> int:
+        files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
+        supervisor = Supervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose)
+        return supervisor.run(plan())
+
+    return _guarded(supervise, arguments.kill_after, printer, folder)
+
+
+def _serve(printer: Printer) -> int:
+    """`bpslaunch --agent`: the far side of a job over several hosts."""
+    with JobFolder() as folder:
+        return _guarded(lambda lifeline: run_agent(lifeline, folder), 0.0, printer, folder)
+
+
+def _guarded(
+    supervise: Callable[[int], int], kill_after: float, printer: Printer, folder: JobFolder | None = None
+) -> int:
     def body(lifeline: int) -> int:
         try:
-            files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-            supervisor = Supervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose)
-            return supervisor.run(plan())
+            return supervise(lifeline)
         except LaunchError as error:
             printer.say(str(error))
             return error.exit_code
@@ -134,4 +170,5 @@ def _supervise(
             if folder is not None:
                 folder.remove()
 
-    return Guardian(body, math.ceil(arguments.kill_after) + _ENDING_SECONDS, printer).run()
+    patience = math.ceil(kill_after) + _ENDING_SECONDS
+    return Guardian(body, patience, printer, (lambda: None) if folder is None else folder.remove).run()

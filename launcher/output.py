@@ -9,6 +9,7 @@ Bytes stay bytes: nothing is decoded, so nothing can fail to decode.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import os
 import pathlib
@@ -81,6 +82,7 @@ class Printer:
     def __init__(self, program: str = "bpslaunch") -> None:
         """`program`: whose own messages those of `say` are."""
         self._program = program
+        self.timestamps = False  # the time in front of each line
         self._colour: dict[str, int] = {}
 
     def write(
@@ -110,6 +112,9 @@ class Printer:
 
     def _prefix(self, name: str, descriptor: int) -> bytes:
         text = f"{name}: " if name == self._program else f"[{name}] "
+        if self.timestamps:
+            now = datetime.datetime.now()
+            text = f"{now:%Y-%m-%d %H:%M:%S}.{now.microsecond // 1000:03} {text}"
         if not os.isatty(descriptor) or os.environ.get("NO_COLOR"):
             return text.encode()
         colour = (

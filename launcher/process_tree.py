@@ -62,6 +62,14 @@ def exiting(pid: int) -> bool:
     return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
 
 
+def parent(pid: int) -> int | None:
+    """The process that has started `pid`, or inherited it; None if there is no such process."""
+    try:
+        return int(_stat(pid)[1])
+    except OSError:
+        return None
+
+
 def _parents() -> dict[int, int]:
     """Parent of each process that is alive; zombies are left out."""
     parents = {}

@@ -31,8 +31,8 @@ import time
 from collections.abc import Sequence
 
 from . import process_tree
-from .cause import Cause, Verdict, gravity
-from .child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
+from .cause import Cause, Verdict, gravity, raised_first
+from .child import CHUNK_BYTES, Child, ChildSpec, Member, Role, Stream, Text
 from .countdown import Countdown
 from .failure import LaunchError
 from .guardian import SIGNALS
@@ -44,6 +44,7 @@ _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
 class Phase(enum.Enum):
     """What the supervisor is doing."""
 
+    CONNECTING = "connecting to the hosts"
     RUNNING = "running"
     LAST_WORDS = "waiting for the workers' own errors"
     ENDING_WORKERS = "ending the workers"
@@ -78,12 +79,12 @@ class Supervisor:
         self._failed_at = 0.0  # when the job began to end early
         self._lifeline = lifeline
         self._verbose = verbose
-        self._children: list[Child] = []
+        self._children: list[Member] = []
         self._phase = Phase.RUNNING
         self._deadline: float | None = None  # of the phase; None: it has none
         self._killed = False  # in this phase
         self._verdict = Verdict()
-        self._ending_with_the_first: list[Child] = []  # who had begun to end when the first failure was seen
+        self._ending_with_the_first: list[Member] = []  # who had begun to end when the first failure was seen
         self._signals: list[int] = []
         self._mute: set[int] = set()  # our output descriptors that nobody reads any more
         self._selector = selectors.DefaultSelector()
@@ -101,7 +102,7 @@ class Supervisor:
                 self._advance()
         finally:
             self._sweep()
-        for child in self._children:
+        for child in self._local():
             self._drain(child, closing=True)
         self._report()
         return 0 if self._cause is None else self._cause.exit_code
@@ -139,7 +140,7 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         name = signal.Signals(number).name
-        if self._phase is Phase.RUNNING and self._cause is None:
+        if self._phase in (Phase.CONNECTING, Phase.RUNNING) and self._cause is None:
             self._fail(Cause(128 + number, f"{name}: ending the job", asked_for=True))
         elif self._deadline is not None:
             what = "ending the workers" if self._phase is Phase.LAST_WORDS else "killing what is left"
@@ -175,19 +176,22 @@ class Supervisor:
                 break
             self._children.append(child)
             for stream in child.streams:
-                self._selector.register(
-                    stream.pipe,
-                    selectors.EVENT_READ,
-                    lambda child=child, stream=stream: self._read(child, stream),
-                )
+                self._watch(child, stream)
             if self._verbose:
                 self._say(f"{spec.name}: pid {child.pid}: {' '.join(spec.command)}")
         for descriptor in {descriptor for spec in specs for descriptor in spec.descriptors}:
             os.close(descriptor)  # It belongs to the child now: its death must be seen by its peers.
         self._advance()
 
+    def _watch(self, child: Child, stream: Stream) -> None:
+        self._selector.register(stream.pipe, selectors.EVENT_READ, lambda: self._read(child, stream))
+
+    def _local(self) -> list[Child]:
+        """Those that we have started ourselves."""
+        return [child for child in self._children if isinstance(child, Child)]
+
     def _reap(self) -> None:
-        by_pid = {child.pid: child for child in self._children if child.alive}
+        by_pid = {child.pid: child for child in self._local() if child.alive}
         ended = []
         with contextlib.suppress(ChildProcessError):
             # Looked at before it is reaped: until then its number is nobody else's.
@@ -199,12 +203,16 @@ class Supervisor:
                 if child is not None:  # Else an orphan that we inherited.
                     child.ended(os.waitstatus_to_exitcode(status))
                     ended.append(child)
-        ended.sort(key=gravity)  # Of several that ended at once, the likeliest cause first.
         for child in ended:
             self._drain(child, closing=False)
+        self._judge_all(ended)
+
+    def _judge_all(self, ended: Sequence[Member]) -> None:
+        """Of several that ended at once, the likeliest cause first."""
+        for child in sorted(ended, key=gravity):
             self._judge(child)
 
-    def _judge(self, child: Child) -> None:
+    def _judge(self, child: Member) -> None:
         """Decides what the end of a child means for the job."""
         after = f"after {time.monotonic() - child.started:.1f} s"
         if self._verbose:
@@ -215,10 +223,10 @@ class Supervisor:
         failed, circumstance = self._failed(child)
         if failed:
             self._ending_with_the_first = [other for other in self._children if other.exiting]
-            text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}{circumstance}"
+            text = f"{child.identity} {child.ending()} {after}{circumstance}"
             self._fail(Cause(child.exit_code() or 1, f"{text}; ending the job", child))
 
-    def _failed(self, child: Child) -> tuple[bool, str]:
+    def _failed(self, child: Member) -> tuple[bool, str]:
         """Whether the end of a child is a failure of the job, and in what circumstance."""
         if child.spec.role is Role.WORKER:
             return child.status != 0, ""
@@ -227,11 +235,12 @@ class Supervisor:
         good = (0,) if self._phase is Phase.RUNNING else (0, -signal.SIGTERM, 128 + signal.SIGTERM)
         return child.status not in good and not self._killed, " at the end of the job"
 
-    def _reconsider(self, child: Child, after: str) -> None:
+    def _reconsider(self, child: Member, after: str) -> None:
         """After the first failure: decides whether the end of a child is the cause of it.
 
         One whom we told to end is not. A coordinator or server does not end because of a worker; a worker may well, so
-        it must have begun to end by then, unless it was killed, which nobody does to himself.
+        it must have begun to end by then, or have raised its exception, unless it was killed, which nobody does to
+        himself.
         """
         first = self._cause.child
         if first is None or child.told_to_end or child.ended_in_order:
@@ -242,15 +251,16 @@ class Supervisor:
             child.spec.role is not Role.WORKER
             or child in self._ending_with_the_first
             or child.status == -signal.SIGKILL
+            or raised_first(child, first)
         )
-        text = f"{child.spec.name} (pid {child.pid}) {child.ending()} {after}: the likely cause"
+        text = f"{child.identity} {child.ending()} {after}: the likely cause"
         if self._verdict.weigh(Cause(child.exit_code() or 1, text, child), may_come_first=earlier):
             self._say(text)
 
     def _coordinator_told_to_end(self) -> bool:
         return any(child.told_to_end for child in self._children if child.spec.role is Role.COORDINATOR)
 
-    def _alive(self, role: Role) -> list[Child]:
+    def _alive(self, role: Role) -> list[Member]:
         return [child for child in self._children if child.alive and child.spec.role is role]
 
     # ---- Phases ----
@@ -301,7 +311,7 @@ class Supervisor:
             return True
         if time.monotonic() < self._deadline:
             return False
-        names = ", ".join(f"{child.spec.name} (pid {child.pid})" for child in left)
+        names = ", ".join(f"{child.identity}" for child in left)
         if self._killed:
             self._say(f"not even ended by SIGKILL: {names}")
             return True
@@ -325,14 +335,17 @@ class Supervisor:
             lines = stream.read(time.monotonic())
         except BlockingIOError:
             return False
-        if stream.file_error is not None:
-            why = stream.file_error.strerror
-            self._fail(Cause(1, f"the output of {child.spec.name} cannot be kept in its file: {why}: ending the job"))
+        self._check_file(child, stream)
         if lines is None:
             self._close(child, stream)
             return False
         self._write(child, stream, lines)
         return True
+
+    def _check_file(self, child: Member, stream: Text) -> None:
+        if stream.file_error is not None:
+            why = stream.file_error.strerror
+            self._fail(Cause(1, f"the output of {child.spec.name} cannot be kept in its file: {why}: ending the job"))
 
     def _drain(self, child: Child, closing: bool) -> None:
         """Reads what a child that has ended left in its pipes. A grandchild may hold their other ends, and write for
@@ -348,8 +361,8 @@ class Supervisor:
         self._selector.unregister(stream.pipe)
         self._write(child, stream, stream.close())
 
-    def _write(self, child: Child, stream: Stream, lines: list[bytes]) -> None:
-        child.tail.extend(lines)
+    def _write(self, child: Member, stream: Text, lines: list[bytes]) -> None:
+        child.wrote(lines, time.monotonic())
         if not lines or stream.descriptor in self._mute:
             return
         if (

@@ -17,11 +17,12 @@ def local_workers(
     variables: Mapping[str, str],
     count: int,
     host: int | None = None,
+    reads_stdin: bool = True,
 ) -> list[ChildSpec]:
     """The `count` workers of this host, each with `variables` and its own place.
 
     They are called "worker <local rank>", or, with several hosts, "worker <host>.<local rank>": the rank in the job
-    depends on how many workers the hosts before this one have.
+    depends on how many workers the hosts before this one have. With `reads_stdin` the first one has our standard input.
     """
     cpus = affinity.assign(environment, count)
     specs = []
@@ -43,7 +44,7 @@ def local_workers(
                 command=list(command),
                 variables=own,
                 cpus=cpus[local_rank],
-                reads_stdin=local_rank == 0,
+                reads_stdin=reads_stdin and local_rank == 0,
             )
         )
     return specs

@@ -76,6 +76,23 @@ inline constexpr Knob kKnobs[] = {
      .readers = kWorker,
      .max = (1 << 20) - 1,
      .meaning = "Preferred rank of this worker; otherwise by DMLC_WORKER_ID, then BYTEPS_LOCAL_RANK"},
+    {.name = "BYTEPS_DETECT_LAUNCHER",
+     .type = KnobType::kBool,
+     .readers = kWorker,
+     .fallback = "1",
+     .meaning =
+         "A Python worker that torchrun, mpirun or srun has started finds the others by itself, where no variable "
+         "says who is who; 0: it is alone",
+     .reason = "who starts several processes so wants one job"},
+    {.name = "BYTEPS_RENDEZVOUS_DIR",
+     .type = KnobType::kString,
+     .readers = kWorker,
+     .meaning = "Folder that all hosts see, by which the tasks of Slurm's srun meet where it offers no PMI; otherwise "
+                "~/.byteps"},
+    {.name = "BYTEPS_PMIX_LIBRARY",
+     .type = KnobType::kString,
+     .readers = kWorker,
+     .meaning = "libpmix.so.2, where it lies at no usual place"},
     {.name = "BYTEPS_FORCE_DISTRIBUTED",
      .type = KnobType::kBool,
      .readers = kWorker | kLauncher,

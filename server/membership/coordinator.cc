@@ -797,6 +797,12 @@ void Coordinator::AnnounceMissing(Time now) {
   }
 }
 
+void Coordinator::DoNotLinger(Time now) {
+  if (options_.linger == 0) return;
+  options_.linger = 0;
+  if (sessions_.empty()) linger_deadline_ = now;
+}
+
 void Coordinator::CheckLinger(Time now) {
   if (!sessions_.empty() || now < linger_deadline_) return;
   Stop(now, absl::OkStatus());

@@ -105,6 +105,8 @@ class Coordinator {
   // When Tick must be called at the latest; kNever: no need.
   Time NextTimer() const;
 
+  // Nobody will open another session: the job ends with the last one, or now. May be called again.
+  void DoNotLinger(Time now);
   // Ends the job: sessions fail with `why`, servers are sent home.
   void Stop(Time now, const absl::Status& why);
   // The job has ended; all that is left is to deliver what was sent.

@@ -155,6 +155,7 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     if (const char* signal = stop->Take()) {
       coordinator_.Stop(now_, absl::UnavailableError(std::string("the coordinator was ended by ") + signal));
     }
+    if (stop->not_to_linger()) coordinator_.DoNotLinger(now_);
   }
   Finish();
   return coordinator_.outcome();

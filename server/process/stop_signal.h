@@ -1,10 +1,10 @@
-// stop_signal.h - SIGTERM and SIGINT as something to poll for.
+// stop_signal.h - SIGTERM, SIGINT and SIGUSR1 as something to poll for.
 //
 //     StopSignal stop;                                  // in main, before the first thread
 //     poll({stop.fd(), POLLIN}, ...);
 //     if (const char* name = stop.Take()) ...           // "SIGTERM"
 //
-// While it lives, the two signals are blocked in this thread and in those it starts, and wait in the descriptor.
+// While it lives, these signals are blocked in this thread and in those it starts, and wait in the descriptor.
 #ifndef BYTEPS_SERVER_PROCESS_STOP_SIGNAL_H_
 #define BYTEPS_SERVER_PROCESS_STOP_SIGNAL_H_
 
@@ -25,10 +25,13 @@ class StopSignal {
   int fd() const { return fd_.get(); }
   // The name of a signal that has come, or nullptr; does not block.
   const char* Take();
+  // SIGUSR1 has come, which Take() found: the process is to end as soon as nobody needs it any more.
+  bool not_to_linger() const { return not_to_linger_; }
 
  private:
   sigset_t before_;
   UniqueFd fd_;
+  bool not_to_linger_ = false;
 };
 
 }  // namespace byteps

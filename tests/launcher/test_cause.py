@@ -28,6 +28,8 @@ class FakeChild:
     def __init__(self, role: Role, status: int) -> None:
         self.spec = FakeSpec(role)
         self.status = status
+        self.raised_at: float | None = None
+        self.tells_of_a_loss = False
 
 
 # The deaths of one job, the cause first.
@@ -204,6 +206,40 @@ def test_a_worker_that_aborts_because_of_the_first_failure(
     launch = start("--workers", "2", "--", *worker(ABORTS), variables={"MARK": str(tmp_path / "mark")})
     assert launch.wait() == 42
     assert "likely cause" not in launch.stderr
+
+
+# Worker 1 raises, and takes its time to end; worker 0 hears of it and ends at once.
+RAISES = """\
+import atexit, os, pathlib, sys, time
+mark = pathlib.Path(os.environ["MARK"])
+class UnavailableError(Exception):
+    __module__ = "byteps.errors"
+def leave():
+    mark.touch()
+    while not pathlib.Path(os.environ["MARK"] + "-end").exists():
+        time.sleep(0.01)
+if os.environ["BYTEPS_LOCAL_RANK"] == "1":
+    atexit.register(leave)
+    raise ValueError("the data set is broken")
+while not mark.exists():
+    time.sleep(0.01)
+if os.environ["NOISY"] == "1":
+    raise UnavailableError("worker rank 1 has left the session")
+pathlib.Path(os.environ["MARK"] + "-end").touch()
+raise RuntimeError("worker 1 is gone")
+"""
+
+
+@pytest.mark.parametrize("noisy", ["0", "1"])
+def test_the_first_to_raise_is_the_cause(start: Start, worker: Worker, tmp_path: pathlib.Path, noisy: str) -> None:
+    variables = {"MARK": str(tmp_path / "mark"), "NOISY": noisy}
+    launch = start("--workers", "2", "--", *worker(RAISES), variables=variables)
+    if noisy == "1":  # Worker 0 has ended when worker 1 does.
+        wait_until(lambda: "worker 0 (pid " in launch.stderr, lambda: launch.stderr)
+        pathlib.Path(variables["MARK"] + "-end").touch()
+    assert launch.wait() == 1
+    assert "ValueError: the data set is broken" in launch.stderr.partition("last lines of worker 1:")[2]
+    assert launch.stderr.splitlines()[-1] == "bpslaunch: worker 1 exited with code 1: exit code 1"
 
 
 # The servers of a job end by themselves when its coordinator says that the job is over.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import signal
 import sys
 import time
@@ -164,3 +165,14 @@ def test_a_wrong_server_setting_is_told(start: Start, real: dict[str, str]) -> N
     launch = start("--workers", "2", "--servers", "1", "--", *TRAINER, "1", SMALL, variables=variables)
     assert launch.wait() not in (0, 137, 143)
     assert "BYTEPS_SERVER_ENGINE_THREAD=many" in launch.stderr
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_servers_under_gdb_end_in_order(start: Start, real: dict[str, str]) -> None:
+    """The SIGTERM at the end is for the programs, and not for the debuggers around them."""
+    command = [str(pathlib.Path(sys.executable).resolve()), *TRAINER[1:], "2", SMALL]
+    variables = {**real, "BYTEPS_FORCE_DISTRIBUTED": "1", "BYTEPS_ENABLE_GDB": "1"}
+    launch = start("--workers", "2", "--servers", "1", "--", *command, variables=variables)
+    assert launch.wait() == 0, launch.stdout + launch.stderr
+    for name in ("coordinator", "server 0", "worker 0", "worker 1"):
+        assert re.search(rf"^\[{name}\] \[Inferior 1 .* exited normally\]", launch.stdout, re.MULTILINE), launch.stdout

@@ -15,7 +15,7 @@ import termios
 import time
 
 import pytest
-from launching import Service, Start, Worker, wait_until
+from launching import Launch, Service, Start, Worker, wait_until
 
 # A bound for what the launcher does in 10 seconds (test_countdown.py) on a machine that has many other things to do.
 SOON = 60
@@ -268,26 +268,46 @@ def test_the_launcher_killed(start: Start, worker: Worker) -> None:
     launch.wait_gone()
 
 
-def test_the_supervisor_killed(start: Start, worker: Worker) -> None:
-    """SIGKILL of the other half: the guardian sweeps up, what escaped into other sessions included."""
+def keeper_and_supervisor(launch: Launch) -> tuple[int, int]:
+    (keeper,) = children(launch.process.pid)
+    (supervisor,) = children(keeper)
+    return keeper, supervisor
+
+
+@pytest.mark.parametrize("victim", ["keeper", "supervisor"])
+def test_half_of_the_launcher_killed(start: Start, worker: Worker, victim: str) -> None:
+    """SIGKILL of the supervisor, or of its keeper: those above sweep up, what escaped into other sessions included."""
     launch = start("--workers", "2", "--servers", "1", "--", *worker(ENDLESS))
     launch.wait_for("ready", 2)
-    (supervisor,) = children(launch.process.pid)
-    os.kill(supervisor, signal.SIGKILL)
+    keeper, supervisor = keeper_and_supervisor(launch)
+    os.kill(keeper if victim == "keeper" else supervisor, signal.SIGKILL)
     assert launch.wait() == 137
     assert not launch.processes()
     assert "everything it had started was ended" in launch.stderr
 
 
-def test_both_halves_killed(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
+def test_launcher_and_supervisor_killed(start: Start, worker: Worker) -> None:
+    """The keeper is left: it ends what escaped into other sessions, and removes the folder with the token."""
+    launch = start("--workers", "2", "--servers", "1", "--", *worker(ENDLESS))
+    launch.wait_for("ready", 2)
+    _, supervisor = keeper_and_supervisor(launch)
+    launch.process.send_signal(signal.SIGSTOP)  # So that it cannot clean up.
+    os.kill(supervisor, signal.SIGKILL)
+    launch.process.kill()
+    launch.wait()
+    launch.wait_gone()
+
+
+def test_the_whole_launcher_killed(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     """Even then the kernel kills the workers themselves, and the servers."""
     source = "import time\nprint('ready', flush=True)\ntime.sleep(1000)"
     launch = start("--workers", "2", "--servers", "1", "--", *worker(source))
     launch.wait_for("ready", 2)
-    (supervisor,) = children(launch.process.pid)
-    launch.process.send_signal(signal.SIGSTOP)  # So that it cannot clean up.
-    os.kill(supervisor, signal.SIGKILL)
-    launch.process.kill()
+    keeper, supervisor = keeper_and_supervisor(launch)
+    for pid in (launch.process.pid, keeper):
+        os.kill(pid, signal.SIGSTOP)  # So that they cannot clean up.
+    for pid in (supervisor, keeper, launch.process.pid):
+        os.kill(pid, signal.SIGKILL)
     launch.wait()
     launch.wait_gone()
     for folder in (tmp_path / "tmp").iterdir():  # Only the folder of the dead job's token is left.

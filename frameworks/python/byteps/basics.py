@@ -6,7 +6,7 @@ import atexit
 import sys
 from dataclasses import dataclass
 
-from byteps import _native
+from byteps import _native, surroundings
 from byteps.session import CURRENT, close_at_exit, current_session
 
 
@@ -24,9 +24,10 @@ def init(
 ) -> None:
     """Joins the job: waits until all workers and servers are there. Calling it again does nothing.
 
-    What is not given comes from the environment (DMLC_* and BYTEPS_*, set by bpslaunch) and then from its default. One
-    worker alone needs neither servers nor a coordinator. shutdown() runs by itself when Python exits; after an
-    exception that nobody has caught it does not wait for the others, who then hear of it at once.
+    What is not given comes from the environment (DMLC_* and BYTEPS_*, set by bpslaunch), from what has started this
+    process (torchrun, mpirun, srun: surroundings.py), and then from its default. One worker alone needs neither servers
+    nor a coordinator. shutdown() runs by itself when Python exits; after an exception that nobody has caught it does
+    not wait for the others, who then hear of it at once.
 
     Args:
         lazy: accepted for compatibility. Connecting happens here in any case, so that a wrong address is reported at
@@ -47,16 +48,21 @@ def init(
         ValueError: initialized already, and options were given.
     """
     del lazy
-    CURRENT.open(
-        coordinator=coordinator,
-        job=job,
-        name=name,
-        token=token,
-        host=host,
-        transport=transport,
-        scheduler=scheduler,
-        timeout=timeout,
-    )
+    meeting = None if coordinator is not None or CURRENT.is_open() else surroundings.join(timeout)
+    try:
+        CURRENT.open(
+            coordinator=coordinator,
+            job=job,
+            name=name,
+            token=token,
+            host=host,
+            transport=transport,
+            scheduler=scheduler,
+            timeout=timeout,
+        )
+    finally:
+        if meeting is not None:
+            meeting.close()
     atexit.unregister(close_at_exit)
     atexit.register(close_at_exit)
 

@@ -398,6 +398,27 @@ TEST(CoordinatorEndTest, WithoutLingerLimitItStays) {
   EXPECT_TRUE(server.job_ended.empty());
 }
 
+TEST(CoordinatorEndTest, NotToLingerIsToEndWithTheLastSession) {
+  ControlJob job({.linger = kNever});
+  ControlMember& server = job.AddServer({});
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  job.coordinator().DoNotLinger(job.now());
+  job.Advance(100 * kSecond);
+  EXPECT_FALSE(job.coordinator().over()) << "a session is open";
+  worker.client().Goodbye(job.now(), kSecond);
+  job.Advance(kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+  EXPECT_EQ(server.client().state(), ControlState::kOver);
+}
+
+TEST(CoordinatorEndTest, NotToLingerBeforeAnybodyCameIsToEnd) {
+  ControlJob job({.linger = kNever});
+  job.coordinator().DoNotLinger(job.now());
+  job.Advance(kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+}
+
 TEST(CoordinatorEndTest, StoppingTellsEverybody) {
   ControlJob job;
   Trio trio(&job);

@@ -1,0 +1,35 @@
+"""What has started us, and how the processes that it started find each other: one file per environment.
+
+    place            who a process is, and what the job around it looks like
+    torchrun         torchrun and torch.distributed.run
+    open_mpi         Open MPI's mpirun, and `srun --mpi=pmix`: PMIx
+    hydra            MPICH's mpirun (Hydra), and `srun --mpi=pmi2`: PMI's wire protocol
+    slurm            srun without either
+    exchange         what each environment offers: every process gives something, rank 0 answers each
+    pmi, pmix, torch_store, shared_folder    how they do it
+    meeting          the exchange that makes a job: hosts, the coordinator's address, the token
+    addresses        by which address the others can reach a host
+    companion        the coordinator and servers beside a worker, in a process of their own
+
+`bps.init()` uses it where nobody has set DMLC_* (byteps/surroundings.py), and `bpslaunch` within a Slurm job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import hydra, open_mpi, slurm, torchrun
+from .place import Surroundings
+
+# The first that is there counts. torchrun may run within a task of Slurm or of MPI, MPI's ranks within one of Slurm.
+_KINDS = (torchrun, open_mpi, hydra, slurm)
+
+
+def detect(variables: Mapping[str, str]) -> Surroundings | None:
+    """What has started this process, if it is one of several of a job; None if nothing known has. LaunchError if its
+    variables make no sense."""
+    for kind in _KINDS:
+        found = kind.detect(variables)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,52 @@
+"""By which address the other hosts can reach this one, as far as their own addresses tell."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Sequence
+
+_SIOCGIFADDR = 0x8915
+_SIOCGIFNETMASK = 0x891B
+_LOOPBACK = "127.0.0.1"
+
+
+def own_networks(interface: str | None = None) -> list[str]:
+    """The IPv4 addresses of this host with their networks, `10.0.0.7/24`; of one interface, if it is named."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            if interface is not None and name != interface:
+                continue
+            request = struct.pack("256s", name.encode()[:15])
+            with contextlib.suppress(OSError):
+                address = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
+                mask = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFNETMASK, request)[20:24])
+                network = ipaddress.ip_interface(f"{address}/{mask}")
+                if not network.is_loopback:
+                    found.append(str(network))
+    return found
+
+
+def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+    """Which of the `own` networks' addresses the others know best: one in a network that most of them are in, too; the
+    first if there is none. Loopback where there are no others."""
+    if not others:
+        return _LOOPBACK
+    if not own:
+        return socket.gethostbyname(socket.gethostname())
+    networks = [ipaddress.ip_interface(each) for each in own]
+
+    def reached(index: int) -> int:
+        network = networks[index].network
+        return sum(any(ipaddress.ip_interface(each).ip in network for each in other) for other in others)
+
+    # Bridges of containers have the same addresses everywhere: nobody is reached by them.
+    def is_shared(index: int) -> bool:
+        return any(own[index] in other for other in others)
+
+    best = max(range(len(own)), key=lambda index: (not is_shared(index), reached(index), -index))
+    return str(networks[best].ip)

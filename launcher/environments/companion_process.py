@@ -1,0 +1,222 @@
+"""`bpslaunch --companion PID`: the coordinator and servers beside the worker PID; see companion.py.
+
+It ends when they have ended. When the worker is gone, it tells the coordinator not to linger: that ends with the last
+session of the job, and the servers with it. The worker's launcher is watched, too: one that was killed cannot end its
+workers, so this process ends the worker; the others of the job hear of it by their sessions.
+
+Threads: one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import selectors
+import signal
+import sys
+import time
+from typing import Any
+
+from .. import process_tree
+from ..child import Child, ChildSpec, Role, Stream
+from ..command import in_debugger
+from ..environment import Environment
+from ..failure import LaunchError
+from ..guardian import SIGNALS
+from ..installation import server_binary, with_plugins_of_checkout
+from ..job import listen
+from ..lanes import lanes
+from ..output import Printer
+
+_KILL_SECONDS = 5.0
+# What starts workers, as /proc/PID/comm has it: mpirun and its daemons, Hydra's, Slurm's.
+_LAUNCHERS = (
+    "mpirun",
+    "mpiexec",
+    "orterun",
+    "orted",
+    "prte",
+    "prted",
+    "hydra_pmi_proxy",
+    "hydra_bstrap_pr",
+    "slurmstepd",
+)
+
+
+class CompanionProcess:
+    """The far side of a companion."""
+
+    def __init__(self, worker: int, printer: Printer) -> None:
+        self._worker = worker
+        self._printer = printer
+        self._selector = selectors.DefaultSelector()
+        self._children: list[Child] = []
+        self._kill_at: float | None = None  # of our own processes
+        self._kill_worker_at: float | None = None
+        self._worker_descriptor: int | None = None
+
+    def run(self) -> int:
+        """Serves until all have ended."""
+        process_tree.become_subreaper()
+        self._watch_signals()
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return 0  # The worker has ended before it asked.
+        self._watch_processes()
+        try:
+            answer: dict[str, Any] = {"port": self._start(json.loads(line))}
+        except LaunchError as error:
+            answer = {"failed": str(error)}
+        with contextlib.suppress(OSError):
+            os.write(1, json.dumps(answer).encode() + b"\n")
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
+        while any(child.alive for child in self._children):
+            self._step()
+        process_tree.end_descendants(time.monotonic() + _KILL_SECONDS)
+        return 0
+
+    def _start(self, request: dict[str, Any]) -> int:
+        environment = Environment(with_plugins_of_checkout({**os.environ, **request["variables"]}))
+        binary = in_debugger([server_binary(environment)], environment)
+        variables = {**environment.variables(), "BYTEPS_JOB_LINGER": "-1", "BYTEPS_LAUNCHER_PID": str(os.getppid())}
+        port = 0
+        specs = []
+        if request["address"] is not None:
+            listener = listen((2, request["address"]), 0)
+            port = listener.getsockname()[1]
+            variables["DMLC_PS_ROOT_URI"], variables["DMLC_PS_ROOT_PORT"] = request["address"], str(port)
+            descriptor = os.dup(listener.fileno())
+            listener.close()
+            own = {**variables, "DMLC_ROLE": "scheduler", "BYTEPS_COORDINATOR_FD": str(descriptor)}
+            specs.append(ChildSpec("coordinator", Role.COORDINATOR, binary, own, descriptors=(descriptor,)))
+        threads = lanes(len(request["servers"]), environment) if request["workers"] else None
+        for rank in request["servers"]:
+            own = {**variables, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)}
+            if threads is not None:
+                own["BYTEPS_SERVER_ENGINE_THREAD"] = str(threads)
+            specs.append(ChildSpec(f"server {rank}", Role.SERVER, binary, own))
+        for spec in specs:
+            child = Child(spec, time.monotonic(), None)
+            self._children.append(child)
+            for stream in child.streams:
+                self._selector.register(
+                    stream.pipe,
+                    selectors.EVENT_READ,
+                    lambda child=child, stream=stream: self._read(child, stream),
+                )
+            for descriptor in spec.descriptors:
+                os.close(descriptor)
+        return port
+
+    # ---- Events ----
+
+    def _step(self) -> None:
+        deadlines = [when for when in (self._kill_at, self._kill_worker_at) if when is not None]
+        for key, _ in self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None):
+            key.data()
+        now = time.monotonic()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._signal(signal.SIGKILL)
+        if self._kill_worker_at is not None and now >= self._kill_worker_at:
+            self._kill_worker_at = None
+            self._signal_worker(signal.SIGKILL)
+        self._reap()
+
+    def _watch_signals(self) -> None:
+        read, write = os.pipe()
+        for descriptor in (read, write):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda _number, _frame: self._end())
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+        def empty() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while os.read(read, 1024):
+                    pass
+
+        self._selector.register(read, selectors.EVENT_READ, empty)
+
+    def _watch_processes(self) -> None:
+        """The worker, and what has started it."""
+        self._selector.register(0, selectors.EVENT_READ, self._worker_ended)
+        with contextlib.suppress(OSError):
+            self._worker_descriptor = os.pidfd_open(self._worker)
+            self._selector.register(self._worker_descriptor, selectors.EVENT_READ, self._worker_ended)
+        launcher = process_tree.parent(self._worker)
+        if launcher is None or launcher <= 1 or not _is_launcher(launcher):
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(launcher)
+            self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._launcher_ended(descriptor))
+
+    def _worker_ended(self) -> None:
+        for descriptor in (0, self._worker_descriptor):
+            with contextlib.suppress(KeyError, ValueError):
+                if descriptor is not None:
+                    self._selector.unregister(descriptor)
+        self._kill_worker_at = None
+        for child in self._children:
+            if child.spec.role is Role.COORDINATOR:
+                child.signal(signal.SIGUSR1)
+
+    def _launcher_ended(self, descriptor: int) -> None:
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        self._printer.say(f"what has started worker {self._worker} is gone: ending the worker")
+        self._signal_worker(signal.SIGTERM)
+        self._kill_worker_at = time.monotonic() + _KILL_SECONDS
+
+    def _signal_worker(self, number: int) -> None:
+        if self._worker_descriptor is not None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._worker_descriptor, number)
+
+    def _end(self) -> None:
+        self._signal(signal.SIGTERM)
+        self._kill_at = time.monotonic() + _KILL_SECONDS
+
+    def _signal(self, number: int) -> None:
+        for child in self._children:
+            child.signal(number)
+
+    def _reap(self) -> None:
+        by_pid = {child.pid: child for child in self._children if child.alive}
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                child = by_pid.get(found[0])
+                if child is None:
+                    continue
+                child.ended(os.waitstatus_to_exitcode(found[1]))
+                for stream in child.streams:
+                    while not stream.pipe.closed and self._read(child, stream):
+                        pass
+                if child.status != 0 and not child.told_to_end:
+                    self._printer.say(f"{child.spec.name} beside worker {self._worker} {child.ending()}")
+
+    def _read(self, child: Child, stream: Stream) -> bool:
+        try:
+            lines = stream.read(time.monotonic())
+        except BlockingIOError:
+            return False
+        if lines is None:
+            self._selector.unregister(stream.pipe)
+            lines = stream.close()
+        with contextlib.suppress(OSError):  # Nobody reads our errors any more.
+            self._printer.write(child.spec.name, 2, lines, lambda: True)
+        return not stream.pipe.closed
+
+
+def _is_launcher(pid: int) -> bool:
+    try:
+        name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return name in _LAUNCHERS or name.startswith("pt_elastic") or b"torchrun" in words or b"torch.distributed" in words

@@ -1,0 +1,95 @@
+"""How processes that somebody else has started become a job: who is on which host, where the coordinator is, the token.
+
+    variables = meet(surroundings, os.environ, deadline)      # DMLC_* and BYTEPS_* as bpslaunch would have set them
+
+Rank 0 starts the coordinator beside itself, and the first rank of each host its servers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from ..environment import Environment
+from ..failure import LaunchError
+from .addresses import meeting_address, own_networks
+from .companion import Companion
+from .place import Surroundings
+
+
+def meet(surroundings: Surroundings, variables: Mapping[str, str], deadline: float) -> tuple[dict[str, str], Meeting]:
+    """What to set in this process's environment, and what is to be closed once the session is open."""
+    meeting = Meeting(surroundings, Environment(variables))
+    return meeting.run(deadline), meeting
+
+
+class Meeting:
+    """One exchange, and the companion that came of it."""
+
+    def __init__(self, surroundings: Surroundings, environment: Environment) -> None:
+        self._at = surroundings
+        self._environment = environment
+        self._companion: Companion | None = None
+
+    def run(self, deadline: float) -> dict[str, str]:
+        """The variables of this process."""
+        own = {"host": self._at.host, "networks": own_networks(self._environment.text("DMLC_INTERFACE"))}
+        answer = self._at.exchange.meet(own, self._answer, deadline)
+        place, common = answer["place"], answer["common"]
+        if self._at.rank != 0 and answer["servers"]:
+            self._companion = Companion(self._environment)
+            self._companion.start(None, answer["servers"], common, place["BYTEPS_LOCAL_SIZE"])
+        return {**common, **place}
+
+    def close(self) -> None:
+        """Everybody has come; coordinator and servers stay as long as this process."""
+        self._at.exchange.close()
+
+    # ---- In rank 0 ----
+
+    def _answer(self, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        hosts: dict[str, list[int]] = {}
+        for rank, each in enumerate(given):
+            hosts.setdefault(each["host"], []).append(rank)
+        members = list(hosts.values())  # by their first rank
+        servers = self._servers(len(members), len(given))
+        common = {
+            "DMLC_ROLE": "worker",
+            "DMLC_NUM_WORKER": str(len(members)),
+            "DMLC_NUM_SERVER": str(servers),
+        }
+        placed = [[rank for rank in range(servers) if rank % len(members) == host] for host in range(len(members))]
+        if len(given) > 1 or servers:
+            address = meeting_address(given[0]["networks"], [given[ranks[0]]["networks"] for ranks in members[1:]])
+            common["BYTEPS_JOB_ID"] = f"{secrets.token_hex(6)}"
+            common["BYTEPS_JOB_TOKEN"] = self._environment.text("BYTEPS_JOB_TOKEN") or secrets.token_hex(32)
+            if servers and len(members) == 1:
+                common["BYTEPS_FORCE_DISTRIBUTED"] = "1"
+            self._companion = Companion(self._environment)
+            port = self._companion.start(address, placed[0], common, str(len(members[0])))
+            common["DMLC_PS_ROOT_URI"], common["DMLC_PS_ROOT_PORT"] = address, str(port)
+        in_order = [rank for ranks in members for rank in ranks] == list(range(len(given)))
+        answers = []
+        for rank, each in enumerate(given):
+            ranks = hosts[each["host"]]
+            host = members.index(ranks)
+            place = {
+                "DMLC_WORKER_ID": str(host),
+                "BYTEPS_LOCAL_RANK": str(ranks.index(rank)),
+                "BYTEPS_LOCAL_SIZE": str(len(ranks)),
+            }
+            if not in_order:
+                place["BYTEPS_GLOBAL_RANK"] = str(rank)
+            here = placed[host] if rank == ranks[0] else []
+            answers.append({"place": place, "common": common, "servers": here})
+        return answers
+
+    def _servers(self, hosts: int, workers: int) -> int:
+        asked = self._environment.integer("DMLC_NUM_SERVER", minimum=0)
+        forced = self._environment.flag("BYTEPS_FORCE_DISTRIBUTED")
+        if asked is None:
+            return hosts if hosts > 1 else int(forced)
+        if asked == 0 and (hosts > 1 or forced):
+            raise LaunchError(f"DMLC_NUM_SERVER=0: {workers} workers on {hosts} hosts need at least one server")
+        return asked

@@ -1,0 +1,71 @@
+"""PMI's wire protocol, version 1: lines of key=value on the descriptor PMI_FD. MPICH's Hydra and Slurm speak it."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from ..failure import LaunchError
+
+_LONGEST = 1 << 16
+
+
+class PmiStore:
+    """See exchange.Fenced."""
+
+    def __init__(self, descriptor: int, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._descriptor = descriptor
+        self._socket: socket.socket | None = None
+        self._buffer = b""
+        self._space = ""
+
+    def put(self, key: str, value: str) -> None:
+        """Offers a value."""
+        self._ask(f"cmd=put kvsname={self._name()} key={key} value={value}", time.monotonic() + 60)
+
+    def fence(self, deadline: float) -> None:
+        """Waits for all."""
+        self._ask("cmd=barrier_in", deadline)
+
+    def get(self, key: str, rank: int) -> str:
+        """What `rank` has put."""
+        del rank  # all share one space
+        return self._ask(f"cmd=get kvsname={self._name()} key={key}", time.monotonic() + 60)["value"]
+
+    def close(self) -> None:
+        """Says goodbye: a process that ends without is taken for one that has crashed."""
+        if self._socket is not None:
+            self._ask("cmd=finalize", time.monotonic() + 60)
+            self._socket.detach()  # the descriptor is not ours
+            self._socket = None
+
+    def _name(self) -> str:
+        if not self._space:
+            self._space = self._ask("cmd=get_my_kvsname", time.monotonic() + 60)["kvsname"]
+        return self._space
+
+    def _ask(self, line: str, deadline: float) -> dict[str, str]:
+        if self._socket is None:
+            self._socket = socket.socket(fileno=self._descriptor)
+            self._ask("cmd=init pmi_version=1 pmi_subversion=1", deadline)
+        self._socket.sendall(line.encode() + b"\n")
+        answer = dict(word.partition("=")[::2] for word in self._line(line, deadline).split(" "))
+        if answer.get("rc", "0") != "0":
+            raise LaunchError(f"PMI refuses {line.split(' ')[0]}: {answer}")
+        return answer
+
+    def _line(self, asked: str, deadline: float) -> str:
+        assert self._socket is not None
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+                raise LaunchError(f"PMI does not answer {asked.split(' ')[0]}: not all ranks have come to bps.init()")
+            data = self._socket.recv(_LONGEST)
+            if not data:
+                raise LaunchError("PMI has closed its connection: the launcher of the job has ended")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()

@@ -1,0 +1,12 @@
+"""A job over several hosts: bpslaunch here, an agent of it on each host, and a connection by ssh between them.
+
+host_list         who takes part: --hosts, --hostfile, and the files of BytePS's dist_launcher
+layout            which roles run on which host, and their variables
+ssh               the command that reaches an agent
+frame             what the two say to each other
+outbox            bytes that wait until the other side takes them
+agent             the far side: starts processes, reports, and ends them when it is alone
+link              the near side of one connection, and the processes behind it
+host_supervisor   the supervisor of such a job
+host_check        `bpslaunch --check --hosts`
+"""

@@ -1,0 +1,339 @@
+"""The far side of a job over several hosts: `bpslaunch --agent`, which ssh starts on each of them.
+
+It decides nothing: it starts what it is told to, passes output on, reports ends, and sends signals. When nobody tells
+it anything any more (the end of its standard input, silence, a signal to itself, the death of its guardian), it ends
+all that it has started: SIGTERM, and SIGKILL three seconds later. So nothing stays behind on this host whatever becomes
+of bpslaunch, of ssh or of the network between them.
+
+Threads: one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .. import process_tree
+from ..addresses import resolve
+from ..child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
+from ..command import in_debugger, worker_command
+from ..environment import Environment
+from ..failure import LaunchError
+from ..finding import Level
+from ..guardian import SIGNALS
+from ..installation import installed_release, server_binary, with_plugins_of_checkout
+from ..installation_checks import check_installation, locked_memory
+from ..job import PLACES, listen
+from ..job_folder import JobFolder
+from ..lanes import lanes
+from ..network_checks import check_port
+from ..workers import local_workers
+from . import frame
+from .outbox import Outbox
+from .probe import ProbeSink, bytes_per_second, connect_to_all, own_interface
+
+_ALONE_SECONDS = 3.0  # from SIGTERM to SIGKILL, when nobody is left to say more
+_FLUSH_SECONDS = 1.0
+_MEASURE_SECONDS = 1.0
+_MOST_WAITING = 4 << 20  # bytes of output that bpslaunch has not taken yet
+
+
+class Agent:
+    """Serves the bpslaunch that started it, over `source` and `sink`."""
+
+    def __init__(self, source: int, sink: int, lifeline: int, folder: JobFolder) -> None:
+        """`lifeline` is a pipe that ends when the guardian does; `folder` keeps the token."""
+        self._source = source
+        self._folder = folder
+        self._selector = selectors.DefaultSelector()
+        self._outbox = Outbox(sink, self._selector, self._left_alone)
+        self._decoder = frame.Decoder(greeted=True)
+        self._children: dict[int, Child] = {}
+        self._listener: socket.socket | None = None
+        self._sink: ProbeSink | None = None
+        self._heard = time.monotonic()
+        self._next_beat = 0.0
+        self._reading = True
+        self._over = False
+        self._kill_at: float | None = None  # we are alone, and this is when what is left is killed
+        self._lifeline = lifeline
+
+    def run(self) -> int:
+        """Serves until all is over; the exit code of the agent."""
+        process_tree.become_subreaper()
+        self._watch_signals()
+        self._selector.register(self._source, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._lifeline, selectors.EVENT_READ, self._left_alone)
+        self._outbox.send(frame.GREETING)
+        try:
+            while not self._over:
+                self._step()
+        finally:
+            process_tree.end_descendants(time.monotonic() + _ALONE_SECONDS)
+        self._outbox.drain(time.monotonic() + _FLUSH_SECONDS)
+        return 0 if self._kill_at is None else 1
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + frame.BEAT_SECONDS
+            self._outbox.send(frame.message(event="beat"))
+        wake = self._next_beat if self._kill_at is None else min(self._next_beat, self._kill_at)
+        for key, _ in self._selector.select(max(0.0, wake - now)):
+            key.data()
+        self._reap()
+        self._balance()
+        now = time.monotonic()
+        if self._kill_at is None and now - self._heard > frame.SILENCE_SECONDS:
+            self._left_alone()
+        if self._kill_at is not None:
+            self._over = now >= self._kill_at or not any(child.alive for child in self._children.values())
+
+    # ---- Events ----
+
+    def _watch_signals(self) -> None:
+        read, write = os.pipe()
+        for descriptor in (read, write):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda _number, _frame: self._left_alone())
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+        def empty() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while os.read(read, 1024):
+                    pass
+
+        self._selector.register(read, selectors.EVENT_READ, empty)
+
+    def _left_alone(self) -> None:
+        """Nobody tells us anything any more: begins to end what runs here."""
+        if self._kill_at is not None:
+            return
+        self._kill_at = time.monotonic() + _ALONE_SECONDS
+        for descriptor in (self._source, self._lifeline):
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(descriptor)
+        for child in self._children.values():
+            child.signal(signal.SIGTERM)
+
+    def _hear(self) -> None:
+        data = os.read(self._source, CHUNK_BYTES)
+        self._heard = time.monotonic()
+        if not data:
+            self._left_alone()
+            return
+        for each in self._decoder.feed(data):
+            if isinstance(each, dict):
+                self._do(each)
+
+    def _do(self, request: dict[str, Any]) -> None:
+        action = request.get("do")
+        try:
+            if action == "greet":
+                self._greet(request)
+            elif action == "listen":
+                self._listen(request)
+            elif action == "start":
+                self._start(request)
+            elif action == "signal":
+                child = self._children.get(request["id"])
+                if child is not None:
+                    child.signal(request["number"])
+            elif action == "check":
+                self._check(request)
+            elif action == "probe":
+                self._probe(request)
+            elif action == "end":
+                self._over = True
+        except LaunchError as error:
+            self._report("refused", text=str(error), code=error.exit_code)
+        except OSError as error:
+            self._report("refused", text=f"{error}", code=1)
+
+    def _report(self, event: str, **fields: Any) -> None:
+        self._outbox.send(frame.message(event=event, **fields))
+
+    # ---- What we are asked for ----
+
+    def _greet(self, request: dict[str, Any]) -> None:
+        connection = os.environ.get("SSH_CONNECTION", "").split()
+        self._report(
+            "hello",
+            version=frame.VERSION,
+            release=installed_release(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            time=time.time(),
+            address=connection[2] if len(connection) == 4 else None,
+            launcher_address=connection[0] if len(connection) == 4 else None,
+            cores=len(os.sched_getaffinity(0)),
+        )
+        folder = request.get("folder")
+        if folder is not None:
+            try:
+                os.chdir(folder)
+            except OSError as error:
+                raise LaunchError(
+                    f"cannot work in {folder}: {error.strerror}; name another one by --directory"
+                ) from None
+
+    def _listen(self, request: dict[str, Any]) -> None:
+        try:
+            address = resolve(request["address"])
+        except OSError as error:
+            raise LaunchError(f"the coordinator's address {request['address']}: {error.strerror}") from None
+        self._listener = listen(address, request["port"])
+        self._report("listening", port=self._listener.getsockname()[1])
+
+    def _environment(self, given: Mapping[str, str]) -> Environment:
+        own = {name: value for name, value in os.environ.items() if name not in PLACES}
+        variables = {**own, **given}
+        token = variables.pop("BYTEPS_JOB_TOKEN", None)
+        if token is not None:
+            variables["BYTEPS_JOB_TOKEN_FILE"] = str(self._folder.write_token(token))
+        return Environment(with_plugins_of_checkout(variables))
+
+    def _start(self, request: dict[str, Any]) -> None:
+        environment = self._environment(request["variables"])
+        variables = environment.variables()
+        # Whose descendants may read each other's memory, where the system asks for it.
+        variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
+        specs: list[tuple[int, ChildSpec]] = []
+        services = request["services"]
+        threads = lanes(sum(each["role"] == "server" for each in services), environment) if request["workers"] else None
+        for service in services:
+            specs.append((service["id"], self._service(service, variables, environment, threads)))
+        workers = request["workers"]
+        if workers is not None:
+            own = {**variables, **workers["variables"]}
+            command = worker_command(workers["command"], environment)
+            made = local_workers(command, environment, own, len(workers["ids"]), workers["host"], False)
+            specs += zip(workers["ids"], made)
+        for number, spec in specs:
+            child = Child(spec, time.monotonic(), None)
+            self._children[number] = child
+            for stream in child.streams:
+                self._selector.register(
+                    stream.pipe, selectors.EVENT_READ, lambda number=number, stream=stream: self._read(number, stream)
+                )
+            self._report("started", id=number, pid=child.pid)
+        if self._listener is not None:
+            self._listener.close()  # It belongs to the coordinator now: its death must be seen by its peers.
+            self._listener = None
+
+    def _service(
+        self, service: dict[str, Any], variables: dict[str, str], environment: Environment, threads: int | None
+    ) -> ChildSpec:
+        command = in_debugger([server_binary(environment)], environment)
+        own = {**variables, **service["variables"]}
+        if service["role"] == "server":
+            if threads is not None:
+                own["BYTEPS_SERVER_ENGINE_THREAD"] = str(threads)
+            return ChildSpec(service["name"], Role.SERVER, command, {**own, "DMLC_ROLE": "server"})
+        assert self._listener is not None
+        # dup: Python's own descriptor is closed at exec, and by us.
+        descriptor = os.dup(self._listener.fileno())
+        own.update(DMLC_ROLE="scheduler", BYTEPS_COORDINATOR_FD=str(descriptor))
+        return ChildSpec(service["name"], Role.COORDINATOR, command, own, descriptors=(descriptor,))
+
+    def _check(self, request: dict[str, Any]) -> None:
+        """What would be in the way here; and a port at which others see whether they reach us."""
+        environment = self._environment(request["variables"])
+        findings = check_installation(environment, request["workers"], request["services"], alone=False)
+        found = [(each.level.value, each.subject, each.text) for each in findings]
+        if request["workers"] and request["command"]:
+            try:
+                worker_command(request["command"], environment)
+            except LaunchError as error:
+                found.append((Level.FAIL.value, "command", str(error)))
+        if request["port"]:
+            port = check_port(resolve(request["address"]), request["port"])
+            found.append((port.level.value, port.subject, port.text))
+        self._sink = ProbeSink(resolve(request["address"]), self._selector)
+        own = own_interface(request["toward"])
+        self._report("checked", findings=found, port=self._sink.port, locked=locked_memory(), **own)
+
+    def _probe(self, request: dict[str, Any]) -> None:
+        """How we reach the other hosts."""
+        results = connect_to_all([(address, port) for address, port in request["targets"]])
+        rate = None
+        if request["measure"] is not None:
+            with contextlib.suppress(OSError):
+                rate = bytes_per_second(*request["measure"], _MEASURE_SECONDS)
+        self._report("probed", results=results, rate=rate)
+
+    # ---- What our processes do ----
+
+    def _read(self, number: int, stream: Stream) -> bool:
+        """Passes output on; False if there is nothing to read any more, or for now."""
+        try:
+            data = os.read(stream.pipe.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        self._outbox.send(frame.output(number, stream.descriptor, data))
+        if not data:
+            self._selector.unregister(stream.pipe)
+            stream.pipe.close()
+        return bool(data)
+
+    def _balance(self) -> None:
+        """Reads no more output than bpslaunch takes."""
+        reading = self._outbox.size < _MOST_WAITING
+        if reading == self._reading:
+            return
+        self._reading = reading
+        for number, child in self._children.items():
+            for stream in child.streams:
+                if stream.pipe.closed:
+                    continue
+                if reading:
+                    self._selector.register(
+                        stream.pipe,
+                        selectors.EVENT_READ,
+                        lambda number=number, stream=stream: self._read(number, stream),
+                    )
+                else:
+                    with contextlib.suppress(KeyError):
+                        self._selector.unregister(stream.pipe)
+
+    def _reap(self) -> None:
+        by_pid = {child.pid: (number, child) for number, child in self._children.items() if child.alive}
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                number, child = by_pid.get(found.si_pid, (0, None))
+                if child is not None and (found.si_code != os.CLD_EXITED or found.si_status != 0):
+                    child.end_the_rest()
+                _, status = os.waitpid(found.si_pid, 0)
+                if child is None:
+                    continue  # an orphan that we inherited
+                child.ended(os.waitstatus_to_exitcode(status))
+                for stream in child.streams:
+                    self._drain(number, stream)
+                self._report("ended", id=number, status=child.status)
+
+    def _drain(self, number: int, stream: Stream) -> None:
+        """What it left in its pipe; a grandchild may hold the other end, and write for ever."""
+        for _ in range(1 << 20 >> 16):
+            if stream.pipe.closed or not self._read(number, stream):
+                return
+
+
+def run_agent(lifeline: int, folder: JobFolder) -> int:
+    """Serves the bpslaunch at our standard input and output, which nothing that we start shares."""
+    source, sink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)  # What is printed by mistake must not become frames.
+    os.close(null)
+    sys.stdout = sys.stderr
+    return Agent(source, sink, lifeline, folder).run()

@@ -1,0 +1,235 @@
+"""`bpslaunch --check --hosts ...`: all hosts side by side, in one table; what is wrong follows, by host.
+
+Nothing of the job is started. Each agent says what is installed, and opens a port; then every host tries the ports of
+all others, and with --check=network sends to its neighbour for a second.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any, Callable
+
+from .. import process_tree
+from ..arguments import Arguments
+from ..failure import LaunchError
+from ..finding import Level
+from ..guardian import SIGNALS
+from ..installation import installed_release
+from ..output import Printer
+from . import frame
+from .layout import HostLayout
+from .link import Link
+
+_GREETING_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
+_CLOCKS_APART = 60.0
+_HEADINGS = ("host", "ssh", "release", "clock", "cores", "address", "interface", "locked memory", "reaches", "slowest")
+
+
+class HostCheck:
+    """One check over the hosts of a layout."""
+
+    def __init__(
+        self,
+        arguments: Arguments,
+        layout: HostLayout,
+        commands: Sequence[list[str]],
+        words: Sequence[str],
+        variables: dict[str, str],
+        lifeline: int,
+        printer: Printer,
+    ) -> None:
+        self._arguments = arguments
+        self._layout = layout
+        self._commands = commands
+        self._words = words
+        self._variables = variables
+        self._printer = printer
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(lifeline, selectors.EVENT_READ, self._stop)
+        self._links: list[Link] = []
+        self._greeted: dict[str, float] = {}  # seconds until the agent answered
+        self._clocks: dict[str, float] = {}
+        self._checked: dict[str, dict[str, Any]] = {}
+        self._probed: dict[str, dict[str, Any]] = {}
+        self._problems: dict[str, list[str]] = {}
+        self._next_beat = 0.0
+
+    def run(self) -> int:
+        """Prints the table; 1 if a job would fail, else 0."""
+        for number in SIGNALS:
+            signal.signal(number, lambda _number, _frame: self._stop())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            self._connect()
+            there = [link for link in self._links if link.hello is not None]
+            self._check(there)
+            self._probe([link for link in there if link.machine in self._checked])
+        finally:
+            for link in self._links:
+                link.say_over()
+            self._wait(lambda: not any(link.alive for link in self._links), 2.0)
+            process_tree.end_descendants(time.monotonic() + 2.0)
+        self._print()
+        return 1 if self._problems else 0
+
+    # ---- The three rounds ----
+
+    def _connect(self) -> None:
+        now = time.monotonic()
+        for part, command in zip(self._layout.parts, self._commands):
+            link = Link(part, command, now, self._selector, self._event)
+            self._links.append(link)
+            link.send(do="greet", folder=self._arguments.remote.directory)
+        self._wait(lambda: all(link.hello is not None or not link.alive for link in self._links), _GREETING_SECONDS)
+        for link in self._links:
+            if link.hello is None:
+                text = link.ending() if not link.alive else f"no answer within {_GREETING_SECONDS:g} s"
+                said = [line.decode(errors="replace") for line in list(link.tail)[-1:]]
+                self._problem(link, ": ".join([text, *said]))
+                continue
+            release = link.hello.get("release")
+            if release != installed_release():
+                self._problem(link, f"release {release}, we are {installed_release()}: install one release everywhere")
+            apart = self._clocks[link.machine]
+            if abs(apart) > _CLOCKS_APART:
+                self._problem(link, f"its clock is {apart:+.0f} s from ours: set it (NTP), logs will not fit together")
+
+    def _check(self, links: Sequence[Link]) -> None:
+        for link in links:
+            others = [other for other in links if other is not link] or [link]
+            home = link.part.coordinator
+            link.send(
+                do="check",
+                variables=self._variables,
+                workers=link.part.workers > 0,
+                services=home or bool(link.part.servers),
+                command=list(self._words),
+                address=_address(link),
+                toward=_address(others[0]),
+                port=(self._arguments.port or 0) if home else 0,
+            )
+        self._wait(lambda: all(link.machine in self._checked or not link.alive for link in links), _ANSWER_SECONDS)
+        for link in links:
+            for level, subject, text in self._checked.get(link.machine, {}).get("findings", []):
+                if level == Level.FAIL.value:
+                    self._problem(link, f"{subject}: {text}")
+
+    def _probe(self, links: Sequence[Link]) -> None:
+        if len(links) < 2:
+            return
+        for index, link in enumerate(links):
+            others = [other for other in links if other is not link]
+            targets = [(_address(other), self._checked[other.machine]["port"]) for other in others]
+            neighbour = links[(index + 1) % len(links)]
+            measure = (_address(neighbour), self._checked[neighbour.machine]["port"])
+            link.send(do="probe", targets=targets, measure=measure if self._arguments.measure else None)
+            if self._arguments.measure:  # One at a time, or they share what is measured.
+                self._wait(lambda link=link: link.machine in self._probed or not link.alive, _ANSWER_SECONDS)
+        self._wait(lambda: all(link.machine in self._probed or not link.alive for link in links), _ANSWER_SECONDS)
+        for link in links:
+            others = [other for other in links if other is not link]
+            results = self._probed.get(link.machine, {}).get("results", [])
+            for other, (_, error) in zip(others, results):
+                if error is not None:
+                    self._problem(link, f"cannot reach {other.machine} ({_address(other)}): {error}: open the firewall")
+
+    # ---- Events ----
+
+    def _event(self, link: Link, event: dict[str, Any] | tuple[int, int, bytes]) -> None:
+        if isinstance(event, tuple):
+            return
+        kind = event.get("event")
+        if kind == "hello":
+            link.hello = event
+            self._greeted[link.machine] = time.monotonic() - link.started
+            self._clocks[link.machine] = float(event.get("time", 0.0)) - time.time()
+        elif kind == "checked":
+            self._checked[link.machine] = event
+        elif kind == "probed":
+            self._probed[link.machine] = event
+        elif kind == "refused":
+            self._problem(link, str(event.get("text")))
+
+    def _wait(self, until: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not until() and time.monotonic() < deadline:
+            now = time.monotonic()
+            if now >= self._next_beat:
+                self._next_beat = now + frame.BEAT_SECONDS
+                for link in self._links:
+                    link.send(do="beat")
+            for key, _ in self._selector.select(0.05):
+                if key.data is not None:
+                    key.data()
+            for link in self._links:
+                if link.alive and os.waitid(os.P_PID, link.client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    status = os.waitstatus_to_exitcode(os.waitpid(link.client.pid, 0)[1])
+                    link.client.ended(status)
+                    self._read_errors(link)
+                    link.drain()
+                    link.ended(status)
+
+    def _read_errors(self, link: Link) -> None:
+        stream = link.client.streams[1]
+        try:
+            while (lines := stream.read(time.monotonic())) is not None:
+                link.client.wrote(lines, time.monotonic())
+        except BlockingIOError:
+            pass
+        link.client.wrote(stream.close(), time.monotonic())
+
+    def _stop(self) -> None:
+        raise LaunchError("interrupted", 130)
+
+    def _problem(self, link: Link, text: str) -> None:
+        self._problems.setdefault(link.machine, []).append(text)
+
+    # ---- For people ----
+
+    def _print(self) -> None:
+        headings = (*_HEADINGS, "sends") if self._arguments.measure else _HEADINGS
+        rows = [list(headings), *(self._row(link) for link in self._links)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
+        for row in rows:
+            self._printer.result("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        for machine, problems in self._problems.items():
+            for text in problems:
+                self._printer.result(f"FAIL  {machine}: {text}")
+        wrong = len(self._problems)
+        self._printer.result(f"{len(self._links) - wrong} hosts ok, {wrong} FAIL")
+
+    def _row(self, link: Link) -> list[str]:
+        if link.hello is None:
+            return [link.machine, "FAIL", *["-"] * (len(_HEADINGS) - 2 + self._arguments.measure)]
+        checked = self._checked.get(link.machine, {})
+        probed = self._probed.get(link.machine, {})
+        results = probed.get("results", [])
+        reached = [seconds for seconds, error in results if error is None]
+        rate = checked.get("mbit")
+        interface = f"{checked.get('interface') or '-'}{f' ({rate / 1000:g} Gbit/s)' if rate else ''}"
+        row = [
+            link.machine,
+            f"{self._greeted[link.machine]:.2f} s",
+            str(link.hello.get("release")),
+            f"{self._clocks[link.machine]:+.1f} s",
+            str(link.hello.get("cores")),
+            str(checked.get("address", "-")),
+            interface,
+            str(checked.get("locked", "-")),
+            f"{len(reached)} of {len(results)}" if results else "-",
+            f"{max(reached) * 1000:.1f} ms" if reached else "-",
+        ]
+        if self._arguments.measure:
+            sent = probed.get("rate")
+            row.append("-" if sent is None else f"{sent * 8 / 1e9:.2f} Gbit/s")
+        return row
+
+
+def _address(link: Link) -> str:
+    assert link.hello is not None
+    return str(link.hello.get("address") or "127.0.0.1")

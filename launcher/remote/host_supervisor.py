@@ -1,0 +1,267 @@
+"""The supervisor of a job over several hosts: as that of one host, with processes that agents have started.
+
+Before RUNNING it is CONNECTING: every agent says who it is, then the coordinator's host listens, then all start.
+Nothing of the job runs before every host has answered, so what is wrong with one of them is said before anything
+trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..cause import Cause
+from ..child import Child, Member, Role
+from ..failure import LaunchError
+from ..installation import installed_release
+from ..output import OutputFiles, Printer
+from ..supervisor import Phase, Supervisor
+from . import frame
+from .layout import HostLayout, members, start_request
+from .link import Link, RemoteChild, refused
+
+_GREETING_SECONDS = 60.0  # a slow file system with Python on it
+_FAREWELL_SECONDS = 2.0
+_CLOCKS_APART = 60.0  # seconds that are worth a word
+
+
+class HostSupervisor(Supervisor):
+    """One job over several hosts, from the connections to the end of the last process."""
+
+    def __init__(
+        self, printer: Printer, files: OutputFiles | None, kill_after: float, lifeline: int, verbose: bool = False
+    ) -> None:
+        super().__init__(printer, files, kill_after, lifeline, verbose)
+        self._phase = Phase.CONNECTING
+        self._links: list[Link] = []
+        self._remote: list[RemoteChild] = []  # by number
+        self._ended_there: list[Member] = []
+        self._next_beat = 0.0
+        self._asked_to_listen = False
+
+    def run_hosts(
+        self,
+        layout: HostLayout,
+        commands: Sequence[list[str]],
+        command: Sequence[str],
+        root: Callable[[Link, Sequence[Link]], tuple[str, int]],
+        variables: Callable[[tuple[str, int] | None], dict[str, str]],
+        folder: str,
+    ) -> int:
+        """The exit code of the job.
+
+        Args:
+            layout: who runs where
+            commands: what starts the agent of each part
+            command: of a worker
+            root: where the coordinator shall listen, given the link to its host and all links; port 0: a free one
+            variables: of all processes, given where it listens (None: there is none)
+            folder: where the processes run
+        """
+        self._layout = layout
+        self._commands = commands
+        self._command = command
+        self._root = root
+        self._variables = variables
+        self._folder = folder
+        return self.run([])
+
+    # ---- Connecting ----
+
+    def _start(self, _specs: Sequence[object]) -> None:
+        now = time.monotonic()
+        self._deadline = now + _GREETING_SECONDS
+        for part, command in zip(self._layout.parts, self._commands):
+            try:
+                link = Link(part, command, now, self._selector, self._event)
+            except LaunchError as error:
+                self._fail(Cause(error.exit_code, str(error)))
+                break
+            self._links.append(link)
+            self._watch(link.client, link.client.streams[1])
+            link.send(do="greet", folder=self._folder)
+            if self._verbose:
+                self._say(f"host {link.machine}: pid {link.client.pid}: {' '.join(command)}")
+        self._advance()
+
+    def _advance(self) -> None:
+        if self._phase is Phase.CONNECTING:
+            if self._cause is not None:
+                self._enter(Phase.ENDING_WORKERS)
+            elif time.monotonic() >= (self._deadline or 0.0):
+                silent = ", ".join(link.machine for link in self._links if link.hello is None)
+                self._fail(Cause(1, f"no answer within {_GREETING_SECONDS:g} s from: {silent or 'the coordinator'}"))
+                self._enter(Phase.ENDING_WORKERS)
+            else:
+                self._connect()
+        super()._advance()
+
+    def _connect(self) -> None:
+        """The next step once all hosts have taken the last one."""
+        if any(link.hello is None for link in self._links):
+            return
+        part = self._layout.coordinator
+        home = next((link for link in self._links if link.part is part), None)
+        try:
+            if home is not None and not self._asked_to_listen:
+                self._asked_to_listen = True
+                self._address, port = self._root(home, self._links)
+                home.send(do="listen", address=self._address, port=port)
+            if home is None or home.port is not None:
+                self._start_all(None if home is None else (self._address, home.port or 0))
+        except LaunchError as error:
+            self._fail(Cause(error.exit_code, str(error)))
+
+    def _start_all(self, root: tuple[str, int] | None) -> None:
+        variables = self._variables(root)
+        now = time.monotonic()
+        for link, (part, specs) in zip(self._links, members(self._layout)):
+            children = [
+                RemoteChild(spec, len(self._remote) + offset, link, now, self._files)
+                for offset, spec in enumerate(specs)
+            ]
+            self._remote += children
+            self._children += children
+            numbers = [child.number for child in children]
+            link.send(do="start", **start_request(part, specs, numbers, self._layout, self._command, variables))
+        self._phase = Phase.RUNNING
+        self._deadline = None
+
+    # ---- Events ----
+
+    def _event(self, link: Link, event: dict[str, Any] | tuple[int, int, bytes]) -> None:
+        if isinstance(event, tuple):
+            number, descriptor, data = event
+            self._output(self._remote[number], descriptor, data)
+            return
+        kind = event.get("event")
+        if kind == "hello":
+            self._greeted(link, event)
+        elif kind == "listening":
+            link.port = event["port"]
+        elif kind == "started":
+            child = self._remote[event["id"]]
+            child.pid = event["pid"]
+            if self._verbose:
+                self._say(f"{child.spec.name}: pid {child.pid} on host {link.machine}")
+        elif kind == "ended":
+            child = self._remote[event["id"]]
+            child.ended(event["status"])
+            self._ended_there.append(child)
+        elif kind == "refused":
+            error = refused(link, event)
+            self._fail(Cause(error.exit_code, str(error)))
+            for child in self._remote:
+                if child.pid is None and child.alive:
+                    child.lost = child.told_to_end = True
+                    child.ended(-signal.SIGKILL)
+
+    def _greeted(self, link: Link, hello: dict[str, Any]) -> None:
+        link.hello = hello
+        own = installed_release()
+        if hello.get("version") != frame.VERSION or hello.get("release") != own:
+            text = f"host {link.machine}: release {hello.get('release')}, we are {own}: install one release everywhere"
+            self._fail(Cause(1, text))
+        apart = abs(float(hello.get("time", 0.0)) - time.time())
+        if apart > _CLOCKS_APART:
+            self._say(f"host {link.machine}: its clock is {apart:.0f} s from ours: times in logs will not fit together")
+
+    def _output(self, child: RemoteChild, descriptor: int, data: bytes) -> None:
+        text = child.texts[descriptor]
+        lines = text.feed(data, time.monotonic()) if data else text.close()
+        self._check_file(child, text)
+        self._write(child, text, lines)
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._beat(now)
+        deadline, self._deadline = self._deadline, min(self._next_beat, self._deadline or self._next_beat)
+        waits_until = self._deadline
+        try:
+            super()._wait()
+        finally:
+            if self._deadline == waits_until:  # Else a signal has changed it.
+                self._deadline = deadline
+        for link in self._links:
+            link.check_silence(time.monotonic())
+
+    def _beat(self, now: float) -> None:
+        self._next_beat = now + frame.BEAT_SECONDS
+        for link in self._links:
+            if link.alive:
+                link.send(do="beat")
+
+    def _in_a_hurry(self) -> bool:
+        now = time.monotonic()
+        if now >= self._next_beat:  # A reader of our output that does not read must not cost us the hosts.
+            self._beat(now)
+            for link in self._links:
+                link.heard = now
+        return super()._in_a_hurry()
+
+    def _local(self) -> list[Child]:
+        return [link.client for link in self._links]
+
+    def _drain(self, child: Child, closing: bool) -> None:
+        link = next(link for link in self._links if link.client is child)
+        link.drain()
+        for stream in child.streams[1:]:
+            while not stream.pipe.closed and self._read(child, stream):
+                pass
+            if closing and not stream.pipe.closed:
+                self._close(child, stream)
+
+    def _judge_all(self, ended: Sequence[Member]) -> None:
+        lost: list[Member] = []
+        for client in ended:
+            link = next(link for link in self._links if link.client is client)
+            assert client.status is not None
+            link.ended(client.status)
+            lost.append(link)
+            for child in self._remote:
+                if child.alive and child.link is link:
+                    child.lost = child.told_to_end = True
+                    child.ended(-signal.SIGKILL)
+        there, self._ended_there = self._ended_there, []
+        super()._judge_all([*lost, *there])
+
+    def _failed(self, child: Member) -> tuple[bool, str]:
+        if child.spec.role is Role.HOST:
+            return self._phase in (Phase.CONNECTING, Phase.RUNNING), ""
+        return super()._failed(child)
+
+    # ---- The end ----
+
+    def _sweep(self) -> None:
+        """Tells the agents that all is over, and ends those connections that do not end by that."""
+        for link in self._links:
+            if link.alive:
+                link.say_over()
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while any(link.alive for link in self._links) and time.monotonic() < deadline:
+            self._deadline = min(deadline, time.monotonic() + 0.1)
+            super()._wait()
+            self._bury()
+        for link in self._links:
+            if link.alive:
+                self._say(f"host {link.machine} has not confirmed the end of its processes; its agent ends them")
+        super()._sweep()
+
+    def _bury(self) -> None:
+        for link in self._links:
+            with contextlib.suppress(ChildProcessError):
+                if link.alive and os.waitpid(link.client.pid, os.WNOHANG)[0] != 0:
+                    link.client.ended(0)
+                    link.drain()
+                    link.ended(0)
+
+    def _report(self) -> None:
+        for child in self._remote:
+            for text in child.texts.values():
+                self._write(child, text, text.close())
+        super()._report()

@@ -1,0 +1,174 @@
+"""The near side of a connection to an agent, and the processes behind it as the supervisor sees them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from typing import Any, Callable
+
+from ..child import CHUNK_BYTES, Child, ChildSpec, Member, Role, Text
+from ..failure import LaunchError
+from ..output import OutputFiles
+from . import frame
+from .layout import HostPart
+from .outbox import Outbox
+
+
+class RemoteChild(Member):
+    """A process on another host. Its agent tells what becomes of it."""
+
+    def __init__(self, spec: ChildSpec, number: int, link: Link, now: float, files: OutputFiles | None) -> None:
+        super().__init__(spec, now)
+        self.number = number
+        self.pid: int | None = None  # on its host
+        self.lost = False  # with the connection to its host
+        self.link = link
+        self.texts = {
+            descriptor: Text(descriptor, None if files is None else files.open(spec.name, stream))
+            for descriptor, stream in ((1, "stdout"), (2, "stderr"))
+        }
+
+    @property
+    def identity(self) -> str:
+        """Its name, and where to find it."""
+        return f"{self.spec.name} (host {self.link.machine}, pid {self.pid})"
+
+    def signal(self, number: int) -> None:
+        """Has its agent send a signal to it."""
+        if self.alive:
+            self.told_to_end = True
+            self.link.send(do="signal", id=self.number, number=number)
+
+    def ending(self) -> str:
+        """How it ended, for people."""
+        return f"was lost with host {self.link.machine}" if self.lost else super().ending()
+
+
+class Link(Member):
+    """The connection to a host: an ssh client here, an agent there.
+
+    As a member of the job it stands for what its processes depend on: while it is alive, so is the host.
+    """
+
+    def __init__(
+        self, part: HostPart, command: list[str], now: float, selector: selectors.BaseSelector, on_event: OnEvent
+    ) -> None:
+        """Starts the client; LaunchError if there is none."""
+        self.part = part
+        self.machine = part.host.machine
+        name = f"host {self.machine}"
+        super().__init__(ChildSpec(name, Role.HOST, command, {}), now)
+        self.client = Child(ChildSpec(name, Role.HOST, command, dict(os.environ), piped_stdin=True), now, None)
+        self.tail = self.client.tail
+        self.hello: dict[str, Any] | None = None  # what the agent has said of itself
+        self.port: int | None = None  # where the coordinator listens there
+        self.heard = now
+        self.silent = False
+        self._selector = selector
+        self._on_event = on_event
+        self._decoder = frame.Decoder(greeted=False)
+        assert self.client.stdin is not None
+        self._outbox = Outbox(self.client.stdin.fileno(), selector, lambda: None)  # the client's end tells it all
+        self._pipe = self.client.streams[0].pipe
+        selector.register(self._pipe, selectors.EVENT_READ, self.read)
+
+    @property
+    def identity(self) -> str:
+        """The name of the host."""
+        return self.spec.name
+
+    def send(self, **fields: Any) -> None:
+        """Asks the agent for something."""
+        self._outbox.send(frame.message(**fields))
+
+    def read(self) -> bool:
+        """Takes what has come from the agent; False if there is nothing any more, or for now."""
+        try:
+            data = os.read(self._pipe.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._selector.unregister(self._pipe)
+            self._pipe.close()
+            return False
+        self.heard = time.monotonic()
+        try:
+            for each in self._decoder.feed(data):
+                self._on_event(self, each)
+        except frame.FrameError as error:
+            self.client.tail.append(str(error).encode())
+            self.kill()
+        return True
+
+    def drain(self) -> None:
+        """Takes what is left when the client has ended."""
+        while not self._pipe.closed and self.read():
+            pass
+        if not self._decoder.greeted and self._decoder.noise:
+            self.client.tail.extend(self._decoder.noise.splitlines()[-5:])
+
+    def check_silence(self, now: float) -> None:
+        """Gives the connection up if nothing has come for too long."""
+        if self.alive and self.hello is not None and now - self.heard > frame.SILENCE_SECONDS:
+            self.silent = True
+            self.kill()
+
+    def say_over(self) -> None:
+        """The job is over: the agent ends, and the client with it."""
+        self.send(do="end")
+
+    def kill(self) -> None:
+        """Ends the client; the agent notices."""
+        self.client.signal(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        """Does nothing: hosts are not ended by signals."""
+
+    def ended(self, status: int) -> None:
+        """The client has ended, or was given up."""
+        super().ended(status)
+        self._outbox.close()
+
+    def exit_code(self) -> int:
+        """What the job reports if this is its cause."""
+        return 1 if self.silent else super().exit_code() or 1
+
+    def ending(self) -> str:
+        """What became of the connection, and what to do, for people."""
+        if self.silent:
+            return f"has not been heard of for {frame.SILENCE_SECONDS:g} s: the host or the network is down"
+        how = "its agent" if self.spec.command[0] != "ssh" and "ssh" not in self.spec.command[0] else "ssh"
+        reached = "was lost" if self.hello is not None else "could not be reached"
+        return f"{reached}: {how} {super().ending()}{self._hint()}"
+
+    def _hint(self) -> str:
+        said = b"\n".join(self.tail).decode(errors="replace")
+        for words, hint in _HINTS.items():
+            if words in said:
+                return f" ({hint})"
+        return ""
+
+
+OnEvent = Callable[[Link, "dict[str, Any] | tuple[int, int, bytes]"], None]
+
+# What ssh and shells say, and what to do about it.
+_HINTS = {
+    "Could not resolve hostname": "the name is unknown here: correct it, or add it to ~/.ssh/config",
+    "Permission denied": "no password is asked for: log in with a key: ssh-copy-id, --ssh-identity, --ssh-user",
+    "Host key verification failed": "its key is not known: log in once by hand, or ssh-keyscan, or "
+    "--ssh-args '-o StrictHostKeyChecking=accept-new'",
+    "Connection refused": "no ssh daemon listens there: start it, or --ssh-port",
+    "No route to host": "the host is down, or a firewall is on the way",
+    "Network is unreachable": "this host has no route to it",
+    "Connection timed out": "the host is down, or a firewall is on the way",
+    "not found": "BytePS is not installed at the same place there: install it, or --remote-bpslaunch",
+    "No such file or directory": "BytePS is not installed at the same place there: install it, or --remote-bpslaunch",
+    "unrecognized arguments": "an older bpslaunch is installed there: install one release everywhere",
+}
+
+
+def refused(link: Link, event: dict[str, Any]) -> LaunchError:
+    """The error of an agent that cannot do what it was asked for."""
+    return LaunchError(f"host {link.machine}: {event.get('text')}", int(event.get("code", 1)))

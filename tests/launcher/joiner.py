@@ -1,0 +1,49 @@
+"""A trainer that nobody but its launcher has told who it is: byteps.init() finds out.
+
+    joiner.py ROUNDS [--fail-once FILE]
+
+Prints "rank R of S, local L of N, servers M, launcher L", then "round I" after each sum, then "done". ROUNDS 0: for
+ever. With --fail-once rank 1 fails after its first round, unless FILE is there, which it makes.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "frameworks" / "support"))
+
+import byteps
+from native_push import push_pull_doubles
+
+_RANKS = ("RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def main() -> None:
+    rounds = int(sys.argv[1])
+    byteps.init()
+    info = byteps.info()
+    theirs = next((os.environ[name] for name in _RANKS if name in os.environ), "none")
+    place = f"local {info.local_rank} of {info.local_size}, servers {info.num_servers}, launcher {theirs}"
+    print(f"rank {info.rank} of {info.size}, {place}", flush=True)
+    step = 0
+    while rounds == 0 or step < rounds:
+        request, memory = push_pull_doubles("x", [1.0, float(info.rank)])
+        request.wait()
+        expected = [info.size, sum(range(info.size))]
+        if list(memory) != expected:
+            sys.exit(f"wrong sum: {list(memory)} in place of {expected}")
+        print(f"round {step}", flush=True)
+        step += 1
+        if "--fail-once" in sys.argv and info.rank == 1:
+            mark = pathlib.Path(sys.argv[-1])
+            if not mark.exists():
+                mark.touch()
+                os._exit(7)
+    byteps.shutdown()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

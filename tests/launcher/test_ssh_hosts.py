@@ -1,0 +1,263 @@
+"""`bpslaunch --hosts`: whole jobs over several hosts, by real ssh."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from launching import BPSLAUNCH, Launch, Spawn, wait_until
+from ssh_hosts import SshHosts
+
+TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
+SMALL = "1000"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with SshHosts(tmp_path_factory.mktemp("ssh"), 3) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def launch(spawn: Spawn, hosts: SshHosts, real: dict[str, str]) -> Iterator[Callable[..., Launch]]:
+    """Starts bpslaunch where the user sits."""
+
+    def run(*words: str, variables: dict[str, str] | None = None) -> Launch:
+        options = ["--ssh-args", hosts.ssh_args, *words]
+        return spawn(*hosts.here, *BPSLAUNCH, *options, variables={**real, **(variables or {})})
+
+    yield run
+    hosts.wait_empty()
+
+
+def test_a_job(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
+    words = ["--hosts", "lh1:2,lh2:2", "--server-hosts", "lh3", "--output-dir", str(tmp_path / "out")]
+    job = launch(*words, "--", *TRAINER, "5", "1000000")
+    assert job.wait() == 0, job.stderr
+    assert job.stderr == "", "quiet: progress and errors only"
+    for rank in range(4):
+        name = f"worker {rank // 2}.{rank % 2}"
+        assert f"[{name}] rank {rank} of 4, local {rank % 2} of 2" in job.stdout
+        assert f"[{name}] done" in job.stdout
+        assert "round 4" in (tmp_path / "out" / f"{name.replace(' ', '')}.stdout").read_text()
+
+
+def test_servers_share_the_hosts_of_workers_by_default(launch: Callable[..., Launch]) -> None:
+    job = launch("--hosts", "lh1,lh2", "--verbose", "--", *TRAINER, "2", SMALL)
+    assert job.wait() == 0, job.stderr
+    for name, host in (("coordinator", "lh1"), ("server 0", "lh1"), ("server 1", "lh2"), ("worker 1.0", "lh2")):
+        assert any(
+            line.startswith(f"bpslaunch: {name}: pid ") and line.endswith(f"on host {host}")
+            for line in job.stderr.splitlines()
+        ), job.stderr
+
+
+def test_a_hostfile_and_one_host(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
+    (tmp_path / "hosts").write_text("# ours\nlh2 slots=3\n")
+    job = launch("--hostfile", str(tmp_path / "hosts"), "--workers", "2", "--", *TRAINER, "2", SMALL)
+    assert job.wait() == 0, job.stderr
+    assert "[worker 1] rank 1 of 2, local 1 of 2" in job.stdout
+
+
+def test_the_arguments_of_byteps(launch: Callable[..., Launch], hosts: SshHosts, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "workers").write_text("lh1:22\nlh2\n")
+    (tmp_path / "servers").write_text("lh3:22\n")
+    words = ["-WH", str(tmp_path / "workers"), "-SH", str(tmp_path / "servers"), "--scheduler-ip", hosts[1].address]
+    words += ["--scheduler-port", "9123", "--username", "root", "--env", "MINE:a b", "--interface", "eth0"]
+    show = "import os; print(os.environ['MINE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['DMLC_INTERFACE'])"
+    # In BytePS the command of a host begins with bpslaunch.
+    shown = launch(*words, "bpslaunch", sys.executable, "-c", show)
+    assert shown.wait() == 0, shown.stderr
+    assert "[worker 1.0] a b 9123 eth0" in shown.stdout
+    job = launch(*words, "bpslaunch", *TRAINER, "2", SMALL)
+    assert job.wait() == 0, job.stderr
+
+
+def test_no_secret_on_a_command_line(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
+    secret = "a secret of the tests, long enough"
+    show = (
+        "import glob\nfor f in glob.glob('/proc/[0-9]*/cmdline'):\n  print(open(f, 'rb').read().replace(b'\\0', b' '))"
+    )
+    job = launch("--hosts", "lh1,lh2", "--", sys.executable, "-c", show, variables={"BYTEPS_JOB_TOKEN": secret})
+    assert job.wait() == 0, job.stderr
+    assert "--agent" in job.stdout and "coordinator" not in job.stdout
+    assert secret not in job.stdout
+    words = b"".join(path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"))
+    assert secret.encode() not in words
+
+
+def test_the_failure_of_a_worker_is_that_of_the_job(launch: Callable[..., Launch]) -> None:
+    fail = "import os, sys, time\nif os.environ['DMLC_WORKER_ID'] == '1': sys.exit('no such data')\ntime.sleep(1000)"
+    started = time.monotonic()
+    job = launch("--hosts", "lh1,lh2", "--", sys.executable, "-c", fail)
+    assert job.wait() == 1
+    assert time.monotonic() - started < 30
+    assert "worker 1.0 (host lh2, pid " in job.stderr and "no such data" in job.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals(launch: Callable[..., Launch], hosts: SshHosts, number: signal.Signals) -> None:
+    job = launch("--hosts", "lh1,lh2", "--", *TRAINER, "0", SMALL)
+    job.wait_for("round 2", 2)
+    job.process.send_signal(number)
+    assert job.wait(20) == 128 + number
+    hosts.wait_empty(1)
+
+
+# ---- What dies ----
+
+
+def pids(processes: dict[int, str], *words: str) -> list[int]:
+    return [pid for pid, line in processes.items() if all(word in line for word in words)]
+
+
+def kill_launcher(job: Launch, _hosts: SshHosts) -> str:
+    job.process.kill()
+    return ""
+
+
+def kill_whole_launcher(job: Launch, _hosts: SshHosts) -> str:
+    for pid in pids(job.processes(), "launch.py"):
+        os.kill(pid, signal.SIGKILL)
+    return ""
+
+
+def kill_ssh_client(job: Launch, _hosts: SshHosts) -> str:
+    os.kill(pids(job.processes(), "ssh ", "lh2")[0], signal.SIGKILL)
+    return "host lh2 was lost"
+
+
+def kill_sshd(_job: Launch, hosts: SshHosts) -> str:
+    for pid in hosts[1].sessions():
+        os.kill(pid, signal.SIGKILL)
+    return "host lh2 was lost"
+
+
+def kill_agent(_job: Launch, hosts: SshHosts) -> str:
+    for pid in pids(hosts[1].processes(), "--agent"):
+        os.kill(pid, signal.SIGKILL)
+    return "host lh2 was lost"
+
+
+def kill_worker(_job: Launch, hosts: SshHosts) -> str:
+    os.kill(pids(hosts[1].processes(), "trainer.py")[0], signal.SIGKILL)
+    return "worker 1.0 (host lh2"
+
+
+def kill_server(_job: Launch, hosts: SshHosts) -> str:
+    os.kill(pids(hosts[2].processes(), "byteps_server")[0], signal.SIGKILL)
+    return "server 0 (host lh3"
+
+
+def kill_coordinator(_job: Launch, hosts: SshHosts) -> str:
+    os.kill(pids(hosts[0].processes(), "byteps_server")[0], signal.SIGKILL)
+    return "coordinator (host lh1"
+
+
+def cut_network(_job: Launch, hosts: SshHosts) -> str:
+    hosts[1].unplug(hosts.center)
+    return "host lh2"
+
+
+VICTIMS = [
+    kill_launcher,
+    kill_whole_launcher,
+    kill_ssh_client,
+    kill_sshd,
+    kill_agent,
+    kill_worker,
+    kill_server,
+    kill_coordinator,
+    cut_network,
+]
+
+
+@pytest.mark.parametrize("act", VICTIMS)
+def test_whatever_dies_ends_the_job_everywhere(
+    spawn: Spawn, real: dict[str, str], tmp_path: pathlib.Path, act: Callable[[Launch, SshHosts], str]
+) -> None:
+    with SshHosts(tmp_path, 3) as hosts:
+        words = ["--ssh-args", hosts.ssh_args, "--hosts", "lh1,lh2", "--server-hosts", "lh3"]
+        job = spawn(*hosts.here, *BPSLAUNCH, *words, "--", *TRAINER, "0", SMALL, variables=real)
+        job.wait_for("round 2", 2)
+        told = act(job, hosts)
+        died = time.monotonic()
+        assert job.wait(15) != 0
+        hosts.wait_empty(max(0.1, died + 15 - time.monotonic()))
+        job.wait_gone(5)
+        assert told in job.stderr, job.stderr
+        for folder in (tmp_path / "tmp").iterdir():
+            assert act is kill_whole_launcher, folder
+
+
+# ---- What is wrong from the beginning ----
+
+
+def test_what_is_wrong_is_said_with_the_host(launch: Callable[..., Launch], hosts: SshHosts) -> None:
+    never = [sys.executable, "-c", "print('trains')"]
+    cases: list[tuple[list[str], str]] = [
+        (["--hosts", "lh1,nowhere"], "host nowhere could not be reached"),
+        (["--hosts", "lh1,10.231.7.99"], "host 10.231.7.99 could not be reached"),
+        (["--hosts", "lh1,lh2", "--ssh-user", "nobody"], "Permission denied"),
+        (["--hosts", "lh1,lh2", "--ssh-port", "23"], "no ssh daemon listens there"),
+        (["--hosts", "lh1:2,lh1:2"], "lh1 is there twice"),
+        (["--hosts", "lh1:2,lh2", "--workers", "4"], "places for 3: lh1: 2, lh2: 1"),
+        (["--hosts", "lh1,lh2", "--server-hosts", "lh3", "--servers", "2"], "places for 1"),
+        (["--hosts", "lh1,lh2", "--directory", "/no/such"], "cannot work in /no/such"),
+        (["--hosts", "lh1,lh2", "--remote-bpslaunch", "/no/bpslaunch"], "not installed at the same place"),
+        (["--hosts", "lh1,lh2", "--port", "22"], "cannot listen at 10.231.7.1:22"),
+    ]
+    for words, said in cases:
+        job = launch(*words, "--", *never)
+        assert job.wait(60) != 0, words
+        assert said in job.stderr, f"{words}: {job.stderr}"
+        assert "trains" not in job.stdout
+    wait_until(lambda: not hosts.processes(), lambda: str(hosts.processes()), 10)
+
+
+def test_check_of_all_hosts(launch: Callable[..., Launch], hosts: SshHosts) -> None:
+    check = launch("--check=network", "--hosts", "lh1,lh2", "--server-hosts", "lh3", "--", *TRAINER, "1", SMALL)
+    assert check.wait() == 0, check.stdout + check.stderr
+    rows = {line.split()[0]: line for line in check.stdout.splitlines()}
+    for host in (hosts[0], hosts[1], hosts[2]):
+        row = rows[host.name]
+        assert host.address in row and "eth0" in row and "2 of 2" in row and row.rstrip().endswith("Gbit/s")
+    assert "3 hosts ok, 0 FAIL" in check.stdout
+
+
+def test_check_names_what_is_wrong(launch: Callable[..., Launch], hosts: SshHosts) -> None:
+    deaf = ["nsenter", f"--net=/run/netns/{hosts[1].namespace}", "ip", "route"]
+    rule = ["unreachable", f"{hosts[2].address}/32"]
+    subprocess.run([*deaf, "add", *rule], check=True)
+    try:
+        check = launch("--check", "--hosts", "lh1,lh2,nowhere", "--server-hosts", "lh3", "--", "no-such-program")
+        assert check.wait() == 1
+    finally:
+        subprocess.run([*deaf, "del", *rule], check=True)
+    assert "FAIL  lh2: cannot reach lh3" in check.stdout, check.stdout
+    assert "FAIL  lh1: command: no such program: no-such-program" in check.stdout
+    assert "FAIL  nowhere: could not be reached" in check.stdout
+    assert "0 hosts ok, 4 FAIL" in check.stdout, check.stdout
+
+
+OLD = """\
+import json, struct, sys
+text = json.dumps({"event": "hello", "version": 1, "release": "0.0.1", "time": 0}).encode()
+sys.stdout.buffer.write(b"\\0byteps-agent\\nM" + struct.pack("!I", len(text)) + text)
+sys.stdout.buffer.flush()
+sys.stdin.read()
+"""
+
+
+def test_another_release(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
+    (tmp_path / "old.py").write_text(OLD)
+    job = launch("--hosts", "lh1,lh2", "--remote-bpslaunch", f"{sys.executable} {tmp_path}/old.py", "--", "true")
+    assert job.wait(60) == 1
+    assert ": release 0.0.1, we are" in job.stderr and "bpslaunch: host lh" in job.stderr
+    assert "its clock is" in job.stderr
