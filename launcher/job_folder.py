@@ -25,10 +25,10 @@ class JobFolder:
         """May be called again, and by both processes of a launch."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def write_token(self, token: str | None = None) -> pathlib.Path:
-        """The file that holds this secret, or one that it makes up; mode 0600."""
+    def write_token(self) -> pathlib.Path:
+        """Makes up a secret for this job; the file that holds it, mode 0600."""
         path = self.path / "token"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w") as file:
-            file.write((token or secrets.token_hex(32)) + "\n")
+            file.write(secrets.token_hex(32) + "\n")
         return path

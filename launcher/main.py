@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import signal
 from collections.abc import Sequence
 from typing import Callable
@@ -12,9 +13,13 @@ from .addresses import is_loopback
 from .arguments import Arguments, parse_arguments
 from .check import run_checks
 from .child import ChildSpec
+from .command import worker_command
 from .dry_run import print_children, shell_line
 from .environment import Environment
+from .environments import detect
 from .environments.companion_process import CompanionProcess
+from .environments.place import Surroundings
+from .environments.task import run_task
 from .failure import EXIT_NOT_EXECUTABLE, LaunchError
 from .guardian import Guardian
 from .installation import with_plugins_of_checkout
@@ -24,6 +29,7 @@ from .loopback import require_loopback
 from .output import OutputFiles, Printer
 from .remote.agent import run_agent
 from .remote.host_job import run_hosts
+from .remote.slurm_allocation import allocation
 from .roles import plan_workers, read_place, service_command
 from .supervisor import Supervisor
 
@@ -56,6 +62,13 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
     if arguments.remote.given:
         return run_hosts(arguments, environment, printer, _guarded)
     role = environment.role()
+    if role is None and not arguments.whole_job and not arguments.check and not _placed(environment):
+        allocated = allocation(environment.variables())
+        if allocated is not None:
+            return run_hosts(arguments, environment, printer, _guarded, allocated)
+        surroundings = detect(environment.variables())
+        if surroundings is not None and surroundings.size > 1:
+            return _run_task(surroundings, arguments, environment, printer)
     if role is not None and arguments.whole_job:
         raise LaunchError(
             f"DMLC_ROLE={role} asks for one role, --workers, --servers and --port for a whole job on this host: "
@@ -73,6 +86,29 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
     if role is None:
         return _run_job(arguments, environment, printer)
     return _run_role(role, arguments, environment, printer)
+
+
+def _placed(environment: Environment) -> bool:
+    """Whether a variable says where this process belongs, or nobody is to look around."""
+    if not environment.flag("BYTEPS_DETECT_LAUNCHER", default=True):
+        return True
+    return any(environment.text(name) is not None for name in _ROLE_VARIABLES if name != "DMLC_NUM_SERVER")
+
+
+def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Environment, printer: Printer) -> int:
+    """One worker, as a task of srun, mpirun or torchrun: the others are those that it has started with us."""
+    if arguments.dry_run:
+        printer.result(f"[worker {surroundings.rank}] {shlex.join(worker_command(arguments.command, environment))}")
+        return 0
+    command = worker_command(arguments.command, environment)
+
+    def supervise(lifeline: int) -> int:
+        files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
+        return run_task(
+            surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
+        )
+
+    return _guarded(supervise, arguments.kill_after, printer)
 
 
 def _refuse_half_a_role(arguments: Arguments, environment: Environment) -> None:
@@ -153,8 +189,7 @@ def _supervise(
 
 def _serve(printer: Printer) -> int:
     """`bpslaunch --agent`: the far side of a job over several hosts."""
-    with JobFolder() as folder:
-        return _guarded(lambda lifeline: run_agent(lifeline, folder), 0.0, printer, folder)
+    return _guarded(run_agent, 0.0, printer)
 
 
 def _guarded(

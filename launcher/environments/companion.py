@@ -60,6 +60,14 @@ class Companion:
             raise LaunchError(f"the coordinator and servers beside this worker cannot start: {answer['failed']}")
         return int(answer["port"])
 
+    def leave(self, seconds: float | None) -> None:
+        """We need it no more: waits until it has ended, which it does when nobody does, or for so many seconds."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         deadline = time.monotonic() + _START_SECONDS

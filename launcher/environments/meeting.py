@@ -46,6 +46,11 @@ class Meeting:
         """Everybody has come; coordinator and servers stay as long as this process."""
         self._at.exchange.close()
 
+    def leave(self, seconds: float | None) -> None:
+        """Waits until what is beside this process has ended, at most so long; None: as long as others need it."""
+        if self._companion is not None:
+            self._companion.leave(seconds)
+
     # ---- In rank 0 ----
 
     def _answer(self, given: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -25,13 +25,13 @@ from ..addresses import resolve
 from ..child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
 from ..command import in_debugger, worker_command
 from ..environment import Environment
+from ..environments.addresses import own_networks
 from ..failure import LaunchError
 from ..finding import Level
 from ..guardian import SIGNALS
 from ..installation import installed_release, server_binary, with_plugins_of_checkout
 from ..installation_checks import check_installation, locked_memory
 from ..job import PLACES, listen
-from ..job_folder import JobFolder
 from ..lanes import lanes
 from ..network_checks import check_port
 from ..workers import local_workers
@@ -48,10 +48,9 @@ _MOST_WAITING = 4 << 20  # bytes of output that bpslaunch has not taken yet
 class Agent:
     """Serves the bpslaunch that started it, over `source` and `sink`."""
 
-    def __init__(self, source: int, sink: int, lifeline: int, folder: JobFolder) -> None:
-        """`lifeline` is a pipe that ends when the guardian does; `folder` keeps the token."""
+    def __init__(self, source: int, sink: int, lifeline: int) -> None:
+        """`lifeline` is a pipe that ends when the guardian does."""
         self._source = source
-        self._folder = folder
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(sink, self._selector, self._left_alone)
         self._decoder = frame.Decoder(greeted=True)
@@ -176,6 +175,7 @@ class Agent:
             time=time.time(),
             address=connection[2] if len(connection) == 4 else None,
             launcher_address=connection[0] if len(connection) == 4 else None,
+            networks=own_networks(request.get("interface")),
             cores=len(os.sched_getaffinity(0)),
         )
         folder = request.get("folder")
@@ -200,8 +200,15 @@ class Agent:
         variables = {**own, **given}
         token = variables.pop("BYTEPS_JOB_TOKEN", None)
         if token is not None:
-            variables["BYTEPS_JOB_TOKEN_FILE"] = str(self._folder.write_token(token))
+            variables["BYTEPS_JOB_TOKEN_FILE"] = self._keep(token)
         return Environment(with_plugins_of_checkout(variables))
+
+    def _keep(self, token: str) -> str:
+        """A file of memory with the token, which our processes can read, and which goes with us whatever ends us."""
+        descriptor = os.memfd_create("byteps-token", os.MFD_CLOEXEC)
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, token.encode() + b"\n")
+        return f"/proc/{os.getpid()}/fd/{descriptor}"
 
     def _start(self, request: dict[str, Any]) -> None:
         environment = self._environment(request["variables"])
@@ -328,7 +335,7 @@ class Agent:
                 return
 
 
-def run_agent(lifeline: int, folder: JobFolder) -> int:
+def run_agent(lifeline: int) -> int:
     """Serves the bpslaunch at our standard input and output, which nothing that we start shares."""
     source, sink = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -336,4 +343,4 @@ def run_agent(lifeline: int, folder: JobFolder) -> int:
     os.dup2(2, 1)  # What is printed by mistake must not become frames.
     os.close(null)
     sys.stdout = sys.stderr
-    return Agent(source, sink, lifeline, folder).run()
+    return Agent(source, sink, lifeline).run()

@@ -11,6 +11,7 @@ from ..arguments import Arguments
 from ..child import Role
 from ..dry_run import shell_line
 from ..environment import Environment
+from ..environments.addresses import meeting_address
 from ..failure import LaunchError
 from ..job import require_shared
 from ..output import OutputFiles, Printer
@@ -19,19 +20,40 @@ from .host_list import Host, parse_hosts, read_byteps_hostfile, read_hostfile
 from .host_supervisor import HostSupervisor
 from .layout import HostLayout, common_variables, lay_out, members, passed_variables, token_of
 from .link import Link
-from .ssh import SshOptions, command
+from .slurm_allocation import Allocation
+from .ssh import SshOptions, agent_command, command
 
 Guarded = Callable[[Callable[[int], int], float, Printer], int]
 
 
-def run_hosts(arguments: Arguments, environment: Environment, printer: Printer, guarded: Guarded) -> int:
-    """Runs the job and returns its exit code. `guarded` runs the supervisor in a process of its own."""
+def run_hosts(
+    arguments: Arguments,
+    environment: Environment,
+    printer: Printer,
+    guarded: Guarded,
+    allocated: Allocation | None = None,
+) -> int:
+    """Runs the job and returns its exit code.
+
+    Args:
+        arguments: the command line
+        environment: the variables here
+        printer: for the output
+        guarded: runs the supervisor in a process of its own
+        allocated: the hosts, if Slurm has given them and the command line names none
+    """
     if environment.role() is not None:
         raise LaunchError(f"DMLC_ROLE={environment.role()} asks for one role, hosts for a whole job: unset it")
     if arguments.colocate:
         raise LaunchError("--colocate is for DMLC_ROLE=worker; with hosts, servers share those of workers by default")
-    layout = plan_hosts(arguments, environment)
-    commands = [command(part.host, ssh_options(arguments)) for part in layout.parts]
+    options = ssh_options(arguments)
+    if allocated is None:
+        layout = plan_hosts(arguments, environment)
+        commands = [command(part.host, options) for part in layout.parts]
+    else:
+        hosts = (allocated.worker_hosts, allocated.server_hosts)
+        layout = lay_out(*hosts, arguments.workers, arguments.servers, None, environment)
+        commands = [allocated.command(part.host, agent_command(options)) for part in layout.parts]
     variables = passed_variables(environment, arguments.env)
     if arguments.remote.interface is not None:
         variables["DMLC_INTERFACE"] = arguments.remote.interface
@@ -48,6 +70,7 @@ def run_hosts(arguments: Arguments, environment: Environment, printer: Printer, 
     if arguments.dry_run:
         return _print(layout, commands, words, variables, environment, arguments, printer)
     folder = arguments.remote.directory or str(pathlib.Path.cwd())
+    interface = variables.get("DMLC_INTERFACE")
 
     def supervise(lifeline: int) -> int:
         files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
@@ -56,9 +79,13 @@ def run_hosts(arguments: Arguments, environment: Environment, printer: Printer, 
             layout,
             commands,
             words,
-            lambda home, links: (meeting_point(arguments, home, links), arguments.port or 0),
+            lambda home, links: (
+                meeting_point(arguments, variables.get("DMLC_INTERFACE"), home, links),
+                arguments.port or 0,
+            ),
             lambda root: {**variables, **common_variables(layout, root, environment)},
             folder,
+            interface,
         )
 
     return guarded(supervise, arguments.kill_after, printer)
@@ -146,15 +173,21 @@ def worker_words(arguments: Arguments) -> list[str]:
     return words
 
 
-def meeting_point(arguments: Arguments, home: Link, links: Sequence[Link]) -> str:
-    """The address of the coordinator's host for the others: that by which ssh reaches it, or by which the others' ssh
-    daemons see us, if it is this host."""
+def meeting_point(arguments: Arguments, interface: str | None, home: Link, links: Sequence[Link]) -> str:
+    """The address of the coordinator's host for the others: that of the interface, if one is named; else that by which
+    ssh reaches it, or by which the others' ssh daemons see us, if it is this host; else one that they share a network
+    with."""
     if arguments.remote.scheduler_ip is not None:
         return arguments.remote.scheduler_ip
     assert home.hello is not None
+    others = [link.hello["networks"] for link in links if link.hello is not None and link is not home]
+    if interface is not None:
+        if not home.hello["networks"]:
+            raise LaunchError(f"host {home.machine}: DMLC_INTERFACE={interface}: no such interface, or without address")
+        return meeting_address(home.hello["networks"], others or [home.hello["networks"]])
     if home.hello.get("address"):
         return str(home.hello["address"])
     for link in links:
         if link.hello is not None and link.hello.get("launcher_address"):
             return str(link.hello["launcher_address"])
-    return "127.0.0.1"
+    return meeting_address(home.hello["networks"], others)

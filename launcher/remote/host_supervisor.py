@@ -51,6 +51,7 @@ class HostSupervisor(Supervisor):
         root: Callable[[Link, Sequence[Link]], tuple[str, int]],
         variables: Callable[[tuple[str, int] | None], dict[str, str]],
         folder: str,
+        interface: str | None,
     ) -> int:
         """The exit code of the job.
 
@@ -61,6 +62,7 @@ class HostSupervisor(Supervisor):
             root: where the coordinator shall listen, given the link to its host and all links; port 0: a free one
             variables: of all processes, given where it listens (None: there is none)
             folder: where the processes run
+            interface: by which network interface the hosts meet; None: by the one that ssh or they themselves know
         """
         self._layout = layout
         self._commands = commands
@@ -68,6 +70,7 @@ class HostSupervisor(Supervisor):
         self._root = root
         self._variables = variables
         self._folder = folder
+        self._interface = interface
         return self.run([])
 
     # ---- Connecting ----
@@ -83,7 +86,7 @@ class HostSupervisor(Supervisor):
                 break
             self._links.append(link)
             self._watch(link.client, link.client.streams[1])
-            link.send(do="greet", folder=self._folder)
+            link.send(do="greet", folder=self._folder, interface=self._interface)
             if self._verbose:
                 self._say(f"host {link.machine}: pid {link.client.pid}: {' '.join(command)}")
         self._advance()

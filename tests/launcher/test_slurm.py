@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pathlib
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from launching import Launch, Spawn
+from launching import BPSLAUNCH, Launch, Spawn
 from slurm_cluster import SlurmCluster
+
+from launcher.failure import LaunchError
+from launcher.remote import slurm_allocation
 
 JOINER = [sys.executable, str(pathlib.Path(__file__).with_name("joiner.py"))]
 
@@ -59,6 +64,92 @@ def test_no_folder_is_left(srun: Callable[..., Launch], tmp_path: pathlib.Path) 
     job = srun("-N2", "-n2", *JOINER, "1", BYTEPS_RENDEZVOUS_DIR=str(tmp_path / "meet"))
     assert job.wait() == 0, job.stderr
     assert not list((tmp_path / "meet").iterdir())
+
+
+# ---- bpslaunch ----
+
+TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
+
+
+@pytest.fixture
+def salloc(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> Iterator[Callable[..., Launch]]:
+    def run(*words: str, **variables: str) -> Launch:
+        return spawn(*slurm.here, "salloc", *words, variables={**slurm.variables, **real, **variables})
+
+    yield run
+    slurm.hosts.wait_empty()
+
+
+def test_bpslaunch_in_an_allocation(salloc: Callable[..., Launch]) -> None:
+    job = salloc("-N2", "--ntasks-per-node=2", *BPSLAUNCH, "--verbose", "--", *TRAINER, "3", "100000")
+    assert job.wait() == 0, job.stderr
+    for rank in range(4):
+        assert f"[worker {rank // 2}.{rank % 2}] rank {rank} of 4, local {rank % 2} of 2" in job.stdout
+    assert "server 1: pid " in job.stderr
+
+
+def test_bpslaunch_in_a_heterogeneous_job(
+    spawn: Spawn, slurm: SlurmCluster, real: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    """The first component has the workers, the second the servers."""
+    script = tmp_path / "script"
+    command = shlex.join([*BPSLAUNCH, "--verbose", "--", *TRAINER, "3", "1000"])
+    script.write_text(f"#!/bin/sh\n#SBATCH -N1 --ntasks-per-node=2\n#SBATCH hetjob\n#SBATCH -N1\n{command}\n")
+    output = tmp_path / "output"
+    variables = {**slurm.variables, **real}
+    job = spawn(*slurm.here, "sbatch", "--wait", "-o", str(output), str(script), variables=variables)
+    assert job.wait() == 0, job.stderr + output.read_text()
+    text = output.read_text()
+    assert "server 0: pid " in text and "[worker 1] rank 1 of 2, local 1 of 2" in text
+    slurm.hosts.wait_empty()
+
+
+def test_bpslaunch_as_tasks(srun: Callable[..., Launch], real: dict[str, str]) -> None:
+    """A trainer in C has its variables from bpslaunch, where one in Python needs none."""
+    job = srun("-N2", "-n2", *BPSLAUNCH, "--", *TRAINER, "3", "1000", **real)
+    assert job.wait() == 0, job.stderr
+    for rank in range(2):
+        assert f"[worker {rank}] rank {rank} of 2, local 0 of 1" in job.stdout
+
+
+@pytest.mark.parametrize("victim", ["scancel", "agent", "worker", "srun"])
+def test_whatever_ends_an_allocation_ends_the_job(
+    salloc: Callable[..., Launch], slurm: SlurmCluster, victim: str
+) -> None:
+    job = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--", *TRAINER, "0", "1000")
+    job.wait_for("round 2", 2)
+    if victim == "scancel":
+        slurm.run("scancel", "--user=root")
+    elif victim == "srun":
+        os.kill(next(pid for pid, words in job.processes().items() if words.startswith("srun ")), signal.SIGKILL)
+    else:
+        wanted = "--agent" if victim == "agent" else "trainer.py"
+        for pid, words in slurm.hosts[1].processes().items():
+            if wanted in words:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    assert job.wait(30) != 0
+    job.wait_gone(15)
+    if victim == "worker":
+        assert "worker 1.0 (host ln2" in job.stderr
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("a[1-2,04],b", ["a1", "a2", "a04", "b"]),
+        ("r[0-1]n[0-1]", ["r0n0", "r0n1", "r1n0", "r1n1"]),
+        ("gpu-[08-10]", ["gpu-08", "gpu-09", "gpu-10"]),
+    ],
+)
+def test_lists_of_nodes(text: str, names: list[str]) -> None:
+    assert slurm_allocation.expand_nodes(text) == names
+
+
+def test_counts_of_tasks() -> None:
+    assert slurm_allocation.expand_counts("2(x3),1") == [2, 2, 2, 1]
+    with pytest.raises(LaunchError):
+        slurm_allocation.expand_counts("two")
 
 
 @pytest.mark.parametrize("victim", ["srun", "worker", "server"])

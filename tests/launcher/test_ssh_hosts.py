@@ -192,8 +192,6 @@ def test_whatever_dies_ends_the_job_everywhere(
         hosts.wait_empty(max(0.1, died + 15 - time.monotonic()))
         job.wait_gone(5)
         assert told in job.stderr, job.stderr
-        for folder in (tmp_path / "tmp").iterdir():
-            assert act is kill_whole_launcher, folder
 
 
 # ---- What is wrong from the beginning ----

@@ -40,6 +40,7 @@ from byteps.errors import (
 from byteps.library import LIBRARY as _LIBRARY
 from byteps.objects import broadcast_object
 from byteps.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from byteps.runner import WorkerError, run
 
 __version__ = _LIBRARY.version
 
@@ -66,6 +67,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "WorkerError",
     "__version__",
     "barrier",
     "broadcast_object",
@@ -76,6 +78,7 @@ __all__ = [
     "local_rank",
     "local_size",
     "rank",
+    "run",
     "shutdown",
     "size",
 ]

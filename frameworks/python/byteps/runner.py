@@ -1,0 +1,191 @@
+"""run(): a Python function as a job, with its results by rank.
+
+    def train(rate):
+        bps.init()
+        ...
+        return loss
+
+    losses = byteps.run(train, args=(0.1,), num_workers=4)
+    losses = byteps.run(train, args=(0.1,), hosts="a:4,b:4")
+
+bpslaunch starts the workers, which fetch the function from this process and bring back what it returns, over a
+connection that both sides authenticate by a secret of the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+# How a worker finds this process; see run_worker.py.
+ADDRESSES = "BYTEPS_RUN_ADDRESSES"
+SECRET = "BYTEPS_RUN_SECRET"
+
+
+class WorkerError(RuntimeError):
+    """The function raised an exception in a worker, or a worker has ended without a result.
+
+    Attributes:
+        rank: of the worker; None if no worker came as far as the function
+        remote_traceback: as the worker has printed it
+    """
+
+    def __init__(self, message: str, rank: int | None = None, remote_traceback: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.remote_traceback = remote_traceback
+
+
+def run(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    num_workers: int | None = None,
+    hosts: str | Sequence[str] | None = None,
+    hostfile: str | None = None,
+    num_servers: int | None = None,
+    env: Mapping[str, str] | None = None,
+    launcher_args: Sequence[str] = (),
+) -> list[Any]:
+    """Calls `function` in every worker of a job and returns what it returned, by rank.
+
+    The function calls init() itself. Function, arguments and results are pickled: by cloudpickle where it is installed
+    (functions of a notebook, lambdas), else by pickle (functions of modules that the workers can import).
+
+    Args:
+        function: what every worker calls
+        args: positional arguments
+        kwargs: keyword arguments
+        num_workers: workers of the job; on this host 1 by default, with hosts as many as they have places
+        hosts: "a:4,b:4", or a list of such; None: this host
+        hostfile: a file with the hosts, as `bpslaunch --hostfile` takes it
+        num_servers: servers of the job, as `bpslaunch --servers` takes them
+        env: more variables of the workers
+        launcher_args: more options of bpslaunch, such as ["--ssh-port", "2222", "--server-hosts", "c,d"]
+
+    Raises:
+        WorkerError: the function raised an exception in a worker, which is the __cause__ where it can be pickled; or
+            the job ended otherwise.
+        TypeError, ValueError, pickle.PicklingError: an argument cannot be used.
+    """
+    if not callable(function):
+        raise TypeError(f"function is {function!r}; it must be callable")
+    if hosts is not None and not isinstance(hosts, str):
+        hosts = ",".join(hosts)
+    task = _pickled((function, tuple(args), dict(kwargs or {})))
+    remote = hosts is not None or hostfile is not None
+    with _Desk(task, remote) as desk:
+        words = [] if num_workers is None and remote else ["--workers", str(1 if num_workers is None else num_workers)]
+        for option, value in (("--hosts", hosts), ("--hostfile", hostfile), ("--servers", num_servers)):
+            if value is not None:
+                words += [option, str(value)]
+        variables = {**os.environ, **(env or {}), **desk.variables}
+        for name in env or {}:
+            words += ["--env", name]
+        worker = [sys.executable, "-m", "byteps.run_worker"]
+        command = [sys.executable, "-m", "byteps.launcher", *words, *launcher_args, "--", *worker]
+        code = _supervise(command, variables)
+    return desk.results(code)
+
+
+def _supervise(command: list[str], variables: dict[str, str]) -> int:
+    """Runs bpslaunch, which ends the job whatever becomes of us."""
+    with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+
+
+def _pickled(value: Any) -> bytes:
+    with contextlib.suppress(ImportError):
+        import cloudpickle
+
+        return cloudpickle.dumps(value)
+    return pickle.dumps(value)
+
+
+class _Desk:
+    """Where workers fetch their task and bring their results."""
+
+    def __init__(self, task: bytes, remote: bool) -> None:
+        self._task = task
+        self._secret = secrets.token_hex(32)
+        self._listener = Listener(("" if remote else "127.0.0.1", 0), backlog=1024, authkey=self._secret.encode())
+        port = self._listener.address[1]
+        names = [*_own_addresses(), socket.gethostname()] if remote else ["127.0.0.1"]
+        self.variables = {ADDRESSES: ",".join(f"{name}:{port}" for name in names), SECRET: self._secret}
+        self._lock = threading.Lock()
+        self._results: dict[tuple[int, int], tuple[bool, Any]] = {}  # by host and local rank
+        self._over = False
+
+    def __enter__(self) -> _Desk:
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over = True
+        self._listener.close()
+
+    def results(self, code: int) -> list[Any]:
+        """What the workers have returned, by rank; WorkerError."""
+        places = sorted(self._results)
+        for rank, place in enumerate(places):
+            ok, value = self._results[place]
+            if not ok:
+                text, cause = value
+                error = WorkerError(f"the function raised an exception on rank {rank}:\n{text}", rank, text)
+                raise error from (None if cause is None else _unpickled(cause))
+        if code != 0 or not places:
+            raise WorkerError(
+                f"the job ended with code {code}; {len(places)} workers have returned a result. bpslaunch has said why"
+            )
+        return [self._results[place][1] for place in places]
+
+    def _serve(self) -> None:
+        while not self._over:
+            try:
+                connection = self._listener.accept()
+            except Exception:  # a stranger without the secret, or the end
+                if self._over:
+                    return
+                continue
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: Connection) -> None:
+        with connection, contextlib.suppress(EOFError, OSError):
+            connection.send_bytes(self._task)
+            place, ok, value = pickle.loads(connection.recv_bytes())
+            result = pickle.loads(value) if ok else value
+            with self._lock:
+                # The first to fail is the cause: others fail because of it.
+                if ok or all(done for done, _ in self._results.values()):
+                    self._results[place] = (ok, result)
+            connection.send_bytes(b"taken")
+
+
+def _unpickled(data: bytes) -> BaseException | None:
+    try:
+        cause = pickle.loads(data)
+    except Exception:  # of a class that is not here
+        return None
+    return cause if isinstance(cause, BaseException) else None
+
+
+def _own_addresses() -> list[str]:
+    from byteps.launcher.environments.addresses import own_networks
+
+    return [network.partition("/")[0] for network in own_networks()]

@@ -1,0 +1,109 @@
+"""The hosts of a Slurm allocation, within sbatch and salloc: `bpslaunch -- python train.py` needs no more arguments.
+
+Agents are started by srun in place of ssh, one step for each node. The tasks that were asked for are the workers
+(`--ntasks-per-node=4`). In a heterogeneous job the first component has the workers, the second the servers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+from ..failure import LaunchError
+from .host_list import Host
+
+_OPTIONS = ("--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--quiet", "--unbuffered", "--kill-on-bad-exit=1")
+_COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """The nodes that Slurm has given us."""
+
+    worker_hosts: list[Host]
+    server_hosts: list[Host]
+    groups: dict[str, int]  # component of a heterogeneous job, by node; empty: it is none
+
+    def command(self, host: Host, agent: Sequence[str]) -> list[str]:
+        """What runs here to have an agent on a node."""
+        group = self.groups.get(host.machine)
+        which = [] if group is None else [f"--het-group={group}"]
+        return ["srun", *_OPTIONS, *which, f"--nodelist={host.machine}", *agent]
+
+
+def allocation(variables: Mapping[str, str]) -> Allocation | None:
+    """The allocation that this process is in, outside of its steps; None if it is in none."""
+    if "SLURM_JOB_ID" not in variables or "SLURM_STEP_ID" in variables:
+        return None
+    if variables.get("SLURM_HET_SIZE", "0") not in ("0", "1"):
+        workers = _nodes(variables, "_HET_GROUP_0")
+        servers = _nodes(variables, "_HET_GROUP_1")
+        if servers:
+            groups = {host.machine: 0 for host in workers} | {host.machine: 1 for host in servers}
+            return Allocation(workers, servers, groups)
+    hosts = _nodes(variables, "")
+    return Allocation(hosts, [], {}) if hosts else None
+
+
+def _nodes(variables: Mapping[str, str], suffix: str) -> list[Host]:
+    names = variables.get(f"SLURM_JOB_NODELIST{suffix}") or variables.get(f"SLURM_NODELIST{suffix}")
+    if not names:
+        return []
+    found = expand_nodes(names)
+    tasks = variables.get(f"SLURM_TASKS_PER_NODE{suffix}")
+    asked = any(f"SLURM_{name}{suffix}" in variables for name in ("NTASKS", "NTASKS_PER_NODE", "NPROCS"))
+    counts = expand_counts(tasks) if tasks and asked else [1] * len(found)
+    if len(counts) != len(found):
+        raise LaunchError(
+            f"SLURM_JOB_NODELIST={names} has {len(found)} nodes, SLURM_TASKS_PER_NODE={tasks} is for others"
+        )
+    return [Host(name, count) for name, count in zip(found, counts)]
+
+
+def expand_nodes(text: str) -> list[str]:
+    """The names of a host list: `a[1-2,04],b`, `r[0-1]n[0-1]`. LaunchError if it is none."""
+    names = []
+    for part in _parts(text):
+        found = [""]
+        for piece in re.split(r"(\[[^\]]*\])", part):
+            ends = _numbers(text, piece[1:-1]) if piece.startswith("[") else [piece]
+            found = [begin + end for begin in found for end in ends]
+        names += found
+    return names
+
+
+def _parts(text: str) -> list[str]:
+    """Cut at commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for index, sign in enumerate(text):
+        depth += (sign == "[") - (sign == "]")
+        if sign == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    if depth != 0:
+        raise LaunchError(f"not a list of nodes: {text}")
+    return [part for part in [*parts, text[start:]] if part]
+
+
+def _numbers(text: str, inside: str) -> list[str]:
+    found = []
+    for each in inside.split(","):
+        match = _RANGE.fullmatch(each)
+        if match is None:
+            raise LaunchError(f"not a list of nodes: {text}")
+        first, last = match[1], match[2] or match[1]
+        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return found
+
+
+def expand_counts(text: str) -> list[int]:
+    """The numbers of `2(x3),1`. LaunchError if it is none."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = _COUNT.fullmatch(part)
+        if match is None:
+            raise LaunchError(f"SLURM_TASKS_PER_NODE={text}: expected such as 2(x3),1")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts

@@ -1,0 +1,75 @@
+"""byteps.run(): a function as a job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import byteps
+import pytest
+from native_push import push_pull_doubles
+
+# The functions of this file are pickled by value, where the workers cannot import it.
+cloudpickle = pytest.importorskip("cloudpickle")
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(autouse=True)
+def _no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("DMLC_", "BYTEPS_")) and name not in ("BYTEPS_LIBRARY", "BYTEPS_PLUGIN_PATH"):
+            monkeypatch.delenv(name)
+    support = str(Path(__file__).resolve().parents[1] / "support")
+    monkeypatch.setenv("PYTHONPATH", f"{support}:{os.environ.get('PYTHONPATH', '')}")
+
+
+def _sum(scale: float, *, offset: float = 0.0) -> tuple[int, float]:
+    byteps.init()
+    request, memory = push_pull_doubles("x", [scale * byteps.rank()])
+    request.wait()
+    return byteps.rank(), memory[0] + offset
+
+
+def test_results_by_rank() -> None:
+    assert byteps.run(_sum, args=(2.0,), kwargs={"offset": 1.0}, num_workers=3) == [(rank, 7.0) for rank in range(3)]
+
+
+def test_hosts_and_servers() -> None:
+    assert byteps.run(_sum, args=(1.0,), hosts=["localhost:2"], num_servers=1) == [(0, 1.0), (1, 1.0)]
+
+
+def test_a_lambda_and_a_variable() -> None:
+    assert byteps.run(lambda: os.environ["MINE"], env={"MINE": "a b"}, num_workers=2) == ["a b", "a b"]
+
+
+def _fail() -> None:
+    byteps.init()
+    if byteps.rank() == 1:
+        raise KeyError("no such data")
+    byteps.barrier()
+
+
+def test_an_exception_of_a_worker() -> None:
+    with pytest.raises(byteps.WorkerError, match="no such data") as caught:
+        byteps.run(_fail, num_workers=2)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "in _fail" in caught.value.remote_traceback
+
+
+def test_a_worker_that_is_gone() -> None:
+    with pytest.raises(byteps.WorkerError, match="ended with code 9"):
+        byteps.run(lambda: os._exit(9), num_workers=2)
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(TypeError, match="must be callable"):
+        byteps.run("train")  # type: ignore[arg-type]
+    with pytest.raises(byteps.WorkerError):
+        byteps.run(_sum, args=(1.0,), num_workers=0)
+
+
+def test_nothing_of_it_is_on_a_command_line(tmp_path: Path) -> None:
+    words = byteps.run(lambda: subprocess.check_output(["ps", "-eo", "args"], text=True))[0]
+    assert "byteps.run_worker" in words and "BYTEPS_RUN_SECRET" not in words
