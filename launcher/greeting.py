@@ -1,7 +1,7 @@
 """The first words of a coordinator: whether it is one, and of which release.
 
-A coordinator that accepts a connection sends a Challenge at once (core/control/control.proto). Only this much of the protocol
-is understood here: a frame's head, and the few fields that matter before a job.
+A coordinator that accepts a connection sends a Challenge at once (core/control/control.proto). Only this much of the
+protocol is understood here: a frame's head, and the few fields that matter before a job.
 """
 
 from __future__ import annotations
