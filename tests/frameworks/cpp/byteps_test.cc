@@ -64,6 +64,48 @@ TEST(SessionTest, ManySideBySideAndOneAfterAnother) {
   }
 }
 
+TEST(SessionTest, ErrorsAreValues) {
+  bps_open_args args = BPS_OPEN_ARGS_INIT;
+  args.scheduler = "nowhere";
+  EXPECT_EQ(Session::TryOpen(args).status().code(), BPS_NOT_FOUND);
+  Result<Session> opened = Session::TryOpen();
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  Session session = std::move(opened).value();
+  Result<TensorOf<float>> tensor = session.TryDeclare<float>("t", {2, 3});
+  ASSERT_TRUE(tensor.ok());
+  EXPECT_EQ(tensor->size(), 6u);
+  EXPECT_EQ(session.TryDeclare<float>("", {1}).status().code(), BPS_INVALID_ARGUMENT);
+  std::vector<float> values(5);
+  const Result<Request> refused = session.TryPushPull(*tensor, values, values, Op::kSum);
+  EXPECT_EQ(refused.status().code(), BPS_INVALID_ARGUMENT);
+  EXPECT_NE(refused.status().message().find("6 elements"), std::string::npos);
+  EXPECT_EQ(session.TryNewBuffer<double>(SIZE_MAX / 4).status().code(), BPS_RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(session.TryBarrier().ok());
+  EXPECT_TRUE(session.TryShutdown().ok());
+  EXPECT_EQ(session.TryBarrier().code(), BPS_FAILED_PRECONDITION);
+}
+
+// A callback runs once if the operation was accepted, and never if it was not.
+TEST(SessionTest, CallbacksFuturesAndOwnedMemory) {
+  Session session;
+  const TensorOf<double> tensor = session.Declare<double>("t", {4});
+  std::vector<double> values(4, 3);
+  int calls = 0;
+  Request request =
+      session.PushPull(tensor, values, Op::kSum, {.done = [&calls](const Status& status) { calls += status.ok(); }});
+  request.Wait();
+  EXPECT_EQ(calls, 1);
+  std::vector<double> wrong(3);
+  EXPECT_THROW(session.PushPull(tensor, wrong, Op::kSum, {.done = [&calls](const Status&) { ++calls; }}), Error);
+  EXPECT_EQ(calls, 1);
+  EXPECT_THROW(session.PushPullFuture(tensor, wrong, Op::kSum), Error);
+  session.PushPullFuture(tensor, values, Op::kMax, {.done = [&calls](const Status&) { ++calls; }}).get();
+  EXPECT_EQ(session.PushPullOwned(tensor, std::move(values), Op::kSum).Wait(), std::vector<double>(4, 3));
+  EXPECT_EQ(session.PushPullOwned(tensor, session.NewBuffer<double>(4), Op::kSum).Wait()[3], 0);
+  session.Shutdown();
+  EXPECT_EQ(calls, 2);
+}
+
 // The program's own copies of what the library is made of go on working beside it.
 TEST(GuestTest, ProtobufAndGlogOfTheHost) {
   google::protobuf::Struct message;
