@@ -4,6 +4,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -25,6 +26,8 @@ constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
 constexpr std::chrono::milliseconds kUnregPatience{200};
 // Connection events (a lost connection, a caller) are looked at every so many rounds, and after each sleep.
 constexpr uint32_t kConnectionRounds = 16;
+// Reads of the event queue until a request that was handed over has become an event.
+constexpr int kRoundsOfRequest = 8;
 constexpr std::chrono::milliseconds kTimeCheckInterval{10};
 constexpr std::chrono::milliseconds kBacklogInterval{1};
 
@@ -177,9 +180,9 @@ bool ConnectedTransport::Meet(Request& request) {
   if (peer == nullptr) return false;
   if (peer->nonce != request.hello.caller_nonce || peer->attached() || peer->state() != PeerState::kConnecting) {
     // Not who we were told, or a second call. A new life of a process has a new nonce, and a new peer number.
-    BPS_TRANSPORT_LOG(host_, WARNING,
-                      "refused a connection that claims to be " + peer->who + " (" + Name(peer->state()) +
-                          "), but is not the process we were told about");
+    refusals_.Say(host_, now_,
+                  "refused a connection that claims to be " + peer->who + " (" + Name(peer->state()) +
+                      "), but is not the process we were told about");
     Reject(request.info.get());
     return true;
   }
@@ -191,6 +194,9 @@ bool ConnectedTransport::Meet(Request& request) {
 
 bool ConnectedTransport::NextConnectionEvent(ConnectionEvent* event) {
   *event = {};
+  // libfabric 1.17 takes what is left in errno for the error of a recv(2) that has met the end of a connection: with EAGAIN
+  // there it would wait for more, for ever.
+  errno = 0;
   alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
   const auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
   const ssize_t size = fi_eq_read(endpoint_->eq(), &event->kind, buffer, sizeof buffer, 0);
@@ -208,41 +214,72 @@ bool ConnectedTransport::NextConnectionEvent(ConnectionEvent* event) {
     event->request.reset(entry->info);
     const size_t data = static_cast<size_t>(size) - std::min(static_cast<size_t>(size), sizeof *entry);
     if (data >= sizeof event->hello) std::memcpy(&event->hello, entry->data, sizeof event->hello);
+    Door* door = endpoint_->door();
+    const auto* said = reinterpret_cast<const std::byte*>(&event->hello);
+    if (door != nullptr && !door->Admit({said, sizeof event->hello})) event->hello = {};
   }
   return true;
 }
 
 void ConnectedTransport::DrainConnections() {
   slept_ = false;
+  Door* door = endpoint_->door();
+  if (door != nullptr) LookAtDoor();
+  // What the door has handed over takes the queue a round to accept and one to read.
+  int nothing = 0;
   ConnectionEvent event;
-  while (NextConnectionEvent(&event)) {
-    if (event.kind == FI_CONNREQ) {
-      HandleRequest({std::move(event.request), event.hello, now_});
-      continue;
-    }
-    auto found = by_connection_.find(event.connection);
-    if (found == by_connection_.end()) continue;
-    Peer* peer = found->second;
-    if (event.kind == kConnectionError) {
-      Doom(peer, BPS_UNAVAILABLE,
-           std::string(peer->state() == PeerState::kConnecting ? "cannot be reached: " : "broke off: ") +
-               ErrorText(event.error));
-    } else if (event.kind == FI_CONNECTED && peer->state() == PeerState::kConnecting) {
-      --connecting_;
-      peer->Connected();
-      peer->progress = now_;
-      if (peer->waiting() != 0) backlog_.push_back(peer);
-    } else if (event.kind == FI_SHUTDOWN) {
-      Doom(peer, BPS_UNAVAILABLE, "closed its connection");
+  while (nothing < kRoundsOfRequest) {
+    if (NextConnectionEvent(&event)) {
+      HandleConnectionEvent(std::move(event));
+      if (door != nullptr) door->HandOver(now_);
+      nothing = 0;
+    } else if (door != nullptr && door->handing()) {
+      ++nothing;
+    } else {
+      return;
     }
   }
 }
 
+void ConnectedTransport::HandleConnectionEvent(ConnectionEvent event) {
+  if (event.kind == FI_CONNREQ) return HandleRequest({std::move(event.request), event.hello, now_});
+  auto found = by_connection_.find(event.connection);
+  if (found == by_connection_.end()) return;
+  Peer* peer = found->second;
+  if (event.kind == kConnectionError) {
+    Doom(peer, BPS_UNAVAILABLE,
+         std::string(peer->state() == PeerState::kConnecting ? "cannot be reached: " : "broke off: ") +
+             ErrorText(event.error));
+  } else if (event.kind == FI_CONNECTED && peer->state() == PeerState::kConnecting) {
+    --connecting_;
+    peer->Connected();
+    peer->progress = now_;
+    if (peer->waiting() != 0) backlog_.push_back(peer);
+  } else if (event.kind == FI_SHUTDOWN) {
+    Doom(peer, BPS_UNAVAILABLE, "closed its connection");
+  }
+}
+
+bool ConnectedTransport::IsForUs(const Hello& hello) const {
+  return hello.magic == kHelloMagic && hello.job_key == job_key_ && hello.answerer_nonce == nonce_;
+}
+
+void ConnectedTransport::LookAtDoor() {
+  endpoint_->door()->Progress(
+      now_,
+      [this](std::span<const std::byte> data) {
+        Hello hello{};
+        if (data.size() == sizeof hello) std::memcpy(&hello, data.data(), sizeof hello);
+        return IsForUs(hello);
+      },
+      [this](const std::string& who, const std::string& why) {
+        refusals_.Say(host_, now_, "refused a connection from " + who + " that is not of this job: " + why);
+      });
+}
+
 void ConnectedTransport::HandleRequest(Request request) {
-  const Hello& hello = request.hello;
-  if (hello.magic != kHelloMagic || hello.job_key != job_key_ || hello.answerer_nonce != nonce_ ||
-      requests_.size() >= kMaxRequests) {
-    BPS_TRANSPORT_LOG(host_, WARNING, "refused a connection that is not of this job");
+  if (!IsForUs(request.hello) || requests_.size() >= kMaxRequests) {
+    refusals_.Say(host_, now_, "refused a connection that is not of this job");
     Reject(request.info.get());
   } else if (!Meet(request)) {
     requests_.push_back(std::move(request));
@@ -672,6 +709,7 @@ int32_t ConnectedTransport::Arm() {
     if (peer->state() == PeerState::kDown || peer->busy() == 0 || peer_timeout_.count() == 0) continue;
     wake = std::min(wake, peer->progress + peer_timeout_);
   }
+  if (const Door* door = endpoint_->door(); door != nullptr) wake = std::min(wake, door->NextDeadline());
   // Nothing tells when a provider that refused an operation takes it.
   if (!backlog_.empty()) wake = std::min(wake, Clock::now() + kBacklogInterval);
   if (!endpoint_->Arm(wake)) return BPS_TRANSPORT_AGAIN;

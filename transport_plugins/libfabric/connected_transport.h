@@ -20,6 +20,7 @@
 
 #include "abi/transport.h"
 #include "transport_plugins/common/loss_reasons.h"
+#include "transport_plugins/common/refusal_log.h"
 #include "transport_plugins/libfabric/endpoint.h"
 #include "transport_plugins/libfabric/peer.h"
 #include "transport_plugins/libfabric/region.h"
@@ -107,7 +108,11 @@ class ConnectedTransport : public Transport {
   // False if nothing has come.
   bool NextConnectionEvent(ConnectionEvent* event);
   void DrainConnections();
+  void HandleConnectionEvent(ConnectionEvent event);
   void HandleRequest(Request request);
+  // Is it of this job, and for this endpoint?
+  bool IsForUs(const Hello& hello) const;
+  void LookAtDoor();
   void Flush(Peer* peer);
   void FlushBacklog();
   void CheckTime();
@@ -145,6 +150,7 @@ class ConnectedTransport : public Transport {
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues
   std::pmr::deque<bps_event> events_{&memory_};
   transports::LossReasons reasons_;
+  transports::RefusalLog refusals_;
   size_t connecting_ = 0;
   uint32_t rounds_ = 0;
   bool slept_ = true;

@@ -42,7 +42,7 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const transpo
   InfoPtr found = FindInfo(provider, host, local_host, device, reason);
   if (found == nullptr) return nullptr;
   std::unique_ptr<Endpoint> endpoint(new Endpoint(provider, std::move(found)));
-  if (const int code = endpoint->Build(); code != 0) {
+  if (const int code = endpoint->Build(host); code != 0) {
     *reason = "cannot open provider \"" + std::string(provider.fabric_name) + "\" of libfabric " + FabricVersion() +
               " on " + (local_host == nullptr ? "any address" : local_host) + " (" + endpoint->failed_step_ + ": " +
               ErrorText(code) + ")" + Advice(code, local_host);
@@ -54,7 +54,7 @@ std::unique_ptr<Endpoint> Endpoint::Open(const Provider& provider, const transpo
   return endpoint;
 }
 
-int Endpoint::Build() {
+int Endpoint::Build(const transports::Host& host) {
   auto step = [this](const char* name, int code) {
     failed_step_ = name;
     return code;
@@ -75,13 +75,8 @@ int Endpoint::Build() {
   if (code != 0) return code;
   code = step("fi_pep_bind", fi_pep_bind(listener_.get(), &eq_->fid, 0));
   if (code != 0) return code;
-  code = step("fi_listen", fi_listen(listener_.get()));
+  code = Listen(host);
   if (code != 0) return code;
-  char address[256];
-  size_t size = sizeof address;
-  code = step("fi_getname", fi_getname(&listener_->fid, address, &size));
-  if (code != 0) return code;
-  address_.assign(address, size);
   name_ = info_->fabric_attr->prov_name;
   // What the kernel sends from where it lies ends when the peer has it, and not in order with what was copied.
   silent_sends_ = provider_.silent_sends && std::getenv("FI_TCP_ZEROCOPY_SIZE") == nullptr;
@@ -91,6 +86,34 @@ int Endpoint::Build() {
     if (code != 0) return code;
   }
   return 0;
+}
+
+int Endpoint::Listen(const transports::Host& host) {
+  const auto find_address = [this] {
+    failed_step_ = "fi_getname";
+    char address[256];
+    size_t size = sizeof address;
+    const int code = fi_getname(&listener_->fid, address, &size);
+    if (code == 0) address_.assign(address, size);
+    return code;
+  };
+  if (provider_.open_to_strangers) {
+    if (const int code = find_address(); code != 0) return code;
+    std::string why;
+    door_ = Door::Replace(address_, &why);
+    if (door_ == nullptr) {
+      BPS_TRANSPORT_LOG(
+          host, WARNING,
+          "the port " + Print(address_) + " is not guarded (" + why +
+              "): who can reach it can hold as many of this process's descriptors as he opens connections");
+    }
+  }
+  failed_step_ = "fi_listen";
+  if (const int code = fi_listen(listener_.get()); code != 0) return code;
+  if (door_ == nullptr) return find_address();
+  failed_step_ = "listen";
+  if (const int error = door_->Listen(); error != 0) return -error;
+  return sleeper_.AddDescriptor(door_->fd());
 }
 
 int Endpoint::OpenQueue() {

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "transport_plugins/common/host.h"
+#include "transport_plugins/libfabric/door.h"
 #include "transport_plugins/libfabric/fid.h"
 #include "transport_plugins/libfabric/memory_domain.h"
 #include "transport_plugins/libfabric/provider_table.h"
@@ -44,6 +45,9 @@ class Endpoint {
   fid_eq* eq() const { return eq_.get(); }
   fid_pep* listener() const { return listener_.get(); }
   const std::string& address() const { return address_; }  // of the listener, as libfabric writes it
+
+  // What stands in front of the listener; nullptr where there is none.
+  Door* door() const { return door_.get(); }
 
   MemoryDomain memory() const { return {domain_.get(), info_.get()}; }
   bool RegistersLocalMemory() const { return memory().RegistersLocalMemory(); }
@@ -72,7 +76,8 @@ class Endpoint {
 
  private:
   Endpoint(const Provider& provider, InfoPtr info) : provider_(provider), info_(std::move(info)) {}
-  int Build();
+  int Build(const transports::Host& host);
+  int Listen(const transports::Host& host);
   int OpenQueue();
   FidPtr<fid_ep> Enable(fi_info* info, int* code);
 
@@ -86,6 +91,7 @@ class Endpoint {
   FidPtr<fid_eq> eq_;
   FidPtr<fid_cq> cq_;
   FidPtr<fid_pep> listener_;
+  std::unique_ptr<Door> door_;
   Sleeper sleeper_;
 };
 

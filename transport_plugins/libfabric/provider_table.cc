@@ -22,6 +22,7 @@ constexpr Provider kProviders[] = {
         .bounded_queue = false,
         .immediate_takes_receive = false,
         .locks_memory = false,
+        .open_to_strangers = true,
         .environment = {},
     },
     {
@@ -45,6 +46,7 @@ constexpr Provider kProviders[] = {
         .bounded_queue = true,
         .immediate_takes_receive = true,
         .locks_memory = true,
+        .open_to_strangers = false,
         .environment = {},
     },
     {
@@ -66,6 +68,7 @@ constexpr Provider kProviders[] = {
         .bounded_queue = false,
         .immediate_takes_receive = false,
         .locks_memory = true,
+        .open_to_strangers = false,
         // Trainers fork. Peers of one host have our own shared memory; the provider's has no descriptor to sleep on.
         .environment = {{{"FI_EFA_FORK_SAFE", "1"}, {"FI_EFA_ENABLE_SHM_TRANSFER", "0"}}},
     },
@@ -89,6 +92,7 @@ constexpr Provider kProviders[] = {
         .bounded_queue = false,
         .immediate_takes_receive = false,
         .locks_memory = false,
+        .open_to_strangers = false,
         .environment = {},
     },
     {
@@ -109,6 +113,7 @@ constexpr Provider kProviders[] = {
         .bounded_queue = false,
         .immediate_takes_receive = false,
         .locks_memory = false,
+        .open_to_strangers = false,
         .environment = {},
     },
 };

@@ -35,6 +35,12 @@ int Sleeper::Add(fid* object) {
   return 0;
 }
 
+int Sleeper::AddDescriptor(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return epoll_ >= 0 && epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
 bool Sleeper::Arm(fid_fabric* fabric, Clock::time_point wake) {
   // An alarm that comes early does no harm: it is set anew only when it is over, or would come too late.
   if (wake < alarm_ || alarm_ <= Clock::now()) SetAlarm(wake);

@@ -25,6 +25,8 @@ class Sleeper {
 
   // 0 or a libfabric code.
   int Add(fid* object);
+  // Of a descriptor of our own: readable is what it waits for.
+  int AddDescriptor(int fd);
   int fd() const { return epoll_; }
   // True: nothing waits to be fetched, and fd() becomes readable when something comes, at the latest at `wake`.
   bool Arm(fid_fabric* fabric, Clock::time_point wake);

@@ -13,14 +13,16 @@
 // looks whether something was published, put a sequentially consistent fence between the two: one of them sees the
 // other (see Peer::Wake and Peer::Quiet).
 //
-// Trust. The other side can write all of this. What is read from here is checked before it is used; a peer can harm its
-// own traffic, not the memory of this process.
+// Trust. The other side can write all of this at any time, also between two reads of ours. So what is not atomic is read
+// once, whole, by CopyOnce: the copy is checked, and the copy is used. A peer can harm its own traffic, not the memory of
+// this process. (The bytes of a message stay where they are while they are on loan: who reads them does so likewise.)
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_CHANNEL_H_
 #define BYTEPS_TRANSPORT_PLUGINS_SHM_CHANNEL_H_
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -60,6 +62,20 @@ struct Descriptor {
 };
 
 // A write or a read, while it is under way. All but `state` is written by the producer before it is posted.
+struct RequestBody {
+  uint32_t kind;      // Request::Kind
+  uint32_t sequence;  // tells successive uses apart
+  uint32_t immediate;
+  uint32_t reserved;
+  uint64_t address;        // write: of the payload, in the producer's memory
+  uint64_t shared_region;  // write: the payload is in this region of the producer, which can be mapped; 0: it is not
+  uint64_t shared_offset;
+  uint64_t size;
+  uint64_t offset;  // in the region that the key names
+  Key key;
+};
+static_assert(sizeof(RequestBody) == 96);
+
 struct Request {
   enum State : uint32_t {
     kFree = 0,       // the producer's to use
@@ -72,16 +88,7 @@ struct Request {
   enum Kind : uint32_t { kWrite = 1, kRead = 2 };
   std::atomic<uint32_t> state;
   std::atomic<int32_t> code;  // of kFailed
-  uint32_t kind;
-  uint32_t sequence;  // tells successive uses apart
-  uint32_t immediate;
-  uint32_t reserved;
-  uint64_t address;        // write: of the payload, in the producer's memory
-  uint64_t shared_region;  // write: the payload is in this region of the producer, which can be mapped; 0: it is not
-  uint64_t shared_offset;
-  uint64_t size;
-  uint64_t offset;  // in the region that the key names
-  Key key;
+  RequestBody body;
   uint64_t unused[3];
 };
 static_assert(sizeof(Request) == 128);
@@ -127,6 +134,17 @@ struct ChannelMemory {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 static_assert(std::is_trivially_destructible_v<ChannelMemory>);
+
+// What the other side can write, read once: what is checked is what is used.
+template <typename T>
+T CopyOnce(const T& shared) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T copy;
+  std::memcpy(&copy, &shared, sizeof copy);
+  // Without this the compiler may read `shared` again where it should use the copy.
+  asm volatile("" : : "r"(&copy) : "memory");
+  return copy;
+}
 
 class Channel {
  public:

@@ -1,7 +1,9 @@
 #include "transport_plugins/shm/control_socket.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,6 +14,7 @@ namespace {
 constexpr int kType = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr int kBacklog = 1024;
 constexpr size_t kMaxDescriptors = 2;
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, which Debian 12's headers do not have yet
 
 socklen_t Fill(const std::string& name, sockaddr_un* address) {
   *address = {};
@@ -95,10 +98,23 @@ int ReceiveControl(int fd, Packet* packet) {
   return whole ? 0 : ECONNRESET;
 }
 
-pid_t PeerProcess(int fd) {
+Caller CallerOf(int fd) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 ? credentials.pid : 0;
+  Caller caller;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0) caller = {credentials.pid, credentials.uid};
+  return caller;
+}
+
+UniqueFd OpenCaller(int fd, const Caller& caller, bool* ended) {
+  *ended = false;
+  if (caller.pid <= 0) return UniqueFd();
+  int process = -1;
+  socklen_t size = sizeof process;
+  if (::getsockopt(fd, SOL_SOCKET, kPeerPidfd, &process, &size) == 0) return UniqueFd(process);
+  // So says a kernel that knows the question of a process that is gone.
+  *ended = errno == EINVAL || errno == ESRCH;
+  return *ended ? UniqueFd() : UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, caller.pid, 0)));
 }
 
 }  // namespace byteps::shm

@@ -61,8 +61,16 @@ int SendControl(int fd, const Control& control, std::initializer_list<int> descr
 // 0, EAGAIN, or ECONNRESET for the end (also for what is no packet of this transport).
 int ReceiveControl(int fd, Packet* packet);
 
-// Of the process behind the socket; 0: in a PID namespace that this process does not see.
-pid_t PeerProcess(int fd);
+// Who has called, or was called: as the kernel noted it when the connection was made.
+struct Caller {
+  pid_t pid = 0;  // 0: in a PID namespace that this process does not see
+  uid_t uid = static_cast<uid_t>(-1);
+};
+Caller CallerOf(int fd);
+
+// A pidfd of that very process, also if it has ended and its number is in use again (SO_PEERPIDFD, Linux 6.5; before, the
+// process that has the number now). Invalid: it is not visible, or has ended. *ended: it is known to have ended.
+UniqueFd OpenCaller(int fd, const Caller& caller, bool* ended);
 
 }  // namespace byteps::shm
 

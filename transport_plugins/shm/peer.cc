@@ -58,8 +58,9 @@ void Peer::Wake() {
 void Peer::CollectReturns() {
   ChannelMemory& memory = outgoing_->memory();
   const uint32_t returned = memory.header.returned.load();
+  if (returned - returned_ > kSlots) return Violation("more slots given back than there are");
   while (returned_ != returned) {
-    const uint32_t slot = memory.returns[returned_ % kSlots];
+    const uint32_t slot = CopyOnce(memory.returns[returned_ % kSlots]);
     if (slot >= kSlots || !used_slots_.test(slot)) return Violation("gave back a slot that it did not have");
     ++returned_;
     used_slots_.reset(slot);
@@ -98,22 +99,23 @@ int32_t Peer::Post(uint32_t kind, Region* region, void* base, size_t size, const
   operation.size = size;
   operation.kind = kind;
   operation.sequence = ++sequence_;
-  Request& request = outgoing_->memory().requests[index];
-  request.kind = kind;
-  request.sequence = operation.sequence;
-  request.immediate = immediate;
-  request.address = reinterpret_cast<uint64_t>(base);
-  request.shared_region = 0;
+  RequestBody body{};
+  body.kind = kind;
+  body.sequence = operation.sequence;
+  body.immediate = immediate;
+  body.address = reinterpret_cast<uint64_t>(base);
   if (const Region* shared = kind == Request::kWrite ? context_->regions.FindShared(base, size) : nullptr) {
     const auto grant = shared->grants.find(number_);
     if (grant != shared->grants.end() && grant->second.shown) {
-      request.shared_region = shared->number;
-      request.shared_offset = static_cast<uint64_t>(operation.base - shared->base);
+      body.shared_region = shared->number;
+      body.shared_offset = static_cast<uint64_t>(operation.base - shared->base);
     }
   }
-  request.size = size;
-  request.offset = offset;
-  request.key = key;
+  body.size = size;
+  body.offset = offset;
+  body.key = key;
+  Request& request = outgoing_->memory().requests[index];
+  request.body = body;
   request.state.store(Request::kPosted, std::memory_order_release);
   outstanding_.push_back(index);
   Describe(Descriptor::kOperation, index, 0);
@@ -148,7 +150,7 @@ void Peer::Receive() {
   if (head == tail_) return;
   if (head - tail_ > kDescriptors) return Violation("a ring that is fuller than it can be");
   while (tail_ != head) {
-    const Descriptor descriptor = memory.descriptors[tail_ % kDescriptors];
+    const Descriptor descriptor = CopyOnce(memory.descriptors[tail_ % kDescriptors]);
     ++tail_;
     if (descriptor.kind == Descriptor::kOperation && descriptor.index < kOperations) {
       TakeRequest(descriptor.index);
@@ -184,13 +186,19 @@ void Peer::TakeRequest(uint32_t index) {
     Settle(index, Request::kPosted, Request::kDone, BPS_OK);
     return;
   }
-  if (request.kind == Request::kRead) {
-    feeds_.push_back({Request::kRead, index, request.sequence, request.size, request.offset, 0, request.key});
+  const RequestBody body = CopyOnce(request.body);
+  if (body.kind != Request::kRead && body.kind != Request::kWrite) return Violation("a request that makes no sense");
+  // Of each number one request is under way: a number that is announced again and again fills no memory of ours. (Feeds are
+  // of our own writes, too, also of some that have ended.)
+  if (pulls_.size() >= kOperations || feeds_.size() >= 4 * kOperations)
+    return Violation("more requests than there are");
+  if (body.kind == Request::kRead) {
+    feeds_.push_back({Request::kRead, index, body.sequence, body.size, body.offset, 0, body.key});
     return;
   }
-  pulls_.push_back({index, request.sequence, request.immediate, false, request.address, request.shared_region,
-                    request.shared_offset, request.size, request.offset, 0, request.key});
-  if (!remote_->readable() && request.shared_region == 0 && request.size != 0) Stage(&pulls_.back());
+  pulls_.push_back({index, body.sequence, body.immediate, false, body.address, body.shared_region, body.shared_offset,
+                    body.size, body.offset, 0, body.key});
+  if (!remote_->readable() && body.shared_region == 0 && body.size != 0) Stage(&pulls_.back());
 }
 
 Region* Peer::Target(const Key& key, uint64_t offset, uint64_t size) const {
@@ -300,7 +308,7 @@ void Peer::FetchChunks() {
   if (staged == fetched_) return;
   if (staged - fetched_ > kStagingChunks) return Violation("more chunks than there are");
   for (; fetched_ != staged; ++fetched_) {
-    const Chunk chunk = memory.chunks[fetched_ % kStagingChunks];
+    const Chunk chunk = CopyOnce(memory.chunks[fetched_ % kStagingChunks]);
     const std::byte* bytes = memory.staging[fetched_ % kStagingChunks];
     if (chunk.bytes > kStagingBytes || chunk.index >= kOperations) return Violation("a chunk that makes no sense");
     if (chunk.kind == Request::kRead) {

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +20,14 @@ constexpr char kDetached[] =
 constexpr char kUnkillable[] =
     ", and this process may not kill it: until it ends it may write there. End it by hand, if it is stopped";
 
-constexpr size_t kMaxNewcomers = 256;
+// Callers that have greeted, and are not known yet.
+constexpr size_t kMaxNewcomers = 4096;
+// Callers that have not greeted: of this user or root, and of others, which may be anybody.
+constexpr size_t kMaxOurs = 256, kMaxOthers = 16;
+// A caller greets at once.
+constexpr auto kGreetingPatience = std::chrono::seconds(5);
+// Accepted at once: the owner's thread has other work.
+constexpr int kMostAtOnce = 64;
 // Between two looks at the sockets while nobody sleeps: that is how fast a death is seen then.
 constexpr auto kSocketInterval = std::chrono::milliseconds(1);
 constexpr auto kTimeCheckInterval = std::chrono::milliseconds(100);
@@ -209,23 +216,72 @@ bool Transport::KeepSpare() {
 }
 
 void Transport::Accept() {
-  while (true) {
+  for (int i = 0; i < kMostAtOnce;) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket && errno == EINTR) continue;
-    if (!socket && OutOfDescriptors(errno)) return StarveCallers();
-    if (!socket) return;
-    if (newcomers_.size() >= kMaxNewcomers) {
-      // Who has only left word, and is not to be known any more, makes room.
-      const auto gone = std::find_if(newcomers_.begin(), newcomers_.end(), [](const auto& entry) {
-        return entry.second.hello && entry.second.hello->control.kind == Control::kNoRoom;
-      });
-      if (gone == newcomers_.end()) continue;
-      newcomers_.erase(gone);
+    if (!socket && OutOfDescriptors(errno)) {
+      if (Evict()) continue;
+      return StarveCallers();
     }
+    if (!socket) return;
+    ++i;
     const uint32_t number = next_newcomer_++;
-    sleeper_.Watch(socket.get(), Sleeper::kNewcomer, number);
-    newcomers_[number].socket = std::move(socket);
+    Newcomer newcomer{std::move(socket), {}, now_, std::nullopt};
+    newcomer.caller = CallerOf(newcomer.socket.get());
+    if (!MakeRoom(IsOurs(newcomer))) continue;
+    sleeper_.Watch(newcomer.socket.get(), Sleeper::kNewcomer, number);
+    newcomers_.emplace(number, std::move(newcomer));
     Hear(number);
+  }
+}
+
+// Those who have not greeted have more descriptors than those who cannot come in.
+bool Transport::Evict() {
+  const auto silent =
+      std::find_if(newcomers_.begin(), newcomers_.end(), [](const auto& entry) { return !entry.second.hello; });
+  if (silent == newcomers_.end()) return false;
+  Refuse(silent->first, "it had not greeted when its descriptor was needed");
+  return true;
+}
+
+// The names of sockets can be read by every user of the host.
+bool Transport::IsOurs(const Newcomer& newcomer) const {
+  return newcomer.caller.uid == ::geteuid() || newcomer.caller.uid == 0;
+}
+
+bool Transport::MakeRoom(bool ours) {
+  size_t silent = 0, greeted = 0;
+  auto oldest = newcomers_.end(), farewell = newcomers_.end();
+  for (auto at = newcomers_.begin(); at != newcomers_.end(); ++at) {
+    if (at->second.hello) {
+      ++greeted;
+      if (farewell == newcomers_.end() && at->second.hello->control.kind == Control::kNoRoom) farewell = at;
+    } else if (IsOurs(at->second) == ours) {
+      if (silent++ == 0) oldest = at;
+    }
+  }
+  if (silent >= (ours ? kMaxOurs : kMaxOthers)) Refuse(oldest->first, "it had not greeted when its place was needed");
+  if (greeted < kMaxNewcomers) return true;
+  // A caller that has only left word, and is not to be known any more, makes room.
+  if (farewell == newcomers_.end()) return false;
+  newcomers_.erase(farewell);
+  return true;
+}
+
+void Transport::Refuse(uint32_t number, const std::string& why) {
+  const auto newcomer = newcomers_.find(number);
+  const Caller& caller = newcomer->second.caller;
+  refusals_.Say(context_.host, now_,
+                "refused a connection of process " + std::to_string(caller.pid) + " of user " +
+                    std::to_string(caller.uid) + " that is not of this job: " + why);
+  newcomers_.erase(newcomer);
+}
+
+void Transport::ExpireNewcomers() {
+  for (auto at = newcomers_.begin(); at != newcomers_.end();) {
+    const auto newcomer = at++;
+    if (now_ - newcomer->second.since < kGreetingPatience) return;
+    if (!newcomer->second.hello) Refuse(newcomer->first, "it had not greeted after 5 s");
   }
 }
 
@@ -240,9 +296,8 @@ void Transport::Hear(uint32_t number) {
   const bool greets = hello.kind == Control::kHello && (packet.descriptors.size() == 2 || packet.cut);
   const bool no_room = hello.kind == Control::kNoRoom;
   if (error != 0 || !(greets || no_room) || hello.job_key != job_key_ || hello.to_nonce != address_.nonce) {
-    BPS_SHM_LOG(context_.host, WARNING, "refused a connection that is not of this job");
-    newcomers_.erase(newcomer);
-    return;
+    return Refuse(number, error != 0 ? "it closed the connection, or sent what is no greeting"
+                                     : "its greeting is of another job, or for another endpoint");
   }
   if (Meet(&packet, &newcomer->second.socket)) {
     newcomers_.erase(newcomer);
@@ -282,9 +337,12 @@ void Transport::Establish(Peer* peer, Packet* hello) {
   std::string reason;
   std::shared_ptr<Channel> incoming = Channel::Adopt(std::move(hello->descriptors[0]), &reason);
   if (incoming == nullptr) return Doom(peer, BPS_UNAVAILABLE, "cannot be used: " + reason);
-  const pid_t pid = PeerProcess(peer->socket.get());
+  const Caller caller = CallerOf(peer->socket.get());
+  const pid_t pid = caller.pid;
   // Tells of the end of the process even if a child that it has forked holds the socket open.
-  UniqueFd process(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
+  bool ended = false;
+  UniqueFd process = OpenCaller(peer->socket.get(), caller, &ended);
+  if (ended) return Doom(peer, BPS_UNAVAILABLE, "has ended");
   if (process && pid != ::getpid()) sleeper_.Watch(process.get(), Sleeper::kProcess, peer->number(), EPOLLIN | EPOLLET);
   auto remote = std::make_shared<Remote>(pid, std::move(process), incoming);
   {
@@ -307,6 +365,8 @@ void Transport::ProbeMemory(Peer* peer, uint64_t address) {
   const pid_t pid = peer->remote()->pid();
   int error = pid == 0 ? EPERM : ReadProcess(pid, address, &nonce, sizeof nonce);
   if (error == 0 && nonce != peer->address().nonce) error = EPERM;
+  // Where it has ended, the number was perhaps another process's.
+  if (error == 0 && peer->remote()->Ended()) return Doom(peer, BPS_UNAVAILABLE, "has ended");
   if (error == 0) return peer->remote()->SetReadable(true);
   peer->OnRefused(error);
   Control reach;
@@ -816,7 +876,7 @@ void Transport::LookAtSockets() {
           const auto newcomer = newcomers_.find(event.number);
           if (newcomer != newcomers_.end() && newcomer->second.socket &&
               (event.events & (EPOLLRDHUP | EPOLLHUP)) != 0) {
-            newcomers_.erase(newcomer);
+            newcomers_.erase(newcomer);  // it had greeted
           }
           break;
         }
@@ -838,8 +898,10 @@ void Transport::LookAtSockets() {
 }
 
 void Transport::CheckTime() {
-  if (peer_timeout_.count() == 0 || now_ - checked_ < kTimeCheckInterval) return;
+  if (now_ - checked_ < kTimeCheckInterval) return;
   checked_ = now_;
+  ExpireNewcomers();
+  if (peer_timeout_.count() == 0) return;
   for (auto& [number, peer] : peers_) {
     if (!peer->usable()) continue;
     const uint64_t pulse = peer->Pulse();
@@ -870,6 +932,11 @@ int32_t Transport::Arm() {
   if (!context_.events.empty() || !doomed_.empty()) return BPS_TRANSPORT_AGAIN;
   Clock::time_point wake = kNever;
   if (!calling_.empty()) wake = Clock::now() + kRetryInterval;
+  for (const auto& [number, newcomer] : newcomers_) {
+    if (newcomer.hello) continue;
+    wake = std::min(wake, newcomer.since + kGreetingPatience + kTimeCheckInterval);
+    break;  // the oldest
+  }
   for (const Peer* peer : fencing_) {
     wake = std::min({wake, peer->fence_deadline, Clock::now() + kTimeCheckInterval});
   }

@@ -20,6 +20,7 @@
 
 #include "abi/transport.h"
 #include "transport_plugins/common/loss_reasons.h"
+#include "transport_plugins/common/refusal_log.h"
 #include "transport_plugins/shm/address.h"
 #include "transport_plugins/shm/control_socket.h"
 #include "transport_plugins/shm/peer.h"
@@ -67,10 +68,12 @@ class Transport {
   int32_t Arm();
 
  private:
-  // Somebody who has called before connect() named him.
+  // A caller that connect() has not named yet.
   struct Newcomer {
     UniqueFd socket;
-    std::optional<Packet> hello;
+    Caller caller;
+    Clock::time_point since;
+    std::optional<Packet> hello;  // of this job; until then it may be anybody
   };
 
   Transport(const Host& host, uint64_t job_key);
@@ -83,6 +86,12 @@ class Transport {
   void LookAtSockets();
   void Accept();
   void Hear(uint32_t newcomer);
+  bool IsOurs(const Newcomer& newcomer) const;
+  // False: there is none to be had.
+  bool MakeRoom(bool ours);
+  bool Evict();
+  void ExpireNewcomers();
+  void Refuse(uint32_t newcomer, const std::string& why);
   bool Meet(Packet* hello, UniqueFd* socket);
   void Call(Peer* peer);
   void CallOff(Peer* peer);
@@ -128,7 +137,8 @@ class Transport {
   std::vector<Peer*> doomed_;
   transports::LossReasons reasons_;
   std::vector<Peer*> fencing_;
-  std::unordered_map<uint32_t, Newcomer> newcomers_;
+  std::map<uint32_t, Newcomer> newcomers_;  // by number: the oldest first
+  transports::RefusalLog refusals_;
   uint32_t next_newcomer_ = 0;
 
   std::mutex remotes_mutex_;  // for the copies of other threads

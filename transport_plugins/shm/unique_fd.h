@@ -1,37 +1,12 @@
-// unique_fd.h - a file descriptor that closes itself.
-//
-//     UniqueFd fd(::eventfd(0, EFD_CLOEXEC));
-//     if (!fd) ...
+// unique_fd.h - the owner of a descriptor (transport_plugins/common/unique_fd.h) under a name of this plugin.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_UNIQUE_FD_H_
 #define BYTEPS_TRANSPORT_PLUGINS_SHM_UNIQUE_FD_H_
 
-#include <unistd.h>
-
-#include <utility>
+#include "transport_plugins/common/unique_fd.h"
 
 namespace byteps::shm {
 
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  explicit operator bool() const { return fd_ >= 0; }
-  int get() const { return fd_; }
-  void reset() { UniqueFd().swap(*this); }
-  void swap(UniqueFd& other) noexcept { std::swap(fd_, other.fd_); }
-
- private:
-  int fd_ = -1;
-};
+using transports::UniqueFd;
 
 }  // namespace byteps::shm
 

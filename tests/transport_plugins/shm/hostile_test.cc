@@ -1,0 +1,126 @@
+// A peer that breaks the rules of its channel: it rewrites what lies there while it is read, and announces what it must
+// not. It harms its own traffic, and nothing else.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "abi/transport.h"
+#include "gtest/gtest.h"
+#include "tests/transport_plugins/shm/end.h"
+#include "transport_plugins/shm/channel.h"
+
+namespace byteps::testing {
+namespace {
+
+using shm::ChannelMemory;
+using shm::Descriptor;
+using shm::Request;
+
+// The channel that holds `text` as a message: the memory of whoever has sent it.
+ChannelMemory* ChannelWith(const std::string& text) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("byteps-channel") == std::string::npos) continue;
+    std::istringstream words(line);
+    uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    words >> std::hex >> begin >> dash >> end;
+    if (end - begin < sizeof(ChannelMemory)) continue;
+    auto* memory = reinterpret_cast<ChannelMemory*>(begin);
+    for (const auto& slot : memory->slots) {
+      if (std::memcmp(slot, text.data(), text.size()) == 0) return memory;
+    }
+  }
+  return nullptr;
+}
+
+// Two ends that know each other, and the channel of the second, which is hostile.
+struct Pair {
+  explicit Pair(const std::string& process_vm = "1") : victim({{"BYTEPS_SHM_PROCESS_VM", process_vm}}) {
+    EXPECT_EQ(victim.Connect(hostile.address()), BPS_OK);
+    EXPECT_EQ(hostile.Connect(victim.address()), BPS_OK);
+    EXPECT_EQ(hostile.Send("made by the hostile end"), BPS_OK);
+    EXPECT_TRUE(victim.Until([&] { return hostile.Poll(), !victim.messages.empty(); }));
+    channel = ChannelWith("made by the hostile end");
+  }
+  End victim, hostile;
+  ChannelMemory* channel = nullptr;
+};
+
+TEST(ShmHostile, ARequestThatIsAnnouncedAgainAndAgainFillsNoMemory) {
+  Pair pair("0");  // payloads have to be brought
+  ASSERT_NE(pair.channel, nullptr);
+  std::vector<std::byte> landing(1 << 20);
+  const std::string key = pair.victim.Key(pair.victim.Reg(landing.data(), landing.size()));
+  Request& request = pair.channel->requests[0];
+  request.body = {};
+  request.body.kind = Request::kWrite;
+  request.body.size = landing.size();
+  std::memcpy(&request.body.key, key.data(), sizeof request.body.key);
+  request.state.store(Request::kPosted);
+  // Its bytes never come: the hostile end does not know of it.
+  uint32_t head = pair.channel->header.head.load();
+  for (int i = 0; i < 100 && pair.victim.down == BPS_OK; ++i) {
+    while (head - pair.channel->header.tail.load() < shm::kDescriptors / 2) {
+      pair.channel->descriptors[head++ % shm::kDescriptors] = {Descriptor::kOperation, 0, 0, 0};
+    }
+    pair.channel->header.head.store(head);
+    pair.victim.Poll();
+  }
+  EXPECT_EQ(pair.victim.down, BPS_UNAVAILABLE);
+  EXPECT_NE(pair.victim.why.find("more requests than there are"), std::string::npos) << pair.victim.why;
+}
+
+TEST(ShmHostile, WhatIsRewrittenWhileItIsReadHarmsItsWriterOnly) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Pair pair;
+    ASSERT_NE(pair.channel, nullptr);
+    End friendly, bystander;
+    ASSERT_EQ(friendly.Connect(bystander.address()), BPS_OK);
+    ASSERT_EQ(bystander.Connect(friendly.address()), BPS_OK);
+    std::vector<std::byte> landing(1 << 16), source(1 << 16), guard(1 << 16);
+    const std::string key = pair.victim.Key(pair.victim.Reg(landing.data(), landing.size()));
+    std::atomic<bool> over{false};
+    std::thread rewriter([&] {
+      std::mt19937 random(seed);
+      // What carries structure: all in front of the ledger.
+      auto* words = reinterpret_cast<std::atomic<uint32_t>*>(pair.channel->descriptors);
+      const size_t count = (reinterpret_cast<std::byte*>(pair.channel->ledger) -
+                            reinterpret_cast<std::byte*>(pair.channel->descriptors)) /
+                           sizeof(uint32_t);
+      constexpr uint32_t kBad[] = {0, 1, 2, 63, 64, 255, 256, 0x7fffffff, 0x80000000, 0xffffffff};
+      while (!over.load(std::memory_order_relaxed)) {
+        std::atomic<uint32_t>& word = words[random() % count];
+        const uint32_t was = word.load(std::memory_order_relaxed);
+        word.store(random() % 2 == 0 ? kBad[random() % std::size(kBad)] : was ^ (1u << random() % 32),
+                   std::memory_order_relaxed);
+        word.store(was, std::memory_order_relaxed);
+      }
+    });
+    const auto end = Clock::now() + std::chrono::milliseconds(300);
+    while (Clock::now() < end && pair.victim.down == BPS_OK && pair.hostile.down == BPS_OK) {
+      pair.hostile.Send("again");
+      pair.hostile.Write(source.data(), source.size(), key, 1);
+      pair.victim.Poll();
+      pair.hostile.Poll();
+    }
+    over = true;
+    rewriter.join();
+    // Somebody else is served as ever.
+    ASSERT_EQ(friendly.Send("hello"), BPS_OK);
+    EXPECT_TRUE(bystander.Until([&] { return friendly.Poll(), !bystander.messages.empty(); }));
+    EXPECT_EQ(guard, std::vector<std::byte>(guard.size()));
+  }
+}
+
+}  // namespace
+}  // namespace byteps::testing
