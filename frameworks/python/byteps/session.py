@@ -53,6 +53,10 @@ class Follower(Protocol):
     def attach(self, native: _native.Session) -> None:
         """The session is open."""
 
+    def leave(self) -> None:
+        """The session is about to leave the job: what a framework holds back is to be submitted now. It may raise: that
+        is the error of an operation that nobody else has heard of."""
+
     def detach(self, native: _native.Session) -> None:
         """The session is about to be closed: no call on it may be running when this returns, nor come later."""
 
@@ -105,6 +109,18 @@ class _Holder:
             if session is None or not session.is_own():
                 return
             self._session = None
+        try:
+            if timeout != _AT_ONCE:
+                self._leave()
+        finally:
+            self._shut_down(session, timeout)
+
+    def _leave(self) -> None:
+        with contextlib.ExitStack() as each:
+            for follower in self._followers:
+                each.callback(follower.leave)
+
+    def _shut_down(self, session: Session, timeout: float | None) -> None:
         try:
             session.native.shutdown(timeout)
         except (TypeError, ValueError):

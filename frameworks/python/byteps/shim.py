@@ -50,6 +50,9 @@ class Shim:
         if not self.library.bps_shim_attach(LIBRARY.path.encode(), native.address, error, _ERROR_SIZE):
             raise ImportError(f"{self.path} cannot use the BytePS library: {error.value.decode(errors='replace')}")
 
+    def leave(self) -> None:
+        """Of byteps.session.Follower. Kernels hold nothing back."""
+
     def detach(self, native: _native.Session) -> None:
         """Of byteps.session.Follower."""
         self.library.bps_shim_detach(native.address)

@@ -1,0 +1,139 @@
+"""Key-value stores for whatever takes one: mx.kv.create("byteps"), and "dist_byteps" where MXNet looks for that word.
+
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore="byteps")
+    trainer.step(batch_size_of_all_workers)
+
+Values are summed over all workers, as MXNet's own distributed stores do: a Trainer divides by the batch it is told, so
+that is the batch of all workers. Nothing is updated in the store.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from byteps.basics import init, is_initialized
+from byteps.mxnet.compression import from_params
+from byteps.mxnet.ops import broadcast_, push_pull_inplace
+from byteps.reduce_op import Sum
+from byteps.session import current_session
+
+import mxnet as mx
+import mxnet.gluon.trainer
+import mxnet.model
+import mxnet.module.module
+
+Arrays = Any  # an NDArray, or a list of them, one for each context
+
+
+def _list(arrays: Arrays) -> list[mx.nd.NDArray]:
+    return list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
+
+
+@mx.kv.KVStoreBase.register
+class BytePS(mx.kv.KVStoreBase):
+    """The store "byteps". It joins the job by init(), if that was not called before."""
+
+    def __init__(self) -> None:
+        if not is_initialized():
+            init()
+        number = current_session().number("kvstore")
+        self._prefix = "kvstore" if number == 0 else f"kvstore.{number}"
+        self._compression = from_params(None)
+
+    def broadcast(self, key: Any, value: Arrays, out: Arrays, priority: int = 0) -> None:
+        """Copies the value of rank 0 into every `out` of all ranks."""
+        if isinstance(key, (list, tuple)):
+            for each in zip(key, value, out):
+                self.broadcast(*each, priority=priority)
+            return
+        source, outputs = _list(value)[0], _list(out)
+        if source.handle.value != outputs[0].handle.value:
+            outputs[0][:] = source
+        broadcast_(outputs[0], 0, f"{self._prefix}.{key}", priority)
+        for other in outputs[1:]:
+            other[:] = outputs[0]
+
+    def init(self, key: Any, value: Arrays) -> None:
+        """As broadcast, in place: what Module calls before the first batch."""
+        self.broadcast(key, value, value)
+
+    def pushpull(self, key: Any, value: Arrays, out: Arrays | None = None, priority: int = 0) -> None:
+        """Sums the values of all contexts and workers into every `out` (by default: into the values)."""
+        if isinstance(key, (list, tuple)):
+            for number, name in enumerate(key):
+                self.pushpull(name, value[number], None if out is None else out[number], priority)
+            return
+        values = _list(value)
+        outputs = values if out is None else _list(out)
+        total = values[0]
+        for other in values[1:]:
+            total = total + other.as_in_context(total.context)
+        sent, context = self._compression.compress(total)
+        if sent is values[0] and values[0] is not outputs[0]:
+            sent = sent.copy()
+        push_pull_inplace(sent, name=f"{self._prefix}.{key}", priority=priority, op=Sum)
+        result = self._compression.decompress(sent, context)
+        for output in outputs:
+            if output is not result:
+                output[:] = result
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        """Nothing is updated here, so whoever asks for "optimizer" updates by itself."""
+        if capability.lower() == mx.kv.KVStoreBase.OPTIMIZER:
+            return False
+        raise ValueError(f"unknown capability {capability}")
+
+    def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
+        """BytePS's compression_params; this release takes {"fp16": True}."""
+        self._compression = from_params(compression_params)
+
+    @property
+    def type(self) -> str:
+        """The name it is created by."""
+        return type(self).__name__.lower()
+
+    @property
+    def rank(self) -> int:
+        """Of this worker in the job."""
+        rank: int = current_session().native.info()["rank"]
+        return rank
+
+    @property
+    def local_rank(self) -> int:
+        """Of this worker on its host."""
+        rank: int = current_session().native.info()["local_rank"]
+        return rank
+
+    @property
+    def num_workers(self) -> int:
+        """Workers in the job."""
+        size: int = current_session().native.info()["size"]
+        return size
+
+
+@mx.kv.KVStoreBase.register
+class Dist_BytePS(BytePS):
+    """The store "dist_byteps": the same, under a name by which MXNet knows that it is distributed: Module then takes
+    the batch size as that of one worker."""
+
+
+def _keep_on_one_device(module: Any) -> None:
+    """Trainer and Module leave a store out, by its name, if there is one device and no "dist" in the name."""
+    original = module._create_kvstore
+    if getattr(original, "keeps_byteps", False):
+        return
+
+    @functools.wraps(original)
+    def create(kvstore: Any, *args: Any) -> Any:
+        if isinstance(kvstore, str) and kvstore.lower() == "byteps":
+            kvstore = mx.kv.create(kvstore)
+        return original(kvstore, *args)
+
+    create.keeps_byteps = True
+    module._create_kvstore = create
+
+
+for _module in (mxnet.model, mxnet.gluon.trainer, mxnet.module.module):
+    _keep_on_one_device(_module)

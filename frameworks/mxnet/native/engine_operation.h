@@ -1,0 +1,36 @@
+// engine_operation.h - an operation on NDArrays as MXNet's engine runs it: after what computes its input, before what
+// reads its output, and holding none of the engine's threads while it travels.
+//
+// Operations of one name run in the order in which they were pushed: each writes, for the engine, an array that stands
+// for the name. So a name may be used again at once, and the ranks' programs meet in their order.
+//
+// Threads: any.
+#ifndef BYTEPS_FRAMEWORKS_MXNET_NATIVE_ENGINE_OPERATION_H_
+#define BYTEPS_FRAMEWORKS_MXNET_NATIVE_ENGINE_OPERATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "frameworks/mxnet/native/c_api.h"
+
+namespace byteps::mxnet {
+
+struct EngineOperation {
+  enum class Kind { kPushPull, kBroadcast };
+
+  Kind kind;
+  NDArrayHandle input;
+  NDArrayHandle output;  // may be `input`
+  NDArrayHandle turn;    // stands for the name
+  std::string name;
+  int32_t argument;  // BPS_SUM, ...; or the root's rank
+  int64_t priority;  // larger is sooner
+};
+
+// Hands it to the engine. Throws std::runtime_error if it cannot be done at all; what goes wrong later is an MXNetError
+// of whoever waits for the output.
+void Push(const EngineOperation& operation);
+
+}  // namespace byteps::mxnet
+
+#endif  // BYTEPS_FRAMEWORKS_MXNET_NATIVE_ENGINE_OPERATION_H_

@@ -1,0 +1,195 @@
+"""push_pull and broadcast of NDArrays, through MXNet's engine.
+
+Asynchronous. A call returns at once. The engine starts the operation when what it reads has been computed, and what
+reads its result afterwards waits for it, as for any of MXNet's own operators. None of the engine's threads is held
+while a tensor travels. Errors are MXNetError, raised where the result is waited for (`asnumpy()`, `wait_to_read()`,
+`mx.nd.waitall()`, `shutdown()`).
+
+Names. Tensors meet by name across the workers, in whichever order. Operations of one name run one after the other, in
+the order of the calls on each rank. Operations without a name are numbered, and those alone need the same order on all
+ranks.
+
+Arrays. uint8, int8, int16, int32, int64, bool, float16, bfloat16, float32 and float64 in host memory, dense, of MXNet's
+classic or NumPy interface. Shape and dtype must agree across ranks, or every rank gets an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.arguments import priority_number, root, tensor_name
+from byteps.mxnet import library
+from byteps.mxnet.compression import Compression, Compressor, check_compression
+from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.session import Session, current_session
+
+import mxnet as mx
+
+_HOST = ("cpu", "cpu_pinned", "cpu_shared")
+
+# For each name an array that stands for it: operations of one name write it, which makes the engine run them in order.
+_TURNS: dict[str, mx.nd.NDArray] = {}
+
+
+def _turn(name: str) -> mx.nd.NDArray:
+    turn = _TURNS.get(name)
+    if turn is None:
+        turn = _TURNS.setdefault(name, mx.nd.empty((1,), ctx=mx.cpu()))
+    return turn
+
+
+def _check(tensor: Any) -> None:
+    if not isinstance(tensor, mx.nd.NDArray):
+        raise TypeError(f"the tensor is {type(tensor).__name__}; it must be an NDArray of MXNet")
+    if tensor.stype != "default":
+        raise TypeError(f"the tensor is sparse ({tensor.stype}); send tensor.tostype('default')")
+    if tensor.context.device_type not in _HOST:
+        raise TypeError(f"the tensor is on {tensor.context}; byteps.mxnet sends host memory: as_in_context(mx.cpu())")
+
+
+def _name(session: Session, kind: str, name: str | None) -> str:
+    if name is None:
+        return f"{kind}.noname.{session.number(kind)}"
+    return tensor_name(name)
+
+
+def _empty_like(tensor: mx.nd.NDArray) -> mx.nd.NDArray:
+    module = mx.np if isinstance(tensor, mx.np.ndarray) else mx.nd
+    return module.empty(tensor.shape, dtype=tensor.dtype, ctx=tensor.context)
+
+
+class _PushPull(mx.autograd.Function):
+    """push_pull for autograd: the gradient of a sum over workers is the sum of the workers' gradients."""
+
+    def __init__(self, op: ReduceOp, name: str, priority: int) -> None:
+        super().__init__()
+        self._arguments = (op, name, priority)
+
+    def forward(self, tensor: mx.nd.NDArray) -> mx.nd.NDArray:
+        """The reduced tensor."""
+        op, name, priority = self._arguments
+        output = _empty_like(tensor)
+        library.push_pull(tensor, output, _turn(name), name, op, priority)
+        return output
+
+    def backward(self, gradient: mx.nd.NDArray) -> mx.nd.NDArray:
+        """The reduced gradient."""
+        op, name, priority = self._arguments
+        if op not in (Sum, Average):
+            raise NotImplementedError(f"push_pull with op={op.name} has no gradient; Sum and Average have")
+        name = name + ".gradient"
+        output = _empty_like(gradient)
+        library.push_pull(gradient, output, _turn(name), name, op, priority)
+        return output
+
+
+def push_pull(
+    tensor: mx.nd.NDArray,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+) -> mx.nd.NDArray:
+    """Reduces `tensor` over all workers into a new array; asynchronous. Under autograd.record() it is differentiable
+    for Sum and Average: the gradient is the push_pull of the gradients.
+
+    Args:
+        tensor: any shape; see the module for dtypes. The same shape and dtype on all ranks.
+        average: with op=None: True for Average, False for Sum.
+        name: the same on all ranks; None: numbered.
+        version: accepted for compatibility; the library counts the rounds of a tensor itself.
+        priority: larger is sooner.
+        compression: Compression.none or Compression.fp16.
+        op: Sum, Average, Min, Max, Product, BitAnd, BitOr or BitXor.
+
+    Returns:
+        An array of the same shape, dtype and context; the same bits on all ranks.
+
+    Raises:
+        MXNetError: where the result is waited for: what the library says (another rank's shape or dtype differs, a
+            member is gone, a deadline). Here: a dtype that cannot be sent.
+        ValueError: before init(), an unknown op, a name that cannot be one.
+        TypeError: not a dense NDArray in host memory, a priority that is no whole number, or no compression.
+    """
+    del version
+    _check(tensor)
+    check_compression(compression)
+    chosen = choose_op(op, average)
+    name = _name(current_session(), "push_pull", name)
+    function = _PushPull(chosen, name, priority_number(priority))
+    sent, context = compression.compress(tensor)
+    reduced = function(sent) if mx.autograd.is_recording() else function.forward(sent)
+    return compression.decompress(reduced, context)
+
+
+def push_pull_inplace(
+    tensor: mx.nd.NDArray,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    op: ReduceOp | None = None,
+) -> mx.nd.NDArray:
+    """Reduces `tensor` over all workers into itself and returns it; asynchronous. Otherwise as push_pull, without
+    gradient and compression."""
+    del version
+    _check(tensor)
+    name = _name(current_session(), "push_pull", name)
+    library.push_pull(tensor, tensor, _turn(name), name, choose_op(op, average), priority_number(priority))
+    return tensor
+
+
+def byteps_push_pull(
+    tensor: mx.nd.NDArray, version: int = 0, priority: int = 0, name: str | None = None, is_average: bool = True
+) -> mx.nd.NDArray:
+    """push_pull_inplace with the arguments that BytePS's users know."""
+    return push_pull_inplace(tensor, average=is_average, name=name, version=version, priority=priority)
+
+
+def byteps_declare_tensor(name: str, **kwargs: Any) -> None:
+    """Announces a name. Never needed, and in any order: without a shape nothing can be announced yet.
+
+    Raises:
+        NotImplementedError: `byteps_...` arguments ask for a compressor of the core, which this release has none of.
+        TypeError: other arguments.
+    """
+    current_session()
+    tensor_name(name)
+    for key, value in kwargs.items():
+        if not key.startswith("byteps_"):
+            raise TypeError(f"byteps_declare_tensor() got an unexpected argument {key}")
+        raise NotImplementedError(f"{key}={value!r}: this release has no compressors in the core")
+
+
+def broadcast(tensor: mx.nd.NDArray, root_rank: int, name: str | None = None, priority: int = 0) -> mx.nd.NDArray:
+    """Copies the root's `tensor` into a new array on every rank; asynchronous.
+
+    Args:
+        tensor: the same shape and dtype on all ranks.
+        root_rank: whose values are sent.
+        name: the same on all ranks; None: numbered.
+        priority: larger is sooner.
+
+    Raises:
+        MXNetError, TypeError: as push_pull.
+        ValueError: before init(), or the root is not a rank.
+    """
+    _check(tensor)
+    session = current_session()
+    rank = root(session, root_rank)
+    name = _name(session, "broadcast", name)
+    output = _empty_like(tensor)
+    library.broadcast(tensor, output, _turn(name), name, rank, priority_number(priority))
+    return output
+
+
+def broadcast_(tensor: mx.nd.NDArray, root_rank: int, name: str | None = None, priority: int = 0) -> mx.nd.NDArray:
+    """Copies the root's `tensor` into every rank's, and returns it; asynchronous. Otherwise as broadcast."""
+    _check(tensor)
+    session = current_session()
+    rank = root(session, root_rank)
+    name = _name(session, "broadcast", name)
+    library.broadcast(tensor, tensor, _turn(name), name, rank, priority_number(priority))
+    return tensor

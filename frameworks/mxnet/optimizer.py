@@ -1,0 +1,78 @@
+"""DistributedOptimizer: an optimizer of MXNet's that gets the gradients of all workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.mxnet.ops import push_pull_inplace
+from byteps.session import current_session
+
+import mxnet as mx
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):
+    """Averages each gradient over all workers before `optimizer` uses it.
+
+        optimizer = bps.DistributedOptimizer(mx.optimizer.create("sgd", learning_rate=0.1))
+        module.fit(..., optimizer=optimizer, kvstore=None)
+
+    Gradients of parameters with a smaller index are more urgent. With Gluon use DistributedTrainer. All attributes are
+    those of the optimizer given.
+
+    Args:
+        optimizer: what updates the parameters.
+        name: before the indices, the same on all ranks. None: "gradient" for the first optimizer of a session,
+            "gradient.1" for the second and so on, in the order in which they are made.
+
+    Raises:
+        TypeError: not an optimizer.
+        ValueError: before init().
+    """
+
+    def __init__(self, optimizer: mx.optimizer.Optimizer, name: str | None = None) -> None:
+        if not isinstance(optimizer, mx.optimizer.Optimizer):
+            raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
+        number = current_session().number("DistributedOptimizer")
+        self._optimizer = optimizer
+        self._name = name or ("gradient" if number == 0 else f"gradient.{number}")
+
+    def __getattr__(self, item: str) -> Any:
+        if item == "_optimizer":  # not there yet while it is unpickled
+            raise AttributeError(item)
+        return getattr(self._optimizer, item)
+
+    def _reduce(self, index: Any, grad: Any) -> None:
+        indices, gradients = (index, grad) if isinstance(index, (tuple, list)) else ([index], [grad])
+        for number, gradient in zip(indices, gradients):
+            priority = -number if isinstance(number, int) else 0
+            push_pull_inplace(gradient, name=f"{self._name}.{number}", priority=priority)
+
+    def create_state(self, index: Any, weight: Any) -> Any:
+        """As of the optimizer."""
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
+        """As of the optimizer."""
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Updates one parameter or several with the averages of their gradients."""
+        self._reduce(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """As update, for weights of 16 bits that have a copy of 32."""
+        self._reduce(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """As of the optimizer."""
+        self._optimizer.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult: dict[Any, float]) -> None:
+        """As of the optimizer."""
+        self._optimizer.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult: dict[Any, float]) -> None:
+        """As of the optimizer."""
+        self._optimizer.set_wd_mult(args_wd_mult)

@@ -1,0 +1,96 @@
+"""DistributedTrainer: Gluon's Trainer over all workers."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
+from byteps.mxnet.functions import broadcast_parameters
+from byteps.mxnet.ops import push_pull_inplace
+from byteps.mxnet.optimizer import DistributedOptimizer
+from byteps.reduce_op import Sum
+from byteps.session import current_session
+
+import mxnet as mx
+
+
+class DistributedTrainer(mx.gluon.Trainer):
+    """A Trainer that averages the gradients over all workers before it updates the parameters.
+
+        trainer = bps.DistributedTrainer(net.collect_params(), "adam", {"learning_rate": 1e-3})
+        with mx.autograd.record():
+            loss = criterion(net(x), y)
+        loss.backward()
+        trainer.step(batch_size)            # of this worker
+
+    The parameters start with the root's values: at once those that are initialised, the others when they are. `step`
+    waits for nothing: gradients are reduced as the engine computes them, those of the first parameters first.
+
+    Args:
+        params: `net.collect_params()`, or a dict of Parameters.
+        optimizer: a name or an Optimizer; a DistributedOptimizer is unwrapped.
+        optimizer_params: of the optimizer, when it is named.
+        root_rank: whose parameters all start with.
+        compression_params: what BytePS calls so; this release takes {"fp16": True}.
+        compression: Compression.none or Compression.fp16, as Horovod's users write it.
+        gradient_predivide_factor: the part of the division by the number of workers that comes before the sum.
+        prefix: before the names of parameters and gradients, the same on all ranks. None: numbered by trainer, in the
+            order in which they are made.
+
+    Raises:
+        ValueError: before init(), or an argument that cannot be used.
+        NotImplementedError: compression_params asks for what this release has not.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: str | mx.optimizer.Optimizer,
+        optimizer_params: dict[str, Any] | None = None,
+        root_rank: int = 0,
+        compression_params: dict[str, Any] | None = None,
+        *,
+        compression: type[Compressor] = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+    ) -> None:
+        session = current_session()
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn("DistributedTrainer takes the optimizer itself, not a DistributedOptimizer", stacklevel=2)
+            optimizer = optimizer._optimizer
+        if not gradient_predivide_factor > 0:
+            raise ValueError(f"gradient_predivide_factor is {gradient_predivide_factor}; it must be positive")
+        check_compression(compression)
+        by_params = from_params(compression_params)
+        self._compression = compression if compression is not Compression.none else by_params
+        number = session.number("DistributedTrainer")
+        if prefix is None:
+            prefix = "" if number == 0 else f"{number}."
+        self._prefix = prefix
+        self._predivide = gradient_predivide_factor
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        # A step divides by the batch of this worker, and so by that of all of them.
+        self._scale *= gradient_predivide_factor / session.native.info()["size"]
+        by_index = {f"{index:06}": param for index, param in enumerate(self._params)}
+        broadcast_parameters(by_index, root_rank, f"{prefix}parameter")
+        self._params_to_init = []
+
+    def _allreduce_grads(self) -> None:
+        for index, param in enumerate(self._params):
+            if param.grad_req != "null":
+                self._reduce(index, param.list_grad())
+
+    def _reduce(self, index: int, gradients: list[mx.nd.NDArray]) -> None:
+        """The sum over workers and contexts, in each of the gradients."""
+        first = gradients[0]
+        for other in gradients[1:]:
+            first += other.as_in_context(first.context)
+        if self._predivide != 1.0:
+            first /= self._predivide
+        sent, context = self._compression.compress(first)
+        push_pull_inplace(sent, name=f"{self._prefix}gradient.{index}", priority=-index, op=Sum)
+        if sent is not first:
+            first[:] = self._compression.decompress(sent, context)
+        for other in gradients[1:]:
+            other[:] = first

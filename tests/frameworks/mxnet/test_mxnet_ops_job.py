@@ -1,0 +1,235 @@
+"""byteps.mxnet.push_pull and broadcast over two workers and a server: the bits, the engine's dependencies both ways,
+the errors on every rank, and that the session goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+mx = framework("mxnet")
+
+import byteps.mxnet as bps
+import numpy as np
+from array_reduction import OPS, make, reduce, same_bits
+from jobs import Outcomes
+
+RunWorkers = Callable[..., Any]
+DTYPES = [np.dtype(name) for name in ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")]
+SHAPES = [(1,), (1001,), (37, 41)]
+
+
+def _array(values: np.ndarray) -> mx.nd.NDArray:
+    return mx.nd.array(values, dtype=values.dtype)
+
+
+def _all_dtypes_and_ops() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            inputs = [make(dtype, shape, of) for of in range(size)]
+            given = _array(inputs[rank])
+            for op in OPS:
+                name = f"{dtype} {shape} {op}"
+                result = bps.push_pull(given, op=bps.ReduceOp[op], name=name)
+                assert same_bits(result.asnumpy(), reduce(inputs, op)), name
+            assert same_bits(given.asnumpy(), inputs[rank]), "the input is left alone"
+            in_place = _array(inputs[rank])
+            assert bps.byteps_push_pull(in_place, name=f"{dtype} {shape}", is_average=False) is in_place
+            assert same_bits(in_place.asnumpy(), reduce(inputs, "Sum"))
+            for root in range(size):
+                assert same_bits(bps.broadcast(given, root).asnumpy(), inputs[root])
+                mine = _array(inputs[rank])
+                bps.broadcast_(mine, root)
+                assert same_bits(mine.asnumpy(), inputs[root])
+
+
+def _numpy_interface() -> None:
+    bps.init()
+    mx.npx.set_np()
+    try:
+        for shape in ((), (0,), (3, 0), (4,)):
+            result = bps.push_pull(mx.np.ones(shape), average=False, name=f"np {shape}")
+            assert type(result) is mx.np.ndarray and result.shape == shape
+            assert np.array_equal(result.asnumpy(), 2 * np.ones(shape))
+        assert bps.push_pull(mx.np.array([True, bps.rank() == 0]), op=bps.Min).asnumpy().tolist() == [True, False]
+    finally:
+        mx.npx.reset_np()
+
+
+def _dependencies() -> None:
+    """What an operation reads has been computed; what reads its result waits; also when Python has dropped it all."""
+    bps.init()
+    rank = bps.rank()
+    for turn in range(20):
+        x = mx.nd.ones((300, 300)) * (turn + rank)
+        for _ in range(3):
+            x = mx.nd.dot(x, mx.nd.ones((300, 300))) / 300
+        bps.byteps_push_pull(x, name="x", is_average=False)
+        y = x + 1
+        x += 5  # after the operation, which works in place
+        z = bps.push_pull(mx.nd.slice(y, (0, 0), (2, 2)), average=False, name="temporary")
+        assert np.allclose(z.asnumpy(), 2 * (2 * turn + 2)) and np.allclose(x.asnumpy(), 2 * turn + 6)
+    kept = [bps.push_pull(mx.nd.ones((50_000,)) * (n + rank), average=False, name=f"kept {n}") for n in range(50)]
+    for n, array in enumerate(kept):
+        assert np.array_equal(array.asnumpy(), np.full(50_000, 2 * n + 1))
+    view = mx.nd.arange(12).reshape((4, 3))
+    bps.byteps_push_pull(view[1:3], name="view", is_average=False)
+    assert np.array_equal(view.asnumpy(), np.arange(12).reshape(4, 3) * np.array([[1], [2], [2], [1]]))
+
+
+def _one_name_at_once() -> None:
+    """Operations of one name run in the order of the calls."""
+    bps.init()
+    results = [bps.push_pull(mx.nd.full((7 + n % 3,), n + bps.rank()), average=False, name="again") for n in range(100)]
+    for n, result in enumerate(results):
+        assert np.array_equal(result.asnumpy(), np.full(7 + n % 3, 2 * n + 1)), n
+
+
+def _many_at_once() -> None:
+    """Two hundred, which the ranks start in different orders, with a single thread of the engine."""
+    bps.init()
+    rank = bps.rank()
+    arrays = [mx.nd.full((100,), n + rank) for n in range(200)]
+    order = range(200) if rank == 0 else reversed(range(200))
+    for n in order:
+        bps.byteps_push_pull(arrays[n], name=f"array {n}", priority=n % 5, is_average=False)
+    for n, array in enumerate(arrays):
+        assert np.array_equal(array.asnumpy(), np.full(100, 2 * n + 1))
+
+
+def _gradients() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    weights = mx.nd.array([1, 10, 100]) * (rank + 1)
+    expected = np.array([1, 10, 100]) * sum(range(1, size + 1))
+    for op, share in ((bps.Sum, 1.0), (bps.Average, 1.0 / size)):
+        x = mx.nd.ones((3,))
+        x.attach_grad()
+        with mx.autograd.record():
+            loss = (bps.push_pull(x, op=op, name="x") * weights).sum()
+        loss.backward()
+        assert np.allclose(x.grad.asnumpy(), expected * share)
+
+
+def _compressed() -> None:
+    bps.init()
+    inputs = [np.nan_to_num(make(np.dtype(np.float32), (5000,), of)) for of in range(bps.size())]
+    result = bps.push_pull(_array(inputs[bps.rank()]), compression=bps.Compression.fp16, name="x")
+    assert same_bits(result.asnumpy(), reduce([x.astype(np.float16) for x in inputs], "Average").astype(np.float32))
+
+
+def _mismatches() -> None:
+    bps.init()
+    rank = bps.rank()
+
+    def expect(call: Callable[[], mx.nd.NDArray], name: str) -> None:
+        with pytest.raises(mx.base.MXNetError) as raised:
+            call().asnumpy()
+        for word in (name, "rank 0", "rank 1", "disagree"):
+            assert word in str(raised.value), (word, str(raised.value))
+        # The session goes on, and so do the name and the engine.
+        assert bps.push_pull(mx.nd.ones((3,)), average=False, name=name).asnumpy().tolist() == [2, 2, 2]
+        mx.nd.waitall()
+
+    expect(lambda: bps.push_pull(mx.nd.ones((3 + rank,)), name="shape"), "shape")
+    expect(lambda: bps.push_pull(mx.nd.ones((3,), dtype=["float32", "int32"][rank]), name="dtype"), "dtype")
+    expect(lambda: bps.push_pull(mx.nd.ones((3,)), op=[bps.Sum, bps.Min][rank], name="operation"), "operation")
+    expect(lambda: bps.broadcast(mx.nd.ones((3,)), rank, name="root"), "root")
+    expect(lambda: bps.byteps_push_pull(mx.nd.ones((3 + rank,)), name="in place") + 1, "in place")
+
+
+def _wrong_arguments() -> None:
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.push_pull(mx.nd.ones((1,)))
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.broadcast_parameters({})
+    bps.init()
+    one = mx.nd.ones((1,))
+    for call, kind, words in (
+        (lambda: bps.push_pull(np.ones(1)), TypeError, "ndarray"),
+        (lambda: bps.push_pull(one.tostype("row_sparse")), TypeError, "row_sparse"),
+        (lambda: bps.push_pull(one, op=9), ValueError, "op is 9"),
+        (lambda: bps.push_pull(one, priority=1.5), TypeError, "priority"),
+        (lambda: bps.push_pull(one, name=""), ValueError, "name"),
+        (lambda: bps.push_pull(one, compression=1), TypeError, "compression"),
+        (lambda: bps.broadcast(one, 2), ValueError, "root_rank"),
+        (lambda: bps.byteps_declare_tensor("x", byteps_compressor_type="onebit"), NotImplementedError, "onebit"),
+        (lambda: bps.broadcast_parameters([one]), ValueError, "dict"),
+        (lambda: bps.broadcast_parameters({"x": 1}), ValueError, "int"),
+    ):
+        with pytest.raises(kind, match=words):
+            call()
+    bps.byteps_declare_tensor("x")
+
+    # shutdown() runs what the engine has not begun; an operation after it says what is missing.
+    last = bps.push_pull(mx.nd.dot(mx.nd.ones((500, 500)), mx.nd.ones((500, 500))), average=False, name="last")
+    bps.shutdown()
+    assert last.asnumpy()[0, 0] == 1000
+    bps.init()
+    assert bps.push_pull(one, average=False, name="x").asscalar() == 2
+
+
+BODIES = [
+    _all_dtypes_and_ops,
+    _numpy_interface,
+    _dependencies,
+    _one_name_at_once,
+    _many_at_once,
+    _gradients,
+    _compressed,
+    _mismatches,
+    _wrong_arguments,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
+
+
+def test_one_thread_of_the_engine(run_workers: RunWorkers) -> None:
+    run_workers(_many_at_once, MXNET_CPU_WORKER_NTHREADS="1", MXNET_CPU_PRIORITY_NTHREADS="1")
+
+
+def test_the_naive_engine(run_workers: RunWorkers) -> None:
+    run_workers(_dependencies, MXNET_ENGINE_TYPE="NaiveEngine")
+
+
+def _missing() -> str:
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+        with pytest.raises(mx.base.MXNetError) as raised:
+            bps.push_pull(mx.nd.ones((3,)), name="lonely").asnumpy()
+        message = str(raised.value)
+    bps.barrier("the end", timeout=60)
+    return message
+
+
+def test_who_is_missing(run_workers: RunWorkers) -> None:
+    message = run_workers(_missing, BYTEPS_OP_TIMEOUT="4").results[0]
+    assert "lonely" in message and "1" in message, message
+
+
+def _peer_dies() -> float:
+    import os
+
+    bps.init()
+    bps.push_pull(mx.nd.ones((3,)), name="x").asnumpy()
+    if bps.rank() == 1:
+        os._exit(7)
+    start = time.monotonic()
+    with pytest.raises(mx.base.MXNetError, match="rank 1"):
+        bps.push_pull(mx.nd.ones((3,)), name="x").asnumpy()
+    assert time.monotonic() - start < 20
+    raise SystemExit("told")
+
+
+def test_a_dead_peer_is_an_error(run_workers: RunWorkers) -> None:
+    job = run_workers(_peer_dies, check=False)
+    assert job.returncode != 0

@@ -1,0 +1,253 @@
+"""DistributedTrainer, DistributedOptimizer, the key-value stores and broadcast_parameters: two workers train as one
+process does on the double batch, and have the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+mx = framework("mxnet")
+
+import byteps.mxnet as bps
+import numpy as np
+from jobs import Outcomes
+from mxnet.gluon import nn
+
+RunWorkers = Callable[..., Any]
+Weights = list[np.ndarray]
+
+
+def _data() -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+    generator = np.random.default_rng(1)
+    return mx.nd.array(generator.standard_normal((16, 6))), mx.nd.array(generator.standard_normal((16, 1)))
+
+
+def _net(seed: int, in_units: int = 6) -> nn.Sequential:
+    """in_units 0: known when the first batch comes."""
+    mx.random.seed(seed)
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Dense(5, activation="tanh", in_units=in_units), nn.Dense(1, in_units=5))
+    net.initialize(mx.init.Xavier(), force_reinit=True)
+    return net
+
+
+def _weights(net: nn.Sequential) -> Weights:
+    return [param.data().asnumpy() for _, param in sorted(net.collect_params().items())]
+
+
+def _train(net: nn.Sequential, trainer: mx.gluon.Trainer, rows: slice, step_size: int, steps: int = 5) -> Weights:
+    x, y = _data()
+    criterion = mx.gluon.loss.L2Loss()
+    for _ in range(steps):
+        with mx.autograd.record():
+            loss = criterion(net(x[rows]), y[rows])
+        loss.backward()
+        trainer.step(step_size)
+    return _weights(net)
+
+
+def _alone(optimizer: str, options: dict[str, Any], in_units: int = 6) -> Weights:
+    net = _net(0, in_units)
+    return _train(net, mx.gluon.Trainer(net.collect_params(), optimizer, dict(options), kvstore=None), slice(None), 16)
+
+
+def _mine() -> slice:
+    return slice(8 * bps.rank(), 8 * bps.rank() + 8)
+
+
+def _compare(mine: Weights, whole: Weights, tolerance: float = 1e-5) -> None:
+    for index, (a, b) in enumerate(zip(mine, whole)):
+        theirs = bps.broadcast(mx.nd.array(a, dtype=a.dtype), 0, name=f"compare {index}").asnumpy()
+        assert theirs.tobytes() == a.tobytes(), "the ranks differ"
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+OPTIMIZERS = [("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}), ("adam", {"learning_rate": 0.01})]
+
+
+def _distributed_trainer() -> None:
+    bps.init()
+    for optimizer, options in OPTIMIZERS:
+        for in_units in (6, 0):
+            net = _net(bps.rank(), in_units)
+            trainer = bps.DistributedTrainer(net.collect_params(), optimizer, dict(options))
+            _compare(_train(net, trainer, _mine(), 8), _alone(optimizer, options, in_units))
+    net = _net(bps.rank())
+    trainer = bps.DistributedTrainer(
+        net.collect_params(), mx.optimizer.create("sgd", learning_rate=0.1), gradient_predivide_factor=2.0
+    )
+    _compare(_train(net, trainer, _mine(), 8), _alone("sgd", {"learning_rate": 0.1}))
+    net = _net(bps.rank())
+    half = bps.DistributedTrainer(
+        net.collect_params(), "sgd", {"learning_rate": 0.1}, compression_params={"fp16": True}
+    )
+    mine = _train(net, half, _mine(), 8)
+    _compare(mine, _alone("sgd", {"learning_rate": 0.1}), 1e-2)
+    with pytest.raises(AssertionError):
+        _compare(mine, _alone("sgd", {"learning_rate": 0.1}), 1e-7)
+
+
+def _clipped() -> None:
+    """allreduce_grads and update, with something between."""
+    bps.init()
+    x, y = _data()
+    nets = _net(bps.rank()), _net(0)
+    trainers = (
+        bps.DistributedTrainer(nets[0].collect_params(), "sgd", {"learning_rate": 0.1}),
+        mx.gluon.Trainer(nets[1].collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=None),
+    )
+    criterion = mx.gluon.loss.L2Loss()
+    for _ in range(3):
+        for net, trainer, rows, size, share in zip(nets, trainers, (_mine(), slice(None)), (8, 16), (2.0, 1.0)):
+            with mx.autograd.record():
+                loss = criterion(net(x[rows]), y[rows])
+            loss.backward()
+            trainer.allreduce_grads()
+            # The gradients of a DistributedTrainer are sums over workers, of sums over the batch.
+            mx.gluon.utils.clip_global_norm([p.grad() for p in net.collect_params().values()], 0.5)
+            trainer.update(size * share if size == 8 else size)
+    _compare(_weights(nets[0]), _weights(nets[1]), 0.5)
+    for net in nets[:1]:
+        norm = np.sqrt(sum((p.grad().asnumpy() ** 2).sum() for p in net.collect_params().values()))
+        assert norm <= 0.5001
+
+
+def _key_value_stores() -> None:
+    bps.init()
+    for kvstore in ("byteps", "dist_byteps", "object"):
+        for optimizer, options in OPTIMIZERS:
+            net = _net(bps.rank())
+            store = mx.kv.create("byteps") if kvstore == "object" else kvstore
+            trainer = mx.gluon.Trainer(net.collect_params(), optimizer, dict(options), kvstore=store)
+            _compare(_train(net, trainer, _mine(), 16), _alone_from_first_step(optimizer, options))
+            assert isinstance(trainer._kvstore, bps.BytePS), "MXNet leaves a store out that it takes for a local one"
+
+    store = mx.kv.create("byteps")
+    assert (store.type, store.rank, store.num_workers) == ("byteps", bps.rank(), 2)
+    assert mx.kv.create("dist_byteps").type == "dist_byteps"
+    value, out = mx.nd.full((3,), bps.rank() + 1), mx.nd.zeros((3,))
+    store.pushpull("a", value, out=out)
+    assert out.asnumpy().tolist() == [3, 3, 3] and value.asnumpy().tolist() == [bps.rank() + 1] * 3
+    store.pushpull(["a", "b"], [value, value.copy()])
+    assert value.asnumpy().tolist() == [3, 3, 3]
+    contexts = [mx.nd.full((2,), 1.0, ctx=mx.cpu(n)) for n in range(2)]
+    store.pushpull(3, contexts)
+    assert [array.asnumpy().tolist() for array in contexts] == [[4, 4], [4, 4]]
+    outs = [mx.nd.zeros((2,), ctx=mx.cpu(n)) for n in range(2)]
+    store.broadcast(4, mx.nd.full((2,), 7.0 + bps.rank()), out=outs)
+    assert [array.asnumpy().tolist() for array in outs] == [[7, 7], [7, 7]]
+    store.set_gradient_compression({"fp16": True})
+    value = mx.nd.array([1 + 2.0**-20])
+    store.pushpull(5, value)
+    assert value.asscalar() == 2
+    with pytest.raises(NotImplementedError, match="onebit"):
+        store.set_gradient_compression({"compressor": "onebit"})
+
+
+def _alone_from_first_step(optimizer: str, options: dict[str, Any]) -> Weights:
+    """A Trainer with a store sends the parameters of rank 0 in its first step, after the first backward pass: its first
+    gradients are those of each rank's own parameters."""
+    x, y = _data()
+    nets = [_net(seed) for seed in (0, 1)]
+    criterion = mx.gluon.loss.L2Loss()
+    for rank, net in enumerate(nets):
+        with mx.autograd.record():
+            loss = criterion(net(x[8 * rank : 8 * rank + 8]), y[8 * rank : 8 * rank + 8])
+        loss.backward()
+    for first, second in zip(*(sorted(net.collect_params().items()) for net in nets)):
+        grad = first[1].grad()
+        grad += second[1].grad()
+    trainer = mx.gluon.Trainer(nets[0].collect_params(), optimizer, dict(options), kvstore=None)
+    trainer.step(16)
+    return _train(nets[0], trainer, slice(None), 16, steps=4)
+
+
+def _module() -> None:
+    """The classic interface, with DistributedOptimizer and with a store."""
+    bps.init()
+
+    def fit(rank: int, rows: slice, batch: int, seed: int, optimizer: Any, kvstore: Any) -> Weights:
+        generator = np.random.default_rng(1)
+        x, y = generator.standard_normal((16, 6)), generator.standard_normal((16, 1))
+        data = mx.io.NDArrayIter(x[rows], y[rows], batch, label_name="label")
+        net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, name="fc")
+        module = mx.mod.Module(mx.sym.LinearRegressionOutput(net, mx.sym.Variable("label")), label_names=["label"])
+        module.bind(data.provide_data, data.provide_label)
+        mx.random.seed(seed)
+        module.init_params(mx.init.Xavier())
+        arguments, _ = module.get_params()
+        if rank >= 0:
+            bps.broadcast_parameters(arguments)
+            module.set_params(arguments, {})
+        module.fit(data, num_epoch=4, optimizer=optimizer, kvstore=kvstore)
+        arguments, _ = module.get_params()
+        return [arguments[name].asnumpy() for name in sorted(arguments)]
+
+    def sgd(batch: int) -> mx.optimizer.Optimizer:
+        return mx.optimizer.create("sgd", learning_rate=0.1, rescale_grad=1 / batch)
+
+    whole = fit(-1, slice(None), 16, 0, sgd(16), None)
+    wrapped = bps.DistributedOptimizer(sgd(8))
+    assert wrapped.learning_rate == 0.1 and isinstance(wrapped, mx.optimizer.Optimizer)
+    _compare(fit(bps.rank(), _mine(), 8, bps.rank(), wrapped, None), whole)
+    wrapped.set_learning_rate(0.5)
+    assert wrapped.learning_rate == 0.5
+    for store in ("byteps", "dist_byteps"):
+        _compare(fit(bps.rank(), _mine(), 8, bps.rank(), sgd(16), store), whole)
+
+
+def _broadcast_parameters() -> None:
+    bps.init()
+    for root in (0, 1):
+        arrays = {"b": mx.nd.full((3,), bps.rank()), "a": mx.nd.full((2, 2), bps.rank(), dtype="float64")}
+        bps.broadcast_parameters(arrays, root)
+        assert all((array.asnumpy() == root).all() for array in arrays.values())
+        for in_units in (6, 0):
+            net = _net(bps.rank(), in_units)
+            bps.broadcast_parameters(net.collect_params(), root)
+            net(mx.nd.ones((1, 6)))
+            wanted = _net(root, in_units)
+            wanted(mx.nd.ones((1, 6)))
+            for mine, theirs in zip(_weights(net), _weights(wanted)):
+                assert mine.tobytes() == theirs.tobytes()
+            net.initialize(mx.init.One(), force_reinit=True)
+            assert (next(iter(net.collect_params(".*weight").values())).data().asnumpy() == 1).all(), "once"
+    assert bps.broadcast_object([bps.rank()], 1) == [1]
+
+
+def _wrong_arguments() -> None:
+    net = _net(0)
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.DistributedTrainer(net.collect_params(), "sgd")
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.DistributedOptimizer(mx.optimizer.create("sgd"))
+    bps.init()
+    with pytest.raises(TypeError, match="Optimizer"):
+        bps.DistributedOptimizer("sgd")
+    with pytest.raises(NotImplementedError, match="topk"):
+        bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={"compressor": "topk", "k": 3})
+    with pytest.raises(ValueError, match="unknown"):
+        bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={"compresor": "topk"})
+    with pytest.raises(ValueError, match="gradient_predivide_factor"):
+        bps.DistributedTrainer(net.collect_params(), "sgd", gradient_predivide_factor=0)
+    with pytest.warns(UserWarning, match="DistributedOptimizer"):
+        bps.DistributedTrainer(net.collect_params(), bps.DistributedOptimizer(mx.optimizer.create("sgd")))
+
+
+BODIES = [
+    _distributed_trainer,
+    _clipped,
+    _key_value_stores,
+    _module,
+    _broadcast_parameters,
+    _wrong_arguments,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
