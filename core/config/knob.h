@@ -58,6 +58,8 @@ struct Knob {
   const char* meaning;
   // Why its default is what it is; "" where that is plain.
   const char* reason = "";
+  // Of a kBool: why 1 is an error; nullptr: it is none.
+  const char* refusal = nullptr;
   // The value is not to be shown.
   bool secret = false;
 };

@@ -200,11 +200,13 @@ std::string KnobAccepts(const Knob& knob) {
 
 absl::StatusOr<KnobValue> ParseKnob(const Knob& knob, std::string_view text, std::string_view shown_as) {
   std::optional<KnobValue> value = Parse(knob, Trim(text));
-  if (value.has_value()) return *std::move(value);
+  const bool refused = value.has_value() && knob.refusal != nullptr && value->number != 0;
+  if (value.has_value() && !refused) return *std::move(value);
   std::string message(shown_as);
   message.append("=").append(knob.secret ? "(secret)" : text);
   if (shown_as != knob.name) message.append(" (for ").append(knob.name).append(")");
-  message.append(" is not accepted: expected ").append(KnobAccepts(knob));
+  message.append(" is not accepted: ");
+  message.append(refused ? knob.refusal : "expected " + KnobAccepts(knob));
   return absl::InvalidArgumentError(message);
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from byteps import _native
 
 import torch
@@ -63,11 +65,22 @@ def poll(handle: Handle) -> bool:
     return _checked(handle).poll()
 
 
-def synchronize(handle: Handle) -> torch.Tensor:
+@overload
+def synchronize(handle: Handle) -> torch.Tensor: ...
+
+
+@overload
+def synchronize(handle: None) -> None: ...
+
+
+def synchronize(handle: Handle | None) -> torch.Tensor | None:
     """Waits for an asynchronous operation.
 
+    Args:
+        handle: what the operation returned. None: nothing was started, and there is nothing to wait for.
+
     Returns:
-        Its output: for the in-place operations the tensor that was given.
+        Its output: for the in-place operations the tensor that was given. None for None.
 
     Raises:
         BytePSError: FailedPreconditionError (the ranks disagree about the tensor; the session goes on),
@@ -75,4 +88,4 @@ def synchronize(handle: Handle) -> torch.Tensor:
             CancelledError, AbortedError.
         TypeError: `handle` is no Handle.
     """
-    return _checked(handle).synchronize()
+    return None if handle is None else _checked(handle).synchronize()

@@ -82,7 +82,7 @@ def _start_push_pull(
 
 def push_pull_async(
     tensor: torch.Tensor,
-    average: bool = True,
+    average: bool | None = True,
     name: str | None = None,
     version: int = 0,
     priority: int = 0,
@@ -98,7 +98,7 @@ def push_pull_async(
 
 def push_pull_async_inplace(
     tensor: torch.Tensor,
-    average: bool = True,
+    average: bool | None = True,
     name: str | None = None,
     version: int = 0,
     priority: int = 0,
@@ -133,7 +133,7 @@ def push_pull_async_into(
 
 def push_pull_inplace(
     tensor: torch.Tensor,
-    average: bool = True,
+    average: bool | None = True,
     name: str | None = None,
     version: int = 0,
     priority: int = 0,
@@ -172,7 +172,7 @@ class _PushPull(torch.autograd.Function):
 
 def push_pull(
     tensor: torch.Tensor,
-    average: bool = True,
+    average: bool | None = True,
     name: str | None = None,
     version: int = 0,
     priority: int = 0,
@@ -185,7 +185,7 @@ def push_pull(
 
     Args:
         tensor: any shape; see the module for dtypes. The same shape and dtype on all ranks.
-        average: with op=None: True for Average, False for Sum.
+        average: with op=None: True or None for Average, False for Sum.
         name: the same on all ranks; None: numbered.
         version: accepted for compatibility; the library counts the rounds of a tensor itself.
         priority: larger is sooner.

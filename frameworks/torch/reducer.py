@@ -135,10 +135,12 @@ class Reducer:
             self._start(parameter)
 
     def _start(self, parameter: torch.Tensor) -> None:
-        gradient = self.buffers.gradient(parameter)
+        output = self.buffers.output(parameter)  # first: it asks who else holds the gradient
+        gradient = parameter.grad
+        assert gradient is not None
         sent, context = self.compression.compress(gradient)
         # What compression has made is memory of its own already.
-        received = self.buffers.output(parameter, gradient) if sent is gradient else sent
+        received = output if sent is gradient and output is not None else sent
         handle = push_pull_async_into(
             sent, received, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
         )

@@ -35,18 +35,19 @@ BitOr = ReduceOp.BitOr
 BitXor = ReduceOp.BitXor
 
 
-def choose_op(op: ReduceOp | int | None, average: bool) -> ReduceOp:
-    """The reduction that the arguments `op` and `average` of push_pull ask for together.
+def choose_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
+    """The reduction that the arguments `op` and `average` of push_pull ask for together. `average` None: the default,
+    which is True.
 
     Raises:
         ValueError: `op` is no reduction, or contradicts average=False.
     """
     if op is None:
-        return Average if average else Sum
+        return Average if average is None or average else Sum
     try:
         chosen = op if type(op) is ReduceOp else ReduceOp(op)
     except ValueError:
         raise ValueError(f"op is {op!r}; it must be one of {', '.join(item.name for item in ReduceOp)}") from None
-    if chosen is Average and not average:
+    if chosen is Average and average is not None and not average:
         raise ValueError("op=Average contradicts average=False; give one of the two")
     return chosen

@@ -215,14 +215,22 @@ TEST(ConfigTest, OneErrorNamesEveryWrongValue) {
   EXPECT_EQ(error.find("DMLC_NUM_SERVER"), std::string::npos) << error;
 }
 
+TEST(ConfigTest, RefusesWhatWouldSilentlyTrainOtherwise) {
+  const std::string error = ErrorOf({{"BYTEPS_ENABLE_ASYNC", "yes"}});
+  EXPECT_NE(error.find("BYTEPS_ENABLE_ASYNC=yes is not accepted: this release has no asynchronous training"),
+            std::string::npos)
+      << error;
+  EXPECT_TRUE(MakeOrDie({{"BYTEPS_ENABLE_ASYNC", "0"}}).warnings().empty());
+}
+
 TEST(ConfigTest, WarnsOncePerVariableWithoutEffect) {
-  Config config = MakeOrDie({{"BYTEPS_ENABLE_ASYNC", "1"},
+  Config config = MakeOrDie({{"BYTEPS_TRACE_ON", "1"},
                              {"BYTEPS_PCIE_SWITCH_SIZE", "8"},  // its default
                              {"PS_RESEND", "1"},
                              {"BYTEPS_TRACE_DIR", "/tmp/x"},
                              {"BYTEPS_OP_TIMEOUT", "5"}});
   ASSERT_EQ(config.warnings().size(), 3u);
-  EXPECT_EQ(config.warnings()[0].find("BYTEPS_ENABLE_ASYNC is set, but this release does not act on it"), 0u);
+  EXPECT_EQ(config.warnings()[0].find("BYTEPS_TRACE_ON is set, but this release does not act on it"), 0u);
   EXPECT_EQ(config.warnings()[1].find("BYTEPS_TRACE_DIR is set"), 0u);
   EXPECT_EQ(config.warnings()[2].find("PS_RESEND is set, but has no meaning"), 0u);
 

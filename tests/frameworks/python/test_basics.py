@@ -178,3 +178,10 @@ def test_an_exception_leaves_at_once(monkeypatch: pytest.MonkeyPatch, died: bool
     monkeypatch.setattr(sys, "last_value", RuntimeError() if died else None, raising=False)
     byteps.session.close_at_exit()
     assert timeouts == [0.001 if died else None]
+
+
+def test_asynchronous_training_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEPS_ENABLE_ASYNC", "1")
+    with pytest.raises(byteps.InvalidArgumentError, match=r"BYTEPS_ENABLE_ASYNC=1 .*no asynchronous training"):
+        byteps.init()
+    assert not byteps.is_initialized()

@@ -68,6 +68,8 @@ def test_average_and_op() -> None:
 
     assert choose_op(None, True) is bps.Average
     assert choose_op(None, False) is bps.Sum
+    assert choose_op(None, None) is bps.Average
+    assert choose_op(bps.Average, None) is bps.Average
     assert choose_op(bps.Max, True) is bps.Max
     assert choose_op(4, False) is bps.Product
     for op in (5, "sum", bps.ReduceOp):
@@ -249,5 +251,6 @@ def test_numbers_of_unnamed_operations(alone: None) -> None:
 def test_what_is_no_handle() -> None:
     with pytest.raises(TypeError, match="not 3"):
         bps.synchronize(3)  # type: ignore[arg-type]
+    assert bps.synchronize(None) is None
     with pytest.raises(TypeError, match="not None"):
         bps.poll(None)  # type: ignore[arg-type]

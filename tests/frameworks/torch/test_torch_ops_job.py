@@ -193,6 +193,15 @@ def _broadcasts() -> None:
     assert torch.equal(transposed, torch.ones(4, 3))
 
 
+def _average_left_open() -> None:
+    bps.init()
+    tensor = torch.ones(3) * bps.rank()
+    mean = torch.full((3,), (bps.size() - 1) / 2)
+    assert torch.equal(bps.push_pull(tensor, None, "positional"), mean)
+    assert torch.equal(bps.synchronize(bps.push_pull_async(tensor, None, "asynchronous")), mean)
+    assert torch.equal(bps.push_pull_inplace(tensor, None, "in place"), mean)
+
+
 def _compressed() -> None:
     bps.init()
     rank = bps.rank()
@@ -245,6 +254,7 @@ BODIES = [
     _shapes_change,
     _gradients,
     _broadcasts,
+    _average_left_open,
     _compressed,
 ]
 

@@ -1,0 +1,69 @@
+"""Whether somebody besides the parameter holds the memory of its gradient.
+
+A trainer that keeps its gradients in one flat buffer, or that has kept the tensors themselves, reads the sums there and
+zeroes them there: they must stay where they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import torch
+
+
+def _objects(parameter: torch.Tensor) -> int:
+    """How many references Python has to the gradient's object, a few of this function's own among them."""
+    return sys.getrefcount(parameter.grad)
+
+
+def _storages(parameter: torch.Tensor) -> int:
+    """How many tensors have the gradient's storage, and a few references of this function's own."""
+    assert parameter.grad is not None
+    count: Callable[[int], int] = torch._C._storage_Use_Count
+    return count(parameter.grad.untyped_storage()._cdata)
+
+
+def _unheld() -> tuple[int, int] | None:
+    """Both counts of a gradient that its parameter alone holds; None: this PyTorch cannot tell."""
+    if not hasattr(torch._C, "_storage_Use_Count"):
+        return None
+    parameter = torch.zeros(1, requires_grad=True)
+    parameter.grad = torch.zeros(1)
+    return _objects(parameter), _storages(parameter)
+
+
+def _objects_of_entry(tensors: Sequence[torch.Tensor], index: int) -> int:
+    """How many references Python has to an entry, that of the sequence and a few of this function's own among them."""
+    return sys.getrefcount(tensors[index])
+
+
+# Measured, not written down: Python and PyTorch count their own references differently from release to release.
+_UNHELD = _unheld()
+_UNHELD_ENTRY = _objects_of_entry([torch.zeros(1)], 0)
+
+
+def _has_storage_of_its_own(gradient: torch.Tensor) -> bool:
+    storage = gradient.untyped_storage()
+    whole = storage.nbytes() == gradient.numel() * gradient.element_size()
+    # Memory of NumPy, of a file, or of another process has holders that PyTorch does not count.
+    return whole and storage.resizable() and not storage.is_shared()
+
+
+def holds_gradient_alone(parameter: torch.Tensor, ours: Sequence[torch.Tensor] = ()) -> bool:
+    """Whether the parameter alone can reach the memory of its gradient. The caller has no reference to it either, but
+    for `ours`: tensors that it has made itself, whose storage others may have parts of."""
+    if _UNHELD is None or parameter.grad is None:
+        return False
+    if any(tensor is parameter.grad for tensor in ours):
+        return _objects(parameter) <= _UNHELD[0] + 1
+    return (
+        _objects(parameter) <= _UNHELD[0]
+        and _has_storage_of_its_own(parameter.grad)
+        and _storages(parameter) <= _UNHELD[1]
+    )
+
+
+def holds_entry_alone(tensors: Sequence[torch.Tensor], index: int) -> bool:
+    """Whether nobody has a reference to an entry but the sequence. The entry is no gradient at the moment."""
+    return _objects_of_entry(tensors, index) <= _UNHELD_ENTRY

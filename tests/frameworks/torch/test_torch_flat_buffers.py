@@ -1,0 +1,215 @@
+"""Trainers that keep their gradients in memory of their own: what the optimizer reduces, they see there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+from jobs import Outcomes
+from torch import nn
+
+STEPS = 4
+
+
+def _model() -> nn.Module:
+    """Gradients that are large enough for buffers of BytePS's own, and small ones beside them."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 300), nn.Tanh(), nn.Linear(300, 3))
+
+
+def _backward(model: nn.Module, step: int, rank: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    inputs = torch.randn(4, 64, generator=generator) * (rank + 1)
+    model(inputs).square().sum().backward()
+
+
+class _Views:
+    """One flat buffer; each gradient is a part of it, for good."""
+
+    def __init__(self, model: nn.Module) -> None:
+        parameters = list(model.parameters())
+        self.flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
+        start = 0
+        for parameter in parameters:
+            parameter.grad = self.flat[start : start + parameter.numel()].view_as(parameter)
+            start += parameter.numel()
+
+    def zero(self) -> None:
+        self.flat.zero_()
+
+    def read(self) -> torch.Tensor:
+        return self.flat.clone()
+
+
+class _BufferEach:
+    """A flat buffer for each gradient, such as a storage as large as the gradient."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.flats = []
+        for parameter in model.parameters():
+            self.flats.append(torch.zeros(parameter.numel()))
+            parameter.grad = self.flats[-1].view_as(parameter)
+
+    def zero(self) -> None:
+        for flat in self.flats:
+            flat.zero_()
+
+    def read(self) -> torch.Tensor:
+        return torch.cat(self.flats)
+
+
+class _Kept:
+    """The tensors of the gradients themselves, as a program that replays its steps keeps them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.gradients = [parameter.grad for parameter in model.parameters()]
+
+    def zero(self) -> None:
+        torch._foreach_zero_(self.gradients)
+
+    def read(self) -> torch.Tensor:
+        return torch.cat([gradient.flatten() for gradient in self.gradients])
+
+
+class _Numpy:
+    """Memory that NumPy has made."""
+
+    def __init__(self, model: nn.Module) -> None:
+        import numpy
+
+        self.arrays = []
+        for parameter in model.parameters():
+            self.arrays.append(numpy.zeros(tuple(parameter.shape), numpy.float32))
+            parameter.grad = torch.from_numpy(self.arrays[-1])
+
+    def zero(self) -> None:
+        for array in self.arrays:
+            array.fill(0)
+
+    def read(self) -> torch.Tensor:
+        return torch.cat([torch.tensor(array).flatten() for array in self.arrays])
+
+
+class _SharedMemory:
+    """Memory that other processes see."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.gradients = []
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter).share_memory_()
+            self.gradients.append(parameter.grad.detach())
+
+    def zero(self) -> None:
+        for gradient in self.gradients:
+            gradient.zero_()
+
+    def read(self) -> torch.Tensor:
+        return torch.cat([gradient.flatten() for gradient in self.gradients])
+
+
+TRAINERS: dict[str, Any] = {kind.__name__: kind for kind in (_Views, _BufferEach, _Kept, _Numpy, _SharedMemory)}
+
+
+def _train(name: str, overlap: bool) -> list[torch.Tensor]:
+    """The sums that the trainer found in its memory in each step, and the weights at the end."""
+    model = _model()
+    trainer = TRAINERS[name](model)
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1e-4),
+        model.named_parameters(),
+        overlap_forward=model if overlap else None,
+    )
+    seen = []
+    for step in range(STEPS):
+        trainer.zero()
+        _backward(model, step, bps.rank())
+        optimizer.synchronize()
+        seen.append(trainer.read())
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    return [*seen, *(parameter.detach().clone() for parameter in model.parameters())]
+
+
+def _reference(workers: int) -> list[torch.Tensor]:
+    """The same in one process, each worker's gradient computed by itself."""
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    seen = []
+    for step in range(STEPS):
+        total: list[torch.Tensor] = []
+        for rank in range(workers):
+            optimizer.zero_grad()
+            _backward(model, step, rank)
+            gradients = [parameter.grad.clone() for parameter in model.parameters()]
+            total = gradients if not total else [a + b for a, b in zip(total, gradients)]
+        for parameter, gradient in zip(model.parameters(), total):
+            parameter.grad = gradient / workers
+        seen.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+        optimizer.step()
+    return [*seen, *(parameter.detach().clone() for parameter in model.parameters())]
+
+
+def _the_sums_are_where_the_trainer_looks() -> None:
+    bps.init()
+    torch.set_num_threads(1)
+    expected = _reference(bps.size())
+    for name in TRAINERS:
+        for overlap in (False, True):
+            for number, (mine, wanted) in enumerate(zip(_train(name, overlap), expected)):
+                assert torch.equal(mine, wanted), (name, overlap, number)
+
+
+def _kept_from_an_earlier_step() -> None:
+    """What the user has kept of earlier steps stays what it was."""
+    bps.init()
+    parameter = nn.Parameter(torch.zeros(50_000))
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("p", parameter)])
+    kept = []
+    for step in range(5):
+        optimizer.zero_grad(set_to_none=True)
+        (parameter * float(step + 1)).sum().backward()
+        optimizer.step()
+        kept.append(parameter.grad)
+    for step, gradient in enumerate(kept):
+        assert torch.equal(gradient, torch.full((50_000,), float(step + 1))), (step, gradient)
+
+
+def _addresses(set_to_none: bool) -> list[int]:
+    """Where p.grad lies after each step."""
+    parameter = nn.Parameter(torch.zeros(50_000))
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("p", parameter)])
+    addresses = []
+    for _ in range(6):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        (parameter * 2).sum().backward()
+        optimizer.step()
+        addresses.append(parameter.grad.data_ptr())
+    return addresses
+
+
+def _an_ordinary_gradient_is_not_copied() -> None:
+    """The fast way is still taken where nobody holds the gradient."""
+    bps.init()
+    assert bps.info().shared_buffers
+    addresses = _addresses(set_to_none=False)
+    assert len(set(addresses)) == 2 and addresses[0] == addresses[2] == addresses[4] != addresses[1], addresses
+    assert len(set(_addresses(set_to_none=True))) == 1
+
+
+BODIES = [
+    _the_sums_are_where_the_trainer_looks,
+    _kept_from_an_earlier_step,
+    _an_ordinary_gradient_is_not_copied,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
