@@ -10,10 +10,19 @@ Start it with `bpslaunch --workers 2 -- python train.py`; examples/torch/digits.
 """
 
 import byteps as _byteps
-from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
+from byteps import *  # noqa: F403 - what all frameworks share: rank, size, the errors, the reductions ...
 from byteps import __version__
+from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
+from byteps.torch.basics import init
 from byteps.torch.compression import Compression
-from byteps.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from byteps.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from byteps.torch.group_handle import GroupHandle
+from byteps.torch.grouped_allreduce import (
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+)
 from byteps.torch.handle import Handle, poll, synchronize
 from byteps.torch.memory import empty, empty_like
 from byteps.torch.ops import (
@@ -30,28 +39,44 @@ from byteps.torch.ops import (
     push_pull_inplace,
 )
 from byteps.torch.optimizer import DistributedOptimizer
+from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
     *_byteps.__all__,
     "Compression",
     "DistributedOptimizer",
+    "GroupHandle",
     "Handle",
+    "ProcessSet",
     "__version__",
+    "add_process_set",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "byteps_push_pull",
     "declare",
     "empty",
     "empty_like",
+    "global_process_set",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "init",
     "poll",
     "push_pull",
     "push_pull_async",
     "push_pull_async_inplace",
     "push_pull_async_into",
     "push_pull_inplace",
+    "remove_process_set",
     "synchronize",
 ]

@@ -25,6 +25,7 @@ class BaseOptimizer(torch.optim.Optimizer):
     _is_distributed: bool
     _synchronized: bool
     _should_synchronize: bool
+    _names: dict[torch.Tensor, str]
     _unnamed: str  # what the names of parameters without one begin with
 
     def synchronize(self) -> None:
@@ -88,6 +89,20 @@ class BaseOptimizer(torch.optim.Optimizer):
                 "The gradients are reduced a second time, which takes time and, with op=Sum, changes them.",
                 stacklevel=3,
             )
+
+    def own_step(self) -> Any:
+        """The optimizer's own step, of the gradients as they are on this rank."""
+        return super().step()
+
+    @property
+    def _parameter_names(self) -> dict[torch.Tensor, str]:
+        """The names that the user has given; Horovod's users read them."""
+        return dict(self._names)
+
+    @property
+    def _handles(self) -> dict[torch.Tensor, Any]:
+        """The operations in flight, by parameter; Horovod's users count them."""
+        return {parameter: (item.handle, item.context) for parameter, item in self._reducer.in_flight.items()}
 
     def finish_step(self) -> None:
         """Waits until step() has updated all parameters: with overlap_forward, it returns before that. Never needed to

@@ -5,7 +5,9 @@ from byteps import _native
 import torch
 
 _CODES: dict[torch.dtype, int] = {
+    torch.bool: _native.BOOL,
     torch.int8: _native.INT8,
+    torch.int16: _native.INT16,
     torch.int32: _native.INT32,
     torch.int64: _native.INT64,
     torch.uint8: _native.UINT8,
@@ -13,6 +15,8 @@ _CODES: dict[torch.dtype, int] = {
     torch.float32: _native.FLOAT32,
     torch.float64: _native.FLOAT64,
     torch.bfloat16: _native.BFLOAT16,
+    torch.complex64: _native.COMPLEX64,
+    torch.complex128: _native.COMPLEX128,
 }
 
 

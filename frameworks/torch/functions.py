@@ -6,23 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from byteps.basics import rank
-from byteps.objects import broadcast_object
-from byteps.torch.handle import Handle
+from byteps.objects import broadcast_object as _broadcast_object
+from byteps.torch.fresh_state import make_fresh_state
+from byteps.torch.group_handle import wait_all
 from byteps.torch.ops import broadcast_async_
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 
 import torch
-
-
-def wait_all(handles: Iterable[Handle]) -> None:
-    """Waits for all, also when one fails; then raises the first error."""
-    first: Exception | None = None
-    for handle in handles:
-        try:
-            handle.synchronize()
-        except Exception as error:  # kept, and raised below
-            first = first or error
-    if first is not None:
-        raise first
 
 
 def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
@@ -69,6 +59,18 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str = "Paramet
     wait_all([broadcast_async_(tensor, root_rank, name=prefix + name) for name, tensor in _named_tensors(params)])
 
 
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Sends the root's object to every rank, pickled; see byteps.broadcast_object.
+
+    Raises:
+        What that raises, and NotImplementedError for a process set of some ranks.
+    """
+    check_process_set(process_set)
+    return _broadcast_object(obj, root_rank, name)
+
+
 class _Placeholder:
     """Stands for a tensor in a pickled state."""
 
@@ -104,15 +106,24 @@ def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0, prefix: str = "Parameter.") -> None:
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int = 0,
+    prefix: str = "Parameter.",
+    model: torch.nn.Module | None = None,
+) -> None:
     """Overwrites every rank's optimizer state and options (learning rate, momentum, step counts) with the root's.
 
-    The others need no state yet: what the root has is created there. No step is taken, so parameters do not change.
+    The others need no state yet: what the root has is created there. Where there is none at all it is made first, by a
+    step with gradients of zero, which the parameters then have; it changes no parameter, and training goes on from
+    there as from an optimizer that has taken no step (fresh_state.py).
 
     Args:
         optimizer: a torch.optim.Optimizer or a DistributedOptimizer, with the same parameters on all ranks.
         root_rank: whose state is sent.
         prefix: put before the names of the state's tensors.
+        model: the model with the optimizer's parameters, for optimizers of sparse gradients: its embeddings say which
+            are sparse. As in Horovod it may be the third argument.
 
     Raises:
         ValueError: the optimizer is torch.optim.LBFGS, whose state belongs to one rank's history; or before init().
@@ -120,6 +131,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
+    if isinstance(prefix, torch.nn.Module):
+        prefix, model = "Parameter.", prefix
+    make_fresh_state(optimizer, model)
     is_root = rank() == root_rank
     tensors: list[torch.Tensor] = []
     skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None

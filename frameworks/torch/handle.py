@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
 
 from byteps import _native
+from byteps.speed import SPEED
 
 import torch
+
+if TYPE_CHECKING:
+    from byteps.torch.group_handle import GroupHandle
 
 
 class Handle:
@@ -16,16 +21,23 @@ class Handle:
     kept until it has ended.
     """
 
-    __slots__ = ("__weakref__", "_finished", "_output", "_request", "_staged", "name")
+    __slots__ = ("__weakref__", "_after", "_finished", "_output", "_request", "_staged", "name")
 
     def __init__(
-        self, request: _native.Request, name: str, output: torch.Tensor, staged: torch.Tensor | None = None
+        self,
+        request: _native.Request,
+        name: str,
+        output: torch.Tensor,
+        staged: torch.Tensor | None = None,
+        after: Callable[[torch.Tensor], None] | None = None,
     ) -> None:
-        """`staged`: what the library writes, if it is not the output's own memory; it is copied there at the end."""
+        """`staged`: what the library writes, if it is not the output's own memory; it is copied there at the end.
+        `after`: what is then done to the output, in place."""
         self.name = name
         self._request = request
         self._output = output
         self._staged = staged
+        self._after = after
         self._finished = False
 
     def poll(self) -> bool:
@@ -41,6 +53,10 @@ class Handle:
             staged, self._staged = self._staged, None
             if staged is not None:
                 output.detach().copy_(staged)
+            after, self._after = self._after, None
+            if after is not None:
+                after(output.detach())
+            SPEED.record(output.numel() * output.element_size())
             # The library writes behind autograd's back; a backward pass that saved the old value must notice.
             if not output.is_inference():
                 torch.autograd.graph.increment_version(output)
@@ -54,15 +70,15 @@ class Handle:
         return f"<byteps.torch.Handle {self.name!r} {self._request.state}>"
 
 
-def _checked(handle: Handle) -> Handle:
-    if not isinstance(handle, Handle):
+def _checked(handle: Any) -> Any:
+    if not (callable(getattr(handle, "poll", None)) and callable(getattr(handle, "synchronize", None))):
         raise TypeError(f"expected the handle that an asynchronous operation returned, not {handle!r}")
     return handle
 
 
-def poll(handle: Handle) -> bool:
+def poll(handle: Handle | GroupHandle) -> bool:
     """Whether the operation has ended; synchronize() will then not wait."""
-    return _checked(handle).poll()
+    return bool(_checked(handle).poll())
 
 
 @overload
@@ -70,17 +86,22 @@ def synchronize(handle: Handle) -> torch.Tensor: ...
 
 
 @overload
+def synchronize(handle: GroupHandle) -> list[torch.Tensor]: ...
+
+
+@overload
 def synchronize(handle: None) -> None: ...
 
 
-def synchronize(handle: Handle | None) -> torch.Tensor | None:
+def synchronize(handle: Any) -> Any:
     """Waits for an asynchronous operation.
 
     Args:
         handle: what the operation returned. None: nothing was started, and there is nothing to wait for.
 
     Returns:
-        Its output: for the in-place operations the tensor that was given. None for None.
+        Its output: for the in-place operations the tensor that was given. A list of them for grouped operations; None
+        for None.
 
     Raises:
         BytePSError: FailedPreconditionError (the ranks disagree about the tensor; the session goes on),

@@ -4,21 +4,24 @@ Names. Tensors meet by name across the workers; neither declarations nor operati
 without a name are numbered, and those alone need the same order on all ranks. A name may be used again with another
 shape or dtype, but two operations in flight cannot share one.
 
-Tensors. uint8, int8, int32, int64, float16, bfloat16, float32 and float64, of any shape, zero elements and zero
-dimensions included, contiguous or not. CPU tensors that are contiguous are sent from where they are. CUDA tensors are
-staged through pinned host memory. Shape and dtype must agree across ranks, or every rank gets an error.
+Tensors. bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64 and complex128, of any
+shape, zero elements and zero dimensions included, contiguous or not. CPU tensors that are contiguous are sent from
+where they are. CUDA tensors are staged through pinned host memory. Shape and dtype must agree across ranks, or every
+rank gets an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from byteps.arguments import priority_number, root, tensor_name
+from byteps.arguments import priority_number, root, tensor_name, whole_number
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, synchronize
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, staged_copy
 
 import torch
@@ -63,21 +66,23 @@ def _buffers(tensor: torch.Tensor, output: torch.Tensor) -> tuple[int, int, Any,
     return read, staged.data_ptr(), (held, staged), staged
 
 
-def _start_push_pull(
+def start_push_pull(
     tensor: torch.Tensor,
     output: torch.Tensor,
     op: ReduceOp,
     name: str | None,
     priority: int,
+    after: Callable[[torch.Tensor], None] | None = None,
 ) -> Handle:
-    """Reduces `tensor` into `output`, which is `tensor` itself or memory of its own."""
+    """Reduces `tensor` into `output`, which is `tensor` itself or memory of its own. `after`: what is then done to the
+    output, in place."""
     session = current_session()
     code = dtype_code(tensor.dtype)
     name = _name(session, "push_pull", name)
     read, written, held, staged = _buffers(tensor, output)
     # By position, which takes half the time of names.
     request = session.native.push_pull(name, code, tensor.shape, read, written, op, held, priority_number(priority))
-    return Handle(request, name, output, staged)
+    return Handle(request, name, output, staged, after)
 
 
 def push_pull_async(
@@ -93,7 +98,7 @@ def push_pull_async(
     del version
     check_dense(tensor)
     output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return _start_push_pull(tensor, output, choose_op(op, average), name, priority)
+    return start_push_pull(tensor, output, choose_op(op, average), name, priority)
 
 
 def push_pull_async_inplace(
@@ -109,7 +114,7 @@ def push_pull_async_inplace(
     del version
     check_dense(tensor)
     check_writable(tensor)
-    return _start_push_pull(tensor, tensor, choose_op(op, average), name, priority)
+    return start_push_pull(tensor, tensor, choose_op(op, average), name, priority)
 
 
 def push_pull_async_into(
@@ -128,7 +133,7 @@ def push_pull_async_into(
             f"the output is a {output.dtype} of shape {tuple(output.shape)}, "
             f"the tensor a {tensor.dtype} of shape {tuple(tensor.shape)}"
         )
-    return _start_push_pull(tensor, output, choose_op(op, True), name, priority)
+    return start_push_pull(tensor, output, choose_op(op, True), name, priority)
 
 
 def push_pull_inplace(
@@ -225,61 +230,132 @@ def _start_broadcast(
     return Handle(request, name, output, staged)
 
 
-def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> Handle:
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> Handle:
     """Starts a copy of the root's `tensor` into a new tensor on every rank. The root's must not change meanwhile."""
+    check_process_set(process_set)
     check_dense(tensor)
     output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     return _start_broadcast(tensor, output, root_rank, name, priority)
 
 
-def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> Handle:
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> Handle:
     """Starts a copy of the root's `tensor` into every rank's, which must be neither changed nor read meanwhile."""
+    check_process_set(process_set)
     check_dense(tensor)
     check_writable(tensor)
     return _start_broadcast(tensor, tensor, root_rank, name, priority)
 
 
-def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> torch.Tensor:
+def broadcast_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> torch.Tensor:
     """Copies the root's `tensor` into every rank's, and returns it."""
-    return synchronize(broadcast_async_(tensor, root_rank, name, priority))
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set, priority))
 
 
 class _Broadcast(torch.autograd.Function):
     """broadcast for autograd: the root's input reached every output, the inputs of the others none."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str, priority: int) -> torch.Tensor:
-        ctx.arguments = (root_rank, name, priority)
-        return synchronize(broadcast_async(tensor, root_rank, name, priority))
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str, priority: int, gradient_op: ReduceOp
+    ) -> torch.Tensor:
+        ctx.arguments = (root_rank, name, priority, gradient_op)
+        return synchronize(broadcast_async(tensor, root_rank, name, priority=priority))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        root_rank, name, priority = ctx.arguments
-        total = _PushPull.apply(gradients[0], Sum, name + ".gradient", priority, Compression.none)
+        root_rank, name, priority, gradient_op = ctx.arguments
+        total = _PushPull.apply(gradients[0], gradient_op, name + ".gradient", priority, Compression.none)
         if current_session().native.info()["rank"] != root_rank:
             total = torch.zeros_like(total)
-        return total, None, None, None
+        return total, None, None, None, None
 
 
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, priority: int = 0) -> torch.Tensor:
+def broadcast(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+    gradient_op: ReduceOp = Average,
+) -> torch.Tensor:
     """Copies the root's `tensor` into a new tensor on every rank, and waits for it. Differentiable.
 
     Args:
         tensor: the same shape and dtype on all ranks.
         root_rank: whose values are sent.
         name: the same on all ranks; None: numbered.
+        process_set: global_process_set.
         priority: larger is sooner.
+        gradient_op: what the root's gradient is of the gradients of all ranks; that of the others is zero. Average, as
+            in Horovod, which suits a loss that is averaged over ranks; Sum is the derivative of the sum of all ranks'
+            losses.
 
     Raises:
         BytePSError: see synchronize().
         ValueError: before init(), the root is not a rank, or as push_pull().
+        NotImplementedError: a process set of some ranks.
     """
+    check_process_set(process_set)
     check_dense(tensor)
     session = current_session()
     root_rank = root(session, root_rank)
-    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, _name(session, "broadcast", name), priority)
+    if gradient_op not in (Average, Sum):
+        raise ValueError(f"gradient_op is {gradient_op!r}; it must be Average or Sum")
+    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, _name(session, "broadcast", name), priority, gradient_op)
     return result
 
 
 # The name that BytePS's users know.
 byteps_push_pull = push_pull_async_inplace
+
+
+class _GroupCount:
+    """How many gradients of a step have been pushed, for push_pull_group_sync_inplace."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.pushed = 0
+
+
+_GROUP = _GroupCount()
+
+
+def byteps_torch_set_num_grads(num_grads_: int) -> None:
+    """Says how many gradients there are, and starts counting those of push_pull_group_sync_inplace anew."""
+    _GROUP.total = whole_number("num_grads_", num_grads_)
+    _GROUP.pushed = 0
+
+
+def push_pull_group_sync_inplace(
+    tensor: torch.Tensor,
+    average: bool | None = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+) -> tuple[Handle, int]:
+    """push_pull_async_inplace, and how many were pushed since the count began. It begins anew behind the last one,
+    whose number byteps_torch_set_num_grads() has said."""
+    handle = push_pull_async_inplace(tensor, average, name, version, priority)
+    _GROUP.pushed += 1
+    count = _GROUP.pushed
+    if count == _GROUP.total:
+        _GROUP.pushed = 0
+    return handle, count

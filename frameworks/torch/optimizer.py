@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -11,8 +13,11 @@ from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 from byteps.torch.base_optimizer import BaseOptimizer, check_passes
 from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.gradient_groups import split_into_groups
 from byteps.torch.overlapped_optimizer import OverlappedOptimizer, check_overlap
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.reducer import Reducer
+from byteps.torch.scaling import factor_number
 
 import torch
 
@@ -52,12 +57,28 @@ def _names(
     return [(name, parameter) for parameter, name in result.items()]
 
 
+def _check_predivide(factor: float, op: ReduceOp) -> float:
+    """Raises TypeError, ValueError."""
+    number = factor_number("gradient_predivide_factor", factor)
+    if number != 1.0 and op is not Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if not number > 0 or math.isinf(number):
+        raise ValueError(f"gradient_predivide_factor is {factor!r}; it must be a positive number")
+    return number
+
+
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: type[Compressor] = Compression.none,
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[list[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+    *,
     gradient_buffers: bool = True,
     overlap_forward: torch.nn.Module | None = None,
 ) -> BaseOptimizer:
@@ -93,9 +114,16 @@ def DistributedOptimizer(
         optimizer: any torch.optim.Optimizer. Its state and options are shared, not copied; use the result from now on.
         named_parameters: such as model.named_parameters(): names of all the parameters, the same on all ranks. None:
             numbered, which needs optimizers to be made in the same order on all ranks.
-        compression: Compression.none or Compression.fp16.
+        compression: Compression.none, Compression.fp16 or Compression.bf16.
         backward_passes_per_step: gradients are sent after this many accumulations; they are not divided by it.
         op: Average or Sum, or another reduction.
+        gradient_predivide_factor: with op=Average: gradients are divided by it before they are sent, and averages
+            multiplied by it: what 16-bit gradients of many workers need, so that sums do not overflow.
+        num_groups: Horovod's earlier name of `groups`, as a number.
+        groups: gradients that are sent together, when the last of them is there: lists of parameters, or the number of
+            groups to make. None: each is sent when it is there, which is faster.
+        sparse_as_dense: sparse gradients are made dense; without it they are refused.
+        process_set: global_process_set.
         gradient_buffers: where a host has several workers, and shared memory, sums of large gradients go into memory of
             BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is
             fastest with zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace
@@ -112,8 +140,11 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: before init(); `named_parameters` is not made of pairs, names something twice, or leaves parameters
-            out; `backward_passes_per_step` is not positive; overlap_forward with an optimizer that it is not for, or a
-            model of other parameters.
+            out; `backward_passes_per_step` is not positive; `groups` is neither a number nor lists of parameters, or
+            has one twice; `gradient_predivide_factor` is not positive, or given without op=Average; the optimizer is
+            torch.optim.LBFGS, which decides by each rank's own loss; overlap_forward with an optimizer that it is not
+            for, or a model of other parameters.
+        NotImplementedError: op=Adasum, or a process set of some ranks.
         TypeError: `optimizer`, `compression` or `overlap_forward` is something else.
         AssertionError: in backward(), when a gradient is computed more than backward_passes_per_step times before
             step(); in zero_grad(), while gradients are on their way.
@@ -122,9 +153,21 @@ def DistributedOptimizer(
         raise TypeError(f"optimizer is a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
     check_compression(compression)
     check_passes(backward_passes_per_step)
+    check_process_set(process_set)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "torch.optim.LBFGS decides by each rank's own loss how often it evaluates, so ranks would part; it cannot "
+            "be distributed"
+        )
     if overlap_forward is not None:
         check_overlap(optimizer, overlap_forward)
-    op = choose_op(op, average=True)
+    op = choose_op(op, average=None)
+    predivide_factor = _check_predivide(gradient_predivide_factor, op)
+    if num_groups != 0:
+        warnings.warn("DistributedOptimizer's num_groups is Horovod's earlier name of groups", stacklevel=2)
+        groups = num_groups if groups is None else groups
+    members = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    joined = split_into_groups(members, groups)
     number = current_session().number("DistributedOptimizer")
     unnamed = f"Gradient.noname.{number}"
     names = _names(optimizer, named_parameters, unnamed)
@@ -143,7 +186,10 @@ def DistributedOptimizer(
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._unnamed = unnamed
-    distributed._reducer = Reducer(compression, backward_passes_per_step, op, gradient_buffers)
+    distributed._names = {parameter: name.removeprefix("Gradient.") for name, parameter in names}
+    distributed._reducer = Reducer(
+        compression, backward_passes_per_step, op, gradient_buffers, predivide_factor, joined, sparse_as_dense
+    )
     if distributed._is_distributed:
         for name, parameter in names:
             distributed._reducer.add(parameter, name)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from byteps.reduce_op import ReduceOp
 from byteps.torch.compression import Compressor
 from byteps.torch.forward_order import ForwardOrder
-from byteps.torch.functions import wait_all
 from byteps.torch.gradient_buffers import GradientBuffers
+from byteps.torch.gradient_groups import GradientGroups
+from byteps.torch.group_handle import wait_all
 from byteps.torch.handle import Handle
 from byteps.torch.ops import declare, push_pull_async_into
 
@@ -27,13 +29,16 @@ class InFlight:
         sent: torch.Tensor,
         received: torch.Tensor,
         context: Any,
+        factor: float,
     ) -> None:
+        """`factor`: what the result is multiplied by."""
         self.handle = handle
         self.parameter = parameter
         self.gradient = gradient
         self.sent = sent
         self.received = received
         self.context = context
+        self._factor = factor
         # Parts of the same memory count their versions together.
         whole = gradient.untyped_storage().nbytes() == gradient.numel() * gradient.element_size()
         self._version = gradient._version if whole and not gradient.is_inference() else None
@@ -51,18 +56,32 @@ class InFlight:
             self.parameter.grad = self.received
         elif self.sent is not self.gradient:
             self.gradient.detach().copy_(compression.decompress(self.sent, self.context))
+        if self._factor != 1.0 and self.parameter.grad is not None:
+            self.parameter.grad.detach().mul_(self._factor)
 
 
 class Reducer:
     """The part of a DistributedOptimizer that knows the gradients: names, priorities, hooks, what is in flight."""
 
     def __init__(
-        self, compression: type[Compressor], backward_passes_per_step: int, op: ReduceOp, gradient_buffers: bool
+        self,
+        compression: type[Compressor],
+        backward_passes_per_step: int,
+        op: ReduceOp,
+        gradient_buffers: bool,
+        predivide_factor: float = 1.0,
+        groups: Iterable[Sequence[torch.Tensor]] = (),
+        sparse_as_dense: bool = False,
     ) -> None:
+        """`predivide_factor`: gradients are divided by it before they are sent, sums multiplied by it. `groups`: of
+        parameters whose gradients are sent together. `sparse_as_dense`: sparse gradients are made dense."""
         self.compression = compression
         self.op = op
         self.backward_passes_per_step = backward_passes_per_step
         self.buffers = GradientBuffers(gradient_buffers)
+        self._predivide_factor = predivide_factor
+        self._groups = GradientGroups(groups)
+        self._sparse_as_dense = sparse_as_dense
         self.names: dict[torch.Tensor, str] = {}
         self.priorities: dict[torch.Tensor, int] = {}
         self.in_flight: dict[torch.Tensor, InFlight] = {}  # until step() or synchronize()
@@ -132,9 +151,12 @@ class Reducer:
         if left == 1:
             if self._forward_order is not None:
                 self._forward_order.gradient_ready(parameter)
-            self._start(parameter)
+            for ready in self._groups.ready(parameter):
+                if ready.requires_grad:
+                    self._start(ready)
 
     def _start(self, parameter: torch.Tensor) -> None:
+        self._prepare(parameter)
         output = self.buffers.output(parameter)  # first: it asks who else holds the gradient
         gradient = parameter.grad
         assert gradient is not None
@@ -144,7 +166,18 @@ class Reducer:
         handle = push_pull_async_into(
             sent, received, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
         )
-        self.in_flight[parameter] = InFlight(handle, parameter, gradient, sent, received, context)
+        self.in_flight[parameter] = InFlight(
+            handle, parameter, gradient, sent, received, context, self._predivide_factor
+        )
+
+    def _prepare(self, parameter: torch.Tensor) -> None:
+        """Makes of the gradient what is sent."""
+        if parameter.grad is None:
+            return
+        if parameter.grad.layout is torch.sparse_coo and self._sparse_as_dense:
+            parameter.grad = parameter.grad.to_dense()
+        if self._predivide_factor != 1.0:
+            parameter.grad.detach().mul_(1.0 / self._predivide_factor)
 
     def launch(self) -> list[InFlight]:
         """The gradients of a step, all of them on their way, the most urgent first. One that the backward pass did not
@@ -168,6 +201,7 @@ class Reducer:
         """What is in flight, which is the caller's from here on; the next backward pass begins anew."""
         items = list(self.in_flight.values())
         self.in_flight.clear()
+        self._groups.reset()
         self.reset()
         return items
 

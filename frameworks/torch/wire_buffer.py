@@ -14,7 +14,8 @@ def check_dense(tensor: torch.Tensor) -> None:
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise ValueError(
-            f"{tensor.layout} tensors cannot be sent; convert with to_dense(), or make dense gradients (sparse=False)"
+            f"{tensor.layout} tensors cannot be sent; convert with to_dense(), make dense gradients (sparse=False), or "
+            "let DistributedOptimizer do it (sparse_as_dense=True)"
         )
 
 

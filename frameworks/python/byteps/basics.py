@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from dataclasses import dataclass
 
 from byteps import _native, surroundings
 from byteps.session import CURRENT, close_at_exit, current_session
+from byteps.speed import SPEED
 
 
 def init(
@@ -81,6 +83,44 @@ def shutdown(timeout: float | None = None) -> None:
 def is_initialized() -> bool:
     """Whether init() was called, and shutdown() was not, in this process."""
     return CURRENT.is_open()
+
+
+def suspend() -> None:
+    """Leaves the job for a while, as shutdown() does; resume() comes back. Names of tensors need no declaration
+    afterwards: tensors meet by name, in any order."""
+    shutdown()
+
+
+def resume(num_workers: int, num_servers: int, global_rank: int, context: object = None) -> None:
+    """Joins the job again after suspend(), with these numbers in the environment (DMLC_NUM_WORKER, DMLC_NUM_SERVER,
+    BYTEPS_GLOBAL_RANK).
+
+    Args:
+        num_workers: worker hosts.
+        num_servers: servers.
+        global_rank: this worker's rank; the job must come to the same.
+        context: accepted for compatibility.
+
+    Raises:
+        BytePSError: as init(): FailedPreconditionError where the coordinator was started for other numbers.
+        ValueError: still initialized; or the job gave this worker another rank.
+    """
+    del context
+    if is_initialized():
+        raise ValueError("BytePS is initialized: call suspend() before resume()")
+    numbers = {"DMLC_NUM_WORKER": num_workers, "DMLC_NUM_SERVER": num_servers, "BYTEPS_GLOBAL_RANK": global_rank}
+    os.environ.update({name: str(number) for name, number in numbers.items()})
+    init(lazy=False)
+    if rank() != global_rank:
+        found = rank()
+        shutdown()
+        raise ValueError(f"resume() asked for rank {global_rank}; by its place this worker is rank {found}")
+
+
+def get_pushpull_speed() -> tuple[int, float]:
+    """How fast tensors have travelled: (milliseconds since 1970, megabytes per second) of ten seconds, each such sample
+    once; (0, -5.0) when there is none. BYTEPS_TELEMETRY_ON=0 switches it off."""
+    return SPEED.take()
 
 
 @dataclass(frozen=True)

@@ -125,3 +125,19 @@ def from_status(code: int, message: str, retryable: bool) -> BytePSError:
 
 def _rebuild(kind: type[BytePSError], message: str, code: int, retryable: bool) -> BytePSError:
     return kind(message, code, retryable)
+
+
+# The name that users of Horovod catch.
+HorovodInternalError = BytePSError
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The members of the job change: what an elastic function is interrupted by (byteps.torch.elastic).
+
+    Attributes:
+        skip_sync: members were only removed, so those that go on are in the same state already.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the members of the job change")
+        self.skip_sync = skip_sync

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from byteps import _native
 
@@ -35,13 +36,26 @@ BitOr = ReduceOp.BitOr
 BitXor = ReduceOp.BitXor
 
 
-def choose_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
+class _Adasum:
+    """Horovod's Adasum, which no operation accepts yet."""
+
+    def __repr__(self) -> str:
+        return "Adasum"
+
+
+Adasum = _Adasum()
+
+
+def choose_op(op: Any, average: bool | None) -> ReduceOp:
     """The reduction that the arguments `op` and `average` of push_pull ask for together. `average` None: the default,
     which is True.
 
     Raises:
         ValueError: `op` is no reduction, or contradicts average=False.
+        NotImplementedError: `op` is Adasum.
     """
+    if op is Adasum:
+        raise NotImplementedError("op=Adasum is not in this release; use op=Average")
     if op is None:
         return Average if average is None or average else Sum
     try:

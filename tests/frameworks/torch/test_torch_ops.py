@@ -21,7 +21,7 @@ SHAPES = [(), (1,), (0,), (3, 0, 2), (7,), (4, 5, 6)]
 def test_one_contribution_is_the_result(alone: None, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = make(dtype, shape, rank=0)
     given = tensor.clone()
-    for op in bps.ReduceOp:
+    for op in (bps.Sum, bps.Average, bps.Min, bps.Max, bps.Product):
         result = bps.push_pull(tensor, op=op, name="x")
         assert same_bits(result, given)
         assert result.data_ptr() != tensor.data_ptr() or tensor.numel() == 0
@@ -72,18 +72,18 @@ def test_average_and_op() -> None:
     assert choose_op(bps.Average, None) is bps.Average
     assert choose_op(bps.Max, True) is bps.Max
     assert choose_op(4, False) is bps.Product
-    for op in (5, "sum", bps.ReduceOp):
+    for op in (50, "sum", bps.ReduceOp):
         with pytest.raises(ValueError, match="must be one of Sum, Average, Min, Max, Product"):
             choose_op(op, True)
     with pytest.raises(ValueError, match="contradicts"):
         choose_op(bps.Average, False)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int16, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fn])
 def test_dtypes_that_cannot_be_sent(alone: None, dtype: torch.dtype) -> None:
-    tensor = torch.zeros(3, dtype=dtype)
+    tensor = torch.empty(3, dtype=dtype)
     for call in (bps.push_pull, bps.push_pull_async, bps.push_pull_inplace, lambda t: bps.broadcast(t, 0)):
-        with pytest.raises(ValueError, match=r"cannot be sent; convert to one of int8, .*bfloat16"):
+        with pytest.raises(ValueError, match=r"cannot be sent; convert to one of bool, int8, .*bfloat16"):
             call(tensor)
 
 

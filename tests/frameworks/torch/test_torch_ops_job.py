@@ -172,7 +172,7 @@ def _gradients() -> None:
     result = bps.broadcast(tensor, root_rank=1)
     assert torch.equal(result.detach(), torch.ones(3))
     (result * weights).sum().backward()
-    expected = torch.tensor([1.0, 10.0, 100.0]) * sum(range(1, size + 1))
+    expected = torch.tensor([1.0, 10.0, 100.0]) * sum(range(1, size + 1)) / size
     assert torch.equal(tensor.grad, expected if rank == 1 else torch.zeros(3))
 
 

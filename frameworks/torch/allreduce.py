@@ -1,0 +1,193 @@
+"""The reductions in Horovod's words: allreduce, in place and not, blocking and asynchronous.
+
+They do what push_pull does, and besides scale before and after. The average of integers is truncated towards zero, as
+in Horovod; push_pull rounds it down. Names are of their own: an allreduce and a broadcast or push_pull may share one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.arguments import tensor_name
+from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.session import current_session
+from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.handle import Handle, synchronize
+from byteps.torch.ops import start_push_pull
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.scaling import Reduction, factor_number, scaled
+from byteps.torch.wire_buffer import check_dense, check_writable
+
+import torch
+
+
+def reduction_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
+    """The reduction that the two arguments ask for; with neither it is the average.
+
+    Raises:
+        ValueError: both are given, or `op` is no reduction.
+        NotImplementedError: Adasum.
+    """
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    return choose_op(op, average)
+
+
+def operation_name(kind: str, name: str | None) -> str:
+    """The name of an operation: the given one, or a number. Raises ValueError."""
+    return f"{kind}.noname.{current_session().number(kind)}" if name is None else f"{kind}.{tensor_name(name)}"
+
+
+def start_allreduce(
+    tensor: torch.Tensor,
+    output: torch.Tensor,
+    op: ReduceOp,
+    name: str,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+    priority: int,
+) -> Handle:
+    """Starts the reduction of `tensor` into `output`, which is `tensor` itself or other memory."""
+    check_process_set(process_set)
+    prescale = factor_number("prescale_factor", prescale_factor)
+    postscale = factor_number("postscale_factor", postscale_factor)
+    if tensor.dtype is torch.bool and (op is Average or prescale != 1.0 or postscale != 1.0):
+        raise ValueError(
+            "a tensor of torch.bool cannot be averaged or scaled; use op=Sum (or), Product (and), Min or Max"
+        )
+    size = current_session().native.info()["size"]
+    reduction = Reduction(op, tensor.dtype, prescale, postscale, size)
+    return start_push_pull(scaled(tensor, prescale), output, reduction.op, name, priority, after=reduction.after)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> Handle:
+    """Starts a reduction of `tensor` over all workers into a new tensor; as allreduce, without compression. The tensor
+    must not change until the operation has ended."""
+    check_dense(tensor)
+    op = reduction_op(average, op)
+    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    name = operation_name("allreduce", name)
+    return start_allreduce(tensor, output, op, name, prescale_factor, postscale_factor, process_set, priority)
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> Handle:
+    """Starts a reduction of `tensor` over all workers into itself. The tensor must be neither changed nor read until
+    the operation has ended."""
+    check_dense(tensor)
+    check_writable(tensor)
+    op = reduction_op(average, op)
+    name = operation_name("allreduce", name)
+    return start_allreduce(tensor, tensor, op, name, prescale_factor, postscale_factor, process_set, priority)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> torch.Tensor:
+    """Reduces `tensor` over all workers into itself and returns it; as allreduce, without compression and gradient."""
+    return synchronize(
+        allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set, priority)
+    )
+
+
+class _Allreduce(torch.autograd.Function):
+    """allreduce for autograd: the gradient is the allreduce of the gradients, by the same op and factors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        op: ReduceOp,
+        name: str,
+        factors: tuple[float, float],
+        process_set: ProcessSet,
+        priority: int,
+        compression: type[Compressor],
+    ) -> torch.Tensor:
+        ctx.arguments = (op, name, factors, process_set, priority, compression)
+        sent, context = compression.compress(tensor)
+        output = torch.empty(sent.shape, dtype=sent.dtype, device=sent.device)
+        handle = start_allreduce(sent, output, op, name, *factors, process_set, priority)
+        return compression.decompress(synchronize(handle), context)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        op, name, *others = ctx.arguments
+        check_differentiable(op, "allreduce")
+        # Applied, not called: the gradient may be differentiated again.
+        return (_Allreduce.apply(gradients[0], op, name + ".gradient", *others), *[None] * 6)
+
+
+def check_differentiable(op: ReduceOp, operation: str) -> None:
+    """Raises NotImplementedError for a reduction whose gradient is not that of a sum."""
+    if op not in (Sum, Average):
+        raise NotImplementedError(f"{operation} with op={op.name} has no gradient; Sum and Average have")
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    priority: int = 0,
+) -> torch.Tensor:
+    """Reduces `tensor` over all workers into a new tensor, and waits for it.
+
+    Differentiable for Sum and Average: the gradient is the allreduce of the gradients by the same op and factors.
+
+    Args:
+        tensor: any shape, the same shape and dtype on all ranks; see byteps.torch.ops for the dtypes.
+        average: True for op=Average, False for op=Sum.
+        name: the same on all ranks; None: numbered, which needs the same order of unnamed calls on all ranks.
+        compression: Compression.none, Compression.fp16 or Compression.bf16.
+        op: Average (the default), Sum, Min, Max or Product.
+        prescale_factor: what the tensor is multiplied by before it is sent.
+        postscale_factor: what the result is multiplied by.
+        process_set: global_process_set.
+        priority: larger is sooner.
+
+    Returns:
+        A tensor of the same shape, dtype and device; the same bits on all ranks.
+
+    Raises:
+        BytePSError: see synchronize(). HorovodInternalError is another name of it.
+        ValueError: before init(), both `op` and `average`, a name that is in flight already.
+        TypeError: not a tensor, or an argument of a wrong type.
+        NotImplementedError: Adasum, or a process set of some ranks.
+    """
+    check_dense(tensor)
+    check_compression(compression)
+    op = reduction_op(average, op)
+    name = operation_name("allreduce", name)
+    factors = (prescale_factor, postscale_factor)
+    result: torch.Tensor = _Allreduce.apply(tensor, op, name, factors, process_set, priority, compression)
+    return result

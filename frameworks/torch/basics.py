@@ -1,0 +1,75 @@
+"""init() for users of BytePS and of Horovod alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from byteps import basics
+from byteps.torch.process_set import ProcessSet, check_process_set
+
+_NOT_GIVEN: Any = object()
+
+
+def _check_comm(comm: Any) -> None:
+    """After joining: refuses a communicator that is not of all ranks of the job."""
+    size = basics.size()
+    if hasattr(comm, "Get_size"):  # mpi4py
+        if comm.Get_size() != size:
+            raise NotImplementedError(
+                f"comm has {comm.Get_size()} processes, and the job {size} workers; a job of some of them is not in "
+                "this release"
+            )
+        return
+    if list(comm) not in ([], list(range(size))):
+        raise NotImplementedError(
+            f"comm is {list(comm)}, and the job has ranks 0 to {size - 1}; a job of some of them is not in this release"
+        )
+
+
+def init(
+    lazy: Any = True,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+    *,
+    comm: Any = _NOT_GIVEN,
+    **options: Any,
+) -> None:
+    """Joins the job: waits until all workers and servers are there. Calling it again does nothing.
+
+    It takes BytePS's arguments and Horovod's: `init(lazy=True)`, and `init(comm=None, process_sets=None)`. The first
+    one without a name is told apart by its type: a bool is `lazy`; None, a list of ranks and an mpi4py communicator are
+    `comm`.
+
+    Args:
+        lazy: accepted for compatibility; connecting happens here in any case.
+        process_sets: None, an empty list or "dynamic"; or sets of all ranks.
+        comm: all ranks of the job: None, an empty list, their list, or a communicator of as many processes.
+        options: those of byteps.init: coordinator, job, name, token, host, transport, scheduler, timeout.
+
+    Raises:
+        BytePSError: see byteps.init.
+        TypeError: the first argument could be either.
+        ValueError: initialized already, and options were given; or `comm` twice.
+        NotImplementedError: a communicator or a process set of some ranks.
+    """
+    if not isinstance(lazy, bool):
+        if comm is not _NOT_GIVEN:
+            raise ValueError("init() was given comm twice, with its name and without")
+        if lazy is not None and not isinstance(lazy, (list, tuple, range)) and not hasattr(lazy, "Get_size"):
+            raise TypeError(
+                f"init() cannot tell whether {lazy!r} is lazy (a bool) or comm (None, a list of ranks, an mpi4py "
+                "communicator); give it with its name"
+            )
+        comm = lazy
+    if isinstance(process_sets, str) and process_sets != "dynamic":
+        raise ValueError(f'process_sets is {process_sets!r}; it must be None, a list of ProcessSet, or "dynamic"')
+    basics.init(**options)
+    try:
+        if comm is not _NOT_GIVEN and comm is not None:
+            _check_comm(comm)
+        if process_sets is not None and not isinstance(process_sets, str):
+            for process_set in process_sets:
+                check_process_set(process_set)
+    except BaseException:
+        basics.shutdown()
+        raise
