@@ -13,7 +13,10 @@ import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: rank, size, the errors, the reductions ...
 from byteps import __version__
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
+from byteps.torch.barrier import barrier
 from byteps.torch.basics import init
+from byteps.torch.c10d import register as _register_backend
+from byteps.torch.comm_hook import CommHookState, comm_hook
 from byteps.torch.compression import Compression
 from byteps.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from byteps.torch.group_handle import GroupHandle
@@ -42,7 +45,8 @@ from byteps.torch.optimizer import DistributedOptimizer
 from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
-    *_byteps.__all__,
+    *(name for name in _byteps.__all__ if name not in ("__version__", "barrier", "broadcast_object", "init")),
+    "CommHookState",
     "Compression",
     "DistributedOptimizer",
     "GroupHandle",
@@ -54,6 +58,7 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
@@ -62,6 +67,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "byteps_push_pull",
+    "comm_hook",
     "declare",
     "empty",
     "empty_like",
@@ -80,3 +86,7 @@ __all__ = [
     "remove_process_set",
     "synchronize",
 ]
+
+from byteps.torch import elastic, parallel  # noqa: F401 - stand on the names above
+
+_register_backend()

@@ -104,6 +104,12 @@ class BaseOptimizer(torch.optim.Optimizer):
         """The operations in flight, by parameter; Horovod's users count them."""
         return {parameter: (item.handle, item.context) for parameter, item in self._reducer.in_flight.items()}
 
+    def forget_gradients(self) -> None:
+        """Gives up the gradients that are on their way, after an error between backward() and step(); the next backward
+        pass begins anew."""
+        self._reducer.abandon()
+        self._synchronized = False
+
     def finish_step(self) -> None:
         """Waits until step() has updated all parameters: with overlap_forward, it returns before that. Never needed to
         see a parameter updated; for what goes around PyTorch's functions (see overlap_forward), to have errors raised

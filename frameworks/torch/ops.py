@@ -16,15 +16,45 @@ from collections.abc import Callable
 from typing import Any
 
 from byteps.arguments import priority_number, root, tensor_name, whole_number
+from byteps.basics import get_pushpull_speed, local_rank, local_size, rank, resume, shutdown, size, suspend
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
+from byteps.torch.basics import init
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.dtypes import dtype_code
-from byteps.torch.handle import Handle, synchronize
+from byteps.torch.handle import Handle, poll, synchronize
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, staged_copy
 
 import torch
+
+# The basics are here for programs of BytePS, which import them from this module.
+__all__ = [
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "byteps_push_pull",
+    "byteps_torch_set_num_grads",
+    "declare",
+    "get_pushpull_speed",
+    "init",
+    "local_rank",
+    "local_size",
+    "poll",
+    "push_pull",
+    "push_pull_async",
+    "push_pull_async_inplace",
+    "push_pull_async_into",
+    "push_pull_group_sync_inplace",
+    "push_pull_inplace",
+    "rank",
+    "resume",
+    "shutdown",
+    "size",
+    "suspend",
+    "synchronize",
+]
 
 
 def _name(session: Session, kind: str, name: str | None) -> str:
@@ -214,10 +244,15 @@ def push_pull(
     return result
 
 
-def _start_broadcast(
-    tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: str | None, priority: int
+def start_broadcast(
+    tensor: torch.Tensor,
+    output: torch.Tensor,
+    root_rank: int,
+    name: str | None,
+    priority: int,
+    after: Callable[[torch.Tensor], None] | None = None,
 ) -> Handle:
-    """Copies the root's `tensor` into every rank's `output`."""
+    """Copies the root's `tensor` into every rank's `output`. `after`: what is then called with the output."""
     session = current_session()
     root_rank = root(session, root_rank)
     code = dtype_code(tensor.dtype)
@@ -227,7 +262,7 @@ def _start_broadcast(
     request = session.native.broadcast(
         name, code, tensor.shape, read, written, root_rank, held, priority_number(priority)
     )
-    return Handle(request, name, output, staged)
+    return Handle(request, name, output, staged, after)
 
 
 def broadcast_async(
@@ -241,7 +276,7 @@ def broadcast_async(
     check_process_set(process_set)
     check_dense(tensor)
     output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return _start_broadcast(tensor, output, root_rank, name, priority)
+    return start_broadcast(tensor, output, root_rank, name, priority)
 
 
 def broadcast_async_(
@@ -255,7 +290,7 @@ def broadcast_async_(
     check_process_set(process_set)
     check_dense(tensor)
     check_writable(tensor)
-    return _start_broadcast(tensor, tensor, root_rank, name, priority)
+    return start_broadcast(tensor, tensor, root_rank, name, priority)
 
 
 def broadcast_(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-import weakref
 from collections.abc import Iterable
-from typing import Any
 
-from byteps.basics import info
 from byteps.reduce_op import Average, ReduceOp, choose_op
-from byteps.session import current_session
 from byteps.torch.base_optimizer import BaseOptimizer, check_passes
 from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.distributed_class import is_distributed, make_distributed, named_gradients
 from byteps.torch.gradient_groups import split_into_groups
 from byteps.torch.overlapped_optimizer import OverlappedOptimizer, check_overlap
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
@@ -20,41 +17,6 @@ from byteps.torch.reducer import Reducer
 from byteps.torch.scaling import factor_number
 
 import torch
-
-
-def _names(
-    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None, unnamed: str
-) -> list[tuple[str, torch.Tensor]]:
-    """The optimizer's parameters with the names of their gradients, most urgent first."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if named_parameters is None:
-        return [(f"{unnamed}.{index}", parameter) for index, parameter in enumerate(parameters)]
-
-    named = list(named_parameters)
-    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in named):
-        raise ValueError("named_parameters must be a sequence of (name, parameter), such as model.named_parameters()")
-    if any(not isinstance(name, str) or not isinstance(tensor, torch.Tensor) for name, tensor in named):
-        raise ValueError(
-            "named_parameters must have a string and a tensor in each entry, such as model.named_parameters()"
-        )
-    names = [name for name, _ in named]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
-    if twice:
-        raise ValueError(f"named_parameters has names twice: {', '.join(twice)}")
-
-    known = {parameter for _, parameter in named}
-    missing = sum(parameter not in known for parameter in parameters)
-    if missing:
-        raise ValueError(
-            f"named_parameters lacks {missing} of the optimizer's {len(parameters)} parameters; "
-            "name all of them or none"
-        )
-    ours = set(parameters)
-    result: dict[torch.Tensor, str] = {}
-    for name, parameter in named:
-        if parameter in ours:
-            result.setdefault(parameter, "Gradient." + name)  # tied weights have several names; the first counts
-    return [(name, parameter) for parameter, name in result.items()]
 
 
 def _check_predivide(factor: float, op: ReduceOp) -> float:
@@ -168,34 +130,13 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     members = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     joined = split_into_groups(members, groups)
-    number = current_session().number("DistributedOptimizer")
-    unnamed = f"Gradient.noname.{number}"
-    names = _names(optimizer, named_parameters, unnamed)
-    job = info()
-
-    is_distributed = job.size > 1 or job.num_servers > 0
-    # Alone there is nothing to wait for.
-    overlapped = overlap_forward is not None and is_distributed
-    ours = OverlappedOptimizer if overlapped else BaseOptimizer
-    subclass: Any = type(type(optimizer).__name__, (ours, type(optimizer)), {})
-    distributed: BaseOptimizer = subclass.__new__(subclass)
-    # Shares the state, the options and the hooks. A learning-rate scheduler wraps `step` of the instance it was made
-    # for; that wrapper would hide ours.
-    distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
-    distributed._is_distributed = is_distributed
-    distributed._synchronized = False
-    distributed._should_synchronize = True
-    distributed._unnamed = unnamed
-    distributed._names = {parameter: name.removeprefix("Gradient.") for name, parameter in names}
-    distributed._reducer = Reducer(
+    unnamed, names = named_gradients(optimizer, named_parameters)
+    reducer = Reducer(
         compression, backward_passes_per_step, op, gradient_buffers, predivide_factor, joined, sparse_as_dense
     )
-    if distributed._is_distributed:
-        for name, parameter in names:
-            distributed._reducer.add(parameter, name)
-        distributed._reducer.learn_order()
-    weakref.finalize(distributed, distributed._reducer.close)
-    if overlapped:
-        assert isinstance(distributed, OverlappedOptimizer) and overlap_forward is not None
-        distributed._begin(overlap_forward)
-    return distributed
+    if overlap_forward is None or not is_distributed():
+        return make_distributed(optimizer, BaseOptimizer, reducer, names, unnamed)
+    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, unnamed)
+    assert isinstance(overlapped, OverlappedOptimizer)
+    overlapped._begin(overlap_forward)
+    return overlapped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -213,6 +214,14 @@ class Reducer:
         for item in items:
             item.finish(self.compression)
         self.finish_learning()
+
+    def abandon(self) -> None:
+        """Gives up what is in flight, and waits until nothing is."""
+        handles = [item.handle for item in self._take()]
+        for handle in handles:
+            handle.cancel()
+        with contextlib.suppress(Exception):
+            wait_all(handles)
 
     def finish_learning(self) -> None:
         """At the end of an iteration: if it has shown the order of the forward pass, it counts from now on."""

@@ -1,0 +1,5 @@
+"""Stands in for horovod.common.exceptions."""
+
+from byteps.errors import HorovodInternalError, HostsUpdatedInterrupt
+
+__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]

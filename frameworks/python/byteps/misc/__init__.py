@@ -1,0 +1,1 @@
+"""What the original BytePS has beside its modules for frameworks."""

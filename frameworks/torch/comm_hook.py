@@ -1,0 +1,88 @@
+"""BytePS under torch.nn.parallel.DistributedDataParallel: a communication hook.
+
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    model.register_comm_hook(None, byteps.torch.comm_hook)
+
+DDP keeps its buckets, its process group carries what it needs at the beginning, and the gradients travel by BytePS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.reduce_op import Average
+from byteps.session import current_session
+from byteps.torch.completions import when_done
+from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.ops import push_pull_async_inplace
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+# The first parameter of a bucket -> its number. DDP fills buckets alike on all ranks, so the numbers are alike.
+_numbers: Any = WeakTensorKeyDictionary()
+
+
+class CommHookState:
+    """What register_comm_hook may be given in place of None: how gradients are compressed on their way."""
+
+    def __init__(self, compression: type[Compressor] = Compression.none) -> None:
+        check_compression(compression)
+        self.compression = compression
+
+
+def _number(parameter: torch.Tensor) -> int:
+    session = current_session()
+    known = _numbers.get(parameter)
+    if known is None or known[0] is not session:
+        known = _numbers[parameter] = (session, session.number("comm_hook"))
+    return known[1]
+
+
+def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket of gradients over all workers. The ranks of DDP's process group are to be those of the job.
+
+    Args:
+        state: None, or a CommHookState; what DDP's own hooks get there, a process group, is accepted if it is of all
+            ranks.
+        bucket: a torch.distributed.GradBucket.
+
+    Raises:
+        TypeError: `state` is something else.
+        BytePSError: before init(), or what is in flight already. What goes wrong later, the backward pass raises.
+    """
+    compression: type[Compressor] = Compression.none
+    if isinstance(state, CommHookState):
+        compression = state.compression
+    elif state is not None and not (callable(getattr(state, "size", None)) and state.size() == _job_size()):
+        raise TypeError(f"state is {state!r}; it must be None, a CommHookState, or the process group of all ranks")
+    buffer: torch.Tensor = bucket.buffer()
+    sent, context = compression.compress(buffer)
+    # The forward pass needs first what the backward pass gives last.
+    handle = push_pull_async_inplace(
+        sent, name=f"comm_hook.{_number(bucket.parameters()[0])}", priority=bucket.index(), op=Average
+    )
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+    def done(output: torch.Tensor | None, error: BaseException | None) -> None:
+        if error is not None:
+            future.set_exception(error)  # type: ignore[arg-type]
+        elif output is buffer:
+            future.set_result(buffer)
+        else:
+            assert output is not None
+            future.set_result(buffer.copy_(compression.decompress(output, context)))
+
+    when_done(handle, done)
+    return future
+
+
+# DDP looks at these, and wants types in place of their names.
+if torch.distributed.is_available():
+    comm_hook.__annotations__.update(
+        {"bucket": torch.distributed.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+    )
+
+
+def _job_size() -> int:
+    return int(current_session().native.info()["size"])

@@ -1,0 +1,52 @@
+"""The loop around an elastic training function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from byteps.basics import info, init, shutdown
+from byteps.errors import BytePSError, HostsUpdatedInterrupt
+from byteps.torch.elastic.state import State
+
+T = TypeVar("T")
+
+# So often in a row may an operation fail without a commit in between.
+_MOST_FAILURES = 10
+
+
+def run(function: Callable[..., T]) -> Callable[..., T]:
+    """Makes `function(state, ...)` an elastic one.
+
+    It is called when all ranks have the state of rank 0. If an operation in it fails on every rank, the state goes back
+    to its last commit, the session is left and joined again, on_reset() is called, and the function begins anew with
+    that state. HostsUpdatedInterrupt does the same without going back.
+
+    Raises:
+        BytePSError: the session itself has failed (a member is lost: in this release the job keeps its members), or it
+            failed ten times in a row without a commit.
+        What the function raises otherwise.
+    """
+
+    @functools.wraps(function)
+    def wrapper(state: State, *arguments: Any, **keywords: Any) -> T:
+        failures, commits, skip_sync = 0, state.commits, False
+        while True:
+            try:
+                if not skip_sync:
+                    state.sync()
+                return function(state, *arguments, **keywords)
+            except HostsUpdatedInterrupt as interrupt:
+                skip_sync = interrupt.skip_sync
+            except BytePSError:
+                failures = 1 if state.commits != commits else failures + 1
+                commits, skip_sync = state.commits, False
+                if info().failed or failures >= _MOST_FAILURES:
+                    raise
+                state.restore()
+            shutdown()
+            init()
+            state.on_reset()
+
+    return wrapper

@@ -1,0 +1,63 @@
+"""The gradients of a DistributedDataParallel: sent during the backward pass, awaited at its end."""
+
+from __future__ import annotations
+
+from byteps.reduce_op import Average, Sum
+from byteps.torch.compression import Compressor
+from byteps.torch.group_handle import wait_all
+from byteps.torch.ops import push_pull_inplace
+from byteps.torch.reducer import Reducer
+
+import torch
+
+
+class BackwardReducer(Reducer):
+    """A reducer whose result is there when backward() returns."""
+
+    def __init__(self, compression: type[Compressor], gradient_buffers: bool, name: str, find_unused: bool) -> None:
+        """`find_unused`: parameters that no rank has used keep the gradient they had, or None."""
+        super().__init__(compression, 1, Average, gradient_buffers)
+        self.enabled = True
+        self._name = name
+        self._find_unused = find_unused
+        self._begun = False
+
+    def abandon(self) -> None:
+        """Gives up what a backward pass has left that ended with an error."""
+        if self._begun:
+            self._begun = False
+            super().abandon()
+
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
+        """Called by autograd when a parameter's gradient has been accumulated."""
+        if not self.enabled:
+            return
+        if not self._begun:
+            self._begun = True
+            torch.autograd.Variable._execution_engine.queue_callback(self.finish)
+        super().gradient_ready(parameter)
+
+    def finish(self) -> None:
+        """The end of the backward pass: parameters hold the averages when it returns."""
+        self._begun = False
+        unused = self._unused() if self._find_unused else {}
+        self.synchronize()
+        for parameter, gradient in unused.items():
+            parameter.grad = gradient
+
+    def _unused(self) -> dict[torch.Tensor, torch.Tensor | None]:
+        """The parameters that no rank has a gradient for in this pass, and what gradients they have."""
+        parameters = list(self.names)
+        used = torch.tensor([parameter in self.in_flight for parameter in parameters], dtype=torch.int32)
+        try:
+            push_pull_inplace(used, name=f"{self._name}.used", op=Sum, priority=1 << 62)
+        except BaseException:
+            # No operation may still write into a gradient that the user gets back.
+            wait_all(item.handle for item in self._take())
+            raise
+        found = [parameter for parameter, count in zip(parameters, used.tolist()) if count == 0]
+        kept: dict[torch.Tensor, torch.Tensor | None] = {}
+        for parameter in found:
+            kept[parameter] = parameter.grad
+            parameter.grad = None  # zeros are sent in its place
+        return kept

@@ -1,0 +1,194 @@
+"""DistributedDataParallel: a module whose gradients are averaged over all workers when backward() returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from byteps.session import current_session
+from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.distributed_class import is_distributed
+from byteps.torch.functions import broadcast_parameters
+from byteps.torch.group_handle import wait_all
+from byteps.torch.ops import broadcast_async_
+from byteps.torch.parallel.backward_reducer import BackwardReducer
+from byteps.torch.process_set import ProcessSet, check_process_set
+
+import torch
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """Wraps a module: its gradients are averaged over all workers during the backward pass, and with them the
+    workers' models stay equal. With it an ordinary optimizer is used::
+
+        model = byteps.torch.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    The arguments are those of torch.nn.parallel.DistributedDataParallel and of BytePS. backward() returns when
+    all averages are there; the reduction of each gradient begins as soon as it is computed. What the backward pass did
+    not reach contributes zeros, so ranks whose graphs differ do not wait for each other.
+
+    Args:
+        module: the module. Its parameters and buffers are overwritten with those of rank 0 here, unless init_sync is
+            False. The same parameters on all ranks; those that do not require gradients now are not averaged.
+        device_ids: None, or a list of the one device that the module is on.
+        output_device, dim: for compatibility: None or that device, and 0. (BytePS's third positional argument is
+            broadcast_buffers, its fourth compression; they are told apart by their types.)
+        broadcast_buffers: rank 0's buffers overwrite those of the others before each forward pass of a step.
+        init_sync: whether to begin with the values of rank 0.
+        process_group: None or global_process_set. Other groups are not supported.
+        bucket_cap_mb, gradient_as_bucket_view, static_graph, check_reduction: accepted, and without effect: there are
+            no buckets, each gradient travels by itself, and p.grad is where its average is.
+        find_unused_parameters: parameters that no rank has used in a step keep the gradient they had (or None), at the
+            cost of one small reduction. False: they get zeros.
+        compression: Compression.none, Compression.fp16 or Compression.bf16.
+        gradient_buffers: as DistributedOptimizer's.
+
+    Raises:
+        ValueError: before init(), more than one device, or no parameter that requires a gradient.
+        TypeError: `module` is no module.
+        NotImplementedError: a process group of some ranks, or an argument of torch's that has no meaning here.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        device_ids: list[Any] | None = None,
+        output_device: Any = None,
+        dim: Any = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        compression: type[Compressor] = Compression.none,
+        gradient_buffers: bool = True,
+        **others: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(output_device, bool):  # BytePS's third
+            output_device, broadcast_buffers = None, output_device
+        if not isinstance(dim, int):  # BytePS's fourth
+            dim, compression = 0, dim
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"module is a {type(module).__name__}; it must be a torch.nn.Module")
+        _refuse(others, device_ids, output_device, dim, process_group)
+        check_compression(compression)
+        del bucket_cap_mb, check_reduction, gradient_as_bucket_view, static_graph
+        parameters = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        if not parameters:
+            raise ValueError("the module has no parameter that requires a gradient")
+
+        self.module = module
+        self._device = torch.device(device_ids[0]) if device_ids else None
+        self.broadcast_buffers = broadcast_buffers
+        self.require_backward_grad_sync = True
+        self.require_forward_param_sync = True
+        self._name = f"DistributedDataParallel.{current_session().number('DistributedDataParallel')}"
+        self._reducer: BackwardReducer | None = None
+        if init_sync:
+            broadcast_parameters(module.state_dict(), 0, prefix=f"{self._name}.state.")
+        if is_distributed():
+            self._reducer = BackwardReducer(compression, gradient_buffers, self._name, find_unused_parameters)
+            for name, parameter in parameters:
+                self._reducer.add(parameter, f"{self._name}.{name}")
+            self._reducer.learn_order()
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's own forward, with rank 0's buffers."""
+        averages = torch.is_grad_enabled() and self.require_backward_grad_sync
+        if self._reducer is not None and averages:
+            self._reducer.abandon()
+        if self.broadcast_buffers and self.require_forward_param_sync:
+            self._broadcast_buffers()
+        # As in PyTorch: the pass behind one without averages has nothing to get from rank 0 either.
+        self.require_forward_param_sync = averages
+        if self._reducer is not None and torch.is_grad_enabled():
+            self._reducer.enabled = averages
+        if self._device is not None:
+            inputs, kwargs = _to_device(inputs, self._device), _to_device(kwargs, self._device)
+        return self.module(*inputs, **kwargs)
+
+    def _broadcast_buffers(self) -> None:
+        if self._reducer is None:
+            return
+        # In the names' order on no rank: what is missing on one is an error that names it.
+        wait_all(
+            [
+                broadcast_async_(buffer, 0, name=f"{self._name}.buffer.{name}", priority=1 << 62)
+                for name, buffer in self.module.named_buffers()
+            ]
+        )
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes whose forward pass was in here accumulate gradients, and average nothing; the next one
+        outside averages the sums."""
+        earlier = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = earlier
+
+    def synchronize(self) -> None:
+        """Waits until the gradients hold the averages. Never needed: backward() has waited already."""
+        if self._reducer is not None and self._reducer.in_flight:
+            self._reducer.finish()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a DistributedDataParallel cannot be pickled or copied; do so with its .module")
+
+    def __del__(self) -> None:
+        reducer = self.__dict__.get("_reducer")
+        if reducer is not None:
+            reducer.close()
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    """The value with its tensors on the device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: _to_device(item, device) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_to_device(item, device) for item in value)
+    return value
+
+
+def _refuse(others: dict[str, Any], device_ids: Any, output_device: Any, dim: int, process_group: Any) -> None:
+    """Raises for what torch's class takes and this one cannot honour."""
+    set_others = {name: value for name, value in others.items() if value not in (None, False)}
+    known = {
+        "delay_all_reduce_named_params",
+        "param_to_hook_all_reduce",
+        "mixed_precision",
+        "device_mesh",
+        "skip_all_reduce_unused_params",
+        "bucket_cap_mb_list",
+        "batched_grad_copy",
+        "forward_sync_buffers",
+    }
+    unknown = sorted(set(others) - known)
+    if unknown:
+        raise TypeError(f"DistributedDataParallel has no argument {unknown[0]!r}")
+    if set_others:
+        name, value = next(iter(set_others.items()))
+        raise NotImplementedError(f"{name}={value!r} is not supported; leave it out")
+    if device_ids is not None and len(device_ids) > 1:
+        raise ValueError(f"device_ids is {device_ids}; one process has one device")
+    if output_device is not None and device_ids and output_device != device_ids[0]:
+        raise ValueError(f"output_device is {output_device}, and the module's device is {device_ids[0]}")
+    if dim != 0:
+        raise NotImplementedError(f"dim={dim}: inputs are not scattered over devices, so there is no other dimension")
+    if process_group is not None and not isinstance(process_group, ProcessSet):
+        import torch.distributed as dist
+
+        if process_group is not getattr(dist.group, "WORLD", None):
+            raise NotImplementedError(f"process_group is {process_group!r}: gradients are averaged over all ranks")
+    elif process_group is not None:
+        check_process_set(process_group)

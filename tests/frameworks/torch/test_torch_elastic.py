@@ -1,0 +1,192 @@
+"""byteps.torch.elastic with members that stay: commit, restore, sync, and the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as hvd
+from byteps.errors import HostsUpdatedInterrupt
+from byteps.torch import elastic
+from jobs import Outcomes
+from torch import nn
+
+RunWorkers = Callable[..., Any]
+
+
+def _made(rank: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(rank)
+    model = nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1 * (1 + rank), momentum=0.9), model.named_parameters()
+    )
+    return model, optimizer
+
+
+def _state() -> None:
+    hvd.init()
+    rank = hvd.rank()
+    model, optimizer = _made(rank)
+    state = elastic.TorchState(model, optimizer, batch=rank, history=[rank])
+    state.sync()
+    assert (state.batch, state.history) == (0, [0]) and optimizer.param_groups[0]["lr"] == 0.1
+    committed = model.weight.detach().clone()
+    assert torch.equal(hvd.broadcast(committed, 0), committed)
+
+    state.batch, state.history = 5, [1, 2]
+    state.commit()
+    assert state.commits == 1
+    state.batch = 9
+    state.history.append(3)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(model.weight, committed)
+    state.restore()
+    assert (state.batch, state.history) == (5, [1, 2])
+    assert torch.equal(model.weight, committed)
+
+
+def _train(fail_at: int | None) -> tuple[list[torch.Tensor], list[int], int]:
+    """Weights, the batches that were begun, and how often the session was reset."""
+    hvd.init()
+    model, optimizer = _made(hvd.rank())
+    state = elastic.TorchState(model, optimizer, batch=0)
+    begun: list[int] = []
+    resets: list[int] = []
+    state.register_reset_callbacks([lambda: resets.append(1)])
+
+    @elastic.run
+    def train(state: Any) -> str:
+        while state.batch < 6:
+            begun.append(state.batch)
+            optimizer.zero_grad()
+            model(torch.full((1, 3), 1.0 + state.batch + hvd.rank())).sum().backward()
+            if state.batch == fail_at and not resets:
+                hvd.allreduce(torch.ones(1 + hvd.rank()), name="disagreement")
+            optimizer.step()
+            state.batch += 1
+            if state.batch % 2 == 0:
+                state.commit()
+        return "done"
+
+    assert train(state) == "done"
+    return [parameter.detach().clone() for parameter in model.parameters()], begun, len(resets)
+
+
+def _a_failed_operation_takes_back_to_the_commit() -> None:
+    weights, begun, resets = _train(None)
+    assert begun == list(range(6)) and resets == 0
+    again, begun, resets = _train(3)
+    assert begun == [0, 1, 2, 3, 2, 3, 4, 5] and resets == 1
+    assert all(torch.equal(a, b) for a, b in zip(weights, again))
+
+
+def _updates_interrupt_all_ranks() -> None:
+    hvd.init()
+    rank = hvd.rank()
+    state = elastic.ObjectState(seen=0)
+    calls: list[int] = []
+
+    @elastic.run
+    def train(state: Any) -> int:
+        calls.append(state.seen)
+        state.seen += 1
+        if len(calls) == 1 and rank == 1:
+            state.on_hosts_updated(skip_sync=True)
+        state.commit()
+        return state.seen
+
+    assert train(state) == 2 and calls == [0, 1], "on both ranks, without going back"
+    if rank == 0:
+        state.on_hosts_updated()
+    with pytest.raises(HostsUpdatedInterrupt) as raised:
+        state.commit()
+    assert not raised.value.skip_sync
+
+
+def _own_errors_go_through() -> None:
+    hvd.init()
+    state = elastic.ObjectState(value=1)
+
+    @elastic.run
+    def train(state: Any) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        train(state)
+
+    attempts: list[int] = []
+
+    @elastic.run
+    def always(state: Any) -> None:
+        attempts.append(1)
+        hvd.allreduce(torch.ones(1 + hvd.rank()), name="odd")
+
+    with pytest.raises(hvd.HorovodInternalError, match="odd"):
+        always(state)
+    assert len(attempts) == 10
+
+
+def _sampler() -> None:
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    sampler = elastic.ElasticSampler(range(21), shuffle=True, seed=3)
+    state = elastic.TorchState(sampler=sampler)
+    state.sync()
+    mine = list(sampler)
+    assert len(mine) == len(sampler) == 11
+    seen = hvd.broadcast_object(mine, 0) + hvd.broadcast_object(mine, 1)
+    assert set(seen) == set(range(21)) and len(seen) == 22
+    sampler.record_batch(0, 4)
+    assert sampler.processed_indices == set(mine[:4])
+    state.sync()
+    assert len(sampler.processed_indices) == 4 * size, "what any rank has processed"
+    assert not set(sampler) & sampler.processed_indices and len(sampler) == 7
+    state.commit()
+    sampler.record_batch(0, 7)
+    state.restore()
+    assert len(sampler.processed_indices) == 4 * size
+    sampler.set_epoch(1)
+    assert not sampler.processed_indices and len(list(sampler)) == 11
+    assert list(sampler) != mine
+    plain = elastic.ElasticSampler(range(4), shuffle=False)
+    assert list(plain) == list(range(rank, 4, size))
+
+
+BODIES = [
+    _state,
+    _a_failed_operation_takes_back_to_the_commit,
+    _updates_interrupt_all_ranks,
+    _own_errors_go_through,
+    _sampler,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
+
+
+def _lose_a_member() -> str:
+    hvd.init()
+
+    @elastic.run
+    def train(state: Any) -> None:
+        if hvd.rank() == 1:
+            import os
+
+            os._exit(0)
+        hvd.allreduce(torch.ones(3), name="lonely")
+
+    with pytest.raises(hvd.UnavailableError) as raised:
+        train(elastic.ObjectState(value=1))
+    return str(raised.value)
+
+
+def test_a_lost_member_ends_training(run_workers: RunWorkers) -> None:
+    result = run_workers(_lose_a_member, check=False).results[0]
+    assert result is not None and "rank 1" in result

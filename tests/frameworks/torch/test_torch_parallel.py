@@ -1,0 +1,231 @@
+"""byteps.torch.parallel.DistributedDataParallel."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+from byteps.torch.parallel import DistributedDataParallel
+from jobs import Outcomes
+from torch import nn
+
+RunWorkers = Callable[..., Any]
+
+
+def _model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 100), nn.BatchNorm1d(100), nn.Tanh(), nn.Linear(100, 200), nn.Linear(200, 2))
+
+
+def _values(model: nn.Module) -> list[torch.Tensor]:
+    return [value.detach().clone() for value in model.state_dict().values()]
+
+
+def _inputs(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(8, 6, generator=torch.Generator().manual_seed(10 * step + rank))
+
+
+def _equal_everywhere(tensors: list[torch.Tensor]) -> None:
+    """On all ranks, to the bit."""
+    for number, tensor in enumerate(tensors):
+        of_root = bps.broadcast(tensor, 0, name=f"compare.{number}")
+        assert torch.equal(of_root, tensor), number
+
+
+def _begins_with_rank_0() -> None:
+    bps.init()
+    model = DistributedDataParallel(_model(seed=bps.rank()))
+    assert all(torch.equal(a, b) for a, b in zip(_values(model), _values(_model(0))))
+    assert list(model.state_dict()) == ["module." + name for name in model.module.state_dict()]
+    other = DistributedDataParallel(_model(seed=bps.rank()), init_sync=False)
+    assert torch.equal(other.module[0].weight, _model(bps.rank())[0].weight)
+
+
+def _averages_when_backward_returns() -> None:
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    torch.set_num_threads(1)
+    model = DistributedDataParallel(_model(0))
+    alone = [_model(0) for _ in range(size)]
+    for step in range(3):
+        model.zero_grad(set_to_none=step % 2 == 0)
+        model(_inputs(step, rank)).square().sum().backward()
+        for other, one in enumerate(alone):
+            one.zero_grad()
+            one(_inputs(step, other)).square().sum().backward()
+        for gradients in zip(model.parameters(), *[one.parameters() for one in alone]):
+            mean = sum(parameter.grad for parameter in gradients[1:]) / size
+            assert torch.equal(gradients[0].grad, mean), step
+    model.synchronize()
+
+
+def _accumulates() -> None:
+    bps.init()
+    rank = bps.rank()
+    parameter = nn.Linear(1, 1, bias=False)
+    model = DistributedDataParallel(parameter)
+    weight = parameter.weight
+    with model.no_sync():
+        model(torch.full((1, 1), 1.0 + rank)).sum().backward()
+        assert weight.grad.item() == 1.0 + rank, "each its own"
+        model(torch.full((1, 1), 1.0 + rank)).sum().backward()
+    model(torch.full((1, 1), 10.0)).sum().backward()
+    assert weight.grad.item() == 13.0, "the mean of 2 * (1 + rank) + 10"
+    model(torch.full((1, 1), 2.0 * rank)).sum().backward()
+    assert weight.grad.item() == 14.0, "on top of the average"
+
+
+class _Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList([nn.Linear(1, 1, bias=False) for _ in range(3)])
+
+    def forward(self, inputs: torch.Tensor, which: int) -> torch.Tensor:
+        return self.branches[which](inputs)
+
+
+def _unused_parameters() -> None:
+    bps.init()
+    rank = bps.rank()
+    model = DistributedDataParallel(_Branches(), find_unused_parameters=True)
+    first, second, third = (branch.weight for branch in model.module.branches)
+    model(torch.ones(1, 1), rank).sum().backward()
+    assert (first.grad.item(), second.grad.item()) == (0.5, 0.5)
+    assert third.grad is None, "used by nobody"
+    third.grad = torch.full((1, 1), 7.0)
+    kept = third.grad
+    model(torch.ones(1, 1), 0).sum().backward()
+    assert first.grad.item() == 1.5 and third.grad is kept and kept.item() == 7.0
+
+    model = DistributedDataParallel(_Branches())
+    first, second, third = (branch.weight for branch in model.module.branches)
+    model(torch.ones(1, 1), rank).sum().backward()
+    assert [weight.grad.item() for weight in (first, second, third)] == [0.5, 0.5, 0.0]
+
+
+def _buffers() -> None:
+    bps.init()
+    rank = bps.rank()
+    for positional in (False, True):
+        # BytePS's third argument.
+        model = DistributedDataParallel(_model(0), None, positional)
+        for step in range(2):
+            model(_inputs(step, rank)).sum().backward()
+        model(_inputs(9, 0)).sum().backward()
+        means = model.module[1].running_mean
+        assert torch.equal(bps.broadcast(means, 0), means) == (positional or rank == 0)
+    model.eval()
+    with torch.no_grad():
+        model(_inputs(0, rank))
+
+
+def _options() -> None:
+    bps.init()
+    half = DistributedDataParallel(nn.Linear(3, 3), None, True, bps.Compression.fp16)
+    half(torch.full((1, 3), 1 / 3)).sum().backward()
+    assert torch.equal(half.module.weight.grad, torch.full((3, 3), 1 / 3).half().float())
+    for options in (
+        {"bucket_cap_mb": 1, "gradient_as_bucket_view": True, "static_graph": True, "check_reduction": True},
+        {"process_group": bps.global_process_set, "device_ids": ["cpu"], "output_device": "cpu"},
+    ):
+        DistributedDataParallel(nn.Linear(2, 2), **options)(torch.ones(1, 2)).sum().backward()
+    for options, error, words in (
+        ({"device_ids": [0, 1]}, ValueError, "one device"),
+        ({"dim": 1}, NotImplementedError, "dim"),
+        ({"process_group": bps.ProcessSet([0])}, NotImplementedError, "process_set"),
+        ({"process_group": object()}, NotImplementedError, "all ranks"),
+        ({"delay_all_reduce_named_params": [1]}, NotImplementedError, "delay_all_reduce"),
+        ({"nonsense": 1}, TypeError, "nonsense"),
+        ({"compression": 3}, TypeError, "Compression"),
+    ):
+        with pytest.raises(error, match=words):
+            DistributedDataParallel(nn.Linear(2, 2), **options)
+    with pytest.raises(TypeError, match="module is a"):
+        DistributedDataParallel(3)
+    frozen = nn.Linear(2, 2)
+    frozen.requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameter"):
+        DistributedDataParallel(frozen)
+    with pytest.raises(TypeError, match=r"\.module"):
+        copy.deepcopy(half)
+
+
+def _two_models_and_frozen_parameters() -> None:
+    bps.init()
+    rank = bps.rank()
+    one, two = DistributedDataParallel(_model(0)), DistributedDataParallel(_model(1))
+    one.module[0].weight.requires_grad_(False)
+    optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in (one, two)]
+    for step in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (two(_inputs(step, rank)).sum() + one(_inputs(step, rank)).sum()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    _equal_everywhere([parameter.detach() for model in (one, two) for parameter in model.parameters()])
+    assert torch.equal(one.module[0].weight, _model(0)[0].weight)
+
+
+def _checkpointed() -> None:
+    """Parts of the forward pass are computed again during the backward pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.inner, inputs, use_reentrant=False)
+
+    bps.init()
+    model = DistributedDataParallel(Checkpointed())
+    for step in range(2):
+        model.zero_grad()
+        model(torch.full((1, 4), 1.0 + bps.rank() + step)).sum().backward()
+        _equal_everywhere([parameter.grad for parameter in model.parameters()])
+
+
+def _an_error_in_the_backward_pass() -> None:
+    bps.init()
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    hook = model.module[0].weight.register_hook(lambda gradient: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model(torch.ones(1, 2)).sum().backward()
+    hook.remove()
+    model.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    _equal_everywhere([parameter.grad for parameter in model.parameters()])
+
+
+BODIES = [
+    _begins_with_rank_0,
+    _averages_when_backward_returns,
+    _accumulates,
+    _unused_parameters,
+    _buffers,
+    _options,
+    _two_models_and_frozen_parameters,
+    _checkpointed,
+    _an_error_in_the_backward_pass,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
+
+
+def test_alone(alone: None) -> None:
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    with model.no_sync():
+        model(torch.ones(1, 2)).sum().backward()
+    model(torch.ones(1, 2)).sum().backward()
+    model.synchronize()
+    assert model.module.weight.grad[0, 0].item() == 2.0
