@@ -116,13 +116,13 @@ def DistributedOptimizer(
     check_compression(compression)
     check_passes(backward_passes_per_step)
     check_process_set(process_set)
+    if overlap_forward is not None:
+        check_overlap(optimizer, overlap_forward)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError(
             "torch.optim.LBFGS decides by each rank's own loss how often it evaluates, so ranks would part; it cannot "
             "be distributed"
         )
-    if overlap_forward is not None:
-        check_overlap(optimizer, overlap_forward)
     op = choose_op(op, average=None)
     predivide_factor = _check_predivide(gradient_predivide_factor, op)
     if num_groups != 0:

@@ -283,3 +283,26 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         """Waits for every rank; the error names those that are missing."""
         del wait_all_ranks
         basics.barrier(f"{self._kind}.monitored", (timeout or self._timeout).total_seconds())
+
+    def _refuse(self, what: str) -> Any:
+        raise NotImplementedError(f"the backend byteps has no {what} in this release; use a group of Gloo for it")
+
+    def alltoall(self, *arguments: Any, **keywords: Any) -> Any:
+        """Raises NotImplementedError."""
+        return self._refuse("all-to-all")
+
+    def all_to_all_single(self, *arguments: Any, **keywords: Any) -> Any:
+        """Raises NotImplementedError."""
+        return self._refuse("all-to-all")
+
+    alltoall_base = all_to_all_single
+
+    def send(self, *arguments: Any, **keywords: Any) -> Any:
+        """Raises NotImplementedError."""
+        return self._refuse("send")
+
+    def recv(self, *arguments: Any, **keywords: Any) -> Any:
+        """Raises NotImplementedError."""
+        return self._refuse("receive")
+
+    recv_anysource = recv

@@ -196,6 +196,13 @@ def _wrong() -> None:
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
     assert tensor.item() == 2, "the group goes on"
+    for call in (
+        lambda: dist.all_to_all_single(torch.empty(2), torch.ones(2)),
+        lambda: dist.send(torch.ones(1), dst=1 - rank),
+        lambda: dist.recv(torch.ones(1), src=1 - rank),
+    ):
+        with pytest.raises(NotImplementedError, match="this release"):
+            call()
     with pytest.raises(ValueError, match="ranks"):
         dist.all_gather([torch.empty(1)], torch.ones(1))
     _end()
