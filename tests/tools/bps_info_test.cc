@@ -43,10 +43,9 @@ TEST(BpsInfoTest, AnOutputThatTakesNothingIsAnError) {
 }
 
 TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
-  const Outcome outcome =
-      Info("",
-           "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_TRACE_ON=1 "
-           "BYTEPS_JOB_TOKEN=hunter2");
+  const Outcome outcome = Info("",
+                               "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_TRACE_ON=1 "
+                               "BYTEPS_JOB_TOKEN=hunter2");
   EXPECT_EQ(outcome.code, 1);  // the transport
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1.1"), HasSubstr("scheduler credit"),
                                     HasSubstr("scheduler priority"), HasSubstr("scheduler fifo"),
