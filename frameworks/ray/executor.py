@@ -1,0 +1,239 @@
+"""RayExecutor: a job as actors of a Ray cluster, with the methods of Horovod's."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from byteps.ray.actors import Server, Worker
+from byteps.ray.places import plan
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+# After the first failure: how long the others have to fail, too, until the likeliest cause is told.
+_CAUSE_SECONDS = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the jobs of an executor have in common."""
+
+    placement_timeout: float = 100.0  # seconds until the cluster has the resources
+    start_timeout: float = 120.0  # seconds until all actors run
+    placement_strategy: str = "PACK"  # of the actors: PACK on few nodes, SPREAD over many
+
+
+class RayExecutor:
+    """Workers as actors; servers as actors with resources of their own.
+
+    Args:
+        settings: of create_settings(); None: the defaults
+        num_workers: workers in all; or
+        num_hosts: nodes, with
+        num_workers_per_host: workers on each
+        cpus_per_worker: CPUs that Ray keeps for a worker
+        use_gpu: whether a worker has GPUs
+        gpus_per_worker: how many (1)
+        num_servers: servers in all; None: one beside the first worker of each node, if there are several
+        cpus_per_server: CPUs that Ray keeps for a server, where num_servers is given
+    """
+
+    @classmethod
+    def create_settings(
+        cls,
+        timeout_s: float = 120.0,
+        placement_group_timeout_s: float = 100.0,
+        placement_strategy: str = "PACK",
+        **unknown: Any,
+    ) -> Settings:
+        """Settings for the executor. Raises TypeError for what BytePS has no counterpart of."""
+        if unknown:
+            raise TypeError(f"create_settings() has no {', '.join(sorted(unknown))}: ssh is not used here")
+        if placement_strategy not in _STRATEGIES:
+            raise ValueError(f"placement_strategy is {placement_strategy!r}; expected one of {', '.join(_STRATEGIES)}")
+        return Settings(placement_group_timeout_s, timeout_s, placement_strategy)
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        num_workers: int | None = None,
+        num_hosts: int | None = None,
+        num_workers_per_host: int = 1,
+        cpus_per_worker: int = 1,
+        use_gpu: bool = False,
+        gpus_per_worker: int | None = None,
+        num_servers: int | None = None,
+        cpus_per_server: int = 1,
+    ) -> None:
+        if (num_workers is None) == (num_hosts is None):
+            raise ValueError("give num_workers, or num_hosts and num_workers_per_host")
+        counts = {
+            "num_workers": num_workers,
+            "num_hosts": num_hosts,
+            "num_workers_per_host": num_workers_per_host,
+            "gpus_per_worker": gpus_per_worker,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise ValueError(f"{name} is {count}; it must be at least 1")
+        if num_servers is not None and num_servers < 0:
+            raise ValueError(f"num_servers is {num_servers}; it must not be negative")
+        if gpus_per_worker is not None and not use_gpu:
+            raise ValueError("gpus_per_worker is given, but use_gpu is not set")
+        self._settings = settings or Settings()
+        self._hosts = num_hosts
+        self._per_host = num_workers_per_host
+        self._count = num_workers if num_workers is not None else (num_hosts or 0) * num_workers_per_host
+        self._resources = {"CPU": float(cpus_per_worker)}
+        if use_gpu:
+            self._resources["GPU"] = float(gpus_per_worker or 1)
+        self._num_servers = num_servers
+        self._cpus_per_server = cpus_per_server
+        self._group: PlacementGroup | None = None
+        self._workers: list[Any] = []  # by rank
+        self._servers: list[Any] = []
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of the job."""
+        return self._count
+
+    def start(
+        self,
+        executable_cls: Callable[..., Any] | None = None,
+        executable_args: Sequence[Any] = (),
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts the actors; the functions that they run call init(). With a class, makes one object of it in each.
+
+        Raises:
+            TimeoutError: the cluster has not the resources
+            RuntimeError: started already, or coordinator or servers cannot start
+        """
+        if self._group is not None:
+            raise RuntimeError("the executor has started already: shutdown() first")
+        try:
+            self._start(dict(extra_env_vars or {}))
+            if executable_cls is not None:
+                made = (executable_cls, tuple(executable_args), dict(executable_kwargs or {}))
+                _all([worker.make.remote(*made) for worker in self._workers])
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def run(
+        self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Calls the function in every worker; what it returned, by rank. Raises what Ray raises: RayTaskError,
+        ActorDiedError; of several the likeliest cause."""
+        return _all(self.run_remote(fn, args, kwargs))
+
+    def run_remote(
+        self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """As run(), without waiting: references for ray.get(), by rank."""
+        return [worker.run.remote(fn, tuple(args or ()), dict(kwargs or {})) for worker in self._started()]
+
+    def execute(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """Calls the function in every worker with the object that start() has made there; the results, by rank."""
+        return _all([worker.execute.remote(fn) for worker in self._started()])
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """As execute(), on rank 0 alone. A function that communicates would wait for the others."""
+        return ray.get(self._started()[0].execute.remote(fn))
+
+    def shutdown(self) -> None:
+        """Ends the actors, and what is beside them. start() may follow."""
+        for actor in [*self._workers, *self._servers]:
+            ray.kill(actor)
+        self._workers, self._servers = [], []
+        if self._group is not None:
+            remove_placement_group(self._group)
+            self._group = None
+
+    def _started(self) -> list[Any]:
+        if not self._workers:
+            raise RuntimeError("the executor has not started: start() first")
+        return self._workers
+
+    def _start(self, variables: dict[str, str]) -> None:
+        apart = self._num_servers or 0
+        bundles = self._bundles() + [{"CPU": float(self._cpus_per_server)}] * apart
+        strategy = "STRICT_SPREAD" if self._hosts is not None and apart == 0 else self._settings.placement_strategy
+        self._group = placement_group(bundles, strategy=strategy)
+        if not self._group.wait(self._settings.placement_timeout):
+            raise TimeoutError(
+                f"the cluster has not {bundles} ({strategy}) within {self._settings.placement_timeout:g} s; it has "
+                f"{ray.available_resources()}"
+            )
+        created = [self._actor(Worker, self._bundle_of(index), variables) for index in range(self._count)]
+        self._workers = created
+        reports = ray.get([worker.report.remote() for worker in created], timeout=self._settings.start_timeout)
+        job = plan(reports, self._num_servers)
+        self._workers = [created[index] for index in job.order]
+        common = {**job.common}
+        seconds = self._settings.start_timeout
+        if job.address is not None:
+            port = ray.get(self._workers[0].start_services.remote(job.address, [], common, 0), timeout=seconds)
+            common["DMLC_PS_ROOT_URI"], common["DMLC_PS_ROOT_PORT"] = job.address, str(port)
+        _all([worker.set_variables.remote({**common, **job.places[rank]}) for rank, worker in enumerate(self._workers)])
+        servers = int(common["DMLC_NUM_SERVER"])
+        if apart:
+            first = len(self._bundles())
+            self._servers = [self._actor(Server, first + rank, variables) for rank in range(apart)]
+            _all([server.start.remote(rank, common) for rank, server in enumerate(self._servers)])
+        elif servers:
+            _all(
+                [
+                    self._workers[rank].start_services.remote(None, [number], common, 1)
+                    for number, rank in enumerate(job.first_of_host)
+                ]
+            )
+
+    def _bundles(self) -> list[dict[str, float]]:
+        if self._hosts is None:
+            return [dict(self._resources) for _ in range(self._count)]
+        return [{name: value * self._per_host for name, value in self._resources.items()} for _ in range(self._hosts)]
+
+    def _bundle_of(self, worker: int) -> int:
+        return worker if self._hosts is None else worker // self._per_host
+
+    def _actor(self, kind: type, bundle: int, variables: dict[str, str]) -> Any:
+        cpus = self._cpus_per_server if kind is Server else self._resources["CPU"]
+        gpus = 0.0 if kind is Server else self._resources.get("GPU", 0.0)
+        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+        options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": where}
+        if variables:
+            options["runtime_env"] = {"env_vars": variables}
+        return ray.remote(**options)(kind).remote()
+
+
+def _all(references: Sequence[Any]) -> list[Any]:
+    """The results; of several failures the likeliest cause: who dies, or raises, before those that lose it."""
+    waiting = list(references)
+    failures: list[BaseException] = []
+    deadline = None
+    while waiting:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        done, waiting = ray.wait(waiting, num_returns=1, timeout=left)
+        if not done:
+            break
+        try:
+            ray.get(done[0])
+        except Exception as error:
+            failures.append(error)
+            deadline = deadline or time.monotonic() + _CAUSE_SECONDS
+    if failures:
+        raise min(failures, key=_consequence)
+    return ray.get(list(references))
+
+
+def _consequence(error: BaseException) -> bool:
+    """Whether it only tells that somebody else is gone."""
+    return "byteps.errors.UnavailableError" in str(error)

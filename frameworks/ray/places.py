@@ -1,0 +1,67 @@
+"""Which worker is who: the variables of each, from what the workers have said about their hosts."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Sequence
+
+from byteps.launcher.environments.addresses import meeting_address
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a worker says of the host that Ray has put it on."""
+
+    host: str  # workers with the same text are on one host
+    networks: list[str]  # its addresses, `10.0.0.7/24`
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A job: who has which rank, and what everybody is told."""
+
+    order: list[int]  # the workers by rank, as they were reported
+    places: list[dict[str, str]]  # the variables of each rank alone
+    common: dict[str, str]  # the variables of all
+    address: str | None  # where the coordinator listens; None: a worker for itself
+    first_of_host: list[int]  # the first rank of each host
+
+
+def plan(reports: Sequence[Report], servers: int | None) -> Plan:
+    """Ranks follow each other on a host. Without a number of servers each host has one, if there are several."""
+    hosts: dict[str, list[int]] = {}
+    for index, report in enumerate(reports):
+        hosts.setdefault(report.host, []).append(index)
+    order = [index for members in hosts.values() for index in members]
+    if servers is None:
+        servers = len(hosts) if len(hosts) > 1 else 0
+    if servers == 0 and len(hosts) > 1:
+        raise ValueError(f"num_servers is 0; workers on {len(hosts)} hosts need at least one server")
+    common = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": str(len(hosts)), "DMLC_NUM_SERVER": str(servers)}
+    address = None
+    if len(order) > 1 or servers:
+        groups = list(hosts.values())
+        others = [reports[members[0]].networks for members in groups[1:]]
+        address = meeting_address(reports[order[0]].networks, others) if others or not servers else None
+        # Servers may be on hosts without workers, which loopback does not reach.
+        if address is None:
+            own = reports[order[0]].networks
+            address = own[0].partition("/")[0] if own else "127.0.0.1"
+        common["BYTEPS_JOB_ID"] = f"ray-{secrets.token_hex(6)}"
+        common["BYTEPS_JOB_TOKEN"] = secrets.token_hex(32)
+        if servers and len(hosts) == 1:
+            common["BYTEPS_FORCE_DISTRIBUTED"] = "1"
+    places = []
+    first = []
+    for number, members in enumerate(hosts.values()):
+        first.append(len(places))
+        for local_rank in range(len(members)):
+            places.append(
+                {
+                    "DMLC_WORKER_ID": str(number),
+                    "BYTEPS_LOCAL_RANK": str(local_rank),
+                    "BYTEPS_LOCAL_SIZE": str(len(members)),
+                }
+            )
+    return Plan(order, places, common, address, first)
