@@ -15,6 +15,7 @@ from byteps import __version__
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
 from byteps.torch.barrier import barrier
 from byteps.torch.basics import init
+from byteps.torch.batched import batched_fuse_, batched_unfuse_, batched_zero_, dc_adam_, delay_compensation_
 from byteps.torch.c10d import register as _register_backend
 from byteps.torch.comm_hook import CommHookState, comm_hook
 from byteps.torch.compression import Compression
@@ -59,6 +60,9 @@ __all__ = [
     "allreduce_async",
     "allreduce_async_",
     "barrier",
+    "batched_fuse_",
+    "batched_unfuse_",
+    "batched_zero_",
     "broadcast",
     "broadcast_",
     "broadcast_async",
@@ -68,7 +72,9 @@ __all__ = [
     "broadcast_parameters",
     "byteps_push_pull",
     "comm_hook",
+    "dc_adam_",
     "declare",
+    "delay_compensation_",
     "empty",
     "empty_like",
     "global_process_set",

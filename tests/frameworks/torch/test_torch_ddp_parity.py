@@ -1,0 +1,119 @@
+"""Two hundred steps beside torch's DistributedDataParallel over Gloo: the same bits with two workers, and nearly the
+same with more; the same bits in every run, however the job is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+import torch.distributed as dist
+from torch import nn
+
+RunWorkers = Callable[..., Any]
+
+STEPS = 200
+
+
+class _Network(nn.Module):
+    """A small convolutional network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(128, 160),
+            nn.Linear(160, 5),
+        )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs)
+
+
+class _Transformer(nn.Module):
+    """A small transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 32)
+        self.layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(self.embedding(inputs)).mean(1))
+
+
+def _batch(kind: type, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    if kind is _Network:
+        inputs = torch.randn(4, 1, 8, 8, generator=generator)
+    else:
+        inputs = torch.randint(20, (4, 6), generator=generator)
+    return inputs, torch.randint(5, (4,), generator=generator)
+
+
+def _train(kind: type, way: str) -> torch.Tensor:
+    """All weights, after the steps."""
+    torch.manual_seed(0)
+    model = kind()
+    wrapped: nn.Module = model
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    if way == "gloo":
+        wrapped = nn.parallel.DistributedDataParallel(model)
+    elif way == "wrapper":
+        wrapped = bps.parallel.DistributedDataParallel(model)
+    else:
+        optimizer = bps.DistributedOptimizer(optimizer, model.named_parameters())
+    for step in range(STEPS):
+        inputs, labels = _batch(kind, step, bps.rank())
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(wrapped(inputs), labels).backward()
+        optimizer.step()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def _all_ways(with_gloo: bool) -> dict[tuple[str, str], torch.Tensor]:
+    bps.init()
+    torch.set_num_threads(1)
+    if with_gloo:
+        dist.init_process_group("gloo", init_method="byteps://")
+    ways = ("gloo", "wrapper", "optimizer") if with_gloo else ("optimizer",)
+    found = {(kind.__name__, way): _train(kind, way) for kind in (_Network, _Transformer) for way in ways}
+    if with_gloo:
+        dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_beside_gloo(run_workers: RunWorkers, workers: int) -> None:
+    results = run_workers(_all_ways, True, workers=workers, servers=0).results
+    for kind in ("_Network", "_Transformer"):
+        for result in results:
+            gloo = result[kind, "gloo"]
+            for way in ("wrapper", "optimizer"):
+                ours = result[kind, way]
+                assert torch.equal(ours, results[0][kind, way]), "all workers have the same bits"
+                if workers == 2:
+                    assert torch.equal(ours, gloo), (kind, way)
+                else:
+                    # Sums in another order: a rounding each, which training hands on.
+                    assert torch.linalg.norm(ours - gloo) / torch.linalg.norm(gloo) < 1e-6, (kind, way)
+
+
+def test_the_same_bits_however_the_job_is_set_up(run_workers: RunWorkers) -> None:
+    found = []
+    for servers, options in (
+        (0, {}),
+        (1, {"BYTEPS_SHM": "0", "BYTEPS_SCHEDULER": "fifo"}),
+        (3, {"BYTEPS_PARTITION_BYTES": "4096", "BYTEPS_SCHEDULER": "priority"}),
+    ):
+        result = run_workers(_all_ways, False, workers=3, servers=servers, **options).results[0]
+        found.append(torch.cat([result[kind, "optimizer"] for kind in ("_Network", "_Transformer")]))
+    assert all(torch.equal(one, found[0]) for one in found[1:])

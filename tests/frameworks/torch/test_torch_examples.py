@@ -1,0 +1,118 @@
+"""The examples for PyTorch, each run on small data; digits.py has a test of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import DEADLINE, clean_environment, launcher_command
+
+pytest.importorskip("torch")
+
+_EXAMPLES = Path(__file__).parents[3] / "examples" / "torch"
+
+
+def _run(name: str, *arguments: str) -> str:
+    """What two workers of a program print."""
+    done = subprocess.run(
+        [*launcher_command(2, 0), sys.executable, str(_EXAMPLES / name), *arguments],
+        env=clean_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("by", ["wrapper", "hook", "backend"])
+def test_digits_by_distributed_data_parallel(by: str) -> None:
+    pytest.importorskip("sklearn")
+    output = _run("digits_ddp.py", "--epochs", "6", "--by", by)
+    assert len(re.findall(r"epoch +\d/6  loss \d\.\d+  test accuracy", output)) == 6, output
+    summary = re.search(rf"digits by {by}: test accuracy (\S+) in \S+ s, 2 workers", output)
+    assert summary is not None and float(summary[1]) >= 0.93, output
+
+
+def test_digits_across_the_barrier() -> None:
+    pytest.importorskip("sklearn")
+    summary = re.search(
+        r"digits across the barrier: test accuracy (\S+) in", _run("digits_cross_barrier.py", "--epochs", "6")
+    )
+    assert summary is not None and float(summary[1]) >= 0.93
+
+
+def test_transformer() -> None:
+    output = _run("transformer.py", "--steps", "80", "--length", "32", "--width", "32", "--characters", "60000")
+    losses = [float(loss) for loss in re.findall(r"step +\d+/80  loss (\S+)", output)]
+    assert len(losses) == 10 and losses[-1] < 0.85 * losses[0], output
+    assert re.search(r"transformer: loss \S+ in \S+ s, \d+ characters/s, 2 workers", output), output
+
+
+_SMALL = ("--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "2", "--batch-size", "2")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--model", "resnet50", "--image-size", "32", "--num-classes", "10"),
+        ("--model", "bert", "--layers", "1", "--bf16", "--fp16-allreduce", "--no-efficiency", "--no-cuda"),
+        ("--model", "resnet50", "--image-size", "32", "--num-classes", "10", "--cross-barrier", "--fp16-pushpull"),
+    ],
+)
+def test_synthetic_benchmark(arguments: tuple[str, ...]) -> None:
+    output = _run("synthetic_benchmark.py", *_SMALL, *arguments)
+    assert len(re.findall(r"together iter \d: \d+\.\d samples/s per worker", output)) == 2, output
+    assert re.search(r"samples/s of 2 workers: \d+\.\d", output), output
+    assert ("scaling efficiency" in output) == ("--no-efficiency" not in arguments)
+
+
+def test_models_have_their_sizes() -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("models", _EXAMPLES / "models.py")
+    assert spec is not None and spec.loader is not None
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    import torch
+
+    with torch.device("meta"):
+        sizes = {
+            name: sum(parameter.numel() for parameter in make().parameters())
+            for name, make in (
+                ("resnet50", lambda: models.resnet50(1000)),
+                ("vgg16", lambda: models.vgg16(1000)),
+                ("bert", models.Bert),
+            )
+        }
+    assert sizes["resnet50"] == 25557032 and sizes["vgg16"] == 138357544
+    assert 108e6 < sizes["bert"] < 112e6
+    with pytest.raises(ValueError, match="known here are"):
+        models.build("alexnet99", 1, 32, 10, None, torch.device("cpu"))
+
+
+def test_check() -> None:
+    for launcher, words in (([], "1 workers"), (launcher_command(2, 1), "2 workers, 1 servers")):
+        done = subprocess.run(
+            [*launcher, sys.executable, "-m", "byteps.torch.check"],
+            env=clean_environment(),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert words in done.stdout and len(re.findall(r"^(?:\[worker 0\] )?ok ", done.stdout, re.M)) == 5, done.stdout
+    done = subprocess.run(
+        [sys.executable, "-m", "byteps.torch.check"],
+        env=clean_environment(BYTEPS_TRANSPORT="absent", DMLC_NUM_WORKER="2", DMLC_NUM_SERVER="1"),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 1 and "FAIL init" in done.stdout, done.stdout
