@@ -4,9 +4,16 @@ Workers hand tensors to CPU servers that sum them, and get the sum back. Framewo
 
     import byteps.torch as bps
 
-This one has what they share, and imports none of them.
+This one has what they share, and imports none of them. It reduces NumPy's arrays, and whatever has the buffer protocol
+or DLPack::
+
+    byteps.init()
+    mean = byteps.push_pull(array)
 """
 
+from byteps import _main_interpreter  # noqa: F401  (first)
+from byteps.array_session import ArraySession, open_session
+from byteps.arrays import broadcast, broadcast_async, push_pull, push_pull_async
 from byteps.basics import (
     SessionInfo,
     barrier,
@@ -61,6 +68,7 @@ from byteps.features import (
 )
 from byteps.library import LIBRARY as _LIBRARY
 from byteps.objects import broadcast_object
+from byteps.operation import Operation
 from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.runner import WorkerError, run
 
@@ -70,6 +78,7 @@ __all__ = [
     "AbortedError",
     "Adasum",
     "AlreadyExistsError",
+    "ArraySession",
     "Average",
     "BitAnd",
     "BitOr",
@@ -86,6 +95,7 @@ __all__ = [
     "Min",
     "NotFoundError",
     "NotInitializedError",
+    "Operation",
     "Product",
     "ReduceOp",
     "ResourceExhaustedError",
@@ -98,6 +108,8 @@ __all__ = [
     "WorkerError",
     "__version__",
     "barrier",
+    "broadcast",
+    "broadcast_async",
     "broadcast_object",
     "buffer",
     "ccl_built",
@@ -118,6 +130,9 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "open_session",
+    "push_pull",
+    "push_pull_async",
     "rank",
     "resume",
     "rocm_built",

@@ -13,7 +13,9 @@
 
 #include "abi/byteps.h"
 #include "frameworks/common/library.h"
+#include "frameworks/python/native/array.h"
 #include "frameworks/python/native/buffer.h"
+#include "frameworks/python/native/completions.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/session.h"
 #include "frameworks/python/native/status_error.h"
@@ -88,6 +90,17 @@ PYBIND11_MODULE(_native, module) {
         return py::buffer_info(static_cast<uint8_t*>(buffer.data()), static_cast<py::ssize_t>(buffer.size()));
       });
 
+  py::class_<Array, std::shared_ptr<Array>>(module, "Array")
+      .def(py::init<const py::object&, bool>(), py::arg("object"), py::arg("writable"))
+      .def_property_readonly("address", &Array::address)
+      .def_property_readonly("dtype", &Array::dtype)
+      .def_property_readonly("shape", [](const Array& array) { return py::tuple(py::cast(array.shape())); });
+
+  py::class_<Completions, std::shared_ptr<Completions>>(module, "Completions")
+      .def(py::init<>())
+      .def("fileno", &Completions::descriptor)
+      .def("take", &Completions::Take);
+
   py::class_<Session, std::shared_ptr<Session>>(module, "Session")
       .def("info", &Session::Info)
       .def_property_readonly("address", &Session::Address)
@@ -100,21 +113,25 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "push_pull",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
-             uintptr_t output, int32_t op, py::object buffers, int64_t priority, std::optional<double> timeout) {
+             uintptr_t output, int32_t op, py::object buffers, int64_t priority, std::optional<double> timeout,
+             std::shared_ptr<Completions> completions, uint64_t token) {
             return session.PushPull({std::move(name), dtype, std::move(shape)}, input, output, op, priority, timeout,
-                                    std::move(buffers));
+                                    std::move(buffers), Notice{std::move(completions), token});
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("op"),
-          py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none())
+          py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
+          py::arg("completions") = std::shared_ptr<Completions>(), py::arg("token") = 0)
       .def(
           "broadcast",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
-             uintptr_t output, int32_t root, py::object buffers, int64_t priority, std::optional<double> timeout) {
+             uintptr_t output, int32_t root, py::object buffers, int64_t priority, std::optional<double> timeout,
+             std::shared_ptr<Completions> completions, uint64_t token) {
             return session.Broadcast({std::move(name), dtype, std::move(shape)}, input, output, root, priority, timeout,
-                                     std::move(buffers));
+                                     std::move(buffers), Notice{std::move(completions), token});
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
-          py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none())
+          py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
+          py::arg("completions") = std::shared_ptr<Completions>(), py::arg("token") = 0)
       .def("buffer", &Session::NewBuffer, py::arg("size"))
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
       .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())

@@ -1,6 +1,7 @@
 #include "frameworks/python/native/session.h"
 
 #include <cmath>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -30,6 +31,29 @@ bps_tensor* DeclareIn(const Library& library, bps_session* session, const Tensor
   bps_tensor* tensor = nullptr;
   Check(library, library.bps_declare(session, &args, &tensor));
   return tensor;
+}
+
+// A notice on its way: what bps_done_fn is given.
+struct Noticing {
+  std::shared_ptr<const Library> library;
+  Notice notice;
+
+  static void Done(void* user, bps_status* error) {
+    const std::unique_ptr<Noticing> self(static_cast<Noticing*>(user));
+    self->library->bps_status_free(error);
+    self->notice.completions->Note(self->notice.token);
+  }
+};
+
+// Sets the callback of an operation, if somebody is to be told. The caller lets go of the result once the operation was
+// accepted: the callback then frees it.
+template <typename Args>
+std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Library>& library, Notice notice) {
+  if (notice.completions == nullptr) return nullptr;
+  auto noticing = std::make_unique<Noticing>(Noticing{library, std::move(notice)});
+  args.done = &Noticing::Done;
+  args.user = noticing.get();
+  return noticing;
 }
 
 bool HasEnded(const Library& library, bps_request* request) {
@@ -141,13 +165,15 @@ void Session::Declare(const TensorSpec& spec) {
 }
 
 std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
-                                           int64_t priority, const std::optional<double>& timeout, py::object buffers) {
+                                           int64_t priority, const std::optional<double>& timeout, py::object buffers,
+                                           Notice notice) {
   bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
   args.input = reinterpret_cast<const void*>(input);
   args.output = reinterpret_cast<void*>(output);
   args.op = op;
   args.priority = priority;
   args.timeout_ms = TimeoutMs(timeout);
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
@@ -156,19 +182,21 @@ std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t inp
       Check(library(), library().bps_push_pull(session, &args, &request));
     });
   }
+  (void)noticing.release();
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
 }
 
 std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
-                                            int64_t priority, const std::optional<double>& timeout,
-                                            py::object buffers) {
+                                            int64_t priority, const std::optional<double>& timeout, py::object buffers,
+                                            Notice notice) {
   bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
   args.input = reinterpret_cast<const void*>(input);
   args.output = reinterpret_cast<void*>(output);
   args.root = root;
   args.priority = priority;
   args.timeout_ms = TimeoutMs(timeout);
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
@@ -177,6 +205,7 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
       Check(library(), library().bps_broadcast(session, &args, &request));
     });
   }
+  (void)noticing.release();
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
 }

@@ -23,6 +23,7 @@
 
 #include "abi/byteps.h"
 #include "frameworks/common/library.h"
+#include "frameworks/python/native/completions.h"
 #include "frameworks/python/native/session_handle.h"
 
 namespace byteps::python {
@@ -71,11 +72,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void Declare(const TensorSpec& spec);
 
   // `input` and `output` are addresses of row-major memory of the tensor's dtype and shape, `buffers` any object that
-  // keeps them alive.
+  // keeps them alive, `notice` whom to tell when the operation has ended (a thread that waits for a small tensor is then
+  // slower: the end comes on a thread of the library).
   std::shared_ptr<Request> PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
-                                    int64_t priority, const std::optional<double>& timeout, pybind11::object buffers);
+                                    int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
+                                    Notice notice = {});
   std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
-                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers);
+                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
+                                     Notice notice = {});
   // Memory of the library's for tensors.
   std::shared_ptr<Buffer> NewBuffer(size_t size);
   void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);

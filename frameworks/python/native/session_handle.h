@@ -55,6 +55,7 @@ class SessionHandle {
   bool IsForkedChild() const { return Forks() != forks_; }
 
   const Library& library() const { return *library_; }
+  const std::shared_ptr<const Library>& shared_library() const { return library_; }
 
  private:
   void RefuseInForkedChild() const;
