@@ -45,8 +45,19 @@ from byteps.torch.ops import (
 from byteps.torch.optimizer import DistributedOptimizer
 from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 
+# What is of both: the functions here take tensors of PyTorch, and Horovod's arguments.
+_REPLACED = {
+    "__version__",
+    "barrier",
+    "broadcast",
+    "broadcast_async",
+    "broadcast_object",
+    "init",
+    "push_pull",
+    "push_pull_async",
+}
 __all__ = [
-    *(name for name in _byteps.__all__ if name not in ("__version__", "barrier", "broadcast_object", "init")),
+    *(name for name in _byteps.__all__ if name not in _REPLACED),
     "CommHookState",
     "Compression",
     "DistributedOptimizer",
@@ -93,6 +104,6 @@ __all__ = [
     "synchronize",
 ]
 
-from byteps.torch import elastic, parallel  # noqa: F401 - stand on the names above
+from byteps.torch import elastic, parallel  # noqa: E402, F401 - stand on the names above
 
 _register_backend()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import datetime
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
 import torch.distributed as dist
-from jobs import Outcomes
+from jobs import DEADLINE, Outcomes, clean_environment
 from torch import nn
 
 
@@ -208,9 +211,106 @@ def _wrong() -> None:
     _end()
 
 
-BODIES = [_reductions, _gathers, _functional, _ddp_three_ways, _wrong]
+def _tensors_and_fsdp() -> None:
+    """What stands on a backend: distributed tensors, and FSDP2 on the CPU."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this PyTorch has no FSDP2")
+    rank, size = _begin()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
+    square = torch.arange(16.0).view(4, 4)
+    sharded = tensors.distribute_tensor(square, mesh, [tensors.Shard(0)])
+    assert torch.equal((sharded @ sharded).full_tensor(), square @ square)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    whole = copy.deepcopy(model)
+    fsdp.fully_shard(model[0], mesh=mesh)
+    fsdp.fully_shard(model, mesh=mesh)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, whole)]
+    for step in range(3):
+        inputs = [torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + r)) for r in range(size)]
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        model(inputs[rank]).square().mean().backward()
+        (sum(whole(part).square().mean() for part in inputs) / size).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    for ours, expected in zip(model.parameters(), whole.parameters()):
+        assert torch.allclose(ours.full_tensor(), expected, atol=1e-6)
+    _end()
+
+
+def _compiled() -> None:
+    rank, size = _begin()
+    import torch.distributed._functional_collectives as functional
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def program(tensor: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(tensor * 2, "sum", dist.group.WORLD) + 1
+
+    expected = 2.0 * sum(range(size)) + 1
+    for _ in range(2):
+        assert torch.equal(program(torch.full((3,), float(rank))), torch.full((3,), expected))
+    _end()
+
+
+def _aborted() -> None:
+    rank, _ = _begin()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        assert not work.is_completed() and work.exception() is None
+        with pytest.raises(bps.DeadlineExceededError):
+            work.wait(datetime.timedelta(seconds=0.2))
+        dist.group.WORLD.abort()
+        with pytest.raises(bps.CancelledError):
+            work.wait()
+        assert work.is_completed() and not work.is_success() and isinstance(work.exception(), bps.CancelledError)
+    else:
+        bps.barrier("aborted")
+        with pytest.raises(bps.AbortedError, match="0"):
+            dist.all_reduce(torch.ones(3))
+    if rank == 0:
+        bps.barrier("aborted")
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor.item() == 2
+    _end()
+
+
+BODIES = [_reductions, _gathers, _functional, _ddp_three_ways, _tensors_and_fsdp, _compiled, _aborted, _wrong]
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+_PROGRAM = """
+import byteps.torch
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("byteps")
+tensor = torch.full((3,), float(dist.get_rank()))
+dist.all_reduce(tensor)
+assert tensor.tolist() == [1.0, 1.0, 1.0], tensor
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} has the sum", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_under_torchrun(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 0 of 2 has the sum" in done.stdout and "rank 1 of 2 has the sum" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -301,6 +302,53 @@ def _sparse_as_dense() -> None:
     assert torch.allclose(moved, expected, atol=1e-3), moved
 
 
+def _two_threads() -> None:
+    hvd.init()
+    size = hvd.size()
+    errors: list[BaseException] = []
+
+    def call(number: int) -> None:
+        try:
+            for turn in range(100):
+                tensor = torch.full((50 + number,), float(turn))
+                assert torch.equal(hvd.allreduce(tensor, name=f"thread {number}", op=hvd.Sum), tensor * size)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=200)
+    assert not errors and not any(thread.is_alive() for thread in threads), errors
+
+
+def _amp_and_fused() -> None:
+    """GradScaler, a fused and a foreach optimizer, and clipping, with the weights equal on all ranks."""
+    hvd.init()
+    for options in ({"fused": True}, {"foreach": True}):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.AdamW(model.parameters(), lr=0.01, **options), model.named_parameters()
+        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        for step in range(3):
+            optimizer.zero_grad()
+            inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(10 * step + hvd.rank()))
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(inputs).float().square().mean()
+            scaler.scale(loss).backward()
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            with optimizer.skip_synchronize():
+                scaler.step(optimizer)
+            scaler.update()
+        for parameter in model.parameters():
+            assert torch.equal(hvd.broadcast(parameter.detach(), 0), parameter.detach())
+
+
 BODIES = [
     _values,
     _factors,
@@ -312,6 +360,8 @@ BODIES = [
     _ways_to_begin,
     _optimizer_options,
     _sparse_as_dense,
+    _two_threads,
+    _amp_and_fused,
 ]
 
 
