@@ -20,8 +20,10 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from framework_environments import Environment, environments
 from side_process import SideProcess, end, let_stop, stops_held_back
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,16 +175,24 @@ def step_native(pattern: str | None) -> Count:
     return run_bazel(bazel_tests(pattern))
 
 
-def install_wheel() -> bool:
-    """Builds the wheel and puts it into .venv, if it is not there already."""
+def install_wheel(python: str | None = None) -> bool:
+    """Builds the wheel and puts it into .venv, or the environment of this interpreter, if it is not there already."""
     if run(["bazel", "build", "--show_progress_rate_limit=10", "//frameworks/python:wheel"]) != 0:
         return False
-    return run([sys.executable, "tools/install_wheel.py"]) == 0
+    return run([python or sys.executable, "tools/install_wheel.py"]) == 0
+
+
+def step_wheel(python: str | None = None) -> Count:
+    """Installs the wheel, so that what runs is what was built."""
+    return Count(failed=int(not install_wheel(python)))
 
 
 def python_lanes() -> list[list[str]]:
     """The folders with Python tests, divided among processes that run side by side."""
     folders = sorted({str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")})
+    # They run on their own, behind the others; without their environments they are skipped here, and say so.
+    own = tuple(folder for of in environments() if of.is_there() for folder in of.tests)
+    folders = [folder for folder in folders if not folder.startswith(own or ("/",))]
     second = [folder for folder in folders if folder.startswith(SECOND_LANE)]
     return [lane for lane in ([folder for folder in folders if folder not in second], second) if lane]
 
@@ -194,17 +204,30 @@ class PythonTests:
         stack: ends them when it is left
         folders: where the files are
         pattern: what the names of the tests contain, or None
-        number: of this process among those that run side by side
+        label: of this process among those that run side by side
+        python: the interpreter; None: this one
     """
 
-    def __init__(self, stack: ExitStack, folders: list[str], pattern: str | None, number: int) -> None:
-        self.name = f"Python tests {number}"
+    def __init__(
+        self, stack: ExitStack, folders: Sequence[str], pattern: str | None, label: str, python: str | None = None
+    ) -> None:
+        self.name = f"Python tests {label}"
         self._pattern = pattern
-        self._results = RESULTS / f"pytest_{number}.xml"
+        self._results = RESULTS / f"pytest_{label}.xml"
         self._results.unlink(missing_ok=True)
         select = ["-k", pattern] if pattern is not None else []
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "--junit-xml", str(self._results), *select, *folders]
-        log = RESULTS / f"pytest_{number}.log"
+        command = [
+            python or sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "--junit-xml",
+            str(self._results),
+            *select,
+            *folders,
+        ]
+        log = RESULTS / f"pytest_{label}.log"
         print(f"+ {' '.join(command)} >{log} &", flush=True)
         with stops_held_back():
             self._process = stack.enter_context(SideProcess(command, ROOT, log))
@@ -307,6 +330,28 @@ class Report:
         return 0 if total.failed == 0 and total.passed > 0 else 1
 
 
+def run_frameworks(pattern: str | None, report: Report, asked: Sequence[Environment]) -> None:
+    """The tests of the frameworks whose environments are there, one after another."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for environment in asked:
+        if not environment.is_there():
+            continue
+        python = str(environment.python)
+        if report.run(f"wheel for {environment.name}", partial(step_wheel, python)).failed:
+            continue
+        with ExitStack() as stack:
+            report.add(PythonTests(stack, environment.tests, pattern, environment.name, python).finish())
+
+
+def chosen(name: str) -> list[Environment]:
+    """The environments that --frameworks names: "" for all. Raises SystemExit."""
+    known = environments()
+    found = [environment for environment in known if name in ("", environment.name)]
+    if not found:
+        sys.exit(f"there is no framework {name}; there are: {', '.join(one.name for one in known)}")
+    return found
+
+
 def run_all(pattern: str | None, report: Report) -> None:
     """Every kind of test, or those whose name contains `pattern`, without lint and sanitizers."""
     if pattern is None and report.run("build", step_build).failed:
@@ -321,9 +366,9 @@ def run_all(pattern: str | None, report: Report) -> None:
         ]
     with ExitStack() as stack:
         lanes: list[PythonTests] = []
-        if report.run("wheel", lambda: Count(failed=int(not install_wheel()))).failed == 0:
+        if report.run("wheel", step_wheel).failed == 0:
             RESULTS.mkdir(parents=True, exist_ok=True)
-            lanes = [PythonTests(stack, folders, pattern, n) for n, folders in enumerate(python_lanes(), 1)]
+            lanes = [PythonTests(stack, folders, pattern, str(n)) for n, folders in enumerate(python_lanes(), 1)]
         for name, step in steps:
             report.run(name, step)
             for lane in [lane for lane in lanes if not lane.running()]:
@@ -331,6 +376,7 @@ def run_all(pattern: str | None, report: Report) -> None:
                 lanes.remove(lane)
         for lane in lanes:
             report.add(lane.finish())
+    run_frameworks(pattern, report, environments())
 
 
 def ended(number: int, _: object) -> None:
@@ -342,6 +388,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools/test", description=__doc__)
     parser.add_argument("pattern", nargs="?", help="run only tests whose name contains this")
     parser.add_argument("--soft-roce", action="store_true", help="run the verbs transport in a virtual machine instead")
+    parser.add_argument(
+        "--frameworks",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="run the tests of frameworks that have an environment of their own, or of this one, instead",
+    )
     parser.add_argument("--list", action="store_true", help="list the Bazel tests and pytest files")
     parser.add_argument("--set-up-took", type=float, help=argparse.SUPPRESS)  # seconds, from tools/test
     arguments = parser.parse_args()
@@ -359,6 +412,8 @@ def main() -> int:
     try:
         if arguments.soft_roce:
             report.run("verbs on soft-RoCE", step_soft_roce)
+        elif arguments.frameworks is not None:
+            run_frameworks(arguments.pattern, report, chosen(arguments.frameworks))
         else:
             run_all(arguments.pattern, report)
     except KeyboardInterrupt:

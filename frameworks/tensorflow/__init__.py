@@ -6,21 +6,50 @@
     with bps.DistributedGradientTape(tf.GradientTape()) as tape:
         loss = ...
     gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    bps.broadcast_variables(model.variables, root_rank=0)       # once, behind the first step
 
-Start it with `bpslaunch --workers 2 -- python train.py`; examples/tensorflow/digits.py is a whole one.
+Start it with `bpslaunch --workers 2 -- python train.py`; examples/tensorflow/digits.py is a whole one. Models that are
+trained with fit() take byteps.keras.
 """
 
 import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
 from byteps import __version__
+from byteps.tensorflow import distribute, elastic
+from byteps.tensorflow.allreduce import allreduce, broadcast_, grouped_allreduce
 from byteps.tensorflow.compression import Compression
+from byteps.tensorflow.gather import allgather
+from byteps.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from byteps.tensorflow.ops import broadcast, grouped_push_pull, push_pull
+from byteps.tensorflow.optimizer import DistributedOptimizer
+from byteps.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from byteps.tensorflow.variables import (
+    BroadcastGlobalVariablesHook,
+    broadcast_global_variables,
+    broadcast_variables,
+)
 
 __all__ = [
-    *_byteps.__all__,
+    *(name for name in _byteps.__all__ if name != "broadcast_object"),
+    "BroadcastGlobalVariablesHook",
     "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "PartialDistributedGradientTape",
     "__version__",
+    "allgather",
+    "allgather_object",
+    "allreduce",
     "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "distribute",
+    "elastic",
+    "grouped_allreduce",
     "grouped_push_pull",
     "push_pull",
 ]

@@ -45,3 +45,21 @@ def _load() -> Any:
 
 
 OPS = _load()
+
+
+def refuse_xla() -> None:
+    """Raises tf.errors.UnimplementedError inside of a function that XLA compiles, which has no way to the ops: at the
+    line that traces one, where TensorFlow would speak of a kernel that is missing."""
+    if tf.executing_eagerly():
+        return
+    try:
+        from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+    except ImportError:
+        return
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise tf.errors.UnimplementedError(
+            None,
+            None,
+            "BytePS cannot communicate inside of a function that XLA compiles. Use tf.function without jit_compile "
+            "around it (functions inside may have it), and compile Keras models with jit_compile=False.",
+        )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from byteps.arguments import tensor_name
@@ -12,13 +14,22 @@ from byteps.session import current_session
 
 import tensorflow as tf
 
-# What differs between TensorFlow's versions, or says which output of an op a tensor is.
+# Which output of an op a tensor is.
 _OUTPUT = re.compile(r":\d+$")
 
 
-def plain(name: str) -> str:
-    """The name of a tensor or a variable without the number of the output."""
-    return _OUTPUT.sub("", name)
+# How often a name was asked for in a graph.
+_ASKED: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
+
+
+def unique_in_graph(name: str) -> str:
+    """The name, with a number if it stands in the graph already: of two operations that are traced in the same order on
+    all ranks. In eager execution the name."""
+    if tf.executing_eagerly():
+        return name
+    asked = _ASKED.setdefault(tf.compat.v1.get_default_graph(), Counter())
+    asked[name] += 1
+    return name if asked[name] == 1 else f"{name}.{asked[name]}"
 
 
 def operation_name(kind: str, name: str | None, scope: str, tensor: Any) -> str:
@@ -32,8 +43,7 @@ def operation_name(kind: str, name: str | None, scope: str, tensor: Any) -> str:
         return scope + tensor_name(name)
     if tf.executing_eagerly():
         return f"{scope}{kind}.noname.{current_session().number(kind)}"
-    graph = tf.compat.v1.get_default_graph()
-    return f"{scope}{kind}." + graph.unique_name(plain(getattr(tensor, "name", None) or "tensor"))
+    return unique_in_graph(f"{scope}{kind}." + _OUTPUT.sub("", getattr(tensor, "name", None) or "tensor"))
 
 
 def group_names(kind: str, name: str | None, scope: str, tensors: Sequence[Any]) -> list[str]:

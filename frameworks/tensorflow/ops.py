@@ -5,8 +5,9 @@ a name gets that of its tensor in a graph, and a number in eager execution; the 
 calls on all ranks. Two operations in flight cannot share a name: in a tf.while_loop whose iterations do not depend on
 each other, set parallel_iterations=1.
 
-Tensors. uint8, int8, int32, int64, float16, bfloat16, float32 and float64, of any shape. Shape and dtype must agree
-across ranks, or every rank gets an error. Tensors of a GPU are copied through host memory by TensorFlow.
+Tensors. uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, of any
+shape. Shape and dtype must agree across ranks, or every rank gets an error. Tensors of a GPU are copied through host
+memory by TensorFlow.
 
 Errors are TensorFlow's own: tf.errors.UnavailableError (a member of the job died), tf.errors.FailedPreconditionError
 (the ranks disagree, or init() was not called), tf.errors.DeadlineExceededError (names who did not come) and so on, with
@@ -24,7 +25,7 @@ from byteps.errors import UnimplementedError
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
 from byteps.tensorflow.compression import Compression, check_compression
-from byteps.tensorflow.library import OPS
+from byteps.tensorflow.library import OPS, refuse_xla
 from byteps.tensorflow.names import group_names, operation_name
 
 import tensorflow as tf
@@ -38,6 +39,7 @@ def check_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
 
 
 def _reduce(tensor: tf.Tensor, name: str, op: ReduceOp, priority: int, compression: Any) -> tf.Tensor:
+    refuse_xla()
     sent, context = compression.compress(tensor)
     reduced = OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
     return compression.decompress(reduced, context)
@@ -86,7 +88,7 @@ def push_pull(
         device_dense: where the operation is placed.
         device_sparse: the same for IndexedSlices.
         compression: one of Compression's.
-        op: Sum, Average, Min, Max or Product.
+        op: Sum, Average, Min, Max, Product; BitAnd, BitOr, BitXor for integers and bools.
         enable_async: asynchronous training, which there is not yet.
         name: the same on all ranks; None: see the module.
         priority: larger is sooner.
@@ -187,6 +189,7 @@ def broadcast(
         ValueError: before init(), or the root is not a rank.
     """
     del is_variable
+    refuse_xla()
     root_rank = root(current_session(), root_rank)
     tensor = tf.convert_to_tensor(tensor)
     return OPS.byteps_broadcast(

@@ -114,7 +114,8 @@ sys.path.insert(0, {tools!r})
 import test_runner as runner
 from pathlib import Path
 runner.RESULTS = Path({folder!r}) / "results"
-runner.install_wheel = lambda: True
+runner.install_wheel = lambda *_: True
+runner.environments = lambda: []
 runner.python_lanes = lambda: [["one"], ["two"]]
 runner.bazel_tests = lambda *_: ["//a:a_test"]
 runner.abseil_config = lambda: []

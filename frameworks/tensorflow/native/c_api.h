@@ -31,9 +31,13 @@ enum DataType : int {
   kDouble = 2,
   kInt32 = 3,
   kUint8 = 4,
+  kInt16 = 5,
   kInt8 = 6,
+  kComplex64 = 8,
   kInt64 = 9,
+  kBool = 10,
   kBfloat16 = 14,
+  kComplex128 = 18,
   kHalf = 19,
 };
 

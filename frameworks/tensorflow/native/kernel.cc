@@ -22,6 +22,8 @@ uint32_t DtypeOf(int type) {
       return BPS_INT32;
     case kUint8:
       return BPS_UINT8;
+    case kInt16:
+      return BPS_INT16;
     case kInt8:
       return BPS_INT8;
     case kInt64:
@@ -30,6 +32,12 @@ uint32_t DtypeOf(int type) {
       return BPS_BFLOAT16;
     case kHalf:
       return BPS_FLOAT16;
+    case kBool:
+      return BPS_BOOL;
+    case kComplex64:
+      return BPS_COMPLEX64;
+    case kComplex128:
+      return BPS_COMPLEX128;
     default:
       return 0;  // the op's definition allows no other
   }

@@ -9,7 +9,8 @@
 namespace byteps::tensorflow {
 namespace {
 
-constexpr const char* kTypes = "T: {uint8, int8, int32, int64, half, bfloat16, float, double}";
+constexpr const char* kTypes =
+    "T: {uint8, int8, int16, int32, int64, half, bfloat16, float, double, bool, complex64, complex128}";
 
 // The output has the shape of the input.
 void InferShape(TF_ShapeInferenceContext* context, TF_Status* status) {

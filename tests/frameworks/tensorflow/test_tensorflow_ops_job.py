@@ -17,7 +17,7 @@ from jobs import Outcomes
 
 RunWorkers = Callable[..., Any]
 
-DTYPES = [tf.uint8, tf.int8, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
+DTYPES = [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64]
 SHAPES = [(), (0,), (1,), (1001,), (33, 0), (37, 41)]
 
 
@@ -49,6 +49,20 @@ def _dtypes_shapes_and_ops() -> None:
             total = inputs[0].astype(np.float64) + inputs[1].astype(np.float64)
             expected = total / 2 if dtype.is_floating else total // 2
             np.testing.assert_array_equal(result.numpy().astype(np.float64), expected)
+
+
+def _bools_and_complex_numbers() -> None:
+    bps.init()
+    rank = bps.rank()
+    flags = tf.constant([[True, True, False], [True, False, False]][rank])
+    np.testing.assert_array_equal(bps.push_pull(flags, op=bps.ReduceOp.BitAnd, name="and"), [True, False, False])
+    np.testing.assert_array_equal(bps.push_pull(flags, op=bps.ReduceOp.BitOr, name="or"), [True, True, False])
+    np.testing.assert_array_equal(bps.push_pull(tf.constant([6, 3][rank]), op=bps.ReduceOp.BitXor, name="xor"), 5)
+    for dtype in (tf.complex64, tf.complex128):
+        value = tf.constant([1 + 1j, 2j], dtype) * (rank + 1)
+        np.testing.assert_array_equal(bps.push_pull(value, op=bps.Sum, name=dtype.name), [3 + 3j, 6j])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="complex64"):
+        bps.push_pull(tf.constant([1j], tf.complex64), op=bps.Max, name="max")
 
 
 def _in_a_function() -> None:
@@ -179,6 +193,7 @@ def _one_inter_op_thread() -> None:
 
 BODIES = [
     _dtypes_shapes_and_ops,
+    _bools_and_complex_numbers,
     _in_a_function,
     _order_differs,
     _gradients,

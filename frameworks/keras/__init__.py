@@ -1,0 +1,35 @@
+"""BytePS for Keras: Keras 3 on TensorFlow, JAX and PyTorch, and tf_keras.
+
+    import byteps.keras as bps
+
+    bps.init()
+    optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(1e-3 * bps.size()))
+    model.compile(optimizer=optimizer, loss=...)
+    model.fit(..., callbacks=[bps.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+Start it with `bpslaunch --workers 2 -- python train.py`; examples/keras/digits.py is a whole one.
+"""
+
+import byteps as _byteps
+from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
+from byteps import __version__
+from byteps.keras import callbacks, elastic
+from byteps.keras.compression import Compression
+from byteps.keras.models import load_model
+from byteps.keras.optimizer import DistributedOptimizer
+from byteps.keras.values import allgather, allreduce, broadcast, broadcast_global_variables, push_pull
+
+__all__ = [
+    *_byteps.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "__version__",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "callbacks",
+    "elastic",
+    "load_model",
+    "push_pull",
+]

@@ -1,0 +1,268 @@
+"""Callbacks for fit(), for Keras 3 on all backends and for tf_keras.
+
+All workers call fit() with the same callbacks in the same order, and with the same number of batches per epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from byteps.arguments import root
+from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array
+from byteps.keras.flavor import installed_keras
+from byteps.reduce_op import Average, Min
+from byteps.session import current_session
+
+
+def callback_class(name: str, mixin: type, keras: Any = None, base: str = "Callback") -> Any:
+    """The class `name` of these methods for callbacks of keras or tf_keras."""
+    package = installed_keras() if keras is None else keras
+    members = {"__doc__": mixin.__doc__, "__module__": mixin.__module__}
+    return type(name, (mixin, getattr(package.callbacks, base)), members)
+
+
+class _BroadcastGlobalVariables:
+    """Makes all workers start from the root's weights and optimizer state: before the first batch if the model is
+    built on all ranks, else behind the first batch.
+
+    Args:
+        root_rank: whose values are sent.
+        device: accepted for compatibility.
+        local_variables: variables that stay this worker's own.
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.broadcast_done = False
+        self._local = {id(variable) for variable in local_variables or ()}
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Of Callback."""
+        if self.broadcast_done:
+            return
+        root(current_session(), self.root_rank)
+        ready = np.array([int(_build(self.model))], np.int32)
+        # A worker that begins with a broadcast and one that begins with a batch would wait for each other.
+        if push_pull_arrays([ready], ["BroadcastGlobalVariables.ready"], Min)[0][0]:
+            self._broadcast()
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        if not self.broadcast_done:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        self.broadcast_done = True
+        model = self.model
+        of_optimizer = model.optimizer.variables
+        variables = [*model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
+        shared = [variable for variable in variables if id(variable) not in self._local]
+        broadcast_to_variables(shared, self.root_rank, "BroadcastGlobalVariables")
+
+
+def _build(model: Any) -> bool:
+    """Whether the model has its variables; then its optimizer gets those that belong to them."""
+    if not model.built or not model.variables:
+        return False
+    optimizer = model.optimizer
+    if getattr(optimizer, "built", None) is False or hasattr(optimizer, "build"):
+        if not getattr(optimizer, "built", False):
+            optimizer.build(model.trainable_variables)
+        return True
+    if hasattr(optimizer, "_create_all_weights"):  # the legacy ones of tf_keras
+        optimizer._create_all_weights(model.trainable_variables)
+        return True
+    return False
+
+
+class _MetricAverage:
+    """Averages the metrics of an epoch over all workers, for the callbacks behind this one (put it before those that
+    look at metrics) and for the history. All workers have the same metrics.
+
+    Args:
+        device: accepted for compatibility.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        if not logs:
+            return
+        names = sorted(logs)
+        # Last, a number that differs if the names do: other metrics' values must not be mixed up.
+        check = float(crc32("\n".join(names).encode()))
+        values = np.array([*(float(to_array(logs[name])) for name in names), check], np.float64)
+        averages = push_pull_arrays([values], ["MetricAverage"], Average)[0]
+        if averages[-1] != check:
+            raise ValueError(f"the workers have different metrics; these are {', '.join(names)}")
+        for name, value in zip(names, averages):
+            logs[name] = float(value)
+
+
+def _learning_rate(optimizer: Any) -> float:
+    value = optimizer.learning_rate
+    if callable(value) and not hasattr(value, "numpy"):
+        raise ValueError("the optimizer's learning rate is a schedule already; give it a number")
+    return float(to_array(value))
+
+
+class _LearningRateSchedule:
+    """Sets the learning rate to initial_lr * multiplier(epoch) within some epochs.
+
+    Args:
+        multiplier: a number, or a function of the epoch.
+        start_epoch: the first epoch of it.
+        end_epoch: the first epoch that is not of it; None: there is none.
+        staircase: changes it at the beginning of an epoch only; else at each batch, with a fraction of the epoch.
+        momentum_correction: optimizers of Keras do not let their momentum be corrected during training: None or False.
+        steps_per_epoch: batches; None: found out by Keras; only needed without staircase.
+        initial_lr: None: the learning rate at the beginning of the training.
+    """
+
+    def __init__(
+        self,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool | None = None,
+        steps_per_epoch: int | None = None,
+        initial_lr: float | None = None,
+    ) -> None:
+        super().__init__()
+        if callable(start_epoch):
+            raise TypeError("start_epoch is a function. Horovod's first argument is initial_lr: give it by its name")
+        if momentum_correction:
+            raise ValueError("momentum_correction=True: Keras's optimizers do not let their momentum be changed")
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.steps_per_epoch = steps_per_epoch
+        self.initial_lr = initial_lr
+        self.current_epoch = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Of Callback."""
+        if self.initial_lr is None:
+            self.initial_lr = _learning_rate(self.model.optimizer)
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError("the number of batches per epoch is not known; give steps_per_epoch")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        self.current_epoch = epoch
+
+    def on_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        epoch = self.current_epoch
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return
+        if self.staircase:
+            if batch == 0:
+                self._set(self.multiplier(epoch))
+        else:
+            assert self.steps_per_epoch is not None
+            self._set(self.multiplier(epoch + batch / self.steps_per_epoch))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        if logs is not None:
+            logs["lr"] = _learning_rate(self.model.optimizer)
+
+    def _set(self, multiplier: float) -> None:
+        assert self.initial_lr is not None
+        self.model.optimizer.learning_rate = self.initial_lr * multiplier
+
+
+class _LearningRateWarmup(_LearningRateSchedule):
+    """Lets the learning rate grow from initial_lr / size() to initial_lr, batch by batch: large batches need it.
+
+    Args:
+        warmup_epochs: in how many epochs.
+        momentum_correction: see LearningRateScheduleCallback.
+        steps_per_epoch: batches; None: found out by Keras.
+        verbose: 1: the first worker says when it is over.
+        initial_lr: None: the learning rate at the beginning of the training, scaled by size() already.
+    """
+
+    def __init__(
+        self,
+        warmup_epochs: int = 5,
+        momentum_correction: bool | None = None,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+        initial_lr: float | None = None,
+    ) -> None:
+        size = current_session().native.info()["size"]
+
+        def multiplier(epoch: float) -> float:
+            # A batch further, so that the last of each epoch has round numbers.
+            assert self.steps_per_epoch is not None
+            epoch += 1.0 / self.steps_per_epoch
+            return (epoch * (size - 1) / warmup_epochs + 1) / size
+
+        super().__init__(multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch, initial_lr)
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        super().on_epoch_end(epoch, logs)
+        if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose:
+            rate = _learning_rate(self.model.optimizer)
+            if current_session().native.info()["rank"] == 0:
+                print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
+
+
+class _BestModelCheckpoint:
+    """Keras's ModelCheckpoint that keeps the best model, and only on rank 0: put it behind MetricAverageCallback.
+
+    Args:
+        filepath: of ModelCheckpoint; may be set later, as the attribute.
+        monitor: and the rest: of ModelCheckpoint.
+    """
+
+    def __init__(
+        self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", filepath: Any = None, **kwargs: Any
+    ) -> None:
+        # ModelCheckpoint looks at the end of the name.
+        given = "not set.keras" if filepath is None else filepath
+        super().__init__(filepath=given, monitor=monitor, verbose=verbose, mode=mode, save_best_only=True, **kwargs)
+        if filepath is None:
+            self.filepath = None
+
+    def _save_model(self, *args: Any, **kwargs: Any) -> None:
+        if self.filepath is None:
+            raise ValueError("BestModelCheckpoint has no filepath: give it, or set the attribute before fit()")
+        if current_session().native.info()["rank"] == 0:
+            super()._save_model(*args, **kwargs)  # type: ignore[misc]
+
+
+def callbacks_of(keras: Any = None) -> SimpleNamespace:
+    """The callbacks for this package, keras or tf_keras."""
+    return SimpleNamespace(
+        BroadcastGlobalVariablesCallback=callback_class(
+            "BroadcastGlobalVariablesCallback", _BroadcastGlobalVariables, keras
+        ),
+        MetricAverageCallback=callback_class("MetricAverageCallback", _MetricAverage, keras),
+        LearningRateScheduleCallback=callback_class("LearningRateScheduleCallback", _LearningRateSchedule, keras),
+        LearningRateWarmupCallback=callback_class("LearningRateWarmupCallback", _LearningRateWarmup, keras),
+        BestModelCheckpoint=callback_class("BestModelCheckpoint", _BestModelCheckpoint, keras, "ModelCheckpoint"),
+    )
+
+
+_INSTALLED = callbacks_of()
+BroadcastGlobalVariablesCallback = _INSTALLED.BroadcastGlobalVariablesCallback
+MetricAverageCallback = _INSTALLED.MetricAverageCallback
+LearningRateScheduleCallback = _INSTALLED.LearningRateScheduleCallback
+LearningRateWarmupCallback = _INSTALLED.LearningRateWarmupCallback
+BestModelCheckpoint = _INSTALLED.BestModelCheckpoint

@@ -1,0 +1,127 @@
+"""State of a model that survives a failure, on all backends; see byteps.state for what the methods do.
+
+state = bps.elastic.KerasState(model, epoch=0, batch=0)
+state.sync()
+model.fit(..., initial_epoch=state.epoch, callbacks=[
+    bps.elastic.UpdateEpochStateCallback(state),
+    bps.elastic.CommitStateCallback(state, batches_per_commit=100),
+])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from byteps.arguments import root
+from byteps.keras.arrays import broadcast_to_variables, to_array
+from byteps.keras.callbacks import callback_class
+from byteps.session import current_session
+from byteps.state import ObjectState
+
+
+class KerasState(ObjectState):
+    """A model with its optimizer, and values.
+
+    Args:
+        model: a built model.
+        optimizer: None: the model's, if it is compiled.
+        values: further values, as of ObjectState.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **values: Any) -> None:
+        self.model = model
+        self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        super().__init__(**values)
+        self.save()
+
+    def _variables(self) -> Sequence[Any]:
+        return model_variables(self.model, self.optimizer)
+
+    def save(self) -> None:
+        """Keeps values and variables as they are now."""
+        super().save()
+        self._arrays = [(variable, to_array(variable).copy()) for variable in self._variables()]
+
+    def restore(self) -> None:
+        """Comes back to what was saved last."""
+        super().restore()
+        for variable, array in self._arrays:
+            variable.assign(array)
+
+    def sync(self, root_rank: int = 0) -> None:
+        """Takes over the root's variables and values, and saves them."""
+        root_rank = root(current_session(), root_rank)
+        broadcast_to_variables(self._variables(), root_rank, "KerasState")
+        super().sync(root_rank)
+
+
+def model_variables(model: Any, optimizer: Any) -> list[Any]:
+    """All variables of a model and its optimizer, which is built for that."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+    if optimizer is None:
+        return list(model.variables)
+    if not getattr(optimizer, "built", True):
+        optimizer.build(model.trainable_variables)
+    of_optimizer = optimizer.variables
+    return [*model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
+
+
+class _CommitState:
+    """Commits a state every so many batches, and at the end of each epoch."""
+
+    def __init__(self, state: ObjectState, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        if not isinstance(batches_per_commit, int) or batches_per_commit <= 0:
+            raise ValueError(f"batches_per_commit is {batches_per_commit!r}; it must be a positive integer")
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self._left = batches_per_commit
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        self._left -= 1
+        if self._left == 0:
+            self._commit()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        self._commit()
+
+    def _commit(self) -> None:
+        self._left = self.batches_per_commit
+        self.state.commit()
+
+
+class _UpdateBatchState:
+    """Keeps state.batch at the number of batches of this epoch that are done."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        self.state.batch = batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        self.state.batch = 0
+
+
+class _UpdateEpochState:
+    """Keeps state.epoch at the number of epochs that are done: initial_epoch of the next fit()."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        self.state.epoch = epoch + 1
+
+
+CommitStateCallback = callback_class("CommitStateCallback", _CommitState)
+UpdateBatchStateCallback = callback_class("UpdateBatchStateCallback", _UpdateBatchState)
+UpdateEpochStateCallback = callback_class("UpdateEpochStateCallback", _UpdateEpochState)

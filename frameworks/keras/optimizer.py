@@ -1,0 +1,242 @@
+"""DistributedOptimizer: an optimizer of Keras whose gradients are those of all workers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from byteps.keras.arrays import variable_name
+from byteps.keras.compression import Compression
+from byteps.keras.flavor import backend_of, is_keras_3, keras_of
+from byteps.keras.reduce import Options, Reduce, reduction
+from byteps.reduce_op import Average, ReduceOp
+
+_SCALED_TWICE = (
+    "a LossScaleOptimizer was put around a DistributedOptimizer. A worker whose gradients overflow would leave the "
+    "others waiting. Put it inside: DistributedOptimizer(LossScaleOptimizer(optimizer))"
+)
+
+
+def gradient_names(variables: Any, prefix: str) -> list[str]:
+    """A name for each variable's gradient, the same on all ranks: its place and what it is called."""
+    return [f"{prefix}{index}.{variable_name(variable)}" for index, variable in enumerate(variables)]
+
+
+class Distributed:
+    """What a DistributedOptimizer adds to the optimizer's own class. The members are those of the class, not of the
+    object: Keras copies optimizers by their configuration, and tracks what is set on them."""
+
+    _bps_reduce: Reduce
+    _bps_prefix: str = ""
+    _bps_passes: int = 1
+    _bps_average_passes: bool = False
+    _bps_checked: bool = False
+
+    def _bps_refuse_scaling_outside(self) -> None:
+        """compile() puts loss scaling around what it finds, and there is no word of it but who calls."""
+        if type(self)._bps_checked:
+            return
+        frame = sys._getframe(1)
+        while frame is not None:
+            caller = frame.f_locals.get("self")
+            if (
+                caller is not self
+                and "LossScaleOptimizer" in type(caller).__name__
+                and hasattr(caller, "dynamic_scale")
+            ):
+                raise ValueError(_SCALED_TWICE)
+            frame = frame.f_back
+        type(self)._bps_checked = True
+
+
+class _OfKeras3(Distributed):
+    """All training loops of Keras 3 go through apply()."""
+
+    def _bps_names_of(self, trainable_variables: Any) -> list[str]:
+        """The names of the gradients; none before the optimizer is built, where its own check raises."""
+        given = getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
+        return gradient_names(given, self._bps_prefix)
+
+    def _bps_reduced(self, grads: Any, trainable_variables: Any) -> list[Any]:
+        gradients = list(grads)
+        names = self._bps_names_of(trainable_variables)
+        return self._bps_reduce(gradients, names) if len(names) == len(gradients) else gradients
+
+
+class Keras3Optimizer(_OfKeras3):
+    """For optimizers of Keras 3."""
+
+    _bps_backend: str
+    # While apply() runs with accumulation of gradients: the names of those that are applied.
+    _bps_names: tuple[str, ...] | None = None
+
+    def _bps_accumulates(self) -> bool:
+        # On JAX every step computes an update, and takes it or not: there is nothing to be saved.
+        return bool(getattr(self, "gradient_accumulation_steps", None)) and self._bps_backend != "jax"
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """As the optimizer's own, with the gradients of all workers. With gradient_accumulation_steps they are reduced
+        when they are applied."""
+        self._bps_refuse_scaling_outside()
+        if not self._bps_accumulates():
+            super().apply(self._bps_reduced(grads, trainable_variables), trainable_variables)  # type: ignore[misc]
+            return
+        grads = list(grads)
+        pairs = zip(grads, self._bps_names_of(trainable_variables))
+        kind = type(self)
+        kind._bps_names = tuple(name for gradient, name in pairs if gradient is not None)
+        try:
+            super().apply(grads, trainable_variables)  # type: ignore[misc]
+        finally:
+            kind._bps_names = None
+
+    def _clip_gradients(self, grads: Any) -> Any:
+        """Every update goes through here, with the mean of the accumulated gradients."""
+        if self._bps_names is not None:
+            grads = self._bps_reduce(list(grads), self._bps_names)
+        if self._bps_passes > 1 and not self._bps_average_passes:
+            grads = [gradient if gradient is None else gradient * self._bps_passes for gradient in grads]
+        return super()._clip_gradients(grads)  # type: ignore[misc]
+
+
+class Keras3LossScaleOptimizer(_OfKeras3):
+    """For LossScaleOptimizer of Keras 3: gradients are reduced before it looks whether they are finite, so that all
+    workers take the same decision."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """As the optimizer's own, with the gradients of all workers."""
+        super().apply(self._bps_reduced(grads, trainable_variables), trainable_variables)  # type: ignore[misc]
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        """As the optimizer's own, with the gradients of all workers; JAX comes here and not to apply()."""
+        reduced = self._bps_reduced(grads, None)
+        return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
+
+
+class TfKerasOptimizer(Distributed):
+    """For tf_keras, its LossScaleOptimizer and its legacy optimizers included."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own, with the gradients of all workers."""
+        self._bps_refuse_scaling_outside()
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        gradients = self._bps_reduce([gradient for gradient, _ in pairs], gradient_names(variables, self._bps_prefix))
+        return super().apply_gradients(list(zip(gradients, variables)), *args, **kwargs)  # type: ignore[misc]
+
+
+def _mixin(optimizer: Any, keras: Any) -> type[Distributed]:
+    if not is_keras_3(keras):
+        return TfKerasOptimizer
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return Keras3LossScaleOptimizer
+    return Keras3Optimizer
+
+
+def _accumulate(optimizer: Any, keras: Any, passes: int) -> None:
+    """Lets the optimizer add up gradients of several steps. Raises ValueError."""
+    if not isinstance(passes, int) or passes <= 0:
+        raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
+    if passes == 1:
+        return
+    if not is_keras_3(keras):
+        raise ValueError(f"backward_passes_per_step is {passes}; with optimizers of tf_keras it must be 1")
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            f"backward_passes_per_step is {passes}; with a LossScaleOptimizer give gradient_accumulation_steps to the "
+            "optimizer inside it"
+        )
+    if optimizer.gradient_accumulation_steps:
+        raise ValueError("backward_passes_per_step and the optimizer's gradient_accumulation_steps are both given")
+    if optimizer.built:
+        raise ValueError(f"backward_passes_per_step is {passes}; it must be given before the optimizer is built")
+    optimizer.gradient_accumulation_steps = passes
+
+
+def _with_loss_scaling(optimizer: Any, keras: Any) -> Any:
+    """The optimizer, in a LossScaleOptimizer if compile() would put it into one, which must then be inside."""
+    if is_keras_3(keras):
+        policy, scaling = keras.config.dtype_policy().name, keras.optimizers.LossScaleOptimizer
+    else:
+        policy, scaling = keras.mixed_precision.global_policy().name, keras.mixed_precision.LossScaleOptimizer
+    if policy != "mixed_float16" or isinstance(optimizer, scaling):
+        return optimizer
+    return scaling(optimizer)
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Whether it is a DistributedOptimizer."""
+    return isinstance(optimizer, Distributed)
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp | int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+) -> Any:
+    """Makes `optimizer` one that applies the gradients of all workers.
+
+    The object stays what it is, with its state, its name and its class's name: a saved model names the plain optimizer.
+    Clipping (clipnorm, global_clipnorm, clipvalue), weight decay and moving averages work on the reduced gradients. If
+    the global policy is mixed_float16 the optimizer is put into a LossScaleOptimizer first, as compile() would do.
+
+    Args:
+        optimizer: of Keras 3 on TensorFlow, JAX or PyTorch, or of tf_keras; a LossScaleOptimizer included.
+        name: put before the names of the gradients: give one where a program of JAX applies two optimizers. The same on
+            all ranks. The optimizer keeps its own name.
+        device_dense: where reductions are placed; on TensorFlow.
+        device_sparse: the same for tf.IndexedSlices.
+        compression: one of Compression's.
+        sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
+        gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
+        op: Average, Sum, Min, Max or Product.
+        backward_passes_per_step: gradients of that many steps are added up before they are applied; with Keras 3,
+            before the optimizer is built.
+        average_aggregated_gradients: divides the sum of the steps by their number.
+        num_groups: accepted for compatibility; gradients need no groups here.
+        groups: the same.
+
+    Returns:
+        `optimizer` itself, or the LossScaleOptimizer around it.
+
+    Raises:
+        TypeError: no optimizer of Keras, or no compression.
+        ValueError: an unknown op, a DistributedOptimizer already, or backward_passes_per_step where it cannot be.
+    """
+    del num_groups, groups
+    keras = keras_of(optimizer)
+    if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
+        raise TypeError(
+            f"optimizer is a {type(optimizer).__name__}; it must be an optimizer of keras or tf_keras. For others see "
+            "byteps.tensorflow, byteps.torch and byteps.jax"
+        )
+    if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    options = Options(op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse)
+    _accumulate(optimizer, keras, backward_passes_per_step)
+    optimizer = _with_loss_scaling(optimizer, keras)
+
+    backend = backend_of(keras)
+    kind = type(optimizer)
+    # Saved files name the class by module and name; there it is the optimizer's own.
+    built_in = kind.__module__.startswith(("keras.src.", "tf_keras.src.", "keras.optimizers", "tf_keras.optimizers"))
+    members = {
+        "__module__": f"{keras.__name__}.optimizers" if built_in else kind.__module__,
+        "__doc__": kind.__doc__,
+        "_bps_reduce": staticmethod(reduction(backend, options)),
+        "_bps_prefix": "" if name is None else f"{name}.",
+        "_bps_passes": backward_passes_per_step,
+        "_bps_average_passes": average_aggregated_gradients,
+        "_bps_backend": backend,
+    }
+    optimizer.__class__ = type(kind.__name__, (_mixin(optimizer, keras), kind), members)
+    return optimizer

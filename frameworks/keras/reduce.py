@@ -1,0 +1,125 @@
+"""Reduction of gradients on each backend of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from byteps.keras.compression import Compression, choice
+from byteps.reduce_op import Average, ReduceOp, choose_op
+
+# reduce(gradients, names): the reduced gradients; None stays None.
+Reduce = Callable[[Sequence[Any], Sequence[str]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How gradients are reduced. Raises TypeError, ValueError for what cannot be."""
+
+    op: ReduceOp = Average
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+    predivide: float = 1.0
+    device_dense: str = ""
+    device_sparse: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "op", choose_op(self.op, True))
+        choice(self.compression)
+        if self.predivide != 1.0 and self.op is not Average:
+            raise ValueError(f"gradient_predivide_factor is {self.predivide} and op={self.op.name}; it needs Average")
+
+
+def _on_tensorflow(options: Options) -> Reduce:
+    from byteps.tensorflow.compression import Compression as OfTensorFlow
+    from byteps.tensorflow.gradients import Reduction
+
+    return Reduction(
+        options.op,
+        _chosen(options.compression, OfTensorFlow),
+        options.sparse_as_dense,
+        options.predivide,
+        options.device_dense,
+        options.device_sparse,
+    )
+
+
+def _chosen(compression: Any, of_framework: Any) -> Any:
+    """The framework's own compressor."""
+    name = choice(compression)
+    if name is None:
+        return compression
+    return getattr(of_framework, name)
+
+
+def _on_torch(options: Options) -> Reduce:
+    import torch
+    from byteps.torch.compression import Compression as OfTorch
+    from byteps.torch.functions import wait_all
+    from byteps.torch.ops import push_pull_async
+
+    class WithBfloat16(OfTorch):
+        class bf16:
+            @staticmethod
+            def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+                wide = tensor.dtype in (torch.float32, torch.float64)
+                return (tensor.to(torch.bfloat16) if wide else tensor), tensor.dtype
+
+            @staticmethod
+            def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
+                return tensor.to(ctx)
+
+    compression = _chosen(options.compression, WithBfloat16)
+
+    # Compiled training steps leave it to Python, as it is.
+    @torch.compiler.disable
+    @torch.no_grad()
+    def reduce(gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        results = list(gradients)
+        started = []
+        for index, (gradient, name) in enumerate(zip(gradients, names)):
+            if gradient is None:
+                continue
+            if options.predivide != 1.0:
+                gradient = gradient / options.predivide
+            sent, context = compression.compress(gradient)
+            handle = push_pull_async(sent, name=f"gradient.{name}", priority=-index, op=options.op)
+            started.append((index, handle, context))
+        wait_all([handle for _, handle, _ in started])
+        for index, handle, context in started:
+            reduced = compression.decompress(handle.synchronize(), context)
+            results[index] = reduced * options.predivide if options.predivide != 1.0 else reduced
+        return results
+
+    return reduce
+
+
+def _on_jax(options: Options) -> Reduce:
+    from byteps.jax import Compression as OfJax
+    from byteps.jax import push_pull
+
+    compression = _chosen(options.compression, OfJax)
+
+    def reduce(gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        results = list(gradients)
+        for index, (gradient, name) in enumerate(zip(gradients, names)):
+            if gradient is None:
+                continue
+            if options.predivide != 1.0:
+                gradient = gradient / options.predivide
+            reduced = push_pull(
+                gradient, name=f"gradient.{name}", op=options.op, priority=-index, compression=compression
+            )
+            results[index] = reduced * options.predivide if options.predivide != 1.0 else reduced
+        return results
+
+    return reduce
+
+
+_BACKENDS = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
+
+
+def reduction(backend: str, options: Options) -> Reduce:
+    """The function that reduces gradients on this backend. Raises ImportError, NotImplementedError."""
+    return _BACKENDS[backend](options)

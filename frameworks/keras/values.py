@@ -1,0 +1,104 @@
+"""push_pull and broadcast of values: NumPy arrays, numbers and tensors, outside of training steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from byteps.arguments import root, tensor_name
+from byteps.keras.arrays import broadcast_arrays, push_pull_arrays, to_array
+from byteps.keras.compression import choice
+from byteps.reduce_op import ReduceOp, choose_op
+from byteps.session import current_session
+
+
+def _name(kind: str, name: str | None) -> str:
+    session = current_session()
+    return f"{kind}.noname.{session.number(kind)}" if name is None else tensor_name(name)
+
+
+def push_pull(
+    value: Any, name: str | None = None, average: bool = True, op: ReduceOp | int | None = None
+) -> np.ndarray:
+    """Reduces a value over all workers, and waits for it.
+
+    Args:
+        value: a number, a NumPy array or a tensor of any backend; not inside a graph.
+        name: the same on all ranks; None: numbered, which needs the same order of unnamed calls on all ranks.
+        average: with op=None: True for Average, False for Sum.
+        op: Sum, Average, Min, Max or Product.
+
+    Returns:
+        A NumPy array of the value's shape and dtype.
+
+    Raises:
+        BytePSError: see byteps.errors.
+        ValueError: before init(), a dtype that cannot be sent, an unknown op.
+    """
+    return push_pull_arrays([to_array(value)], [_name("push_pull", name)], choose_op(op, average))[0]
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: ReduceOp | int | None = None,
+    compression: Any = None,
+) -> np.ndarray:
+    """push_pull, as Horovod's users call it, with factors before and behind it.
+
+    Args:
+        value: and the rest: see push_pull.
+        prescale_factor: multiplies the value before the reduction.
+        postscale_factor: multiplies the result.
+        compression: accepted for compatibility: one value is not worth it.
+    """
+    if compression is not None:
+        choice(compression)
+    given = to_array(value)
+    if prescale_factor != 1.0:
+        given = (given * prescale_factor).astype(given.dtype)
+    reduced = push_pull(given, name, True if average is None else average, op)
+    return reduced if postscale_factor == 1.0 else (reduced * postscale_factor).astype(reduced.dtype)
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> np.ndarray:
+    """The root's value, as push_pull takes it, of any dtype; the same shape and dtype on all ranks."""
+    root_rank = root(current_session(), root_rank)
+    return broadcast_arrays([to_array(value)], [_name("broadcast", name)], root_rank)[0]
+
+
+def allgather(value: Any, name: str | None = None) -> np.ndarray:
+    """The rows of all workers, those of rank 0 first. The number of rows may differ between ranks.
+
+    Raises:
+        As push_pull; ValueError also for a value without dimensions.
+    """
+    given = to_array(value)
+    if given.ndim == 0:
+        raise ValueError("allgather of a number; give it a dimension: numpy.atleast_1d(value)")
+    name = _name("allgather", name)
+    info = current_session().native.info()
+    counts = np.zeros(info["size"], np.int64)
+    counts[info["rank"]] = given.shape[0]
+    counts = push_pull_arrays([counts], [f"{name}.rows"], choose_op(None, False))[0]
+    parts = []
+    for of, count in enumerate(counts):
+        own = given if of == info["rank"] else np.empty((count, *given.shape[1:]), given.dtype)
+        parts.append(broadcast_arrays([own], [f"{name}.of.{of}"], of)[0])
+    return np.concatenate(parts)
+
+
+def broadcast_global_variables(root_rank: int) -> None:
+    """For graphs of TensorFlow 1; with Keras use callbacks.BroadcastGlobalVariablesCallback.
+
+    Raises:
+        RuntimeError: in eager execution, where there are no global variables.
+    """
+    import tensorflow as tf
+    from byteps.tensorflow.variables import broadcast_global_variables as of_graph
+
+    operation = of_graph(root_rank)
+    tf.compat.v1.keras.backend.get_session().run(operation)

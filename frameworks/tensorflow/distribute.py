@@ -1,0 +1,169 @@
+"""tf.distribute over several processes: a MirroredStrategy whose replicas are those of all workers of the job.
+
+    strategy = bps.distribute.MirroredStrategy()        # the devices of this process; BytePS joins the processes
+    with strategy.scope():
+        model = ...
+
+TensorFlow's own MirroredStrategy with CrossDeviceOps knows this process alone. What that gets wrong is mended here: its
+number of replicas, which losses are divided by, and initial values, which would differ between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from byteps.names import unnumbered
+from byteps.reduce_op import Average, Sum
+from byteps.session import current_session
+from byteps.tensorflow.compression import Compression
+from byteps.tensorflow.gradients import Reduction, source_names
+from byteps.tensorflow.variables import broadcast_values
+
+import tensorflow as tf
+
+_OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
+
+
+def _first_component(value: Any) -> Any:
+    """The value of the first device of a mirrored value; the value itself if it is none."""
+    components = getattr(value, "values", None)
+    return components[0] if isinstance(components, tuple) else value
+
+
+class CrossDeviceOps(tf.distribute.ReductionToOneDevice):
+    """Reduces over the devices of this process, then once over all workers, and copies the result to the devices.
+
+    For TensorFlow's own strategies; MirroredStrategy below brings it along. It carries gradients as well as losses and
+    metrics: whatever is reduced between replicas is reduced between workers, too.
+
+    Args:
+        compression: one of Compression's, for gradients.
+        sparse_as_dense: sends tf.IndexedSlices as dense tensors.
+    """
+
+    def __init__(self, compression: Any = Compression.none, sparse_as_dense: bool = False) -> None:
+        super().__init__()
+        self._compression = compression
+        self._sparse_as_dense = sparse_as_dense
+
+    @property
+    def _num_between_graph_workers(self) -> int:
+        # With one, TensorFlow would take a short cut for a single device, past the reduction between workers.
+        return max(2, current_session().native.info()["size"])
+
+    def _over_workers(self, reduce_op: Any, values: list[Any], names: list[str], what: str, compression: Any) -> list:
+        reduction = Reduction(_OPS[reduce_op], compression, self._sparse_as_dense, prefix=f"mirrored.{what}")
+        return reduction(values, names)
+
+    def _one_device(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        """The reduction over this process's devices, on the first of them."""
+        return _first_component(super().reduce_implementation(reduce_op, value, destinations, options))
+
+    def reduce_implementation(self, reduce_op: Any, per_replica_value: Any, destinations: Any, options: Any) -> Any:
+        """Of tf.distribute.CrossDeviceOps."""
+        local = self._one_device(reduce_op, per_replica_value, destinations, options)
+        names = source_names([destinations])
+        reduced = self._over_workers(reduce_op, [local], names, "reduce", Compression.none)
+        return self.broadcast(reduced[0], destinations)
+
+    def batch_reduce_implementation(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> list[Any]:
+        """Of tf.distribute.CrossDeviceOps: gradients come here."""
+        local = [self._one_device(reduce_op, value, to, options) for value, to in value_destination_pairs]
+        names = source_names([to for _, to in value_destination_pairs])
+        reduced = self._over_workers(reduce_op, local, names, "batch", self._compression)
+        return [self.broadcast(value, to) for value, (_, to) in zip(reduced, value_destination_pairs)]
+
+
+def _is_mirrored(value: Any) -> bool:
+    """Whether the value is the same on all replicas already."""
+    return isinstance(value, tf.distribute.DistributedValues) and "Mirrored" in type(value).__name__
+
+
+def _extended_of_the_job(kind: type) -> type:
+    """The class of a strategy's `extended`, for replicas in several processes."""
+
+    class Extended(kind):  # type: ignore[misc, valid-type]
+        _bps_created = 0
+        _bps_distributes_dataset = False
+
+        @property
+        def _num_replicas_in_sync(self) -> int:
+            local = super()._num_replicas_in_sync
+            return local if self._bps_distributes_dataset else local * current_session().native.info()["size"]
+
+        def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+            # A batch is this worker's, and is cut into those of its replicas.
+            self._bps_distributes_dataset = True
+            try:
+                return super()._experimental_distribute_dataset(dataset, options)
+            finally:
+                self._bps_distributes_dataset = False
+
+        def _get_cross_device_ops(self, value: Any) -> Any:
+            # TensorFlow's own takes another, which knows this process alone, for integers.
+            return self._cross_device_ops
+
+        def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+            """The same for what goes to the CPU: losses, metrics."""
+            if _is_mirrored(value):
+                return super()._reduce_to(reduce_op, value, destinations, options)
+            return tf.nest.map_structure(lambda part: self._reduce_part(reduce_op, part, destinations, options), value)
+
+        def _reduce_part(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+            # With one device the value of a replica is a plain tensor.
+            alone = tf.is_tensor(value) and len(self.worker_devices) == 1
+            if alone or isinstance(value, tf.distribute.DistributedValues):
+                return self._cross_device_ops.reduce(reduce_op, value, destinations)
+            return super()._reduce_to(reduce_op, value, destinations, options)
+
+        def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+            number = self._bps_created
+            self._bps_created = number + 1
+            name = f"initial.{number}.{unnumbered(kwargs.get('name') or 'variable')}"
+            kwargs["initial_value"] = _value_of_rank_0(kwargs["initial_value"], kwargs.get("dtype"), name)
+            return super()._create_variable(next_creator, **kwargs)
+
+    Extended.__name__ = kind.__name__
+    return Extended
+
+
+def _value_of_rank_0(initial_value: Any, dtype: Any, name: str) -> Any:
+    """A function that makes the value here, and returns what rank 0 has made."""
+
+    def value(*args: Any, **kwargs: Any) -> tf.Tensor:
+        own = initial_value(*args, **kwargs) if callable(initial_value) else initial_value
+        own = tf.convert_to_tensor(own, dtype=dtype)
+        if own.dtype is tf.string or own.dtype is tf.resource or own.dtype is tf.variant:
+            return own
+        return broadcast_values([own], [name], 0)[0]
+
+    return value
+
+
+class MirroredStrategy(tf.distribute.MirroredStrategy):
+    """tf.distribute.MirroredStrategy whose replicas are the devices of all workers of the job.
+
+    num_replicas_in_sync counts them all, so losses that are divided by it are right. Variables begin with rank 0's
+    values; every worker creates the same variables in the same order. A dataset is this worker's: give each its part,
+    with dataset.shard(bps.size(), bps.rank()), in batches of the worker, which are cut into those of its replicas.
+
+    Args:
+        devices: of this process; None: its GPUs, else its CPU. The same number on all ranks.
+        cross_device_ops: None, or a CrossDeviceOps of this module.
+
+    Raises:
+        ValueError: before init(), or cross_device_ops of another kind, which would leave the other workers out.
+    """
+
+    def __init__(self, devices: Sequence[str] | None = None, cross_device_ops: Any = None) -> None:
+        current_session()
+        if cross_device_ops is None:
+            cross_device_ops = CrossDeviceOps()
+        elif not isinstance(cross_device_ops, CrossDeviceOps):
+            raise ValueError(
+                f"cross_device_ops is a {type(cross_device_ops).__name__}; it must be a "
+                "byteps.tensorflow.distribute.CrossDeviceOps, since others reduce within this process alone"
+            )
+        super().__init__(devices=devices, cross_device_ops=cross_device_ops)
+        self.extended.__class__ = _extended_of_the_job(type(self.extended))

@@ -1,0 +1,65 @@
+"""State of variables and models that survives a failure; see byteps.state for what the methods do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from byteps.state import ObjectState
+from byteps.tensorflow.variables import broadcast_variables
+
+import tensorflow as tf
+
+
+class TensorFlowState(ObjectState):
+    """Variables of TensorFlow or Keras, and values.
+
+    Args:
+        variables: the same on all ranks.
+        values: further values, as of ObjectState.
+    """
+
+    def __init__(self, variables: Iterable[Any], **values: Any) -> None:
+        self._given = variables
+        super().__init__(**values)
+        self.save()
+
+    def _variables(self) -> list[Any]:
+        return list(self._given)
+
+    def save(self) -> None:
+        """Keeps values and variables as they are now."""
+        super().save()
+        self._arrays = [(variable, tf.convert_to_tensor(variable).numpy().copy()) for variable in self._variables()]
+
+    def restore(self) -> None:
+        """Comes back to what was saved last."""
+        super().restore()
+        for variable, array in self._arrays:
+            variable.assign(array)
+
+    def sync(self, root_rank: int = 0) -> None:
+        """Takes over the root's variables and values, and saves them."""
+        broadcast_variables(self._variables(), root_rank, scope=f"{type(self).__name__}.")
+        super().sync(root_rank)
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """A model of Keras with its optimizer, and values.
+
+    Args:
+        model: a built model.
+        optimizer: None: the model's, if it is compiled.
+        values: further values, as of ObjectState.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **values: Any) -> None:
+        self.model = model
+        self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+        super().__init__((), **values)
+
+    def _variables(self) -> list[Any]:
+        if self.optimizer is not None and not getattr(self.optimizer, "built", True):
+            self.optimizer.build(self.model.trainable_variables)
+        of_optimizer = [] if self.optimizer is None else self.optimizer.variables
+        return [*self.model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]

@@ -1,0 +1,99 @@
+"""Reduction of the gradients of a step: what the tape, the optimizers and the strategy share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from byteps.names import unnumbered
+from byteps.reduce_op import Average, ReduceOp, choose_op
+from byteps.session import current_session
+from byteps.tensorflow.compression import Compression, check_compression
+from byteps.tensorflow.names import unique_in_graph
+from byteps.tensorflow.ops import reduce_named
+from byteps.tensorflow.sparse import push_pull_slices
+
+import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How gradients are reduced. Raises TypeError, ValueError for what cannot be."""
+
+    op: ReduceOp = Average
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+    predivide: float = 1.0
+    device_dense: str = ""
+    device_sparse: str = ""
+    prefix: str = "gradient"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "op", choose_op(self.op, True))
+        check_compression(self.compression)
+        if self.predivide != 1.0 and self.op is not Average:
+            raise ValueError(f"gradient_predivide_factor is {self.predivide} and op={self.op.name}; it needs Average")
+
+    def _dense(self, gradients: list[tf.Tensor], names: list[str], priorities: list[int]) -> list[tf.Tensor]:
+        with tf.device(self.device_dense):
+            if self.predivide != 1.0:
+                gradients = [gradient / tf.cast(self.predivide, gradient.dtype) for gradient in gradients]
+            reduced = reduce_named(gradients, names, self.op, priorities, self.compression)
+            if self.predivide != 1.0:
+                reduced = [gradient * tf.cast(self.predivide, gradient.dtype) for gradient in reduced]
+            return reduced
+
+    def __call__(self, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        """The reduced gradients; None, which a variable has that the loss does not depend on, stays None.
+
+        The first are the most urgent: the next forward pass needs the first variables first.
+
+        Args:
+            gradients: tensors, tf.IndexedSlices and None.
+            names: one for each, the same on all ranks, each of them once. In a graph they are made unique in it: a
+                function may take several steps.
+        """
+        names = [unique_in_graph(f"{self.prefix}.{name}") for name in names]
+        results: list[Any] = list(gradients)
+        dense: list[int] = []
+        for index, gradient in enumerate(results):
+            if isinstance(gradient, tf.IndexedSlices):
+                if self.sparse_as_dense:
+                    results[index] = tf.convert_to_tensor(gradient)
+                    dense.append(index)
+                    continue
+                with tf.device(self.device_sparse):
+                    results[index] = push_pull_slices(gradient, names[index], self.op, -index, self.compression)
+            elif gradient is not None:
+                dense.append(index)
+        reduced = self._dense(
+            [tf.convert_to_tensor(results[index]) for index in dense],
+            [names[index] for index in dense],
+            [-index for index in dense],
+        )
+        for index, gradient in zip(dense, reduced):
+            results[index] = gradient
+        return results
+
+
+def source_names(sources: Sequence[Any]) -> list[str]:
+    """A name for each source, the same on all ranks: its place and what it is called.
+
+    Raises:
+        ValueError: in eager execution, before init().
+    """
+    if tf.executing_eagerly():
+        current_session()
+    return [f"{index}.{_called(source)}" for index, source in enumerate(sources)]
+
+
+def _called(source: Any) -> str:
+    # Keras 3's variables have a path, which says more than "kernel".
+    path = getattr(source, "path", None)
+    if isinstance(path, str):
+        return unnumbered(path)
+    try:
+        return unnumbered(source.name)
+    except AttributeError:  # a tensor in eager execution
+        return "tensor"

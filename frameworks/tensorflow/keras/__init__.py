@@ -1,0 +1,48 @@
+"""byteps.keras for tf.keras, which is Keras 3, or tf_keras with TF_USE_LEGACY_KERAS=1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import byteps as _byteps
+from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
+from byteps import __version__
+from byteps.keras import (
+    Compression,
+    DistributedOptimizer,
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    push_pull,
+)
+from byteps.keras import load_model as _load_model
+from byteps.tensorflow.keras import callbacks
+
+import tensorflow as _tf
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = Compression.none,
+    **options: Any,
+) -> Any:
+    """byteps.keras.load_model for tf.keras."""
+    return _load_model(filepath, custom_optimizers, custom_objects, compression, keras=_tf.keras, **options)
+
+
+__all__ = [
+    *_byteps.__all__,
+    "Compression",
+    "DistributedOptimizer",
+    "__version__",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "callbacks",
+    "load_model",
+    "push_pull",
+]

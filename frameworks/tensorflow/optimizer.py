@@ -1,0 +1,93 @@
+"""DistributedOptimizer: an optimizer whose gradients are those of all workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.reduce_op import Average, ReduceOp
+from byteps.tensorflow.compression import Compression
+from byteps.tensorflow.gradients import Reduction, source_names
+
+import tensorflow as tf
+
+
+class _Optimizer:
+    """What a DistributedOptimizer of TensorFlow 1 adds to the optimizer's own class."""
+
+    _bps_reduction: Reduction
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As the optimizer's own, reduced over all workers.
+
+        Raises:
+            tf.errors.OpError: see byteps.tensorflow.ops.
+        """
+        pairs = super().compute_gradients(*args, **kwargs)  # type: ignore[misc]
+        variables = [variable for _, variable in pairs]
+        gradients = self._bps_reduction([gradient for gradient, _ in pairs], source_names(variables))
+        return list(zip(gradients, variables))
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+) -> Any:
+    """Makes `optimizer` one that reduces gradients over all workers before it applies them.
+
+    Args:
+        optimizer: of tf.compat.v1.train, of Keras 3 or of tf_keras; the same object is returned, of a subclass of its
+            class. For those of Keras see byteps.keras.DistributedOptimizer.
+        name: see byteps.keras.DistributedOptimizer; of no use to optimizers of TensorFlow 1.
+        use_locking: accepted for compatibility; the optimizer's own counts.
+        device_dense: where reductions are placed.
+        device_sparse: the same for tf.IndexedSlices.
+        compression: one of Compression's.
+        sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
+        backward_passes_per_step: of optimizers of Keras: gradients of that many steps are added up before they are
+            reduced.
+        op: Average or Sum; with dense gradients also Min, Max, Product.
+        gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
+        average_aggregated_gradients: with backward_passes_per_step: divides the sum of the steps by their number.
+        num_groups: accepted for compatibility; gradients need no groups here.
+        groups: the same.
+
+    Raises:
+        TypeError: not an optimizer, or no compression.
+        ValueError: an unknown op, or backward_passes_per_step with an optimizer of TensorFlow 1.
+    """
+    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        from byteps.keras.optimizer import DistributedOptimizer as KerasOptimizer
+
+        return KerasOptimizer(
+            optimizer,
+            name=name,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            op=op,
+            backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients,
+        )
+    del name, use_locking, num_groups, groups
+    if backward_passes_per_step != 1:
+        raise ValueError(
+            f"backward_passes_per_step is {backward_passes_per_step}; with an optimizer of TensorFlow 1 it must be 1"
+        )
+    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse)
+    kind = type(optimizer)
+    optimizer.__class__ = type(kind.__name__, (_Optimizer, kind), {})
+    optimizer._bps_reduction = reduction
+    return optimizer

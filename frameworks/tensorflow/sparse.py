@@ -1,0 +1,31 @@
+"""push_pull of tf.IndexedSlices: every worker gets the rows of all workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps.reduce_op import Average, ReduceOp, Sum
+from byteps.session import current_session
+from byteps.tensorflow.gather import gather_rows
+
+import tensorflow as tf
+
+
+def push_pull_slices(
+    slices: tf.IndexedSlices, name: str, op: ReduceOp, priority: int, compression: Any
+) -> tf.IndexedSlices:
+    """The sum or average as IndexedSlices; an index that several workers have stands there several times, which means
+    the sum.
+
+    Raises:
+        ValueError: another op.
+    """
+    if op not in (Sum, Average):
+        raise ValueError(f"IndexedSlices can be summed or averaged, not op={op.name}; give sparse_as_dense=True")
+    sent, context = compression.compress(tf.convert_to_tensor(slices.values))
+    values = compression.decompress(gather_rows(sent, f"{name}.values", priority), context)
+    indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority)
+    if op is Average:
+        size = tf.cast(current_session().native.info()["size"], values.dtype)
+        values = values / size if values.dtype.is_floating else values // size
+    return tf.IndexedSlices(values, indices, slices.dense_shape)

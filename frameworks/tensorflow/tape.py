@@ -1,0 +1,121 @@
+"""DistributedGradientTape: a tape whose gradients are those of all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from byteps.reduce_op import Average, ReduceOp
+from byteps.session import current_session
+from byteps.tensorflow.compression import Compression
+from byteps.tensorflow.gradients import Reduction, source_names
+
+import tensorflow as tf
+
+
+class _Tape:
+    """What a DistributedGradientTape adds to the tape's own class."""
+
+    _bps_reduction: Reduction
+    _bps_local: set[int]
+    _bps_scale_local: bool
+
+    def register_local_source(self, source: Any) -> None:
+        """The gradient of this variable is not reduced: it belongs to this worker alone."""
+        self._bps_local.add(id(source))
+
+    def gradient(self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As the tape's own, reduced over all workers.
+
+        Raises:
+            tf.errors.OpError: see byteps.tensorflow.ops.
+        """
+        gradients = super().gradient(target, sources, output_gradients, *args, **kwargs)  # type: ignore[misc]
+        flat_sources = tf.nest.flatten(sources)
+        # IndexedSlices and None are leaves here, as in TensorFlow's own.
+        flat = tf.nest.flatten(gradients, expand_composites=False)
+        shared = [index for index, source in enumerate(flat_sources) if id(source) not in self._bps_local]
+        names = source_names([flat_sources[index] for index in shared])
+        for index, gradient in zip(shared, self._bps_reduction([flat[index] for index in shared], names)):
+            flat[index] = gradient
+        if self._bps_scale_local and len(shared) < len(flat):
+            size = current_session().native.info()["size"]
+            for index in set(range(len(flat))) - set(shared):
+                flat[index] = _divided(flat[index], size)
+        return tf.nest.pack_sequence_as(sources, flat) if tf.nest.is_nested(sources) else flat[0]
+
+
+def _divided(gradient: Any, size: int) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / size, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(size, gradient.dtype)
+
+
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """Makes `gradtape` one whose gradient() reduces over all workers::
+
+        with bps.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = ...
+        gradients = tape.gradient(loss, model.trainable_variables)
+
+    or, behind the `with` of a plain tape, tape = bps.DistributedGradientTape(tape). All gradients of one call travel at
+    the same time, those of the first sources first.
+
+    Args:
+        gradtape: the tape; the same object is returned, of a subclass of its class.
+        device_dense: where reductions are placed.
+        device_sparse: the same for tf.IndexedSlices.
+        compression: one of Compression's.
+        sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
+        op: Average or Sum; with dense gradients also Min, Max, Product.
+        gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
+        num_groups: accepted for compatibility; gradients need no groups here.
+        groups: the same.
+        scale_local_gradients: divides the gradients of register_local_source() by size(), so that they are of the size
+            of an average.
+
+    Raises:
+        TypeError: not a tape, or no compression.
+        ValueError: an unknown op.
+    """
+    del num_groups, groups
+    if not isinstance(gradtape, tf.GradientTape):
+        raise TypeError(f"gradtape is a {type(gradtape).__name__}; it must be a tf.GradientTape")
+    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse)
+    kind = type(gradtape)
+    # The object itself changes its class: a tape that has recorded already keeps what it has.
+    gradtape.__class__ = type(kind.__name__, (_Tape, kind), {})
+    gradtape._bps_reduction = reduction
+    gradtape._bps_local = set()
+    gradtape._bps_scale_local = scale_local_gradients
+    return gradtape
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape, *args: Any, local_layers: Any = None, **kwargs: Any
+) -> tf.GradientTape:
+    """A DistributedGradientTape that leaves the gradients of some layers alone.
+
+    Args:
+        gradtape: and the rest: of DistributedGradientTape.
+        local_layers: a Keras layer or a list of such.
+    """
+    tape = DistributedGradientTape(gradtape, *args, **kwargs)
+    layers: Sequence[Any] = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
+    for layer in layers:
+        for variable in [] if layer is None else layer.trainable_variables:
+            tape.register_local_source(variable)
+    return tape

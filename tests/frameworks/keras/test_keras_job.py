@@ -1,0 +1,318 @@
+"""byteps.keras over two workers: what every Keras must do, in a job for each backend of Keras 3 and for tf_keras."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from installed import framework
+
+framework("keras")
+
+import byteps.keras as bps
+import numpy as np
+from byteps.keras.callbacks import callbacks_of
+from byteps.keras.optimizer import is_distributed
+from jobs import Outcomes, clean_environment, launcher_command, run_job
+
+# In a worker: the package that its job is about.
+keras: Any = importlib.import_module(os.environ.get("TESTED_KERAS", "keras"))
+
+
+def model_of(keras: Any, optimizer: Any, seed: int = 1, built: bool = True, **compile_options: Any) -> Any:
+    keras.utils.set_random_seed(seed)
+    first = [keras.layers.Input((8,))] if built else []
+    model = keras.Sequential([*first, keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+    model.compile(optimizer=optimizer, loss="mse", metrics=["mae"], jit_compile=False, **compile_options)
+    return model
+
+
+def data(rank: int | None, size: int = 2, rows: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    """This rank's part of the data, such that batch i of all ranks together is batch i of rank None, who has all."""
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(rows * size, 8)).astype("float32")
+    y = x.sum(axis=1, keepdims=True) + 1
+    return (x, y) if rank is None else (x[rank::size], y[rank::size])
+
+
+def fit(model: Any, rank: int | None, epochs: int = 2, callbacks: Any = ()) -> Any:
+    x, y = data(rank)
+    batch = 16 if rank is None else 8
+    return model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
+
+
+def weights_of(model: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(weight) for weight in model.get_weights()])
+
+
+def assert_same_on_all_ranks(model: Any) -> None:
+    """Bit by bit, the optimizer's variables too."""
+    variables = model.optimizer.variables
+    of_optimizer = [np.asarray(v.numpy()) for v in (variables() if callable(variables) else variables)]
+    # Accumulators are reset by a factor of 0, which leaves -0 here and 0 there.
+    mine = b"".join((array + 0).tobytes() for array in [*model.get_weights(), *of_optimizer])
+    for of in range(bps.size()):
+        assert bps.broadcast_object(mine, of, name=f"weights of {of}") == mine
+
+
+def _as_one_process_on_the_double_batch() -> None:
+    bps.init()
+    callbacks = callbacks_of(keras)
+    for kind in ("SGD", "Adam"):
+        make = getattr(keras.optimizers, kind)
+        alone = model_of(keras, make(0.01))
+        fit(alone, None)
+        # Weights and what the optimizer remembers begin as different as they can.
+        model = model_of(keras, bps.DistributedOptimizer(make(0.01)), seed=1 + bps.rank())
+        fit(model, bps.rank(), callbacks=[callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert_same_on_all_ranks(model)
+        np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+
+def _clipping_and_averages_after_the_reduction() -> None:
+    bps.init()
+    options = {"global_clipnorm": 0.5, "use_ema": True, "ema_momentum": 0.9, "weight_decay": 0.01}
+    alone = model_of(keras, keras.optimizers.Adam(0.01, **options))
+    fit(alone, None)
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.Adam(0.01, **options)))
+    fit(model, bps.rank())
+    assert_same_on_all_ranks(model)
+    np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+
+def _compressed() -> None:
+    bps.init()
+    for compression in (bps.Compression.fp16, bps.Compression.bf16):
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01), compression=compression))
+        fit(model, bps.rank())
+        assert_same_on_all_ranks(model)
+        alone = model_of(keras, keras.optimizers.SGD(0.01))
+        fit(alone, None)
+        assert np.abs(weights_of(model) - weights_of(alone)).max() < 0.02
+        assert (weights_of(model) != weights_of(alone)).any()
+
+
+def _broadcast_of_a_model_that_is_not_built() -> None:
+    """On one rank alone, so that the ranks must agree when to broadcast."""
+    bps.init()
+    callbacks = callbacks_of(keras)
+    built = bps.rank() == 1
+    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    model = model_of(keras, optimizer, seed=bps.rank(), built=built)
+    fit(model, bps.rank(), callbacks=[callbacks.BroadcastGlobalVariablesCallback(1)])
+    assert_same_on_all_ranks(model)
+
+
+def _metrics_of_all() -> None:
+    bps.init()
+    callbacks = callbacks_of(keras)
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    own = fit(model, bps.rank(), epochs=1).history["mae"][0]
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    average = fit(model, bps.rank(), epochs=1, callbacks=[callbacks.MetricAverageCallback()]).history["mae"][0]
+    others = [bps.broadcast_object(own, of, name=f"own {of}") for of in range(2)]
+    assert others[0] != others[1]
+    np.testing.assert_allclose(average, sum(others) / 2, rtol=1e-6)
+    logs = {"a" if bps.rank() == 0 else "b": 1.0}
+    with pytest.raises(ValueError, match="different metrics"):
+        callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+
+
+def _learning_rates() -> None:
+    bps.init()
+    callbacks = callbacks_of(keras)
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    warmup = callbacks.LearningRateWarmupCallback(warmup_epochs=2)
+    schedule = callbacks.LearningRateScheduleCallback(lambda epoch: 0.5**epoch, start_epoch=2, initial_lr=0.1)
+    history = fit(model, bps.rank(), epochs=4, callbacks=[warmup, schedule]).history
+    np.testing.assert_allclose(history["lr"], [0.075, 0.1, 0.025, 0.0125], rtol=1e-5)
+    with pytest.raises(TypeError, match="initial_lr"):
+        callbacks.LearningRateScheduleCallback(0.1, lambda epoch: epoch)
+    with pytest.raises(ValueError, match="momentum"):
+        callbacks.LearningRateScheduleCallback(2.0, momentum_correction=True)
+
+
+def _saved_and_loaded() -> None:
+    bps.init()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.Adam(0.01)))
+        fit(model, bps.rank())
+        model.save(path)
+        plain = keras.models.load_model(path)
+        assert isinstance(plain.optimizer, keras.optimizers.Adam) and not is_distributed(plain.optimizer)
+        loaded = bps.load_model(path, keras=keras)
+        assert is_distributed(loaded.optimizer)
+        assert isinstance(loaded.optimizer, keras.optimizers.Adam)
+        assert int(np.asarray(loaded.optimizer.iterations.numpy())) == 8
+    # Goes on as it would have, and with the gradients of both.
+    fit(model, bps.rank())
+    loaded.compile(optimizer=loaded.optimizer, loss="mse", metrics=["mae"], jit_compile=False)
+    fit(loaded, bps.rank())
+    np.testing.assert_allclose(weights_of(loaded), weights_of(model), rtol=1e-6)
+    assert_same_on_all_ranks(loaded)
+
+
+def _best_model_of_rank_0() -> None:
+    bps.init()
+    callbacks = callbacks_of(keras)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "best.keras"
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+        best = callbacks.BestModelCheckpoint(monitor="loss", filepath=str(path))
+        fit(model, bps.rank(), callbacks=[callbacks.MetricAverageCallback(), best])
+        assert path.exists() == (bps.rank() == 0)
+
+
+def _values() -> None:
+    bps.init()
+    rank = bps.rank()
+    np.testing.assert_array_equal(bps.push_pull(np.array([1.0, 2]) * (rank + 1)), [1.5, 3])
+    assert bps.push_pull(rank + 1, average=False) == 3
+    np.testing.assert_array_equal(bps.allreduce([rank * 1.0], prescale_factor=4.0), [2])
+    np.testing.assert_array_equal(bps.broadcast(np.array(["rank", str(rank)]), 1), ["rank", "1"])
+    np.testing.assert_array_equal(bps.allgather(np.full([rank + 1, 2], rank)), [[0, 0], [1, 1], [1, 1]])
+    variable = keras.Variable([1.0 * rank]) if hasattr(keras, "Variable") else None
+    if variable is not None:
+        np.testing.assert_array_equal(bps.push_pull(variable), [0.5])
+
+
+def _state() -> None:
+    bps.init()
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.Adam(0.01)), seed=bps.rank())
+    state = bps.elastic.KerasState(model, epoch=bps.rank(), batch=0)
+    state.sync(root_rank=1)
+    assert state.epoch == 1
+    assert_same_on_all_ranks(model)
+    before = weights_of(model)
+    fit(model, bps.rank())
+    assert (weights_of(model) != before).any()
+    state.restore()
+    np.testing.assert_array_equal(weights_of(model), before)
+
+
+def _wrong_arguments() -> None:
+    bps.init()
+    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    for error, message, call in (
+        (ValueError, "already", lambda: bps.DistributedOptimizer(optimizer)),
+        (TypeError, "must be an optimizer", lambda: bps.DistributedOptimizer("sgd")),
+        (TypeError, "compression", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=1)),
+        (ValueError, "op is 17", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(0.1), op=17)),
+        (ValueError, "positive", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=0)),
+        (ValueError, "root_rank is 7", lambda: bps.broadcast(1.0, 7)),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def _accumulated_gradients() -> None:
+    """Two batches of half the size, for each update."""
+    bps.init()
+    sums = keras.optimizers.SGD(0.01, gradient_accumulation_steps=2)
+    model = model_of(keras, bps.DistributedOptimizer(sums))
+    fit(model, bps.rank())
+    alone = model_of(keras, keras.optimizers.SGD(0.01, gradient_accumulation_steps=2))
+    fit(alone, None)
+    assert_same_on_all_ranks(model)
+    np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+    for averages, rate in ((True, 0.01), (False, 0.005)):
+        passes = bps.DistributedOptimizer(
+            keras.optimizers.SGD(rate), backward_passes_per_step=2, average_aggregated_gradients=averages
+        )
+        model = model_of(keras, passes)
+        fit(model, bps.rank())
+        np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+
+def _overflow_of_one_rank() -> None:
+    """Both skip the step, and nobody waits."""
+    bps.init()
+    optimizer = bps.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)))
+    model = model_of(keras, optimizer)
+    before = weights_of(model)
+    x, y = data(bps.rank())
+    overflowing = x * np.float32(np.inf) if bps.rank() == 1 else x
+    scale = float(np.asarray(optimizer.initial_scale))
+    model.fit(overflowing[:8], y[:8], batch_size=8, verbose=0)
+    np.testing.assert_array_equal(weights_of(model), before)
+    assert float(np.asarray(optimizer.dynamic_scale.numpy())) == scale / 2
+    fit(model, bps.rank())
+    assert (weights_of(model) != before).any()
+    assert_same_on_all_ranks(model)
+
+
+def _loss_scaling_outside_is_refused() -> None:
+    bps.init()
+    inner = bps.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    model = model_of(keras, keras.optimizers.LossScaleOptimizer(inner))
+    with pytest.raises(ValueError, match="Put it inside"):
+        fit(model, bps.rank())
+
+
+def _mixed_precision() -> None:
+    """compile() would put loss scaling around the optimizer: it is inside already."""
+    bps.init()
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.01))
+        assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        model = model_of(keras, optimizer)
+        assert model.optimizer is optimizer
+        fit(model, bps.rank())
+        assert_same_on_all_ranks(model)
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+OF_ALL = [
+    _as_one_process_on_the_double_batch,
+    _clipping_and_averages_after_the_reduction,
+    _compressed,
+    _broadcast_of_a_model_that_is_not_built,
+    _metrics_of_all,
+    _learning_rates,
+    _saved_and_loaded,
+    _best_model_of_rank_0,
+    _values,
+    _state,
+    _wrong_arguments,
+]
+OF_KERAS_3 = [
+    _accumulated_gradients,
+    _overflow_of_one_rank,
+    _loss_scaling_outside_is_refused,
+    _mixed_precision,
+]
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "torch", "jax", "tf_keras"])
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """A job of two workers and one server that has run the bodies on this backend, or in this package."""
+    of = request.param
+    if importlib.util.find_spec(of) is None:
+        pytest.skip(f"{of} is not installed here: tools/setup --frameworks")
+    keras_3 = of != "tf_keras"
+    environment = clean_environment(
+        BYTEPS_OP_TIMEOUT="120",
+        KERAS_BACKEND=of if keras_3 else "tensorflow",
+        TESTED_KERAS="keras" if keras_3 else of,
+    )
+    bodies = [*OF_ALL, *OF_KERAS_3] if keras_3 else OF_ALL
+    folder = tmp_path_factory.mktemp("job")
+    return Outcomes(run_job(folder, launcher_command(2, 1), 2, bodies, (), environment, check=False))
+
+
+@pytest.mark.parametrize("body", [*OF_ALL, *OF_KERAS_3])
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes, request: pytest.FixtureRequest) -> None:
+    if "tf_keras" in request.node.name and body in OF_KERAS_3:
+        pytest.skip("of Keras 3 alone")
+    outcomes.check(body)

@@ -1,0 +1,322 @@
+"""What training takes: gradients, variables, sparse tensors, rows, objects, state, over two workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+import pytest
+from installed import framework
+
+tf = framework("tensorflow")
+
+import byteps.tensorflow as bps
+import numpy as np
+from jobs import Outcomes
+
+
+def _variables() -> list[tf.Variable]:
+    """Of values that differ between the ranks."""
+    rank = bps.rank()
+    return [
+        tf.Variable(tf.fill([3, 2], float(rank)), name="weight"),
+        tf.Variable(tf.fill([2], 10.0 + rank), name="bias"),
+        tf.Variable(rank == 1, name="flag"),
+        tf.Variable(tf.constant([rank, 7], tf.uint32), name="seed"),
+        tf.Variable(tf.constant([rank + 1j, 2], tf.complex64), name="complex"),
+        tf.Variable(rank, dtype=tf.int64, name="iterations"),
+    ]
+
+
+def _broadcast_variables() -> None:
+    bps.init()
+    for root in (0, 1):
+        variables = _variables()
+        bps.broadcast_variables(variables, root)
+        np.testing.assert_array_equal(variables[0], np.full([3, 2], root))
+        np.testing.assert_array_equal(variables[1], [10 + root] * 2)
+        assert bool(variables[2].numpy()) == (root == 1)
+        np.testing.assert_array_equal(variables[3], [root, 7])
+        np.testing.assert_array_equal(variables[4], [root + 1j, 2])
+        assert variables[5].numpy() == root
+    with pytest.raises(TypeError, match="string"):
+        bps.broadcast_variables([tf.Variable(["text"])], 0)
+    with pytest.raises(ValueError, match="root_rank is 2"):
+        bps.broadcast_variables(variables, 2)
+    with pytest.raises(RuntimeError, match="broadcast_variables"):
+        bps.broadcast_global_variables(0)
+
+
+def _in_a_function() -> None:
+    bps.init()
+    variables = _variables()
+
+    @tf.function
+    def start() -> None:
+        bps.broadcast_variables(variables, 1)
+
+    start()
+    np.testing.assert_array_equal(variables[0], np.ones([3, 2]))
+
+
+def _step(tape_kind: str) -> Callable[..., list[Any]]:
+    """The gradients of rank-dependent data: with respect to w they are rank + 1, to b they are 2 * (rank + 1)."""
+
+    def step(w: tf.Variable, b: tf.Variable) -> list[Any]:
+        scale = float(bps.rank() + 1)
+        if tape_kind == "around":
+            with bps.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+                loss = scale * (tf.reduce_sum(w) + 2 * tf.reduce_sum(b))
+        else:
+            with tf.GradientTape(persistent=True) as tape:
+                loss = scale * (tf.reduce_sum(w) + 2 * tf.reduce_sum(b))
+            tape = bps.DistributedGradientTape(tape, compression=bps.Compression.fp16)
+        assert isinstance(tape, tf.GradientTape)
+        gradients = tape.gradient(loss, {"w": w, "b": [b]})
+        return [gradients["w"], gradients["b"][0], tape.gradient(loss, w), tape.gradient(loss, [b])[0]]
+
+    return step
+
+
+def _tape() -> None:
+    bps.init()
+    w, b = tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([2]))
+    for kind in ("around", "behind"):
+        for run in (_step(kind), tf.function(_step(kind))):
+            gradients = run(w, b)
+            for gradient, expected in zip(gradients, ([1.5] * 3, [3] * 2, [1.5] * 3, [3] * 2)):
+                np.testing.assert_array_equal(gradient, expected)
+
+
+def _tape_of_unused_and_local_variables() -> None:
+    bps.init()
+    w, unused, local = (tf.Variable(tf.ones([2])) for _ in range(3))
+    with bps.DistributedGradientTape(tf.GradientTape(), op=bps.Sum) as tape:
+        loss = float(bps.rank() + 1) * tf.reduce_sum(w * local)
+    tape.register_local_source(local)
+    gradients = tape.gradient(loss, [w, unused, local])
+    np.testing.assert_array_equal(gradients[0], [3, 3])
+    assert gradients[1] is None
+    np.testing.assert_array_equal(gradients[2], np.full(2, (bps.rank() + 1) / 2))
+
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 2))
+    with bps.PartialDistributedGradientTape(tf.GradientTape(), local_layers=layer, scale_local_gradients=False) as tape:
+        loss = float(bps.rank() + 1) * tf.reduce_sum(layer(tf.ones([1, 2])))
+    np.testing.assert_array_equal(tape.gradient(loss, layer.trainable_variables)[1], [bps.rank() + 1])
+
+
+def _predivided() -> None:
+    bps.init()
+    w = tf.Variable(tf.ones([2]))
+    with bps.DistributedGradientTape(tf.GradientTape(), gradient_predivide_factor=2.0) as tape:
+        loss = float(bps.rank() + 1) * tf.reduce_sum(w)
+    np.testing.assert_array_equal(tape.gradient(loss, w), [1.5, 1.5])
+    with pytest.raises(ValueError, match="gradient_predivide_factor"):
+        bps.DistributedGradientTape(tf.GradientTape(), op=bps.Sum, gradient_predivide_factor=2.0)
+
+
+def _sparse() -> None:
+    """Rank 0 looks up rows 0 and 1, rank 1 rows 1, 2 and 2."""
+    bps.init()
+    rank = bps.rank()
+    table = tf.Variable(tf.zeros([4, 2]))
+    looked_up = [[0, 1], [1, 2, 2]][rank]
+    dense = np.zeros([4, 2])
+    for row in (0, 1, 1, 2, 2):
+        dense[row] += 1
+
+    def gradient(as_dense: bool, op: bps.ReduceOp) -> Any:
+        with bps.DistributedGradientTape(tf.GradientTape(), sparse_as_dense=as_dense, op=op) as tape:
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(table, looked_up))
+        return tape.gradient(loss, table)
+
+    for run in (gradient, tf.function(gradient)):
+        for op, expected in ((bps.Sum, dense), (bps.Average, dense / 2)):
+            slices = run(False, op)
+            assert isinstance(slices, tf.IndexedSlices)
+            assert slices.indices.shape[0] == 5
+            np.testing.assert_array_equal(tf.convert_to_tensor(slices), expected)
+            whole = run(True, op)
+            assert isinstance(whole, tf.Tensor)
+            np.testing.assert_array_equal(whole, expected)
+    slices = tf.IndexedSlices(tf.ones([2, 2]) * (rank + 1), tf.constant([0, rank]), tf.constant([4, 2]))
+    total = bps.push_pull(slices, op=bps.Sum, name="slices", compression=bps.Compression.fp16)
+    np.testing.assert_array_equal(tf.convert_to_tensor(total)[:, 0], [4, 2, 0, 0])
+    with pytest.raises(ValueError, match="sparse_as_dense"):
+        bps.push_pull(slices, op=bps.Max)
+
+
+def _rows() -> None:
+    bps.init()
+    rank = bps.rank()
+    for rows in ((0, 3), (1, 0), (5, 17), (1000, 1)):
+        own = tf.fill([rows[rank], 2], float(rank))
+        expected = np.repeat([[0, 0], [1, 1]], rows, axis=0)
+        np.testing.assert_array_equal(bps.allgather(own, name="rows"), expected)
+        np.testing.assert_array_equal(tf.function(bps.allgather)(own), expected)
+    x = tf.ones([1 + rank])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(bps.allgather(x, name="g") * [1.0, 2.0, 3.0]) * float(rank + 1)
+    np.testing.assert_array_equal(tape.gradient(loss, x), [3.0] if rank == 0 else [6, 9])
+    with pytest.raises(ValueError, match="dimensions"):
+        bps.allgather(1.0)
+
+
+def _reduced_by_the_names_of_horovod() -> None:
+    bps.init()
+    x = tf.constant([1.0, 2.0]) * (bps.rank() + 1)
+    np.testing.assert_array_equal(bps.allreduce(x), [1.5, 3])
+    np.testing.assert_array_equal(bps.allreduce(x, op=bps.Sum, prescale_factor=2.0, postscale_factor=0.5), [3, 6])
+    np.testing.assert_array_equal(bps.grouped_allreduce([x, x + 1], average=False), [[3, 6], [5, 8]])
+    with pytest.raises(ValueError, match="both op and average"):
+        bps.allreduce(x, average=True, op=bps.Sum)
+    with pytest.raises(ValueError, match="cannot be scaled"):
+        bps.allreduce(tf.constant([1]), prescale_factor=2.0)
+    variables = [tf.Variable(float(bps.rank()))]
+    assert bps.broadcast_(variables, 1) == variables and variables[0].numpy() == 1
+
+
+def _objects() -> None:
+    bps.init()
+    rank = bps.rank()
+    assert bps.broadcast_object({"epoch": rank}, root_rank=1) == {"epoch": 1}
+    assert bps.broadcast_object_fn(0)([rank]) == [0]
+    assert bps.allgather_object(("rank", rank)) == [("rank", 0), ("rank", 1)]
+
+
+def _optimizer_of_version_1() -> None:
+    bps.init()
+    rank = bps.rank()
+    with tf.Graph().as_default():
+        w = tf.compat.v1.get_variable("w", initializer=tf.fill([2], float(rank)))
+        loss = tf.reduce_sum(w) * float(rank + 1)
+        optimizer = bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+        assert isinstance(optimizer, tf.compat.v1.train.GradientDescentOptimizer)
+        train = optimizer.minimize(loss)
+        hook = bps.BroadcastGlobalVariablesHook(1)
+        with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+            np.testing.assert_array_equal(session.run(w), [1, 1])
+            session.run(train)
+            np.testing.assert_allclose(session.run(w), [1 - 0.15] * 2)
+    with pytest.raises(ValueError, match="backward_passes_per_step"):
+        bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
+    with pytest.raises(TypeError, match="must be an optimizer"):
+        bps.DistributedOptimizer(3)
+
+
+def _state() -> None:
+    bps.init()
+    rank = bps.rank()
+    variable = tf.Variable([float(rank), 5.0])
+    state = bps.elastic.TensorFlowState([variable], epoch=rank, history=[rank])
+    state.sync(root_rank=1)
+    assert (state.epoch, state.history) == (1, [1])
+    np.testing.assert_array_equal(variable, [1, 5])
+    variable.assign([8.0, 8.0])
+    state.epoch = 9
+    state.history.append(9)
+    state.restore()
+    assert (state.epoch, state.history) == (1, [1])
+    np.testing.assert_array_equal(variable, [1, 5])
+    state.epoch = 2
+    variable.assign([2.0, 2.0])
+    state.commit()
+    state.epoch = 3
+    state.restore()
+    assert state.epoch == 2 and variable.numpy()[0] == 2
+
+    model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    state = bps.elastic.TensorFlowKerasState(model, batch=0)
+    state.sync()
+    first = [np.array(variable) for variable in model.get_weights()]
+    assert bps.allgather_object([weight.tobytes() for weight in first])[0] == [weight.tobytes() for weight in first]
+    model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
+    assert (model.get_weights()[0] != first[0]).any()
+    state.restore()
+    np.testing.assert_array_equal(model.get_weights()[0], first[0])
+
+
+def _compiled_by_xla() -> None:
+    bps.init()
+
+    @tf.function(jit_compile=True)
+    def compiled(x: tf.Tensor) -> tf.Tensor:
+        return bps.push_pull(x, name="x")
+
+    with pytest.raises(tf.errors.UnimplementedError, match="XLA"):
+        compiled(tf.ones([2]))
+
+    @tf.function(jit_compile=True)
+    def inner(x: tf.Tensor) -> tf.Tensor:
+        return x * 2 + 1
+
+    @tf.function
+    def outer(x: tf.Tensor) -> tf.Tensor:
+        return inner(bps.push_pull(inner(x), name="x"))
+
+    np.testing.assert_array_equal(outer(tf.ones([2])), [7, 7])
+
+
+def _wrong_arguments() -> None:
+    x = tf.ones([2])
+    with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+        bps.push_pull(x)
+    with pytest.raises(tf.errors.FailedPreconditionError, match=r"bps\.init\(\)"):
+        tf.function(bps.push_pull)(x)
+    bps.init()
+    for error, message, call in (
+        (ValueError, "op is 17", lambda: bps.push_pull(x, op=17)),
+        (ValueError, "name is ''", lambda: bps.push_pull(x, name="")),
+        (TypeError, "priority", lambda: bps.push_pull(x, priority=0.5)),
+        (TypeError, "compression is 3", lambda: bps.push_pull(x, compression=3)),
+        (NotImplementedError, "asynchronous", lambda: bps.push_pull(x, enable_async=True)),
+        ((TypeError, tf.errors.InvalidArgumentError), "allowed values", lambda: bps.push_pull(tf.constant(["text"]))),
+        (ValueError, "root_rank is 5", lambda: bps.broadcast(x, 5)),
+        (TypeError, "GradientTape", lambda: bps.DistributedGradientTape(None)),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+def _one_name_twice_in_flight() -> None:
+    """The second of two is refused, whichever that is."""
+    bps.init()
+    if bps.rank() == 1:
+        bps.barrier("refused")
+        assert bps.push_pull(tf.ones([1]), name="twice", op=bps.Sum).numpy() == 2
+        return
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(bps.push_pull, tf.ones([1]), name="twice", op=bps.Sum) for _ in range(2)]
+        refused = next(as_completed(calls, timeout=60))
+        with pytest.raises(tf.errors.AlreadyExistsError, match="in flight"):
+            refused.result()
+        bps.barrier("refused")
+        other = calls[1] if refused is calls[0] else calls[0]
+        assert other.result(timeout=60).numpy() == 2
+
+
+BODIES = [
+    _broadcast_variables,
+    _in_a_function,
+    _tape,
+    _tape_of_unused_and_local_variables,
+    _predivided,
+    _sparse,
+    _rows,
+    _reduced_by_the_names_of_horovod,
+    _objects,
+    _optimizer_of_version_1,
+    _state,
+    _compiled_by_xla,
+    _wrong_arguments,
+    _one_name_twice_in_flight,
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)

@@ -1,0 +1,37 @@
+"""The virtual environments of frameworks that do not go into .venv; see tools/frameworks/README.md."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTS = ROOT / "tools" / "frameworks"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One of them."""
+
+    name: str
+    tests: tuple[str, ...]  # folders
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter, if it was installed."""
+        return ROOT / f".venv-{self.name}" / "bin" / "python"
+
+    def is_there(self) -> bool:
+        """Whether tools/setup has made it, to the end."""
+        stamp = self.python.parent.parent / "requirements.stamp"
+        return self.python.exists() and stamp.exists()
+
+
+def environments() -> list[Environment]:
+    """All that are listed."""
+    found = []
+    for path in sorted(LISTS.glob("*.txt")):
+        tests = re.findall(r"^# tests: (.*)$", path.read_text(), re.MULTILINE)
+        found.append(Environment(path.stem, tuple(" ".join(tests).split())))
+    return found
