@@ -38,7 +38,7 @@ def reduce_over(
     Each device reduces its part over the workers by `over_workers`, so that a worker sends as much as with one device.
     """
     devices = lax.psum(1, axes)
-    if devices == 1 or array.size == 0:
+    if devices == 1:
         return over_workers(array)
     length = -(-array.size // devices)
     flat = jnp.pad(array.reshape(-1), (0, length * devices - array.size))

@@ -65,7 +65,10 @@ def reduce_leaf(
     call = Call(targets.PUSH_PULL, name, ("op", int(op)), priority)
     sent, context = compression.compress(sent_array(name, leaf))
     device = device_number()
-    if axes:
+    if device is not None and sent.size == 0:
+        # Nothing to reduce, and XLA has no device for an operation on what every device knows.
+        result = sent
+    elif axes:
         result = reduce_over(axes, op, sent, lambda part: _push_pull(call, part, device))
     else:
         result = _push_pull(call, sent, device)

@@ -24,5 +24,5 @@ def _register() -> None:
 
 
 _register()
-versions.allow_in_checkpoint()
+versions.allow_in_transformations()
 _SHIM.connect()

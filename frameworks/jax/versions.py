@@ -29,15 +29,25 @@ def ffi() -> Any:
     return jax.ffi
 
 
-def allow_in_checkpoint() -> None:
-    """Lets jax.checkpoint recompute operations: it does so alike on all ranks. Some versions of JAX refuse it for FFI
-    calls with side effects, which ours are so that none is left out or merged with another."""
+def allow_in_transformations() -> None:
+    """Lets custom_vjp, loops and jax.checkpoint hold operations, also where a version of JAX refuses FFI calls with
+    side effects. Ours have one so that none is left out or merged with another; what runs one again does so on all
+    ranks."""
     try:
         from jax._src import effects
-        from jax._src.ffi import FfiEffect
-    except ImportError:
+
+        try:
+            from jax._src.ffi import FfiEffect
+        except ImportError:
+            from jax._src.extend.ffi import FfiEffect
+        for allowed in (
+            effects.control_flow_allowed_effects,
+            effects.custom_derivatives_allowed_effects,
+            effects.remat_allowed_effects,
+        ):
+            allowed.add_type(FfiEffect)
+    except (ImportError, AttributeError):
         return
-    effects.remat_allowed_effects.add_type(FfiEffect)
 
 
 def call(
@@ -52,22 +62,18 @@ def call(
     return made
 
 
-def devices_mapped_over() -> tuple[str, ...]:
+def devices_mapped_over() -> tuple[Any, ...]:
     """The names of the axes of shard_map and pmap around the code that is being traced: it runs once on each of their
-    devices. Axes that vmap names are none, where JAX tells them apart."""
-    try:
-        mesh = jax.sharding.get_abstract_mesh()
-        manual = [name for name, kind in zip(mesh.axis_names, mesh.axis_types) if str(kind).endswith("Manual")]
-        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes))
-        return tuple(name for name in manual if sizes[name] > 1)
-    except AttributeError:
-        pass
+    devices. Axes that vmap names may be among them, whose one run has the numbers of all."""
     try:
         from jax._src.core import get_axis_env
 
-        return tuple(str(name) for name, size in get_axis_env().axis_sizes.items() if size > 1)
+        return tuple(name for name, size in get_axis_env().axis_sizes.items() if size > 1)
     except (ImportError, AttributeError):
-        return ()
+        # Not all versions' pmap is known here.
+        mesh = jax.sharding.get_abstract_mesh()
+        axes = zip(mesh.axis_names, mesh.axis_types, mesh.axis_sizes)
+        return tuple(name for name, kind, size in axes if size > 1 and str(kind).endswith("Manual"))
 
 
 def is_traced(value: Any) -> bool:

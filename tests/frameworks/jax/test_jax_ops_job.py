@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -252,31 +250,6 @@ def _wrong_arguments() -> None:
     assert program(jnp.ones(())) == 2
 
 
-def _one_name_twice() -> None:
-    """Two operations of a name at once are an error of the second, and the first goes on."""
-    bps.init()
-    program = jax.jit(lambda x: bps.push_pull(x, False, "late"))
-    if bps.rank() == 0:
-        results: list[Any] = []
-        first = threading.Thread(target=lambda: results.append(jax.block_until_ready(program(jnp.ones(5000)))))
-        first.start()
-        # Which of the two comes second is refused.
-        errors = []
-        deadline = time.monotonic() + 60
-        while not errors and time.monotonic() < deadline:
-            try:
-                jax.block_until_ready(bps.push_pull(jnp.ones(5000), False, "late", priority=1))
-            except jax.errors.JaxRuntimeError as error:
-                errors.append(str(error))
-        assert "ALREADY_EXISTS" in errors[0] and "late" in errors[0], errors
-        bps.barrier("seen")
-        first.join(60)
-        assert np.array_equal(results[0], 2 * np.ones(5000))
-    else:
-        bps.barrier("seen")
-        assert np.array_equal(program(jnp.ones(5000)), 2 * np.ones(5000))
-
-
 def _broadcast_parameters() -> None:
     bps.init()
     rank = bps.rank()
@@ -317,7 +290,6 @@ BODIES = [
     _names_without_end,
     _mismatches,
     _wrong_arguments,
-    _one_name_twice,
     _broadcast_parameters,
 ]
 
