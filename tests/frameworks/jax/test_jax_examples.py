@@ -69,3 +69,11 @@ def test_transformer(tmp_path: Path) -> None:
         for leaf in whole.files:
             assert ranks[0][leaf].tobytes() == ranks[1][leaf].tobytes()
             np.testing.assert_allclose(ranks[0][leaf], whole[leaf], rtol=0.1, atol=0.02)
+
+
+def test_synthetic_benchmark() -> None:
+    quick = ("--num-warmup-batches", "2", "--num-batches-per-iter", "2", "--num-iters", "3", "--image-size", "16")
+    output = _run(launcher_command(2, 1), "synthetic_benchmark.py", "--batch-size", "2", "--fp16-pushpull", *quick)
+    assert "Number of workers: 2" in output
+    assert len(re.findall(r"Iter #\d: \d+\.\d img/sec per worker", output)) == 3, output
+    assert re.search(r"Total img/sec on 2 worker\(s\): \d+\.\d \+-\d+\.\d", output), output

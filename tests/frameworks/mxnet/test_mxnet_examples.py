@@ -1,0 +1,62 @@
+"""The examples for MXNet: digits are learned, and two workers end with the same bits, in each run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installed import framework
+
+mx = framework("mxnet")
+pytest.importorskip("sklearn")
+
+from jobs import DEADLINE, clean_environment, launcher_command
+
+_EXAMPLES = Path(__file__).parents[3] / "examples" / "mxnet"
+
+
+def _run(launcher: list[str], example: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [*launcher, sys.executable, str(_EXAMPLES / example), *arguments],
+        env=clean_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _digits(launcher: list[str], *arguments: str) -> None:
+    output = _run(launcher, "digits.py", "--epochs", "6", *arguments)
+    summary = re.search(r"digits: test accuracy (\S+) in \S+ s, (\d) workers, (\d) servers", output)
+    assert summary is not None, output
+    assert float(summary[1]) >= 0.95
+    assert (summary[2], summary[3]) == (("2", "1") if launcher else ("1", "0"))
+
+
+def test_one_process() -> None:
+    _digits([])
+
+
+@pytest.mark.parametrize("options", [[], ["--kvstore"]], ids=["trainer", "kvstore"])
+def test_two_workers(options: list[str], tmp_path: Path) -> None:
+    saved = []
+    for run in range(2):
+        _digits(launcher_command(2, 1), *options, "--save", str(tmp_path / str(run)))
+        saved += [mx.nd.load(str(tmp_path / f"{run}.{rank}")) for rank in range(2)]
+    for other in saved[1:]:
+        assert all(saved[0][name].asnumpy().tobytes() == other[name].asnumpy().tobytes() for name in saved[0])
+
+
+def test_synthetic_benchmark() -> None:
+    quick = ("--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "3", "--image-size", "32")
+    model = ("--model", "resnet18_v1", "--batch-size", "2", "--fp16-pushpull")
+    output = _run(launcher_command(2, 1), "synthetic_benchmark.py", *model, *quick)
+    assert "Number of workers: 2" in output
+    assert len(re.findall(r"Iter #\d: \d+\.\d img/sec per worker", output)) == 3, output
+    assert re.search(r"Total img/sec on 2 worker\(s\): \d+\.\d \+-\d+\.\d", output), output
