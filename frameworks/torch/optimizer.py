@@ -87,9 +87,10 @@ def DistributedOptimizer(
         sparse_as_dense: sparse gradients are made dense; without it they are refused.
         process_set: global_process_set.
         gradient_buffers: where a host has several workers, and shared memory, sums of large gradients go into memory of
-            BytePS's own, which becomes p.grad: another tensor than the one that was there before. It is
+            BytePS's own, which becomes p.grad: another tensor than the one that was there before. A gradient that
+            somebody besides the parameter holds (a part of a flat buffer, a kept reference) is reduced in place. It is
             fastest with zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace
-            gradients in place, and no memory is used for them.
+            all gradients in place, and no memory is used for them.
         overlap_forward: the model. step() then returns at once, and each module waits, just before its forward, until
             its own parameters are updated, while the gradients of later modules are still on their way. So does
             everything else that uses a parameter through PyTorch's functions, or that asks for the optimizer's state:
