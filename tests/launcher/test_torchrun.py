@@ -69,6 +69,21 @@ def test_two_agents_are_two_hosts(spawn: Spawn) -> None:
         job.wait_gone(10)
 
 
+def test_nodes_that_know_their_rank(spawn: Spawn) -> None:
+    """Without a rendezvous backend, as Kubeflow starts it (there by PET_* variables)."""
+    port = str(free_port())
+    jobs = []
+    for node in ("0", "1"):
+        known = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": node}
+        known.update(PET_MASTER_ADDR="127.0.0.1", PET_MASTER_PORT=port)
+        jobs.append(torchrun(spawn, JOINER, "2", **known))
+    for job in jobs:
+        assert job.wait() == 0, job.stderr
+    assert len(ranks("".join(job.stdout for job in jobs))) == 2
+    for job in jobs:
+        job.wait_gone(10)
+
+
 @pytest.mark.parametrize("agents", [1, 2])
 def test_a_restart(spawn: Spawn, tmp_path: pathlib.Path, agents: int) -> None:
     """The store still has what the first attempt has left; nobody believes it."""

@@ -37,7 +37,8 @@ def forever(fault: str) -> None:
         if byteps.rank() == 1:
             if fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            raise KeyError("no such data")
+            if fault == "raise":
+                raise KeyError("no such data")
 
 
 def services() -> list[str]:
@@ -123,6 +124,28 @@ def worker_dies() -> None:
 def exceptions() -> None:
     error = fails("raise")
     assert isinstance(error, KeyError) and "no such data" in str(error), repr(error)
+
+
+def server_dies() -> None:
+    executor = RayExecutor(num_workers=2, num_servers=1)
+    executor.start()
+    references = executor.run_remote(forever, args=("none",))
+    assert not ray.wait(references, timeout=2)[0]
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if (
+                b"DMLC_ROLE=server\0" in path.read_bytes()
+                and b"byteps_server" in (path.parent / "cmdline").read_bytes()
+            ):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    try:
+        ray.get(references, timeout=60)
+    except byteps.BytePSError as error:
+        assert "server" in str(error), error
+    else:
+        raise AssertionError("nobody missed the server")
+    executor.shutdown()
+    wait_for_no_services()
 
 
 def refused(make: Any, kind: type, words: str) -> None:

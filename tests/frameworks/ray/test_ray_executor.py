@@ -42,7 +42,9 @@ def in_own_network(*words: str, seconds: float = 300) -> str:
     return output
 
 
-@pytest.mark.parametrize("case", ["results", "spread", "servers", "classes", "worker_dies", "exceptions", "wrong"])
+@pytest.mark.parametrize(
+    "case", ["results", "spread", "servers", "classes", "worker_dies", "server_dies", "exceptions", "wrong"]
+)
 def test_executor(case: str) -> None:
     in_own_network(case)
 

@@ -1,0 +1,83 @@
+"""--dry-run, --env and --timestamps."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+import sys
+
+import pytest
+from launching import Start, Worker
+
+from launcher.dry_run import cpu_list, shell_line
+
+
+def test_each_command_as_it_would_run(start: Start, tmp_path: pathlib.Path) -> None:
+    mark = tmp_path / "mark"
+    launch = start("--dry-run", "--workers", "2", "--servers", "1", "--env", "MINE=a b", "--", "touch", str(mark))
+    assert launch.wait() == 0, launch.stderr
+    lines = dict(re.findall(r"^\[(.*?)\] (.*)$", launch.stdout, re.MULTILINE))
+    assert list(lines) == ["coordinator", "server 0", "worker 0", "worker 1"]
+    words = shlex.split(lines["worker 1"])
+    assert words[0] == "env" and words[-2:] == ["touch", str(mark)]
+    assert {"MINE=a b", "DMLC_ROLE=worker", "BYTEPS_LOCAL_RANK=1", "BYTEPS_LOCAL_SIZE=2"} <= set(words)
+    assert not mark.exists(), "nothing is started"
+
+
+def test_a_role_by_hand(start: Start) -> None:
+    variables = {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127.0.0.1"}
+    variables["DMLC_PS_ROOT_PORT"] = "9000"
+    server = start("--dry-run", variables={**variables, "DMLC_ROLE": "server"})
+    assert server.wait() == 0 and server.stdout.startswith("[server] ")
+    place = {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": "1", "BYTEPS_LOCAL_SIZE": "2"}
+    workers = start("--dry-run", "true", variables={**variables, **place})
+    assert workers.wait() == 0 and workers.stdout.count("[worker 1.") == 2
+
+
+def test_cores_are_shown(start: Start) -> None:
+    launch = start("--dry-run", "--workers", "1", "--", "true", variables={"BYTEPS_VISIBLE_CPU_CORES": "0"})
+    assert launch.wait() == 0, launch.stderr
+    assert "taskset -c 0 true" in launch.stdout
+
+
+def test_hosts_are_not_reached(start: Start) -> None:
+    words = ["--dry-run", "--hosts", "a:2,b", "--server-hosts", "me@c", "--ssh-port", "2222", "--ssh-user", "you"]
+    launch = start(*words, "--", "python", "train.py", variables={"BYTEPS_JOB_TOKEN": "a secret of the tests"})
+    assert launch.wait() == 0, launch.stderr
+    lines = dict(re.findall(r"^\[(.*?)\] (.*)$", launch.stdout, re.MULTILINE))
+    assert list(lines) == [
+        *("host a", "coordinator", "worker 0.0", "worker 0.1"),
+        *("host b", "worker 1.0", "host c", "server 0"),
+    ]
+    assert "-p 2222 -l you a " in lines["host a"] and "-p 2222 me@c " in lines["host c"]
+    assert "DMLC_WORKER_ID=1" in lines["worker 1.0"] and "DMLC_RANK=0" in lines["server 0"]
+    assert "a secret of the tests" not in launch.stdout
+
+
+def test_a_variable_for_every_process(start: Start, worker: Worker) -> None:
+    show = "import os; print(os.environ['A'], os.environ['B'], os.environ['HOME_OF'])"
+    words = ["--workers", "2", "--env", "A=1=2", "--env", "B:3", "--env", "HOME_OF"]
+    launch = start(*words, "--", *worker(show), variables={"HOME_OF": "here"})
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout.count("1=2 3 here") == 2
+
+
+@pytest.mark.parametrize(
+    "entry, said", [("9A=1", "expected NAME=value"), ("NO_SUCH", "there is no such variable here")]
+)
+def test_a_variable_that_is_none(start: Start, entry: str, said: str) -> None:
+    launch = start("--env", entry, "--", "true")
+    assert launch.wait() == 2 and said in launch.stderr
+
+
+def test_timestamps(start: Start) -> None:
+    launch = start("--timestamps", "--workers", "2", "--", sys.executable, "-c", "print('hello')")
+    assert launch.wait() == 0, launch.stderr
+    found = re.findall(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[worker \d\] hello$", launch.stdout, re.MULTILINE)
+    assert len(found) == 2, launch.stdout
+
+
+def test_lists_of_cores() -> None:
+    assert cpu_list([3, 0, 1, 2, 8]) == "0-3,8"
+    assert shell_line(["a b", "c"], {"X": "1", "Y": "2"}, {"Y": "2"}, [4]) == "env X=1 taskset -c 4 'a b' c"

@@ -1,0 +1,75 @@
+"""Cores by the topology of the host: one that is not this one's, mounted over /sys."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from launching import BPSLAUNCH, Spawn
+
+
+def fake(folder: pathlib.Path, nodes: list[list[list[int]]]) -> None:
+    """A tree such as /sys/devices/system: nodes of physical cores of logical ones."""
+    for number, cores in enumerate(nodes):
+        node = folder / "node" / f"node{number}"
+        node.mkdir(parents=True)
+        node.joinpath("cpulist").write_text(",".join(str(cpu) for core in cores for cpu in core) + "\n")
+        for core in cores:
+            for cpu in core:
+                topology = folder / "cpu" / f"cpu{cpu}" / "topology"
+                topology.mkdir(parents=True)
+                topology.joinpath("thread_siblings_list").write_text(",".join(map(str, core)) + "\n")
+
+
+def cores(spawn: Spawn, folder: pathlib.Path, workers: int, **variables: str) -> list[str]:
+    """Where the workers would run, by --dry-run; "" where they are not pinned."""
+    script = "; ".join(f"mount --bind {folder}/{kind} /sys/devices/system/{kind}" for kind in ("node", "cpu"))
+    command = ["unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', "sh", *BPSLAUNCH, "--dry-run"]
+    launch = spawn(*command, "--workers", str(workers), "--", sys.executable, "--version", variables=variables)
+    assert launch.wait() == 0, launch.stderr
+    lines = re.findall(r"^\[worker \d+\] (.*)$", launch.stdout, re.MULTILINE)
+    return [found[1] if (found := re.search(r"taskset -c (\S+)", line)) else "" for line in lines]
+
+
+@pytest.fixture
+def two_cores() -> list[int]:
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
+        pytest.skip("a topology of another host needs root and mount namespaces")
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < 2:
+        pytest.skip("one core only")
+    return usable[:2]
+
+
+def test_each_worker_has_cores_of_one_node(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> None:
+    first, second = two_cores
+    fake(tmp_path / "two", [[[first]], [[second]]])
+    assert cores(spawn, tmp_path / "two", 2) == [str(first), str(second)]
+    assert cores(spawn, tmp_path / "two", 2, BYTEPS_NUMA_ON="0") == ["", ""]
+    assert cores(spawn, tmp_path / "two", 1, BYTEPS_CPU_BLACKLIST=str(first)) == [str(second)]
+
+
+def test_one_node_is_left_alone(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> None:
+    first, second = two_cores
+    fake(tmp_path / "one", [[[first], [second]]])
+    assert cores(spawn, tmp_path / "one", 2) == ["", ""]
+    assert cores(spawn, tmp_path / "one", 2, BYTEPS_NUMA_ON="1") == [str(first), str(second)]
+
+
+def test_hardware_threads(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> None:
+    first, second = two_cores
+    fake(tmp_path / "smt", [[[first, second]]])
+    both = f"{first}-{second}" if second == first + 1 else f"{first},{second}"
+    assert cores(spawn, tmp_path / "smt", 1, BYTEPS_NUMA_ON="1") == [both]
+    assert cores(spawn, tmp_path / "smt", 1, BYTEPS_MULTITHREADED_CPU="0") == [str(first)]
+
+
+def test_by_hand(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> None:
+    first, second = two_cores
+    fake(tmp_path / "two", [[[first]], [[second]]])
+    by_hand = f"{second}:{first}"
+    assert cores(spawn, tmp_path / "two", 2, BYTEPS_VISIBLE_CPU_CORES=by_hand) == [str(second), str(first)]
