@@ -169,12 +169,15 @@ class LastingExchange:
     def _answer_late(self, marks: list[str], answers: list[dict[str, Any]]) -> None:
         """What was seen first may have been left by an earlier attempt: whoever asks anew is answered, too."""
         while not self._over.wait(_POLL_SECONDS):
-            for rank in range(1, self._store.size):
-                text = self._store.get(f"ask-{rank}")
-                mark = marks[rank] if text is None else str(decode(text)["mark"])
-                if mark != marks[rank]:
-                    marks[rank] = mark
-                    self._store.set(f"answer-{rank}", encode({"mark": mark, "answer": answers[rank]}))
+            try:
+                for rank in range(1, self._store.size):
+                    text = self._store.get(f"ask-{rank}")
+                    mark = marks[rank] if text is None else str(decode(text)["mark"])
+                    if mark != marks[rank]:
+                        marks[rank] = mark
+                        self._store.set(f"answer-{rank}", encode({"mark": mark, "answer": answers[rank]}))
+            except Exception:  # The store is gone, and the job with it: the session tells why.
+                return
 
 
 def checked(answer: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 
 from ..failure import LaunchError
@@ -37,6 +38,8 @@ def allocation(variables: Mapping[str, str]) -> Allocation | None:
     """The allocation that this process is in, outside of its steps; None if it is in none."""
     if "SLURM_JOB_ID" not in variables or "SLURM_STEP_ID" in variables:
         return None
+    if shutil.which("srun", path=variables.get("PATH")) is None:
+        return None  # In a container without Slurm's programs: this host is all that can be reached.
     if variables.get("SLURM_HET_SIZE", "0") not in ("0", "1"):
         workers = _nodes(variables, "_HET_GROUP_0")
         servers = _nodes(variables, "_HET_GROUP_1")

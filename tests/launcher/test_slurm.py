@@ -112,6 +112,19 @@ def test_bpslaunch_as_tasks(srun: Callable[..., Launch], real: dict[str, str]) -
         assert f"[worker {rank}] rank {rank} of 2, local 0 of 1" in job.stdout
 
 
+def test_an_allocation_whose_programs_are_not_here(spawn: Spawn, real: dict[str, str]) -> None:
+    """As in a container within a job: the launch is one of this host."""
+    variables = {
+        **real,
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "a[1-2]",
+        "PATH": str(pathlib.Path(sys.executable).parent),
+    }
+    job = spawn(*BPSLAUNCH, "--", *TRAINER, "1", "10", variables=variables)
+    assert job.wait() == 0, job.stderr
+    assert "rank 0 of 1" in job.stdout
+
+
 @pytest.mark.parametrize("victim", ["scancel", "agent", "worker", "srun"])
 def test_whatever_ends_an_allocation_ends_the_job(
     salloc: Callable[..., Launch], slurm: SlurmCluster, victim: str

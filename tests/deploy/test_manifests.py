@@ -1,9 +1,12 @@
-"""The manifests: valid by their schemas, and run as pods, with the variables that a pod gets."""
+"""The manifests of Kubernetes and the compose file: valid by their schemas, and run as pods with a pod's variables."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -81,6 +84,15 @@ def test_counts_agree() -> None:
     )
 
 
+def test_kustomize_builds_it() -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    command = ["kubectl", "kustomize", str(MANIFESTS / "indexed-job")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    kinds = sorted(document["kind"] for document in yaml.safe_load_all(done.stdout))
+    assert kinds == ["ConfigMap", "Job", "Job", "Job", "Service"]
+
+
 # ---- As pods ----
 
 
@@ -127,6 +139,20 @@ def jobset(common: dict[str, str]) -> list[Pod]:
     ]
 
 
+class Service:
+    """A container of docker/compose.yaml."""
+
+    def __init__(self, name: str, service: dict[str, Any], token: str) -> None:
+        self.name = name
+        self.command = service.get("command", ["bpslaunch"])
+        self.variables = {**service["environment"], "BYTEPS_JOB_TOKEN": token}
+
+
+def compose(common: dict[str, str]) -> list[Any]:
+    services = yaml.safe_load((_CHECKOUT / "docker" / "compose.yaml").read_text())["services"]
+    return [Service(name, service, common["token"]) for name, service in services.items()]
+
+
 @pytest.fixture
 def kubelet(tmp_path: pathlib.Path) -> Iterator[Callable[[Pod], Launch]]:
     """Starts pods; a file is what the cluster's name service knows."""
@@ -157,13 +183,13 @@ def kubelet(tmp_path: pathlib.Path) -> Iterator[Callable[[Pod], Launch]]:
             launch.process.wait()
 
 
-@pytest.mark.parametrize("made", [indexed_job, jobset])
+@pytest.mark.parametrize("made, count", [(indexed_job, 5), (jobset, 5), (compose, 4)])
 def test_pods(
-    kubelet: Callable[[Pod], Launch], tmp_path: pathlib.Path, made: Callable[[dict[str, str]], list[Pod]]
+    kubelet: Callable[[Pod], Launch], tmp_path: pathlib.Path, made: Callable[[dict[str, str]], list[Pod]], count: int
 ) -> None:
     """The name of the coordinator comes up late, as it does in a cluster."""
     pods = made({"token": "a secret of the tests, long enough"})
-    assert len(pods) == 5
+    assert len(pods) == count
     # All pods share this machine's loopback; the coordinator is on no other address here.
     root = pods[0].variables["DMLC_PS_ROOT_URI"]
     launches = {pod.name: kubelet(pod) for pod in reversed(pods) if "coordinator" not in pod.name}
@@ -174,3 +200,64 @@ def test_pods(
     for name, launch in launches.items():
         assert launch.wait() == 0, f"{name}: {launch.stdout}{launch.stderr}"
     assert sum(launch.stdout.count("done") for launch in launches.values()) == 4
+
+
+PARENT = """\
+import os, subprocess, sys, time
+subprocess.run(["sh", "-c", "sleep 0.3 &"])  # an orphan, which somebody must inherit and reap
+print("pid 1 is", open("/proc/1/cmdline").read().replace(chr(0), " "), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_process_1_passes_signals_on_and_reaps(spawn_pod: Callable[..., Launch]) -> None:
+    launch = spawn_pod(sys.executable, "-c", PARENT)
+    launch.wait_for("pid 1 is")
+    assert "launch.py" in launch.stdout
+    wait_until(lambda: not sleepers(launch), lambda: "the orphan does not end", 10)
+    wait_until(lambda: not zombies(launch), lambda: f"not reaped: {zombies(launch)}", 10)
+    first = next(pid for pid, words in launch.processes().items() if "launch.py" in words and in_namespace(pid) == "1")
+    os.kill(first, signal.SIGTERM)
+    assert launch.wait(30) == 128 + signal.SIGTERM
+    assert not launch.processes()
+
+
+def in_namespace(pid: int) -> str:
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return next(line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:"))
+
+
+def zombies(launch: Launch) -> list[str]:
+    """Children of this launch that have ended, and that nobody has reaped."""
+    found = []
+    parents = launch.processes()
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state == "Z" and int(parent) in parents:
+                found.append(path.parent.name)
+    return found
+
+
+def sleepers(launch: Launch) -> list[int]:
+    return [pid for pid, words in launch.processes().items() if words.startswith("sleep ")]
+
+
+@pytest.fixture
+def spawn_pod(tmp_path: pathlib.Path) -> Iterator[Callable[..., Launch]]:
+    """bpslaunch as process 1 of a process namespace, with one worker that runs a command."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "true"], check=False).returncode != 0:
+        pytest.skip("process namespaces need root")
+    started = []
+
+    def start(*command: str) -> Launch:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("DMLC_", "BYTEPS_"))}
+        spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        cookie = {"BPSLAUNCH_TEST_COOKIE": f"pod-{tmp_path.name}-one"}
+        started.append(Launch([*spaces, *BPSLAUNCH, "--", *command], {**clean, **cookie}, tmp_path))
+        return started[-1]
+
+    yield start
+    for launch in started:
+        launch.process.kill()
+        launch.process.wait()
