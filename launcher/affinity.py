@@ -72,6 +72,17 @@ def assign(environment: Environment, workers: int) -> list[Cpus]:
     )
 
 
+def leftover(environment: Environment, taken: Sequence[Cpus]) -> Cpus:
+    """The cores that pinned workers leave to servers and coordinator, which then do not disturb them; None: any, where
+    somebody is not pinned or nothing is left."""
+    if not taken or any(cpus is None for cpus in taken):
+        return None
+    rest = frozenset(os.sched_getaffinity(0)) - _blacklist(environment)
+    for cpus in taken:
+        rest -= cpus or frozenset()
+    return rest or None
+
+
 def threads(cpus: Cpus, workers: int) -> int | None:
     """A sensible OMP_NUM_THREADS for one of `workers`: without it each would start a thread per core of the host.
 

@@ -18,6 +18,7 @@ import socket
 from collections.abc import Sequence
 
 from .addresses import Address, host_port
+from .affinity import leftover
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import MOST_LOCAL_ROLES, Environment
@@ -158,7 +159,9 @@ def plan_job(
                 variables={**variables, **of_servers, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)},
             )
         )
-    return services + _workers(size, command, environment, variables)
+    workers = _workers(size, command, environment, variables)
+    rest = leftover(environment, [spec.cpus for spec in workers])
+    return [dataclasses.replace(spec, cpus=rest) for spec in services] + workers
 
 
 def _workers(size: JobSize, command: list[str], environment: Environment, variables: dict[str, str]) -> list[ChildSpec]:

@@ -11,6 +11,7 @@ Threads: one.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import selectors
 import signal
@@ -22,6 +23,7 @@ from typing import Any
 
 from .. import process_tree
 from ..addresses import resolve
+from ..affinity import leftover
 from ..child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
 from ..command import in_debugger, worker_command
 from ..environment import Environment
@@ -225,6 +227,8 @@ class Agent:
             own = {**variables, **workers["variables"]}
             command = worker_command(workers["command"], environment)
             made = local_workers(command, environment, own, len(workers["ids"]), workers["host"], False)
+            rest = leftover(environment, [spec.cpus for spec in made])
+            specs = [(number, dataclasses.replace(spec, cpus=rest)) for number, spec in specs]
             specs += zip(workers["ids"], made)
         for number, spec in specs:
             child = Child(spec, time.monotonic(), None)

@@ -139,7 +139,7 @@ class Link(Member):
         """What became of the connection, and what to do, for people."""
         if self.silent:
             return f"has not been heard of for {frame.SILENCE_SECONDS:g} s: the host or the network is down"
-        how = "its agent" if self.spec.command[0] != "ssh" and "ssh" not in self.spec.command[0] else "ssh"
+        how = self.spec.command[0] if self.spec.command[0] in _CLIENTS else "its agent"
         reached = "was lost" if self.hello is not None else "could not be reached"
         return f"{reached}: {how} {super().ending()}{self._hint()}"
 
@@ -152,6 +152,8 @@ class Link(Member):
 
 
 OnEvent = Callable[[Link, "dict[str, Any] | tuple[int, int, bytes]"], None]
+
+_CLIENTS = ("ssh", "srun")
 
 # What ssh and shells say, and what to do about it.
 _HINTS = {

@@ -111,7 +111,12 @@ SwitchType=switch/none
             network = f"--net=/run/netns/{self.hosts[number - 1].namespace}"
             named = ["unshare", "--uts", "sh", "-c", f'hostname lh{number}; exec "$@"', "sh"]
             self._spawn("slurmd", ["nsenter", network, *named], "-D", "-N", f"ln{number}")
-        wait_until(self._ready, lambda: f"no nodes: {self.run('sinfo')}\n{(folder / 'ctld.log').read_text()}", 60)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Until all nodes are idle."""
+        log = self._folder / "ctld.log"
+        wait_until(self._ready, lambda: f"no nodes: {self.run('sinfo')}\n{log.read_text()}", 60)
 
     def _ready(self) -> bool:
         try:

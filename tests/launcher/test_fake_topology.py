@@ -11,6 +11,8 @@ import sys
 import pytest
 from launching import BPSLAUNCH, Spawn
 
+from launcher.affinity import parse_cpus
+
 
 def fake(folder: pathlib.Path, nodes: list[list[list[int]]]) -> None:
     """A tree such as /sys/devices/system: nodes of physical cores of logical ones."""
@@ -25,13 +27,15 @@ def fake(folder: pathlib.Path, nodes: list[list[list[int]]]) -> None:
                 topology.joinpath("thread_siblings_list").write_text(",".join(map(str, core)) + "\n")
 
 
-def cores(spawn: Spawn, folder: pathlib.Path, workers: int, **variables: str) -> list[str]:
-    """Where the workers would run, by --dry-run; "" where they are not pinned."""
+def cores(spawn: Spawn, folder: pathlib.Path, workers: int, role: str = "worker", **variables: str) -> list[str]:
+    """Where the processes of a role would run, by --dry-run; "" where they are not pinned."""
     script = "; ".join(f"mount --bind {folder}/{kind} /sys/devices/system/{kind}" for kind in ("node", "cpu"))
     command = ["unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', "sh", *BPSLAUNCH, "--dry-run"]
-    launch = spawn(*command, "--workers", str(workers), "--", sys.executable, "--version", variables=variables)
+    size = ["--workers", str(workers), "--servers", "1"]
+    variables["BYTEPS_SERVER_BINARY"] = "true"
+    launch = spawn(*command, *size, "--", sys.executable, "--version", variables=variables)
     assert launch.wait() == 0, launch.stderr
-    lines = re.findall(r"^\[worker \d+\] (.*)$", launch.stdout, re.MULTILINE)
+    lines = re.findall(rf"^\[{role}(?: \d+)?\] (.*)$", launch.stdout, re.MULTILINE)
     return [found[1] if (found := re.search(r"taskset -c (\S+)", line)) else "" for line in lines]
 
 
@@ -66,6 +70,19 @@ def test_hardware_threads(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[
     both = f"{first}-{second}" if second == first + 1 else f"{first},{second}"
     assert cores(spawn, tmp_path / "smt", 1, BYTEPS_NUMA_ON="1") == [both]
     assert cores(spawn, tmp_path / "smt", 1, BYTEPS_MULTITHREADED_CPU="0") == [str(first)]
+
+
+def test_servers_have_what_pinned_workers_leave(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> None:
+    first, second = two_cores
+    fake(tmp_path / "two", [[[first]], [[second]]])
+    by_hand = {"BYTEPS_VISIBLE_CPU_CORES": str(first)}
+    (server,) = cores(spawn, tmp_path / "two", 1, "server", **by_hand)
+    assert second in parse_cpus(server) and first not in parse_cpus(server)
+    assert cores(spawn, tmp_path / "two", 1, "coordinator", **by_hand) == [server]
+    # Where workers have all cores, or are not pinned, servers run anywhere.
+    if len(os.sched_getaffinity(0)) == 2:
+        assert cores(spawn, tmp_path / "two", 2, "server") == [""]
+    assert cores(spawn, tmp_path / "two", 1, "server", BYTEPS_NUMA_ON="0") == [""]
 
 
 def test_by_hand(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> None:

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -73,8 +74,8 @@ TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 
 @pytest.fixture
 def salloc(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> Iterator[Callable[..., Launch]]:
-    def run(*words: str, **variables: str) -> Launch:
-        return spawn(*slurm.here, "salloc", *words, variables={**slurm.variables, **real, **variables})
+    def run(*words: str, stdin: int = subprocess.DEVNULL) -> Launch:
+        return spawn(*slurm.here, "salloc", *words, variables={**slurm.variables, **real}, stdin=stdin)
 
     yield run
     slurm.hosts.wait_empty()
@@ -123,6 +124,25 @@ def test_an_allocation_whose_programs_are_not_here(spawn: Spawn, real: dict[str,
     job = spawn(*BPSLAUNCH, "--", *TRAINER, "1", "10", variables=variables)
     assert job.wait() == 0, job.stderr
     assert "rank 0 of 1" in job.stdout
+
+
+def test_half_of_an_allocation_is_missing(salloc: Callable[..., Launch], slurm: SlurmCluster) -> None:
+    """A node has died since: nothing trains."""
+    wait = "import sys; print('allocated', flush=True); sys.stdin.readline()"
+    script = f'{sys.executable} -c "{wait}"; exec {shlex.join(BPSLAUNCH)} -- echo trains'
+    read, write = os.pipe()
+    job = salloc("-N2", "--ntasks-per-node=1", "sh", "-c", script, stdin=read)
+    os.close(read)
+    job.wait_for("allocated")
+    slurm.run("scontrol", "update", "nodename=ln2", "state=down", "reason=test")
+    try:
+        os.close(write)
+        assert job.wait(90) != 0
+        assert "trains" not in job.stdout
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):  # It may have come back by itself.
+            slurm.run("scontrol", "update", "nodename=ln2", "state=resume")
+        slurm.wait_ready()
 
 
 @pytest.mark.parametrize("victim", ["scancel", "agent", "worker", "srun"])
