@@ -23,6 +23,14 @@ constexpr size_t kBulk = size_t{16} << 10;
 // HELLOs of the beginning, which come before any credit is known.
 constexpr uint32_t kReservedMessages = 6;
 
+// More than this of what goes without credits never waits: a peer that asks again and again and reads nothing gets one answer
+// fewer, and fills no memory.
+constexpr size_t kMostUrgent = 16;
+
+// The largest pool that makes sense; and of leases, the largest slot and offset.
+constexpr uint32_t kMostPool = 1u << 20;
+constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+
 // PING's flag: an answer is wanted. While one is outstanding no other is sent, so that a peer that does not read cannot
 // be flooded.
 struct PingBody {
@@ -61,6 +69,7 @@ EndpointOptions Sound(EndpointOptions options) {
 
 struct Lease {
   wire::LeaseBody body;
+  std::vector<bool> taken;  // by slot: to be written, or written, and not returned yet
 };
 
 // A write whose record has left, for a transport that did not take it.
@@ -167,6 +176,7 @@ struct Endpoint::Impl {
   void Arm(Time at) { next_timer = std::min(next_timer, at); }
 
   void Urgent(PeerId peer, Link* link, wire::RecordType type, std::span<const std::byte> body) {
+    if (link->urgent.size() >= kMostUrgent && type != wire::RecordType::kCredit) return;
     link->urgent.emplace_back(caps.max_message, &memory);
     link->urgent.back().Append(type, body, {});
     MarkDirty(peer, link);
@@ -405,7 +415,9 @@ struct Endpoint::Impl {
     const bool first = !link->accepted;
     link->accepted = true;
     if (first) {
-      if (hello.receive_pool <= kReservedMessages) return Violation(peer, link, "HELLO announces no receive pool");
+      if (hello.receive_pool <= kReservedMessages || hello.receive_pool > kMostPool) {
+        return Violation(peer, link, absl::StrCat("HELLO announces a receive pool of ", hello.receive_pool));
+      }
       link->send_credits = hello.receive_pool - kReservedMessages;
     }
     const bool was_ready = link->state == LinkState::kReady;
@@ -424,10 +436,21 @@ struct Endpoint::Impl {
     Lease lease;
     if (!ReadStruct(body, &lease.body)) return Violation(peer, link, "LEASE is too short");
     const wire::LeaseBody& b = lease.body;
-    if (b.key_size > wire::kMaxKey || b.slots == 0 || b.slot_bytes == 0 || b.slots > (1u << wire::kSlotBits) ||
-        b.first_slot + b.slots > (1u << wire::kSlotBits) || b.slot_bytes > (uint64_t{1} << 40)) {
-      return Violation(peer, link, "LEASE that makes no sense");
+    const uint64_t end = uint64_t{b.first_slot} + b.slots;
+    if (b.key_size > wire::kMaxKey || b.slots == 0 || b.slot_bytes == 0 || end > (1u << wire::kSlotBits) ||
+        b.slot_bytes > kMostBytes || b.offset > kMostBytes) {
+      return Violation(peer, link,
+                       absl::StrCat("LEASE of ", b.slots, " slots of ", b.slot_bytes, " bytes from slot ", b.first_slot,
+                                    " on, at ", b.offset, ", with a key of ", b.key_size, " bytes"));
     }
+    for (const Lease& other : link->leases) {
+      if (b.first_slot < other.body.first_slot + other.body.slots && other.body.first_slot < end) {
+        return Violation(
+            peer, link,
+            absl::StrCat("LEASE of slots ", b.first_slot, " to ", end - 1, ", some of which ", "it has lent already"));
+      }
+    }
+    lease.taken.resize(b.slots);
     link->leases.push_back(lease);
     link->lent_slots += b.slots;
     for (uint32_t i = b.slots; i-- > 0;) {
@@ -436,8 +459,8 @@ struct Endpoint::Impl {
     handler->OnRoom(peer);
   }
 
-  static const Lease* LeaseOf(const Link& link, uint32_t slot) {
-    for (const Lease& lease : link.leases) {
+  static Lease* LeaseOf(Link& link, uint32_t slot) {
+    for (Lease& lease : link.leases) {
       if (slot >= lease.body.first_slot && slot - lease.body.first_slot < lease.body.slots) return &lease;
     }
     return nullptr;
@@ -452,8 +475,12 @@ struct Endpoint::Impl {
       uint32_t immediate;
       std::memcpy(&immediate, rest.data() + i * sizeof immediate, sizeof immediate);
       const uint32_t slot = wire::ImmediateSlot(immediate);
-      const Lease* lease = LeaseOf(*link, slot);
+      Lease* lease = LeaseOf(*link, slot);
       if (lease == nullptr) return Violation(peer, link, absl::StrCat("RETURN of slot ", slot, " that it never lent"));
+      // One that is free would be free twice, and two writes would go to one place.
+      auto taken = lease->taken[slot - lease->body.first_slot];
+      if (!taken) return Violation(peer, link, absl::StrCat("RETURN of slot ", slot, ", which was not taken"));
+      taken = false;
       link->free_slots.push_back({immediate,
                                   lease->body.offset + (slot - lease->body.first_slot) * lease->body.slot_bytes,
                                   lease->body.slot_bytes});
@@ -508,8 +535,9 @@ struct Endpoint::Impl {
     }
     if (reader.header().credits > 0) {
       const bool blocked = link->send_credits == 0 && !link->outbox.empty();
-      link->send_credits += reader.header().credits;
-      if (link->send_credits > caps.receive_pool * 1024u) return Violation(peer, link, "credits beyond any pool");
+      const uint64_t credits = uint64_t{link->send_credits} + reader.header().credits;
+      if (credits > kMostPool) return Violation(peer, link, absl::StrCat("credits for ", credits, " messages"));
+      link->send_credits = static_cast<uint32_t>(credits);
       if (blocked) {
         WantRoom(link);
         MarkDirty(peer, link);
@@ -730,6 +758,11 @@ bool Endpoint::WriteSlot(PeerId peer, const bps_local& from, size_t size, const 
   Link* link = impl_->FindReady(peer);
   if (link == nullptr) return false;
   const Lease* lease = Impl::LeaseOf(*link, wire::ImmediateSlot(slot.immediate));
+  if (lease == nullptr) {
+    impl_->Violation(peer, link,
+                     absl::StrCat("slot ", wire::ImmediateSlot(slot.immediate), " is of none of its leases"));
+    return false;
+  }
   const bps_remote remote{lease->body.key, lease->body.key_size, slot.offset};
   return Write(peer, from, size, remote, slot.immediate, user, record);
 }
@@ -750,11 +783,19 @@ std::optional<RemoteSlot> Endpoint::TakeSlot(PeerId peer) {
   // The slot given back last is the one most likely still in the peer's cache.
   const RemoteSlot slot = link->free_slots.back();
   link->free_slots.pop_back();
+  const uint32_t number = wire::ImmediateSlot(slot.immediate);
+  Lease* lease = Impl::LeaseOf(*link, number);
+  lease->taken[number - lease->body.first_slot] = true;
   return slot;
 }
 
 void Endpoint::GiveBack(PeerId peer, const RemoteSlot& slot) {
-  if (Link* link = impl_->Find(peer)) link->free_slots.push_back(slot);
+  Link* link = impl_->Find(peer);
+  const uint32_t number = wire::ImmediateSlot(slot.immediate);
+  Lease* lease = link == nullptr ? nullptr : Impl::LeaseOf(*link, number);
+  if (lease == nullptr || !lease->taken[number - lease->body.first_slot]) return;
+  lease->taken[number - lease->body.first_slot] = false;
+  link->free_slots.push_back(slot);
 }
 
 absl::Status Endpoint::Lend(PeerId peer, bps_region* region, uint64_t offset, uint64_t slot_bytes, uint32_t first_slot,

@@ -78,7 +78,11 @@ std::optional<Record> MessageReader::Next() {
   if (left_ == 0) return std::nullopt;
   --left_;
   wire::RecordHeader header;
-  std::memcpy(&header, rest_.data(), sizeof header);
+  // Over shared memory its sender can still write it: what Parse has found need not be there any more.
+  if (!ReadStruct(rest_, &header) || header.size < sizeof header || header.size > rest_.size()) {
+    left_ = 0;
+    return std::nullopt;
+  }
   Record record{header.type, header.flags, rest_.subspan(sizeof header, header.size - sizeof header)};
   rest_ = rest_.subspan(header.size);
   return record;

@@ -8,7 +8,7 @@
 //     absl::Status status = reader.Parse(bytes);  // checks everything that can be checked without context
 //     while (auto record = reader.Next()) ...
 //
-// Readers never look outside the bytes they were given, whatever those say.
+// Readers never look outside the bytes they were given, whatever those say, and whatever becomes of them meanwhile.
 #ifndef BYTEPS_CORE_WIRE_MESSAGE_H_
 #define BYTEPS_CORE_WIRE_MESSAGE_H_
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/wire/landing_table.h"
@@ -270,6 +271,61 @@ TEST_P(EndpointTest, SlotsGoBackAndForth) {
   EXPECT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) == kSlots; }));
   a->endpoint->transport().Unreg(source_region);
   b->endpoint->transport().Unreg(region);
+}
+
+// What b says below its endpoint, as a defect or an enemy would. Both sides are ready.
+struct Liar {
+  static wire::LeaseBody Lease(uint32_t first, uint32_t slots) {
+    wire::LeaseBody body{};
+    body.slot_bytes = 4096;
+    body.first_slot = first;
+    body.slots = slots;
+    return body;
+  }
+  static std::vector<std::byte> Return(std::initializer_list<uint32_t> immediates) {
+    const wire::ReturnBody body{static_cast<uint32_t>(immediates.size()), 0};
+    std::vector<std::byte> bytes(sizeof body + 4 * immediates.size());
+    std::memcpy(bytes.data(), &body, sizeof body);
+    std::memcpy(bytes.data() + sizeof body, immediates.begin(), 4 * immediates.size());
+    return bytes;
+  }
+};
+
+TEST_P(EndpointTest, LeasesThatWrapOverlapOrExceedEndTheLink) {
+  const std::pair<uint32_t, uint32_t> wrong[] = {{0xffffffffu, 2},
+                                                 {0xffffffffu, 1},
+                                                 {1u << wire::kSlotBits, 1},
+                                                 {(1u << wire::kSlotBits) - 1, 2},
+                                                 {0, 0xffffffffu},
+                                                 {3, 4},
+                                                 {6, 1},
+                                                 {0, 8}};
+  for (const auto& [first, slots] : wrong) {
+    SCOPED_TRACE(std::to_string(first) + ", " + std::to_string(slots));
+    auto a = Make(1), b = Make(2);
+    ASSERT_TRUE(Connect(a.get(), b.get()));
+    b->endpoint->Send(1, wire::RecordType::kLease, BytesOf(Liar::Lease(4, 4)));
+    b->endpoint->Send(1, wire::RecordType::kLease, BytesOf(Liar::Lease(first, slots)));
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->down.contains(2); }));
+    EXPECT_NE(a->down[2].message().find("broke the protocol: LEASE"), absl::string_view::npos) << a->down[2];
+  }
+}
+
+TEST_P(EndpointTest, ASlotThatIsFreeIsNotReturned) {
+  for (const int twice : {0, 1}) {
+    auto a = Make(1), b = Make(2);
+    ASSERT_TRUE(Connect(a.get(), b.get()));
+    b->endpoint->Send(1, wire::RecordType::kLease, BytesOf(Liar::Lease(4, 2)));
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->endpoint->FreeSlots(2) == 2; }));
+    const uint32_t taken = a->endpoint->TakeSlot(2)->immediate;
+    if (twice == 1) {
+      b->endpoint->Send(1, wire::RecordType::kReturn, Liar::Return({taken, taken}));
+    } else {
+      b->endpoint->Send(1, wire::RecordType::kReturn, Liar::Return({wire::Immediate(taken == 4 ? 5 : 4, 0)}));
+    }
+    ASSERT_TRUE(Run({a.get(), b.get()}, [&] { return a->down.contains(2); }));
+    EXPECT_NE(a->down[2].message().find("which was not taken"), absl::string_view::npos) << a->down[2];
+  }
 }
 
 // One slot of b, taken by a, and memory of a's to write from.

@@ -86,5 +86,23 @@ TEST(Message, SurvivesRandomDamage) {
   }
 }
 
+// Shared memory is its sender's to write while it is read.
+TEST(Message, ARecordThatChangesBehindItsCheckIsNotFollowed) {
+  for (const uint32_t size : {0u, 4u, 0x10000u, 0xfffffff8u}) {
+    MessageBuilder builder(1024);
+    const uint64_t value = 1;
+    ASSERT_TRUE(builder.Append(wire::RecordType::kPing, BytesOf(value), {}));
+    builder.Finish(1, 1, 0);
+    std::vector<std::byte> bytes(builder.bytes().begin(), builder.bytes().end());
+    MessageReader reader;
+    ASSERT_TRUE(reader.Parse(bytes).ok());
+    const wire::RecordHeader later{wire::RecordType::kPing, 0, size};
+    std::memcpy(bytes.data() + sizeof(wire::MessageHeader), &later, sizeof later);
+    const std::optional<Record> record = reader.Next();
+    EXPECT_FALSE(record.has_value()) << size;
+    EXPECT_FALSE(reader.Next().has_value());
+  }
+}
+
 }  // namespace
 }  // namespace byteps
