@@ -297,6 +297,15 @@ inline constexpr Knob kKnobs[] = {
          "these three that is installed",
      .reason = "with credit, what the next forward pass needs first goes first, and little is under way that cannot be "
                "overtaken"},
+    {.name = "BYTEPS_CHECKSUM",
+     .type = KnobType::kBool,
+     .readers = kWorker,
+     .fallback = "0",
+     .meaning =
+         "Does each part of a tensor carry a checksum (CRC-32C) to its server and back? What arrives altered is an "
+         "error that names the part and who sent it",
+     .reason =
+         "TCP's own finds most of what networks alter, and processors that compute two sums for each byte sum less"},
     {.name = "BYTEPS_SHM",
      .type = KnobType::kBool,
      .readers = kWorker | kServer,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/crc32c.h"
 #include "core/wire/message.h"
 #include "server/reducer/served_session.h"
 
@@ -25,6 +26,7 @@ Result* Deliveries::Make(Block block, uint64_t bytes) {
   result->block = std::move(block);
   result->bytes = bytes;
   result->users = 1;  // until Seal
+  result->checksum.reset();
   return result;
 }
 
@@ -117,6 +119,7 @@ void Deliveries::AddInline(PeerId peer, const wire::DataHeader& header, std::spa
   wire::DataHeader result = header;
   result.way = payload.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
   result.payload_bytes = payload.size();
+  if ((result.flags & wire::kFlagChecksum) != 0) result.checksum = Crc32c(payload);
   endpoint_->Send(peer, wire::RecordType::kResult, BytesOf(result), payload);
 }
 
@@ -124,6 +127,7 @@ void Deliveries::AddInPlace(PeerId peer, const wire::DataHeader& header, uint64_
   wire::DataHeader result = header;
   result.way = wire::PayloadWay::kInPlace;
   result.payload_bytes = bytes;
+  result.flags &= ~wire::kFlagChecksum;  // nothing travels
   endpoint_->Send(peer, wire::RecordType::kResult, BytesOf(result));
 }
 
@@ -163,6 +167,10 @@ bool Deliveries::Post(PeerId peer, Delivery* delivery) {
   header.way = wire::PayloadWay::kLanded;
   header.payload_bytes = result->bytes;
   header.immediate = immediate;
+  if ((header.flags & wire::kFlagChecksum) != 0) {
+    if (!result->checksum) result->checksum = Crc32c({result->block.data(), result->bytes});
+    header.checksum = *result->checksum;
+  }
   const Announcement record{wire::RecordType::kResult, BytesOf(header)};
   const bool accepted =
       direct ? endpoint_->Write(peer, result->block.local(), result->bytes, remote, immediate, user, record)

@@ -44,6 +44,7 @@ struct Result {
   Block block;
   uint64_t bytes = 0;
   uint32_t users = 0;
+  std::optional<uint32_t> checksum;  // once it was wanted
 };
 
 class Deliveries {

@@ -23,9 +23,10 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
   if (header.process_set != 0) return later("process sets (", header.process_set, ")");
   if (header.operation > wire::Operation::kBroadcast) return later("operation ", static_cast<int>(header.operation));
   if (header.codec != 0) return later("codec ", static_cast<int>(header.codec));
-  if (header.flags != 0) return later("flags ", header.flags);
+  const bool checked = (header.flags & wire::kFlagChecksum) != 0;
+  if ((header.flags & ~wire::kFlagChecksum) != 0) return later("flags ", header.flags);
   if (header.contributors != 0) return later("contributor sets");
-  if (header.checksum != 0 || header.memory.reserved != 0) {
+  if ((header.checksum != 0 && !checked) || header.memory.reserved != 0) {
     return later("what was put into reserved fields");
   }
   const bool in_place = header.way == wire::PayloadWay::kInPlace;

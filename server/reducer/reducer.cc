@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 #include "core/wire/message.h"
 #include "core/wire/push_head.h"
@@ -373,6 +374,8 @@ void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& heade
     next_deadline_ = std::min(next_deadline_, round->deadline());
   }
   contribution.in_place = false;
+  contribution.checksum.reset();
+  if ((header.flags & wire::kFlagChecksum) != 0) contribution.checksum = header.checksum;
   if (header.way == wire::PayloadWay::kLanded) {
     ++stats_.landed;
     contribution.immediate = header.immediate;
@@ -407,8 +410,26 @@ void Reducer::OnLanded(uint32_t immediate) {
   Guarded(use->round->session(), [&] { Arrived(use->round, use->rank, nullptr); });
 }
 
+bool Reducer::Unaltered(Round* round, uint32_t index, const std::byte* payload) {
+  const std::optional<uint32_t> told = round->of(index).checksum;
+  if (!told) return true;
+  const std::byte* bytes = payload != nullptr ? payload : windows_.Memory(round->of(index).immediate).data();
+  const uint32_t found = Crc32c({bytes, round->bytes()});
+  if (found == *told) return true;
+  const uint32_t rank = round->of(index).rank;
+  const absl::Status why = absl::DataLossError(
+      absl::StrCat("what ", round->session()->workers[rank].description, " has sent for part ", round->header().part,
+                   " came altered to ", "the server: its checksum is ", found, ", that of what was sent ", *told,
+                   " (BYTEPS_CHECKSUM): a network card, its driver or memory"));
+  BPS_LOG(*log_, kWarning) << "lane " << options_.lane << ": " << std::string(why.message());
+  holdings_.Store(now_, round, index, payload);  // its slot is given back as that of any other
+  Fail(round, why);
+  return false;
+}
+
 // The bytes of a contribution are here: at `payload` for the length of this call, or, if that is null, in its slot.
 void Reducer::Arrived(Round* round, uint32_t index, const std::byte* payload) {
+  if (!Unaltered(round, index, payload)) return;
   if (round->state() == RoundState::kRecalling) {
     if (index == round->next()) {
       holdings_.Fold(round, index, payload);

@@ -165,6 +165,8 @@ class Reducer : private EndpointHandler {
   Round* RoundOf(const Link& link, const Push& push, absl::Status* why);
   void Take(Round* round, const Link& link, const wire::DataHeader& header, std::span<const std::byte> payload);
   void Settle(Round* round);
+  // False: these are not the bytes that the worker has sent; the round has failed.
+  bool Unaltered(Round* round, uint32_t index, const std::byte* payload);
   void Arrived(Round* round, uint32_t index, const std::byte* payload);
 
   // Completion.

@@ -79,6 +79,7 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
   header_.way = wire::PayloadWay::kNone;
   header_.payload_bytes = 0;
   header_.immediate = 0;
+  header_.checksum = 0;
   header_.timeout_ms = 0;
   header_.memory = {};
   header_.shape = 0;

@@ -73,13 +73,14 @@ bool RoundMayMove(RoundState from, RoundState to);
 
 struct Contribution {
   ContributionState state = ContributionState::kAbsent;
-  uint32_t rank = 0;       // of the worker that gives it, unless absent
-  uint32_t immediate = 0;  // coming, in slot
-  uint64_t key = 0;        // as this worker named the tensor
-  Block block;             // parked
-  wire::MemoryRef memory;  // where the worker wants the result
-  bool in_place = false;   // it came in place, and its result goes back in place, too
-  wire::MemoryRef source;  // then: where it is
+  uint32_t rank = 0;                 // of the worker that gives it, unless absent
+  uint32_t immediate = 0;            // coming, in slot
+  uint64_t key = 0;                  // as this worker named the tensor
+  Block block;                       // parked
+  std::optional<uint32_t> checksum;  // of the payload, if it was told
+  wire::MemoryRef memory;            // where the worker wants the result
+  bool in_place = false;             // it came in place, and its result goes back in place, too
+  wire::MemoryRef source;            // then: where it is
 
   // Is its payload here and not folded yet?
   bool waiting() const { return state == ContributionState::kInSlot || state == ContributionState::kParked; }

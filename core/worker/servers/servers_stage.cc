@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/crc32c.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/control/host_identity.h"
@@ -352,6 +353,11 @@ bool ServersStage::Post(Partition* partition, Peer* peer, absl::Status* error) {
   return true;
 }
 
+void ServersStage::AddChecksum(std::span<const std::byte> payload, wire::DataHeader* header) {
+  header->flags |= wire::kFlagChecksum;
+  header->checksum = Crc32c(payload);
+}
+
 bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error) {
   Endpoint& endpoint = peer->carrier->endpoint();
   const std::optional<RemoteSlot> slot = endpoint.TakeSlot(peer->id);
@@ -367,6 +373,9 @@ bool ServersStage::PostPayload(Partition* partition, Peer* peer, wire::DataHeade
   }
   header->way = wire::PayloadWay::kLanded;
   header->immediate = slot->immediate;
+  if (options_.checksum) {
+    AddChecksum({static_cast<const std::byte*>(payload.local.base), partition->push_bytes}, header);
+  }
   const PushHead head(*header, partition->operation->asked.tensor->shape(), endpoint.MaxRecord());
   if (!endpoint.WriteSlot(peer->id, payload.local, partition->push_bytes, *slot, partition->task,
                           {wire::RecordType::kPush, head.bytes()})) {
@@ -396,6 +405,8 @@ void ServersStage::PostInline(Partition* partition, Peer* peer, const wire::Data
                               std::span<const std::byte> payload) {
   wire::DataHeader with_way = header;
   with_way.way = payload.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
+  // Also of no payload: it says that the result is to have one.
+  if (options_.checksum) AddChecksum(payload, &with_way);
   partition->Move(PartitionState::kPosted);
   SendPush(peer, with_way, *partition->operation->asked.tensor, payload);
   peer->leaving.emplace_back(peer->queued_bytes, partition->task);
@@ -542,6 +553,7 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
   if (partition == nullptr) return OnStray(carrier, peer, header);
   Operation* operation = partition->operation;
   const uint64_t bytes = header.way == wire::PayloadWay::kNone ? 0 : partition->result_bytes;
+  if ((header.flags & wire::kFlagChecksum) != 0) partition->checksum = header.checksum;
   const bool sensible = header.key == operation->asked.tensor->cut->key() && header.offset == partition->first &&
                         header.elements == partition->elements && header.payload_bytes == bytes && header.codec == 0;
   if (!sensible) return Senseless(peer, header, *operation);
@@ -553,6 +565,7 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
     case wire::PayloadWay::kInline: {
       const std::span<const std::byte> payload = body.subspan(sizeof header);
       if (payload.size() < bytes) break;
+      if (!Unaltered(peer, partition, payload.first(bytes))) return;
       if (operation->failure.ok() && bytes != 0) {
         std::memcpy(operation->asked.output + partition->first * operation->asked.tensor->element_bytes(),
                     payload.data(), bytes);
@@ -605,15 +618,35 @@ void ServersStage::OnLanded(Carrier* carrier, uint32_t immediate, uint64_t cooki
 
 // Record and bytes are both here. `partition` is nullptr if nobody wants them any more.
 void ServersStage::Landed(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition) {
-  if (carrier->WindowOwner(immediate) != 0) {
-    if (partition != nullptr && partition->operation->failure.ok()) {
+  const bool in_window = carrier->WindowOwner(immediate) != 0;
+  bool unaltered = true;
+  if (partition != nullptr && partition->checksum) {
+    const Submission& asked = partition->operation->asked;
+    const std::byte* bytes = in_window ? carrier->WindowSlot(peer, immediate).data()
+                                       : asked.output + partition->first * asked.tensor->element_bytes();
+    unaltered = Unaltered(partition->peer, partition, {bytes, partition->result_bytes});
+  }
+  if (in_window) {
+    if (unaltered && partition != nullptr && partition->operation->failure.ok()) {
       const Submission& asked = partition->operation->asked;
       std::memcpy(asked.output + partition->first * asked.tensor->element_bytes(),
                   carrier->WindowSlot(peer, immediate).data(), partition->result_bytes);
     }
     carrier->ReturnWindowSlot(peer, immediate);
   }
-  if (partition != nullptr) Home(partition);
+  if (unaltered && partition != nullptr) Home(partition);
+}
+
+bool ServersStage::Unaltered(PeerId peer, Partition* partition, std::span<const std::byte> bytes) {
+  const std::optional<uint32_t> told = std::exchange(partition->checksum, std::nullopt);
+  Operation* operation = partition->operation;
+  if (!told || !operation->failure.ok() || Crc32c(bytes) == *told) return true;
+  const absl::Status why = absl::DataLossError(absl::StrCat(
+      "the result of part ", partition->part, " came altered from ", DescribePeer(peer), ": its checksum is ",
+      Crc32c(bytes), ", that of what was sent ", *told, " (BYTEPS_CHECKSUM): a network card, its driver or memory"));
+  Lost(partition);
+  GiveUp(operation, why, false);
+  return false;
 }
 
 void ServersStage::OnRound(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {

@@ -52,6 +52,7 @@ struct ServersStageOptions {
   uint64_t inline_bytes = 0;  // payloads up to here travel inside the record
   uint64_t outbox_bytes = 0;  // more is not queued for one server: what waits there cannot be overtaken
   Time release_grace = 0;     // how long the servers are waited for after an operation was given up
+  bool checksum = false;      // payloads that travel carry one, both ways
 };
 
 class ServersStage : public Stage, private CarrierSink {
@@ -133,6 +134,9 @@ class ServersStage : public Stage, private CarrierSink {
   // True: posted. False: later; or with an error, never.
   bool Post(Partition* partition, Peer* peer, absl::Status* error);
   bool FarEnough() const;
+  static void AddChecksum(std::span<const std::byte> payload, wire::DataHeader* header);
+  // False: these are not the bytes that the server has sent; the operation has failed.
+  bool Unaltered(PeerId peer, Partition* partition, std::span<const std::byte> bytes);
   bool PostPayload(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
   bool PostInPlace(Partition* partition, Peer* peer, wire::DataHeader* header, absl::Status* error);
   void PostInline(Partition* partition, Peer* peer, const wire::DataHeader& header, std::span<const std::byte> payload);

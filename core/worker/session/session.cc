@@ -290,7 +290,7 @@ absl::Status Session::FindAddress(Time deadline, bool wait, ControlLinkOptions* 
 absl::Status Session::PrepareStages(Time deadline, const std::string& token, control::Hello* hello) {
   const std::string& address = hello->host().address();
   EngineOptions options;
-  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace};
+  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace, config_.GetBool("BYTEPS_CHECKSUM")};
   options.local = {kReleaseGrace};
   options.fatal_grace = kFatalGrace;
   engine_ = std::make_unique<Engine>(options, static_cast<EngineHandler*>(this), &log_);

@@ -95,6 +95,7 @@ struct Partition {
   Time posted_at = 0;                        // when it left for the server, last
   std::optional<uint32_t> result_immediate;  // under which the result may be written straight into the output
   bool in_place = false;                     // the server may read the input where it is
+  std::optional<uint32_t> checksum;          // of the result, as its RESULT has told
 
   // May the server still touch its memory?
   bool exposed() const { return result_immediate.has_value() || in_place; }

@@ -374,7 +374,7 @@ TEST_P(ReducerFailureTest, WhatIsReservedIsRefusedByName) {
       {"process sets", [](wire::DataHeader* h) { h->process_set = 3; }},
       {"operation 64", [](wire::DataHeader* h) { h->operation = static_cast<wire::Operation>(64); }},
       {"codec 2", [](wire::DataHeader* h) { h->codec = 2; }},
-      {"flags 1", [](wire::DataHeader* h) { h->flags = wire::kFlagChecksum; }},
+      {"flags 2", [](wire::DataHeader* h) { h->flags = 2; }},
       {"contributor sets", [](wire::DataHeader* h) { h->contributors = 5; }},
       {"reserved fields", [](wire::DataHeader* h) { h->memory.reserved = 5; }},
       {"payload way 3", [](wire::DataHeader* h) { h->way = wire::PayloadWay::kInPlace; }},

@@ -89,6 +89,10 @@ wire::DataHeader ScriptedWorker::HeaderOf(const Ask& ask) const {
   header.reduction = static_cast<uint8_t>(ask.reduction);
   header.priority = ask.priority;
   header.rate = ask.rate;
+  if (ask.checksum) {
+    header.flags |= wire::kFlagChecksum;
+    header.checksum = *ask.checksum;
+  }
   header.way = ask.input.empty()          ? wire::PayloadWay::kNone
                : ask.in_place && reached_ ? wire::PayloadWay::kInPlace
                                           : (ask.in_record ? wire::PayloadWay::kInline : wire::PayloadWay::kLanded);
@@ -186,11 +190,13 @@ void ScriptedWorker::OnRecord(PeerId, wire::RecordType type, std::span<const std
     wire::DataHeader header;
     ASSERT_TRUE(ReadStruct(body, &header));
     auto it = by_name_.find({header.key, header.round, header.part});
+    if (takes_anything && it == by_name_.end()) return;
     ASSERT_NE(it, by_name_.end()) << "a RESULT that nobody asked for";
     Pushed* pushed = it->second;
     EXPECT_EQ(header.elements, pushed->ask.elements);
     EXPECT_EQ(header.fingerprint, pushed->ask.fingerprint);
     pushed->answer.rate = header.rate;
+    if ((header.flags & wire::kFlagChecksum) != 0) pushed->answer.checksum = header.checksum;
     if (header.way == wire::PayloadWay::kLanded) {
       const auto cookie = static_cast<uint64_t>(
           std::find_if(all_.begin(), all_.end(), [&](const auto& p) { return p.get() == pushed; }) - all_.begin());

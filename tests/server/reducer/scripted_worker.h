@@ -53,6 +53,7 @@ struct Ask {
   ResultPlace place = ResultPlace::kDirect;
   uint32_t timeout_ms = 0;
   std::optional<std::vector<int64_t>> shape;  // as it is told
+  std::optional<uint32_t> checksum;           // likewise, of the input
 };
 
 struct Answer {
@@ -60,6 +61,7 @@ struct Answer {
   int errors = 0;
   int again = 0;
   Bytes result;
+  std::optional<uint32_t> checksum;  // as RESULT has told it
   uint32_t rate = 0;
   int32_t code = BPS_OK;
   std::string text;
@@ -115,6 +117,8 @@ class ScriptedWorker : private EndpointHandler {
   bool hold_slots = false;
   // SEND_AGAIN is not answered.
   bool ignore_again = false;
+  // A RESULT that no Ask has asked for is dropped (SendRaw may have).
+  bool takes_anything = false;
   std::optional<absl::Status> down;
 
  private:

@@ -48,6 +48,8 @@ struct EngineJobOptions {
   const bps_scheduler_plugin* scheduler = nullptr;  // nullptr: fifo
   uint32_t servers_at_home = 0;                     // the first ones share the workers' link
   sim::FabricOptions fabric;
+  LogOptions log;
+  bool checksum = false;
 };
 
 class EngineJob {
@@ -67,7 +69,7 @@ class EngineJob {
       auto worker = std::make_unique<Worker>();
       worker->job = this;
       EngineOptions engine_options;
-      engine_options.servers = {options.inline_bytes, 64 * 1024, 2 * kSecond};
+      engine_options.servers = {options.inline_bytes, 64 * 1024, 2 * kSecond, options.checksum};
       engine_options.fatal_grace = options.fatal_grace;
       EngineHandler* handler = worker.get();
       worker->engine = std::make_unique<Engine>(engine_options, handler, &log);
@@ -226,7 +228,7 @@ class EngineJob {
   static uint32_t WorkerMember(uint32_t worker) { return 100 + worker; }
 
   EngineJobOptions options;
-  Logger log{LogOptions{}};
+  Logger log{options.log};
   sim::SimFabric fabric;
   std::vector<std::unique_ptr<FakeServer>> servers;
   std::vector<std::unique_ptr<Worker>> workers;

@@ -13,12 +13,6 @@ extern "C" int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host*, const bp
 
 namespace byteps {
 
-Scheduler FifoScheduler() {
-  const bps_scheduler_plugin* plugin = nullptr;
-  EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &plugin), BPS_OK);
-  return *Scheduler::Create(*plugin, BPS_DIRECTION_PUSH, nullptr, nullptr);
-}
-
 namespace {
 
 using sim::SimFabric;

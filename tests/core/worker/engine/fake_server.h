@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/base/aligned_memory.h"
+#include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/link/endpoint.h"
 #include "core/plugin/region.h"
@@ -48,6 +49,8 @@ struct FakeServerScript {
   std::string error_text;
   uint32_t error_flags = 0;
   bool error_to_cancel = true;  // confirms CANCEL by ERROR
+  uint32_t altered = 0;         // added to the checksums of results, where the worker has asked for some
+  int checked = 0;              // contributions that had one, and the right one
 };
 
 class FakeServer : private EndpointHandler {
@@ -87,6 +90,10 @@ class FakeServer : private EndpointHandler {
     ASSERT_TRUE(endpoint_->AddPeer(now, spec).ok());
   }
 
+  // Any record, right or wrong.
+  void Say(PeerId peer, wire::RecordType type, std::span<const std::byte> body) {
+    endpoint_->Send(peer, type, body.first(std::min(body.size(), endpoint_->MaxRecord())));
+  }
   bool Poll(Time now) { return endpoint_->Poll(now); }
   Time NextTimer() const { return endpoint_->NextTimer(); }
 
@@ -185,6 +192,10 @@ class FakeServer : private EndpointHandler {
                       std::as_bytes(std::span<const char>(script.error_text.data(), script.error_text.size())));
       return;
     }
+    if ((header.flags & wire::kFlagChecksum) != 0) {
+      EXPECT_EQ(header.checksum, Crc32c(payload));
+      ++script.checked;
+    }
     if (script.rates != nullptr) script.rates->push_back(header.rate);
     if (script.send_again > 0) {
       --script.send_again;
@@ -235,9 +246,10 @@ class FakeServer : private EndpointHandler {
       header.rate = script.rate;
       header.payload_bytes = sum.size() * sizeof(float);
       const auto payload = std::as_bytes(std::span<const float>(sum));
+      if ((header.flags & wire::kFlagChecksum) != 0) header.checksum = Crc32c(payload) + script.altered;
       if (pushed.operation == wire::Operation::kBroadcast && static_cast<int32_t>(rank) == pushed.root) {
         header.way = wire::PayloadWay::kNone;
-        header.payload_bytes = 0;
+        header.payload_bytes = header.checksum = 0;
         endpoint_->Send(peer, wire::RecordType::kResult, BytesOf(header));
       } else if (header.payload_bytes <= script.inline_bytes) {
         header.way = wire::PayloadWay::kInline;
