@@ -79,6 +79,39 @@ def bps_cc_test(name, srcs, deps = [], copts = [], data = [], size = "small", **
         **kwargs
     )
 
+def bps_cc_fuzz_test(name, srcs, deps, corpus, **kwargs):
+    """A fuzz target (LLVMFuzzerTestOneInput): as a plain test its corpus and variations of it; with --config=fuzz libFuzzer.
+
+    Args:
+      name: of the test
+      srcs: the target
+      deps: of it
+      corpus: the folder of its corpus, in this package
+      **kwargs: of cc_test
+    """
+    native.cc_test(
+        name = name,
+        srcs = srcs + ["//tests/fuzz:fuzz_main.cc"],
+        copts = _CXX_COPTS,
+        local_defines = select({
+            "//tools/bazel:with_fuzz": ["BPS_LIBFUZZER"],
+            "//conditions:default": [],
+        }),
+        linkopts = select({
+            "//tools/bazel:with_fuzz": ["-Wl,--wrap=__sanitizer_cov_trace_pc"],
+            "//conditions:default": [],
+        }),
+        linkstatic = 1,
+        args = ["%s/%s" % (native.package_name(), corpus)],
+        data = native.glob([corpus + "/*"]) + select({
+            "//tools/sanitizers:asan": ["//tools/sanitizers:lsan.supp"],
+            "//tools/sanitizers:tsan": ["//tools/sanitizers:tsan.supp"],
+            "//conditions:default": [],
+        }),
+        deps = deps,
+        **kwargs
+    )
+
 def bps_cc_shared_library(
         name,
         version_script,
