@@ -320,6 +320,26 @@ BPS_API bps_status* bps_test(bps_request* request, int32_t* done) BPS_NOEXCEPT;
  * it was already complete. When the request has ended, the library touches neither input nor output any more. */
 BPS_API bps_status* bps_cancel(bps_request* request) BPS_NOEXCEPT;
 
+/* What an operation has brought (since 1.2). Filled up to the caller's struct_size; pointers are valid until
+ * bps_request_free. */
+typedef struct bps_result {
+  size_t struct_size;
+  void* data;           /* the caller's output, or the library's memory (aligned to 64); NULL: no bytes */
+  uint64_t bytes;       /* at data */
+  const int64_t* shape; /* ndim entries, of data */
+  const int64_t*
+      splits; /* num_splits entries, by the ranks of the set: all-gather, gather, all-to-all, scatter: rows of
+                          * data that came from each; reduce-scatter: rows that went to each; else NULL */
+  int32_t ndim;
+  int32_t num_splits;
+} bps_result;
+#define BPS_RESULT_INIT \
+  { sizeof(bps_result) }
+
+/* Writes what the request's operation has brought, `index` counting the operations of bps_group from 0 (else 0).
+ * FAILED_PRECONDITION: it has not ended, or not well, or it is no collective. (Since 1.2.) */
+BPS_API bps_status* bps_request_result(const bps_request* request, int32_t index, bps_result* result) BPS_NOEXCEPT;
+
 /* Frees the handle; the operation itself goes on if it has not ended. NULL is allowed. May outlive bps_close. */
 BPS_API void bps_request_free(bps_request* request) BPS_NOEXCEPT;
 
@@ -393,6 +413,116 @@ typedef struct bps_barrier_args {
 /* Blocks until all workers have called it as often as this one has (per name). It does not wait for operations in
  * flight. Errors: DEADLINE_EXCEEDED (names the missing ranks), UNAVAILABLE. */
 BPS_API bps_status* bps_barrier(bps_session* session, const bps_barrier_args* args) BPS_NOEXCEPT;
+
+/* ---- Process sets (since 1.2) ----------------------------------------------------------------------------------- */
+
+/* A subset of the ranks, for collectives of its own. A set is its ranks and its name: sets of the same ones on different
+ * ranks are the same set, and sets that differ in either do not meet. Nobody is asked and nothing is sent, so every rank
+ * may make any set at any time; operations need only be submitted by the ranks that are in it. */
+typedef struct bps_process_set bps_process_set;
+
+typedef struct bps_process_set_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name;     /* NULL: "" */
+  const int32_t* ranks; /* num_ranks ranks of the job, each once, in any order; a set's ranks are in ascending order */
+  int32_t num_ranks;    /* at least 1 */
+  int32_t reserved;     /* 0 */
+} bps_process_set_args;
+#define BPS_PROCESS_SET_ARGS_INIT \
+  { sizeof(bps_process_set_args) }
+
+/* Makes a set; does not block. The caller frees it; it outlives bps_close. Errors: INVALID_ARGUMENT (no ranks, a rank
+ * twice, a rank that the job does not have). */
+BPS_API bps_status* bps_process_set_create(bps_session* session, const bps_process_set_args* args,
+                                           bps_process_set** set) BPS_NOEXCEPT;
+
+/* Frees a set; NULL is allowed. FAILED_PRECONDITION while an operation of this rank that has not ended uses it: then the
+ * set is as it was. */
+BPS_API bps_status* bps_process_set_free(bps_process_set* set) BPS_NOEXCEPT;
+
+/* ---- Collectives (since 1.2) ------------------------------------------------------------------------------------ */
+
+/* Kinds of operations. "Rows" are what the first dimension counts; a scalar is one row. Ranks are those of the job. */
+#define BPS_ALL_REDUCE 0 /* the reduction of all inputs, to all. On all ranks without a set's: bps_push_pull */
+#define BPS_BROADCAST 1  /* the root's input, to all. On all ranks without a set's: bps_broadcast */
+#define BPS_ALL_GATHER 2 /* all inputs, one behind the other by rank, to all; rows may differ */
+#define BPS_REDUCE_SCATTER \
+  3                      /* of the reduction of all inputs to each rank its rows: splits, else as even as possible */
+#define BPS_ALL_TO_ALL 4 /* from each to each rank its rows: splits, else equal ones */
+#define BPS_REDUCE 5     /* the reduction of all inputs, to the root */
+#define BPS_GATHER 6     /* all inputs, one behind the other by rank, to the root; rows may differ */
+#define BPS_SCATTER 7    /* from the root's input to each rank its rows: the root's splits, else as even as possible */
+#define BPS_SEND 8       /* the input, to a peer that asks for BPS_RECEIVE of the same tag */
+#define BPS_RECEIVE 9
+#define BPS_BARRIER 10 /* nothing; ends when all have come */
+
+typedef struct bps_collective_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name; /* operations of the same set and name meet. Ignored by SEND and RECEIVE, which meet by ranks and
+                         * tag, in the order of their submission */
+  bps_process_set* set;  /* NULL: all ranks */
+  const void* input;     /* where the kind takes one from this rank; must not change until the operation has ended */
+  void* output;          /* where this rank gets one; NULL: the library's memory, see bps_request_result. ALL_REDUCE,
+                         * BROADCAST and REDUCE: may equal input; else input and output must not overlap */
+  uint64_t output_bytes; /* at output; may be more than what comes */
+  const int64_t* shape;  /* ndim entries, each >= 0: of the input; of BROADCAST also where there is none. SCATTER: the
+                          * first counts on the root only. RECEIVE: the sender's; without output the first does not count */
+  const int64_t* splits; /* num_splits rows for each rank of the set, which add up; NULL: see the kinds. REDUCE_SCATTER:
+                          * equal on all ranks. SCATTER: of the root */
+  int64_t tag;           /* SEND, RECEIVE */
+  int64_t priority;      /* larger is sooner */
+  int64_t timeout_ms;    /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
+  double prescale;       /* with scaled = 1, of reductions: inputs are multiplied by it first, */
+  double postscale;      /* and the result by this; each rounds once to dtype, integers towards zero, kept in range */
+  bps_done_fn done;      /* NULL: none */
+  void* user;
+  int32_t kind; /* BPS_ALL_REDUCE, ... */
+  int32_t ndim; /* 0 .. 64 */
+  uint32_t dtype;
+  int32_t op; /* reductions: BPS_SUM, ... */
+  int32_t num_splits;
+  int32_t root;         /* BROADCAST, REDUCE, GATHER, SCATTER: a rank of the job that is in the set */
+  int32_t peer;         /* SEND: to; RECEIVE: from; not this rank */
+  int32_t scaled;       /* 1: prescale and postscale are set */
+  int32_t input_device; /* 0 or BPS_CPU */
+  int32_t input_device_id;
+  int32_t output_device; /* 0 or BPS_CPU */
+  int32_t output_device_id;
+} bps_collective_args;
+#define BPS_COLLECTIVE_ARGS_INIT \
+  { sizeof(bps_collective_args) }
+
+/* Starts an operation among the ranks of a set; does not block. No order is required: operations of different names may
+ * be submitted in any order on any rank. Results have the bits of a fold in rank order (docs/determinism.md), whichever
+ * way the bytes go. `request` as with bps_push_pull.
+ * Errors of the call: INVALID_ARGUMENT (also: this rank, the root or the peer is not in the set; splits that do not add
+ * up); ALREADY_EXISTS (an operation of this set and name is in flight on this rank); FAILED_PRECONDITION; UNIMPLEMENTED
+ * (device).
+ * Errors of the operation: FAILED_PRECONDITION (the ranks disagree on kind, dtype, shape, op, root, splits or scaling:
+ * every rank gets it, naming the ranks and what each asks; the session stays usable); INVALID_ARGUMENT (an output is too
+ * small: every rank gets it); DEADLINE_EXCEEDED (names the ranks that did not submit); UNAVAILABLE (a member died:
+ * fatal); CANCELLED; ABORTED (another rank gave up). */
+BPS_API bps_status* bps_collective(bps_session* session, const bps_collective_args* args,
+                                   bps_request** request) BPS_NOEXCEPT;
+
+typedef struct bps_group_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const bps_collective_args* const* operations; /* num_operations; their `done` and `user` must be NULL */
+  int32_t num_operations;                       /* at least 1 */
+  int32_t reserved;                             /* 0 */
+  bps_done_fn done;                             /* when all have ended; NULL: none */
+  void* user;
+} bps_group_args;
+#define BPS_GROUP_ARGS_INIT \
+  { sizeof(bps_group_args) }
+
+/* Starts several operations as one, all or nothing: the request ends when all of them have, and if one fails, the others
+ * are given up and the request has its error. Groups meet only groups of as many operations. If the call fails, none was
+ * accepted. */
+BPS_API bps_status* bps_group(bps_session* session, const bps_group_args* args, bps_request** request) BPS_NOEXCEPT;
 
 /* ---- Memory (since 1.1) ----------------------------------------------------------------------------------------- */
 

@@ -174,6 +174,9 @@ void ControlClient::OnFrame(Time now, const control::Envelope& envelope) {
         handler_->OnAssignment(assignment);
       }
       return;
+    case Message::kPeerAddress:
+      if (state_ != ControlState::kActive && state_ != ControlState::kLeaving) break;
+      return handler_->OnPeerAddress(envelope.peer_address().from(), envelope.peer_address().lane());
     case Message::kBarrierReply:
       if (state_ != ControlState::kActive && state_ != ControlState::kLeaving) break;
       return OnBarrierReply(envelope.barrier_reply());
@@ -411,6 +414,16 @@ void ControlClient::SendDeclares() {
     Send(envelope);
   }
   declares_.clear();
+}
+
+void ControlClient::TellAddress(Time now, const std::vector<uint32_t>& members, const control::Lane& lane) {
+  now_ = std::max(now_, now);
+  if (state_ != ControlState::kActive) return;
+  control::Envelope envelope;
+  control::PeerAddress& address = *envelope.mutable_peer_address();
+  address.mutable_to()->Add(members.begin(), members.end());
+  *address.mutable_lane() = lane;
+  Send(envelope);
 }
 
 uint64_t ControlClient::Barrier(Time now, const std::string& name, Time timeout) {

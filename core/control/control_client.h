@@ -92,6 +92,8 @@ class ControlHandler {
   virtual void OnEpoch(const control::Epoch& epoch) = 0;
   // The answer to one declared tensor; code and error in it say whether it was refused.
   virtual void OnAssignment(const control::Assignment& assignment) { (void)assignment; }
+  // Where another worker of the session can be reached: it wants to be connected, or has answered TellAddress.
+  virtual void OnPeerAddress(uint32_t member, const control::Lane& lane) { (void)member, (void)lane; }
   // A barrier has ended: everybody came, or not. The session goes on in either case.
   virtual void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {
     (void)name, (void)sequence, (void)status;
@@ -153,6 +155,8 @@ class ControlClient {
 
   // Collects declarations of tensors; OnAssignment follows for each, unless the session fails.
   void Declare(Time now, std::vector<control::TensorSpec> specs);
+  // Workers: these members of the session hear where this one can be reached. Ignored unless `active`.
+  void TellAddress(Time now, const std::vector<uint32_t>& members, const control::Lane& lane);
   // Arrives at the barrier `name`; OnBarrier follows. Returns how often this member has called it, from 1.
   uint64_t Barrier(Time now, const std::string& name, Time timeout);
   // No new operations from us; OnGoodbye follows. Once.

@@ -85,6 +85,8 @@ const char* EnvelopeName(const control::Envelope& envelope) {
       return "declare request";
     case control::Envelope::kDeclareReply:
       return "declare reply";
+    case control::Envelope::kPeerAddress:
+      return "peer address";
     case control::Envelope::kBarrierRequest:
       return "barrier request";
     case control::Envelope::kBarrierReply:

@@ -74,6 +74,11 @@ enum class RecordType : uint16_t {
   kGiveUp = 34,  // RoundBody + reason: this round has failed; the sender touches nobody's memory any more
   kProbe = 35,   // ProbeBody: can the receiver copy from and to the sender's memory? Workers ask servers, too
   kReach = 36,   // ReachBody: the answer; 0 again later: not any more
+  // Among workers, in collectives; bodies in core/worker/collectives/peer_records.h:
+  kAnnounce = 48,  // AnnounceBody: what the sender asks in this round, and what is small of its bytes
+  kReady = 49,     // ReadyBody: where the receiver may write its transfers
+  kData = 50,      // DataBody: a small transfer
+  kAbort = 51,     // AbortBody + reason: this round has failed
 };
 
 struct RecordHeader {

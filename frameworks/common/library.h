@@ -45,7 +45,12 @@ namespace byteps::binding {
   X(bps_barrier)                    \
   X(bps_buffer_alloc)               \
   X(bps_buffer_data)                \
-  X(bps_buffer_free)
+  X(bps_buffer_free)                \
+  X(bps_process_set_create)         \
+  X(bps_process_set_free)           \
+  X(bps_collective)                 \
+  X(bps_group)                      \
+  X(bps_request_result)
 
 struct Library {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be

@@ -526,6 +526,9 @@ void Coordinator::OnMemberFrame(Connection* connection, const control::Envelope&
     case control::Envelope::kDeclareRequest:
       if (in_session) return OnDeclare(*member, envelope.declare_request());
       break;
+    case control::Envelope::kPeerAddress:
+      if (in_session && member->worker()) return OnPeerAddress(*member, envelope.peer_address());
+      break;
     case control::Envelope::kBarrierRequest:
       if (in_session && !member->leaving) return OnBarrier(*member, envelope.barrier_request());
       break;
@@ -578,6 +581,17 @@ void Coordinator::OnDeclare(const JobMember& member, const control::DeclareReque
     bytes = 0;
   }
   if (bytes > 0) handler_->Send(member.connection, envelope);
+}
+
+// Who has left meanwhile is missing at the other's deadline.
+void Coordinator::OnPeerAddress(const JobMember& member, const control::PeerAddress& address) {
+  control::Envelope envelope;
+  envelope.mutable_peer_address()->set_from(member.id);
+  *envelope.mutable_peer_address()->mutable_lane() = address.lane();
+  for (const uint32_t to : address.to()) {
+    const JobMember* worker = member.session->Find(to);
+    if (worker != nullptr && worker != &member) handler_->Send(worker->connection, envelope);
+  }
 }
 
 void Coordinator::OnBarrier(const JobMember& member, const control::BarrierRequest& request) {

@@ -134,6 +134,7 @@ class Coordinator {
   void OnHeartbeat(const JobMember& member, const control::Heartbeat& heartbeat);
   void OnDeclare(const JobMember& member, const control::DeclareRequest& request);
   void OnBarrier(const JobMember& member, const control::BarrierRequest& request);
+  void OnPeerAddress(const JobMember& member, const control::PeerAddress& address);
   void OnGoodbye(JobMember* member, const control::Goodbye& goodbye);
   void OnServerGoodbye(JobMember* member);
   void OnBroken(const JobMember& server, const control::Failure& failure);

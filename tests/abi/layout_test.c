@@ -115,6 +115,63 @@ FIELD(bps_buffer_args, device, 24);
 FIELD(bps_buffer_args, device_id, 28);
 SIZE(bps_buffer_args, 32);
 
+/* Since 1.2. */
+FIELD(bps_result, struct_size, 0);
+FIELD(bps_result, data, 8);
+FIELD(bps_result, bytes, 16);
+FIELD(bps_result, shape, 24);
+FIELD(bps_result, splits, 32);
+FIELD(bps_result, ndim, 40);
+FIELD(bps_result, num_splits, 44);
+SIZE(bps_result, 48);
+
+FIELD(bps_process_set_args, struct_size, 0);
+FIELD(bps_process_set_args, ext, 8);
+FIELD(bps_process_set_args, name, 16);
+FIELD(bps_process_set_args, ranks, 24);
+FIELD(bps_process_set_args, num_ranks, 32);
+FIELD(bps_process_set_args, reserved, 36);
+SIZE(bps_process_set_args, 40);
+
+FIELD(bps_collective_args, struct_size, 0);
+FIELD(bps_collective_args, ext, 8);
+FIELD(bps_collective_args, name, 16);
+FIELD(bps_collective_args, set, 24);
+FIELD(bps_collective_args, input, 32);
+FIELD(bps_collective_args, output, 40);
+FIELD(bps_collective_args, output_bytes, 48);
+FIELD(bps_collective_args, shape, 56);
+FIELD(bps_collective_args, splits, 64);
+FIELD(bps_collective_args, tag, 72);
+FIELD(bps_collective_args, priority, 80);
+FIELD(bps_collective_args, timeout_ms, 88);
+FIELD(bps_collective_args, prescale, 96);
+FIELD(bps_collective_args, postscale, 104);
+FIELD(bps_collective_args, done, 112);
+FIELD(bps_collective_args, user, 120);
+FIELD(bps_collective_args, kind, 128);
+FIELD(bps_collective_args, ndim, 132);
+FIELD(bps_collective_args, dtype, 136);
+FIELD(bps_collective_args, op, 140);
+FIELD(bps_collective_args, num_splits, 144);
+FIELD(bps_collective_args, root, 148);
+FIELD(bps_collective_args, peer, 152);
+FIELD(bps_collective_args, scaled, 156);
+FIELD(bps_collective_args, input_device, 160);
+FIELD(bps_collective_args, input_device_id, 164);
+FIELD(bps_collective_args, output_device, 168);
+FIELD(bps_collective_args, output_device_id, 172);
+SIZE(bps_collective_args, 176);
+
+FIELD(bps_group_args, struct_size, 0);
+FIELD(bps_group_args, ext, 8);
+FIELD(bps_group_args, operations, 16);
+FIELD(bps_group_args, num_operations, 24);
+FIELD(bps_group_args, reserved, 28);
+FIELD(bps_group_args, done, 32);
+FIELD(bps_group_args, user, 40);
+SIZE(bps_group_args, 48);
+
 FIELD(bps_plugin_host, struct_size, 0);
 FIELD(bps_plugin_host, log, 8);
 FIELD(bps_plugin_host, fail, 16);
@@ -279,6 +336,9 @@ _Static_assert(BPS_INT16 == 0x11000 && BPS_COMPLEX64 == 0x14005 && BPS_COMPLEX12
 _Static_assert(BPS_BOOL == 0x10806, "dtypes");
 _Static_assert(BPS_SUM == 0 && BPS_AVERAGE == 1 && BPS_MIN == 2 && BPS_MAX == 3 && BPS_PRODUCT == 4, "operations");
 _Static_assert(BPS_BIT_AND == 5 && BPS_BIT_OR == 6 && BPS_BIT_XOR == 7, "operations");
+_Static_assert(BPS_ALL_REDUCE == 0 && BPS_BROADCAST == 1 && BPS_ALL_GATHER == 2 && BPS_REDUCE_SCATTER == 3, "kinds");
+_Static_assert(BPS_ALL_TO_ALL == 4 && BPS_REDUCE == 5 && BPS_GATHER == 6 && BPS_SCATTER == 7, "kinds");
+_Static_assert(BPS_SEND == 8 && BPS_RECEIVE == 9 && BPS_BARRIER == 10, "kinds");
 _Static_assert(BPS_CPU == 1 && BPS_CUDA == 2 && BPS_CUDA_HOST == 3, "devices");
 _Static_assert(BPS_LOG_TRACE == 0 && BPS_LOG_DEBUG == 1 && BPS_LOG_INFO == 2 && BPS_LOG_WARNING == 3, "levels");
 _Static_assert(BPS_LOG_ERROR == 4, "levels");

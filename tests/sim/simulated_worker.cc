@@ -63,6 +63,9 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
     engine_->UseLocal(scheduler(BPS_DIRECTION_LOCAL), std::move(transport), LinkOptionsOf(options));
   }
 
+  engine_->UseCollectives({LinkOptionsOf(options), 2 * kSecond},
+                          [this, fabric, options] { return OpenTransport(fabric, options, this); });
+
   client.hello.set_role(control::WORKER);
   client.hello.set_host_index(static_cast<int32_t>(place.host));
   client.hello.set_num_hosts(static_cast<int32_t>(place.hosts));
@@ -139,6 +142,14 @@ Call* SimulatedWorker::PushPull(const std::string& tensor, const std::vector<flo
   return Submit(std::move(ask));
 }
 
+absl::Status SimulatedWorker::Collect(Collective asked) {
+  if (!failure_.ok()) return failure_;
+  if (absl::Status status = engine_->collectives()->Admit(asked); !status.ok()) return status;
+  engine_->collectives()->Submit(now(), std::move(asked));
+  Wake();
+  return absl::OkStatus();
+}
+
 void SimulatedWorker::Cancel(Call* call) {
   engine_->Cancel(now(), call->request.get());
   Wake();
@@ -189,6 +200,11 @@ void SimulatedWorker::OnAssignment(const control::Assignment& assignment) {
   Wake();
 }
 
+void SimulatedWorker::OnPeerAddress(uint32_t member, const control::Lane& lane) {
+  engine_->collectives()->OnAddress(now(), member, lane);
+  Wake();
+}
+
 void SimulatedWorker::OnBarrier(const std::string& barrier_name, uint64_t, const absl::Status& status) {
   barriers_[barrier_name] = status;
 }
@@ -202,6 +218,10 @@ void SimulatedWorker::OnGoodbye(const absl::Status& status) {
 void SimulatedWorker::OnFailure(const absl::Status& fatal) { Fail(fatal); }
 
 void SimulatedWorker::OnDeclare(const std::vector<control::TensorSpec>& tensors) { client_->Declare(now(), tensors); }
+
+void SimulatedWorker::OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) {
+  client_->TellAddress(now(), members, lane);
+}
 
 void SimulatedWorker::OnLost(uint32_t member, const absl::Status& why) {
   client_->BreakSession(now(), client_->session_id(), member, why);

@@ -78,6 +78,8 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   Call* Submit(Ask ask, absl::Status* refused = nullptr);
   // A one-dimensional float32 tensor.
   Call* PushPull(const std::string& name, const std::vector<float>& input, int32_t reduction = BPS_SUM);
+  // Submits a collective, whose memory and result are the caller's.
+  absl::Status Collect(Collective asked);
   void Cancel(Call* call);
   // Forgets the calls that have ended, and their memory: for long runs.
   void Forget();
@@ -98,11 +100,13 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   void Send(const control::Envelope& envelope) override { stream_->Send(envelope); }
   void OnEpoch(const control::Epoch& epoch) override;
   void OnAssignment(const control::Assignment& assignment) override;
+  void OnPeerAddress(uint32_t member, const control::Lane& lane) override;
   void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) override;
   void OnGoodbye(const absl::Status& status) override;
   void OnFailure(const absl::Status& fatal) override;
 
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
+  void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) override;
   void OnLost(uint32_t member, const absl::Status& why) override;
   void OnFailed(const absl::Status& why) override;
 

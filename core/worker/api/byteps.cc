@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/worker/api/boundary.h"
+#include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
 #include "core/worker/memory/buffer.h"
 #include "core/worker/session/driver.h"
@@ -21,21 +22,6 @@
 
 using byteps::Boundary;
 using byteps::BoundaryOr;
-
-struct bps_session {
-  std::shared_ptr<byteps::Session> session;
-};
-
-// The request, with what its caller needs to wait for it. The session may be gone: whoever waits holds it meanwhile.
-struct bps_request {
-  bps_request(bps_done_fn done, void* user) : request(done, user) {}
-
-  byteps::Request request;
-  std::weak_ptr<byteps::Session> session;
-  byteps::Time deadline = 0;  // the operation's own
-  bool small = false;
-  std::shared_ptr<bps_request> held;  // by the caller, until bps_request_free
-};
 
 struct bps_buffer {
   std::shared_ptr<byteps::BufferTable> table;
@@ -265,6 +251,9 @@ bps_status* bps_wait(bps_request* request, int64_t timeout_ms) noexcept {
     std::string what;
     if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {
       what = session->DescribeWait(request->request);
+      for (const std::shared_ptr<byteps::Request>& part : request->parts) {
+        if (what.empty() && !part->ended()) what = session->DescribeWait(*part);
+      }
     }
     if (request->request.ended()) return request->request.outcome();
     // The session ends it any moment, or has been closed.
@@ -293,6 +282,10 @@ bps_status* bps_cancel(bps_request* request) noexcept {
     RETURN_IF_ERROR(CheckNotNull(request, "request"));
     const std::shared_ptr<byteps::Session> session = request->session.lock();
     if (session == nullptr || request->request.ended()) return absl::OkStatus();
+    for (const std::shared_ptr<byteps::Request>& part : request->parts) {
+      if (absl::Status status = session->Cancel(part); !status.ok()) return status;
+    }
+    if (!request->parts.empty()) return absl::OkStatus();
     return session->Cancel(std::shared_ptr<byteps::Request>(request->held, &request->request));
   });
 }

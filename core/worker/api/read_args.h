@@ -59,6 +59,18 @@ template <>
 inline constexpr StructRule kStructRule<bps_buffer_args> = {"bps_buffer_args", "BPS_BUFFER_ARGS_INIT", 32,
                                                             sizeof(bps_buffer_args), true};
 
+template <>
+inline constexpr StructRule kStructRule<bps_result> = {"bps_result", "BPS_RESULT_INIT", 48, sizeof(bps_result), false};
+template <>
+inline constexpr StructRule kStructRule<bps_process_set_args> = {"bps_process_set_args", "BPS_PROCESS_SET_ARGS_INIT",
+                                                                 40, sizeof(bps_process_set_args), true};
+template <>
+inline constexpr StructRule kStructRule<bps_collective_args> = {"bps_collective_args", "BPS_COLLECTIVE_ARGS_INIT", 176,
+                                                                sizeof(bps_collective_args), true};
+template <>
+inline constexpr StructRule kStructRule<bps_group_args> = {"bps_group_args", "BPS_GROUP_ARGS_INIT", 48,
+                                                           sizeof(bps_group_args), true};
+
 // Checks struct_size, the bytes beyond ours and the extensions of `from`, then copies at most rule.size bytes to `to`,
 // which the caller has zeroed. The untyped heart of ReadArgs.
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to);

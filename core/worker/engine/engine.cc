@@ -34,6 +34,7 @@ Engine::Engine(EngineOptions options, EngineHandler* handler, Logger* log)
     : options_(options), handler_(handler), log_(log) {}
 
 Engine::~Engine() {
+  if (collectives_ != nullptr) collectives_->Stop(absl::CancelledError("the session was closed"));
   for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
 }
 
@@ -47,6 +48,12 @@ ServersStage& Engine::UseServers(Scheduler scheduler) {
   coordinated_ = true;
   servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
   return *servers_;
+}
+
+void Engine::UseCollectives(CollectivesOptions options, PeerLinks::Open open) {
+  CollectivesSink* sink = this;
+  collectives_ = std::make_unique<Collectives>(std::move(options), std::move(open), sink, log_);
+  if (!coordinated_ && !stages_.empty()) collectives_->JoinAlone();
 }
 
 void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
@@ -71,6 +78,7 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
                      local && local_ == nullptr ? "with the others of its host" : "through servers",
                      ", for which it has opened no transport"));
   }
+  if (collectives_ != nullptr) collectives_->Join(epoch, *self);
   absl::Status status;
   if (servers) status = servers_->Join(now, epoch, *self);
   if (local) {
@@ -100,6 +108,7 @@ std::string Engine::missing() const {
 const std::vector<Endpoint*>& Engine::endpoints() {
   endpoints_.clear();
   for (const std::unique_ptr<Stage>& stage : stages_) stage->AddEndpoints(&endpoints_);
+  if (collectives_ != nullptr) collectives_->AddEndpoints(&endpoints_);
   return endpoints_;
 }
 
@@ -206,8 +215,10 @@ void Engine::Begin(Time now, Operation* operation) {
 }
 
 void Engine::Cancel(Time now, const Request* request) {
+  const absl::Status why = absl::CancelledError("cancelled by its caller");
   auto it = by_request_.find(request);
-  if (it != by_request_.end()) Abort(now, it->second, absl::CancelledError("cancelled by its caller"));
+  if (it != by_request_.end()) return Abort(now, it->second, why);
+  if (collectives_ != nullptr) collectives_->Cancel(now, request, why);
 }
 
 void Engine::CancelAll(Time now, const absl::Status& why) {
@@ -217,6 +228,7 @@ void Engine::CancelAll(Time now, const absl::Status& why) {
   for (uint64_t id : ids) {
     if (auto it = operations_.find(id); it != operations_.end()) Abort(now, it->second.get(), why);
   }
+  if (collectives_ != nullptr) collectives_->CancelAll(now, why);
 }
 
 bool Engine::Declaring(const Operation& operation) const {
@@ -342,6 +354,7 @@ bool Engine::Poll(Time now) {
   Declare();
   bool worked = false;
   for (const std::unique_ptr<Stage>& stage : stages_) worked |= stage->Run(now);
+  if (collectives_ != nullptr) worked |= collectives_->Run(now);
   worked |= CheckDeadlines(now);
   if (!fatal_.ok() && now >= fatal_at_) {
     const absl::Status why = fatal_;
@@ -386,7 +399,7 @@ std::string Engine::Awaited(const Operation& operation) const {
 
 std::string Engine::DescribeWait(Time now, const Request* request) const {
   const auto it = by_request_.find(request);
-  if (it == by_request_.end()) return "";
+  if (it == by_request_.end()) return collectives_ == nullptr ? "" : collectives_->DescribeWait(now, request);
   const Operation& operation = *it->second;
   std::string text = absl::StrCat(DescribeOperation(operation), ", is ",
                                   RequestStateName(static_cast<int32_t>(request->state())), ": ", Awaited(operation));
@@ -403,12 +416,17 @@ Time Engine::NextTimer() const {
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
   for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());
+  if (collectives_ != nullptr) next = std::min(next, collectives_->NextTimer());
   return next;
 }
 
 // ---- Ends ----
 
 void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) { End(operation, outcome); }
+
+void Engine::OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) {
+  completions_.push_back({std::move(request), outcome});
+}
 
 void Engine::OnStageFatal(const absl::Status& why, uint32_t member) {
   if (!fatal_.ok()) return;
@@ -434,6 +452,7 @@ void Engine::Fail(Time, const absl::Status& why) {
   failure_ = why;
   // No registration outlives its transport, and no transport touches memory when this returns.
   for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
+  if (collectives_ != nullptr) collectives_->Stop(why);
   std::vector<uint64_t> ids;
   for (const auto& [id, operation] : operations_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());

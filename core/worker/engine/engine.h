@@ -41,6 +41,7 @@
 #include "core/base/time.h"
 #include "core/control/control.pb.h"
 #include "core/plugin/scheduler.h"
+#include "core/worker/collectives/collectives.h"
 #include "core/worker/local/local_stage.h"
 #include "core/worker/servers/servers_stage.h"
 #include "core/worker/tensor/operation.h"
@@ -55,6 +56,10 @@ class EngineHandler {
   virtual ~EngineHandler() = default;
   // To the coordinator; the answers come by OnAssignment.
   virtual void OnDeclare(const std::vector<control::TensorSpec>& tensors) = 0;
+  // To the coordinator: these members are to hear where other workers reach this one.
+  virtual void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) {
+    (void)members, (void)lane;
+  }
   // It cannot go on without `member` (0: not known whom), or was told so by a server. The coordinator may know better
   // what has become of it; its word is waited for (EngineOptions::fatal_grace) before OnFailed.
   virtual void OnLost(uint32_t member, const absl::Status& why) { (void)member, (void)why; }
@@ -70,7 +75,7 @@ struct EngineOptions {
   Time fatal_grace = 0;
 };
 
-class Engine : private StageSink {
+class Engine : private StageSink, private CollectivesSink {
  public:
   // After the deadline; see above.
   static constexpr Time kDeadlineGrace = 2'000'000'000;
@@ -82,6 +87,11 @@ class Engine : private StageSink {
   void UseAlone();
   ServersStage& UseServers(Scheduler scheduler);
   void UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint);
+
+  // Beside any of these: operations among workers.
+  void UseCollectives(CollectivesOptions options, PeerLinks::Open open);
+  // nullptr: there are none.
+  Collectives* collectives() const { return collectives_.get(); }
 
   // The membership. `member`: this worker's number.
   absl::Status Join(Time now, const control::Epoch& epoch, uint32_t member);
@@ -119,7 +129,7 @@ class Engine : private StageSink {
   bool Sent();
 
   const absl::Status& failure() const { return failure_; }
-  size_t in_flight() const { return operations_.size(); }
+  size_t in_flight() const { return operations_.size() + (collectives_ == nullptr ? 0 : collectives_->in_flight()); }
   // What an operation that has not ended waits for, for people; empty if it has ended.
   std::string DescribeWait(Time now, const Request* request) const;
   // "servers": the way of every operation, stage by stage.
@@ -130,6 +140,12 @@ class Engine : private StageSink {
  private:
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
   void OnStageFatal(const absl::Status& why, uint32_t member) override;
+
+  void OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) override;
+  void OnCollectivesFatal(const absl::Status& why, uint32_t member) override { OnStageFatal(why, member); }
+  void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) override {
+    handler_->OnTellPeers(members, lane);
+  }
 
   static control::TensorSpec SpecOf(const Tensor& tensor);
   void Declare();
@@ -162,7 +178,8 @@ class Engine : private StageSink {
   std::vector<std::unique_ptr<Stage>> stages_;  // the way of every operation
   std::unique_ptr<ServersStage> servers_;       // prepared, until Join
   std::unique_ptr<LocalStage> local_;           // likewise
-  bool coordinated_ = false;                    // tensors are declared to a coordinator
+  std::unique_ptr<Collectives> collectives_;
+  bool coordinated_ = false;  // tensors are declared to a coordinator
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
   absl::flat_hash_map<Tensor*, Operation*> declaring_;         // wait for the coordinator's answer

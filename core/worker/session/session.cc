@@ -201,10 +201,12 @@ absl::Status Session::CheckNamed() {
 absl::Status Session::PrepareAlone() {
   engine_ = std::make_unique<Engine>(EngineOptions{}, static_cast<EngineHandler*>(this), &log_);
   engine_->UseAlone();
+  engine_->UseCollectives({}, nullptr);
   transport_name_ = "local (a worker alone)";
   scheduler_name_ = "none (a worker alone)";
   info_.size = info_.local_size = 1;
   info_.epoch = info_.generation = 1;
+  all_ranks_ = ProcessSet::All(1);
   return absl::OkStatus();
 }
 
@@ -319,6 +321,7 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
     hello->set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
     BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello->local_refusal();
   }
+  PrepareCollectives(address, endpoint);
   return absl::OkStatus();
 }
 
@@ -388,6 +391,25 @@ absl::Status Session::PrepareLocal(const std::string& address, const EndpointOpt
   shared_buffers_ |= transport->shares();
   engine_->UseLocal(std::move(scheduler), *std::move(transport), endpoint);
   return absl::OkStatus();
+}
+
+// What leads to other workers; opened with the first operation that needs it.
+void Session::PrepareCollectives(const std::string& address, const EndpointOptions& endpoint) {
+  CollectivesOptions options{endpoint, kReleaseGrace};
+  engine_->UseCollectives(std::move(options), [this, address] { return OpenPeerTransport(address); });
+}
+
+absl::StatusOr<Transport> Session::OpenPeerTransport(const std::string& address) {
+  absl::StatusOr<Transport> transport = absl::UnknownError("");
+  if (one_set_) {
+    transport = registry_.OpenTransport(kLocalTransport, address);
+  } else {
+    const absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, address);
+    if (!wanted.ok()) return wanted.status();
+    transport = OpenTransports(&registry_, config_, *wanted, address, log_);
+  }
+  if (transport.ok()) polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
+  return transport;
 }
 
 absl::Status Session::Join(const Request& opening, Time deadline) {
@@ -462,6 +484,73 @@ absl::Status Session::Submit(Submission asked) {
     }
   }
   queue_.Push({std::move(asked), nullptr});
+  driver_.Wake();
+  return absl::OkStatus();
+}
+
+absl::Status Session::Submit(Collective asked) {
+  if (asked.timeout == 0) asked.timeout = operation_timeout_;
+  const bool only_one = in_flight_.fetch_add(1) == 0;
+  absl::Status status = CheckOpen();
+  if (status.ok()) status = engine_->collectives()->Admit(asked);
+  if (!status.ok()) {
+    in_flight_.fetch_sub(1);
+    return status;
+  }
+  const bool callback = asked.request->has_callback();
+  if (only_one && asked.bytes() <= small_bytes_) {
+    Ended ended;
+    const auto submit = [&] {
+      const Time now = Now();
+      RunCommands(now);  // those before us
+      engine_->collectives()->Submit(now, asked);
+      engine_->Poll(now);
+      CollectEnded();
+      TakeQuiet(&ended);
+    };
+    if (driver_.TryRun(submit, callback)) {
+      driver_.Deliver({ended.data(), ended.size()});
+      return absl::OkStatus();
+    }
+  }
+  queue_.Push({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
+  driver_.Wake();
+  return absl::OkStatus();
+}
+
+absl::Status Session::SubmitAll(std::vector<Asked> all) {
+  in_flight_.fetch_add(static_cast<int64_t>(all.size()));
+  absl::Status status = CheckOpen();
+  size_t admitted = 0;
+  for (; status.ok() && admitted < all.size(); ++admitted) {
+    if (auto* submission = std::get_if<Submission>(&all[admitted])) {
+      if (submission->timeout == 0) submission->timeout = operation_timeout_;
+      status = engine_->Admit(*submission);
+    } else {
+      Collective& asked = std::get<Collective>(all[admitted]);
+      if (asked.timeout == 0) asked.timeout = operation_timeout_;
+      status = engine_->collectives()->Admit(asked);
+    }
+    if (!status.ok()) break;
+  }
+  if (!status.ok()) {
+    for (size_t i = 0; i < admitted; ++i) {
+      if (const auto* submission = std::get_if<Submission>(&all[i])) {
+        submission->tensor->name().Leave();
+      } else {
+        engine_->collectives()->Withdraw(std::get<Collective>(all[i]));
+      }
+    }
+    in_flight_.fetch_sub(static_cast<int64_t>(all.size()));
+    return status;
+  }
+  for (Asked& asked : all) {
+    if (auto* submission = std::get_if<Submission>(&asked)) {
+      queue_.Push({std::move(*submission), nullptr});
+    } else {
+      queue_.Push({{}, nullptr, std::make_unique<Collective>(std::move(std::get<Collective>(asked)))});
+    }
+  }
   driver_.Wake();
   return absl::OkStatus();
 }
@@ -621,7 +710,9 @@ bool Session::RunCommands(Time now) {
   if (commands_.empty()) return false;
   while (next_command_ < commands_.size()) {
     Command& command = commands_[next_command_++];
-    if (command.cancel != nullptr) {
+    if (command.collective != nullptr) {
+      engine_->collectives()->Submit(now, *std::move(command.collective));
+    } else if (command.cancel != nullptr) {
       engine_->Cancel(now, command.cancel.get());
     } else if (command.submission.tensor == nullptr) {
       engine_->DropFreedBuffers();
@@ -732,6 +823,10 @@ void Session::OnGoodbye(const absl::Status& status) {
 
 void Session::OnDeclare(const std::vector<control::TensorSpec>& tensors) { control_->client().Declare(now_, tensors); }
 
+void Session::OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) {
+  if (control_ != nullptr) control_->client().TellAddress(now_, members, lane);
+}
+
 void Session::OnLost(uint32_t member, const absl::Status& why) {
   if (control_ != nullptr) control_->client().BreakSession(now_, control_->client().session_id(), member, why);
 }
@@ -766,7 +861,8 @@ void Session::OnEpoch(const control::Epoch& epoch) {
       info_.local_size = worker.local_size();
     }
   }
-  if (epoch.local_sizes_size() == 1) transport_name_ = local_name_;
+  one_set_ = epoch.local_sizes_size() == 1;
+  if (one_set_) transport_name_ = local_name_;
   if (epoch.local_sizes_size() == 1 || (epoch.local_sizes_size() > 1 && info_.local_size > 1)) {
     BPS_LOG(log_, kInfo) << "the workers of this host reduce among themselves, over " << local_name_;
   }
@@ -780,6 +876,7 @@ void Session::OnEpoch(const control::Epoch& epoch) {
                          << (bound == 0 ? ", by size and rate" : "");
   }
   info_.size = epoch.workers_size();
+  all_ranks_ = ProcessSet::All(static_cast<uint32_t>(info_.size));
   info_.num_servers = epoch.local_sizes_size() == 1 ? 0 : epoch.servers_size();
   info_.epoch = epoch.epoch();
   info_.generation = epoch.generation();
@@ -789,6 +886,10 @@ void Session::OnEpoch(const control::Epoch& epoch) {
 }
 
 void Session::OnAssignment(const control::Assignment& assignment) { engine_->OnAssignment(now_, assignment); }
+
+void Session::OnPeerAddress(uint32_t member, const control::Lane& lane) {
+  engine_->collectives()->OnAddress(now_, member, lane);
+}
 
 void Session::OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {
   auto it = barriers_.find({name, sequence});

@@ -36,6 +36,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "abi/byteps.h"
@@ -52,6 +53,7 @@
 #include "core/control/control_link.h"
 #include "core/plugin/plugin_registry.h"
 #include "core/plugin/scheduler.h"
+#include "core/worker/collectives/collective.h"
 #include "core/worker/engine/engine.h"
 #include "core/worker/memory/buffer.h"
 #include "core/worker/session/driver.h"
@@ -79,6 +81,15 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape);
   // Accepts an operation (its request ends, whatever happens), or refuses it. timeout 0: the session's default.
   absl::Status Submit(Submission asked);
+  // The same of an operation among workers.
+  absl::Status Submit(Collective asked);
+  // All of them, or none.
+  using Asked = std::variant<Submission, Collective>;
+  absl::Status SubmitAll(std::vector<Asked> all);
+  // The set of all ranks, from Open on.
+  const std::shared_ptr<ProcessSet>& all_ranks() const { return all_ranks_; }
+  // Workers of the job.
+  uint32_t size() const { return static_cast<uint32_t>(info_.size); }
   // Asks to give an operation up.
   absl::Status Cancel(std::shared_ptr<Request> request);
   // Blocks until the request has ended or `deadline`; true if it has ended. `small`: worth driving the engine for.
@@ -112,8 +123,9 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
  private:
   // What user threads hand over.
   struct Command {
-    Submission submission;            // with a tensor: to be submitted
-    std::shared_ptr<Request> cancel;  // else: to be given up; neither: buffers were freed
+    Submission submission;                             // with a tensor: to be submitted
+    std::shared_ptr<Request> cancel;                   // else: to be given up; neither: buffers were freed
+    std::unique_ptr<Collective> collective = nullptr;  // or this is to be submitted
   };
 
   Session(Config config, Logger log, WorkerPlace place, std::string name);
@@ -127,6 +139,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
   absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,
                             control::Hello* hello);
+  void PrepareCollectives(const std::string& address, const EndpointOptions& endpoint);
+  absl::StatusOr<Transport> OpenPeerTransport(const std::string& address);
   static absl::Status Join(const Request& opening, Time deadline);
 
   // Machine.
@@ -142,6 +156,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
 
   // EngineHandler.
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
+  void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) override;
   void OnLost(uint32_t member, const absl::Status& why) override;
   void OnFailed(const absl::Status& why) override;
 
@@ -151,6 +166,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void OnWaiting(const std::vector<std::string>& missing) override;
   void OnEpoch(const control::Epoch& epoch) override;
   void OnAssignment(const control::Assignment& assignment) override;
+  void OnPeerAddress(uint32_t member, const control::Lane& lane) override;
   void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) override;
   void OnGoodbye(const absl::Status& status) override;
   void OnFailure(const absl::Status& fatal) override;
@@ -183,6 +199,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Time shutdown_timeout_ = 0;
   uint64_t small_bytes_ = 0;
   bool huge_pages_ = false;
+  bool one_set_ = false;         // all workers reduce among themselves on this host
   bool shared_buffers_ = false;  // a transport can show them to other processes
 
   PluginRegistry registry_;
@@ -216,6 +233,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool shut_down_ = false;     // with shutdown_mutex_
 
   // Set before Open returns.
+  std::shared_ptr<ProcessSet> all_ranks_;
   bps_info info_ = BPS_INFO_INIT;
 
   Driver driver_;  // last: its thread uses everything above

@@ -1,5 +1,7 @@
 #include "core/worker/tensor/operation.h"
 
+#include <bit>
+
 #include "absl/strings/str_cat.h"
 #include "core/reduce/dtype.h"
 
@@ -32,6 +34,14 @@ uint64_t Fingerprint(const Submission& asked) {
   mixer.Add(static_cast<uint64_t>(asked.kind));
   mixer.Add(static_cast<uint64_t>(asked.reduction));
   mixer.Add(static_cast<uint64_t>(asked.root));
+  if (asked.group_size != 0) {
+    mixer.Add(asked.group_size);
+    mixer.Add(asked.group_index);
+  }
+  if (asked.scaled) {
+    mixer.Add(std::bit_cast<uint64_t>(asked.prescale));
+    mixer.Add(std::bit_cast<uint64_t>(asked.postscale));
+  }
   return mixer.value();
 }
 

@@ -31,6 +31,10 @@ struct Submission {
   int32_t root = 0;                  // broadcast: a rank
   const std::byte* input = nullptr;  // broadcast: of the root only
   std::byte* output = nullptr;
+  // Of collectives that go this way: a part of a group (0: none), and the factors that the caller applies, for comparing.
+  uint32_t group_size = 0, group_index = 0;
+  bool scaled = false;
+  double prescale = 1, postscale = 1;
   int64_t priority = 0;
   Time timeout = 0;  // of the whole operation, more than 0
   std::shared_ptr<Request> request;

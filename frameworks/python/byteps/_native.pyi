@@ -32,6 +32,18 @@ BIT_AND: int
 BIT_OR: int
 BIT_XOR: int
 
+ALL_REDUCE: int
+BROADCAST: int
+ALL_GATHER: int
+REDUCE_SCATTER: int
+ALL_TO_ALL: int
+REDUCE: int
+GATHER: int
+SCATTER: int
+SEND: int
+RECEIVE: int
+BARRIER: int
+
 class Info(TypedDict):
     rank: int
     size: int
@@ -50,6 +62,7 @@ class Request:
     def state(self) -> str: ...
     def wait(self, timeout: float | None = None) -> None: ...
     def test(self) -> bool: ...
+    def result(self, index: int = 0) -> Result: ...
     def cancel(self) -> None: ...
 
 class Array:
@@ -69,6 +82,45 @@ class Completions:
     def __init__(self) -> None: ...
     def fileno(self) -> int: ...
     def take(self) -> list[int]: ...
+
+class Result:
+    """What a collective has brought: its bytes by the buffer protocol, valid as long as this object."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def splits(self) -> list[int]: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int) -> memoryview: ...
+
+class ProcessSet:
+    def remove(self) -> None: ...
+
+class Collective:
+    """The arguments of bps_collective. `scale` is (before, after); output 0: the library's memory."""
+
+    def __init__(
+        self,
+        kind: int,
+        name: str | None = None,
+        *,
+        dtype: int = ...,
+        shape: Sequence[int] = ...,
+        input: int = 0,
+        output: int = 0,
+        output_bytes: int = 0,
+        op: int = ...,
+        splits: Sequence[int] = ...,
+        root: int = 0,
+        peer: int = 0,
+        tag: int = 0,
+        scale: tuple[float, float] | None = None,
+        process_set: ProcessSet | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> None: ...
 
 class Buffer:
     """Zeroed memory of the library's, with the buffer protocol: memoryview(buffer)."""
@@ -109,6 +161,9 @@ class Session:
         completions: Completions | None = None,
         token: int = 0,
     ) -> Request: ...
+    def collective(self, operation: Collective, buffers: object) -> Request: ...
+    def group(self, operations: Sequence[Collective], buffers: object) -> Request: ...
+    def process_set(self, ranks: Sequence[int], name: str = "") -> ProcessSet: ...
     def buffer(self, size: int) -> Buffer: ...
     def barrier(self, name: str | None = None, timeout: float | None = None) -> None: ...
     def shutdown(self, timeout: float | None = None) -> None: ...

@@ -16,7 +16,9 @@
 #include "frameworks/python/native/array.h"
 #include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/completions.h"
+#include "frameworks/python/native/process_set.h"
 #include "frameworks/python/native/request.h"
+#include "frameworks/python/native/result.h"
 #include "frameworks/python/native/session.h"
 #include "frameworks/python/native/status_error.h"
 
@@ -45,6 +47,28 @@ std::shared_ptr<Session> Open(std::shared_ptr<const Library> library, Text coord
   return Session::Open(std::move(library), std::move(options));
 }
 
+CollectiveSpec MakeSpec(int32_t kind, Text name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
+                        uintptr_t output, uint64_t output_bytes, int32_t op, std::vector<int64_t> splits, int32_t root,
+                        int32_t peer, int64_t tag, std::optional<std::pair<double, double>> scale,
+                        std::shared_ptr<ProcessSet> set, int64_t priority, std::optional<double> timeout) {
+  return {kind,
+          std::move(name),
+          dtype,
+          std::move(shape),
+          input,
+          output,
+          output_bytes,
+          op,
+          std::move(splits),
+          root,
+          peer,
+          tag,
+          scale,
+          std::move(set),
+          priority,
+          timeout};
+}
+
 void AddConstants(py::module_& module) {
   module.attr("ABI_MAJOR") = BPS_ABI_MAJOR;
   module.attr("ABI_MINOR") = BPS_ABI_MINOR;
@@ -70,6 +94,18 @@ void AddConstants(py::module_& module) {
   module.attr("BIT_AND") = BPS_BIT_AND;
   module.attr("BIT_OR") = BPS_BIT_OR;
   module.attr("BIT_XOR") = BPS_BIT_XOR;
+
+  module.attr("ALL_REDUCE") = BPS_ALL_REDUCE;
+  module.attr("BROADCAST") = BPS_BROADCAST;
+  module.attr("ALL_GATHER") = BPS_ALL_GATHER;
+  module.attr("REDUCE_SCATTER") = BPS_REDUCE_SCATTER;
+  module.attr("ALL_TO_ALL") = BPS_ALL_TO_ALL;
+  module.attr("REDUCE") = BPS_REDUCE;
+  module.attr("GATHER") = BPS_GATHER;
+  module.attr("SCATTER") = BPS_SCATTER;
+  module.attr("SEND") = BPS_SEND;
+  module.attr("RECEIVE") = BPS_RECEIVE;
+  module.attr("BARRIER") = BPS_BARRIER;
 }
 
 }  // namespace
@@ -81,8 +117,35 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Request, std::shared_ptr<Request>>(module, "Request")
       .def("wait", &Request::Wait, py::arg("timeout") = py::none())
       .def("test", &Request::Test)
+      .def(
+          "result",
+          [](const std::shared_ptr<Request>& request, int32_t index) {
+            return Result(request, request->Result(index));
+          },
+          py::arg("index") = 0)
       .def("cancel", &Request::Cancel)
       .def_property_readonly("state", &Request::State);
+
+  py::class_<Result>(module, "Result", py::buffer_protocol())
+      .def("__len__", &Result::bytes)
+      .def_property_readonly("address", [](const Result& result) { return reinterpret_cast<uintptr_t>(result.data()); })
+      .def_property_readonly("shape", &Result::shape)
+      .def_property_readonly("splits", &Result::splits)
+      .def_buffer([](Result& result) {
+        static uint8_t nothing = 0;
+        auto* data = static_cast<uint8_t*>(result.data());
+        return py::buffer_info(data == nullptr ? &nothing : data, static_cast<py::ssize_t>(result.bytes()));
+      });
+
+  py::class_<ProcessSet, std::shared_ptr<ProcessSet>>(module, "ProcessSet").def("remove", &ProcessSet::Remove);
+
+  py::class_<CollectiveSpec>(module, "Collective")
+      .def(py::init(&MakeSpec), py::arg("kind"), py::arg("name") = py::none(), py::kw_only(),
+           py::arg("dtype") = BPS_UINT8, py::arg("shape") = std::vector<int64_t>{}, py::arg("input") = 0,
+           py::arg("output") = 0, py::arg("output_bytes") = 0, py::arg("op") = BPS_SUM,
+           py::arg("splits") = std::vector<int64_t>{}, py::arg("root") = 0, py::arg("peer") = 0, py::arg("tag") = 0,
+           py::arg("scale") = py::none(), py::arg("process_set") = py::none(), py::arg("priority") = 0,
+           py::arg("timeout") = py::none());
 
   py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::buffer_protocol())
       .def("__len__", &Buffer::size)
@@ -132,6 +195,9 @@ PYBIND11_MODULE(_native, module) {
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
           py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
           py::arg("completions") = std::shared_ptr<Completions>(), py::arg("token") = 0)
+      .def("collective", &Session::Collective, py::arg("operation"), py::arg("buffers"))
+      .def("group", &Session::Group, py::arg("operations"), py::arg("buffers"))
+      .def("process_set", &Session::NewProcessSet, py::arg("ranks"), py::arg("name") = "")
       .def("buffer", &Session::NewBuffer, py::arg("size"))
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
       .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())

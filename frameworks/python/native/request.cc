@@ -78,6 +78,13 @@ bool Request::Test() const {
   return done != 0;
 }
 
+bps_result Request::Result(int32_t index) const {
+  RefuseInForkedChild();
+  bps_result result = BPS_RESULT_INIT;
+  Check(library(), library().bps_request_result(request_, index, &result));
+  return result;
+}
+
 void Request::Cancel() const {
   RefuseInForkedChild();
   py::gil_scoped_release released;

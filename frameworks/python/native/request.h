@@ -36,6 +36,9 @@ class Request {
   // Whether the operation has ended. Never blocks, never throws the operation's error.
   bool Test() const;
 
+  // What its operation `index` has brought. Throws FAILED_PRECONDITION unless it has ended well.
+  bps_result Result(int32_t index) const;
+
   // Asks to give up, as bps_cancel.
   void Cancel() const;
 

@@ -7,6 +7,7 @@
 
 #include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/interruptible.h"
+#include "frameworks/python/native/process_set.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/status_error.h"
 
@@ -54,6 +55,37 @@ std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Libr
   args.done = &Noticing::Done;
   args.user = noticing.get();
   return noticing;
+}
+
+// Points into `spec`.
+bps_collective_args ArgsOf(const CollectiveSpec& spec) {
+  bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
+  if (spec.name && spec.name->find('\0') != std::string::npos) {
+    throw StatusError(BPS_INVALID_ARGUMENT, "the name of an operation has a NUL character", /*retryable=*/false);
+  }
+  args.name = Pointer(spec.name);
+  args.set = spec.set == nullptr ? nullptr : spec.set->get();
+  args.input = reinterpret_cast<const void*>(spec.input);
+  args.output = reinterpret_cast<void*>(spec.output);
+  args.output_bytes = spec.output_bytes;
+  args.shape = spec.shape.data();
+  args.splits = spec.splits.data();
+  args.tag = spec.tag;
+  args.priority = spec.priority;
+  args.timeout_ms = TimeoutMs(spec.timeout);
+  if (spec.scale) {
+    args.scaled = 1;
+    args.prescale = spec.scale->first;
+    args.postscale = spec.scale->second;
+  }
+  args.kind = spec.kind;
+  args.ndim = static_cast<int32_t>(spec.shape.size());
+  args.dtype = spec.dtype;
+  args.op = spec.op;
+  args.num_splits = static_cast<int32_t>(spec.splits.size());
+  args.root = spec.root;
+  args.peer = spec.peer;
+  return args;
 }
 
 bool HasEnded(const Library& library, bps_request* request) {
@@ -208,6 +240,44 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
   (void)noticing.release();
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+}
+
+std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::object buffers) {
+  const bps_collective_args args = ArgsOf(spec);
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) { Check(library(), library().bps_collective(session, &args, &request)); });
+  }
+  Sweep();
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+}
+
+std::shared_ptr<Request> Session::Group(const std::vector<CollectiveSpec>& specs, py::object buffers) {
+  std::vector<bps_collective_args> operations;
+  for (const CollectiveSpec& spec : specs) operations.push_back(ArgsOf(spec));
+  std::vector<const bps_collective_args*> pointers;
+  for (const bps_collective_args& operation : operations) pointers.push_back(&operation);
+  bps_group_args args = BPS_GROUP_ARGS_INIT;
+  args.operations = pointers.data();
+  args.num_operations = static_cast<int32_t>(pointers.size());
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) { Check(library(), library().bps_group(session, &args, &request)); });
+  }
+  Sweep();
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+}
+
+std::shared_ptr<ProcessSet> Session::NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name) {
+  bps_process_set_args args = BPS_PROCESS_SET_ARGS_INIT;
+  args.name = name.c_str();
+  args.ranks = ranks.data();
+  args.num_ranks = static_cast<int32_t>(ranks.size());
+  bps_process_set* set = nullptr;
+  handle_->Use([&](bps_session* session) { Check(library(), library().bps_process_set_create(session, &args, &set)); });
+  return std::make_shared<ProcessSet>(handle_, set);
 }
 
 std::shared_ptr<Buffer> Session::NewBuffer(size_t size) {

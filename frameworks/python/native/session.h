@@ -31,6 +31,7 @@ namespace byteps::python {
 using binding::Library;
 
 class Buffer;
+class ProcessSet;
 class Request;
 
 // The arguments of bps_open that Python may give; what is absent comes from the environment.
@@ -53,6 +54,26 @@ struct TensorSpec {
   std::string name;
   uint32_t dtype;
   std::vector<int64_t> shape;
+};
+
+// What bps_collective takes, of Python's values. Addresses as with PushPull; output 0: the library's memory.
+struct CollectiveSpec {
+  int32_t kind = 0;
+  std::optional<std::string> name;
+  uint32_t dtype = 0;
+  std::vector<int64_t> shape;
+  uintptr_t input = 0;
+  uintptr_t output = 0;
+  uint64_t output_bytes = 0;
+  int32_t op = 0;
+  std::vector<int64_t> splits;
+  int32_t root = 0;
+  int32_t peer = 0;
+  int64_t tag = 0;
+  std::optional<std::pair<double, double>> scale;  // before, after
+  std::shared_ptr<ProcessSet> set;                 // nullptr: all ranks
+  int64_t priority = 0;
+  std::optional<double> timeout;
 };
 
 // Converts a timeout in seconds; absent is 0, the library's default. Throws std::invalid_argument unless positive.
@@ -80,6 +101,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
                                      int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
                                      Notice notice = {});
+  std::shared_ptr<Request> Collective(const CollectiveSpec& spec, pybind11::object buffers);
+  // All or nothing.
+  std::shared_ptr<Request> Group(const std::vector<CollectiveSpec>& specs, pybind11::object buffers);
+  std::shared_ptr<ProcessSet> NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name);
   // Memory of the library's for tensors.
   std::shared_ptr<Buffer> NewBuffer(size_t size);
   void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);

@@ -1,0 +1,39 @@
+// handles.h - what the opaque handles of abi/byteps.h are, for the functions that take them.
+//
+// Threads: as abi/byteps.h says of each.
+#ifndef BYTEPS_CORE_WORKER_API_HANDLES_H_
+#define BYTEPS_CORE_WORKER_API_HANDLES_H_
+
+#include <memory>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "core/base/time.h"
+#include "core/worker/collectives/collective.h"
+#include "core/worker/collectives/process_set.h"
+#include "core/worker/session/session.h"
+#include "core/worker/tensor/request.h"
+
+struct bps_session {
+  std::shared_ptr<byteps::Session> session;
+};
+
+// The request, with what its caller needs to wait for it. The session may be gone: whoever waits holds it meanwhile.
+struct bps_request {
+  bps_request(bps_done_fn done, void* user) : request(done, user) {}
+
+  byteps::Request request;
+  std::weak_ptr<byteps::Session> session;
+  byteps::Time deadline = 0;  // the operation's own
+  bool small = false;
+  std::shared_ptr<bps_request> held;  // by the caller, until bps_request_free
+  // Of collectives: of each operation; and the requests it waits for, if these are not its own.
+  std::vector<std::shared_ptr<byteps::CollectiveResult>> results;
+  std::vector<std::shared_ptr<byteps::Request>> parts;
+};
+
+struct bps_process_set {
+  std::shared_ptr<byteps::ProcessSet> set;
+};
+
+#endif  // BYTEPS_CORE_WORKER_API_HANDLES_H_

@@ -1,0 +1,100 @@
+// collective.h - one collective operation as its caller asks for it, and what comes back.
+//
+//     Collective asked;
+//     asked.kind = CollectiveKind::kAllGather;
+//     asked.set = set; asked.name = "tokens"; asked.dtype = BPS_INT32; asked.shape = {rows, 4};
+//     asked.input = tokens;
+//     absl::Status wrong = Check(asked, own_rank);
+//
+// abi/byteps.h says what each kind means.
+//
+// Threads: values; a CollectiveResult is written before its request ends, and read afterwards.
+#ifndef BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVE_H_
+#define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "absl/status/status.h"
+#include "core/base/aligned_memory.h"
+#include "core/base/time.h"
+#include "core/worker/collectives/process_set.h"
+#include "core/worker/tensor/request.h"
+
+namespace byteps {
+
+enum class CollectiveKind : int32_t {
+  kAllReduce = BPS_ALL_REDUCE,
+  kBroadcast = BPS_BROADCAST,
+  kAllGather = BPS_ALL_GATHER,
+  kReduceScatter = BPS_REDUCE_SCATTER,
+  kAllToAll = BPS_ALL_TO_ALL,
+  kReduce = BPS_REDUCE,
+  kGather = BPS_GATHER,
+  kScatter = BPS_SCATTER,
+  kSend = BPS_SEND,
+  kReceive = BPS_RECEIVE,
+  kBarrier = BPS_BARRIER,
+};
+
+// "all_gather"; "unknown".
+const char* KindName(CollectiveKind kind);
+bool IsKind(int32_t kind);
+bool IsReducing(CollectiveKind kind);
+bool IsRooted(CollectiveKind kind);
+// Send and receive: two ranks take part, under a tag.
+bool IsPairwise(CollectiveKind kind);
+
+// What an operation has brought.
+struct CollectiveResult {
+  std::byte* data = nullptr;  // the caller's output, or `memory`
+  uint64_t bytes = 0;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> splits;  // rows from (or, of a reduce_scatter, for) each rank of the set
+  AlignedMemory memory;         // of an operation without an output of the caller's
+};
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  int32_t reduction = BPS_SUM;
+  std::string name;  // not empty, but for send and receive
+  std::shared_ptr<ProcessSet> set;
+  uint32_t dtype = BPS_UINT8;
+  std::vector<int64_t> shape;  // of the input
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;  // nullptr: the library's memory
+  uint64_t capacity = 0;        // bytes at output
+  std::vector<int64_t> splits;  // rows; empty: as even as possible (all_to_all: equal)
+  int32_t root = 0;             // a rank of the job
+  int32_t peer = 0;             // likewise, of send and receive
+  int64_t tag = 0;
+  bool scaled = false;
+  double prescale = 1, postscale = 1;
+  // A part of a group: the number of its operations, and which of them; 0: none.
+  uint32_t group_size = 0, group_index = 0;
+  int64_t priority = 0;
+  Time timeout = 0;  // more than 0
+  std::shared_ptr<Request> request;
+  std::shared_ptr<CollectiveResult> result;
+
+  uint64_t elements() const;
+  uint64_t bytes() const;
+  // Rows are what the first dimension counts; a scalar is one row.
+  uint64_t rows() const { return shape.empty() ? 1 : static_cast<uint64_t>(shape[0]); }
+  uint64_t row_bytes() const;
+  // Where operations meet: the same on all that take part.
+  uint64_t id(int32_t own_rank) const;
+  // "all_gather \"tokens\" (int32, 5x4) of all ranks"
+  std::string Describe() const;
+};
+
+// What can be seen to be wrong without the other ranks: INVALID_ARGUMENT.
+absl::Status Check(const Collective& asked, int32_t own_rank);
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVE_H_

@@ -1,0 +1,561 @@
+#include "core/worker/collectives/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/wire/message.h"
+#include "core/worker/collectives/peer_memory.h"
+
+namespace byteps {
+namespace {
+
+constexpr size_t kMaxReason = 1024;
+// Writes to one peer that may be on their way: enough to keep a link busy, few enough for what is urgent to come soon.
+constexpr uint32_t kMostWrites = 8;
+// Folds and copies in one Run: none takes longer than a chunk, and links are looked at between.
+constexpr int kMostComputing = 4;
+
+std::span<const std::byte> BytesOfText(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+}  // namespace
+
+Collectives::Collectives(CollectivesOptions options, PeerLinks::Open open, CollectivesSink* sink, Logger* log)
+    : options_(std::move(options)),
+      sink_(sink),
+      links_(options_.endpoint, std::move(open), static_cast<PeerLinksHandler*>(this), log) {}
+
+Collectives::~Collectives() { Stop(absl::CancelledError("the session was closed")); }
+
+void Collectives::Join(const control::Epoch& epoch, const control::Member& self) {
+  epoch_ = epoch;
+  job_size_ = static_cast<uint32_t>(epoch.workers_size());
+  own_rank_ = self.rank();
+  writes_.assign(job_size_, 0);
+  links_.Join(epoch_, self);
+}
+
+void Collectives::JoinAlone() { writes_.assign(1, 0); }
+
+// ---- Submissions ----
+
+absl::Status Collectives::Admit(const Collective& asked) {
+  if (absl::Status status = Check(asked, own_rank_); !status.ok()) return status;
+  if (!IsPairwise(asked.kind)) {
+    std::lock_guard<std::mutex> lock(names_mutex_);
+    if (!names_in_flight_.insert(asked.id(own_rank_)).second) {
+      return Retryable(absl::AlreadyExistsError(absl::StrCat(
+          "a collective \"", asked.name, "\" of ", asked.set->Describe(), " is still in flight on this rank")));
+    }
+  }
+  asked.set->Enter();
+  return absl::OkStatus();
+}
+
+void Collectives::Withdraw(const Collective& asked) {
+  if (!IsPairwise(asked.kind)) {
+    std::lock_guard<std::mutex> lock(names_mutex_);
+    names_in_flight_.erase(asked.id(own_rank_));
+  }
+  asked.set->Leave();
+}
+
+void Collectives::Submit(Time now, Collective asked) {
+  now_ = now;
+  const uint64_t id = asked.id(own_rank_);
+  const uint64_t number = submitted_[id]++;
+  std::unique_ptr<PeerRound>& owned = rounds_[{id, number}];
+  if (owned == nullptr) {
+    owned = std::make_unique<PeerRound>(id, number, ++last_serial_);
+    by_serial_[owned->serial()] = owned.get();
+  }
+  PeerRound* round = owned.get();
+  requests_[asked.request.get()] = round;
+  asked.request->Advance(RequestState::kActive);
+  round->Start(std::move(asked), own_rank_, now);
+  if (stopped_) return Leave(round, stop_cause_);
+  if (round->state() == PeerRoundState::kRefused) {
+    return Leave(round, Retryable(Annotate(round->failure(), round->asked().Describe())));
+  }
+  alarms_.emplace(round->deadline(), round->serial());
+  for (const int32_t rank : round->ranks()) {
+    if (rank == own_rank_) continue;
+    links_.Want(now, static_cast<uint32_t>(rank));
+    if (stopped_ || fatal_) return;
+    if (const absl::Status& lost = links_.lost(static_cast<uint32_t>(rank)); !lost.ok()) {
+      return Fatal(lost, links_.member(static_cast<uint32_t>(rank)));
+    }
+  }
+  Announce(round);
+  if (round->AllAnnounced()) Begin(round);
+}
+
+void Collectives::Announce(PeerRound* round) {
+  const PeerAnnouncement& own = *round->voice(own_rank_).announcement;
+  for (size_t place = 0; place < round->ranks().size(); ++place) {
+    if (place == round->place()) continue;
+    const Share share = ShareOf(own, round->ranks(), round->place(), place);
+    std::span<const std::byte> payload;
+    if (share.bytes != 0 && share.bytes <= wire::kPeerInline) payload = {round->input() + share.offset, share.bytes};
+    links_.Send(static_cast<uint32_t>(round->ranks()[place]), wire::RecordType::kAnnounce, own.Encode(payload));
+  }
+}
+
+bool Collectives::Cancel(Time now, const Request* request, const absl::Status& why) {
+  now_ = now;
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return false;
+  GiveUp(found->second, why, Told(why));
+  return true;
+}
+
+void Collectives::CancelAll(Time now, const absl::Status& why) {
+  now_ = now;
+  std::vector<PeerRound*> all;
+  for (const auto& [key, round] : rounds_) {
+    if (round->asked().request != nullptr) all.push_back(round.get());
+  }
+  for (PeerRound* round : all) GiveUp(round, why, Told(why));
+}
+
+// ---- Beginning ----
+
+// Two levels where the job's reductions have them, so that the bits are those of a push_pull.
+std::vector<uint32_t> Collectives::GroupsOf(const ProcessSet& set) const {
+  std::vector<uint32_t> groups;
+  int64_t end = 0;
+  auto rank = set.ranks().begin();
+  for (const uint32_t size : epoch_.group_sizes()) {
+    end += size;
+    uint32_t members = 0;
+    for (; rank != set.ranks().end() && *rank < end; ++rank) ++members;
+    if (members != 0) groups.push_back(members);
+  }
+  return groups;
+}
+
+// With the announcements of all.
+void Collectives::Begin(PeerRound* round) {
+  const absl::Status status = Prepare(round);
+  if (!status.ok()) {
+    // Everybody finds the same, and no memory was shown.
+    return Leave(round, Retryable(Annotate(status, round->asked().Describe())));
+  }
+  if (const absl::Status shown = ShowMemory(round, &links_); !shown.ok()) return GiveUp(round, shown, Told(shown));
+  order_.emplace(-round->asked().priority, round->serial());
+  TakeDelivered(round);
+  Pump(round);
+  MaybeLeave(round);
+}
+
+absl::Status Collectives::Prepare(PeerRound* round) {
+  const std::vector<PeerAnnouncement> all = round->Announcements();
+  if (absl::Status status = Compare(all); !status.ok()) return status;
+  absl::StatusOr<ExchangePlan> plan = MakePlan(all, round->ranks(), round->place());
+  if (!plan.ok()) return plan.status();
+  round->Begin(*std::move(plan), GroupsOf(*round->asked().set));
+  return absl::OkStatus();
+}
+
+// What came before the plan was made.
+void Collectives::TakeDelivered(PeerRound* round) {
+  for (size_t place = 0; place < round->ranks().size(); ++place) {
+    if (place == round->place()) continue;
+    PeerVoice& voice = round->voice(round->ranks()[place]);
+    if (!voice.announcement->payload.empty()) Deliver(round, place, 0, voice.announcement->payload);
+    for (const auto& [transfer, bytes] : std::exchange(voice.delivered, {})) Deliver(round, place, transfer, bytes);
+  }
+  for (uint32_t step = 0; step < round->plan().steps.size(); ++step) {
+    const PlanStep& each = round->plan().steps[step];
+    if (each.kind == PlanStep::Kind::kSend && each.announced) round->Finish(step);
+  }
+}
+
+void Collectives::Deliver(PeerRound* round, size_t place, uint32_t transfer, std::span<const std::byte> bytes) {
+  const std::optional<uint32_t> step = round->ReceiveOf(place, transfer);
+  if (!step || round->plan().steps[*step].bytes != bytes.size() || bytes.size() > wire::kPeerInline) {
+    return Nonsense(static_cast<uint32_t>(round->ranks()[place]), "bytes that nobody awaits");
+  }
+  std::memcpy(round->Address(round->plan().steps[*step].to), bytes.data(), bytes.size());
+  round->Finish(*step);
+}
+
+// ---- Moving ----
+
+// Posts what can go. True if anything did.
+bool Collectives::Pump(PeerRound* round) {
+  if (round->state() != PeerRoundState::kMoving) return false;
+  bool worked = false;
+  // The place behind this one first: not everybody turns to the same.
+  for (size_t k = 1; k < round->ranks().size(); ++k) {
+    worked |= PumpTo(round, (round->place() + k) % round->ranks().size());
+  }
+  return worked;
+}
+
+bool Collectives::PumpTo(PeerRound* round, size_t place) {
+  bool worked = false;
+  const auto rank = static_cast<uint32_t>(round->ranks()[place]);
+  std::deque<uint32_t>& sends = round->sends(place);
+  while (!sends.empty()) {
+    const uint32_t step = sends.front();
+    const PlanStep& send = round->plan().steps[step];
+    if (send.announced) {
+      sends.pop_front();
+      continue;
+    }
+    if (send.bytes <= wire::kPeerInline) {
+      const wire::DataBody body{round->id(), round->number(), send.transfer, static_cast<uint32_t>(send.bytes)};
+      links_.Send(rank, wire::RecordType::kData, BytesOf(body), {round->Address(send.from), send.bytes});
+      sends.pop_front();
+      round->Finish(step);
+      worked = true;
+      continue;
+    }
+    PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
+    const auto shown = voice.shown.find(send.transfer);
+    if (shown == voice.shown.end() || writes_[rank] >= kMostWrites) break;
+    if (!PostWrite(round, place, step, shown->second)) break;
+    sends.pop_front();
+    worked = true;
+  }
+  return worked;
+}
+
+bool Collectives::PostWrite(PeerRound* round, size_t place, uint32_t step, const ShownMemory& to) {
+  const auto rank = static_cast<uint32_t>(round->ranks()[place]);
+  const PlanStep& send = round->plan().steps[step];
+  bps_local from{nullptr, round->Address(send.from)};
+  if (links_.needs_local_regions()) {
+    const Region& region = send.from.buffer == PlanBuffer::kInput    ? round->input_region
+                           : send.from.buffer == PlanBuffer::kOutput ? round->output_region
+                                                                     : round->scratch_region;
+    from.region = region.get();
+  }
+  const bps_remote remote{to.key.data(), to.key_size, to.offset};
+  if (!links_.Write(rank, from, send.bytes, remote, to.immediate, round->UserOf(step))) return false;
+  ++round->writes;
+  ++writes_[rank];
+  return true;
+}
+
+void Collectives::OnPeerLanded(uint64_t user) {
+  PeerRound* round = FindSerial(PeerRound::SerialOf(user));
+  if (round == nullptr || round->state() != PeerRoundState::kMoving) return;
+  round->Finish(PeerRound::StepOf(user));
+  MaybeLeave(round);
+}
+
+void Collectives::OnPeerWritten(uint32_t rank, uint64_t user, int32_t code) {
+  --writes_[rank];
+  PeerRound* round = FindSerial(PeerRound::SerialOf(user));
+  if (round == nullptr) return;
+  --round->writes;
+  if (code == BPS_OK && round->state() == PeerRoundState::kMoving) round->Finish(PeerRound::StepOf(user));
+  if (code != BPS_OK && round->failure().ok() && round->doom.ok()) {
+    round->doom = MakeStatus(code, "the memory of " + links_.description(rank) + " could not be written");
+    round->doom_at = After(now_, kWordOfLoss);
+    alarms_.emplace(round->doom_at, round->serial());
+  }
+  MaybeLeave(round);
+}
+
+// ---- Records ----
+
+PeerRound* Collectives::Find(uint64_t id, uint64_t number) {
+  const auto found = rounds_.find({id, number});
+  return found == rounds_.end() ? nullptr : found->second.get();
+}
+
+PeerRound* Collectives::FindOrMake(uint64_t id, uint64_t number) {
+  if (PeerRound* round = Find(id, number)) return round;
+  const auto submitted = submitted_.find(id);
+  if (submitted != submitted_.end() && number < submitted->second) return nullptr;
+  std::unique_ptr<PeerRound>& made = rounds_[{id, number}];
+  made = std::make_unique<PeerRound>(id, number, ++last_serial_);
+  by_serial_[made->serial()] = made.get();
+  return made.get();
+}
+
+PeerRound* Collectives::FindSerial(uint64_t serial) {
+  const auto found = by_serial_.find(serial);
+  return found == by_serial_.end() ? nullptr : found->second;
+}
+
+void Collectives::OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<const std::byte> body) {
+  switch (type) {
+    case wire::RecordType::kAnnounce:
+      return OnAnnounce(rank, body);
+    case wire::RecordType::kReady:
+      return OnReady(rank, body);
+    case wire::RecordType::kData:
+      return OnData(rank, body);
+    case wire::RecordType::kAbort:
+      return OnAbort(rank, body);
+    default:
+      return Nonsense(rank, "a record that no worker sends another");
+  }
+}
+
+void Collectives::OnAnnounce(uint32_t rank, std::span<const std::byte> body) {
+  absl::StatusOr<PeerAnnouncement> announcement = PeerAnnouncement::Decode(body);
+  if (!announcement.ok() || announcement->body.rank != static_cast<int32_t>(rank)) {
+    return Nonsense(rank, "an ANNOUNCE that makes no sense");
+  }
+  PeerRound* round = FindOrMake(announcement->body.id, announcement->body.round);
+  if (round == nullptr) return;  // given up; it was told
+  PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
+  if (voice.announcement) return Nonsense(rank, "two ANNOUNCEs of one round");
+  voice.announcement = *std::move(announcement);
+  if (round->state() == PeerRoundState::kGathering && round->AllAnnounced()) Begin(round);
+}
+
+void Collectives::OnReady(uint32_t rank, std::span<const std::byte> body) {
+  wire::ReadyBody ready;
+  if (!ReadStruct(body, &ready) || ready.key_size > wire::kMaxKey ||
+      body.size() - sizeof ready < 2 * ready.key_size + ready.count * sizeof(wire::ReadyEntry)) {
+    return Nonsense(rank, "a READY that makes no sense");
+  }
+  PeerRound* round = FindOrMake(ready.id, ready.round);
+  if (round == nullptr) return;
+  PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
+  const std::byte* keys = body.data() + sizeof ready;
+  for (uint32_t i = 0; i < ready.count; ++i) {
+    wire::ReadyEntry entry;
+    std::memcpy(&entry, keys + 2 * ready.key_size + i * sizeof entry, sizeof entry);
+    ShownMemory& shown = voice.shown[entry.transfer];
+    shown.key_size = ready.key_size;
+    std::memcpy(shown.key.data(), keys + (entry.scratch != 0 ? ready.key_size : 0), ready.key_size);
+    shown.offset = entry.offset;
+    shown.immediate = entry.immediate;
+  }
+  Pump(round);
+}
+
+void Collectives::OnData(uint32_t rank, std::span<const std::byte> body) {
+  wire::DataBody data;
+  if (!ReadStruct(body, &data) || body.size() - sizeof data < data.size || data.size > wire::kPeerInline) {
+    return Nonsense(rank, "DATA that makes no sense");
+  }
+  PeerRound* round = FindOrMake(data.id, data.round);
+  if (round == nullptr || !round->failure().ok()) return;
+  const std::span<const std::byte> bytes = body.subspan(sizeof data, data.size);
+  if (round->state() != PeerRoundState::kMoving) {
+    round->voice(static_cast<int32_t>(rank)).delivered[data.transfer].assign(bytes.begin(), bytes.end());
+    return;
+  }
+  const std::optional<size_t> place = round->asked().set->PlaceOf(rank);
+  if (!place) return Nonsense(rank, "DATA of a set that it is not in");
+  Deliver(round, *place, data.transfer, bytes);
+  MaybeLeave(round);
+}
+
+// A member of this release never sends such a thing.
+void Collectives::Nonsense(uint32_t rank, const char* what) {
+  Fatal(absl::InternalError(absl::StrCat(links_.description(rank), " sent ", what)), 0);
+}
+
+// ---- Ending ----
+
+absl::Status Collectives::Told(const absl::Status& why) const {
+  const std::string self = job_size_ == 1 ? "this rank" : links_.description(static_cast<uint32_t>(own_rank_));
+  return MakeStatus(absl::IsCancelled(why) ? BPS_ABORTED : StatusCode(why),
+                    absl::StrCat(self, " gave up: ", absl::string_view(why.message())));
+}
+
+void Collectives::SendAbort(uint32_t rank, uint64_t id, uint64_t number, const absl::Status& why, bool answer) {
+  const std::string text(why.message().substr(0, kMaxReason));
+  const wire::AbortBody body{
+      id, number, own_rank_, StatusCode(why), static_cast<uint32_t>(text.size()), answer ? 1u : 0u};
+  links_.Send(rank, wire::RecordType::kAbort, BytesOf(body), BytesOfText(text));
+}
+
+// `told`: what the others hear.
+void Collectives::GiveUp(PeerRound* round, const absl::Status& why, const absl::Status& told) {
+  if (!round->failure().ok()) return;
+  order_.erase({-round->asked().priority, round->serial()});
+  round->Fail(why, After(now_, options_.release_grace));
+  if (round->state() == PeerRoundState::kRefused) return;
+  alarms_.emplace(round->release_at(), round->serial());
+  for (const int32_t rank : round->ranks()) {
+    if (rank != own_rank_) SendAbort(static_cast<uint32_t>(rank), round->id(), round->number(), told, false);
+  }
+  MaybeLeave(round);
+}
+
+void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
+  wire::AbortBody abort;
+  if (!ReadStruct(body, &abort) || abort.rank != static_cast<int32_t>(rank) ||
+      abort.text > body.size() - sizeof abort) {
+    return Nonsense(rank, "an ABORT that makes no sense");
+  }
+  PeerRound* round = abort.answer != 0 ? Find(abort.id, abort.round) : FindOrMake(abort.id, abort.round);
+  if (abort.answer != 0) {
+    if (round == nullptr) return;
+    round->voice(static_cast<int32_t>(rank)).last_word = true;
+    return MaybeLeave(round);
+  }
+  const auto* text = reinterpret_cast<const char*>(body.data()) + sizeof abort;
+  const absl::Status why =
+      MakeStatus(abort.code == BPS_OK ? BPS_INTERNAL : abort.code, std::string_view(text, abort.text));
+  // Over, or not begun: this rank touches nobody's memory for it.
+  if (round == nullptr || round->state() == PeerRoundState::kAwaited || round->state() == PeerRoundState::kRefused) {
+    SendAbort(rank, abort.id, abort.round, why, true);
+    if (round != nullptr && round->failure().ok()) round->Fail(why, kNever);
+    return;
+  }
+  if (round->told_last_word) SendAbort(rank, abort.id, abort.round, why, true);
+  GiveUp(round, why, why);
+}
+
+// True end of a round: nobody touches its memory any more.
+void Collectives::MaybeLeave(PeerRound* round) {
+  if (round->finished() && round->writes == 0) {
+    round->Deliver();
+    return Leave(round, absl::OkStatus());
+  }
+  if (round->state() != PeerRoundState::kReleasing || round->writes != 0) return;
+  if (!round->told_last_word) {
+    round->told_last_word = true;
+    for (const int32_t rank : round->ranks()) {
+      if (rank == own_rank_) continue;
+      SendAbort(static_cast<uint32_t>(rank), round->id(), round->number(), round->failure(), true);
+    }
+  }
+  for (const int32_t rank : round->ranks()) {
+    const PeerVoice& voice = round->voice(rank);
+    if (voice.was_shown && !voice.last_word && now_ < round->release_at()) return;
+  }
+  Leave(round, Retryable(Annotate(round->failure(), round->asked().Describe())));
+}
+
+void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
+  for (const uint32_t immediate : round->immediates) links_.ReturnImmediate(immediate);
+  order_.erase({-round->asked().priority, round->serial()});
+  alarms_.erase({round->deadline(), round->serial()});
+  alarms_.erase({round->release_at(), round->serial()});
+  by_serial_.erase(round->serial());
+  const Collective asked = round->asked();
+  requests_.erase(asked.request.get());
+  rounds_.erase({round->id(), round->number()});
+  Withdraw(asked);
+  sink_->OnCollectiveDone(asked.request, outcome);
+}
+
+void Collectives::OnPeerLost(uint32_t rank, const absl::Status& why) {
+  for (const auto& [key, round] : rounds_) {
+    if (round->asked().request == nullptr || !round->asked().set->PlaceOf(rank)) continue;
+    return Fatal(why, links_.member(rank));
+  }
+}
+
+void Collectives::OnTellAddress(const std::vector<uint32_t>& members, const control::Lane& lane) {
+  sink_->OnTellPeers(members, lane);
+}
+
+void Collectives::OnLinksFailed(const absl::Status& why) { Fatal(why, 0); }
+
+void Collectives::Fatal(const absl::Status& why, uint32_t member) {
+  if (std::exchange(fatal_, true)) return;
+  sink_->OnCollectivesFatal(why, member);
+}
+
+void Collectives::Stop(const absl::Status& why) {
+  if (std::exchange(stopped_, true)) return;
+  stop_cause_ = why;
+  // No registration outlives its transport, and no transport touches memory afterwards.
+  for (const auto& [key, round] : rounds_) {
+    round->output_region = Region();
+    round->scratch_region = Region();
+    round->input_region = Region();
+  }
+  links_.Stop();
+  std::vector<PeerRound*> submitted;
+  for (const auto& [key, round] : rounds_) {
+    if (round->asked().request != nullptr) submitted.push_back(round.get());
+  }
+  for (PeerRound* round : submitted) Leave(round, why);
+  rounds_.clear();
+  by_serial_.clear();
+  alarms_.clear();
+}
+
+// ---- Progress ----
+
+bool Collectives::Run(Time now) {
+  if (stopped_) return false;
+  now_ = now;
+  bool worked = links_.Run(now);
+  int computing = kMostComputing;
+  // Rounds may end meanwhile.
+  std::vector<uint64_t> serials;
+  serials.reserve(order_.size());
+  for (const auto& [priority, serial] : order_) serials.push_back(serial);
+  for (const uint64_t serial : serials) {
+    PeerRound* round = FindSerial(serial);
+    if (round == nullptr) continue;
+    while (computing > 0 && round->Compute()) {
+      --computing;
+      worked = true;
+    }
+    worked |= Pump(round);
+    MaybeLeave(round);
+  }
+  while (!stopped_ && !alarms_.empty() && alarms_.begin()->first <= now) {
+    PeerRound* round = FindSerial(alarms_.begin()->second);
+    alarms_.erase(alarms_.begin());
+    if (round == nullptr) continue;
+    worked = true;
+    if (round->state() == PeerRoundState::kReleasing) {
+      if (now < round->release_at()) continue;
+      // Without the registration nobody can reach the memory any more.
+      round->output_region = Region();
+      round->scratch_region = Region();
+      MaybeLeave(round);
+    } else if (!round->doom.ok() && now >= round->doom_at) {
+      GiveUp(round, round->doom, Told(round->doom));
+    } else if (now >= round->deadline()) {
+      const double seconds = static_cast<double>(round->asked().timeout) / 1e9;
+      const absl::Status why =
+          absl::DeadlineExceededError(absl::StrCat("not complete within ", seconds, " s: ", Names(*round)));
+      GiveUp(round, why, Told(why));
+    }
+  }
+  return worked;
+}
+
+Time Collectives::NextTimer() const {
+  if (stopped_) return kNever;
+  Time next = links_.NextTimer();
+  if (!alarms_.empty()) next = std::min(next, alarms_.begin()->first);
+  for (const auto& [priority, serial] : order_) {
+    const auto found = by_serial_.find(serial);
+    if (found != by_serial_.end() && found->second->computes()) return 0;
+  }
+  return next;
+}
+
+std::string Collectives::Names(const PeerRound& round) const {
+  std::string text;
+  for (const int32_t rank : round.Missing()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", links_.description(static_cast<uint32_t>(rank)));
+  }
+  return (round.AllAnnounced() ? "bytes are missing from or for " : "not submitted by ") + text;
+}
+
+std::string Collectives::DescribeWait(Time now, const Request* request) const {
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return "";
+  const PeerRound& round = *found->second;
+  const Time left = std::max<Time>(round.deadline() - now, 0) / kMillisecond;
+  return absl::StrCat(
+      round.asked().Describe(), ": ",
+      round.failure().ok() ? Names(round) : absl::StrCat("it is being given up: ", round.failure().message()),
+      "; it goes on until its own deadline, in ", left, " ms");
+}
+
+}  // namespace byteps

@@ -1,0 +1,163 @@
+// collectives.h - the operations that workers carry out among themselves, without servers.
+//
+//     Collectives collectives(options, open_transport, &sink, log);
+//     collectives.Join(epoch, self);
+//     absl::Status refused = collectives.Admit(asked);        // any thread
+//     collectives.Submit(now, asked);                         // its request ends, whatever happens
+//     while (collectives.Run(now)) ...
+//
+// The way of an operation (records in peer_records.h, steps in exchange_plan.h):
+//
+//   1. ANNOUNCE to everybody who takes part, with what is small of the bytes. Nobody is asked for permission, and
+//      operations of different names need no order.
+//   2. With the announcements of all, each rank compares them: a disagreement is seen by everybody alike, and names the
+//      ranks and what each asks. Else each makes its plan, shows memory for what is large (READY), writes what others
+//      have shown, folds what has come.
+//   3. It is over when this rank has what it gets and has given what it owes. No last word is needed: nobody reads the
+//      memory of another.
+//
+// Giving up. Whoever fails a round tells everybody (ABORT), who fail it too. Its memory may still be written: so each
+// says once more when its own writes have ended (ABORT, answer), and the memory of whoever does not within a grace
+// period is taken away: unregistering is the fence. A rank that has not submitted it yet is refused when it does.
+// A peer that is lost while operations with it are in flight is fatal.
+//
+// Threads: Admit may be called by anybody; all else by whoever drives the engine.
+#ifndef BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
+#define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "core/base/log.h"
+#include "core/base/time.h"
+#include "core/control/control.pb.h"
+#include "core/link/endpoint.h"
+#include "core/worker/collectives/collective.h"
+#include "core/worker/collectives/peer_links.h"
+#include "core/worker/collectives/peer_round.h"
+
+namespace byteps {
+
+class CollectivesSink {
+ public:
+  virtual ~CollectivesSink() = default;
+  virtual void OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) = 0;
+  // Nothing can go on. `member`: of the job, whose loss it is; 0: nobody's.
+  virtual void OnCollectivesFatal(const absl::Status& why, uint32_t member) = 0;
+  virtual void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) = 0;
+};
+
+struct CollectivesOptions {
+  EndpointOptions endpoint;
+  Time release_grace = 0;  // how long others are waited for after an operation was given up
+};
+
+class Collectives : private PeerLinksHandler {
+ public:
+  // `open`: see PeerLinks; never called by a worker alone.
+  Collectives(CollectivesOptions options, PeerLinks::Open open, CollectivesSink* sink, Logger* log);
+  ~Collectives() override;
+
+  void Join(const control::Epoch& epoch, const control::Member& self);
+  // A worker alone.
+  void JoinAlone();
+  uint32_t job_size() const { return job_size_; }
+  int32_t own_rank() const { return own_rank_; }
+
+  // Checks an operation and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
+  absl::Status Admit(const Collective& asked);
+  // Gives the place back of one that was admitted and is not submitted. Any thread.
+  void Withdraw(const Collective& asked);
+  void Submit(Time now, Collective asked);
+  // False: it has no such operation.
+  bool Cancel(Time now, const Request* request, const absl::Status& why);
+  void CancelAll(Time now, const absl::Status& why);
+  // The coordinator passes on where a worker can be reached.
+  void OnAddress(Time now, uint32_t member, const control::Lane& lane) { links_.OnAddress(now, member, lane); }
+
+  bool Run(Time now);
+  Time NextTimer() const;
+  // Ends everything with this cause.
+  void Stop(const absl::Status& why);
+
+  size_t in_flight() const { return requests_.size(); }
+  // What an operation waits for; empty: it has none such.
+  std::string DescribeWait(Time now, const Request* request) const;
+  void AddEndpoints(std::vector<Endpoint*>* all) { links_.AddEndpoints(all); }
+
+ private:
+  using Key = std::pair<uint64_t, uint64_t>;  // id, number
+
+  // PeerLinksHandler.
+  void OnTellAddress(const std::vector<uint32_t>& members, const control::Lane& lane) override;
+  void OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<const std::byte> body) override;
+  void OnPeerLanded(uint64_t user) override;
+  void OnPeerWritten(uint32_t rank, uint64_t user, int32_t code) override;
+  void OnPeerLost(uint32_t rank, const absl::Status& why) override;
+  void OnLinksFailed(const absl::Status& why) override;
+
+  void OnAnnounce(uint32_t rank, std::span<const std::byte> body);
+  void OnReady(uint32_t rank, std::span<const std::byte> body);
+  void OnData(uint32_t rank, std::span<const std::byte> body);
+  void OnAbort(uint32_t rank, std::span<const std::byte> body);
+  void Nonsense(uint32_t rank, const char* what);
+
+  // The round of a record; nullptr: it is over here.
+  PeerRound* FindOrMake(uint64_t id, uint64_t number);
+  PeerRound* Find(uint64_t id, uint64_t number);
+  PeerRound* FindSerial(uint64_t serial);
+  void Announce(PeerRound* round);
+  void Begin(PeerRound* round);
+  absl::Status Prepare(PeerRound* round);
+  void TakeDelivered(PeerRound* round);
+  void Deliver(PeerRound* round, size_t place, uint32_t transfer, std::span<const std::byte> bytes);
+  bool Pump(PeerRound* round);
+  bool PumpTo(PeerRound* round, size_t place);
+  bool PostWrite(PeerRound* round, size_t place, uint32_t step, const ShownMemory& to);
+  std::vector<uint32_t> GroupsOf(const ProcessSet& set) const;
+
+  void GiveUp(PeerRound* round, const absl::Status& why, const absl::Status& told);
+  void SendAbort(uint32_t rank, uint64_t id, uint64_t number, const absl::Status& why, bool answer);
+  absl::Status Told(const absl::Status& why) const;
+  void MaybeLeave(PeerRound* round);
+  void Leave(PeerRound* round, const absl::Status& outcome);
+  std::string Names(const PeerRound& round) const;
+  void Fatal(const absl::Status& why, uint32_t member);
+
+  const CollectivesOptions options_;
+  CollectivesSink* const sink_;
+  PeerLinks links_;
+  control::Epoch epoch_;
+  uint32_t job_size_ = 1;
+  int32_t own_rank_ = 0;
+
+  std::mutex names_mutex_;
+  absl::flat_hash_set<uint64_t> names_in_flight_;
+
+  absl::flat_hash_map<uint64_t, uint64_t> submitted_;  // rounds of an id
+  std::map<Key, std::unique_ptr<PeerRound>> rounds_;
+  absl::flat_hash_map<uint64_t, PeerRound*> by_serial_;
+  absl::flat_hash_map<const Request*, PeerRound*> requests_;
+  std::set<std::pair<int64_t, uint64_t>> order_;  // of rounds that move: negative priority, serial
+  std::set<std::pair<Time, uint64_t>> alarms_;    // deadlines and releases, by serial
+  std::vector<uint32_t> writes_;                  // to each rank, that have not ended
+  uint64_t last_serial_ = 0;
+  bool stopped_ = false;
+  absl::Status stop_cause_;
+  bool fatal_ = false;
+  Time now_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_

@@ -1,0 +1,90 @@
+// peer_records.h - what workers say to each other in a collective; records of core/wire.h's messages.
+//
+// ANNOUNCE goes to everybody who takes part: what the sender asks, and what is small of its bytes for the receiver. With
+// the announcements of all, everybody computes the same plan (exchange_plan.h), or sees the same disagreement. READY
+// shows memory for the transfers that are written, DATA carries those that are small. ABORT ends a round without a
+// result. A round is the n-th operation of an id (Collective::id) on each rank.
+#ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_RECORDS_H_
+#define BYTEPS_CORE_WORKER_COLLECTIVES_PEER_RECORDS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/wire/wire.h"
+
+namespace byteps::wire {
+
+// Transfers up to this many bytes travel inside a record. Part of the protocol: both ends go by it.
+inline constexpr uint64_t kPeerInline = 4096;
+
+inline constexpr uint32_t kNoCapacity = 1u << 0;  // AnnounceBody.flags: its output is the library's memory
+inline constexpr uint32_t kScaled = 1u << 1;      // prescale and postscale are set
+inline constexpr uint32_t kJoined = 1u << 2;      // the sender has no data left: it gives zeros
+
+// The name, the shape (int64_t each), the splits (int64_t each) and the payload follow.
+struct AnnounceBody {
+  uint64_t id;
+  uint64_t round;
+  uint64_t set;
+  int32_t rank;
+  int32_t kind;
+  int32_t reduction;
+  uint32_t dtype;
+  int32_t root;
+  int32_t peer;
+  int64_t tag;
+  uint64_t capacity;
+  double prescale;
+  double postscale;
+  uint32_t group_size;
+  uint32_t group_index;
+  uint32_t flags;
+  uint32_t name;
+  uint32_t shape;
+  uint32_t splits;
+  uint32_t payload;
+  uint32_t reserved;
+};
+static_assert(sizeof(AnnounceBody) == 112);
+
+// The keys of output and scratch follow, `key_size` bytes each (both always), then `count` entries.
+struct ReadyBody {
+  uint64_t id;
+  uint64_t round;
+  uint32_t key_size;
+  uint32_t count;
+};
+static_assert(sizeof(ReadyBody) == 24);
+
+struct ReadyEntry {
+  uint64_t offset;    // from the start of what the key was exported for
+  uint32_t transfer;  // of those from the receiver to the sender of this record
+  uint32_t immediate;
+  uint32_t scratch;  // 1: the second key
+  uint32_t reserved;
+};
+static_assert(sizeof(ReadyEntry) == 24);
+
+// The payload follows.
+struct DataBody {
+  uint64_t id;
+  uint64_t round;
+  uint32_t transfer;
+  uint32_t size;
+};
+static_assert(sizeof(DataBody) == 24);
+
+// The reason follows.
+struct AbortBody {
+  uint64_t id;
+  uint64_t round;
+  int32_t rank;
+  int32_t code;
+  uint32_t text;
+  uint32_t answer;  // 1: it is the answer to an ABORT; its sender touches nobody's memory for this round any more
+};
+static_assert(sizeof(AbortBody) == 32);
+
+}  // namespace byteps::wire
+
+#endif  // BYTEPS_CORE_WORKER_COLLECTIVES_PEER_RECORDS_H_

@@ -1,0 +1,99 @@
+// Collectives among workers, on the simulated network: random programs against what they must bring, and their ends.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/collective_program.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobOptions OptionsOf(uint64_t seed) {
+  constexpr uint32_t kWorkers[] = {2, 3, 4, 7};
+  JobOptions options;
+  options.seed = seed;
+  options.workers = kWorkers[seed % std::size(kWorkers)];
+  return options;
+}
+
+TEST(Collectives, RandomProgramsBringWhatTheyMust) {
+  ForEachSeed(2000, [](uint64_t seed) {
+    SimulatedJob job(OptionsOf(seed));
+    ASSERT_TRUE(job.Start());
+    CollectiveProgram program(&job, seed);
+    for (int i = 0; i < 5; ++i) {
+      program.Run(1 + seed % 12, 3000);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    job.Finish();
+  });
+}
+
+TEST(Collectives, LargeTensorsInChunks) {
+  ForEachSeed(40, [](uint64_t seed) {
+    SimulatedJob job(OptionsOf(seed));
+    ASSERT_TRUE(job.Start());
+    CollectiveProgram(&job, seed).Run(6, 1'000'000);
+    job.Finish();
+  });
+}
+
+class Gather {
+ public:
+  explicit Gather(uint32_t size, Time timeout = 600 * kSecond) : input_(1000, 1) {
+    asked_.kind = CollectiveKind::kAllGather;
+    asked_.set = ProcessSet::All(size);
+    asked_.name = "g";
+    asked_.dtype = BPS_INT64;
+    asked_.shape = {1000};
+    asked_.input = reinterpret_cast<const std::byte*>(input_.data());
+    asked_.timeout = timeout;
+    asked_.request = std::make_shared<Request>(nullptr, nullptr);
+    asked_.result = std::make_shared<CollectiveResult>();
+  }
+  const Collective& asked() const { return asked_; }
+  const Request& request() const { return *asked_.request; }
+
+ private:
+  std::vector<int64_t> input_;
+  Collective asked_;
+};
+
+TEST(Collectives, ADeadlineNamesWhoDidNotSubmitAndTheNextRoundWorks) {
+  ForEachSeed(40, [](uint64_t seed) {
+    JobOptions options = OptionsOf(seed);
+    options.workers = 3;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    Gather first(3, 2 * kSecond), second(3, 2 * kSecond), late(3);
+    ASSERT_TRUE(job.worker(0).Collect(first.asked()).ok());
+    ASSERT_TRUE(job.worker(1).Collect(second.asked()).ok());
+    ASSERT_TRUE(job.RunUntil([&] { return first.request().ended() && second.request().ended(); }));
+    for (const Gather* each : {&first, &second}) {
+      EXPECT_EQ(each->request().outcome().code(), absl::StatusCode::kDeadlineExceeded) << each->request().outcome();
+      EXPECT_THAT(std::string(each->request().outcome().message()), HasSubstr("not submitted by rank 2"));
+    }
+    // The third comes late, and hears why.
+    ASSERT_TRUE(job.worker(2).Collect(late.asked()).ok());
+    ASSERT_TRUE(job.RunUntil([&] { return late.request().ended(); }));
+    EXPECT_THAT(std::string(late.request().outcome().message()), HasSubstr("gave up"));
+    std::vector<std::unique_ptr<Gather>> next;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      next.push_back(std::make_unique<Gather>(3));
+      ASSERT_TRUE(job.worker(rank).Collect(next.back()->asked()).ok());
+    }
+    ASSERT_TRUE(job.RunUntil(
+        [&] { return next[0]->request().ended() && next[1]->request().ended() && next[2]->request().ended(); }));
+    for (const auto& each : next) EXPECT_TRUE(each->request().outcome().ok()) << each->request().outcome();
+    job.Finish();
+  });
+}
+
+}  // namespace
+}  // namespace byteps
