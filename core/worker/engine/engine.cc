@@ -70,6 +70,7 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
     return absl::InternalError(absl::StrCat("the coordinator's list of workers lacks this one, member ", member));
   }
   size_ = static_cast<uint32_t>(epoch.workers_size());
+  own_rank_ = static_cast<uint32_t>(self->rank());
   const uint32_t neighbours = LocalStage::SetOf(epoch, *self).size;
   const bool servers = epoch.local_sizes_size() != 1, local = !servers || neighbours > 1;
   if ((local && local_ == nullptr) || (servers && servers_ == nullptr)) {
@@ -237,6 +238,7 @@ bool Engine::Declaring(const Operation& operation) const {
 }
 
 void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
+  if (root_copies_.Has(*operation)) return;  // it ends in a moment, and well
   if (!Declaring(*operation)) return stages_.front()->Abort(now, operation, why);
   // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
   declaring_.erase(operation->asked.tensor);
@@ -355,6 +357,10 @@ bool Engine::Poll(Time now) {
   bool worked = false;
   for (const std::unique_ptr<Stage>& stage : stages_) worked |= stage->Run(now);
   if (collectives_ != nullptr) worked |= collectives_->Run(now);
+  if (!root_copies_.empty()) {
+    worked = true;
+    if (Operation* copied = root_copies_.Run(); copied != nullptr) End(copied, absl::OkStatus());
+  }
   worked |= CheckDeadlines(now);
   if (!fatal_.ok() && now >= fatal_at_) {
     const absl::Status why = fatal_;
@@ -412,7 +418,7 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
 
 Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
-  if (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty())) return 0;
+  if (!root_copies_.empty() || (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty()))) return 0;
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
   for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());
@@ -422,7 +428,10 @@ Time Engine::NextTimer() const {
 
 // ---- Ends ----
 
-void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) { End(operation, outcome); }
+void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) {
+  if (outcome.ok() && coordinated_ && RootCopies::Owes(*operation, own_rank_)) return root_copies_.Add(operation);
+  End(operation, outcome);
+}
 
 void Engine::OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) {
   completions_.push_back({std::move(request), outcome});
@@ -450,6 +459,7 @@ void Engine::End(Operation* operation, const absl::Status& outcome) {
 void Engine::Fail(Time, const absl::Status& why) {
   if (!failure_.ok() || why.ok()) return;
   failure_ = why;
+  root_copies_.Clear();
   // No registration outlives its transport, and no transport touches memory when this returns.
   for (const std::unique_ptr<Stage>& stage : stages_) stage->Stop();
   if (collectives_ != nullptr) collectives_->Stop(why);

@@ -42,6 +42,7 @@
 #include "core/control/control.pb.h"
 #include "core/plugin/scheduler.h"
 #include "core/worker/collectives/collectives.h"
+#include "core/worker/engine/root_copies.h"
 #include "core/worker/local/local_stage.h"
 #include "core/worker/servers/servers_stage.h"
 #include "core/worker/tensor/operation.h"
@@ -182,11 +183,13 @@ class Engine : private StageSink, private CollectivesSink {
   bool coordinated_ = false;  // tensors are declared to a coordinator
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
+  RootCopies root_copies_;
   absl::flat_hash_map<Tensor*, Operation*> declaring_;         // wait for the coordinator's answer
   std::vector<control::TensorSpec> asking_;                    // for later cuts: with the next Poll
   std::pmr::set<std::pair<Time, uint64_t>> alarms_{&memory_};  // by time, operation
   uint64_t next_operation_ = 1;
   uint32_t size_ = 1;
+  uint32_t own_rank_ = 0;
   Time now_ = 0;
   absl::Status failure_;
   absl::Status fatal_;  // becomes failure_ at fatal_at_, unless Fail comes first

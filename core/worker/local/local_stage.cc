@@ -552,13 +552,7 @@ void LocalStage::Leave(LocalRound* round) {
     operation->failure = Retryable(Annotate(round->failure, DescribeOperation(*operation)));
   }
   const absl::Status outcome = operation->failure;
-  const Submission& asked = operation->asked;
   if (!stopped_) memory_->Finish(round, outcome.ok());
-  // (The servers stage does it, if there is one.)
-  if (outcome.ok() && servers_ == nullptr && role_->Root(*operation) && asked.output != asked.input &&
-      asked.tensor->bytes() != 0) {
-    std::memcpy(asked.output, asked.input, asked.tensor->bytes());
-  }
   Drop(operation);
   sink_->OnStageDone(operation, outcome);
 }

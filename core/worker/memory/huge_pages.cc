@@ -4,14 +4,10 @@
 
 #include <algorithm>
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
 namespace byteps {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kHugePage = PageCollapser::kHugePage;
 // Below, the caches hold what matters.
 constexpr size_t kLeast = 2 * kHugePage;
 // Whoever comes back this often will come back more often.
@@ -19,7 +15,7 @@ constexpr uint32_t kUses = 3;
 
 }  // namespace
 
-bool HugePages::Use(const void* base, size_t bytes) {
+bool HugePages::Use(const void* base, size_t bytes, PageCollapser* collapser) {
   if (bytes < kLeast) return false;
   auto buffer = std::find_if(buffers_.begin(), buffers_.end(), [&](const Buffer& each) { return each.base == base; });
   if (buffer == buffers_.end()) {
@@ -35,7 +31,7 @@ bool HugePages::Use(const void* base, size_t bytes) {
   void* const address = reinterpret_cast<void*>(first);
   // Memory that cannot have them says no, which is fine.
   if (::madvise(address, last - first, MADV_HUGEPAGE) != 0) return false;
-  ::madvise(address, last - first, MADV_COLLAPSE);
+  collapser->Ask(address, last - first);
   return true;
 }
 

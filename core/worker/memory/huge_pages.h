@@ -1,7 +1,7 @@
 // huge_pages.h - huge pages under the buffers of a tensor that is reduced again and again.
 //
-//     HugePages pages;                  // one for each tensor and direction
-//     pages.Use(base, bytes);           // at each submission
+//     HugePages pages;                              // one for each tensor and direction
+//     pages.Use(base, bytes, &collapser);           // at each submission
 //
 // Reading another process's memory pins it page by page: on pages of 4 KiB that is a third to a half of all the time
 // that a large tensor takes between the processes of one host (docs/experiments.md). Allocators do not ask for huge
@@ -17,12 +17,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/worker/memory/page_collapser.h"
+
 namespace byteps {
 
 class HugePages {
  public:
-  // True if it has just asked.
-  bool Use(const void* base, size_t bytes);
+  // True if it has just asked: from then on `collapser` moves what is there already.
+  bool Use(const void* base, size_t bytes, PageCollapser* collapser);
 
  private:
   struct Buffer {

@@ -768,11 +768,6 @@ void ServersStage::MaybeLeave(Operation* operation) {
 
 void ServersStage::Leave(Operation* operation) {
   const absl::Status outcome = operation->failure;
-  const Submission& asked = operation->asked;
-  if (outcome.ok() && asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank_ &&
-      asked.output != asked.input && asked.tensor->bytes() != 0) {
-    std::memcpy(asked.output, asked.input, asked.tensor->bytes());
-  }
   if (outcome.ok() && operation->exposed == 0) {
     for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->Keep(operation);
   }

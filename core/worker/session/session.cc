@@ -653,6 +653,7 @@ void Session::Close() {
   leaving_now_.store(true);
   buffers_->Unshare();
   driver_.Stop();
+  collapser_.Stop();
   std::vector<Completion> completions;
   driver_.Run([&] {
     if (engine_ == nullptr) return;
@@ -724,10 +725,10 @@ bool Session::RunCommands(Time now) {
           return buffer != nullptr && buffer->fd() >= 0;
         };
         if (asked.input != nullptr && !mapped(asked.request->input_buffer())) {
-          asked.tensor->input_pages.Use(asked.input, asked.tensor->bytes());
+          asked.tensor->input_pages.Use(asked.input, asked.tensor->bytes(), &collapser_);
         }
         if (asked.output != asked.input && !mapped(asked.request->output_buffer())) {
-          asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes());
+          asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes(), &collapser_);
         }
       }
       engine_->Submit(now, std::move(command.submission));

@@ -56,6 +56,7 @@
 #include "core/worker/collectives/collective.h"
 #include "core/worker/engine/engine.h"
 #include "core/worker/memory/buffer.h"
+#include "core/worker/memory/page_collapser.h"
 #include "core/worker/session/driver.h"
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/request.h"
@@ -202,6 +203,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool one_set_ = false;         // all workers reduce among themselves on this host
   bool shared_buffers_ = false;  // a transport can show them to other processes
 
+  PageCollapser collapser_;
   PluginRegistry registry_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ControlLink> control_;  // nullptr: a worker alone

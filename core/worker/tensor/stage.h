@@ -27,7 +27,8 @@ namespace byteps {
 class StageSink {
  public:
   virtual ~StageSink() = default;
-  // The stage has ended its work on the operation and touches none of its memory any more.
+  // The stage has ended its work on the operation and touches none of its memory any more. The root of a broadcast has
+  // its own output copied from its input by the engine.
   virtual void OnStageDone(Operation* operation, const absl::Status& outcome) = 0;
   // Nothing can go on. `member`: of the job, whose loss it is; 0: not known, or nobody's.
   virtual void OnStageFatal(const absl::Status& why, uint32_t member) = 0;

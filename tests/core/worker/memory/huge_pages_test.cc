@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -59,32 +61,37 @@ TEST(HugePagesTest, ABufferThatComesBackGetsThemOnceAndKeepsItsContent) {
   const bool possible = ::madvise(probe.base(), kSize, MADV_HUGEPAGE) == 0;
   const bool at_once = possible && ::madvise(probe.base(), kSize, MADV_COLLAPSE) == 0 && probe.Huge() > 0;
   Buffer buffer;
+  PageCollapser collapser;
   HugePages pages;
-  EXPECT_FALSE(pages.Use(buffer.base(), kSize));
-  EXPECT_FALSE(pages.Use(buffer.base(), kSize));
-  EXPECT_EQ(pages.Use(buffer.base(), kSize), possible);
-  for (int i = 0; i < 5; ++i) EXPECT_FALSE(pages.Use(buffer.base(), kSize)) << "asked again";
+  EXPECT_FALSE(pages.Use(buffer.base(), kSize, &collapser));
+  EXPECT_FALSE(pages.Use(buffer.base(), kSize, &collapser));
+  EXPECT_EQ(pages.Use(buffer.base(), kSize, &collapser), possible);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(pages.Use(buffer.base(), kSize, &collapser)) << "asked again";
   EXPECT_TRUE(buffer.Intact());
   if (at_once) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!collapser.idle() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     EXPECT_GT(buffer.Huge(), 0u);
+    EXPECT_TRUE(buffer.Intact());
   }
 }
 
 TEST(HugePagesTest, TwoThatTakeTurnsAreKnownAndOthersAreLeftAlone) {
+  PageCollapser collapser;
   HugePages pages;
   Buffer one, other;
   size_t asked = 0;
   for (int i = 0; i < 4; ++i) {
-    asked += pages.Use(one.base(), kSize);
-    asked += pages.Use(other.base(), kSize);
+    asked += pages.Use(one.base(), kSize, &collapser);
+    asked += pages.Use(other.base(), kSize, &collapser);
   }
   Buffer probe;
   EXPECT_EQ(asked, ::madvise(probe.base(), kSize, MADV_HUGEPAGE) == 0 ? 2u : 0u);
   // Always somewhere else, and too small.
   HugePages restless;
-  for (size_t i = 0; i < 64; ++i) EXPECT_FALSE(restless.Use(one.base() + i % 4 * 4096, kSize - 4 * 4096));
+  for (size_t i = 0; i < 64; ++i) EXPECT_FALSE(restless.Use(one.base() + i % 4 * 4096, kSize - 4 * 4096, &collapser));
   HugePages small;
-  for (int i = 0; i < 5; ++i) EXPECT_FALSE(small.Use(one.base(), size_t{1} << 20));
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(small.Use(one.base(), size_t{1} << 20, &collapser));
 }
 
 }  // namespace
