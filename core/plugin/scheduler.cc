@@ -24,7 +24,10 @@ void Scheduler::Destroyer::operator()(bps_scheduler* scheduler) const {
 }
 
 Scheduler::Scheduler(std::string name, const bps_scheduler_table* table, bps_scheduler* handle)
-    : name_(std::move(name)), table_(table), handle_(handle, Destroyer{table}) {}
+    : name_(std::move(name)),
+      title_(std::make_unique<const std::string>(absl::StrCat("scheduler \"", name_, "\""))),
+      table_(table),
+      handle_(handle, Destroyer{table}) {}
 
 absl::StatusOr<Scheduler> Scheduler::Create(const bps_scheduler_plugin& plugin, int32_t direction,
                                             const PluginConfig* config, const Logger* log) {
@@ -54,6 +57,7 @@ absl::StatusOr<Scheduler> Scheduler::Create(const bps_scheduler_plugin& plugin, 
 template <typename Call>
 void Scheduler::Run(const char* verb, Call&& call) {
   if (!status_.ok()) return;
+  const PluginCalls::Scope scope(calls_, title_->c_str(), verb);
   try {
     std::forward<Call>(call)();
   } catch (const std::exception& error) {
@@ -106,6 +110,7 @@ absl::StatusOr<std::optional<Scheduler::Started>> Scheduler::Next(Time now, std:
     Run("next", [&] { answered = table_->next(handle_.get(), now, budgets.data(), budgets.size(), &id); });
   if (!status_.ok()) return status_;
   if (answered == 0) return std::nullopt;
+  if (answered != 1) return Fail(absl::StrCat("answered next with ", answered, ", which is neither 0 nor 1"));
   Entry* entry = tasks_.Find(id);
   const absl::Status allowed = Check(now, id, entry, budgets);
   if (!allowed.ok()) return Fail(std::string_view(allowed.message().data(), allowed.message().size()));

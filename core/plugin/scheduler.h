@@ -8,7 +8,8 @@
 //
 // The verbs are those of abi/scheduler.h. This class remembers every task, so that a plugin which answers with a task
 // it does not have, with the same one twice, with one that does not fit or whose time has not come is found at once:
-// Next then returns BPS_INTERNAL with the plugin's name, and goes on doing so. The same if the plugin throws.
+// Next then returns BPS_INTERNAL with the plugin's name, and goes on doing so. The same if the plugin throws. A plugin
+// that does not return is for Watch to tell.
 //
 // Threads:   one at a time.
 // Ownership: owns the instance; the plugin's descriptor, the configuration and the logger must outlive it.
@@ -27,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/log.h"
 #include "core/base/time.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/plugin_host.h"
 #include "core/plugin/scheduled_tasks.h"
 
@@ -42,6 +44,9 @@ class Scheduler {
   Scheduler& operator=(Scheduler&&) = default;
 
   const std::string& name() const { return name_; }
+
+  // From now on `calls`, which outlives this, tells which function of the plugin runs.
+  void Watch(PluginCalls* calls) { calls_ = calls; }
 
   // The peers there are from now on.
   void Peers(std::span<const uint32_t> peers);
@@ -100,6 +105,8 @@ class Scheduler {
   static absl::Status Check(Time now, uint64_t id, const Entry* entry, std::span<const bps_budget> budgets);
 
   std::string name_;
+  std::unique_ptr<const std::string> title_;  // `scheduler "x"`; stays where it is when this moves
+  PluginCalls* calls_ = nullptr;
   const bps_scheduler_table* table_;
   std::unique_ptr<bps_scheduler, Destroyer> handle_;
   ScheduledTasks tasks_;

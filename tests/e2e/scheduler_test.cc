@@ -131,5 +131,22 @@ TEST(SchedulerTest, ASchedulerThatGivesNothingOutIsNamed) {
   }
 }
 
+// A scheduler that does not come back ends the job, by name, within a host and before the servers.
+TEST(SchedulerTest, ASchedulerThatDoesNotReturnIsNamedAndEndsTheJob) {
+  for (const char* forced : {"0", "1"}) {
+    Job job({.workers = 2,
+             .servers = 1,
+             .environment = {{"BYTEPS_PLUGIN_PATH", Folders()}, {"BYTEPS_PEER_TIMEOUT", "6"}},
+             .of_workers = {{"BYTEPS_SCHEDULER", "stuck"}, {"BYTEPS_FORCE_DISTRIBUTED", forced}}});
+    job.StartWorkers("stuck");
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(job.worker(rank).WaitForOutput("scheduler \"stuck\" has not returned from next for at least 5 s",
+                                                 60 * kSecond))
+          << job.Output();
+      EXPECT_TRUE(job.worker(rank).WaitForOutput("done", 60 * kSecond)) << job.Output();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace byteps

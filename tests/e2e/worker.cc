@@ -1074,6 +1074,34 @@ void Hoarded() {
   End(session);
 }
 
+// The scheduler "stuck" does not come back: callers do, and hear of it.
+void Stuck() {
+  bps_session* session = Open();
+  std::vector<float> values(300000, 1);
+  bps_request* request =
+      Start(session, Declare(session, "kept", BPS_FLOAT32, 300000), values.data(), values.data(), BPS_SUM);
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  bool described = false;
+  Error error;
+  do {
+    const auto began = Clock::now();
+    error = Take(bps_wait(request, 200));
+    if (Clock::now() - began > std::chrono::seconds(10)) Die("bps_wait does not keep its own deadline");
+    described |= error.code == BPS_DEADLINE_EXCEEDED && Has(error, "scheduler \"stuck\" has not returned from next");
+    if (Clock::now() > deadline) Die("the scheduler does not end the session: " + error.message);
+  } while (error.code == BPS_DEADLINE_EXCEEDED);
+  CHECK(described);
+  CHECK(error.code == BPS_INTERNAL && Has(error, "scheduler \"stuck\" has not returned from next"));
+  // Nothing else blocks, either.
+  const auto began = Clock::now();
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  CHECK(Take(bps_barrier(session, &barrier)).code == BPS_INTERNAL);
+  CHECK(Take(bps_shutdown(session, 0)).code == BPS_INTERNAL);
+  bps_request_free(request);
+  Ok(bps_close(session), "bps_close");
+  if (Clock::now() - began > std::chrono::seconds(15)) Die("the session took too long to end");
+}
+
 // Works beside `loop` for a while, then ends without a word.
 void Vanish() {
   bps_session* session = Open();
@@ -1116,6 +1144,7 @@ int main(int argc, char** argv) {
       {"sessions", [] { return Sessions(), 0; }},
       {"open_fails", [] { return OpenFails(); }},
       {"hoarded", [] { return Hoarded(), 0; }},
+      {"stuck", [] { return Stuck(), 0; }},
       {"vanish", [] { return Vanish(), 0; }},
   };
   auto it = scenarios.find(scenario);

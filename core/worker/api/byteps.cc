@@ -130,7 +130,8 @@ bps_status* bps_close(bps_session* session) noexcept {
       return status;
     }
     session->session->Close();
-    delete session;
+    // A thread inside a plugin that does not come back still uses it.
+    if (!session->session->stuck()) delete session;
     return absl::OkStatus();
   });
 }
@@ -250,6 +251,7 @@ bps_status* bps_wait(bps_request* request, int64_t timeout_ms) noexcept {
     if (ended) return request->request.outcome();
     std::string what;
     if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {
+      if (session->stuck()) return session->CheckOpen();
       what = session->DescribeWait(request->request);
       for (const std::shared_ptr<byteps::Request>& part : request->parts) {
         if (what.empty() && !part->ended()) what = session->DescribeWait(*part);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,6 +13,10 @@ namespace {
 
 // A drive longer than this calls the I/O thread back at its end.
 constexpr Time kShortDrive = kMillisecond;
+
+// While somebody else has the lock: so many yields, then naps of so many microseconds.
+constexpr int kYields = 2000;
+constexpr unsigned kNap = 100;
 
 thread_local int callbacks_running = 0;
 
@@ -51,7 +56,10 @@ void Driver::Start(const char* thread_name) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { Loop(); });
+    thread_ = std::thread([this] {
+      Loop();
+      ended_.store(true);
+    });
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
@@ -60,12 +68,31 @@ void Driver::Start(const char* thread_name) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void Driver::Stop() {
-  if (!thread_.joinable()) return;
+bool Driver::Stop(Time deadline) {
+  if (!thread_.joinable()) return true;
   stop_.store(true);
   waker_.Signal();
   handback_.Signal();
-  thread_.join();
+  for (int tries = 0; !ended_.load() && !abandoned_.load(); ++tries) {
+    if (Now() >= deadline) return false;
+    tries < kYields ? void(::sched_yield()) : void(::usleep(kNap));
+  }
+  abandoned_.load() ? thread_.detach() : thread_.join();
+  return true;
+}
+
+// A step of the machine is short: by far most waits end within some yields. (Not a timed mutex: gcc's thread sanitizer
+// does not know those.)
+bool Driver::LockUntil(std::unique_lock<std::mutex>* lock, Time deadline) {
+  for (int tries = 0; !lock->try_lock(); ++tries) {
+    if (abandoned_.load() || (tries % 16 == 15 && Now() >= deadline)) return false;
+    if (tries < kYields) {
+      ::sched_yield();
+    } else {
+      ::usleep(kNap);
+    }
+  }
+  return true;
 }
 
 void Driver::Wake() {
@@ -73,18 +100,21 @@ void Driver::Wake() {
   if (!signalled_.exchange(true, std::memory_order_seq_cst)) waker_.Signal();
 }
 
-void Driver::Run(const std::function<void()>& body) {
+bool Driver::Run(const std::function<void()>& body, Time deadline) {
   wanted_.fetch_add(1);
   Wake();  // a caller who drives keeps the lock while it blocks
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    const bool locked = LockUntil(&lock, deadline);
     wanted_.fetch_sub(1);
+    if (!locked) return false;
     Guarded(body);
   }
   // What it led to is looked at by whoever drives next.
   signalled_.store(true);
   waker_.Signal();
   if (parked_.load()) handback_.Signal();
+  return true;
 }
 
 // The sleeping I/O thread hears of what arrives; of a nearer timer or of unfinished work only from us, and of what was
@@ -189,8 +219,14 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
     return request.WaitUntil(deadline);
   }
   wanted_.fetch_add(1);
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  const bool locked = LockUntil(&lock, deadline);
   wanted_.fetch_sub(1);
+  if (!locked) {
+    driving_.store(false);
+    handback_.Signal();
+    return request.ended();
+  }
   Time worked_at = Now();
   while (!request.ended() && !stop_.load()) {
     const Time now = Now();

@@ -28,6 +28,9 @@
 //               InCallback() is true meanwhile on that thread.
 // Exceptions.   One guard on each thread that enters the machine: what is thrown there goes to Machine::OnException, and
 //               the drive lock is free again. Run and TryRun do not throw what their body throws.
+// Abandoned.    A thread that is inside the machine and never comes back keeps the lock for good. Whoever knows that says
+//               Abandon: Run and DriveUntil give up then, and Stop leaves that thread behind; so machine and driver must
+//               stay where they are.
 // Threads:      Wake, Run, TryRun and DriveUntil on any thread; Start and Stop once.
 #ifndef BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
 #define BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
@@ -77,20 +80,24 @@ class Driver {
 
   // `spin`: how long an idle thread yields before it blocks.
   Driver(Machine* machine, Time spin) : machine_(machine), spin_(spin) {}
-  ~Driver() { Stop(); }
+  ~Driver() { Stop(kNever); }
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
   // Throws std::system_error if there is no thread to be had.
   void Start(const char* thread_name);
-  // Ends the I/O thread. Completions that were not taken stay with the machine.
-  void Stop();
+  // Ends the I/O thread. Completions that were not taken stay with the machine. False: it had not ended by `deadline`;
+  // to be called again.
+  bool Stop(Time deadline = kNever);
+  // Nobody will ever get the lock again.
+  void Abandon() { abandoned_.store(true); }
+  bool abandoned() const { return abandoned_.load(); }
 
   // Something was handed over.
   void Wake();
 
-  // Runs `body` with the lock, soon.
-  void Run(const std::function<void()>& body);
+  // Runs `body` with the lock, soon. False: nobody gets the lock until `deadline`, or ever; `body` did not run.
+  bool Run(const std::function<void()>& body, Time deadline = kNever);
   // Runs `body` if nobody else drives just now. `called_back`: somebody must watch the machine afterwards, at once.
   template <typename Body>
   bool TryRun(Body&& body, bool called_back) {
@@ -125,6 +132,8 @@ class Driver {
     }
   }
   void Loop();
+  // Blocks. False: not until `deadline`, or never.
+  bool LockUntil(std::unique_lock<std::mutex>* lock, Time deadline);
   // With the lock: does the I/O thread have to hear of what was done?
   bool Changed();
   void Hand(bool wake, bool called_back);
@@ -149,6 +158,8 @@ class Driver {
   std::vector<pollfd> drive_descriptors_;
   std::atomic<uint64_t> drives_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> ended_{false};  // the thread has nothing more to do with the machine
+  std::atomic<bool> abandoned_{false};
   Time asleep_until_ = 0;  // with the lock: until when the I/O thread blocks; 0: it does not
   std::thread thread_;
 };

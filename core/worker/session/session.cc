@@ -118,6 +118,12 @@ absl::Status CheckPlace(const WorkerPlace& place) {
   return absl::OkStatus();
 }
 
+// How soon callers hear that a plugin does not come back, and for how long one who describes a wait waits itself.
+constexpr Time kStuckLook = 500 * kMillisecond;
+constexpr Time kDescribeTime = 200 * kMillisecond;
+// Twice as long may a plugin be in one call when the session is closed.
+constexpr Time kStopTime = 2 * kSecond;
+
 }  // namespace
 
 // ---- Opening ----
@@ -165,7 +171,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
     // From Start on, opening_ belongs to whoever drives.
     const std::shared_ptr<Request> opening = session->opening_;
     session->driver_.Start("byteps-io");
-    if (opening != nullptr) status = Join(*opening, deadline);
+    if (session->watchdog_ != nullptr) session->watchdog_->Start();
+    if (opening != nullptr) status = session->Join(*opening, deadline);
   }
   if (status.ok() && session->shared_buffers_) {
     session->buffers_->Share([owner = session.get()] {
@@ -301,6 +308,10 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
   endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
   endpoint.ping_interval = config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count();
   endpoint.peer_timeout = config_.GetDuration("BYTEPS_PEER_TIMEOUT").count();
+  // The others take a worker that is silent for longer for dead.
+  const Time patience = endpoint.peer_timeout > 0 ? endpoint.peer_timeout : operation_timeout_;
+  watchdog_ =
+      std::make_unique<Watchdog>(&plugin_calls_, patience, &log_, [this](const absl::Status& why) { OnStuck(why); });
   endpoint.token = token;
 
   if (place_.num_servers != 0) {
@@ -317,6 +328,7 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
       registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_LOCAL);
   if (!scheduler.ok()) return scheduler.status();
   scheduler_name_ = scheduler->name();
+  scheduler->Watch(&plugin_calls_);
   if (absl::Status status = PrepareLocal(address, endpoint, *std::move(scheduler), hello); !status.ok()) {
     hello->set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
     BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello->local_refusal();
@@ -335,6 +347,7 @@ absl::Status Session::PrepareServers(const std::string& address, const EndpointO
   absl::StatusOr<Scheduler> scheduler =
       registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
   if (!scheduler.ok()) return scheduler.status();
+  scheduler->Watch(&plugin_calls_);
   scheduler_name_ = scheduler->name();
 
   control::Lane& lane = *hello->add_lanes();
@@ -412,10 +425,10 @@ absl::StatusOr<Transport> Session::OpenPeerTransport(const std::string& address)
   return transport;
 }
 
-absl::Status Session::Join(const Request& opening, Time deadline) {
+absl::Status Session::Join(const Request& opening, Time deadline) const {
   // The client watches the deadline and knows who is missing; ours is for the case that nothing runs at all.
-  if (!opening.WaitUntil(After(deadline, 10 * kSecond))) {
-    return absl::InternalError("the session's thread does not answer");
+  if (!WaitUntil(opening, After(deadline, 10 * kSecond))) {
+    return stuck() ? failure() : absl::InternalError("the session's thread does not answer");
   }
   return opening.outcome();
 }
@@ -564,18 +577,33 @@ absl::Status Session::Cancel(std::shared_ptr<Request> request) {
 
 bool Session::Wait(const Request& request, Time deadline, bool small) {
   if (request.ended()) return true;
-  if (small && in_flight_.load() == 1 && !closed_.load()) return driver_.DriveUntil(request, deadline);
-  return request.WaitUntil(deadline);
+  if (small && in_flight_.load() == 1 && !closed_.load()) {
+    // Another caller may drive: then this waits for what that one brings.
+    return driver_.DriveUntil(request, deadline) || WaitUntil(request, deadline);
+  }
+  return WaitUntil(request, deadline);
+}
+
+bool Session::WaitUntil(const Request& request, Time deadline) const {
+  while (!stuck()) {
+    const Time slice = After(Now(), kStuckLook);
+    if (request.WaitUntil(std::min(slice, deadline))) return true;
+    if (slice >= deadline) return false;
+  }
+  return request.ended();
 }
 
 std::string Session::DescribeWait(const Request& request) {
   std::string text;
   if (closed_.load()) return text;
-  driver_.Run([&] {
+  const auto describe = [&] {
     RunCommands(Now());  // it may be on its way to the engine
     text = engine_->DescribeWait(Now(), &request);
-  });
-  return text;
+  };
+  if (driver_.Run(describe, After(Now(), kDescribeTime))) return text;
+  const PluginCalls::Now call = plugin_calls_.Look();
+  if (call.number == 0) return "the session's thread is busy";
+  return absl::StrCat(call.plugin, " has not returned from ", call.verb);
 }
 
 void Session::Look(const Request& request) {
@@ -619,7 +647,8 @@ absl::Status Session::Barrier(const std::string& name, Time timeout) {
     barriers_[{name, sequence}] = request;
   });
   // The client's own fallback comes first.
-  if (!request->WaitUntil(After(Now(), After(timeout, 10 * kSecond)))) {
+  if (!WaitUntil(*request, After(Now(), After(timeout, 10 * kSecond)))) {
+    if (stuck()) return failure();
     return absl::DeadlineExceededError(absl::StrCat("barrier \"", name, "\": no answer from the coordinator"));
   }
   return request->outcome();
@@ -638,7 +667,8 @@ absl::Status Session::Shutdown(Time timeout) {
     leave_deadline_ = deadline;
   });
   // The coordinator answers at the deadline at the latest; that it does not, the client says, a little later.
-  if (!request->WaitUntil(After(deadline, kLeaveGrace))) {
+  if (!WaitUntil(*request, After(deadline, kLeaveGrace))) {
+    if (stuck()) return failure();
     driver_.Run([&] {
       leaving_.reset();
       EndWaits(absl::CancelledError("the session was shut down"));
@@ -652,8 +682,17 @@ void Session::Close() {
   if (fork_guard_.in_child() || closed_.exchange(true)) return;
   leaving_now_.store(true);
   buffers_->Unshare();
-  driver_.Stop();
+  for (uint64_t call = 0; !driver_.Stop(After(Now(), kStopTime));) {
+    // Whoever closes does not wait for as long as the watchdog does.
+    const PluginCalls::Now now = plugin_calls_.Look();
+    if (now.number != 0 && now.number == std::exchange(call, now.number)) {
+      OnStuck(absl::InternalError(absl::StrCat(now.plugin, " has not returned from ", now.verb,
+                                               ": the session is closed without it. It is a defect of the plugin")));
+    }
+  }
   collapser_.Stop();
+  if (watchdog_ != nullptr) watchdog_->Stop();
+  if (stuck()) return;  // what is left belongs to the thread that does not come back
   std::vector<Completion> completions;
   driver_.Run([&] {
     if (engine_ == nullptr) return;
@@ -912,6 +951,16 @@ void Session::SetFailure(const absl::Status& why) {
   failed_.store(true, std::memory_order_release);
   engine_->Fail(now_, why);
   EndWaits(why);
+}
+
+void Session::OnStuck(const absl::Status& why) {
+  BPS_LOG(log_, kError) << why.message();
+  {
+    const std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.ok()) failure_ = why;
+  }
+  failed_.store(true, std::memory_order_release);
+  driver_.Abandon();
 }
 
 absl::Status Session::failure() const {

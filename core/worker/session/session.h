@@ -51,6 +51,7 @@
 #include "core/config/config.h"
 #include "core/control/control_client.h"
 #include "core/control/control_link.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/plugin_registry.h"
 #include "core/plugin/scheduler.h"
 #include "core/worker/collectives/collective.h"
@@ -58,6 +59,7 @@
 #include "core/worker/memory/buffer.h"
 #include "core/worker/memory/page_collapser.h"
 #include "core/worker/session/driver.h"
+#include "core/worker/session/watchdog.h"
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/request.h"
 #include "core/worker/tensor/tensor.h"
@@ -116,6 +118,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Tensors up to here are small.
   uint64_t small_bytes() const { return small_bytes_; }
 
+  // A plugin has not come back for too long: nothing moves any more, and nothing ever will. Whoever closes the session
+  // leaves it in memory, where that plugin's thread may still be.
+  bool stuck() const { return driver_.abandoned(); }
+
   // FAILED_PRECONDITION in a forked child; otherwise OK.
   absl::Status CheckProcess() const;
   // That, and the error of a session that was shut down or has failed.
@@ -142,7 +148,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
                             control::Hello* hello);
   void PrepareCollectives(const std::string& address, const EndpointOptions& endpoint);
   absl::StatusOr<Transport> OpenPeerTransport(const std::string& address);
-  static absl::Status Join(const Request& opening, Time deadline);
+  absl::Status Join(const Request& opening, Time deadline) const;
 
   // Machine.
   bool Step(Time now) override;
@@ -182,6 +188,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   using Ended = absl::InlinedVector<Completion, 4>;
   void TakeQuiet(Ended* ended);
   void SetFailure(const absl::Status& why);
+  // On the watchdog's thread, without the drive lock.
+  void OnStuck(const absl::Status& why);
+  // As Request::WaitUntil, until the session is stuck.
+  bool WaitUntil(const Request& request, Time deadline) const;
   absl::Status failure() const;
   void EndWaits(const absl::Status& why);
 
@@ -204,6 +214,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bool shared_buffers_ = false;  // a transport can show them to other processes
 
   PageCollapser collapser_;
+  PluginCalls plugin_calls_;
   PluginRegistry registry_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ControlLink> control_;  // nullptr: a worker alone
@@ -238,7 +249,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   std::shared_ptr<ProcessSet> all_ranks_;
   bps_info info_ = BPS_INFO_INIT;
 
-  Driver driver_;  // last: its thread uses everything above
+  Driver driver_;  // its thread uses everything above
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 }  // namespace byteps
