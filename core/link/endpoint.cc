@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/auth.h"
+#include "core/base/status.h"
 #include "core/wire/message.h"
 
 namespace byteps {
@@ -47,6 +48,7 @@ absl::Status WhyDown(const bps_event& event, const std::string& peer) {
   if (event.data != nullptr && event.size != 0) {
     const absl::string_view cause(static_cast<const char*>(event.data), event.size);
     const std::string text = absl::StrCat("the connection to ", peer, " is lost: it ", cause);
+    if (event.code == BPS_INTERNAL) return absl::InternalError(text);  // the plugin broke its contract
     return event.code == BPS_RESOURCE_EXHAUSTED ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
   }
   if (event.code == BPS_RESOURCE_EXHAUSTED) {
@@ -383,7 +385,8 @@ struct Endpoint::Impl {
   // The transport took what was to be done for an error. Of a peer that it has lost its event knows the cause; the code
   // of this call does not.
   void Refused(PeerId peer, Link* link, int32_t code, const std::string& what) {
-    absl::Status why(static_cast<absl::StatusCode>(code), absl::StrCat(what, " failed with code ", code));
+    absl::Status why(static_cast<absl::StatusCode>(code),
+                     absl::StrCat(what, " failed: the transport answered ", StatusCodeName(code)));
     if (code != BPS_UNAVAILABLE) return Fail(peer, link, std::move(why));
     link->state = LinkState::kLost;
     link->refusal = std::move(why);
@@ -575,7 +578,7 @@ struct Endpoint::Impl {
         }
         break;
       default:
-        BPS_LOG(*log, kWarning) << "transport event of unknown type " << event.type;
+        break;  // of a plugin: it has been named (core/plugin/transport_audit.h)
     }
   }
 
@@ -814,7 +817,8 @@ absl::Status Endpoint::Lend(PeerId peer, bps_region* region, uint64_t offset, ui
       impl_->Refused(peer, link, code, what);
       return absl::OkStatus();
     }
-    return absl::Status(static_cast<absl::StatusCode>(code), absl::StrCat(what, " failed with code ", code));
+    return absl::Status(static_cast<absl::StatusCode>(code),
+                        absl::StrCat(what, " failed: the transport answered ", StatusCodeName(code)));
   }
   impl_->Queue(peer, link, wire::RecordType::kLease, BytesOf(body), {});
   return absl::OkStatus();

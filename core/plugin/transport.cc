@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/plugin/plugin_host.h"
 
@@ -52,12 +53,46 @@ absl::StatusOr<Transport> Transport::Open(const bps_transport_plugin& plugin, co
   Transport transport(plugin.table, handle);
   transport.name_ = plugin.info.name;
   transport.says_why_ = plugin.info.abi_minor >= 1;
-  const bps_transport_caps& caps = transport.caps();
-  if (caps.immediate_bits < 24 || caps.max_message < 16384 || caps.receive_pool < 16 || caps.max_transfer == 0 ||
-      caps.key_size > BPS_TRANSPORT_MAX_KEY) {
-    return absl::InternalError(subject + " has capabilities below what abi/transport.h demands");
-  }
+  if (absl::Status status = CheckCaps(subject, transport.caps()); !status.ok()) return status;
+  transport.audit_ = std::make_unique<TransportAudit>(subject);
   return transport;
+}
+
+absl::Status Transport::CheckCaps(const std::string& subject, const bps_transport_caps& caps) {
+  const auto error = [&](const char* field, uint64_t value, const char* bound, uint64_t limit) {
+    return absl::InternalError(absl::StrCat(subject, " has the capability ", field, " = ", value,
+                                            "; abi/transport.h demands ", bound, " ", limit));
+  };
+  if (caps.immediate_bits < 24) return error("immediate_bits", caps.immediate_bits, "at least", 24);
+  if (caps.max_message < 16384) return error("max_message", caps.max_message, "at least", 16384);
+  if (caps.receive_pool < 16) return error("receive_pool", caps.receive_pool, "at least", 16);
+  if (caps.max_transfer == 0) return error("max_transfer", caps.max_transfer, "at least", 1);
+  if (caps.key_size > BPS_TRANSPORT_MAX_KEY) {
+    return error("key_size", caps.key_size, "at most", BPS_TRANSPORT_MAX_KEY);
+  }
+  return absl::OkStatus();
+}
+
+void Transport::Thrown(const char* verb) {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    audit_->Break(absl::StrCat("threw an exception in ", verb, ": ", error.what()));
+  } catch (...) {
+    audit_->Break(absl::StrCat("threw an exception in ", verb));
+  }
+}
+
+absl::Status Transport::Registered(const char* verb, const bps_region* region) {
+  if (region != nullptr) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("transport \"", name_, "\" answered ", verb,
+                                          " with success and no region. It is a defect of the plugin"));
+}
+
+int32_t Transport::Disconnect(bps_peer peer) {
+  const bool broken = audit_ != nullptr && audit_->OnDisconnect(peer);
+  const int32_t code = table_->disconnect(handle(), peer);
+  return broken ? BPS_OK : code;
 }
 
 Transport Transport::Adopt(const bps_transport_table* table, bps_transport* handle, std::string name) {
@@ -86,30 +121,35 @@ absl::StatusOr<std::string> Transport::Address() {
 absl::Status Transport::Connect(const bps_connect_args& args) {
   bps_failure failure;
   const int32_t code = table_->connect(handle(), &args, &failure);
-  return code == BPS_OK ? absl::OkStatus() : FailureStatus(code, failure, "");  // callers say whom to
+  if (code != BPS_OK) return FailureStatus(code, failure, "");  // callers say whom to
+  if (audit_ != nullptr) audit_->OnConnected(args.peer);
+  return absl::OkStatus();
 }
 
 absl::Status Transport::Reg(void* base, size_t size, bps_region** region) {
   bps_failure failure;
+  *region = nullptr;
   const int32_t code = table_->reg(handle(), base, size, region, &failure);
-  return code == BPS_OK ? absl::OkStatus()
+  return code == BPS_OK ? Registered("reg", *region)
                         : FailureStatus(code, failure, "registering " + std::to_string(size) + " bytes of memory");
 }
 
 absl::Status Transport::Allocate(size_t size, bps_region** region, void** base) {
   if (!BPS_HAS_ENTRY(table_, allocate)) return absl::UnimplementedError("this transport allocates no memory");
   bps_failure failure;
+  *region = nullptr;
   const int32_t code = table_->allocate(handle(), size, region, base, &failure);
-  return code == BPS_OK ? absl::OkStatus()
+  return code == BPS_OK ? Registered("allocate", *region)
                         : FailureStatus(code, failure, "allocating " + std::to_string(size) + " bytes of memory");
 }
 
 absl::Status Transport::RegShared(void* base, size_t size, int fd, bps_region** region) {
   if (!shares_) return Reg(base, size, region);
   bps_failure failure;
+  *region = nullptr;
   const int32_t code = table_->reg_shared(handle(), base, size, fd, region, &failure);
   return code == BPS_OK
-             ? absl::OkStatus()
+             ? Registered("reg_shared", *region)
              : FailureStatus(code, failure, "registering " + std::to_string(size) + " bytes of shared memory");
 }
 

@@ -6,10 +6,14 @@
 // The verbs are those of abi/transport.h, which has their contract; what is set up answers with a Status, what is on
 // the hot path with the plugin's code. Closed on destruction; regions must be unregistered by then.
 //
+// A plugin is held to its contract (core/plugin/transport_audit.h): one that breaks it, or throws, is named in the cause
+// with which all its peers go down. An adopted transport is not.
+//
 // Threads: as abi/transport.h says: one at a time.
 #ifndef BYTEPS_CORE_PLUGIN_TRANSPORT_H_
 #define BYTEPS_CORE_PLUGIN_TRANSPORT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +23,7 @@
 #include "abi/transport.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/plugin/transport_audit.h"
 
 namespace byteps {
 
@@ -48,7 +53,7 @@ class Transport {
 
   absl::StatusOr<std::string> Address();
   absl::Status Connect(const bps_connect_args& args);
-  int32_t Disconnect(bps_peer peer) { return table_->disconnect(handle(), peer); }
+  int32_t Disconnect(bps_peer peer);
 
   absl::Status Reg(void* base, size_t size, bps_region** region);
   // Memory of the transport's own choice; UNIMPLEMENTED where it has none.
@@ -65,22 +70,26 @@ class Transport {
   }
 
   int32_t PostSend(bps_peer peer, const void* data, size_t size, uint64_t user) {
-    return table_->post_send(handle(), peer, data, size, user);
+    return Post(BPS_EVENT_SENT, "post_send", user, [&] { return table_->post_send(handle(), peer, data, size, user); });
   }
   int32_t PostWrite(bps_peer peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
                     uint64_t user) {
-    return table_->post_write(handle(), peer, &from, size, &to, immediate, user);
+    return Post(BPS_EVENT_WRITTEN, "post_write", user,
+                [&] { return table_->post_write(handle(), peer, &from, size, &to, immediate, user); });
   }
   // BPS_UNIMPLEMENTED: PostSend, then PostWrite.
   int32_t PostSendAndWrite(bps_peer peer, std::span<const std::byte> message, const bps_local& from, size_t size,
                            const bps_remote& to, uint32_t immediate, uint64_t user) {
     if (!sends_and_writes_) return BPS_UNIMPLEMENTED;
-    return table_->post_send_and_write(handle(), peer, message.data(), message.size(), &from, size, &to, immediate,
-                                       user);
+    return Post(BPS_EVENT_WRITTEN, "post_send_and_write", user, [&] {
+      return table_->post_send_and_write(handle(), peer, message.data(), message.size(), &from, size, &to, immediate,
+                                         user);
+    });
   }
   // Only with BPS_TRANSPORT_READ.
   int32_t PostRead(bps_peer peer, const bps_local& to, size_t size, const bps_remote& from, uint64_t user) {
-    return table_->post_read(handle(), peer, &to, size, &from, user);
+    return Post(BPS_EVENT_READ, "post_read", user,
+                [&] { return table_->post_read(handle(), peer, &to, size, &from, user); });
   }
 
   // Only with BPS_TRANSPORT_MAP_REMOTE.
@@ -105,9 +114,17 @@ class Transport {
   }
 
   size_t Poll(bps_event* events, size_t capacity) {
-    const size_t count = table_->poll(handle(), events, capacity);
-    if (!says_why_) ForgetWhy(events, count);
-    return count;
+    if (audit_ == nullptr) return table_->poll(handle(), events, capacity);
+    size_t answered = 0;
+    if (!audit_->broken()) {
+      try {
+        answered = table_->poll(handle(), events, capacity);
+      } catch (...) {
+        Thrown("poll");
+      }
+    }
+    if (!says_why_) ForgetWhy(events, std::min(answered, capacity));
+    return audit_->Check(events, answered, capacity);
   }
   void Release(uint64_t lease) { table_->release(handle(), lease); }
 
@@ -123,6 +140,24 @@ class Transport {
   };
 
   Transport(const bps_transport_table* table, bps_transport* handle);
+  template <typename Call>
+  int32_t Post(uint32_t type, const char* verb, uint64_t user, const Call& call) {
+    if (audit_ == nullptr) return call();
+    if (audit_->broken()) return BPS_UNAVAILABLE;
+    int32_t code = BPS_UNAVAILABLE;
+    try {
+      code = call();
+    } catch (...) {
+      Thrown(verb);
+    }
+    if (code == BPS_OK) audit_->OnPosted(type, user);
+    return code;
+  }
+  // Inside a handler: breaks the audit.
+  void Thrown(const char* verb);
+  // The region that the plugin has answered with success; there must be one.
+  absl::Status Registered(const char* verb, const bps_region* region);
+  static absl::Status CheckCaps(const std::string& subject, const bps_transport_caps& caps);
   static void ForgetWhy(bps_event* events, size_t count);
   bps_transport* handle() const { return handle_.get(); }
 
@@ -136,6 +171,7 @@ class Transport {
   bool says_why_ = true;  // with PEER_DOWN
   CapsOfPeer caps_of_ = nullptr;
   std::string name_;
+  std::unique_ptr<TransportAudit> audit_;  // of a plugin that was opened here
 };
 
 }  // namespace byteps

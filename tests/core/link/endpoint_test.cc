@@ -492,8 +492,8 @@ TEST_P(EndpointTest, AWriteThatWaitsEndsWithItsPeer) {
         refuses_ = Refuses::kWritesForGood;
         ASSERT_TRUE(Run({a.get()}, [&] { return a->down.contains(it) && a->written.contains(5); }));
         EXPECT_EQ(a->written[5], BPS_UNAVAILABLE);
-        EXPECT_EQ(std::string(a->down[it].message()),
-                  "writing 65536 bytes to member " + std::to_string(it) + " failed with code 14");
+        EXPECT_EQ(std::string(a->down[it].message()), "writing 65536 bytes to member " + std::to_string(it) +
+                                                          " failed: the transport answered UNAVAILABLE");
         break;
     }
     EXPECT_EQ(a->written.size(), 1u);
@@ -664,7 +664,7 @@ TEST_P(EndpointTest, WhoIsRefusedWithoutAWordIsLostAllTheSame) {
   a->Cancel(2, 1);
   ASSERT_TRUE(Run(
       {a.get(), b.get()}, [&] { return a->down.contains(2); }, 2 * kSecond));
-  EXPECT_EQ(std::string(a->down[2].message()), "sending to member 2 failed with code 14");
+  EXPECT_EQ(std::string(a->down[2].message()), "sending to member 2 failed: the transport answered UNAVAILABLE");
 }
 
 TEST_P(EndpointTest, RemovalEndsWritesAndDisturbsNobodyElse) {
