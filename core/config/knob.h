@@ -50,6 +50,8 @@ struct Knob {
   // Least and largest value of a number, in its unit.
   int64_t min = 0;
   int64_t max = INT64_MAX;
+  // Of a duration that is not 0: the least that makes sense, in milliseconds.
+  int64_t least_ms = 0;
   // For kEnum: the values, separated by '|'; "a=b" means that a is another word for b.
   const char* choices = "";
   // Another variable that is read when this one is not set.

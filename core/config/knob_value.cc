@@ -107,6 +107,7 @@ std::optional<KnobValue> ParseNumber(const Knob& knob, std::string_view text) {
   const std::optional<int64_t> min = Times(knob.min, scale);
   const std::optional<int64_t> max = Times(knob.max, scale);
   if ((min.has_value() && *number < *min) || (max.has_value() && *number > *max)) return std::nullopt;
+  if (knob.least_ms != 0 && *number != 0 && *number < knob.least_ms * 1'000'000) return std::nullopt;
   std::string plain =
       knob.type == KnobType::kDuration ? PlainDuration(*number, knob.unit) : std::to_string(*number) + suffix;
   return KnobValue{*number, std::string(text), std::move(plain)};
@@ -156,6 +157,7 @@ std::optional<KnobValue> Parse(const Knob& knob, std::string_view text) {
 std::string Range(const Knob& knob) {
   const bool above = knob.max != INT64_MAX;
   if (above) return std::to_string(knob.min) + " to " + std::to_string(knob.max);
+  if (knob.least_ms != 0) return "0, or at least " + std::to_string(knob.least_ms) + " ms";
   return "at least " + std::to_string(knob.min);
 }
 

@@ -212,6 +212,7 @@ inline constexpr Knob kKnobs[] = {
      .readers = kRoles,
      .fallback = "30",
      .unit = "s",
+     .least_ms = 100,
      .alias = "PS_HEARTBEAT_TIMEOUT",
      .meaning = "Silence of a peer that means its death; 0: only a closed connection does",
      .reason = "six heartbeats: a host that swaps or stops in a debugger for a moment is not dead"},

@@ -100,6 +100,13 @@ absl::Status CheckWhole(const std::string& path) {
       absl::StrCat("the file is cut off: it has ", size, " bytes of at least ", least, ". Copy it anew"));
 }
 
+bool PluginLoaded(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle == nullptr) return false;
+  dlclose(handle);
+  return true;
+}
+
 absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string& entry) {
   if (absl::Status whole = CheckWhole(path); !whole.ok()) return whole;
   // A path without '/' would be searched for in LD_LIBRARY_PATH; ours always have one.

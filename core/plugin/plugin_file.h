@@ -30,6 +30,9 @@ bool FileExists(const std::string& path);
 // machine's kind is left to the loader, which has an error for it. Errors: FAILED_PRECONDITION, without the path.
 absl::Status CheckWhole(const std::string& path);
 
+// Is it in this process already, so that none of its code runs when it is loaded again?
+bool PluginLoaded(const std::string& path);
+
 // The entry point of the file, which must be defined in the file itself. Its name ends in the major version; where the
 // file has another one, the error says which. Errors: FAILED_PRECONDITION, without the path.
 absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string& entry);

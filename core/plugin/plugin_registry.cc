@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/plugin/plugin_check.h"
@@ -65,9 +66,18 @@ std::vector<std::string> FilesIn(const std::string& folder) {
   return names;
 }
 
+// Where a name comes from, for people.
+std::string Origin(const PluginConfig& config, const char* variable) {
+  const char* value = config.PluginValue(variable);
+  const bool chosen = value != nullptr && absl::EqualsIgnoreCase(value, "auto");
+  return chosen ? absl::StrCat("by ", variable, "=auto") : absl::StrCat("from ", variable);
+}
+
 // Loads the plugin at `path` and checks it.
 template <typename Plugin>
-absl::Status LoadFile(const std::string& path, const std::string& name, const Plugin** plugin) {
+absl::Status LoadFile(const std::string& path, const std::string& name, const Logger& log, const Plugin** plugin) {
+  // A crash in its initialisers would leave no other trace of it.
+  if (!PluginLoaded(path)) BPS_LOG(log, kInfo) << "loading the " << Kind<Plugin>::kName << " plugin " << path;
   absl::StatusOr<void*> entry = LoadPluginEntry(path, Kind<Plugin>::kEntry);
   if (!entry.ok()) return entry.status();
   return Kind<Plugin>::kCheck(reinterpret_cast<typename Kind<Plugin>::Entry>(*entry), name, plugin);
@@ -95,9 +105,9 @@ std::set<std::string> KnownNames(const std::vector<std::string>& folders,
 template <typename Plugin>
 class Search {
  public:
-  Search(std::string_view wanted, const std::vector<std::string>& folders,
-         const std::vector<typename Kind<Plugin>::Entry>& builtins)
-      : wanted_(wanted), folders_(folders), builtins_(builtins) {}
+  Search(std::string_view wanted, const PluginConfig& config, const Logger& log,
+         const std::vector<std::string>& folders, const std::vector<typename Kind<Plugin>::Entry>& builtins)
+      : wanted_(wanted), config_(config), log_(log), folders_(folders), builtins_(builtins) {}
 
   absl::StatusOr<const Plugin*> Run() {
     if (wanted_.find('/') != std::string::npos) return AtPath();
@@ -133,7 +143,7 @@ class Search {
 
   absl::StatusOr<const Plugin*> Load(const std::string& path, const std::string& name) {
     const Plugin* plugin = nullptr;
-    const absl::Status status = LoadFile(path, name, &plugin);
+    const absl::Status status = LoadFile(path, name, log_, &plugin);
     if (status.ok()) return plugin;
     Tried(path, std::string(status.message()));
     return Error(status.code(), "could not be loaded", "Repair or remove that file, or choose another plugin");
@@ -147,11 +157,13 @@ class Search {
       known += known.empty() ? name : absl::StrCat(", ", name);
     }
     return absl::Status(
-        code, absl::StrCat(Kind<Plugin>::kName, " \"", wanted_, "\" (from ", Kind<Plugin>::kVariable, ") ", what,
-                           tried_, "\nKnown here: ", known.empty() ? "none" : known, ". ", advice, "."));
+        code, absl::StrCat(Kind<Plugin>::kName, " \"", wanted_, "\" (", Origin(config_, Kind<Plugin>::kVariable), ") ",
+                           what, tried_, "\nKnown here: ", known.empty() ? "none" : known, ". ", advice, "."));
   }
 
   const std::string wanted_;
+  const PluginConfig& config_;
+  const Logger& log_;
   const std::vector<std::string>& folders_;
   const std::vector<typename Kind<Plugin>::Entry>& builtins_;
   std::string tried_;
@@ -191,7 +203,7 @@ PluginListing Describe(const std::string& path, const std::string& name, const a
 
 template <typename Plugin>
 void ListKind(const std::vector<std::string>& folders, const std::vector<typename Kind<Plugin>::Entry>& builtins,
-              const PluginConfig& config, std::vector<PluginListing>* listings) {
+              const PluginConfig& config, const Logger& log, std::vector<PluginListing>* listings) {
   std::set<std::string> seen;
   for (const std::string& folder : folders) {
     for (const std::string& file : FilesIn(folder)) {
@@ -199,7 +211,7 @@ void ListKind(const std::vector<std::string>& folders, const std::vector<typenam
       const std::string path = absl::StrCat(folder, "/", file);
       if (name.empty() || !seen.insert(path).second) continue;
       const Plugin* plugin = nullptr;
-      const absl::Status loaded = LoadFile(path, name, &plugin);
+      const absl::Status loaded = LoadFile(path, name, log, &plugin);
       listings->push_back(Describe(path, name, loaded, plugin, config));
     }
   }
@@ -237,17 +249,18 @@ PluginRegistry::PluginRegistry(const PluginConfig& config, const Logger& log) : 
 
 absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::string_view wanted) {
   absl::StatusOr<const bps_transport_plugin*> plugin =
-      Search<bps_transport_plugin>(wanted, folders_, builtin_transports_).Run();
+      Search<bps_transport_plugin>(wanted, config_, log_, folders_, builtin_transports_).Run();
   if (!plugin.ok()) return plugin;
   const absl::Status here = Probe(**plugin, config_);
   if (here.ok()) return plugin;
-  return absl::Status(here.code(), absl::StrCat("transport \"", std::string(wanted), "\" (from BYTEPS_TRANSPORT): ",
-                                                here.message(), ". BYTEPS_TRANSPORT=auto takes the best there is"));
+  return absl::Status(here.code(),
+                      absl::StrCat("transport \"", std::string(wanted), "\" (", Origin(config_, "BYTEPS_TRANSPORT"),
+                                   "): ", here.message(), ". BYTEPS_TRANSPORT=auto takes the best there is"));
 }
 
 std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
   absl::StatusOr<const bps_transport_plugin*> plugin =
-      Search<bps_transport_plugin>(wanted, folders_, builtin_transports_).Run();
+      Search<bps_transport_plugin>(wanted, config_, log_, folders_, builtin_transports_).Run();
   if (plugin.status().code() == absl::StatusCode::kNotFound) return kNotInstalled;
   if (!plugin.ok()) {
     std::string text(plugin.status().message());
@@ -264,11 +277,11 @@ std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
 
 absl::StatusOr<const bps_scheduler_plugin*> PluginRegistry::FindScheduler(std::string_view wanted) {
   if (absl::AsciiStrToLower(absl::string_view(wanted.data(), wanted.size())) != "auto") {
-    return Search<bps_scheduler_plugin>(wanted, folders_, builtin_schedulers_).Run();
+    return Search<bps_scheduler_plugin>(wanted, config_, log_, folders_, builtin_schedulers_).Run();
   }
   absl::Status none;
   for (const char* name : {"credit", "priority", "fifo"}) {
-    auto plugin = Search<bps_scheduler_plugin>(name, folders_, builtin_schedulers_).Run();
+    auto plugin = Search<bps_scheduler_plugin>(name, config_, log_, folders_, builtin_schedulers_).Run();
     // One that is there and broken is not passed over.
     if (plugin.status().code() != absl::StatusCode::kNotFound) {
       if (!none.ok() && !std::exchange(told_of_fallback_, true)) {
@@ -306,8 +319,8 @@ absl::StatusOr<Scheduler> PluginRegistry::CreateScheduler(std::string_view wante
 
 std::vector<PluginListing> PluginRegistry::List() {
   std::vector<PluginListing> listings;
-  ListKind<bps_transport_plugin>(folders_, builtin_transports_, config_, &listings);
-  ListKind<bps_scheduler_plugin>(folders_, builtin_schedulers_, config_, &listings);
+  ListKind<bps_transport_plugin>(folders_, builtin_transports_, config_, log_, &listings);
+  ListKind<bps_scheduler_plugin>(folders_, builtin_schedulers_, config_, log_, &listings);
   return listings;
 }
 

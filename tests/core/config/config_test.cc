@@ -304,7 +304,7 @@ TEST(ConfigTest, PluginsNeedNotKnowHowNumbersMayBeWritten) {
       {"BYTEPS_PEER_TIMEOUT", "+5", "5"},
       {"BYTEPS_PEER_TIMEOUT", "2 M", "120"},
       {"BYTEPS_PEER_TIMEOUT", "1500MS", "1500ms"},
-      {"BYTEPS_PEER_TIMEOUT", "7us", "7us"},
+      {"BYTEPS_HEARTBEAT_INTERVAL", "7us", "7us"},
       {"BYTEPS_JOB_LINGER", "-1", "-1"},
       {"BYTEPS_SPIN_US", "1ms", "1000"},
       {"BYTEPS_SHM_PROCESS_VM", "Off", "0"},
@@ -342,6 +342,16 @@ TEST(ConfigTest, SnapshotTakesWhatConcernsUsAndChangesNothing) {
   unsetenv("BYTEPS_TYPO");
   unsetenv("HOROVOD_LOG_LEVEL");
   unsetenv("SOMEBODY_ELSE");
+}
+
+// A worker is not dead because it did not run for a millisecond.
+TEST(ConfigTest, APeerTimeoutThatNobodyCanKeepIsRefused) {
+  const absl::Status status = Config::Make({{"BYTEPS_PEER_TIMEOUT", "1ms"}}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("0, or at least 100 ms"), std::string::npos) << status;
+  for (const char* value : {"0", "100ms", "30"}) {
+    EXPECT_TRUE(Config::Make({{"BYTEPS_PEER_TIMEOUT", value}}).ok()) << value;
+  }
 }
 
 }  // namespace

@@ -33,7 +33,10 @@ class PluginRegistryTest : public testing::Test {
  protected:
   PluginRegistryTest() : PluginRegistryTest(Folder()) {}
   explicit PluginRegistryTest(const std::string& path)
-      : config_(*Config::Make({{"BYTEPS_PLUGIN_PATH", path}})), log_(SinkTo(&lines_)), registry_(config_, log_) {}
+      : config_(*Config::Make(
+            {{"BYTEPS_PLUGIN_PATH", path}, {"BYTEPS_SCHEDULER", "minimal"}, {"BYTEPS_TRANSPORT", "idle"}})),
+        log_(SinkTo(&lines_)),
+        registry_(config_, log_) {}
 
   static Logger SinkTo(std::vector<std::string>* lines) {
     LogOptions options;
@@ -62,6 +65,30 @@ TEST_F(PluginRegistryTest, FindsByNameByPathAndInAnyCase) {
     ASSERT_TRUE(plugin.ok()) << plugin.status();
     EXPECT_STREQ((*plugin)->info.name, "minimal");
   }
+}
+
+// Before any of its code runs, so that a crash in there has a name; and once.
+TEST_F(PluginRegistryTest, ALogLineNamesAPluginBeforeItIsLoaded) {
+  LogOptions options;
+  options.level = LogLevel::kInfo;
+  options.sink = [](void* user, int32_t, const char*, int32_t, const char* message) {
+    static_cast<std::vector<std::string>*>(user)->push_back(message);
+  };
+  options.user = &lines_;
+  const Logger log(options);
+  PluginRegistry registry(config_, log);
+  // (No other test of this program loads it with success.)
+  EXPECT_FALSE(registry.FindScheduler("refuses").ok());
+  EXPECT_THAT(lines_, testing::ElementsAre("loading the scheduler plugin " + PathOf("refuses")));
+  EXPECT_FALSE(registry.FindScheduler("refuses").ok());
+  EXPECT_EQ(lines_.size(), 1u);
+}
+
+TEST_F(PluginRegistryTest, AChosenNameIsNotLaidToTheUser) {
+  const Config config = *Config::Make({{"BYTEPS_PLUGIN_PATH", Folder()}});
+  PluginRegistry registry(config, log_);
+  EXPECT_THAT(std::string(registry.FindTransport("absent").status().message()),
+              HasSubstr("transport \"absent\" (by BYTEPS_TRANSPORT=auto) could not be found"));
 }
 
 TEST_F(PluginRegistryTest, TwoPluginsOfOneKindSideBySide) {
