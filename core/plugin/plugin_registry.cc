@@ -73,11 +73,23 @@ std::string Origin(const PluginConfig& config, const char* variable) {
   return chosen ? absl::StrCat("by ", variable, "=auto") : absl::StrCat("from ", variable);
 }
 
+// What stands around the loading of a file.
+struct Loading {
+  const PluginConfig& config;
+  const Logger& log;
+  const PluginRegistry::Trial& trial;
+};
+
 // Loads the plugin at `path` and checks it.
 template <typename Plugin>
-absl::Status LoadFile(const std::string& path, const std::string& name, const Logger& log, const Plugin** plugin) {
-  // A crash in its initialisers would leave no other trace of it.
-  if (!PluginLoaded(path)) BPS_LOG(log, kInfo) << "loading the " << Kind<Plugin>::kName << " plugin " << path;
+absl::Status LoadFile(const std::string& path, const std::string& name, const Loading& loading, const Plugin** plugin) {
+  if (!PluginLoaded(path)) {
+    // A crash in its initialisers would leave no other trace of it.
+    BPS_LOG(loading.log, kInfo) << "loading the " << Kind<Plugin>::kName << " plugin " << path;
+    if (loading.trial) {
+      if (absl::Status tried = loading.trial(Kind<Plugin>::kName, path); !tried.ok()) return tried;
+    }
+  }
   absl::StatusOr<void*> entry = LoadPluginEntry(path, Kind<Plugin>::kEntry);
   if (!entry.ok()) return entry.status();
   return Kind<Plugin>::kCheck(reinterpret_cast<typename Kind<Plugin>::Entry>(*entry), name, plugin);
@@ -105,9 +117,9 @@ std::set<std::string> KnownNames(const std::vector<std::string>& folders,
 template <typename Plugin>
 class Search {
  public:
-  Search(std::string_view wanted, const PluginConfig& config, const Logger& log,
-         const std::vector<std::string>& folders, const std::vector<typename Kind<Plugin>::Entry>& builtins)
-      : wanted_(wanted), config_(config), log_(log), folders_(folders), builtins_(builtins) {}
+  Search(std::string_view wanted, const Loading& loading, const std::vector<std::string>& folders,
+         const std::vector<typename Kind<Plugin>::Entry>& builtins)
+      : wanted_(wanted), loading_(loading), folders_(folders), builtins_(builtins) {}
 
   absl::StatusOr<const Plugin*> Run() {
     if (wanted_.find('/') != std::string::npos) return AtPath();
@@ -143,7 +155,7 @@ class Search {
 
   absl::StatusOr<const Plugin*> Load(const std::string& path, const std::string& name) {
     const Plugin* plugin = nullptr;
-    const absl::Status status = LoadFile(path, name, log_, &plugin);
+    const absl::Status status = LoadFile(path, name, loading_, &plugin);
     if (status.ok()) return plugin;
     Tried(path, std::string(status.message()));
     return Error(status.code(), "could not be loaded", "Repair or remove that file, or choose another plugin");
@@ -156,14 +168,13 @@ class Search {
     for (const std::string& name : KnownNames<Plugin>(folders_, builtins_)) {
       known += known.empty() ? name : absl::StrCat(", ", name);
     }
-    return absl::Status(
-        code, absl::StrCat(Kind<Plugin>::kName, " \"", wanted_, "\" (", Origin(config_, Kind<Plugin>::kVariable), ") ",
-                           what, tried_, "\nKnown here: ", known.empty() ? "none" : known, ". ", advice, "."));
+    return absl::Status(code, absl::StrCat(Kind<Plugin>::kName, " \"", wanted_, "\" (",
+                                           Origin(loading_.config, Kind<Plugin>::kVariable), ") ", what, tried_,
+                                           "\nKnown here: ", known.empty() ? "none" : known, ". ", advice, "."));
   }
 
   const std::string wanted_;
-  const PluginConfig& config_;
-  const Logger& log_;
+  const Loading loading_;
   const std::vector<std::string>& folders_;
   const std::vector<typename Kind<Plugin>::Entry>& builtins_;
   std::string tried_;
@@ -203,7 +214,7 @@ PluginListing Describe(const std::string& path, const std::string& name, const a
 
 template <typename Plugin>
 void ListKind(const std::vector<std::string>& folders, const std::vector<typename Kind<Plugin>::Entry>& builtins,
-              const PluginConfig& config, const Logger& log, std::vector<PluginListing>* listings) {
+              const Loading& loading, std::vector<PluginListing>* listings) {
   std::set<std::string> seen;
   for (const std::string& folder : folders) {
     for (const std::string& file : FilesIn(folder)) {
@@ -211,14 +222,14 @@ void ListKind(const std::vector<std::string>& folders, const std::vector<typenam
       const std::string path = absl::StrCat(folder, "/", file);
       if (name.empty() || !seen.insert(path).second) continue;
       const Plugin* plugin = nullptr;
-      const absl::Status loaded = LoadFile(path, name, log, &plugin);
-      listings->push_back(Describe(path, name, loaded, plugin, config));
+      const absl::Status loaded = LoadFile(path, name, loading, &plugin);
+      listings->push_back(Describe(path, name, loaded, plugin, loading.config));
     }
   }
   for (const auto entry : builtins) {
     const Plugin* plugin = nullptr;
     const absl::Status loaded = Kind<Plugin>::kCheck(entry, "", &plugin);
-    listings->push_back(Describe("builtin", "", loaded, plugin, config));
+    listings->push_back(Describe("builtin", "", loaded, plugin, loading.config));
   }
 }
 
@@ -249,7 +260,7 @@ PluginRegistry::PluginRegistry(const PluginConfig& config, const Logger& log) : 
 
 absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::string_view wanted) {
   absl::StatusOr<const bps_transport_plugin*> plugin =
-      Search<bps_transport_plugin>(wanted, config_, log_, folders_, builtin_transports_).Run();
+      Search<bps_transport_plugin>(wanted, {config_, log_, trial_}, folders_, builtin_transports_).Run();
   if (!plugin.ok()) return plugin;
   const absl::Status here = Probe(**plugin, config_);
   if (here.ok()) return plugin;
@@ -260,7 +271,7 @@ absl::StatusOr<const bps_transport_plugin*> PluginRegistry::FindTransport(std::s
 
 std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
   absl::StatusOr<const bps_transport_plugin*> plugin =
-      Search<bps_transport_plugin>(wanted, config_, log_, folders_, builtin_transports_).Run();
+      Search<bps_transport_plugin>(wanted, {config_, log_, trial_}, folders_, builtin_transports_).Run();
   if (plugin.status().code() == absl::StatusCode::kNotFound) return kNotInstalled;
   if (!plugin.ok()) {
     std::string text(plugin.status().message());
@@ -277,11 +288,11 @@ std::string PluginRegistry::WhyNotTransport(std::string_view wanted) {
 
 absl::StatusOr<const bps_scheduler_plugin*> PluginRegistry::FindScheduler(std::string_view wanted) {
   if (absl::AsciiStrToLower(absl::string_view(wanted.data(), wanted.size())) != "auto") {
-    return Search<bps_scheduler_plugin>(wanted, config_, log_, folders_, builtin_schedulers_).Run();
+    return Search<bps_scheduler_plugin>(wanted, {config_, log_, trial_}, folders_, builtin_schedulers_).Run();
   }
   absl::Status none;
   for (const char* name : {"credit", "priority", "fifo"}) {
-    auto plugin = Search<bps_scheduler_plugin>(name, config_, log_, folders_, builtin_schedulers_).Run();
+    auto plugin = Search<bps_scheduler_plugin>(name, {config_, log_, trial_}, folders_, builtin_schedulers_).Run();
     // One that is there and broken is not passed over.
     if (plugin.status().code() != absl::StatusCode::kNotFound) {
       if (!none.ok() && !std::exchange(told_of_fallback_, true)) {
@@ -319,8 +330,8 @@ absl::StatusOr<Scheduler> PluginRegistry::CreateScheduler(std::string_view wante
 
 std::vector<PluginListing> PluginRegistry::List() {
   std::vector<PluginListing> listings;
-  ListKind<bps_transport_plugin>(folders_, builtin_transports_, config_, log_, &listings);
-  ListKind<bps_scheduler_plugin>(folders_, builtin_schedulers_, config_, log_, &listings);
+  ListKind<bps_transport_plugin>(folders_, builtin_transports_, {config_, log_, trial_}, &listings);
+  ListKind<bps_scheduler_plugin>(folders_, builtin_schedulers_, {config_, log_, trial_}, &listings);
   return listings;
 }
 

@@ -23,8 +23,10 @@
 #define BYTEPS_CORE_PLUGIN_PLUGIN_REGISTRY_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "abi/scheduler.h"
@@ -58,6 +60,10 @@ class PluginRegistry {
   void RegisterBuiltin(bps_transport_plugin_fn entry) { builtin_transports_.push_back(entry); }
   void RegisterBuiltin(bps_scheduler_plugin_fn entry) { builtin_schedulers_.push_back(entry); }
 
+  // For tools that look at plugins nobody vouches for: what is not OK is not loaded here.
+  using Trial = std::function<absl::Status(const std::string& kind, const std::string& path)>;
+  void UseTrial(Trial trial) { trial_ = std::move(trial); }
+
   // The checked descriptor of a plugin. The scheduler "auto" is the first of credit, priority and fifo that is there.
   absl::StatusOr<const bps_transport_plugin*> FindTransport(std::string_view wanted);
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
@@ -82,6 +88,7 @@ class PluginRegistry {
  private:
   const PluginConfig& config_;
   const Logger& log_;
+  Trial trial_;                    // before a file is loaded first; may be empty
   bool told_of_fallback_ = false;  // that credit is missing; once is enough
   std::vector<std::string> folders_;
   std::vector<bps_transport_plugin_fn> builtin_transports_;

@@ -89,6 +89,16 @@ TEST(BpsInfoTest, SaysWhichTransportIsTakenAndWhyNotTheOthers) {
   EXPECT_THAT(outcome.output, HasSubstr("transport failsprobe, as BYTEPS_TRANSPORT=failsprobe says"));
 }
 
+// The report goes on behind it.
+TEST(BpsInfoTest, APluginThatCrashesIsALine) {
+  const Outcome outcome = RunInfo("", {"scheduler_plugins/credit", "transport_plugins/libfabric", "tests/plugins"});
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              testing::ContainsRegex("scheduler crashes .+\n +not usable: it crashes when it is loaded or probed: "
+                                     "signal 11 \\(Segmentation fault\\)\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("scheduler credit, as BYTEPS_SCHEDULER=auto says"));
+}
+
 // Every role would fail of it. 192.0.2.0/24 is for documentation (RFC 5737).
 TEST(BpsInfoTest, AnAddressThatThisHostDoesNotHaveIsAnError) {
   const std::vector<std::string> all = {"scheduler_plugins/credit", "transport_plugins/libfabric"};

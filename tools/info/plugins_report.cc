@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/control/host_identity.h"
 #include "core/transports/transport_choice.h"
+#include "tools/info/plugin_trial.h"
 
 namespace byteps {
 namespace {
@@ -27,6 +28,11 @@ absl::StatusOr<std::string> LocalHost(const Config& config) {
 
 void Collect(void* lines, int32_t, const char*, int32_t, const char* message) {
   static_cast<std::vector<std::string>*>(lines)->emplace_back(message);
+}
+
+// A plugin that crashes is a line of the report, not its end.
+PluginRegistry::Trial TrialOf(const Config& config) {
+  return [&config](const std::string& kind, const std::string& path) { return TryPlugin(config, kind, path); };
 }
 
 // Two spaces before every line.
@@ -47,6 +53,7 @@ absl::Status Choose(const Config& config, std::string* text, std::string* chosen
   options.user = &lines;
   const Logger log(options);
   PluginRegistry registry(config, log);
+  registry.UseTrial(TrialOf(config));
   const absl::StatusOr<std::string> name = ChooseTransport(&registry, config, log, *host);
   for (const std::string& line : lines) *text += Indented(line);
   if (!name.ok()) return name.status();
@@ -82,6 +89,7 @@ PluginsReport ReportPlugins(const Config& config) {
   PluginsReport report;
   const Logger log(config.GetLogOptions());
   PluginRegistry registry(config, log);
+  registry.UseTrial(TrialOf(config));
   std::set<std::string> seen;
   for (const PluginListing& plugin : registry.List()) {
     const bool first = seen.insert(absl::StrCat(plugin.kind, " ", plugin.name)).second;
