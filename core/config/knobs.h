@@ -244,12 +244,13 @@ inline constexpr Knob kKnobs[] = {
      .reason = "about the time of one round trip; an idle process uses no CPU after it"},
     {.name = "BYTEPS_STALL_WARNING",
      .type = KnobType::kDuration,
-     .readers = kWorker,
-     .status = KnobStatus::kAccepted,
+     .readers = kWorker | kServer,
      .fallback = "60",
      .unit = "s",
      .alias = "HOROVOD_STALL_CHECK_TIME_SECONDS",
-     .meaning = "Log a tensor and the missing ranks when an operation takes longer than this; 0: never"},
+     .meaning = "Log a tensor, the ranks that have submitted it and those that have not when an operation takes longer "
+                "than this; 0: never",
+     .reason = "ranks that have diverged wait for each other until BYTEPS_OP_TIMEOUT"},
 
     {.section = "Plugins",
      .name = "BYTEPS_TRANSPORT",

@@ -68,6 +68,7 @@ enum class RecordType : uint16_t {
   kAllHave = 11,   // RoundBody: every worker holds the result (reserved for failover)
   kPing = 12,      // no body: liveness
   kCredit = 13,    // no body: carries MessageHeader.credits only
+  kStalled = 14,   // RoundBody + text: some have submitted this round long ago, and some have not; for the log
   // Among processes of one host:
   kOffer = 32,   // OfferBody: the sender takes part in this round, and shows its memory or gives its input
   kDone = 33,    // RoundBody: the sender's slice is in everybody's output; it touches nobody's memory any more

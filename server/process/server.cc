@@ -32,6 +32,7 @@ ServerOptions ServerOptionsFrom(const Config& config, const std::string& token) 
   ReducerOptions& reducer = options.lane.reducer;
   reducer.slot_bytes = static_cast<uint64_t>(config.GetInt("BYTEPS_SLOT_BYTES"));
   reducer.slots_per_peer = static_cast<uint32_t>(config.GetInt("BYTEPS_SLOTS_PER_PEER"));
+  if (const Time stall = config.GetDuration("BYTEPS_STALL_WARNING").count(); stall != 0) reducer.stall_warning = stall;
   reducer.inline_bytes = static_cast<uint64_t>(config.GetInt("BYTEPS_INLINE_BYTES"));
   reducer.endpoint.token = token;
   reducer.endpoint.hello_interval = kHelloInterval;

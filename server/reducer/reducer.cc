@@ -358,6 +358,8 @@ Round* Reducer::NewRound(const Link& link, Part* part, const Push& push) {
   round->Begin(now_, link.session, part, push.header, link.session->contributors, push.shape);
   round->open_index = open_.size();
   open_.push_back(round);
+  round->stall_told = false;
+  next_deadline_ = std::min(next_deadline_, DueAt(*round));
   return round;
 }
 
@@ -792,10 +794,31 @@ bool Reducer::CheckDeadlines() {
       Fail(round, round->doom().ok() ? OverdueError(now_, *round, awaited_.Contains(*round)) : round->doom());
       worked = true;
     } else {
-      next_deadline_ = std::min(next_deadline_, round->deadline());
+      if (DueAt(*round) <= now_) TellStall(round);
+      next_deadline_ = std::min(next_deadline_, DueAt(*round));
     }
   }
   return worked;
+}
+
+Time Reducer::DueAt(const Round& round) const {
+  if (round.stall_told) return round.deadline();
+  return std::min(round.deadline(), After(round.opened(), options_.stall_warning));
+}
+
+void Reducer::TellStall(Round* round) {
+  round->stall_told = true;
+  if (round->all_announced()) return;
+  const std::string text = StallText(now_, *round).substr(0, kMostText);
+  for (uint32_t index = 0; index < round->contributors(); ++index) {
+    const Contribution& contribution = round->of(index);
+    if (contribution.state == ContributionState::kAbsent) continue;
+    wire::RoundBody body = BodyOf(round->header());
+    body.key = contribution.key;
+    body.text = static_cast<uint32_t>(text.size());
+    endpoint_.Send(WorkerOf(*round, index).peer, wire::RecordType::kStalled, BytesOf(body),
+                   std::as_bytes(std::span<const char>(text.data(), text.size())));
+  }
 }
 
 // ---- Bookkeeping ----

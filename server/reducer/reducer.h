@@ -83,6 +83,7 @@ struct ReducerOptions {
   uint32_t slots_per_peer = 8;  // fewer where memory is short
   uint64_t inline_bytes = 0;    // results up to this size travel inside the record
   size_t most_idle_parts = 1 << 17;
+  Time stall_warning = kNever;  // those who have contributed hear who has not for so long
   // Makes what orders the results (BYTEPS_SERVER_ENABLE_SCHEDULE); empty: they go as they come.
   std::function<absl::StatusOr<Scheduler>()> make_scheduler;
 };
@@ -212,6 +213,9 @@ class Reducer : private EndpointHandler {
   }
   void SendError(PeerId peer, wire::RoundBody round, const absl::Status& why);
   bool CheckDeadlines();
+  // When the round is looked at next: its deadline, or its stall.
+  Time DueAt(const Round& round) const;
+  void TellStall(Round* round);
 
   Round* NewRound(const Link& link, Part* part, const Push& push);
   void Unlist(Round* round);

@@ -151,6 +151,9 @@ class Round {
   void Doom(const absl::Status& why) { doom_ = why; }
   const absl::Status& doom() const { return doom_; }
 
+  // Those who wait have been told for whom.
+  bool stall_told = false;
+
   // "round 7 of part 0 of key 0x10000 gathering: 3 absent, 1 in slot"
   std::string Describe() const;
 

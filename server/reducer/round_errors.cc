@@ -60,6 +60,13 @@ absl::Status OverdueError(Time now, const Round& round, bool awaited) {
   return absl::DeadlineExceededError(text);
 }
 
+std::string StallText(Time now, const Round& round) {
+  const auto absent = [](ContributionState state) { return state == ContributionState::kAbsent; };
+  return absl::StrCat("submitted by ", Names(round, [&](ContributionState state) { return !absent(state); }),
+                      " and for ", (now - round.opened()) / kSecond, " s not by ", Names(round, absent),
+                      round.session()->contributors.joint() ? " (not by all of them)" : "");
+}
+
 absl::Status MismatchError(const Round& round, uint32_t rank, const Push& push) {
   const std::string others = Names(round, [](ContributionState state) { return state != ContributionState::kAbsent; });
   std::string theirs = round.DescribeAsked();

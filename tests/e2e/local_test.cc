@@ -127,5 +127,22 @@ TEST(LocalTest, WhereItIsRefusedTheReasonIsSaid) {
   EXPECT_NE(job.Output().find("BYTEPS_LOCAL_REDUCE=0"), std::string::npos) << job.Output();
 }
 
+// A tensor that one rank has not submitted is named in the log of the other, with both ranks, well before its deadline.
+TEST(StallTest, TheLogSaysWhoHasSubmittedAndWhoHasNot) {
+  for (const char* forced : {"0", "1"}) {
+    Job job({.workers = 2,
+             .servers = 1,
+             .environment = {{"BYTEPS_STALL_WARNING", "1"}},
+             .of_workers = {{"BYTEPS_FORCE_DISTRIBUTED", forced}}});
+    job.StartWorkers("stall");
+    EXPECT_TRUE(job.worker(0).WaitForOutput("stall: push_pull (sum) of \"late\"", 60 * kSecond)) << job.Output();
+    const std::string said = job.worker(0).Output();
+    const std::string line = said.substr(said.find("stall: "));
+    EXPECT_NE(line.find(*forced == '1' ? " s not by rank 1" : "not submitted by rank 1"), std::string::npos) << line;
+    job.worker(1).Signal(SIGCONT);
+    job.ExpectSuccess(60 * kSecond);
+  }
+}
+
 }  // namespace
 }  // namespace byteps

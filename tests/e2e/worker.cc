@@ -1074,6 +1074,19 @@ void Hoarded() {
   End(session);
 }
 
+// Rank 1 stands still before it takes part, until it is told to go on.
+void Stall() {
+  bps_session* session = Open();
+  bps_info info = BPS_INFO_INIT;
+  Ok(bps_session_info(session, &info), "bps_session_info");
+  std::vector<float> values(300000, 1);
+  bps_tensor* tensor = Declare(session, "late", BPS_FLOAT32, 300000);
+  if (info.rank == 1) ::raise(SIGSTOP);
+  CHECK(PushPull(session, tensor, values.data(), values.data(), BPS_SUM).code == BPS_OK);
+  CHECK(values[299999] == 2);
+  End(session);
+}
+
 // The scheduler "stuck" does not come back: callers do, and hear of it.
 void Stuck() {
   bps_session* session = Open();
@@ -1144,6 +1157,7 @@ int main(int argc, char** argv) {
       {"sessions", [] { return Sessions(), 0; }},
       {"open_fails", [] { return OpenFails(); }},
       {"hoarded", [] { return Hoarded(), 0; }},
+      {"stall", [] { return Stall(), 0; }},
       {"stuck", [] { return Stuck(), 0; }},
       {"vanish", [] { return Vanish(), 0; }},
   };

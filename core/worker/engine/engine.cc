@@ -198,6 +198,7 @@ Operation* Engine::Take(Time now, Submission asked) {
     operation->round = name.rounds;
     operation->fingerprint = Fingerprint(operation->asked);
     operation->deadline = After(now, operation->asked.timeout);
+    if (operations_.empty() && options_.stall_warning != 0) stall_look_ = After(now, options_.stall_warning);
     operations_.emplace(operation->id, std::move(owned));
     ++name.rounds;
     name.operation = operation;
@@ -362,6 +363,7 @@ bool Engine::Poll(Time now) {
     if (Operation* copied = root_copies_.Run(); copied != nullptr) End(copied, absl::OkStatus());
   }
   worked |= CheckDeadlines(now);
+  if (now >= stall_look_) CheckStalls(now);
   if (!fatal_.ok() && now >= fatal_at_) {
     const absl::Status why = fatal_;
     // Before the links close, which the others notice: what this member says of itself is the cause that they should hear.
@@ -396,6 +398,19 @@ bool Engine::CheckDeadlines(Time now) {
   return worked;
 }
 
+// The servers know the ranks that they miss, so they speak first where they know of the operation.
+void Engine::CheckStalls(Time now) {
+  stall_look_ = operations_.empty() ? kNever : After(now, options_.stall_warning / 2 + 1);
+  for (auto& [id, operation] : operations_) {
+    const Time waited = now - (operation->deadline - operation->asked.timeout);
+    const Time patience = options_.stall_warning + (operation->pushed_any ? options_.stall_warning : 0);
+    if (operation->stall_told || operation->deadline == kNever || waited < patience) continue;
+    operation->stall_told = true;
+    BPS_LOG(*log_, kWarning) << "stall: " << DescribeOperation(*operation) << ": waits for " << waited / kSecond
+                             << " s: " << Awaited(*operation);
+  }
+}
+
 std::string Engine::Awaited(const Operation& operation) const {
   if (Declaring(operation)) return "the coordinator has not answered its declaration";
   if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
@@ -420,6 +435,7 @@ Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
   if (!root_copies_.empty() || (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty()))) return 0;
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
+  if (!operations_.empty()) next = std::min(next, stall_look_);
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
   for (const std::unique_ptr<Stage>& stage : stages_) next = std::min(next, stage->NextTimer());
   if (collectives_ != nullptr) next = std::min(next, collectives_->NextTimer());

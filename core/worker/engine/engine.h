@@ -74,6 +74,8 @@ struct EngineOptions {
   // A lost server is often the echo of something that the coordinator knows better: how long its word is waited for
   // before the loss itself is the cause.
   Time fatal_grace = 0;
+  // The log names an operation that takes longer, and for whom it waits; 0: never.
+  Time stall_warning = 0;
 };
 
 class Engine : private StageSink, private CollectivesSink {
@@ -161,6 +163,7 @@ class Engine : private StageSink, private CollectivesSink {
   void Abort(Time now, Operation* operation, const absl::Status& why);
   void End(Operation* operation, const absl::Status& outcome);
   bool CheckDeadlines(Time now);
+  void CheckStalls(Time now);
   std::string Awaited(const Operation& operation) const;
   void SetAlarm(Operation* operation, Time at);
 
@@ -190,6 +193,7 @@ class Engine : private StageSink, private CollectivesSink {
   uint64_t next_operation_ = 1;
   uint32_t size_ = 1;
   uint32_t own_rank_ = 0;
+  Time stall_look_ = kNever;  // when operations are looked at for stalls
   Time now_ = 0;
   absl::Status failure_;
   absl::Status fatal_;  // becomes failure_ at fatal_at_, unless Fail comes first

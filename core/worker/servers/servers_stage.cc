@@ -537,6 +537,7 @@ void ServersStage::OnRecord(Carrier* carrier, PeerId peer, wire::RecordType type
       return OnResult(carrier, peer, body);
     case wire::RecordType::kError:
     case wire::RecordType::kSendAgain:
+    case wire::RecordType::kStalled:
       return OnRound(peer, type, body);
     default:
       // Reserved for later versions, which ask only members that know them.
@@ -665,6 +666,12 @@ void ServersStage::OnRound(PeerId peer, wire::RecordType type, std::span<const s
     return;
   }
   const std::string_view text(reinterpret_cast<const char*>(body.data() + sizeof round), round.text);
+  if (type == wire::RecordType::kStalled) {
+    if (!std::exchange(operation->stall_told, true)) {
+      BPS_LOG(*log_, kWarning) << "stall: " << DescribeOperation(*operation) << ": " << text;
+    }
+    return;
+  }
   const absl::Status why = MakeStatus(round.code == BPS_OK ? BPS_INTERNAL : round.code, text);
   // Every operation ends with the session, and with its words: the first error a caller sees is that of all later calls.
   if ((round.flags & wire::kFlagSessionOver) != 0) return Fatal(why);

@@ -302,6 +302,7 @@ absl::Status Session::PrepareStages(Time deadline, const std::string& token, con
   options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace, config_.GetBool("BYTEPS_CHECKSUM")};
   options.local = {kReleaseGrace};
   options.fatal_grace = kFatalGrace;
+  options.stall_warning = config_.GetDuration("BYTEPS_STALL_WARNING").count();
   engine_ = std::make_unique<Engine>(options, static_cast<EngineHandler*>(this), &log_);
   EndpointOptions endpoint;
   endpoint.hello_interval = kHelloInterval;

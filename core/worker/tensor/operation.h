@@ -49,6 +49,7 @@ struct Operation {
   uint64_t round = 0;  // of its name
   uint64_t fingerprint = 0;
   Time deadline = 0;
+  bool stall_told = false;  // the log has said for whom it waits
 
   // Of the servers stage.
   const std::byte* source = nullptr;  // what is pushed: the input, or, behind a local stage, what its host has folded

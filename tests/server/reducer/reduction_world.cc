@@ -34,6 +34,7 @@ ReductionWorld::ReductionWorld(const ReductionWorldOptions& options) : options_(
   reducer.slots_per_peer = options.slots_per_peer;
   reducer.inline_bytes = options.inline_bytes;
   reducer.most_idle_parts = options.most_idle_parts;
+  reducer.stall_warning = options.stall_warning;
   const sim::SimTransport opened = fabric_->Open("server", transport_);
   const bps_transport_table* table = options.wrap == nullptr ? opened.table : options.wrap(opened.table);
   reducer_ = *Reducer::Make(Transport::Adopt(table, opened.transport), reducer, &log_);

@@ -29,6 +29,7 @@ struct ReductionWorldOptions {
   uint32_t lent_slots = 2;
   uint32_t more_flags = 0;  // capabilities of the transport
   Time map_delay = 0;       // until memory that was shown can be mapped
+  Time stall_warning = kNever;
   // The reducer's transport, if it is not simply the fabric's; must outlive the world.
   const bps_transport_table* (*wrap)(const bps_transport_table* table) = nullptr;
 };

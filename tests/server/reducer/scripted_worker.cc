@@ -234,6 +234,11 @@ void ScriptedWorker::OnRecord(PeerId, wire::RecordType type, std::span<const std
     if (!ignore_again) queue_.push_front(pushed);
     return;
   }
+  if (type == wire::RecordType::kStalled) {
+    ++pushed->answer.stalls;
+    pushed->answer.stall.assign(reinterpret_cast<const char*>(body.data() + sizeof round), round.text);
+    return;
+  }
   ASSERT_EQ(type, wire::RecordType::kError);
   ++pushed->answer.errors;
   pushed->answer.code = round.code;

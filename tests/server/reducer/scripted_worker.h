@@ -60,6 +60,8 @@ struct Answer {
   int results = 0;
   int errors = 0;
   int again = 0;
+  int stalls = 0;
+  std::string stall;
   Bytes result;
   std::optional<uint32_t> checksum;  // as RESULT has told it
   uint32_t rate = 0;
