@@ -1081,6 +1081,9 @@ void Stall() {
   Ok(bps_session_info(session, &info), "bps_session_info");
   std::vector<float> values(300000, 1);
   bps_tensor* tensor = Declare(session, "late", BPS_FLOAT32, 300000);
+  // Until the other has opened its session, too.
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  Ok(bps_barrier(session, &barrier), "barrier");
   if (info.rank == 1) ::raise(SIGSTOP);
   CHECK(PushPull(session, tensor, values.data(), values.data(), BPS_SUM).code == BPS_OK);
   CHECK(values[299999] == 2);
