@@ -35,10 +35,10 @@
  *            once with the first cause. bps_shutdown and bps_close still work, within 5 seconds.
  * Deadlines. Every wait has one; 0 means the session's default (BYTEPS_OP_TIMEOUT), a negative value is
  *            INVALID_ARGUMENT. The error of an expired deadline names who is missing: role, rank, host.
- * Structs.   Every struct begins with `struct_size`, set by its ..._INIT macro, which zeroes the rest. Zero is the
- *            default of every field. Fields are only ever appended. A caller compiled against a newer header may
- *            pass a larger struct as long as the bytes this library does not know are zero; otherwise
- *            INVALID_ARGUMENT.
+ * Structs.   Every struct begins with `struct_size`, set by its ..._INIT macro (or ..._init function), which zeroes
+ *            the rest. Zero is the default of every field; reserved fields must be zero. Fields are only ever appended.
+ *            A caller compiled against a newer header may pass a larger struct, up to 4096 bytes, as long as the bytes
+ *            this library does not know are zero; otherwise INVALID_ARGUMENT. A struct may carry up to 64 extensions.
  * Strings.   UTF-8, NUL-terminated. Strings passed in are copied before the call returns.
  * fork().    In a forked child every function except bps_status_*, bps_version and bps_version_string fails with
  *            FAILED_PRECONDITION; children that do not call the library are undisturbed.
@@ -64,6 +64,32 @@ extern "C" {
 #else
 #define BPS_API __attribute__((visibility("default")))
 #endif
+#endif
+
+/* What the ..._INIT macros are. C: an initialiser. C++, which cannot write that without a warning: a call. Either way
+ *     bps_open_args args = BPS_OPEN_ARGS_INIT;
+ * compiles without warnings, and bps_open_args_init() returns the same value in both languages. */
+#ifdef __cplusplus
+#if __cplusplus >= 201402L
+#define BPS_CONSTEXPR constexpr
+#else
+#define BPS_CONSTEXPR
+#endif
+#define BPS_INIT(type) type##_init()
+#define BPS_INIT_FUNCTION(type)                                 \
+  static inline BPS_CONSTEXPR type type##_init() BPS_NOEXCEPT { \
+    type value = {};                                            \
+    value.struct_size = sizeof(type);                           \
+    return value;                                               \
+  }
+#else
+#define BPS_INIT(type) \
+  { .struct_size = sizeof(type) }
+#define BPS_INIT_FUNCTION(type)          \
+  static inline type type##_init(void) { \
+    type value = BPS_INIT(type);         \
+    return value;                        \
+  }
 #endif
 
 /* ---- Version ---------------------------------------------------------------------------------------------------- */
@@ -129,22 +155,23 @@ typedef struct bps_ext {
 
 /* ---- Data types, operations, devices ---------------------------------------------------------------------------- */
 
-/* Data types are DLPack's {code, bits, lanes} packed into one number: code | bits << 8 | lanes << 16. */
+/* Data types are DLPack's {code, bits, lanes} packed into one number: code | bits << 8 | lanes << 16. Written as
+ * literals, so that generators of bindings see them. */
 #define BPS_DTYPE(code, bits) ((uint32_t)(code) | ((uint32_t)(bits) << 8) | ((uint32_t)1 << 16))
-#define BPS_INT8 BPS_DTYPE(0, 8)
-#define BPS_INT16 BPS_DTYPE(0, 16) /* since 1.2 */
-#define BPS_INT32 BPS_DTYPE(0, 32)
-#define BPS_INT64 BPS_DTYPE(0, 64)
-#define BPS_UINT8 BPS_DTYPE(1, 8)
-#define BPS_FLOAT16 BPS_DTYPE(2, 16)
-#define BPS_FLOAT32 BPS_DTYPE(2, 32)
-#define BPS_FLOAT64 BPS_DTYPE(2, 64)
-#define BPS_BFLOAT16 BPS_DTYPE(4, 16)
+#define BPS_INT8 0x10800u
+#define BPS_INT16 0x11000u /* since 1.2 */
+#define BPS_INT32 0x12000u
+#define BPS_INT64 0x14000u
+#define BPS_UINT8 0x10801u
+#define BPS_FLOAT16 0x11002u
+#define BPS_FLOAT32 0x12002u
+#define BPS_FLOAT64 0x14002u
+#define BPS_BFLOAT16 0x11004u
 /* Since 1.2. A complex number is its real part, then its imaginary part; memory is aligned to one part. A bool is a byte
  * of 0 or 1. */
-#define BPS_COMPLEX64 BPS_DTYPE(5, 64)
-#define BPS_COMPLEX128 BPS_DTYPE(5, 128)
-#define BPS_BOOL BPS_DTYPE(6, 8)
+#define BPS_COMPLEX64 0x14005u
+#define BPS_COMPLEX128 0x18005u
+#define BPS_BOOL 0x10806u
 
 /* Reductions. A result is a left fold over the contributors in rank order, or, where groups are configured, over the
  * groups of the folds within; 16-bit floats accumulate in float32 with one rounding per level. AVERAGE is the sum
@@ -199,7 +226,7 @@ typedef struct bps_open_args {
   const char* host;        /* own address or interface address to advertise; NULL: DMLC_NODE_HOST, else by route */
   const char* transport;   /* plugin name, or a path if it contains '/'; NULL: BYTEPS_TRANSPORT */
   const char* scheduler;   /* plugin name, or a path if it contains '/'; NULL: BYTEPS_SCHEDULER */
-  int32_t has_place;       /* 1: the next four fields are set; 0: taken from the environment */
+  int32_t has_place;       /* 1: the next five fields are set; 0: taken from the environment */
   int32_t host_index;      /* index of this host among the worker hosts, 0.. (DMLC_WORKER_ID) */
   int32_t num_hosts;       /* worker hosts (DMLC_NUM_WORKER) */
   int32_t local_rank;      /* index of this worker on its host, 0.. (BYTEPS_LOCAL_RANK) */
@@ -210,8 +237,8 @@ typedef struct bps_open_args {
   bps_log_fn log;          /* NULL: stderr */
   void* log_user;
 } bps_open_args;
-#define BPS_OPEN_ARGS_INIT \
-  { sizeof(bps_open_args) }
+#define BPS_OPEN_ARGS_INIT BPS_INIT(bps_open_args)
+BPS_INIT_FUNCTION(bps_open_args)
 
 /* Opens a session: loads the plugins, registers with the coordinator and waits until all workers and servers of the
  * job are there. One worker alone (one host, local size 1, BYTEPS_FORCE_DISTRIBUTED unset) needs neither coordinator
@@ -257,8 +284,8 @@ typedef struct bps_info {
                            * may use it in place (there may be none); 0: tensors there gain nothing */
   int32_t reserved;       /* 0 */
 } bps_info;
-#define BPS_INFO_INIT \
-  { sizeof(bps_info) }
+#define BPS_INFO_INIT BPS_INIT(bps_info)
+BPS_INIT_FUNCTION(bps_info)
 BPS_API bps_status* bps_session_info(const bps_session* session, bps_info* info) BPS_NOEXCEPT;
 
 /* Text for people, valid until bps_close or the next change of it, each a line or a few:
@@ -281,8 +308,8 @@ typedef struct bps_declare_args {
   int32_t mode;      /* BPS_MODE_SYNCHRONOUS */
   int32_t staleness; /* 0; reserved for asynchronous modes */
 } bps_declare_args;
-#define BPS_DECLARE_ARGS_INIT \
-  { sizeof(bps_declare_args) }
+#define BPS_DECLARE_ARGS_INIT BPS_INIT(bps_declare_args)
+BPS_INIT_FUNCTION(bps_declare_args)
 
 /* Declares a tensor; does not block and does not talk to anybody before it returns. The same name, dtype and shape
  * give the same handle again; the same name with another dtype or shape gives a new one, and the old one stays valid.
@@ -306,7 +333,7 @@ BPS_API int32_t bps_request_state(const bps_request* request) BPS_NOEXCEPT;
 BPS_API const char* bps_request_state_name(int32_t state) BPS_NOEXCEPT;
 
 /* Runs exactly once per accepted operation, on a library thread (or on the thread of a caller who is inside bps_wait).
- * Owns `error` (NULL: success). Must not block. */
+ * Owns `error` (NULL: success). Must not block. It has returned before bps_wait on the request returns. */
 typedef void (*bps_done_fn)(void* user, bps_status* error);
 
 /* Waits until the request has ended, at most timeout_ms (0: the operation's own deadline and no more). Returns the
@@ -333,8 +360,8 @@ typedef struct bps_result {
   int32_t ndim;
   int32_t num_splits;
 } bps_result;
-#define BPS_RESULT_INIT \
-  { sizeof(bps_result) }
+#define BPS_RESULT_INIT BPS_INIT(bps_result)
+BPS_INIT_FUNCTION(bps_result)
 
 /* Writes what the request's operation has brought, `index` counting the operations of bps_group from 0 (else 0).
  * FAILED_PRECONDITION: it has not ended, or not well, or it is no collective. (Since 1.2.) */
@@ -349,21 +376,21 @@ typedef struct bps_push_pull_args {
   size_t struct_size;
   const bps_ext* ext;
   bps_tensor* tensor;
-  const void* input;    /* must not change until the operation has ended */
-  void* output;         /* may equal input, else must not overlap it; unspecified until the operation has ended */
-  int64_t priority;     /* larger is sooner */
-  int32_t op;           /* BPS_SUM, ... */
-  int32_t input_device; /* 0 or BPS_CPU */
-  int32_t input_device_id;
-  int32_t output_device; /* 0 or BPS_CPU */
-  int32_t output_device_id;
-  int32_t reserved;   /* 0 */
-  int64_t timeout_ms; /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
-  bps_done_fn done;   /* NULL: none */
+  const void* input;        /* must not change until the operation has ended */
+  void* output;             /* may equal input, else must not overlap it; unspecified until the operation has ended */
+  int64_t priority;         /* larger is sooner */
+  int32_t op;               /* BPS_SUM, ... */
+  int32_t input_device;     /* 0 or BPS_CPU */
+  int32_t input_device_id;  /* of BPS_CPU: 0 */
+  int32_t output_device;    /* 0 or BPS_CPU */
+  int32_t output_device_id; /* of BPS_CPU: 0 */
+  int32_t reserved;         /* 0 */
+  int64_t timeout_ms;       /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
+  bps_done_fn done;         /* NULL: none */
   void* user;
 } bps_push_pull_args;
-#define BPS_PUSH_PULL_ARGS_INIT \
-  { sizeof(bps_push_pull_args) }
+#define BPS_PUSH_PULL_ARGS_INIT BPS_INIT(bps_push_pull_args)
+BPS_INIT_FUNCTION(bps_push_pull_args)
 
 /* Starts the reduction of `input` over all workers into `output`; does not block. `request`, if not NULL, receives a
  * handle to wait on, which the caller frees. If this returns an error, the operation was not accepted: `done` never
@@ -394,8 +421,8 @@ typedef struct bps_broadcast_args {
   bps_done_fn done;
   void* user;
 } bps_broadcast_args;
-#define BPS_BROADCAST_ARGS_INIT \
-  { sizeof(bps_broadcast_args) }
+#define BPS_BROADCAST_ARGS_INIT BPS_INIT(bps_broadcast_args)
+BPS_INIT_FUNCTION(bps_broadcast_args)
 
 /* Starts the copy of the root's `input` into every rank's `output`. Otherwise as bps_push_pull. */
 BPS_API bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args,
@@ -407,8 +434,8 @@ typedef struct bps_barrier_args {
   const char* name;   /* barriers of different names do not meet; NULL: "" */
   int64_t timeout_ms; /* 0: BYTEPS_OP_TIMEOUT */
 } bps_barrier_args;
-#define BPS_BARRIER_ARGS_INIT \
-  { sizeof(bps_barrier_args) }
+#define BPS_BARRIER_ARGS_INIT BPS_INIT(bps_barrier_args)
+BPS_INIT_FUNCTION(bps_barrier_args)
 
 /* Blocks until all workers have called it as often as this one has (per name). It does not wait for operations in
  * flight. Errors: DEADLINE_EXCEEDED (names the missing ranks), UNAVAILABLE. */
@@ -429,8 +456,8 @@ typedef struct bps_process_set_args {
   int32_t num_ranks;    /* at least 1 */
   int32_t reserved;     /* 0 */
 } bps_process_set_args;
-#define BPS_PROCESS_SET_ARGS_INIT \
-  { sizeof(bps_process_set_args) }
+#define BPS_PROCESS_SET_ARGS_INIT BPS_INIT(bps_process_set_args)
+BPS_INIT_FUNCTION(bps_process_set_args)
 
 /* Makes a set; does not block. The caller frees it; it outlives bps_close. Errors: INVALID_ARGUMENT (no ranks, a rank
  * twice, a rank that the job does not have). */
@@ -491,8 +518,8 @@ typedef struct bps_collective_args {
   int32_t output_device; /* 0 or BPS_CPU */
   int32_t output_device_id;
 } bps_collective_args;
-#define BPS_COLLECTIVE_ARGS_INIT \
-  { sizeof(bps_collective_args) }
+#define BPS_COLLECTIVE_ARGS_INIT BPS_INIT(bps_collective_args)
+BPS_INIT_FUNCTION(bps_collective_args)
 
 /* Starts an operation among the ranks of a set; does not block. No order is required: operations of different names may
  * be submitted in any order on any rank. Results have the bits of a fold in rank order (docs/determinism.md), whichever
@@ -516,8 +543,8 @@ typedef struct bps_group_args {
   bps_done_fn done;                             /* when all have ended; NULL: none */
   void* user;
 } bps_group_args;
-#define BPS_GROUP_ARGS_INIT \
-  { sizeof(bps_group_args) }
+#define BPS_GROUP_ARGS_INIT BPS_INIT(bps_group_args)
+BPS_INIT_FUNCTION(bps_group_args)
 
 /* Starts several operations as one, all or nothing: the request ends when all of them have, and if one fails, the others
  * are given up and the request has its error. Groups meet only groups of as many operations. If the call fails, none was
@@ -537,8 +564,8 @@ typedef struct bps_buffer_args {
   int32_t device;    /* 0 or BPS_CPU */
   int32_t device_id; /* 0 */
 } bps_buffer_args;
-#define BPS_BUFFER_ARGS_INIT \
-  { sizeof(bps_buffer_args) }
+#define BPS_BUFFER_ARGS_INIT BPS_INIT(bps_buffer_args)
+BPS_INIT_FUNCTION(bps_buffer_args)
 
 /* Makes a buffer. Its bytes are zero; it begins at a multiple of a page, from 2 MiB on at a multiple of 2 MiB. The caller
  * frees it; it stays valid until then, also behind bps_close. Operations may use any part of it as input or output.

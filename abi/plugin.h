@@ -5,9 +5,11 @@
  *     int32_t bps_transport_plugin_v1(const bps_plugin_host* host, const bps_transport_plugin** plugin);
  *     int32_t bps_scheduler_plugin_v1(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
  *
- * which stores a descriptor with static lifetime and returns BPS_OK. `host` is valid for the life of the process. The
- * library opens plugins with RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE and never unloads them. A plugin links neither the
- * core nor a logging library: everything it needs from outside comes through `host`. No exception may leave it.
+ * which stores a descriptor with static lifetime and returns BPS_OK; or, where it cannot work here, returns a code and
+ * tells the reason: `return host->fail(NULL, BPS_UNAVAILABLE, "this CPU lacks AVX-512")`. `host` is
+ * valid for the life of the process. The library opens plugins with RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE and never
+ * unloads them. A plugin links neither the core nor a logging library: everything it needs from outside comes through
+ * `host`. No exception may leave it.
  *
  * Compatibility. The number in the entry's name is the major version of the contract of that kind. Tables are
  * append-only: an entry beyond the descriptor's or table's struct_size, or NULL, is "not provided"; entries that the
@@ -22,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi/byteps.h"
+#include "byteps.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,7 +42,8 @@ typedef struct bps_plugin_host {
    * before there is one). */
   void (*log)(void* instance_log, int32_t level, const char* file, int32_t line, const char* message);
   /* Writes the reason of a failure (one sentence, UTF-8, copied) and returns `code`, so that a plugin can write
-   * `return host->fail(failure, BPS_UNAVAILABLE, "no device named mlx5_7")`. */
+   * `return host->fail(failure, BPS_UNAVAILABLE, "no device named mlx5_7")`. `failure` is the one that the failing
+   * function was given; NULL in the entry function, which is given none. */
   int32_t (*fail)(bps_failure* failure, int32_t code, const char* reason);
   /* The value of a configuration variable such as "BYTEPS_SPIN_US" as the session sees it, or NULL if it is not set
    * and has no default. Numbers are in digits, sizes in bytes, times in the variable's unit (or "1500ms" where that is
@@ -58,6 +61,12 @@ typedef struct bps_plugin_info {
   const char* version;     /* for people */
   const char* description; /* one line, for bps_info */
 } bps_plugin_info;
+
+/* The entry functions, of which a plugin defines the one of its kind. */
+typedef struct bps_transport_plugin bps_transport_plugin; /* transport.h */
+typedef struct bps_scheduler_plugin bps_scheduler_plugin; /* scheduler.h */
+BPS_PLUGIN_EXPORT int32_t bps_transport_plugin_v1(const bps_plugin_host* host, const bps_transport_plugin** plugin);
+BPS_PLUGIN_EXPORT int32_t bps_scheduler_plugin_v1(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@
 #ifndef BYTEPS_ABI_SCHEDULER_H_
 #define BYTEPS_ABI_SCHEDULER_H_
 
-#include "abi/plugin.h"
+#include "plugin.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -106,11 +106,11 @@ typedef struct bps_scheduler_table {
   void (*agreed)(bps_scheduler* scheduler, int64_t now, uint64_t rate);
 } bps_scheduler_table;
 
-typedef struct bps_scheduler_plugin {
+struct bps_scheduler_plugin {
   size_t struct_size;
   bps_plugin_info info;
   const bps_scheduler_table* table;
-} bps_scheduler_plugin;
+};
 
 typedef int32_t (*bps_scheduler_plugin_fn)(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
 

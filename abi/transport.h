@@ -34,7 +34,7 @@
 #ifndef BYTEPS_ABI_TRANSPORT_H_
 #define BYTEPS_ABI_TRANSPORT_H_
 
-#include "abi/plugin.h"
+#include "plugin.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -214,14 +214,14 @@ typedef struct bps_transport_table {
                                  uint64_t user);
 } bps_transport_table;
 
-typedef struct bps_transport_plugin {
+struct bps_transport_plugin {
   size_t struct_size;
   bps_plugin_info info;
   /* Is what this transport needs present (device, driver, limits)? BPS_OK, or a code with a one-sentence reason. Cheap;
    * required. */
   int32_t (*probe)(const void* config, bps_failure* failure);
   const bps_transport_table* table;
-} bps_transport_plugin;
+};
 
 typedef int32_t (*bps_transport_plugin_fn)(const bps_plugin_host* host, const bps_transport_plugin** plugin);
 

@@ -18,14 +18,19 @@ template <typename Plugin>
 absl::Status CallEntry(int32_t (*entry)(const bps_plugin_host*, const Plugin**), const Plugin** plugin) {
   int32_t code = BPS_OK;
   *plugin = nullptr;
+  bps_failure failure;
   try {
+    const EntryFailure told(&failure);
     code = entry(PluginHost(), plugin);
   } catch (const std::exception& error) {
     return Unusable(absl::StrCat("its entry function threw an exception: ", error.what()));
   } catch (...) {
     return Unusable("its entry function threw an exception");
   }
-  if (code != BPS_OK) return MakeStatus(code, absl::StrCat("its entry function answered ", StatusCodeName(code)));
+  if (code != BPS_OK && failure.reason.empty()) {
+    return MakeStatus(code, absl::StrCat("its entry function answered ", StatusCodeName(code), " and gave no reason"));
+  }
+  if (code != BPS_OK) return FailureStatus(code, failure, "its entry function answered that it cannot be used here");
   if (*plugin == nullptr) return Unusable("its entry function answered success and no descriptor");
   if ((*plugin)->struct_size < sizeof(Plugin) || (*plugin)->info.struct_size < sizeof(bps_plugin_info)) {
     return Unusable(absl::StrCat("its descriptor has ", (*plugin)->struct_size, " bytes (of its info ",

@@ -13,7 +13,11 @@ void Log(void* instance_log, int32_t level, const char* file, int32_t line, cons
   if (log.Enabled(severity)) log.Write(severity, file == nullptr ? "plugin" : file, line, message);
 }
 
+// Of the entry function that runs on this thread; nullptr: none does.
+thread_local bps_failure* entry_failure = nullptr;
+
 int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
+  if (failure == nullptr) failure = entry_failure;
   if (failure != nullptr && reason != nullptr) {
     try {
       failure->reason = reason;
@@ -29,6 +33,9 @@ const char* ConfigValue(const void* config, const char* name) {
 }
 
 }  // namespace
+
+EntryFailure::EntryFailure(bps_failure* failure) { entry_failure = failure; }
+EntryFailure::~EntryFailure() { entry_failure = nullptr; }
 
 const bps_plugin_host* PluginHost() {
   static const bps_plugin_host host = {sizeof(bps_plugin_host), Log, Fail, ConfigValue};

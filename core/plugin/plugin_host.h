@@ -38,6 +38,15 @@ class PluginConfig {
 // nullptr.
 const bps_plugin_host* PluginHost();
 
+// Where fail() without a failure writes while an entry function runs on this thread: entries are given none.
+class EntryFailure {
+ public:
+  explicit EntryFailure(bps_failure* failure);
+  ~EntryFailure();
+  EntryFailure(const EntryFailure&) = delete;
+  EntryFailure& operator=(const EntryFailure&) = delete;
+};
+
 // "subject: reason" with this code; says so where the plugin gave no reason.
 absl::Status FailureStatus(int32_t code, const bps_failure& failure, std::string_view subject);
 

@@ -21,11 +21,15 @@
 #ifndef BYTEPS_CORE_WIRE_WIRE_H_
 #define BYTEPS_CORE_WIRE_WIRE_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 namespace byteps::wire {
+
+// Numbers are copied as they are in memory: a big-endian machine would speak another protocol.
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian, and so must the host be");
 
 inline constexpr uint32_t kMagic = 0x31535042;  // "BPS1"
 // Version of this protocol. Members of one job must agree on it; the coordinator compares it when they register.

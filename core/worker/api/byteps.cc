@@ -12,6 +12,7 @@
 #include "core/base/block_stock.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
+#include "core/base/utf8.h"
 #include "core/worker/api/boundary.h"
 #include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
@@ -54,10 +55,21 @@ absl::Status CheckMayBlock(const char* function) {
   return absl::FailedPreconditionError(absl::StrCat(function, " blocks: it cannot be called inside a callback"));
 }
 
-absl::Status CheckDevice(const char* which, int32_t device) {
-  if (device == 0 || device == BPS_CPU) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(which, " is device type ", device, "; this version takes CPU memory only"));
+// `which`: the field of the device; its id is in `which`_id.
+absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id) {
+  if (device != 0 && device != BPS_CPU) {
+    return absl::UnimplementedError(
+        absl::StrCat(which, " is device type ", device, "; this version takes CPU memory only"));
+  }
+  if (device_id == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(which, "_id is ", device_id, ": CPU memory has no device number but 0"));
+}
+
+// A field without meaning must be 0: otherwise it could never be given one.
+absl::Status CheckReserved(const char* name, int32_t value) {
+  if (value == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ".reserved is ", value, ", must be 0"));
 }
 
 #define RETURN_IF_ERROR(expression)     \
@@ -179,8 +191,9 @@ bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args, 
     RETURN_IF_ERROR(known.status());
     RETURN_IF_ERROR(session->session->CheckOpen());
     RETURN_IF_ERROR(CheckNotNull(known->tensor, "bps_push_pull_args.tensor"));
-    RETURN_IF_ERROR(CheckDevice("input", known->input_device));
-    RETURN_IF_ERROR(CheckDevice("output", known->output_device));
+    RETURN_IF_ERROR(CheckDevice("bps_push_pull_args.input_device", known->input_device, known->input_device_id));
+    RETURN_IF_ERROR(CheckDevice("bps_push_pull_args.output_device", known->output_device, known->output_device_id));
+    RETURN_IF_ERROR(CheckReserved("bps_push_pull_args", known->reserved));
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
     byteps::Submission asked;
     asked.tensor = ToTensor(known->tensor);
@@ -200,8 +213,9 @@ bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args, 
     RETURN_IF_ERROR(known.status());
     RETURN_IF_ERROR(session->session->CheckOpen());
     RETURN_IF_ERROR(CheckNotNull(known->tensor, "bps_broadcast_args.tensor"));
-    RETURN_IF_ERROR(CheckDevice("input", known->input_device));
-    RETURN_IF_ERROR(CheckDevice("output", known->output_device));
+    RETURN_IF_ERROR(CheckDevice("bps_broadcast_args.input_device", known->input_device, known->input_device_id));
+    RETURN_IF_ERROR(CheckDevice("bps_broadcast_args.output_device", known->output_device, known->output_device_id));
+    RETURN_IF_ERROR(CheckReserved("bps_broadcast_args", known->reserved));
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
     byteps::Submission asked;
     asked.tensor = ToTensor(known->tensor);
@@ -224,6 +238,9 @@ bps_status* bps_barrier(bps_session* session, const bps_barrier_args* args) noex
     absl::StatusOr<bps_barrier_args> known = byteps::ReadArgs(args);
     RETURN_IF_ERROR(known.status());
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
+    if (known->name != nullptr && !byteps::IsUtf8(known->name)) {
+      return absl::InvalidArgumentError("bps_barrier_args.name is not UTF-8");
+    }
     return session->session->Barrier(known->name == nullptr ? "" : known->name, FromMilliseconds(known->timeout_ms));
   });
 }
@@ -312,7 +329,7 @@ bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args, 
     RETURN_IF_ERROR(session->session->CheckOpen());
     absl::StatusOr<bps_buffer_args> known = byteps::ReadArgs(args);
     RETURN_IF_ERROR(known.status());
-    RETURN_IF_ERROR(CheckDevice("the buffer", known->device));
+    RETURN_IF_ERROR(CheckDevice("bps_buffer_args.device", known->device, known->device_id));
     auto handle = std::make_unique<bps_buffer>();
     handle->table = session->session->buffers();
     absl::StatusOr<std::shared_ptr<byteps::Buffer>> made = handle->table->Allocate(known->size);

@@ -13,6 +13,7 @@
 #include "core/base/auth.h"
 #include "core/base/group_ranges.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "core/control/host_identity.h"
 #include "core/control/refusal.h"
@@ -46,8 +47,43 @@ constexpr char kLocalTransport[] = "shm";
 // Of the reason why a worker cannot reduce with the others of its host.
 constexpr size_t kMaxRefusal = 1024;
 
+// What is said by arguments is blamed on arguments, not on the variables that say the same.
+absl::Status CheckGivenPlace(const bps_open_args& args) {
+  const auto wrong = [](auto... what) { return absl::InvalidArgumentError(absl::StrCat("bps_open_args.", what...)); };
+  if (args.has_place == 0) return absl::OkStatus();
+  if (args.has_place != 1) return wrong("has_place is ", args.has_place, ", not 0 or 1");
+  if (args.num_hosts < 1) return wrong("num_hosts is ", args.num_hosts, ", less than 1 (with has_place = 1)");
+  if (args.local_size < 1) return wrong("local_size is ", args.local_size, ", less than 1 (with has_place = 1)");
+  if (args.num_servers < 0) return wrong("num_servers is ", args.num_servers, ": negative");
+  if (args.host_index < 0 || args.host_index >= args.num_hosts) {
+    return wrong("host_index is ", args.host_index, ", but num_hosts is ", args.num_hosts, " (hosts count from 0)");
+  }
+  if (args.local_rank < 0 || args.local_rank >= args.local_size) {
+    return wrong("local_rank is ", args.local_rank, ", but local_size is ", args.local_size,
+                 " (local ranks count from 0)");
+  }
+  return absl::OkStatus();
+}
+
+// Text that goes into control messages, which hold nothing else.
+absl::Status CheckUtf8(const bps_open_args& args) {
+  const std::pair<const char*, const char*> texts[] = {{"coordinator", args.coordinator},
+                                                       {"job", args.job},
+                                                       {"name", args.name},
+                                                       {"token", args.token},
+                                                       {"host", args.host},
+                                                       {"transport", args.transport},
+                                                       {"scheduler", args.scheduler}};
+  for (const auto& [field, value] : texts) {
+    if (value == nullptr || IsUtf8(value)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("bps_open_args.", field, " is not UTF-8"));
+  }
+  return absl::OkStatus();
+}
+
 // The explicit arguments of bps_open, as values of knobs.
 absl::StatusOr<Environment> ArgumentsOf(const bps_open_args& args) {
+  if (absl::Status text = CheckUtf8(args); !text.ok()) return text;
   Environment values;
   const auto text = [&](const char* knob, const char* value) {
     if (value != nullptr) values[knob] = value;
@@ -71,8 +107,6 @@ absl::StatusOr<Environment> ArgumentsOf(const bps_open_args& args) {
   text("DMLC_NODE_HOST", args.host);
   text("BYTEPS_TRANSPORT", args.transport);
   text("BYTEPS_SCHEDULER", args.scheduler);
-  if (args.has_place != 0 && args.has_place != 1)
-    return absl::InvalidArgumentError("bps_open_args.has_place is not 0 or 1");
   if (args.has_place == 1) {
     number("DMLC_WORKER_ID", args.host_index);
     number("DMLC_NUM_WORKER", args.num_hosts);
@@ -145,7 +179,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   if (!arguments.ok()) return arguments.status();
   const Environment environment = ReadEnvironment();
   absl::StatusOr<Config> config = Config::Make(environment, *arguments);
-  absl::Status wrong = config.status();
+  absl::Status wrong = CheckGivenPlace(args);
+  wrong.Update(config.status());
   // Enough may be readable for the others to be told.
   if (!config.ok()) config = Config::Readable(environment, *arguments);
   LogOptions log_options = config->GetLogOptions();
@@ -155,6 +190,9 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   config->LogWarnings(log);
   const WorkerPlace place = PlaceOf(*config);
   if (wrong.ok()) wrong = CheckPlace(place);
+  if (wrong.ok() && !IsUtf8(config->GetString("BYTEPS_JOB_ID"))) {
+    wrong = absl::InvalidArgumentError("BYTEPS_JOB_ID is not UTF-8");
+  }
 
   const Time deadline = After(Now(), config->GetDuration("BYTEPS_START_TIMEOUT").count());
   std::shared_ptr<Session> session(

@@ -145,20 +145,23 @@ TEST_P(MisbehavingPluginTest, IsRefusedWithItsReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MisbehavingPluginTest,
-    testing::Values(Fault{"major", "written for major version 2 of the plugin contract, this library for 1"},
-                    Fault{"minor", "claims minor version -1"},
-                    Fault{"noentry", "exports no function bps_scheduler_plugin_v1"},
-                    Fault{"nofunction", "lacks the required: next, withdraw"},
-                    Fault{"shorttable", "lacks the required: complete, withdraw"},
-                    Fault{"shortdescriptor", "compiled against another plugin contract"},
-                    Fault{"misnamed", "calls itself \"somebody\", but its file is that of \"misnamed\""},
-                    Fault{"wrongkind", "says that it is a transport plugin, expected a scheduler plugin"},
-                    Fault{"notelf", "invalid ELF header"},
-                    Fault{"cutoff", "the file is cut off: it has 2000 bytes of at least "},
-                    Fault{"borrowed", "is not its own, but comes from"},
-                    Fault{"undefined", "undefined symbol: bps_tests_nobody_defines_this"},
-                    Fault{"throws", "its entry function threw an exception: no mood today"},
-                    Fault{"refuses", "its entry function answered UNAVAILABLE", absl::StatusCode::kUnavailable}),
+    testing::Values(
+        Fault{"major", "written for major version 2 of the plugin contract, this library for 1"},
+        Fault{"minor", "claims minor version -1"}, Fault{"noentry", "exports no function bps_scheduler_plugin_v1"},
+        Fault{"nofunction", "lacks the required: next, withdraw"},
+        Fault{"shorttable", "lacks the required: complete, withdraw"},
+        Fault{"shortdescriptor", "compiled against another plugin contract"},
+        Fault{"misnamed", "calls itself \"somebody\", but its file is that of \"misnamed\""},
+        Fault{"wrongkind", "says that it is a transport plugin, expected a scheduler plugin"},
+        Fault{"notelf", "invalid ELF header"}, Fault{"cutoff", "the file is cut off: it has 2000 bytes of at least "},
+        Fault{"borrowed", "is not its own, but comes from"},
+        Fault{"undefined", "undefined symbol: bps_tests_nobody_defines_this"},
+        Fault{"throws", "its entry function threw an exception: no mood today"},
+        Fault{"refuses", "its entry function answered UNAVAILABLE and gave no reason", absl::StatusCode::kUnavailable},
+        Fault{"explains",
+              "its entry function answered that it cannot be used here: this processor lacks what the test "
+              "asks for",
+              absl::StatusCode::kUnavailable}),
     [](const testing::TestParamInfo<Fault>& param) { return param.param.plugin; });
 
 TEST_F(PluginRegistryTest, AnExceptionFromCreateIsContained) {

@@ -341,7 +341,101 @@ TEST_F(SessionTest, ArgumentsThatMakeNoSense) {
   args.local_rank = 1;
   const Said rank = OpenError(args);
   EXPECT_EQ(rank.code, BPS_INVALID_ARGUMENT);
-  EXPECT_TRUE(rank.Contains("BYTEPS_LOCAL_RANK")) << rank;
+  EXPECT_TRUE(rank.Contains("bps_open_args.local_rank is 1, but local_size is 1")) << rank;
+  EXPECT_FALSE(rank.Contains("BYTEPS_LOCAL_RANK")) << "no variable has said it: " << rank;
+  for (const auto& [field, value] : {std::pair{&bps_open_args::num_hosts, "num_hosts is -1"},
+                                     {&bps_open_args::local_size, "local_size is -1"},
+                                     {&bps_open_args::num_servers, "num_servers is -1"},
+                                     {&bps_open_args::host_index, "host_index is -1"},
+                                     {&bps_open_args::local_rank, "local_rank is -1"},
+                                     {&bps_open_args::has_place, "has_place is -1"}}) {
+    bps_open_args wrong = args;
+    wrong.local_rank = 0;
+    wrong.*field = -1;
+    const Said said = OpenError(wrong);
+    EXPECT_EQ(said.code, BPS_INVALID_ARGUMENT);
+    EXPECT_TRUE(said.Contains(std::string("bps_open_args.") + value)) << said;
+  }
+}
+
+TEST_F(SessionTest, TextThatIsNotUtf8IsRefusedByItsField) {
+  constexpr char kLatin1[] = "caf\xe9";
+  for (const auto& [field, name] : {std::pair{&bps_open_args::job, "job"},
+                                    {&bps_open_args::name, "name"},
+                                    {&bps_open_args::coordinator, "coordinator"},
+                                    {&bps_open_args::host, "host"},
+                                    {&bps_open_args::token, "token"}}) {
+    bps_open_args args = BPS_OPEN_ARGS_INIT;
+    args.*field = kLatin1;
+    const Said said = OpenError(args);
+    EXPECT_EQ(said.code, BPS_INVALID_ARGUMENT);
+    EXPECT_TRUE(said.Contains(std::string("bps_open_args.") + name + " is not UTF-8")) << said;
+  }
+  ::setenv("BYTEPS_JOB_ID", kLatin1, 1);
+  const Said job = OpenError();
+  ::unsetenv("BYTEPS_JOB_ID");
+  EXPECT_TRUE(job.Contains("BYTEPS_JOB_ID is not UTF-8")) << job;
+  SessionOwner session = Open();
+  bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+  barrier.name = kLatin1;
+  EXPECT_TRUE(Said(bps_barrier(session.get(), &barrier)).Contains("bps_barrier_args.name is not UTF-8"));
+}
+
+// What has no meaning yet must be zero, or it could never be given one.
+TEST_F(SessionTest, FieldsWithoutMeaningMustBeZero) {
+  SessionOwner session = Open();
+  float value = 1;
+  const bps_push_pull_args right = PushPullArgs(DeclareTensor(session.get(), "w", BPS_FLOAT32, {1}), &value, &value);
+  const auto expect_refused = [](bps_status* status, const char* says) {
+    const Said said(status);
+    EXPECT_EQ(said.code, BPS_INVALID_ARGUMENT);
+    EXPECT_TRUE(said.Contains(says)) << said;
+  };
+  for (const auto& [field, name] : {std::pair{&bps_push_pull_args::reserved, "bps_push_pull_args.reserved is 3"},
+                                    {&bps_push_pull_args::input_device_id, "input_device_id is 3: CPU memory"},
+                                    {&bps_push_pull_args::output_device_id, "output_device_id is 3: CPU memory"}}) {
+    bps_push_pull_args args = right;
+    args.*field = 3;
+    expect_refused(bps_push_pull(session.get(), &args, nullptr), name);
+  }
+  for (const auto& [field, name] : {std::pair{&bps_broadcast_args::reserved, "bps_broadcast_args.reserved is 3"},
+                                    {&bps_broadcast_args::input_device_id, "input_device_id is 3: CPU memory"},
+                                    {&bps_broadcast_args::output_device_id, "output_device_id is 3: CPU memory"}}) {
+    bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+    args.tensor = right.tensor;
+    args.input = args.output = &value;
+    args.*field = 3;
+    expect_refused(bps_broadcast(session.get(), &args, nullptr), name);
+  }
+  bps_buffer_args buffer_args = BPS_BUFFER_ARGS_INIT;
+  buffer_args.device = BPS_CPU;
+  buffer_args.device_id = 4;
+  bps_buffer* buffer = nullptr;
+  expect_refused(bps_buffer_alloc(session.get(), &buffer_args, &buffer), "bps_buffer_args.device_id is 4: CPU memory");
+  EXPECT_EQ(buffer, nullptr);
+  EXPECT_EQ(value, 1);
+}
+
+// The header promises it: who waits may free what the callback uses.
+TEST_F(SessionTest, DoneHasReturnedBeforeWaitDoes) {
+  SessionOwner session = Open();
+  std::vector<float> data(1 << 20, 1.0f);
+  bps_push_pull_args args = PushPullArgs(
+      DeclareTensor(session.get(), "w", BPS_FLOAT32, {static_cast<int64_t>(data.size())}), data.data(), data.data());
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<bool> returned{false};
+    args.user = &returned;
+    args.done = [](void* user, bps_status* error) {
+      bps_status_free(error);
+      std::this_thread::yield();
+      static_cast<std::atomic<bool>*>(user)->store(true);
+    };
+    bps_request* request = nullptr;
+    ASSERT_SAID_OK(bps_push_pull(session.get(), &args, &request));
+    RequestOwner owner(request);
+    ASSERT_SAID_OK(bps_wait(request, 0));
+    ASSERT_TRUE(returned.load()) << "in round " << round;
+  }
 }
 
 TEST_F(SessionTest, EnvironmentThatMakesNoSense) {
