@@ -3,7 +3,9 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <stdexcept>
@@ -62,11 +64,15 @@ constexpr bps_plugin_host kHost = {sizeof(bps_plugin_host), Log, Fail, Config};
 
 class PluginWorld : public TransportWorld {
  public:
-  PluginWorld(bps_transport_plugin_fn entry, std::map<std::string, std::string> config, std::string local_host)
-      : config_(std::move(config)), local_host_(std::move(local_host)) {
+  PluginWorld(bps_transport_plugin_fn entry, std::map<std::string, std::string> config, std::string local_host,
+              bool says_why)
+      : config_(std::move(config)), local_host_(std::move(local_host)), says_why_(says_why) {
     Failure failure;
     if (entry(&kHost, &plugin_) != BPS_OK) throw std::runtime_error("the plugin's entry function failed");
     if (plugin_->probe(&config_, failure.handle()) != BPS_OK) throw std::runtime_error("probe: " + failure.reason);
+    // A plugin of an earlier minor has a shorter table: what is behind its end is not there.
+    std::memcpy(&table_, plugin_->table, std::min(plugin_->table->struct_size, sizeof table_));
+    table_.struct_size = sizeof table_;
   }
 
   OpenTransport Open() override {
@@ -77,8 +83,8 @@ class PluginWorld : public TransportWorld {
     args.local_host = local_host_.c_str();
     args.job_key = 42;
     Failure failure;
-    OpenTransport opened{plugin_->table, nullptr};
-    if (plugin_->table->open(&args, &opened.transport, failure.handle()) != BPS_OK) {
+    OpenTransport opened{&table_, nullptr};
+    if (table_.open(&args, &opened.transport, failure.handle()) != BPS_OK) {
       throw std::runtime_error("open: " + failure.reason);
     }
     return opened;
@@ -100,12 +106,17 @@ class PluginWorld : public TransportWorld {
 
   bool RealTime() const override { return true; }
 
+  bool SaysWhy() const override { return says_why_ && MaySayWhy(); }
+  bool MaySayWhy() const override { return plugin_->info.abi_minor >= 1; }
+
   std::string RecentLog() const override { return journal_.Text(); }
 
  private:
   const std::map<std::string, std::string> config_;
   const std::string local_host_;
+  const bool says_why_;
   const bps_transport_plugin* plugin_ = nullptr;
+  bps_transport_table table_{};
   Journal journal_;
 };
 
@@ -113,8 +124,8 @@ class PluginWorld : public TransportWorld {
 
 std::unique_ptr<TransportWorld> MakePluginWorld(bps_transport_plugin_fn entry,
                                                 std::map<std::string, std::string> config,
-                                                const std::string& local_host) {
-  return std::make_unique<PluginWorld>(entry, std::move(config), local_host);
+                                                const std::string& local_host, bool says_why) {
+  return std::make_unique<PluginWorld>(entry, std::move(config), local_host, says_why);
 }
 
 }  // namespace byteps::testing

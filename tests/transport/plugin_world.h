@@ -21,10 +21,10 @@
 
 namespace byteps::testing {
 
-// `config`: what host->config answers. Endpoints bind `local_host`.
+// `config`: what host->config answers. Endpoints bind `local_host`. `says_why`: a lost peer must come with its reason.
 std::unique_ptr<TransportWorld> MakePluginWorld(bps_transport_plugin_fn entry,
                                                 std::map<std::string, std::string> config = {},
-                                                const std::string& local_host = "127.0.0.1");
+                                                const std::string& local_host = "127.0.0.1", bool says_why = true);
 
 }  // namespace byteps::testing
 

@@ -212,13 +212,12 @@ void Station::Audit(const bps_event& event) {
     case BPS_EVENT_PEER_DOWN:
       EXPECT_TRUE(connected_.count(event.peer) != 0) << "PEER_DOWN of unknown peer " << event.peer;
       EXPECT_NE(event.code, BPS_OK);
-      // They may say nothing, but those that we ship for real machines do.
-      if (world_->RealTime()) EXPECT_NE(event.size, 0u) << "PEER_DOWN of peer " << event.peer << " does not say why";
+      EXPECT_TRUE(event.size != 0 || !world_->SaysWhy()) << "PEER_DOWN of peer " << event.peer << " does not say why";
       for (const int32_t code : failed_[event.peer]) {
         EXPECT_TRUE(code == BPS_UNAVAILABLE || code == BPS_CANCELLED)
             << "an operation of peer " << event.peer << ", which is lost, ended with " << code;
       }
-      if (event.size != 0) {
+      if (world_->MaySayWhy() && event.size != 0) {
         const std::string_view why(static_cast<const char*>(event.data), event.size);
         EXPECT_TRUE(std::all_of(why.begin(), why.end(), [](char c) { return c != 0; })) << "no text: " << why;
       }

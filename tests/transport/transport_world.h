@@ -37,6 +37,10 @@ class TransportWorld {
   virtual bool Die(const OpenTransport& endpoint) = 0;
   // Whether CPU time and descriptors mean anything here.
   virtual bool RealTime() const = 0;
+  // Whether PEER_DOWN must say why: it may say nothing, but what we ship for real machines does.
+  virtual bool SaysWhy() const { return RealTime(); }
+  // Whether PEER_DOWN has a place for it: of a plugin of 1.0 nothing is to be read there.
+  virtual bool MaySayWhy() const { return true; }
   // What the endpoints have logged lately, a line each: printed when a wait was in vain.
   virtual std::string RecentLog() const { return ""; }
 };
