@@ -8,15 +8,20 @@ load("//third_party/absl:absl.bzl", "absl")
 load("//third_party/cuda:cuda.bzl", "cuda", "nccl")
 load("//third_party/protobuf:protobuf_source.bzl", "protobuf_source")
 
-def _bazel_rules():
+def _bazel_rules(checkout):
     # Repositories that Bazel itself refers to and would otherwise download. Named before the implicit ones, which
     # give way.
     for name in ["rules_cc", "rules_java", "rules_proto", "remote_coverage_tools"]:
-        native.local_repository(name = name, path = "third_party/bazel/" + name)
+        if not native.existing_rule(name):
+            native.local_repository(name = name, path = checkout + "third_party/bazel/" + name)
 
-def repositories():
-    """Declares the repositories; WORKSPACE calls this once."""
-    _bazel_rules()
+def repositories(checkout = ""):
+    """Declares the repositories; WORKSPACE calls this once.
+
+    Args:
+      checkout: in another workspace the folder of this one, as its local_repository has it: "../byteps"
+    """
+    _bazel_rules(checkout + "/" if checkout else "")
 
     absl(name = "com_google_absl")
     pkg_config(

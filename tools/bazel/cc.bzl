@@ -5,6 +5,10 @@
     bps_cc_library(name = "partition", srcs = ["partition.cc"], hdrs = ["partition.h"], deps = [...])
     bps_cc_test(name = "partition_test", srcs = ["partition_test.cc"], deps = ["//core/worker/tensor:partition"])
 
+From another workspace, whose repository of this tree is called byteps (docs/bazel.md):
+
+    load("@byteps//tools/bazel:cc.bzl", "bps_cc_plugin")
+
 Every target gets strict warnings, hidden visibility, and no contraction of floating-point expressions: results must be
 the same bits everywhere. Libraries are linked statically into tests, binaries and shared objects; only third-party
 libraries stay dynamic.
@@ -41,6 +45,10 @@ _SHARED_LINKOPTS = ["-Wl,--as-needed"]
 # And nothing undefined: what is missing fails here, not when the object is loaded.
 _COMPLETE_LINKOPTS = ["-Wl,-z,defs"]
 
+def _own(label):
+    """A label of this repository, whichever repository the macro is called in."""
+    return str(Label(label))
+
 def _copts(srcs):
     """C flags when every source is C, C++ flags otherwise. A target holds one language."""
     if type(srcs) == type([]) and srcs and not [s for s in srcs if not (s.endswith(".c") or s.endswith(".h"))]:
@@ -71,8 +79,8 @@ def bps_cc_test(name, srcs, deps = [], copts = [], data = [], size = "small", **
         linkstatic = 1,
         size = size,
         data = data + select({
-            "//tools/sanitizers:asan": ["//tools/sanitizers:lsan.supp"],
-            "//tools/sanitizers:tsan": ["//tools/sanitizers:tsan.supp"],
+            _own("//tools/sanitizers:asan"): [_own("//tools/sanitizers:lsan.supp")],
+            _own("//tools/sanitizers:tsan"): [_own("//tools/sanitizers:tsan.supp")],
             "//conditions:default": [],
         }),
         deps = deps + ["@com_google_googletest//:gtest_main"],
@@ -150,7 +158,7 @@ def bps_cc_python_extension(name, srcs, deps = [], copts = [], **kwargs):
     """A Python module `<name>.so` on pybind11; Python itself provides what stays undefined in it."""
     bps_cc_shared_library(
         name = name + ".so",
-        version_script = "//tools/bazel:python_extension.lds",
+        version_script = _own("//tools/bazel:python_extension.lds"),
         srcs = srcs,
         copts = copts,
         complete = False,
@@ -181,7 +189,7 @@ def bps_cc_framework_shim(name, deps, visibility = ["//:internal"], **kwargs):
         visibility = visibility,
     )
 
-def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = ["//:internal"], **kwargs):
+def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = None, **kwargs):
     """A plugin: a shared object with one exported function, and the same plugin as a library for tests.
 
     Makes
@@ -195,11 +203,13 @@ def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = ["//
       entry: the source file that defines bps_<kind>_plugin_v1; nothing else in it needs to be visible
       deps: the implementation, and //abi
       local_defines: for the entry; lets one source be the entry of several plugins
-      visibility: of both targets
+      visibility: of both targets; in this repository all of it, unless said otherwise
       **kwargs: of the entry's libraries
     """
     if kind not in ("transport", "scheduler"):
         fail("bps_cc_plugin %s: kind is \"transport\" or \"scheduler\", not \"%s\"" % (name, kind))
+    if visibility == None:
+        visibility = [_own("//:internal")] if native.repository_name() == "@" + Label("//:BUILD").workspace_name else ["//visibility:private"]
     symbol = "bps_%s_plugin_v1" % kind
     bps_cc_library(
         name = name + "_entry",
@@ -222,7 +232,7 @@ def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = ["//
     library = "libbyteps_%s_%s.so" % (kind, name)
     bps_cc_shared_library(
         name = library,
-        version_script = "//tools/bazel:%s_plugin.lds" % kind,
+        version_script = _own("//tools/bazel:%s_plugin.lds" % kind),
         deps = [":%s_entry" % name],
         visibility = visibility,
     )

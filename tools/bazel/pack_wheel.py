@@ -41,8 +41,8 @@ class Wheel:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self._records.append(f"{place},sha256={digest},{len(data)}")
 
-    def finish(self, license_text: bytes) -> None:
-        """Writes the metadata."""
+    def finish(self, license_text: bytes, readme: str) -> None:
+        """Writes the metadata; `readme` (Markdown) becomes the long description."""
         info = f"{self._name}-{self._version}.dist-info"
         metadata = (
             f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {self._version}\n"
@@ -50,6 +50,7 @@ class Wheel:
             "Requires-Python: >=3.9\nRequires-Dist: cloudpickle\n"
             # Of bps_perf --plot alone.
             "Provides-Extra: plot\nRequires-Dist: matplotlib; extra == 'plot'\n"
+            f"Description-Content-Type: text/markdown\n\n{readme}"
         )
         self.add(f"{info}/METADATA", metadata.encode())
         self.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode())
@@ -67,6 +68,7 @@ def main() -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--version-from", type=pathlib.Path, required=True)
     parser.add_argument("--license", type=pathlib.Path, required=True)
+    parser.add_argument("--readme", type=pathlib.Path, required=True)
     parser.add_argument("--file", action="append", default=[], metavar="PLACE=PATH")
     arguments = parser.parse_args()
 
@@ -84,7 +86,7 @@ def main() -> int:
             place = f"{arguments.name}-{match.group(1)}.data/scripts/" + place.removeprefix("@scripts/")
         binary = data[:4] == b"\x7fELF"
         wheel.add(place, data, executable=scripts or binary)
-    wheel.finish(arguments.license.read_bytes())
+    wheel.finish(arguments.license.read_bytes(), arguments.readme.read_text())
     return 0
 
 

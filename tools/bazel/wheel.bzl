@@ -7,6 +7,7 @@ def _wheel_impl(ctx):
     arguments.add("--name", ctx.attr.package)
     arguments.add("--version-from", ctx.file.version_from)
     arguments.add("--license", ctx.file.license)
+    arguments.add("--readme", ctx.file.readme)
     files = []
     for target, place in ctx.attr.contents.items():
         # "strip:place": what lies under `strip` (a folder of the repository) goes into `place` of the wheel.
@@ -22,7 +23,7 @@ def _wheel_impl(ctx):
     ctx.actions.run(
         executable = "/usr/bin/python3",
         arguments = [ctx.file._packer.path, arguments],
-        inputs = files + [ctx.file._packer, ctx.file.version_from, ctx.file.license],
+        inputs = files + [ctx.file._packer, ctx.file.version_from, ctx.file.license, ctx.file.readme],
         outputs = [folder],
         mnemonic = "PackWheel",
         progress_message = "Packing the wheel of %s" % ctx.attr.package,
@@ -39,6 +40,7 @@ wheel = rule(
             doc = "the file that has the release, as BPS_RELEASE \"1.2.3\" or kRelease = \"1.2.3\"",
         ),
         "license": attr.label(allow_single_file = True),
+        "readme": attr.label(allow_single_file = True, doc = "the long description, in Markdown"),
         "contents": attr.label_keyed_string_dict(
             allow_files = True,
             doc = "files -> \"strip:place\"; place \"@scripts\": programs"),
