@@ -10,7 +10,8 @@ def _plugin_set_impl(ctx):
         if name not in known:
             fail("--//:plugins names \"%s\"; known are %s" % (name, ", ".join(sorted(known))))
         files.append(known[name][DefaultInfo].files)
-    return [DefaultInfo(files = depset(transitive = files))]
+    chosen = depset(transitive = files)
+    return [DefaultInfo(files = chosen, runfiles = ctx.runfiles(transitive_files = chosen))]
 
 plugin_set = rule(
     implementation = _plugin_set_impl,

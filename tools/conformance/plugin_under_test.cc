@@ -4,9 +4,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/plugin_check.h"
-#include "core/plugin_file.h"
-#include "core/plugin_host.h"
+#include "core/plugin/plugin_check.h"
+#include "core/plugin/plugin_file.h"
+#include "core/plugin/plugin_host.h"
 
 namespace byteps {
 namespace {

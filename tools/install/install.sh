@@ -30,7 +30,7 @@ cd "$root"
 
 put() { install -D -m "$1" -- "$2" "$prefix/$3"; }
 
-release=$(grep -o '"[0-9][^"]*"' core/version.h | tr -d '"' | head -1)
+release=$(grep -o '"[0-9][^"]*"' core/base/version.h | tr -d '"' | head -1)
 put 755 core/libbyteps.so lib/libbyteps.so.1
 ln -sfn libbyteps.so.1 "$prefix/lib/libbyteps.so"
 for plugin in scheduler_plugins/*/*.so transport_plugins/*/*.so; do
@@ -48,7 +48,7 @@ for file in launcher/*.py launcher/*.gdb; do put 644 "$file" "share/byteps/$file
 for model in tools/models/*.model; do put 644 "$model" "share/byteps/models/$(basename "$model")"; done
 for page in tools/install/*.1; do put 644 "$page" "share/man/man1/$(basename "$page")"; done
 put 644 LICENSE share/doc/byteps/LICENSE
-for example in examples/plugins/*/*.c; do put 644 "$example" "share/doc/byteps/$example"; done
+for example in examples/plugins/*/*.[ch]; do put 644 "$example" "share/doc/byteps/$example"; done
 
 put 644 tools/install/byteps.pc lib/pkgconfig/byteps.pc
 for file in byteps-config.cmake byteps-config-version.cmake; do put 644 "tools/install/$file" "lib/cmake/byteps/$file"; done

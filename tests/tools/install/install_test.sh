@@ -63,7 +63,7 @@ fi
 # A plugin by cc, as its first lines say; put where the library looks, it is found.
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -pedantic -Werror -O2 -shared -fPIC -fvisibility=hidden $(pkg-config --cflags byteps) \
-  "$examples/transport_unix/transport_unix.c" -o "$prefix/lib/byteps/plugins/libbyteps_transport_unix.so"
+  "$examples"/transport_unix/*.c -o "$prefix/lib/byteps/plugins/libbyteps_transport_unix.so"
 info=$(alone "$prefix/bin/bps_info")
 expect "transport unix 1\.0 +$prefix/lib/byteps/plugins/libbyteps_transport_unix\.so" "$info"
 expect "library $prefix/lib/libbyteps\.so" "$info"
