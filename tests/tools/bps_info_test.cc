@@ -58,8 +58,14 @@ TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
   EXPECT_THAT(Info("--all").output, HasSubstr("PS_RESEND "));
 }
 
+TEST(BpsInfoTest, SaysWhatPluginsWereWrittenForAndWhatTheyCan) {
+  const std::string output = Info("").output;
+  EXPECT_THAT(output, testing::ContainsRegex("      contract 1\\.[0-9]+: .*wait_fd.*, messages of [0-9]+ bytes\n"));
+  EXPECT_THAT(output, testing::ContainsRegex("      contract 1\\.[0-9]+: .*stats"));
+}
+
 TEST(BpsInfoTest, TheLibraryIsAskedForItsVersion) {
-  EXPECT_THAT(Info("").output, testing::ContainsRegex("library /.+/libbyteps.so: release 0\\.[^ ]+, C ABI 1\\."));
+  EXPECT_THAT(Info("").output, testing::ContainsRegex("library /.+/libbyteps.so: release 0\\.[^ ]+, C ABI 1\\.[0-9]+"));
   EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/nowhere.so").output,
               HasSubstr("libbyteps.so was not found; sought: /nowhere.so"));
   EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/dev/null").output, HasSubstr("/dev/null: does not load: "));

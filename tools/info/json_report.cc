@@ -33,6 +33,8 @@ std::string Plugin(const ListedPlugin& listed) {
                      {"version", JsonString(plugin.version)},
                      {"path", JsonString(plugin.path)},
                      {"description", JsonString(plugin.description)},
+                     {"contract", JsonString(listed.facts.contract)},
+                     {"abilities", JsonStrings(listed.facts.abilities)},
                      {"usable", JsonBool(plugin.usable.ok())},
                      {"why_not", plugin.usable.ok() ? "null" : JsonString(WhyNotUsable(plugin))},
                      {"hidden", JsonBool(listed.hidden)}});

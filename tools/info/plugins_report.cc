@@ -67,11 +67,13 @@ absl::Status Choose(const Config& config, std::string* text, std::string* chosen
   return usable;
 }
 
-std::string Describe(const PluginListing& plugin, bool hidden) {
+std::string Describe(const PluginListing& plugin, const PluginFacts& facts, bool hidden) {
   std::string text = absl::StrCat("  ", plugin.kind, " ", plugin.name, " ", plugin.version, "  ", plugin.path, "\n");
   if (!plugin.usable.ok()) return absl::StrCat(text, "      not usable: ", WhyNotUsable(plugin), "\n");
   absl::StrAppend(&text, "      ", plugin.description,
                   hidden ? " (not this one: another of that name is found first)" : "", "\n");
+  absl::StrAppend(&text, "      contract ", facts.contract, facts.abilities.empty() ? "" : ": ",
+                  absl::StrJoin(facts.abilities, ", "), "\n");
   return text;
 }
 
@@ -93,8 +95,9 @@ PluginsReport ReportPlugins(const Config& config) {
   std::set<std::string> seen;
   for (const PluginListing& plugin : registry.List()) {
     const bool first = seen.insert(absl::StrCat(plugin.kind, " ", plugin.name)).second;
-    report.text += Describe(plugin, !first);
-    report.all.push_back({plugin, !first});
+    const PluginFacts facts = plugin.usable.ok() ? FactsOf(&registry, plugin) : PluginFacts();
+    report.text += Describe(plugin, facts, !first);
+    report.all.push_back({plugin, facts, !first});
     if (first && plugin.kind == "transport") report.transports.push_back(plugin);
   }
   for (const auto& folder : registry.folders()) report.folders.emplace_back(folder);

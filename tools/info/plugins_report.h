@@ -15,11 +15,13 @@
 
 #include "core/config/config.h"
 #include "core/plugin/plugin_registry.h"
+#include "tools/info/plugin_facts.h"
 
 namespace byteps {
 
 struct ListedPlugin {
   PluginListing plugin;
+  PluginFacts facts;
   bool hidden = false;  // another of that name is found first
 };
 

@@ -8,6 +8,7 @@ command -v cargo >/dev/null || skip "there is no cargo on this machine: tools/se
 home=$TEST_TMPDIR/home
 mkdir -p "$home/lib"
 cp -L core/libbyteps.so "$home/lib/"
+ln -s libbyteps.so "$home/lib/libbyteps.so.1" # its SONAME
 export BYTEPS_HOME=$home CARGO_HOME=$TEST_TMPDIR/cargo CARGO_TARGET_DIR=$TEST_TMPDIR/target HOME=$TEST_TMPDIR
 cd frameworks/rust
 cargo test --offline --lib --test layout --test alone --test log
