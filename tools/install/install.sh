@@ -44,7 +44,9 @@ done
 put 755 tools/install/bpslaunch bin/bpslaunch
 put 755 tools/scripts/bps_perf bin/bps_perf
 sed -i '1s|.*|#!/usr/bin/env python3|' "$prefix/bin/bps_perf"
-for file in launcher/*.py launcher/*.gdb; do put 644 "$file" "share/byteps/$file"; done
+find -L launcher \( -name '*.py' -o -name '*.gdb' \) -type f -print | while read -r file; do
+  put 644 "$file" "share/byteps/$file"
+done
 for model in tools/models/*.model; do put 644 "$model" "share/byteps/models/$(basename "$model")"; done
 for page in tools/install/*.1; do put 644 "$page" "share/man/man1/$(basename "$page")"; done
 put 644 LICENSE share/doc/byteps/LICENSE

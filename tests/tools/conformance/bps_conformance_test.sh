@@ -26,7 +26,7 @@ expect 0 "$kept" --transport examples/plugins/libbyteps_transport_unix.so
 expect 0 "$kept" --scheduler tests/abi/v1_0_plugins/libbyteps_scheduler_smallest_first.so
 expect 0 "$kept" --transport tests/abi/v1_0_plugins/libbyteps_transport_unix.so
 grep -q 'written for version 1.0 of the contract' "$output" || { echo "1.0 is not named"; failed=1; }
-expect 0 '^  skipped ' --transport examples/plugins/libbyteps_transport_unix.so --filter 'Reads*'
+expect 0 '^  skipped ' --transport examples/plugins/libbyteps_transport_unix.so --filter 'AReadFetches*'
 expect 0 '^SaysWhatItIs$' --scheduler examples/plugins/libbyteps_scheduler_smallest_first.so --list
 
 # Those that break it: the test that found it is named.
