@@ -34,9 +34,13 @@ def add_libfabric(wheel: Path, result: Path) -> None:
     """A copy of the wheel with libfabric beside the library, where the plugins look."""
     from auditwheel.wheeltools import InWheelCtx
 
-    with InWheelCtx(str(wheel), str(result)) as context:
-        root = Path(str(context.path)) / "byteps"
-        shutil.copyfile(system_library("libfabric.so.1"), root / "lib" / "libfabric.so.1")
+    with InWheelCtx(wheel.resolve(), result) as context:
+        root = Path(context.path) / "byteps"
+        # libatomic is part of no minimal system, though auditwheel takes it for granted.
+        for name in ("libfabric.so.1", "libatomic.so.1"):
+            shutil.copyfile(system_library(name), root / "lib" / name)
+            (root / "lib" / name).chmod(0o755)
+        subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", str(root / "lib" / "libfabric.so.1")], check=True)
         for plugin in sorted((root / "lib" / "byteps" / "plugins").glob("libbyteps_transport_*.so")):
             if b"libfabric.so.1" in plugin.read_bytes():
                 plugin.chmod(0o755)
