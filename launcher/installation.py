@@ -33,7 +33,11 @@ def server_binary(environment: Environment) -> str:
         if found is None:
             raise LaunchError(f"BYTEPS_SERVER_BINARY={named}: no such program", EXIT_NOT_FOUND)
         return found
-    places = [_ROOT / "bin" / "byteps_server", _PREFIX / "bin" / "byteps_server", _ROOT / "bazel-bin" / "server" / "byteps_server"]
+    places = [
+        _ROOT / "bin" / "byteps_server",
+        _PREFIX / "bin" / "byteps_server",
+        _ROOT / "bazel-bin" / "server" / "byteps_server",
+    ]
     for place in places:
         if os.access(place, os.X_OK):
             return str(place)
@@ -47,7 +51,11 @@ def server_binary(environment: Environment) -> str:
 def library(environment: Environment) -> pathlib.Path:
     """libbyteps.so; LaunchError names the places where it was sought."""
     named = environment.text("BYTEPS_LIBRARY")
-    places = [_ROOT / "lib" / "libbyteps.so", _PREFIX / "lib" / "libbyteps.so", _ROOT / "bazel-bin" / "core" / "libbyteps.so"]
+    places = [
+        _ROOT / "lib" / "libbyteps.so",
+        _PREFIX / "lib" / "libbyteps.so",
+        _ROOT / "bazel-bin" / "core" / "libbyteps.so",
+    ]
     if named is not None:
         places = [pathlib.Path(named)]
     for place in places:

@@ -1,4 +1,5 @@
-"""Checks what a compiler does not: format, Python lint, and that dependencies point one way.
+"""Checks what a compiler does not: format, Python lint, that dependencies point one way, and that the text of the tree
+wraps and points to what exists.
 
 Prints one line per check, "ok NAME", "skipped NAME: why" or "failed NAME: what", the last preceded by the details.
 """
@@ -9,6 +10,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import docs_check
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -89,11 +92,17 @@ def check_dependencies() -> str | None:
     return "\n".join(problems) or None
 
 
+def check_docs() -> str | None:
+    problems = [problem for name in tracked("*.md") for problem in docs_check.check(ROOT / name, ROOT)]
+    return "\n".join(problems) or None
+
+
 CHECKS = {
     "clang-format": check_format,
     "ruff": check_ruff,
     "ruff-format": check_ruff_format,
     "dependency-direction": check_dependencies,
+    "docs": check_docs,
 }
 
 

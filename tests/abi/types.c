@@ -4,7 +4,7 @@
 #include "scheduler.h"
 #include "transport.h"
 
-#define SHOW(type)              \
+#define SHOW(type)               \
   void show_##type(type* value); \
   void show_##type(type* value) { (void)value; }
 
