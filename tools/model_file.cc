@@ -122,7 +122,7 @@ std::vector<fs::path> Folders() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (error) return folders;
   folders.push_back(program.string() + ".runfiles/byteps/tools/models");
-  folders.push_back(program.parent_path().parent_path() / "models");                         // of the Python package
+  folders.push_back(program.parent_path().parent_path() / "models");                       // of the Python package
   folders.push_back(program.parent_path().parent_path() / "share" / "byteps" / "models");  // of an installed folder
   return folders;
 }

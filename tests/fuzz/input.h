@@ -38,12 +38,12 @@ class Input {
 };
 
 // A property that does not hold ends the process, which is how a fuzzer hears of it.
-#define BPS_FUZZ_CHECK(condition)                                                     \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-      __builtin_trap();                                                               \
-    }                                                                                 \
+#define BPS_FUZZ_CHECK(condition)                                                  \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      __builtin_trap();                                                            \
+    }                                                                              \
   } while (false)
 
 }  // namespace byteps::fuzz

@@ -92,10 +92,15 @@ PluginsReport ReportPlugins(const Config& config) {
   const Logger log(config.GetLogOptions());
   PluginRegistry registry(config, log);
   registry.UseTrial(TrialOf(config));
+  // To know what a transport can do it is opened; what it says then would stand in the middle of the report.
+  LogOptions silent;
+  silent.level = LogLevel::kFatal;
+  const Logger no_log(silent);
+  PluginRegistry for_facts(config, no_log);
   std::set<std::string> seen;
   for (const PluginListing& plugin : registry.List()) {
     const bool first = seen.insert(absl::StrCat(plugin.kind, " ", plugin.name)).second;
-    const PluginFacts facts = plugin.usable.ok() ? FactsOf(&registry, plugin) : PluginFacts();
+    const PluginFacts facts = plugin.usable.ok() ? FactsOf(&for_facts, plugin) : PluginFacts();
     report.text += Describe(plugin, facts, !first);
     report.all.push_back({plugin, facts, !first});
     if (first && plugin.kind == "transport") report.transports.push_back(plugin);

@@ -126,8 +126,8 @@ TEST(LogTest, DefaultSinkWritesOneLineToStderr) {
   BPS_LOG(bare, kError) << "without";
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(std::regex_match(
-      text, std::regex(R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} W tests/core/log_test\.cc:\d+\] with time\n)"
-                       R"(\[E tests/core/log_test\.cc:\d+\] without\n)")))
+      text, std::regex(R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} W tests/core/base/log_test\.cc:\d+\] with time\n)"
+                       R"(\[E tests/core/base/log_test\.cc:\d+\] without\n)")))
       << text;
 }
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from example_runs import check_digits, run_program
+from digits_runs import check_digits, run_program
 from jobs import launcher_command
 
 CppProgram = Callable[[str], str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from example_runs import check_digits
+from digits_runs import check_digits
 
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "julia" / "digits.jl"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from example_runs import check_digits
+from digits_runs import check_digits
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 0), (1, 0)])
