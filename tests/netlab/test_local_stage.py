@@ -103,13 +103,12 @@ model = torch.nn.Linear(512, 300)
 torch.nn.init.ones_(model.weight)
 torch.nn.init.zeros_(model.bias)
 optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters())
-places, kept = set(), []
+places = set()
 for _ in range(6):
     optimizer.zero_grad(set_to_none=False)
     model(torch.full((1, 512), float(bps.rank() + 1))).sum().backward()
     optimizer.step()
-    places.add(model.weight.grad.data_ptr())
-    kept.append(model.weight.grad)  # so that no memory is used twice by chance
+    places.add(model.weight.grad.data_ptr())  # (a gradient that somebody keeps stays where it is)
 print("gradients in", len(places), "places; weights", model.weight.unique().tolist())
 bps.shutdown()
 """
