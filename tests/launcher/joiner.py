@@ -20,13 +20,19 @@ from native_push import push_pull_doubles
 _RANKS = ("RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
+def say(line: str) -> None:
+    """Writes a line as one piece: mpirun joins what its ranks write, and print() may write the line's end by itself."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     rounds = int(sys.argv[1])
     byteps.init()
     info = byteps.info()
     theirs = next((os.environ[name] for name in _RANKS if name in os.environ), "none")
     place = f"local {info.local_rank} of {info.local_size}, servers {info.num_servers}, launcher {theirs}"
-    print(f"rank {info.rank} of {info.size}, {place}", flush=True)
+    say(f"rank {info.rank} of {info.size}, {place}")
     step = 0
     while rounds == 0 or step < rounds:
         request, memory = push_pull_doubles("x", [1.0, float(info.rank)])
@@ -34,7 +40,7 @@ def main() -> None:
         expected = [info.size, sum(range(info.size))]
         if list(memory) != expected:
             sys.exit(f"wrong sum: {list(memory)} in place of {expected}")
-        print(f"round {step}", flush=True)
+        say(f"round {step}")
         step += 1
         if "--fail-once" in sys.argv and info.rank == 1:
             mark = pathlib.Path(sys.argv[-1])
@@ -42,7 +48,7 @@ def main() -> None:
                 mark.touch()
                 os._exit(7)
     byteps.shutdown()
-    print("done", flush=True)
+    say("done")
 
 
 if __name__ == "__main__":
