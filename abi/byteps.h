@@ -95,7 +95,7 @@ extern "C" {
 /* ---- Version ---------------------------------------------------------------------------------------------------- */
 
 #define BPS_ABI_MAJOR 1
-#define BPS_ABI_MINOR 2
+#define BPS_ABI_MINOR 3
 
 /* Writes the library's own ABI version (not the caller's compiled-in one). Either pointer may be NULL. */
 BPS_API void bps_version(int32_t* major, int32_t* minor) BPS_NOEXCEPT;
@@ -580,6 +580,30 @@ BPS_API void* bps_buffer_data(const bps_buffer* buffer) BPS_NOEXCEPT;
  * buffer is as it was. Inside the operation's callback it has ended. Must not run beside a bps_push_pull or
  * bps_broadcast that is being called with this memory. */
 BPS_API bps_status* bps_buffer_free(bps_buffer* buffer) BPS_NOEXCEPT;
+
+/* ---- Join (since 1.3) ------------------------------------------------------------------------------------------- */
+
+typedef struct bps_join_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  int32_t* last_rank; /* receives the rank that joined last, the same on all ranks; valid until the request has ended;
+                       * NULL: not wanted */
+  int64_t timeout_ms; /* since the last operation that another rank has submitted; 0: BYTEPS_OP_TIMEOUT */
+  bps_done_fn done;   /* NULL: none */
+  void* user;
+} bps_join_args;
+#define BPS_JOIN_ARGS_INIT BPS_INIT(bps_join_args)
+BPS_INIT_FUNCTION(bps_join_args)
+
+/* Says that this rank has no data left. Until all ranks have said so it counts as zeros in what the others submit, also
+ * in tensors that it never declared, and averages divide by all ranks as ever; it submits nothing itself. The request
+ * ends when all ranks have joined; then everybody may go on, and join again later. Operations that have no result with
+ * zeros fail with FAILED_PRECONDITION on every rank while one has joined: BPS_MIN, BPS_MAX, BPS_PRODUCT, BPS_BIT_AND, all
+ * that only moves bytes (broadcast, all-gather, all-to-all, gather, scatter, send, receive), and bps_barrier.
+ * Errors of the call: ALREADY_EXISTS (a join of this rank has not ended); INVALID_ARGUMENT; FAILED_PRECONDITION.
+ * Errors of the request: DEADLINE_EXCEEDED (names the ranks that have not joined; this rank stays joined, and may join
+ * again to wait on); CANCELLED (likewise); UNAVAILABLE (a member died: fatal). */
+BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bps_request** request) BPS_NOEXCEPT;
 
 #ifdef __cplusplus
 }

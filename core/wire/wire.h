@@ -84,6 +84,11 @@ enum class RecordType : uint16_t {
   kReady = 49,     // ReadyBody: where the receiver may write its transfers
   kData = 50,      // DataBody: a small transfer
   kAbort = 51,     // AbortBody + reason: this round has failed
+  // Among workers, in joins; bodies likewise:
+  kJoined = 56,     // JoinBody: the sender has no data left
+  kSeen = 57,       // JoinBody: the sender has told the receiver, which has joined, of all that it has in flight
+  kAllJoined = 58,  // JoinBody: all have joined, and who was the last
+  kTakePart = 59,   // AnnounceBody, TakePartTail: an operation that the receiver, which has joined, takes part in
 };
 
 struct RecordHeader {

@@ -50,7 +50,8 @@ namespace byteps::binding {
   X(bps_process_set_free)           \
   X(bps_collective)                 \
   X(bps_group)                      \
-  X(bps_request_result)
+  X(bps_request_result)             \
+  X(bps_join)
 
 struct Library {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be

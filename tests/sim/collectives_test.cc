@@ -37,7 +37,9 @@ TEST(Collectives, RandomProgramsBringWhatTheyMust) {
 
 TEST(Collectives, LargeTensorsInChunks) {
   ForEachSeed(40, [](uint64_t seed) {
-    SimulatedJob job(OptionsOf(seed));
+    JobOptions options = OptionsOf(seed);
+    options.peer_timeout = 60 * kSecond;  // words wait behind megabytes on links of a megabyte per second
+    SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
     CollectiveProgram(&job, seed).Run(6, 1'000'000);
     job.Finish();

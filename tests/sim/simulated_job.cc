@@ -60,7 +60,6 @@ void SimulatedJob::AddWorkers() {
     const std::string& name = workers_.back()->name();
     fabric_.SetLink(name, coordinator_->name(), sim::AdverseLink(fabric_.random()));
     for (const auto& server : servers_) fabric_.SetLink(name, server->name(), sim::AdverseLink(fabric_.random()));
-    if (!options_.local) continue;
     for (uint32_t j = 0; j < i; ++j) {
       fabric_.SetLink(name, workers_[j]->name(), sim::AdverseLink(fabric_.random()));
     }

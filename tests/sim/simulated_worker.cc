@@ -150,8 +150,18 @@ absl::Status SimulatedWorker::Collect(Collective asked) {
   return absl::OkStatus();
 }
 
-void SimulatedWorker::Cancel(Call* call) {
-  engine_->Cancel(now(), call->request.get());
+absl::Status SimulatedWorker::Join(JoinAsked asked) {
+  if (!failure_.ok()) return failure_;
+  if (absl::Status status = engine_->collectives()->joins().Admit(); !status.ok()) return status;
+  engine_->collectives()->joins().Submit(now(), std::move(asked));
+  Wake();
+  return absl::OkStatus();
+}
+
+void SimulatedWorker::Cancel(Call* call) { Cancel(call->request.get()); }
+
+void SimulatedWorker::Cancel(const Request* request) {
+  engine_->Cancel(now(), request);
   Wake();
 }
 

@@ -80,7 +80,10 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   Call* PushPull(const std::string& name, const std::vector<float>& input, int32_t reduction = BPS_SUM);
   // Submits a collective, whose memory and result are the caller's.
   absl::Status Collect(Collective asked);
+  // Has no data left.
+  absl::Status Join(JoinAsked asked);
   void Cancel(Call* call);
+  void Cancel(const Request* request);
   // Forgets the calls that have ended, and their memory: for long runs.
   void Forget();
   // What ended must not have changed since; a sentence about what did.

@@ -14,6 +14,7 @@
 #include "core/base/time.h"
 #include "core/base/utf8.h"
 #include "core/worker/api/boundary.h"
+#include "core/worker/api/check_args.h"
 #include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
 #include "core/worker/memory/buffer.h"
@@ -31,6 +32,11 @@ struct bps_buffer {
 
 namespace {
 
+using byteps::CheckDevice;
+using byteps::CheckMayBlock;
+using byteps::CheckNotNull;
+using byteps::CheckReserved;
+using byteps::CheckTimeout;
 using byteps::FromMilliseconds;
 using byteps::Now;
 using byteps::Time;
@@ -40,43 +46,6 @@ constexpr Time kMargin = 10 * byteps::kSecond;
 
 byteps::Tensor* ToTensor(bps_tensor* tensor) { return reinterpret_cast<byteps::Tensor*>(tensor); }
 bps_tensor* FromTensor(byteps::Tensor* tensor) { return reinterpret_cast<bps_tensor*>(tensor); }
-
-absl::Status CheckNotNull(const void* pointer, const char* what) {
-  return pointer != nullptr ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat(what, " is NULL"));
-}
-
-absl::Status CheckTimeout(int64_t timeout_ms) {
-  if (timeout_ms >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("timeout_ms is ", timeout_ms, ": negative"));
-}
-
-absl::Status CheckMayBlock(const char* function) {
-  if (!byteps::Driver::InCallback()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(function, " blocks: it cannot be called inside a callback"));
-}
-
-// `which`: the field of the device; its id is in `which`_id.
-absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id) {
-  if (device != 0 && device != BPS_CPU) {
-    return absl::UnimplementedError(
-        absl::StrCat(which, " is device type ", device, "; this version takes CPU memory only"));
-  }
-  if (device_id == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(which, "_id is ", device_id, ": CPU memory has no device number but 0"));
-}
-
-// A field without meaning must be 0: otherwise it could never be given one.
-absl::Status CheckReserved(const char* name, int32_t value) {
-  if (value == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ".reserved is ", value, ", must be 0"));
-}
-
-#define RETURN_IF_ERROR(expression)     \
-  do {                                  \
-    absl::Status error_ = (expression); \
-    if (!error_.ok()) return error_;    \
-  } while (false)
 
 // What push_pull and broadcast have in common: submits, and makes the handle.
 absl::Status Start(bps_session* session, byteps::Submission asked, int64_t timeout_ms, bps_done_fn done, void* user,

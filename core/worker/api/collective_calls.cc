@@ -16,6 +16,7 @@
 #include "core/base/status.h"
 #include "core/reduce/dtype.h"
 #include "core/worker/api/boundary.h"
+#include "core/worker/api/check_args.h"
 #include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
 #include "core/worker/collectives/collective.h"
@@ -25,28 +26,16 @@ using byteps::Boundary;
 
 namespace {
 
+using byteps::CheckDevice;
+using byteps::CheckNotNull;
+using byteps::CheckReserved;
+using byteps::CheckTimeout;
 using byteps::Collective;
 using byteps::CollectiveKind;
 using byteps::CollectiveResult;
 using byteps::Request;
 using byteps::Session;
 using byteps::Submission;
-
-#define RETURN_IF_ERROR(expression)     \
-  do {                                  \
-    absl::Status error_ = (expression); \
-    if (!error_.ok()) return error_;    \
-  } while (false)
-
-absl::Status CheckNotNull(const void* pointer, const char* what) {
-  return pointer != nullptr ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat(what, " is NULL"));
-}
-
-absl::Status CheckDevice(const char* which, int32_t device) {
-  if (device == 0 || device == BPS_CPU) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(which, " is device type ", device, "; this version takes CPU memory only"));
-}
 
 absl::Status CheckCounts(const bps_collective_args& args) {
   if (!byteps::IsKind(args.kind)) return absl::InvalidArgumentError(absl::StrCat("unknown kind ", args.kind));
@@ -59,11 +48,9 @@ absl::Status CheckCounts(const bps_collective_args& args) {
   if (args.scaled != 0 && args.scaled != 1) {
     return absl::InvalidArgumentError(absl::StrCat("bps_collective_args.scaled is ", args.scaled, ", not 0 or 1"));
   }
-  if (args.timeout_ms < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("timeout_ms is ", args.timeout_ms, ": negative"));
-  }
-  RETURN_IF_ERROR(CheckDevice("input", args.input_device));
-  return CheckDevice("output", args.output_device);
+  RETURN_IF_ERROR(CheckTimeout(args.timeout_ms));
+  RETURN_IF_ERROR(CheckDevice("bps_collective_args.input_device", args.input_device, args.input_device_id));
+  return CheckDevice("bps_collective_args.output_device", args.output_device, args.output_device_id);
 }
 
 // What the caller asks, as the engine takes it.
@@ -142,8 +129,9 @@ absl::StatusOr<Submission> ToSubmission(Session* session, const Collective& aske
   submission.tensor = *tensor;
   submission.kind = asked.kind == CollectiveKind::kAllReduce ? byteps::wire::Operation::kPushPull
                                                              : byteps::wire::Operation::kBroadcast;
-  submission.reduction = asked.reduction;
-  submission.root = asked.root;
+  // What has no meaning for a kind is not compared.
+  if (asked.kind == CollectiveKind::kAllReduce) submission.reduction = asked.reduction;
+  if (asked.kind == CollectiveKind::kBroadcast) submission.root = asked.root;
   submission.group_size = asked.group_size;
   submission.group_index = asked.group_index;
   submission.scaled = asked.scaled;
@@ -282,6 +270,7 @@ bps_status* bps_process_set_create(bps_session* session, const bps_process_set_a
     RETURN_IF_ERROR(session->session->CheckProcess());
     absl::StatusOr<bps_process_set_args> known = byteps::ReadArgs(args);
     RETURN_IF_ERROR(known.status());
+    RETURN_IF_ERROR(CheckReserved("bps_process_set_args", known->reserved));
     if (known->num_ranks > 0) RETURN_IF_ERROR(CheckNotNull(known->ranks, "bps_process_set_args.ranks"));
     if (known->num_ranks < 0) {
       return absl::InvalidArgumentError(absl::StrCat("bps_process_set_args.num_ranks is ", known->num_ranks));
@@ -325,6 +314,7 @@ bps_status* bps_group(bps_session* session, const bps_group_args* args, bps_requ
     RETURN_IF_ERROR(session->session->CheckOpen());
     absl::StatusOr<bps_group_args> known = byteps::ReadArgs(args);
     RETURN_IF_ERROR(known.status());
+    RETURN_IF_ERROR(CheckReserved("bps_group_args", known->reserved));
     if (known->num_operations < 1) {
       return absl::InvalidArgumentError(absl::StrCat("bps_group_args.num_operations is ", known->num_operations));
     }

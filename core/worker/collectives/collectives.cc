@@ -27,24 +27,35 @@ std::span<const std::byte> BytesOfText(std::string_view text) {
 Collectives::Collectives(CollectivesOptions options, PeerLinks::Open open, CollectivesSink* sink, Logger* log)
     : options_(std::move(options)),
       sink_(sink),
-      links_(options_.endpoint, std::move(open), static_cast<PeerLinksHandler*>(this), log) {}
+      links_(options_.endpoint, std::move(open), static_cast<PeerLinksHandler*>(this), log),
+      joins_(&links_, static_cast<JoinsHandler*>(this)) {}
 
 Collectives::~Collectives() { Stop(absl::CancelledError("the session was closed")); }
 
-void Collectives::Join(const control::Epoch& epoch, const control::Member& self) {
+void Collectives::Start(const control::Epoch& epoch, const control::Member& self) {
   epoch_ = epoch;
   job_size_ = static_cast<uint32_t>(epoch.workers_size());
   own_rank_ = self.rank();
   writes_.assign(job_size_, 0);
   links_.Join(epoch_, self);
+  joins_.Start(job_size_, own_rank_);
 }
 
-void Collectives::JoinAlone() { writes_.assign(1, 0); }
+void Collectives::StartAlone() {
+  writes_.assign(1, 0);
+  joins_.Start(1, 0);
+}
 
 // ---- Submissions ----
 
 absl::Status Collectives::Admit(const Collective& asked) {
   if (absl::Status status = Check(asked, own_rank_); !status.ok()) return status;
+  if (absl::Status status = joins_.CheckMaySubmit(); !status.ok()) return Annotate(status, asked.Describe());
+  return Take(asked);
+}
+
+// Its name's place in flight.
+absl::Status Collectives::Take(const Collective& asked) {
   if (!IsPairwise(asked.kind)) {
     std::lock_guard<std::mutex> lock(names_mutex_);
     if (!names_in_flight_.insert(asked.id(own_rank_)).second) {
@@ -91,6 +102,12 @@ void Collectives::Submit(Time now, Collective asked) {
     }
   }
   Announce(round);
+  if (joins_.any_absent()) {
+    for (const uint32_t rank : joins_.absent()) {
+      if (!round->asked().set->PlaceOf(rank)) continue;
+      joins_.Tell(now, rank, AbsentPart::Of(round->asked(), own_rank_, round->number()));
+    }
+  }
   if (round->AllAnnounced()) Begin(round);
 }
 
@@ -108,7 +125,7 @@ void Collectives::Announce(PeerRound* round) {
 bool Collectives::Cancel(Time now, const Request* request, const absl::Status& why) {
   now_ = now;
   const auto found = requests_.find(request);
-  if (found == requests_.end()) return false;
+  if (found == requests_.end()) return joins_.Cancel(request, why);
   GiveUp(found->second, why, Told(why));
   return true;
 }
@@ -120,6 +137,7 @@ void Collectives::CancelAll(Time now, const absl::Status& why) {
     if (round->asked().request != nullptr) all.push_back(round.get());
   }
   for (PeerRound* round : all) GiveUp(round, why, Told(why));
+  joins_.CancelAll(why);
 }
 
 // ---- Beginning ----
@@ -296,6 +314,12 @@ void Collectives::OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<c
       return OnData(rank, body);
     case wire::RecordType::kAbort:
       return OnAbort(rank, body);
+    case wire::RecordType::kJoined:
+    case wire::RecordType::kSeen:
+    case wire::RecordType::kAllJoined:
+    case wire::RecordType::kTakePart:
+      if (!joins_.OnRecord(now_, rank, type, body)) Nonsense(rank, "a word on joins that makes no sense");
+      return;
     default:
       return Nonsense(rank, "a record that no worker sends another");
   }
@@ -357,6 +381,56 @@ void Collectives::OnData(uint32_t rank, std::span<const std::byte> body) {
 // A member of this release never sends such a thing.
 void Collectives::Nonsense(uint32_t rank, const char* what) {
   Fatal(absl::InternalError(absl::StrCat(links_.description(rank), " sent ", what)), 0);
+}
+
+// ---- Joins ----
+
+// Rounds that this rank has not submitted before this one were given up by all that had.
+bool Collectives::OnTakePart(Time now, const AbsentPart& part) {
+  now_ = now;
+  if (part.through_stages) return sink_->OnTakePart(now, part);
+  const uint64_t id = part.asked.body.id, number = part.asked.body.round;
+  if (submitted_[id] > number) return true;
+  absl::StatusOr<Collective> zero = part.ToCollective(own_rank_, job_size_);
+  const absl::Status none = part.CheckZeros(links_.description(static_cast<uint32_t>(own_rank_)));
+  while (submitted_[id] < number) Refuse(now, part, submitted_[id], absl::AbortedError("it was given up"));
+  if (!zero.ok() || !none.ok()) {
+    Refuse(now, part, number, zero.ok() ? none : zero.status());
+    return true;
+  }
+  if (!Take(*zero).ok()) return false;
+  zero->request = std::make_shared<Request>(nullptr, nullptr);
+  zero->result = std::make_shared<CollectiveResult>();
+  zero->input = joins_.Hold(zero->request.get(), zero->bytes());
+  Submit(now, *std::move(zero));
+  return true;
+}
+
+// Counts the round as submitted, and gives it up.
+void Collectives::Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why) {
+  const uint64_t id = part.asked.body.id;
+  submitted_[id] = number + 1;
+  if (const auto found = rounds_.find({id, number}); found != rounds_.end()) {
+    by_serial_.erase(found->second->serial());
+    rounds_.erase(found);
+  }
+  for (const int32_t rank : part.ranks) {
+    if (rank == own_rank_ || rank < 0 || static_cast<uint32_t>(rank) >= job_size_) continue;
+    links_.Want(now, static_cast<uint32_t>(rank));
+    SendAbort(static_cast<uint32_t>(rank), id, number, why, false);
+  }
+}
+
+void Collectives::OnAbsent(Time now, uint32_t rank) {
+  for (const auto& [key, round] : rounds_) {
+    if (round->asked().request == nullptr || !round->asked().set->PlaceOf(rank)) continue;
+    joins_.Tell(now, rank, AbsentPart::Of(round->asked(), own_rank_, round->number()));
+  }
+  sink_->OnAbsent(now, rank);
+}
+
+void Collectives::OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) {
+  sink_->OnCollectiveDone(std::move(request), outcome);
 }
 
 // ---- Ending ----
@@ -443,10 +517,11 @@ void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
   requests_.erase(asked.request.get());
   rounds_.erase({round->id(), round->number()});
   Withdraw(asked);
-  sink_->OnCollectiveDone(asked.request, outcome);
+  if (!joins_.Drop(asked.request.get())) sink_->OnCollectiveDone(asked.request, outcome);
 }
 
 void Collectives::OnPeerLost(uint32_t rank, const absl::Status& why) {
+  if (joins_.Needs(rank)) return Fatal(why, links_.member(rank));
   for (const auto& [key, round] : rounds_) {
     if (round->asked().request == nullptr || !round->asked().set->PlaceOf(rank)) continue;
     return Fatal(why, links_.member(rank));
@@ -479,6 +554,7 @@ void Collectives::Stop(const absl::Status& why) {
     if (round->asked().request != nullptr) submitted.push_back(round.get());
   }
   for (PeerRound* round : submitted) Leave(round, why);
+  joins_.Stop(why);
   rounds_.clear();
   by_serial_.clear();
   alarms_.clear();
@@ -490,6 +566,7 @@ bool Collectives::Run(Time now) {
   if (stopped_) return false;
   now_ = now;
   bool worked = links_.Run(now);
+  worked |= joins_.Run(now);
   int computing = kMostComputing;
   // Rounds may end meanwhile.
   std::vector<uint64_t> serials;
@@ -530,7 +607,7 @@ bool Collectives::Run(Time now) {
 
 Time Collectives::NextTimer() const {
   if (stopped_) return kNever;
-  Time next = links_.NextTimer();
+  Time next = std::min(links_.NextTimer(), joins_.NextTimer());
   if (!alarms_.empty()) next = std::min(next, alarms_.begin()->first);
   for (const auto& [priority, serial] : order_) {
     const auto found = by_serial_.find(serial);
@@ -549,7 +626,7 @@ std::string Collectives::Names(const PeerRound& round) const {
 
 std::string Collectives::DescribeWait(Time now, const Request* request) const {
   const auto found = requests_.find(request);
-  if (found == requests_.end()) return "";
+  if (found == requests_.end()) return joins_.DescribeWait(request);
   const PeerRound& round = *found->second;
   const Time left = std::max<Time>(round.deadline() - now, 0) / kMillisecond;
   return absl::StrCat(

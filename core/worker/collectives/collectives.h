@@ -1,7 +1,7 @@
 // collectives.h - the operations that workers carry out among themselves, without servers.
 //
 //     Collectives collectives(options, open_transport, &sink, log);
-//     collectives.Join(epoch, self);
+//     collectives.Start(epoch, self);
 //     absl::Status refused = collectives.Admit(asked);        // any thread
 //     collectives.Submit(now, asked);                         // its request ends, whatever happens
 //     while (collectives.Run(now)) ...
@@ -42,7 +42,9 @@
 #include "core/base/time.h"
 #include "core/control/control.pb.h"
 #include "core/link/endpoint.h"
+#include "core/worker/collectives/absent_part.h"
 #include "core/worker/collectives/collective.h"
+#include "core/worker/collectives/joins.h"
 #include "core/worker/collectives/peer_links.h"
 #include "core/worker/collectives/peer_round.h"
 
@@ -55,6 +57,9 @@ class CollectivesSink {
   // Nothing can go on. `member`: of the job, whose loss it is; 0: nobody's.
   virtual void OnCollectivesFatal(const absl::Status& why, uint32_t member) = 0;
   virtual void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) = 0;
+  // As of JoinsHandler, of operations that are no collectives among workers.
+  virtual bool OnTakePart(Time now, const AbsentPart& part) = 0;
+  virtual void OnAbsent(Time now, uint32_t rank) = 0;
 };
 
 struct CollectivesOptions {
@@ -62,15 +67,16 @@ struct CollectivesOptions {
   Time release_grace = 0;  // how long others are waited for after an operation was given up
 };
 
-class Collectives : private PeerLinksHandler {
+class Collectives : private PeerLinksHandler, private JoinsHandler {
  public:
   // `open`: see PeerLinks; never called by a worker alone.
   Collectives(CollectivesOptions options, PeerLinks::Open open, CollectivesSink* sink, Logger* log);
   ~Collectives() override;
 
-  void Join(const control::Epoch& epoch, const control::Member& self);
+  // The membership.
+  void Start(const control::Epoch& epoch, const control::Member& self);
   // A worker alone.
-  void JoinAlone();
+  void StartAlone();
   uint32_t job_size() const { return job_size_; }
   int32_t own_rank() const { return own_rank_; }
 
@@ -79,6 +85,9 @@ class Collectives : private PeerLinksHandler {
   // Gives the place back of one that was admitted and is not submitted. Any thread.
   void Withdraw(const Collective& asked);
   void Submit(Time now, Collective asked);
+  // Which ranks count as zeros.
+  Joins& joins() { return joins_; }
+  const Joins& joins() const { return joins_; }
   // False: it has no such operation.
   bool Cancel(Time now, const Request* request, const absl::Status& why);
   void CancelAll(Time now, const absl::Status& why);
@@ -90,7 +99,7 @@ class Collectives : private PeerLinksHandler {
   // Ends everything with this cause.
   void Stop(const absl::Status& why);
 
-  size_t in_flight() const { return requests_.size(); }
+  size_t in_flight() const { return requests_.size() + (joins_.waits() ? 1 : 0); }
   // What an operation waits for; empty: it has none such.
   std::string DescribeWait(Time now, const Request* request) const;
   void AddEndpoints(std::vector<Endpoint*>* all) { links_.AddEndpoints(all); }
@@ -106,6 +115,13 @@ class Collectives : private PeerLinksHandler {
   void OnPeerLost(uint32_t rank, const absl::Status& why) override;
   void OnLinksFailed(const absl::Status& why) override;
 
+  // JoinsHandler.
+  bool OnTakePart(Time now, const AbsentPart& part) override;
+  void OnAbsent(Time now, uint32_t rank) override;
+  void OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) override;
+
+  absl::Status Take(const Collective& asked);
+  void Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why);
   void OnAnnounce(uint32_t rank, std::span<const std::byte> body);
   void OnReady(uint32_t rank, std::span<const std::byte> body);
   void OnData(uint32_t rank, std::span<const std::byte> body);
@@ -137,6 +153,7 @@ class Collectives : private PeerLinksHandler {
   const CollectivesOptions options_;
   CollectivesSink* const sink_;
   PeerLinks links_;
+  Joins joins_;
   control::Epoch epoch_;
   uint32_t job_size_ = 1;
   int32_t own_rank_ = 0;

@@ -4,6 +4,8 @@
 // the announcements of all, everybody computes the same plan (exchange_plan.h), or sees the same disagreement. READY
 // shows memory for the transfers that are written, DATA carries those that are small. ABORT ends a round without a
 // result. A round is the n-th operation of an id (Collective::id) on each rank.
+//
+// JOINED, SEEN, ALL_JOINED and TAKE_PART are of joins (joins.h).
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_RECORDS_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_PEER_RECORDS_H_
 
@@ -19,7 +21,6 @@ inline constexpr uint64_t kPeerInline = 4096;
 
 inline constexpr uint32_t kNoCapacity = 1u << 0;  // AnnounceBody.flags: its output is the library's memory
 inline constexpr uint32_t kScaled = 1u << 1;      // prescale and postscale are set
-inline constexpr uint32_t kJoined = 1u << 2;      // the sender has no data left: it gives zeros
 
 // The name, the shape (int64_t each), the splits (int64_t each) and the payload follow.
 struct AnnounceBody {
@@ -84,6 +85,22 @@ struct AbortBody {
   uint32_t answer;  // 1: it is the answer to an ABORT; its sender touches nobody's memory for this round any more
 };
 static_assert(sizeof(AbortBody) == 32);
+
+struct JoinBody {
+  uint64_t number;  // of the join, from 1
+  int64_t last;     // ALL_JOINED: the rank that joined last
+};
+static_assert(sizeof(JoinBody) == 16);
+
+// A TAKE_PART is an ANNOUNCE whose payload is this; the ranks of the set (int32_t each) and its name follow.
+struct TakePartTail {
+  int64_t timeout;  // nanoseconds
+  uint32_t ranks;
+  uint32_t set_name;
+  uint32_t through_stages;  // 1: the way of bps_push_pull
+  uint32_t reserved;
+};
+static_assert(sizeof(TakePartTail) == 24);
 
 }  // namespace byteps::wire
 

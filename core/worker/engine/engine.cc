@@ -53,7 +53,7 @@ ServersStage& Engine::UseServers(Scheduler scheduler) {
 void Engine::UseCollectives(CollectivesOptions options, PeerLinks::Open open) {
   CollectivesSink* sink = this;
   collectives_ = std::make_unique<Collectives>(std::move(options), std::move(open), sink, log_);
-  if (!coordinated_ && !stages_.empty()) collectives_->JoinAlone();
+  if (!coordinated_ && !stages_.empty()) collectives_->StartAlone();
 }
 
 void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
@@ -79,7 +79,7 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
                      local && local_ == nullptr ? "with the others of its host" : "through servers",
                      ", for which it has opened no transport"));
   }
-  if (collectives_ != nullptr) collectives_->Join(epoch, *self);
+  if (collectives_ != nullptr) collectives_->Start(epoch, *self);
   absl::Status status;
   if (servers) status = servers_->Join(now, epoch, *self);
   if (local) {
@@ -158,6 +158,11 @@ absl::Status Engine::Admit(const Submission& asked) const {
     }
   }
   if (absl::Status status = CheckBuffer(tensor, "output", asked.output); !status.ok()) return status;
+  if (collectives_ != nullptr) {
+    if (absl::Status status = collectives_->joins().CheckMaySubmit(); !status.ok()) {
+      return Annotate(status, tensor.Describe());
+    }
+  }
   if (!tensor.name().Enter()) {
     return Retryable(absl::AlreadyExistsError(
         absl::StrCat("an operation on tensor \"", tensor.name().text(), "\" is still in flight on this rank")));
@@ -174,6 +179,9 @@ void Engine::Submit(Time now, Submission asked) {
   Operation* operation = Take(now, std::move(asked));
   by_request_.emplace(operation->asked.request.get(), operation);
   SetAlarm(operation, operation->deadline);
+  if (collectives_ != nullptr && collectives_->joins().any_absent()) {
+    for (const uint32_t rank : collectives_->joins().absent()) TellAbsent(now, *operation, rank);
+  }
   Tensor* tensor = operation->asked.tensor;
   if (coordinated_ && !CutFor(tensor, operation->round)) {
     if (!tensor->refusal.ok()) {
@@ -245,6 +253,78 @@ void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
   declaring_.erase(operation->asked.tensor);
   operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
   End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
+}
+
+// ---- Joins ----
+
+void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
+  const Submission& from = operation.asked;
+  Collective asked;
+  asked.kind = from.kind == wire::Operation::kPushPull ? CollectiveKind::kAllReduce : CollectiveKind::kBroadcast;
+  asked.reduction = from.reduction;
+  asked.name = from.tensor->name().text();
+  asked.set = ProcessSet::All(size_);
+  asked.dtype = from.tensor->dtype();
+  asked.shape = from.tensor->shape();
+  asked.root = from.root;
+  asked.scaled = from.scaled;
+  asked.prescale = from.prescale;
+  asked.postscale = from.postscale;
+  asked.group_size = from.group_size;
+  asked.group_index = from.group_index;
+  asked.timeout = from.timeout;
+  AbsentPart part = AbsentPart::Of(asked, static_cast<int32_t>(own_rank_), operation.round);
+  part.through_stages = true;
+  collectives_->joins().Tell(now, rank, part);
+}
+
+void Engine::OnAbsent(Time now, uint32_t rank) {
+  for (const auto& [id, operation] : operations_) TellAbsent(now, *operation, rank);
+}
+
+// Rounds that this rank has not submitted before the one it is told of were given up by those that had.
+bool Engine::OnTakePart(Time now, const AbsentPart& part) {
+  const absl::StatusOr<Tensor*> tensor = tensors_.Declare(part.asked.name, part.asked.body.dtype, part.asked.shape);
+  if (!tensor.ok() || !failure_.ok()) return true;
+  TensorName& name = (*tensor)->name();
+  if (name.rounds > part.asked.body.round) return true;
+  absl::StatusOr<Collective> zero = part.ToCollective(static_cast<int32_t>(own_rank_), size_);
+  if (!zero.ok()) return true;
+  if (!name.Enter()) return false;
+  const bool last = name.rounds == part.asked.body.round;
+  Submission asked;
+  asked.tensor = *tensor;
+  asked.kind =
+      part.asked.kind() == CollectiveKind::kBroadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
+  asked.reduction = zero->reduction;
+  asked.root = zero->root;
+  asked.group_size = zero->group_size;
+  asked.group_index = zero->group_index;
+  asked.scaled = zero->scaled;
+  asked.prescale = zero->prescale;
+  asked.postscale = zero->postscale;
+  asked.timeout = zero->timeout;
+  asked.request = std::make_shared<Request>(nullptr, nullptr);
+  asked.output = collectives_->joins().Hold(asked.request.get(), (*tensor)->bytes());
+  asked.input = asked.output;
+  const absl::Status none =
+      last ? part.CheckZeros(absl::StrCat("rank ", own_rank_)) : absl::AbortedError("it was given up");
+  if (none.ok()) {
+    Submit(now, std::move(asked));
+  } else {
+    Refuse(now, std::move(asked), none);
+  }
+  return last;
+}
+
+// Gives an operation up before any stage has it, so that nobody ends it well.
+void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
+  Operation* operation = Take(now, std::move(asked));
+  Tensor* tensor = operation->asked.tensor;
+  by_request_.emplace(operation->asked.request.get(), operation);
+  tensor->owed.push_back({operation->round, operation->fingerprint, why});
+  if (CutFor(tensor, operation->round)) Know(tensor);
+  End(operation, why);
 }
 
 // ---- Declarations ----
@@ -462,8 +542,11 @@ void Engine::OnStageFatal(const absl::Status& why, uint32_t member) {
 
 void Engine::End(Operation* operation, const absl::Status& outcome) {
   TensorName& name = operation->asked.tensor->name();
-  completions_.push_back({std::move(operation->asked.request), outcome});
-  by_request_.erase(completions_.back().request.get());
+  const std::shared_ptr<Request> request = std::move(operation->asked.request);
+  by_request_.erase(request.get());
+  if (collectives_ == nullptr || !collectives_->joins().Drop(request.get())) {
+    completions_.push_back({request, outcome});
+  }
   alarms_.erase({operation->deadline, operation->id});
   alarms_.erase({After(operation->deadline, kDeadlineGrace), operation->id});
   name.operation = nullptr;

@@ -149,6 +149,10 @@ class Engine : private StageSink, private CollectivesSink {
   void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) override {
     handler_->OnTellPeers(members, lane);
   }
+  bool OnTakePart(Time now, const AbsentPart& part) override;
+  void OnAbsent(Time now, uint32_t rank) override;
+  void TellAbsent(Time now, const Operation& operation, uint32_t rank);
+  void Refuse(Time now, Submission asked, const absl::Status& why);
 
   static control::TensorSpec SpecOf(const Tensor& tensor);
   void Declare();

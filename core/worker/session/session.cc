@@ -570,6 +570,20 @@ absl::Status Session::Submit(Collective asked) {
   return absl::OkStatus();
 }
 
+absl::Status Session::Submit(JoinAsked asked) {
+  if (asked.timeout == 0) asked.timeout = operation_timeout_;
+  in_flight_.fetch_add(1);
+  absl::Status status = CheckOpen();
+  if (status.ok()) status = engine_->collectives()->joins().Admit();
+  if (!status.ok()) {
+    in_flight_.fetch_sub(1);
+    return status;
+  }
+  queue_.Push({{}, nullptr, nullptr, std::make_unique<JoinAsked>(std::move(asked))});
+  driver_.Wake();
+  return absl::OkStatus();
+}
+
 absl::Status Session::SubmitAll(std::vector<Asked> all) {
   in_flight_.fetch_add(static_cast<int64_t>(all.size()));
   absl::Status status = CheckOpen();
@@ -673,6 +687,9 @@ void Session::TakeQuiet(Ended* ended) {
 
 absl::Status Session::Barrier(const std::string& name, Time timeout) {
   if (absl::Status status = CheckOpen(); !status.ok()) return status;
+  if (absl::Status status = engine_->collectives()->joins().CheckMaySubmit(); !status.ok()) {
+    return Annotate(status, absl::StrCat("barrier \"", name, "\""));
+  }
   if (control_ == nullptr) return absl::OkStatus();
   if (timeout == 0) timeout = operation_timeout_;
   auto request = std::make_shared<Request>(nullptr, nullptr);
@@ -680,6 +697,10 @@ absl::Status Session::Barrier(const std::string& name, Time timeout) {
     // Asked again inside the machine: Shutdown and failures happen there.
     if (absl::Status status = CheckOpen(); !status.ok()) {
       completions_.push_back({request, status});
+      return;
+    }
+    if (absl::Status status = engine_->collectives()->joins().CheckAllPresent(); !status.ok()) {
+      completions_.push_back({request, Annotate(status, absl::StrCat("barrier \"", name, "\""))});
       return;
     }
     const uint64_t sequence = control_->client().Barrier(Now(), name, timeout);
@@ -791,6 +812,8 @@ bool Session::RunCommands(Time now) {
     Command& command = commands_[next_command_++];
     if (command.collective != nullptr) {
       engine_->collectives()->Submit(now, *std::move(command.collective));
+    } else if (command.join != nullptr) {
+      engine_->collectives()->joins().Submit(now, *std::move(command.join));
     } else if (command.cancel != nullptr) {
       engine_->Cancel(now, command.cancel.get());
     } else if (command.submission.tensor == nullptr) {

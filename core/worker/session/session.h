@@ -55,6 +55,7 @@
 #include "core/plugin/plugin_registry.h"
 #include "core/plugin/scheduler.h"
 #include "core/worker/collectives/collective.h"
+#include "core/worker/collectives/joins.h"
 #include "core/worker/engine/engine.h"
 #include "core/worker/memory/buffer.h"
 #include "core/worker/memory/page_collapser.h"
@@ -89,6 +90,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // All of them, or none.
   using Asked = std::variant<Submission, Collective>;
   absl::Status SubmitAll(std::vector<Asked> all);
+  // This rank has joined (core/worker/collectives/joins.h).
+  absl::Status Submit(JoinAsked asked);
   // The set of all ranks, from Open on.
   const std::shared_ptr<ProcessSet>& all_ranks() const { return all_ranks_; }
   // Workers of the job.
@@ -133,6 +136,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
     Submission submission;                             // with a tensor: to be submitted
     std::shared_ptr<Request> cancel;                   // else: to be given up; neither: buffers were freed
     std::unique_ptr<Collective> collective = nullptr;  // or this is to be submitted
+    std::unique_ptr<JoinAsked> join = nullptr;         // or this
   };
 
   Session(Config config, Logger log, WorkerPlace place, std::string name);

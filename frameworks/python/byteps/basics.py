@@ -192,3 +192,23 @@ def barrier(name: str | None = None, timeout: float | None = None) -> None:
         ValueError: before init().
     """
     current_session().native.barrier(name, timeout)
+
+
+def join(timeout: float | None = None) -> int:
+    """Says that this worker has no data left, and waits until all workers have said so. Until then it counts as zeros
+    in what the others reduce, also in tensors that it never had; averages divide by all workers as ever. What has no
+    result with zeros (broadcasts, gathers, minima, maxima, products, barrier()) is an error on every worker while one
+    has joined.
+
+    Args:
+        timeout: seconds since the last operation of another worker; None means BYTEPS_OP_TIMEOUT.
+
+    Returns:
+        The rank that joined last, the same on all workers.
+
+    Raises:
+        BytePSError: DeadlineExceededError (names who has not joined; this worker stays joined: call it again to wait
+            on), UnavailableError (a member died).
+        ValueError: before init().
+    """
+    return current_session().native.join(timeout)

@@ -200,6 +200,7 @@ PYBIND11_MODULE(_native, module) {
       .def("process_set", &Session::NewProcessSet, py::arg("ranks"), py::arg("name") = "")
       .def("buffer", &Session::NewBuffer, py::arg("size"))
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
+      .def("join", &Session::Join, py::arg("timeout") = py::none())
       .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())
       .def("close", &Session::Close);
 

@@ -301,6 +301,24 @@ void Session::Barrier(const std::optional<std::string>& name, const std::optiona
   });
 }
 
+int32_t Session::Join(const std::optional<double>& timeout) {
+  const int64_t timeout_ms = TimeoutMs(timeout);
+  // Owned by the call, which may outlive this function.
+  const auto last = std::make_shared<int32_t>(-1);
+  RunInterruptible([handle = handle_, last, timeout_ms] {
+    const Library& library = handle->library();
+    bps_join_args args = BPS_JOIN_ARGS_INIT;
+    args.last_rank = last.get();
+    args.timeout_ms = timeout_ms;
+    bps_request* request = nullptr;
+    handle->Use([&](bps_session* session) { Check(library, library.bps_join(session, &args, &request)); });
+    bps_status* outcome = library.bps_wait(request, /*timeout_ms=*/0);
+    library.bps_request_free(request);
+    Check(library, outcome);
+  });
+  return *last;
+}
+
 void Session::Shutdown(const std::optional<double>& timeout) {
   const int64_t timeout_ms = TimeoutMs(timeout);
   bps_status* status = nullptr;

@@ -108,6 +108,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // Memory of the library's for tensors.
   std::shared_ptr<Buffer> NewBuffer(size_t size);
   void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);
+  // This rank has no data left; returns the last rank to join when all have.
+  int32_t Join(const std::optional<double>& timeout);
   void Shutdown(const std::optional<double>& timeout);
   void Close();
 

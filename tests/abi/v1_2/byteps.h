@@ -1,0 +1,588 @@
+/* byteps.h - the C ABI of BytePS: everything a trainer needs.
+ *
+ * Workers hand tensors to CPU servers that sum them, and get the sum back:
+ *
+ *     bps_open_args open_args = BPS_OPEN_ARGS_INIT;
+ *     bps_session* session;
+ *     bps_status* error = bps_open(&open_args, &session);     // environment fills the rest
+ *
+ *     bps_declare_args declare_args = BPS_DECLARE_ARGS_INIT;
+ *     declare_args.name = "layer1.weight";
+ *     declare_args.dtype = BPS_FLOAT32;
+ *     declare_args.shape = shape; declare_args.ndim = 2;
+ *     bps_tensor* tensor;
+ *     error = bps_declare(session, &declare_args, &tensor);
+ *
+ *     bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+ *     args.tensor = tensor; args.input = gradient; args.output = gradient;
+ *     args.op = BPS_AVERAGE;
+ *     bps_request* request;
+ *     error = bps_push_pull(session, &args, &request);
+ *     error = bps_wait(request, 0);                           // and bps_request_free(request)
+ *
+ *     error = bps_shutdown(session, 5000);
+ *     bps_close(session);
+ *
+ * RULES THAT HOLD FOR EVERY FUNCTION (exceptions are said at the function)
+ *
+ * Threads.   All functions may be called concurrently on one session, from any thread. bps_close must be the last
+ *            call on its session. The order in which tensors are declared and submitted need not match across
+ *            workers: tensors meet by name.
+ * Errors.    Functions that can fail return a `bps_status*`: NULL is success. A non-NULL status belongs to the
+ *            caller, who frees it with bps_status_free. On error, out-parameters are untouched. There is no
+ *            "last error" anywhere.
+ * Fatal.     After a fatal error of a session (a peer died, the coordinator is lost) every later call on it fails at
+ *            once with the first cause. bps_shutdown and bps_close still work, within 5 seconds.
+ * Deadlines. Every wait has one; 0 means the session's default (BYTEPS_OP_TIMEOUT), a negative value is
+ *            INVALID_ARGUMENT. The error of an expired deadline names who is missing: role, rank, host.
+ * Structs.   Every struct begins with `struct_size`, set by its ..._INIT macro (or ..._init function), which zeroes
+ *            the rest. Zero is the default of every field; reserved fields must be zero. Fields are only ever appended.
+ *            A caller compiled against a newer header may pass a larger struct, up to 4096 bytes, as long as the bytes
+ *            this library does not know are zero; otherwise INVALID_ARGUMENT. A struct may carry up to 64 extensions.
+ * Strings.   UTF-8, NUL-terminated. Strings passed in are copied before the call returns.
+ * fork().    In a forked child every function except bps_status_*, bps_version and bps_version_string fails with
+ *            FAILED_PRECONDITION; children that do not call the library are undisturbed.
+ * Library    Callbacks run on a thread of the library. Inside a callback any call that does not block is allowed;
+ * threads.   bps_wait, bps_barrier, bps_open, bps_shutdown and bps_close return FAILED_PRECONDITION there.
+ */
+#ifndef BYTEPS_ABI_BYTEPS_H_
+#define BYTEPS_ABI_BYTEPS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define BPS_NOEXCEPT noexcept
+extern "C" {
+#else
+#define BPS_NOEXCEPT
+#endif
+
+#ifndef BPS_API
+#if defined(_WIN32)
+#define BPS_API
+#else
+#define BPS_API __attribute__((visibility("default")))
+#endif
+#endif
+
+/* What the ..._INIT macros are. C: an initialiser. C++, which cannot write that without a warning: a call. Either way
+ *     bps_open_args args = BPS_OPEN_ARGS_INIT;
+ * compiles without warnings, and bps_open_args_init() returns the same value in both languages. */
+#ifdef __cplusplus
+#if __cplusplus >= 201402L
+#define BPS_CONSTEXPR constexpr
+#else
+#define BPS_CONSTEXPR
+#endif
+#define BPS_INIT(type) type##_init()
+#define BPS_INIT_FUNCTION(type)                                 \
+  static inline BPS_CONSTEXPR type type##_init() BPS_NOEXCEPT { \
+    type value = {};                                            \
+    value.struct_size = sizeof(type);                           \
+    return value;                                               \
+  }
+#else
+#define BPS_INIT(type) \
+  { .struct_size = sizeof(type) }
+#define BPS_INIT_FUNCTION(type)          \
+  static inline type type##_init(void) { \
+    type value = BPS_INIT(type);         \
+    return value;                        \
+  }
+#endif
+
+/* ---- Version ---------------------------------------------------------------------------------------------------- */
+
+#define BPS_ABI_MAJOR 1
+#define BPS_ABI_MINOR 2
+
+/* Writes the library's own ABI version (not the caller's compiled-in one). Either pointer may be NULL. */
+BPS_API void bps_version(int32_t* major, int32_t* minor) BPS_NOEXCEPT;
+
+/* The release, such as "0.1.0". Static storage. */
+BPS_API const char* bps_version_string(void) BPS_NOEXCEPT;
+
+/* ---- Status ----------------------------------------------------------------------------------------------------- */
+
+/* The outcome of a failed call. Immutable; may be handed between threads. */
+typedef struct bps_status bps_status;
+
+/* Codes; numerically those of absl::StatusCode and gRPC. */
+#define BPS_OK 0
+#define BPS_CANCELLED 1
+#define BPS_UNKNOWN 2
+#define BPS_INVALID_ARGUMENT 3
+#define BPS_DEADLINE_EXCEEDED 4
+#define BPS_NOT_FOUND 5
+#define BPS_ALREADY_EXISTS 6
+#define BPS_PERMISSION_DENIED 7
+#define BPS_RESOURCE_EXHAUSTED 8
+#define BPS_FAILED_PRECONDITION 9
+#define BPS_ABORTED 10
+#define BPS_OUT_OF_RANGE 11
+#define BPS_UNIMPLEMENTED 12
+#define BPS_INTERNAL 13
+#define BPS_UNAVAILABLE 14
+#define BPS_DATA_LOSS 15
+#define BPS_UNAUTHENTICATED 16
+
+/* The code of `status`; BPS_OK for NULL. */
+BPS_API int32_t bps_status_code(const bps_status* status) BPS_NOEXCEPT;
+
+/* The message of `status`, valid until it is freed; "" for NULL. */
+BPS_API const char* bps_status_message(const bps_status* status) BPS_NOEXCEPT;
+
+/* 1 if the same call may succeed when tried again on this session (for example after a mismatch between ranks was
+ * mended), 0 if it cannot (the session has failed, or the arguments are wrong). */
+BPS_API int32_t bps_status_retryable(const bps_status* status) BPS_NOEXCEPT;
+
+/* Frees `status`; NULL is allowed. */
+BPS_API void bps_status_free(bps_status* status) BPS_NOEXCEPT;
+
+/* ---- Extensions ------------------------------------------------------------------------------------------------- */
+
+/* An optional, typed addition to an argument struct, chained through `next`. A type this library does not know is
+ * INVALID_ARGUMENT, unless BPS_EXT_IGNORABLE is set in its flags. No type is defined in 1.0. */
+typedef struct bps_ext {
+  size_t struct_size;
+  uint32_t type;
+  uint32_t flags;
+  const struct bps_ext* next;
+} bps_ext;
+
+#define BPS_EXT_IGNORABLE 1u
+
+/* ---- Data types, operations, devices ---------------------------------------------------------------------------- */
+
+/* Data types are DLPack's {code, bits, lanes} packed into one number: code | bits << 8 | lanes << 16. Written as
+ * literals, so that generators of bindings see them. */
+#define BPS_DTYPE(code, bits) ((uint32_t)(code) | ((uint32_t)(bits) << 8) | ((uint32_t)1 << 16))
+#define BPS_INT8 0x10800u
+#define BPS_INT16 0x11000u /* since 1.2 */
+#define BPS_INT32 0x12000u
+#define BPS_INT64 0x14000u
+#define BPS_UINT8 0x10801u
+#define BPS_FLOAT16 0x11002u
+#define BPS_FLOAT32 0x12002u
+#define BPS_FLOAT64 0x14002u
+#define BPS_BFLOAT16 0x11004u
+/* Since 1.2. A complex number is its real part, then its imaginary part; memory is aligned to one part. A bool is a byte
+ * of 0 or 1. */
+#define BPS_COMPLEX64 0x14005u
+#define BPS_COMPLEX128 0x18005u
+#define BPS_BOOL 0x10806u
+
+/* Reductions. A result is a left fold over the contributors in rank order, or, where groups are configured, over the
+ * groups of the folds within; 16-bit floats accumulate in float32 with one rounding per level. AVERAGE is the sum
+ * divided by the number of contributors: true division for floats, rounded towards minus infinity for integers.
+ * Integer sums and products wrap. MIN and MAX propagate NaN. The sum of bools is their "or", the product their "and".
+ * INVALID_ARGUMENT, because it has no meaning: MIN and MAX of complex numbers, the AVERAGE of bools, bitwise operations
+ * on anything but integers and bools. */
+#define BPS_SUM 0
+#define BPS_AVERAGE 1
+#define BPS_MIN 2
+#define BPS_MAX 3
+#define BPS_PRODUCT 4
+/* Since 1.2. */
+#define BPS_BIT_AND 5
+#define BPS_BIT_OR 6
+#define BPS_BIT_XOR 7
+
+/* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED in 1.0. */
+#define BPS_CPU 1
+#define BPS_CUDA 2
+#define BPS_CUDA_HOST 3
+
+/* How the rounds of a tensor meet. Others than SYNCHRONOUS are UNIMPLEMENTED in 1.0. */
+#define BPS_MODE_SYNCHRONOUS 0
+#define BPS_MODE_ASYNCHRONOUS 1
+
+/* ---- Session ---------------------------------------------------------------------------------------------------- */
+
+/* A membership in a job, from bps_open to bps_close. It owns everything: threads, connections, tensors. Many may live
+ * in one process, one after another or side by side. */
+typedef struct bps_session bps_session;
+
+/* Levels of a log line. */
+#define BPS_LOG_TRACE 0
+#define BPS_LOG_DEBUG 1
+#define BPS_LOG_INFO 2
+#define BPS_LOG_WARNING 3
+#define BPS_LOG_ERROR 4
+
+/* Receives one log line (no newline at its end; valid during the call). Called on any thread, one call at a time. */
+typedef void (*bps_log_fn)(void* user, int32_t level, const char* file, int32_t line, const char* message);
+
+/* Every field left zero is taken from the environment (the DMLC_* and BYTEPS_* variables, see docs/configuration.md),
+ * and from its default where the environment does not name it. */
+typedef struct bps_open_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* coordinator; /* "host:port"; NULL: DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT */
+  const char* job;         /* name of the job; NULL: BYTEPS_JOB_ID */
+  const char* name;        /* name of this session within the job; NULL: "" */
+  const char* token;       /* the job's secret; NULL: BYTEPS_JOB_TOKEN or the file BYTEPS_JOB_TOKEN_FILE */
+  const char* host;        /* own address or interface address to advertise; NULL: DMLC_NODE_HOST, else by route */
+  const char* transport;   /* plugin name, or a path if it contains '/'; NULL: BYTEPS_TRANSPORT */
+  const char* scheduler;   /* plugin name, or a path if it contains '/'; NULL: BYTEPS_SCHEDULER */
+  int32_t has_place;       /* 1: the next five fields are set; 0: taken from the environment */
+  int32_t host_index;      /* index of this host among the worker hosts, 0.. (DMLC_WORKER_ID) */
+  int32_t num_hosts;       /* worker hosts (DMLC_NUM_WORKER) */
+  int32_t local_rank;      /* index of this worker on its host, 0.. (BYTEPS_LOCAL_RANK) */
+  int32_t local_size;      /* workers on this host (BYTEPS_LOCAL_SIZE) */
+  int32_t num_servers;     /* with has_place = 1: servers of the job (DMLC_NUM_SERVER) */
+  int32_t log_level;       /* least level that reaches the sink, plus one; 0: BYTEPS_LOG_LEVEL */
+  int64_t timeout_ms;      /* until everybody has arrived; 0: BYTEPS_START_TIMEOUT */
+  bps_log_fn log;          /* NULL: stderr */
+  void* log_user;
+} bps_open_args;
+#define BPS_OPEN_ARGS_INIT BPS_INIT(bps_open_args)
+BPS_INIT_FUNCTION(bps_open_args)
+
+/* Opens a session: loads the plugins, registers with the coordinator and waits until all workers and servers of the
+ * job are there. One worker alone (one host, local size 1, BYTEPS_FORCE_DISTRIBUTED unset) needs neither coordinator
+ * nor server. Call bps_open; the versioned function exists for callers without a C compiler, who pass the
+ * BPS_ABI_MAJOR and BPS_ABI_MINOR that their binding was written against. A different major version is
+ * FAILED_PRECONDITION and names both.
+ * Errors: INVALID_ARGUMENT (arguments or environment), NOT_FOUND (plugin), DEADLINE_EXCEEDED (names the missing
+ * members), UNAUTHENTICATED (token), FAILED_PRECONDITION (versions, transports or counts of the members differ). */
+BPS_API bps_status* bps_open_versioned(int32_t abi_major, int32_t abi_minor, const bps_open_args* args,
+                                       bps_session** session) BPS_NOEXCEPT;
+
+static inline bps_status* bps_open(const bps_open_args* args, bps_session** session) {
+  return bps_open_versioned(BPS_ABI_MAJOR, BPS_ABI_MINOR, args, session);
+}
+
+/* Leaves the job in order: refuses new operations, waits until all accepted ones have ended and all members of the
+ * session have arrived here or left, at most timeout_ms (0: 5000). Others that work on then are no error: they go on
+ * without this member, until one needs it. On error (own operations had not ended; a failed session; no answer of the
+ * coordinator) what was left is CANCELLED; the session can only be closed after this call, whatever it returned.
+ * Calling it again returns NULL at once. */
+BPS_API bps_status* bps_shutdown(bps_session* session, int64_t timeout_ms) BPS_NOEXCEPT;
+
+/* Ends the session and frees it with everything it owns: tensors, and the library's side of requests. What is still
+ * running ends with CANCELLED: callbacks run before this returns. Requests stay valid until bps_request_free. Without a
+ * preceding bps_shutdown the other members see this one fail. NULL is allowed.
+ * On error (inside a callback, whose thread it would wait for; in a forked child) nothing has happened, and the session
+ * is to be closed by another thread: the log says so, too, for owners that cannot look at the answer. */
+BPS_API bps_status* bps_close(bps_session* session) BPS_NOEXCEPT;
+
+/* Who we are. Filled up to the caller's struct_size. */
+typedef struct bps_info {
+  size_t struct_size;
+  int32_t rank;        /* 0 .. size-1 in the job */
+  int32_t size;        /* workers in the job */
+  int32_t local_rank;  /* 0 .. local_size-1 on this host */
+  int32_t local_size;  /* workers on this host */
+  int32_t num_servers; /* servers that sum; 0 where the workers of one host do it, or this worker is alone */
+  int32_t failed;      /* 1 after a fatal error */
+  uint64_t epoch;      /* membership epoch */
+  uint64_t generation; /* how often a session of this name was opened in this job, from 1 */
+  /* Since 1.1: */
+  int32_t shared_buffers; /* 1 where other processes of this host can map memory of bps_buffer_alloc: those reached so
+                           * may use it in place (there may be none); 0: tensors there gain nothing */
+  int32_t reserved;       /* 0 */
+} bps_info;
+#define BPS_INFO_INIT BPS_INIT(bps_info)
+BPS_INIT_FUNCTION(bps_info)
+BPS_API bps_status* bps_session_info(const bps_session* session, bps_info* info) BPS_NOEXCEPT;
+
+/* Text for people, valid until bps_close or the next change of it, each a line or a few:
+ * transport and scheduler in use. Static for the life of the session. */
+BPS_API const char* bps_transport_name(const bps_session* session) BPS_NOEXCEPT;
+BPS_API const char* bps_scheduler_name(const bps_session* session) BPS_NOEXCEPT;
+
+/* ---- Tensors ---------------------------------------------------------------------------------------------------- */
+
+/* A declared tensor. Owned by the session; valid until bps_close. */
+typedef struct bps_tensor bps_tensor;
+
+typedef struct bps_declare_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name;     /* not empty; the same on all ranks */
+  const int64_t* shape; /* ndim entries, each >= 0; may be NULL if ndim is 0 (a scalar) */
+  int32_t ndim;         /* 0 .. 64 */
+  uint32_t dtype;
+  int32_t mode;      /* BPS_MODE_SYNCHRONOUS */
+  int32_t staleness; /* 0; reserved for asynchronous modes */
+} bps_declare_args;
+#define BPS_DECLARE_ARGS_INIT BPS_INIT(bps_declare_args)
+BPS_INIT_FUNCTION(bps_declare_args)
+
+/* Declares a tensor; does not block and does not talk to anybody before it returns. The same name, dtype and shape
+ * give the same handle again; the same name with another dtype or shape gives a new one, and the old one stays valid.
+ * Errors: INVALID_ARGUMENT. */
+BPS_API bps_status* bps_declare(bps_session* session, const bps_declare_args* args, bps_tensor** tensor) BPS_NOEXCEPT;
+
+/* ---- Requests --------------------------------------------------------------------------------------------------- */
+
+/* One operation that was accepted. */
+typedef struct bps_request bps_request;
+
+/* Its state; it only moves downwards in this list, and each may be skipped. */
+#define BPS_REQUEST_DECLARING 0 /* waits for the coordinator's answer about its tensor */
+#define BPS_REQUEST_QUEUED 1    /* cut into partitions; none has left */
+#define BPS_REQUEST_ACTIVE 2    /* partitions are on their way */
+#define BPS_REQUEST_DONE 3      /* the output holds the result */
+#define BPS_REQUEST_FAILED 4    /* ended with an error */
+
+/* The state of `request` now, as a number and as its name in lower case (static storage). */
+BPS_API int32_t bps_request_state(const bps_request* request) BPS_NOEXCEPT;
+BPS_API const char* bps_request_state_name(int32_t state) BPS_NOEXCEPT;
+
+/* Runs exactly once per accepted operation, on a library thread (or on the thread of a caller who is inside bps_wait).
+ * Owns `error` (NULL: success). Must not block. It has returned before bps_wait on the request returns. */
+typedef void (*bps_done_fn)(void* user, bps_status* error);
+
+/* Waits until the request has ended, at most timeout_ms (0: the operation's own deadline and no more). Returns the
+ * operation's error (a copy each time), or DEADLINE_EXCEEDED when the wait ended first: the operation goes on. */
+BPS_API bps_status* bps_wait(bps_request* request, int64_t timeout_ms) BPS_NOEXCEPT;
+
+/* Writes 1 to *done if the request has ended, else 0. Never blocks; does not return the operation's error. */
+BPS_API bps_status* bps_test(bps_request* request, int32_t* done) BPS_NOEXCEPT;
+
+/* Asks to give up. The operation then ends with CANCELLED here, and with ABORTED naming this rank on the others, unless
+ * it was already complete. When the request has ended, the library touches neither input nor output any more. */
+BPS_API bps_status* bps_cancel(bps_request* request) BPS_NOEXCEPT;
+
+/* What an operation has brought (since 1.2). Filled up to the caller's struct_size; pointers are valid until
+ * bps_request_free. */
+typedef struct bps_result {
+  size_t struct_size;
+  void* data;           /* the caller's output, or the library's memory (aligned to 64); NULL: no bytes */
+  uint64_t bytes;       /* at data */
+  const int64_t* shape; /* ndim entries, of data */
+  const int64_t*
+      splits; /* num_splits entries, by the ranks of the set: all-gather, gather, all-to-all, scatter: rows of
+                          * data that came from each; reduce-scatter: rows that went to each; else NULL */
+  int32_t ndim;
+  int32_t num_splits;
+} bps_result;
+#define BPS_RESULT_INIT BPS_INIT(bps_result)
+BPS_INIT_FUNCTION(bps_result)
+
+/* Writes what the request's operation has brought, `index` counting the operations of bps_group from 0 (else 0).
+ * FAILED_PRECONDITION: it has not ended, or not well, or it is no collective. (Since 1.2.) */
+BPS_API bps_status* bps_request_result(const bps_request* request, int32_t index, bps_result* result) BPS_NOEXCEPT;
+
+/* Frees the handle; the operation itself goes on if it has not ended. NULL is allowed. May outlive bps_close. */
+BPS_API void bps_request_free(bps_request* request) BPS_NOEXCEPT;
+
+/* ---- Operations ------------------------------------------------------------------------------------------------- */
+
+typedef struct bps_push_pull_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  bps_tensor* tensor;
+  const void* input;        /* must not change until the operation has ended */
+  void* output;             /* may equal input, else must not overlap it; unspecified until the operation has ended */
+  int64_t priority;         /* larger is sooner */
+  int32_t op;               /* BPS_SUM, ... */
+  int32_t input_device;     /* 0 or BPS_CPU */
+  int32_t input_device_id;  /* of BPS_CPU: 0 */
+  int32_t output_device;    /* 0 or BPS_CPU */
+  int32_t output_device_id; /* of BPS_CPU: 0 */
+  int32_t reserved;         /* 0 */
+  int64_t timeout_ms;       /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
+  bps_done_fn done;         /* NULL: none */
+  void* user;
+} bps_push_pull_args;
+#define BPS_PUSH_PULL_ARGS_INIT BPS_INIT(bps_push_pull_args)
+BPS_INIT_FUNCTION(bps_push_pull_args)
+
+/* Starts the reduction of `input` over all workers into `output`; does not block. `request`, if not NULL, receives a
+ * handle to wait on, which the caller frees. If this returns an error, the operation was not accepted: `done` never
+ * runs and no request is made. Input and output are memory of the tensor's shape and dtype, row-major, without gaps,
+ * aligned to its element size.
+ * Errors of the call: INVALID_ARGUMENT; ALREADY_EXISTS (an operation on a tensor of this name is still in flight on
+ * this rank); FAILED_PRECONDITION (shut down, or forked child); UNIMPLEMENTED (device).
+ * Errors of the operation: FAILED_PRECONDITION (the ranks disagree on shape, dtype, operation or root: every rank gets
+ * it, naming the tensor, the ranks and both sides; the session stays usable); DEADLINE_EXCEEDED (names the ranks that
+ * did not submit); UNAVAILABLE (a member died: fatal; names it); CANCELLED; ABORTED (another rank gave up). */
+BPS_API bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args,
+                                  bps_request** request) BPS_NOEXCEPT;
+
+typedef struct bps_broadcast_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  bps_tensor* tensor;
+  const void* input; /* read on the root only; elsewhere ignored, may be NULL */
+  void* output;      /* written on all ranks; on the root it may equal input */
+  int64_t priority;
+  int32_t root; /* a rank */
+  int32_t input_device;
+  int32_t input_device_id;
+  int32_t output_device;
+  int32_t output_device_id;
+  int32_t reserved; /* 0 */
+  int64_t timeout_ms;
+  bps_done_fn done;
+  void* user;
+} bps_broadcast_args;
+#define BPS_BROADCAST_ARGS_INIT BPS_INIT(bps_broadcast_args)
+BPS_INIT_FUNCTION(bps_broadcast_args)
+
+/* Starts the copy of the root's `input` into every rank's `output`. Otherwise as bps_push_pull. */
+BPS_API bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args,
+                                  bps_request** request) BPS_NOEXCEPT;
+
+typedef struct bps_barrier_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name;   /* barriers of different names do not meet; NULL: "" */
+  int64_t timeout_ms; /* 0: BYTEPS_OP_TIMEOUT */
+} bps_barrier_args;
+#define BPS_BARRIER_ARGS_INIT BPS_INIT(bps_barrier_args)
+BPS_INIT_FUNCTION(bps_barrier_args)
+
+/* Blocks until all workers have called it as often as this one has (per name). It does not wait for operations in
+ * flight. Errors: DEADLINE_EXCEEDED (names the missing ranks), UNAVAILABLE. */
+BPS_API bps_status* bps_barrier(bps_session* session, const bps_barrier_args* args) BPS_NOEXCEPT;
+
+/* ---- Process sets (since 1.2) ----------------------------------------------------------------------------------- */
+
+/* A subset of the ranks, for collectives of its own. A set is its ranks and its name: sets of the same ones on different
+ * ranks are the same set, and sets that differ in either do not meet. Nobody is asked and nothing is sent, so every rank
+ * may make any set at any time; operations need only be submitted by the ranks that are in it. */
+typedef struct bps_process_set bps_process_set;
+
+typedef struct bps_process_set_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name;     /* NULL: "" */
+  const int32_t* ranks; /* num_ranks ranks of the job, each once, in any order; a set's ranks are in ascending order */
+  int32_t num_ranks;    /* at least 1 */
+  int32_t reserved;     /* 0 */
+} bps_process_set_args;
+#define BPS_PROCESS_SET_ARGS_INIT BPS_INIT(bps_process_set_args)
+BPS_INIT_FUNCTION(bps_process_set_args)
+
+/* Makes a set; does not block. The caller frees it; it outlives bps_close. Errors: INVALID_ARGUMENT (no ranks, a rank
+ * twice, a rank that the job does not have). */
+BPS_API bps_status* bps_process_set_create(bps_session* session, const bps_process_set_args* args,
+                                           bps_process_set** set) BPS_NOEXCEPT;
+
+/* Frees a set; NULL is allowed. FAILED_PRECONDITION while an operation of this rank that has not ended uses it: then the
+ * set is as it was. */
+BPS_API bps_status* bps_process_set_free(bps_process_set* set) BPS_NOEXCEPT;
+
+/* ---- Collectives (since 1.2) ------------------------------------------------------------------------------------ */
+
+/* Kinds of operations. "Rows" are what the first dimension counts; a scalar is one row. Ranks are those of the job. */
+#define BPS_ALL_REDUCE 0 /* the reduction of all inputs, to all. On all ranks without a set's: bps_push_pull */
+#define BPS_BROADCAST 1  /* the root's input, to all. On all ranks without a set's: bps_broadcast */
+#define BPS_ALL_GATHER 2 /* all inputs, one behind the other by rank, to all; rows may differ */
+#define BPS_REDUCE_SCATTER \
+  3                      /* of the reduction of all inputs to each rank its rows: splits, else as even as possible */
+#define BPS_ALL_TO_ALL 4 /* from each to each rank its rows: splits, else equal ones */
+#define BPS_REDUCE 5     /* the reduction of all inputs, to the root */
+#define BPS_GATHER 6     /* all inputs, one behind the other by rank, to the root; rows may differ */
+#define BPS_SCATTER 7    /* from the root's input to each rank its rows: the root's splits, else as even as possible */
+#define BPS_SEND 8       /* the input, to a peer that asks for BPS_RECEIVE of the same tag */
+#define BPS_RECEIVE 9
+#define BPS_BARRIER 10 /* nothing; ends when all have come */
+
+typedef struct bps_collective_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name; /* operations of the same set and name meet. Ignored by SEND and RECEIVE, which meet by ranks and
+                         * tag, in the order of their submission */
+  bps_process_set* set;  /* NULL: all ranks */
+  const void* input;     /* where the kind takes one from this rank; must not change until the operation has ended */
+  void* output;          /* where this rank gets one; NULL: the library's memory, see bps_request_result. ALL_REDUCE,
+                         * BROADCAST and REDUCE: may equal input; else input and output must not overlap */
+  uint64_t output_bytes; /* at output; may be more than what comes */
+  const int64_t* shape;  /* ndim entries, each >= 0: of the input; of BROADCAST also where there is none. SCATTER: the
+                          * first counts on the root only. RECEIVE: the sender's; without output the first does not count */
+  const int64_t* splits; /* num_splits rows for each rank of the set, which add up; NULL: see the kinds. REDUCE_SCATTER:
+                          * equal on all ranks. SCATTER: of the root */
+  int64_t tag;           /* SEND, RECEIVE */
+  int64_t priority;      /* larger is sooner */
+  int64_t timeout_ms;    /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
+  double prescale;       /* with scaled = 1, of reductions: inputs are multiplied by it first, */
+  double postscale;      /* and the result by this; each rounds once to dtype, integers towards zero, kept in range */
+  bps_done_fn done;      /* NULL: none */
+  void* user;
+  int32_t kind; /* BPS_ALL_REDUCE, ... */
+  int32_t ndim; /* 0 .. 64 */
+  uint32_t dtype;
+  int32_t op; /* reductions: BPS_SUM, ... */
+  int32_t num_splits;
+  int32_t root;         /* BROADCAST, REDUCE, GATHER, SCATTER: a rank of the job that is in the set */
+  int32_t peer;         /* SEND: to; RECEIVE: from; not this rank */
+  int32_t scaled;       /* 1: prescale and postscale are set */
+  int32_t input_device; /* 0 or BPS_CPU */
+  int32_t input_device_id;
+  int32_t output_device; /* 0 or BPS_CPU */
+  int32_t output_device_id;
+} bps_collective_args;
+#define BPS_COLLECTIVE_ARGS_INIT BPS_INIT(bps_collective_args)
+BPS_INIT_FUNCTION(bps_collective_args)
+
+/* Starts an operation among the ranks of a set; does not block. No order is required: operations of different names may
+ * be submitted in any order on any rank. Results have the bits of a fold in rank order (docs/determinism.md), whichever
+ * way the bytes go. `request` as with bps_push_pull.
+ * Errors of the call: INVALID_ARGUMENT (also: this rank, the root or the peer is not in the set; splits that do not add
+ * up); ALREADY_EXISTS (an operation of this set and name is in flight on this rank); FAILED_PRECONDITION; UNIMPLEMENTED
+ * (device).
+ * Errors of the operation: FAILED_PRECONDITION (the ranks disagree on kind, dtype, shape, op, root, splits or scaling:
+ * every rank gets it, naming the ranks and what each asks; the session stays usable); INVALID_ARGUMENT (an output is too
+ * small: every rank gets it); DEADLINE_EXCEEDED (names the ranks that did not submit); UNAVAILABLE (a member died:
+ * fatal); CANCELLED; ABORTED (another rank gave up). */
+BPS_API bps_status* bps_collective(bps_session* session, const bps_collective_args* args,
+                                   bps_request** request) BPS_NOEXCEPT;
+
+typedef struct bps_group_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const bps_collective_args* const* operations; /* num_operations; their `done` and `user` must be NULL */
+  int32_t num_operations;                       /* at least 1 */
+  int32_t reserved;                             /* 0 */
+  bps_done_fn done;                             /* when all have ended; NULL: none */
+  void* user;
+} bps_group_args;
+#define BPS_GROUP_ARGS_INIT BPS_INIT(bps_group_args)
+BPS_INIT_FUNCTION(bps_group_args)
+
+/* Starts several operations as one, all or nothing: the request ends when all of them have, and if one fails, the others
+ * are given up and the request has its error. Groups meet only groups of as many operations. If the call fails, none was
+ * accepted. */
+BPS_API bps_status* bps_group(bps_session* session, const bps_group_args* args, bps_request** request) BPS_NOEXCEPT;
+
+/* ---- Memory (since 1.1) ----------------------------------------------------------------------------------------- */
+
+/* Memory for tensors, of the kind that the library moves fastest (huge pages where there are such). Operations take any
+ * memory; a buffer that is used again at every step is faster, and costs page faults only once. */
+typedef struct bps_buffer bps_buffer;
+
+typedef struct bps_buffer_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  size_t size;       /* bytes; 0 is allowed */
+  int32_t device;    /* 0 or BPS_CPU */
+  int32_t device_id; /* 0 */
+} bps_buffer_args;
+#define BPS_BUFFER_ARGS_INIT BPS_INIT(bps_buffer_args)
+BPS_INIT_FUNCTION(bps_buffer_args)
+
+/* Makes a buffer. Its bytes are zero; it begins at a multiple of a page, from 2 MiB on at a multiple of 2 MiB. The caller
+ * frees it; it stays valid until then, also behind bps_close. Operations may use any part of it as input or output.
+ * Errors: RESOURCE_EXHAUSTED (memory); UNIMPLEMENTED (device). */
+BPS_API bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args,
+                                     bps_buffer** buffer) BPS_NOEXCEPT;
+
+/* The first byte of `buffer`; NULL for NULL. */
+BPS_API void* bps_buffer_data(const bps_buffer* buffer) BPS_NOEXCEPT;
+
+/* Frees `buffer`; NULL is allowed. FAILED_PRECONDITION while an operation that has not ended uses a part of it: then the
+ * buffer is as it was. Inside the operation's callback it has ended. Must not run beside a bps_push_pull or
+ * bps_broadcast that is being called with this memory. */
+BPS_API bps_status* bps_buffer_free(bps_buffer* buffer) BPS_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BYTEPS_ABI_BYTEPS_H_ */
