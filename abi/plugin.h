@@ -4,6 +4,7 @@
  *
  *     int32_t bps_transport_plugin_v1(const bps_plugin_host* host, const bps_transport_plugin** plugin);
  *     int32_t bps_scheduler_plugin_v1(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
+ *     int32_t bps_device_plugin_v1(const bps_plugin_host* host, const bps_device_plugin** plugin);
  *
  * which stores a descriptor with static lifetime and returns BPS_OK; or, where it cannot work here, returns a code and
  * tells the reason: `return host->fail(NULL, BPS_UNAVAILABLE, "this CPU lacks AVX-512")`. `host` is
@@ -56,7 +57,7 @@ typedef struct bps_plugin_host {
 typedef struct bps_plugin_info {
   size_t struct_size;      /* of this struct */
   int32_t abi_minor;       /* minor version of the kind's contract it was compiled with */
-  const char* kind;        /* "transport" or "scheduler" */
+  const char* kind;        /* "transport", "scheduler" or "device" */
   const char* name;        /* equal to <name> in the file's name */
   const char* version;     /* for people */
   const char* description; /* one line, for bps_info */
@@ -65,8 +66,10 @@ typedef struct bps_plugin_info {
 /* The entry functions, of which a plugin defines the one of its kind. */
 typedef struct bps_transport_plugin bps_transport_plugin; /* transport.h */
 typedef struct bps_scheduler_plugin bps_scheduler_plugin; /* scheduler.h */
+typedef struct bps_device_plugin bps_device_plugin;       /* device.h */
 BPS_PLUGIN_EXPORT int32_t bps_transport_plugin_v1(const bps_plugin_host* host, const bps_transport_plugin** plugin);
 BPS_PLUGIN_EXPORT int32_t bps_scheduler_plugin_v1(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
+BPS_PLUGIN_EXPORT int32_t bps_device_plugin_v1(const bps_plugin_host* host, const bps_device_plugin** plugin);
 
 #ifdef __cplusplus
 }

@@ -21,12 +21,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FORBIDDEN = [
     ("//transport_plugins/...", "//core/..."),
     ("//scheduler_plugins/...", "//core/..."),
+    ("//device_plugins/...", "//core/..."),
     ("//transport_plugins/...", "//server/..."),
     ("//frameworks/...", "//core/... except //core:libbyteps.so"),
     ("//core/...", "//server/..."),
     ("//server/...", "//core/worker/..."),
     ("//core/...", "//transport_plugins/..."),
     ("//core/...", "//scheduler_plugins/..."),
+    ("//core/...", "//device_plugins/..."),
     ("//abi/...", "//core/..."),
 ]
 

@@ -133,4 +133,38 @@ absl::Status CheckSchedulerPlugin(bps_scheduler_plugin_fn entry, std::string_vie
       .status();
 }
 
+absl::Status CheckDevicePlugin(bps_device_plugin_fn entry, std::string_view name, const bps_device_plugin** plugin) {
+  if (absl::Status status = CallEntry(entry, plugin); !status.ok()) return status;
+  const bps_device_plugin& found = **plugin;
+  if (absl::Status status = CheckInfo(found.info, "device", name, BPS_DEVICE_ABI_MINOR); !status.ok()) return status;
+  if (found.probe == nullptr || found.count == nullptr || found.facts == nullptr || found.versions == nullptr) {
+    return Unusable("its descriptor lacks one of the required: probe, count, facts, versions");
+  }
+  using Table = bps_device_table;
+  return Required<Table>(found.table)
+      .BPS_REQUIRE(Table, open)
+      .BPS_REQUIRE(Table, close)
+      .BPS_REQUIRE(Table, allocate)
+      .BPS_REQUIRE(Table, release)
+      .BPS_REQUIRE(Table, allocate_host)
+      .BPS_REQUIRE(Table, release_host)
+      .BPS_REQUIRE(Table, register_host)
+      .BPS_REQUIRE(Table, unregister_host)
+      .BPS_REQUIRE(Table, pointer)
+      .BPS_REQUIRE(Table, stream_create)
+      .BPS_REQUIRE(Table, stream_destroy)
+      .BPS_REQUIRE(Table, stream_state)
+      .BPS_REQUIRE(Table, stream_wait)
+      .BPS_REQUIRE(Table, event_create)
+      .BPS_REQUIRE(Table, event_destroy)
+      .BPS_REQUIRE(Table, event_record)
+      .BPS_REQUIRE(Table, event_query)
+      .BPS_REQUIRE(Table, copy_to_host)
+      .BPS_REQUIRE(Table, copy_to_device)
+      .BPS_REQUIRE(Table, copy_within)
+      .BPS_REQUIRE(Table, fill)
+      .BPS_REQUIRE(Table, synchronize)
+      .status();
+}
+
 }  // namespace byteps

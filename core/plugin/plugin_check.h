@@ -9,6 +9,7 @@
 
 #include <string_view>
 
+#include "abi/device.h"
 #include "abi/scheduler.h"
 #include "abi/transport.h"
 #include "absl/status/status.h"
@@ -20,6 +21,7 @@ absl::Status CheckTransportPlugin(bps_transport_plugin_fn entry, std::string_vie
                                   const bps_transport_plugin** plugin);
 absl::Status CheckSchedulerPlugin(bps_scheduler_plugin_fn entry, std::string_view name,
                                   const bps_scheduler_plugin** plugin);
+absl::Status CheckDevicePlugin(bps_device_plugin_fn entry, std::string_view name, const bps_device_plugin** plugin);
 
 }  // namespace byteps
 

@@ -37,6 +37,14 @@ struct Kind<bps_scheduler_plugin> {
   using Entry = bps_scheduler_plugin_fn;
   static constexpr auto kCheck = CheckSchedulerPlugin;
 };
+template <>
+struct Kind<bps_device_plugin> {
+  static constexpr char kName[] = "device";
+  static constexpr char kVariable[] = "BYTEPS_DEVICE";
+  static constexpr char kEntry[] = BPS_DEVICE_ENTRY;
+  using Entry = bps_device_plugin_fn;
+  static constexpr auto kCheck = CheckDevicePlugin;
+};
 
 std::vector<std::string> Split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -180,8 +188,9 @@ class Search {
   std::string tried_;
 };
 
-// Asks a transport whether what it needs is here.
-absl::Status Probe(const bps_transport_plugin& plugin, const PluginConfig& config) {
+// Asks a plugin whether what it needs is here.
+template <typename Plugin>
+absl::Status Probe(const Plugin& plugin, const PluginConfig& config) {
   bps_failure failure;
   int32_t code = BPS_OK;
   try {
@@ -208,7 +217,7 @@ PluginListing Describe(const std::string& path, const std::string& name, const a
   listing.name = plugin->info.name;
   listing.version = plugin->info.version;
   listing.description = plugin->info.description;
-  if constexpr (std::is_same_v<Plugin, bps_transport_plugin>) listing.usable = Probe(*plugin, config);
+  if constexpr (!std::is_same_v<Plugin, bps_scheduler_plugin>) listing.usable = Probe(*plugin, config);
   return listing;
 }
 
@@ -308,6 +317,16 @@ absl::StatusOr<const bps_scheduler_plugin*> PluginRegistry::FindScheduler(std::s
   return Annotate(none, "BYTEPS_SCHEDULER=auto: neither credit nor priority nor fifo is installed");
 }
 
+absl::StatusOr<const bps_device_plugin*> PluginRegistry::FindDevice(std::string_view wanted) {
+  absl::StatusOr<const bps_device_plugin*> plugin =
+      Search<bps_device_plugin>(wanted, {config_, log_, trial_}, folders_, builtin_devices_).Run();
+  if (!plugin.ok()) return plugin;
+  const absl::Status here = Probe(**plugin, config_);
+  if (here.ok()) return plugin;
+  return absl::Status(here.code(), absl::StrCat("device \"", std::string(wanted), "\" (",
+                                                Origin(config_, "BYTEPS_DEVICE"), "): ", here.message()));
+}
+
 absl::StatusOr<Transport> PluginRegistry::OpenTransport(std::string_view wanted, const std::string& local_host,
                                                         const std::string& device, uint64_t job_key) {
   absl::StatusOr<const bps_transport_plugin*> plugin = FindTransport(wanted);
@@ -332,6 +351,7 @@ std::vector<PluginListing> PluginRegistry::List() {
   std::vector<PluginListing> listings;
   ListKind<bps_transport_plugin>(folders_, builtin_transports_, {config_, log_, trial_}, &listings);
   ListKind<bps_scheduler_plugin>(folders_, builtin_schedulers_, {config_, log_, trial_}, &listings);
+  ListKind<bps_device_plugin>(folders_, builtin_devices_, {config_, log_, trial_}, &listings);
   return listings;
 }
 

@@ -11,7 +11,7 @@
 //
 // What is loaded is checked before it is used: the entry comes from the file itself and not from one of its
 // dependencies, kind and name are those of the file's name, versions fit, required functions are there, nothing throws;
-// a transport is asked whether what it needs is present. What fails is an error with four facts: what was asked for and
+// a transport or a device plugin is asked whether what it needs is present. What fails is an error with four facts: what was asked for and
 // by which variable, each path that was tried with what happened there, what was found and what was expected, and what
 // to do. The first file that exists counts: a broken one is not passed over for another further down the path.
 //
@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/device.h"
 #include "abi/scheduler.h"
 #include "abi/transport.h"
 #include "absl/status/status.h"
@@ -59,6 +60,7 @@ class PluginRegistry {
   // Makes a plugin that is linked into this program known, by its entry; it is checked like a loaded one.
   void RegisterBuiltin(bps_transport_plugin_fn entry) { builtin_transports_.push_back(entry); }
   void RegisterBuiltin(bps_scheduler_plugin_fn entry) { builtin_schedulers_.push_back(entry); }
+  void RegisterBuiltin(bps_device_plugin_fn entry) { builtin_devices_.push_back(entry); }
 
   // For tools that look at plugins nobody vouches for: what is not OK is not loaded here.
   using Trial = std::function<absl::Status(const std::string& kind, const std::string& path)>;
@@ -67,6 +69,7 @@ class PluginRegistry {
   // The checked descriptor of a plugin. The scheduler "auto" is the first of credit, priority and fifo that is there.
   absl::StatusOr<const bps_transport_plugin*> FindTransport(std::string_view wanted);
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
+  absl::StatusOr<const bps_device_plugin*> FindDevice(std::string_view wanted);
 
   // Why a transport cannot be used here, in one line; "" if its plugin is there and its probe is content. kNotInstalled:
   // there is none in any of the folders.
@@ -78,6 +81,9 @@ class PluginRegistry {
                                           const std::string& device = "", uint64_t job_key = 0);
   // An instance of it for BPS_DIRECTION_*.
   absl::StatusOr<Scheduler> CreateScheduler(std::string_view wanted, int32_t direction);
+
+  // What plugins are told.
+  const PluginConfig& config() const { return config_; }
 
   // Where names are looked for, in this order.
   const std::vector<std::string>& folders() const { return folders_; }
@@ -93,6 +99,7 @@ class PluginRegistry {
   std::vector<std::string> folders_;
   std::vector<bps_transport_plugin_fn> builtin_transports_;
   std::vector<bps_scheduler_plugin_fn> builtin_schedulers_;
+  std::vector<bps_device_plugin_fn> builtin_devices_;
 };
 
 }  // namespace byteps

@@ -5,20 +5,25 @@
 #include <type_traits>
 
 #include "abi/byteps.h"
+#include "abi/device.h"
 #include "abi/scheduler.h"
 #include "abi/transport.h"
 #include "gtest/gtest.h"
 
 extern "C" {
-extern int bps_alone_byteps_c, bps_alone_plugin_c, bps_alone_scheduler_c, bps_alone_transport_c;
+extern int bps_alone_byteps_c, bps_alone_device_c, bps_alone_plugin_c, bps_alone_scheduler_c, bps_alone_transport_c;
 }
-extern int bps_alone_byteps_cc, bps_alone_plugin_cc, bps_alone_scheduler_cc, bps_alone_transport_cc;
+extern int bps_alone_byteps_cc, bps_alone_device_cc, bps_alone_plugin_cc, bps_alone_scheduler_cc,
+    bps_alone_transport_cc;
 
 namespace {
 
 TEST(HeadersTest, CompileAloneInBothLanguages) {
-  EXPECT_EQ(bps_alone_byteps_c + bps_alone_plugin_c + bps_alone_scheduler_c + bps_alone_transport_c, 4);
-  EXPECT_EQ(bps_alone_byteps_cc + bps_alone_plugin_cc + bps_alone_scheduler_cc + bps_alone_transport_cc, 4);
+  EXPECT_EQ(
+      bps_alone_byteps_c + bps_alone_device_c + bps_alone_plugin_c + bps_alone_scheduler_c + bps_alone_transport_c, 5);
+  EXPECT_EQ(
+      bps_alone_byteps_cc + bps_alone_device_cc + bps_alone_plugin_cc + bps_alone_scheduler_cc + bps_alone_transport_cc,
+      5);
 }
 
 // The INIT macros set struct_size and leave everything else zero.
@@ -51,6 +56,7 @@ TEST(HeadersTest, InitMacros) {
 static_assert(!std::is_convertible_v<bps_session*, bps_tensor*>);
 static_assert(!std::is_convertible_v<bps_request*, bps_status*>);
 static_assert(!std::is_convertible_v<bps_transport*, bps_scheduler*>);
+static_assert(!std::is_convertible_v<bps_device*, bps_device_event*>);
 
 // No exception crosses: every function says so.
 static_assert(noexcept(bps_open_versioned(0, 0, nullptr, nullptr)));

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "abi/byteps.h"
+#include "abi/device.h"
 #include "abi/plugin.h"
 #include "abi/scheduler.h"
 #include "abi/transport.h"
@@ -322,7 +323,76 @@ FIELD(bps_scheduler_plugin, info, 8);
 FIELD(bps_scheduler_plugin, table, 56);
 SIZE(bps_scheduler_plugin, 64);
 
+/* device.h 1.0. */
+FIELD(bps_device_open_args, struct_size, 0);
+FIELD(bps_device_open_args, config, 8);
+FIELD(bps_device_open_args, log, 16);
+FIELD(bps_device_open_args, index, 24);
+FIELD(bps_device_open_args, reserved, 28);
+SIZE(bps_device_open_args, 32);
+
+FIELD(bps_device_versions, struct_size, 0);
+FIELD(bps_device_versions, driver, 8);
+FIELD(bps_device_versions, collectives, 16);
+FIELD(bps_device_versions, why_not, 24);
+SIZE(bps_device_versions, 32);
+
+FIELD(bps_device_facts, struct_size, 0);
+FIELD(bps_device_facts, name, 8);
+FIELD(bps_device_facts, pci, 16);
+FIELD(bps_device_facts, memory, 24);
+FIELD(bps_device_facts, major, 32);
+FIELD(bps_device_facts, minor, 36);
+SIZE(bps_device_facts, 40);
+
+FIELD(bps_device_pointer, struct_size, 0);
+FIELD(bps_device_pointer, type, 8);
+FIELD(bps_device_pointer, id, 12);
+FIELD(bps_device_pointer, base, 16);
+FIELD(bps_device_pointer, size, 24);
+SIZE(bps_device_pointer, 32);
+
+FIELD(bps_device_stream_state, struct_size, 0);
+FIELD(bps_device_stream_state, id, 8);
+FIELD(bps_device_stream_state, capturing, 12);
+SIZE(bps_device_stream_state, 16);
+
+FIELD(bps_device_table, struct_size, 0);
+FIELD(bps_device_table, open, 8);
+FIELD(bps_device_table, close, 16);
+FIELD(bps_device_table, allocate, 24);
+FIELD(bps_device_table, release, 32);
+FIELD(bps_device_table, allocate_host, 40);
+FIELD(bps_device_table, release_host, 48);
+FIELD(bps_device_table, register_host, 56);
+FIELD(bps_device_table, unregister_host, 64);
+FIELD(bps_device_table, pointer, 72);
+FIELD(bps_device_table, stream_create, 80);
+FIELD(bps_device_table, stream_destroy, 88);
+FIELD(bps_device_table, stream_state, 96);
+FIELD(bps_device_table, stream_wait, 104);
+FIELD(bps_device_table, event_create, 112);
+FIELD(bps_device_table, event_destroy, 120);
+FIELD(bps_device_table, event_record, 128);
+FIELD(bps_device_table, event_query, 136);
+FIELD(bps_device_table, copy_to_host, 144);
+FIELD(bps_device_table, copy_to_device, 152);
+FIELD(bps_device_table, copy_within, 160);
+FIELD(bps_device_table, fill, 168);
+FIELD(bps_device_table, synchronize, 176);
+SIZE(bps_device_table, 184);
+
+FIELD(bps_device_plugin, struct_size, 0);
+FIELD(bps_device_plugin, info, 8);
+FIELD(bps_device_plugin, probe, 56);
+FIELD(bps_device_plugin, count, 64);
+FIELD(bps_device_plugin, facts, 72);
+FIELD(bps_device_plugin, versions, 80);
+FIELD(bps_device_plugin, table, 88);
+SIZE(bps_device_plugin, 96);
+
 /* Enumerators are part of the ABI too: bindings write them down as numbers. */
+
 _Static_assert(BPS_ABI_MAJOR == 1, "a new major version is a new header");
 _Static_assert(BPS_OK == 0 && BPS_CANCELLED == 1 && BPS_UNKNOWN == 2 && BPS_INVALID_ARGUMENT == 3, "codes");
 _Static_assert(BPS_DEADLINE_EXCEEDED == 4 && BPS_NOT_FOUND == 5 && BPS_ALREADY_EXISTS == 6, "codes");

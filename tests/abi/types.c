@@ -3,6 +3,9 @@
 #include "byteps.h"
 #include "scheduler.h"
 #include "transport.h"
+#if BPS_ABI_MINOR >= 3
+#include "device.h"
+#endif
 
 #define SHOW(type)               \
   void show_##type(type* value); \
@@ -33,6 +36,15 @@ SHOW(bps_scheduler_table)
 SHOW(bps_scheduler_plugin)
 #if BPS_ABI_MINOR >= 1
 SHOW(bps_buffer_args)
+#endif
+#if BPS_ABI_MINOR >= 3
+SHOW(bps_device_open_args)
+SHOW(bps_device_versions)
+SHOW(bps_device_facts)
+SHOW(bps_device_pointer)
+SHOW(bps_device_stream_state)
+SHOW(bps_device_table)
+SHOW(bps_device_plugin)
 #endif
 
 /* The functions of 1.0. */

@@ -64,6 +64,22 @@ TEST(BpsInfoTest, SaysWhatPluginsWereWrittenForAndWhatTheyCan) {
   EXPECT_THAT(output, testing::ContainsRegex("      contract 1\\.[0-9]+: .*stats"));
 }
 
+TEST(BpsInfoTest, ShowsGpusAndWhyThereAreNone) {
+  const std::vector<std::string> devices = {"device_plugins/cuda", "device_plugins/fake", "transport_plugins/libfabric",
+                                            "scheduler_plugins/credit"};
+  const Outcome outcome = RunInfo("", devices, "BYTEPS_FAKE_GPU=devices=2,memory=67108864 CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(outcome.code, 0) << "no GPU is no error: " << outcome.output;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("no driver: this GPU is simulated, no collectives: this GPU is simulated"),
+                    HasSubstr("device 0: fake GPU, 64 MiB, device 1: fake GPU, 64 MiB")));
+  // Without a driver, and with one that shows no device.
+  EXPECT_THAT(outcome.output,
+              testing::ContainsRegex("device cuda .+\n +not usable: (no NVIDIA driver: libcuda.so.1|the "
+                                     "NVIDIA driver .* gives no device)"));
+  EXPECT_THAT(RunInfo("", devices, "BYTEPS_FAKE_GPU=speed=3").output,
+              testing::ContainsRegex("device fake .+\n +not usable: BYTEPS_FAKE_GPU: .speed=3. means nothing"));
+}
+
 TEST(BpsInfoTest, TheLibraryIsAskedForItsVersion) {
   EXPECT_THAT(Info("").output, testing::ContainsRegex("library /.+/libbyteps.so: release 0\\.[^ ]+, C ABI 1\\.[0-9]+"));
   EXPECT_THAT(Info("", "BYTEPS_LIBRARY=/nowhere.so").output,

@@ -189,7 +189,7 @@ def bps_cc_framework_shim(name, deps, visibility = ["//:internal"], **kwargs):
         visibility = visibility,
     )
 
-def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = None, **kwargs):
+def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = None, version_script = None, **kwargs):
     """A plugin: a shared object with one exported function, and the same plugin as a library for tests.
 
     Makes
@@ -199,15 +199,16 @@ def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = None
 
     Args:
       name: the plugin's name, as BYTEPS_TRANSPORT or BYTEPS_SCHEDULER gives it
-      kind: "transport" or "scheduler"
+      kind: "transport", "scheduler" or "device"
       entry: the source file that defines bps_<kind>_plugin_v1; nothing else in it needs to be visible
       deps: the implementation, and //abi
       local_defines: for the entry; lets one source be the entry of several plugins
       visibility: of both targets; in this repository all of it, unless said otherwise
+      version_script: of a plugin that exports more than its entry
       **kwargs: of the entry's libraries
     """
-    if kind not in ("transport", "scheduler"):
-        fail("bps_cc_plugin %s: kind is \"transport\" or \"scheduler\", not \"%s\"" % (name, kind))
+    if kind not in ("transport", "scheduler", "device"):
+        fail("bps_cc_plugin %s: kind is \"transport\", \"scheduler\" or \"device\", not \"%s\"" % (name, kind))
     if visibility == None:
         visibility = [_own("//:internal")] if native.repository_name() == "@" + Label("//:BUILD").workspace_name else ["//visibility:private"]
     symbol = "bps_%s_plugin_v1" % kind
@@ -232,7 +233,7 @@ def bps_cc_plugin(name, kind, entry, deps, local_defines = [], visibility = None
     library = "libbyteps_%s_%s.so" % (kind, name)
     bps_cc_shared_library(
         name = library,
-        version_script = _own("//tools/bazel:%s_plugin.lds" % kind),
+        version_script = version_script or _own("//tools/bazel:%s_plugin.lds" % kind),
         deps = [":%s_entry" % name],
         visibility = visibility,
     )

@@ -54,7 +54,7 @@ std::string LibraryReport(const std::string& path) {
 std::string PluginsOfCheckout() {
   const std::string root = OwnFolder() + "/..";
   std::vector<std::string> folders;
-  for (const char* kind : {"transport", "scheduler"}) {
+  for (const char* kind : {"transport", "scheduler", "device"}) {
     const std::string room = absl::StrCat(root, "/", kind, "_plugins");
     for (const std::string& name : Entries(room)) {
       for (const std::string& file : Entries(room + "/" + name)) {

@@ -44,6 +44,28 @@ void AddTransport(const bps_transport_caps& caps, std::vector<std::string>* abil
   abilities->push_back(absl::StrCat("messages of ", caps.max_message, " bytes"));
 }
 
+// Which driver, GPUs and collectives there are.
+void AddDevice(const bps_device_plugin& plugin, const PluginConfig* config, std::vector<std::string>* abilities) {
+  bps_device_versions versions = {};
+  versions.struct_size = sizeof versions;
+  if (plugin.versions(config, &versions, nullptr) == BPS_OK) {
+    const bool collectives = versions.collectives != nullptr && versions.collectives[0] != '\0';
+    abilities->push_back(versions.driver);
+    abilities->push_back(collectives ? versions.collectives : absl::StrCat("no collectives: ", versions.why_not));
+  }
+  int32_t count = 0;
+  if (plugin.count(config, &count, nullptr) != BPS_OK) return;
+  for (int32_t index = 0; index < count; ++index) {
+    bps_device_facts facts = {};
+    facts.struct_size = sizeof facts;
+    if (plugin.facts(config, index, &facts, nullptr) != BPS_OK) continue;
+    std::string text = absl::StrCat("device ", index, ": ", facts.name, ", ", facts.memory >> 20, " MiB");
+    if (facts.major != 0) absl::StrAppend(&text, ", compute ", facts.major, ".", facts.minor);
+    if (facts.pci != nullptr && facts.pci[0] != '\0') absl::StrAppend(&text, ", PCI ", facts.pci);
+    abilities->push_back(std::move(text));
+  }
+}
+
 }  // namespace
 
 PluginFacts FactsOf(PluginRegistry* registry, const PluginListing& plugin) {
@@ -53,6 +75,13 @@ PluginFacts FactsOf(PluginRegistry* registry, const PluginListing& plugin) {
     if (!found.ok()) return facts;
     facts.contract = Contract((*found)->info);
     AddScheduler(*(*found)->table, &facts.abilities);
+    return facts;
+  }
+  if (plugin.kind == "device") {
+    const absl::StatusOr<const bps_device_plugin*> found = registry->FindDevice(plugin.path);
+    if (!found.ok()) return facts;
+    facts.contract = Contract((*found)->info);
+    AddDevice(**found, &registry->config(), &facts.abilities);
     return facts;
   }
   const absl::StatusOr<const bps_transport_plugin*> found = registry->FindTransport(plugin.path);

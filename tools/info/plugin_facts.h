@@ -4,7 +4,8 @@
 //     facts.contract       // "1.1"
 //     facts.abilities      // {"wait_fd", "cheap_reg", "messages of 65536 bytes"}
 //
-// Of a transport that can be used here one endpoint is opened, asked, and closed again.
+// Of a transport that can be used here one endpoint is opened, asked, and closed again; of a device plugin the driver,
+// the devices and the library of collectives are the abilities.
 //
 // Threads: one at a time.
 #ifndef BYTEPS_TOOLS_INFO_PLUGIN_FACTS_H_

@@ -26,6 +26,8 @@ absl::Status TryPlugin(const Config& config, const std::string& kind, const std:
     PluginRegistry registry(config, log);
     if (kind == "transport") {
       registry.FindTransport(path).status().IgnoreError();
+    } else if (kind == "device") {
+      registry.FindDevice(path).status().IgnoreError();
     } else {
       registry.FindScheduler(path).status().IgnoreError();
     }

@@ -1,5 +1,6 @@
 #include "core/plugin/plugin_registry.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "tests/plugins/minimal_scheduler.h"
 
 extern "C" int32_t bps_scheduler_plugin_v1_credit(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
+extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
 extern "C" int32_t bps_scheduler_plugin_v1_fifo(const bps_plugin_host* host, const bps_scheduler_plugin** plugin);
 
 namespace byteps {
@@ -284,6 +286,36 @@ TEST_F(PluginRegistryTest, ListSaysWhichAreUsableAndWhyNot) {
   EXPECT_TRUE(minimal);
   EXPECT_TRUE(broken);
   EXPECT_TRUE(absent);
+}
+
+extern "C" int32_t DeviceWithoutCopies(const bps_plugin_host* host, const bps_device_plugin** plugin) {
+  static bps_device_plugin broken;
+  static bps_device_table table;
+  bps_device_plugin_v1_fake(host, plugin);
+  broken = **plugin;
+  table = *broken.table;
+  table.copy_to_host = nullptr;
+  table.struct_size = offsetof(bps_device_table, synchronize);
+  broken.table = &table;
+  *plugin = &broken;
+  return BPS_OK;
+}
+
+TEST_F(PluginRegistryTest, DevicesAreAKindOfTheirOwn) {
+  const absl::Status absent = registry_.FindDevice("fake").status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("device \"fake\" (from BYTEPS_DEVICE) could not be found"));
+  registry_.RegisterBuiltin(bps_device_plugin_v1_fake);
+  absl::StatusOr<const bps_device_plugin*> plugin = registry_.FindDevice("FAKE");
+  ASSERT_TRUE(plugin.ok()) << plugin.status();
+  EXPECT_STREQ((*plugin)->info.name, "fake");
+  EXPECT_FALSE(registry_.FindScheduler("fake").ok());
+}
+
+TEST_F(PluginRegistryTest, ADeviceThatLacksFunctionsIsRefused) {
+  registry_.RegisterBuiltin(DeviceWithoutCopies);
+  EXPECT_THAT(std::string(registry_.FindDevice("fake").status().message()),
+              HasSubstr("lacks the required: copy_to_host, synchronize"));
 }
 
 // The first file that exists counts; a broken one is an error, not passed over.

@@ -1,0 +1,151 @@
+#include "core/plugin/device.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace byteps {
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(const bps_device_plugin& plugin, int32_t index,
+                                                     const PluginConfig* config, const Logger* log) {
+  bps_device_facts facts = {};
+  facts.struct_size = sizeof facts;
+  const bool known = plugin.facts(config, index, &facts, nullptr) == BPS_OK && facts.name != nullptr;
+  std::string name = absl::StrCat("GPU ", index, known ? absl::StrCat(" (", facts.name, ")") : "");
+  bps_device_open_args args = {};
+  args.struct_size = sizeof args;
+  args.config = config;
+  args.log = const_cast<Logger*>(log);
+  args.index = index;
+  bps_device* handle = nullptr;
+  bps_failure failure;
+  const int32_t code = plugin.table->open(&args, &handle, &failure);
+  if (code != BPS_OK) return FailureStatus(code, failure, absl::StrCat(name, " could not be opened"));
+  if (handle == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("device plugin \"", plugin.info.name, "\" answered open with success and no device"));
+  }
+  return std::unique_ptr<Device>(new Device(plugin, handle, index, std::move(name)));
+}
+
+Device::~Device() { table_->close(handle_); }
+
+template <typename Function>
+absl::Status Device::Call(const char* what, const Function& function) {
+  bps_failure failure;
+  const int32_t code = function(&failure);
+  if (code == BPS_OK) return absl::OkStatus();
+  return FailureStatus(code, failure, absl::StrCat(name_, ": ", what));
+}
+
+absl::StatusOr<void*> Device::Allocate(uint64_t size) {
+  void* base = nullptr;
+  absl::Status status = Call("allocating device memory",
+                             [&](bps_failure* failure) { return table_->allocate(handle_, size, &base, failure); });
+  if (!status.ok()) return status;
+  return base;
+}
+
+absl::Status Device::Release(void* base) {
+  return Call("giving device memory back",
+              [&](bps_failure* failure) { return table_->release(handle_, base, failure); });
+}
+
+absl::StatusOr<void*> Device::AllocateHost(uint64_t size) {
+  void* base = nullptr;
+  absl::Status status =
+      Call(absl::StrCat("allocating ", size, " bytes of pinned memory").c_str(),
+           [&](bps_failure* failure) { return table_->allocate_host(handle_, size, &base, failure); });
+  if (!status.ok()) return status;
+  return base;
+}
+
+absl::Status Device::ReleaseHost(void* base) {
+  return Call("giving pinned memory back",
+              [&](bps_failure* failure) { return table_->release_host(handle_, base, failure); });
+}
+
+absl::StatusOr<bps_device_pointer> Device::Pointer(const void* address) {
+  bps_device_pointer pointer = {};
+  pointer.struct_size = sizeof pointer;
+  absl::Status status = Call("asking what an address is", [&](bps_failure* failure) {
+    return table_->pointer(handle_, address, &pointer, failure);
+  });
+  if (!status.ok()) return status;
+  return pointer;
+}
+
+absl::StatusOr<bps_device_stream> Device::StreamCreate(int32_t urgent) {
+  bps_device_stream stream = nullptr;
+  absl::Status status = Call("making a stream", [&](bps_failure* failure) {
+    return table_->stream_create(handle_, urgent, &stream, failure);
+  });
+  if (!status.ok()) return status;
+  return stream;
+}
+
+absl::Status Device::StreamDestroy(bps_device_stream stream) {
+  return Call("destroying a stream",
+              [&](bps_failure* failure) { return table_->stream_destroy(handle_, stream, failure); });
+}
+
+absl::StatusOr<bps_device_stream_state> Device::StreamState(bps_device_stream stream) {
+  bps_device_stream_state state = {};
+  state.struct_size = sizeof state;
+  absl::Status status = Call("asking for the state of a stream", [&](bps_failure* failure) {
+    return table_->stream_state(handle_, stream, &state, failure);
+  });
+  if (!status.ok()) return status;
+  return state;
+}
+
+absl::Status Device::StreamWait(bps_device_stream stream, bps_device_event* event) {
+  return Call("making a stream wait",
+              [&](bps_failure* failure) { return table_->stream_wait(handle_, stream, event, failure); });
+}
+
+absl::StatusOr<bps_device_event*> Device::EventCreate() {
+  bps_device_event* event = nullptr;
+  absl::Status status =
+      Call("making an event", [&](bps_failure* failure) { return table_->event_create(handle_, &event, failure); });
+  if (!status.ok()) return status;
+  return event;
+}
+
+void Device::EventDestroy(bps_device_event* event) { table_->event_destroy(handle_, event, nullptr); }
+
+absl::Status Device::EventRecord(bps_device_event* event, bps_device_stream stream) {
+  return Call("recording an event",
+              [&](bps_failure* failure) { return table_->event_record(handle_, event, stream, failure); });
+}
+
+absl::StatusOr<bool> Device::EventQuery(bps_device_event* event) {
+  bool ready = false;
+  absl::Status status = Call("asking for an event", [&](bps_failure* failure) {
+    const int32_t code = table_->event_query(handle_, event, failure);
+    ready = code == BPS_OK;
+    return code == BPS_DEVICE_NOT_READY ? BPS_OK : code;
+  });
+  if (!status.ok()) return status;
+  return ready;
+}
+
+absl::Status Device::CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+  return Call("copying to the host",
+              [&](bps_failure* failure) { return table_->copy_to_host(handle_, to, from, size, stream, failure); });
+}
+
+absl::Status Device::CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+  return Call("copying to the device",
+              [&](bps_failure* failure) { return table_->copy_to_device(handle_, to, from, size, stream, failure); });
+}
+
+absl::Status Device::CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+  return Call("copying within the device",
+              [&](bps_failure* failure) { return table_->copy_within(handle_, to, from, size, stream, failure); });
+}
+
+absl::Status Device::Synchronize(bps_device_stream stream) {
+  return Call("waiting for a stream",
+              [&](bps_failure* failure) { return table_->synchronize(handle_, stream, failure); });
+}
+
+}  // namespace byteps

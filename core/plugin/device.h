@@ -1,0 +1,74 @@
+// device.h - owns one GPU of a device plugin.
+//
+//     absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(plugin, 0, config, log);
+//     absl::Status status = (*device)->EventRecord(event, stream);
+//
+// The verbs are those of abi/device.h, which has their contract. Errors name the device: "GPU 0 (NVIDIA H200): ...".
+//
+// Threads: any. Ownership: what was made of it (streams, events, memory) is given back before it is destroyed.
+#ifndef BYTEPS_CORE_PLUGIN_DEVICE_H_
+#define BYTEPS_CORE_PLUGIN_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "abi/device.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/plugin/plugin_host.h"
+
+namespace byteps {
+
+class Logger;
+
+class Device {
+ public:
+  static absl::StatusOr<std::unique_ptr<Device>> Open(const bps_device_plugin& plugin, int32_t index,
+                                                      const PluginConfig* config, const Logger* log);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  int32_t index() const { return index_; }
+  // "GPU 0 (NVIDIA H200)"
+  const std::string& name() const { return name_; }
+
+  absl::StatusOr<void*> Allocate(uint64_t size);
+  absl::Status Release(void* base);
+  absl::StatusOr<void*> AllocateHost(uint64_t size);
+  absl::Status ReleaseHost(void* base);
+  absl::StatusOr<bps_device_pointer> Pointer(const void* address);
+  absl::StatusOr<bps_device_stream> StreamCreate(int32_t urgent);
+  absl::Status StreamDestroy(bps_device_stream stream);
+  absl::StatusOr<bps_device_stream_state> StreamState(bps_device_stream stream);
+  absl::Status StreamWait(bps_device_stream stream, bps_device_event* event);
+  absl::StatusOr<bps_device_event*> EventCreate();
+  void EventDestroy(bps_device_event* event);
+  absl::Status EventRecord(bps_device_event* event, bps_device_stream stream);
+  // Has what it waits for ended?
+  absl::StatusOr<bool> EventQuery(bps_device_event* event);
+  absl::Status CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  absl::Status CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  absl::Status CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  // Blocks.
+  absl::Status Synchronize(bps_device_stream stream);
+
+ private:
+  Device(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name)
+      : table_(plugin.table), handle_(handle), index_(index), name_(std::move(name)) {}
+
+  // Calls a verb of the table; what it makes is written through `out` by the caller.
+  template <typename Function>
+  absl::Status Call(const char* what, const Function& function);
+
+  const bps_device_table* const table_;
+  bps_device* const handle_;
+  const int32_t index_;
+  const std::string name_;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_PLUGIN_DEVICE_H_

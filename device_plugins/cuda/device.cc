@@ -1,0 +1,246 @@
+#include "device_plugins/cuda/device.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "abi/byteps.h"
+#include "device_plugins/common/error.h"
+
+namespace byteps::cuda {
+namespace {
+
+using devices::Error;
+
+StreamHandle Of(bps_device_stream stream) { return static_cast<StreamHandle>(stream); }
+EventHandle Of(bps_device_event* event) { return reinterpret_cast<EventHandle>(event); }
+DevicePointer Address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
+
+// Makes a context current; puts back what was.
+class Current {
+ public:
+  Current(const Driver& driver, Context context) : driver_(driver) {
+    driver_.Check(driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
+    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  ~Current() {
+    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    Context ignored = nullptr;
+    driver_.cuCtxPopCurrent_v2(&ignored);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = kCaptureRelaxed;
+};
+
+DeviceNumber NumberOf(const Driver& driver, int32_t index) {
+  if (index < 0 || index >= driver.devices()) {
+    throw Error(BPS_INVALID_ARGUMENT, "there is no CUDA device " + std::to_string(index) + "; this process sees " +
+                                          std::to_string(driver.devices()));
+  }
+  DeviceNumber number = 0;
+  driver.Check(driver.cuDeviceGet(&number, index), "cuDeviceGet");
+  return number;
+}
+
+#define BPS_CUDA_CALL(name, ...) driver_.Check(driver_.name(__VA_ARGS__), #name)
+
+}  // namespace
+
+Device::Device(const Driver& driver, int32_t index) : driver_(driver), index_(index), number_(NumberOf(driver, index)) {
+  BPS_CUDA_CALL(cuDevicePrimaryCtxRetain, &context_, number_);
+}
+
+Device::~Device() {
+  if (driver_.cuCtxPushCurrent_v2(context_) == kSuccess) {
+    for (StreamHandle stream : own_) {
+      driver_.cuStreamSynchronize(stream);
+      driver_.cuStreamDestroy_v2(stream);
+    }
+    Context ignored = nullptr;
+    driver_.cuCtxPopCurrent_v2(&ignored);
+  }
+  driver_.cuDevicePrimaryCtxRelease_v2(number_);
+}
+
+void* Device::Allocate(uint64_t size) {
+  const Current current(driver_, context_);
+  DevicePointer base = 0;
+  BPS_CUDA_CALL(cuMemAlloc_v2, &base, size);
+  return reinterpret_cast<void*>(base);
+}
+
+void Device::Release(void* base) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemFree_v2, Address(base));
+}
+
+void* Device::AllocateHost(uint64_t size) {
+  const Current current(driver_, context_);
+  void* base = nullptr;
+  BPS_CUDA_CALL(cuMemHostAlloc, &base, size, kHostAllocPortable);
+  return base;
+}
+
+void Device::ReleaseHost(void* base) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemFreeHost, base);
+}
+
+void Device::RegisterHost(void* base, uint64_t size) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemHostRegister_v2, base, size, kHostRegisterPortable);
+}
+
+void Device::UnregisterHost(void* base) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemHostUnregister, base);
+}
+
+bps_device_pointer Device::Pointer(const void* address) {
+  const Current current(driver_, context_);
+  bps_device_pointer pointer = {};
+  pointer.type = BPS_CPU;
+  unsigned type = 0;
+  // Of memory that CUDA does not know this is an error.
+  const Result result = driver_.cuPointerGetAttribute(&type, kAttributeMemoryType, Address(address));
+  if (result == kInvalidValue) return pointer;
+  driver_.Check(result, "cuPointerGetAttribute");
+  if (type != kMemoryTypeHost && type != kMemoryTypeDevice) return pointer;
+  pointer.type = type == kMemoryTypeDevice ? BPS_CUDA : BPS_CUDA_HOST;
+  if (type == kMemoryTypeDevice) {
+    int device = 0;
+    BPS_CUDA_CALL(cuPointerGetAttribute, &device, kAttributeDeviceOrdinal, Address(address));
+    pointer.id = device;
+  }
+  DevicePointer base = 0;
+  size_t size = 0;
+  BPS_CUDA_CALL(cuPointerGetAttribute, &base, kAttributeRangeStart, Address(address));
+  BPS_CUDA_CALL(cuPointerGetAttribute, &size, kAttributeRangeSize, Address(address));
+  pointer.base = reinterpret_cast<void*>(base);
+  pointer.size = size;
+  return pointer;
+}
+
+bps_device_stream Device::StreamCreate(int32_t urgent) {
+  const Current current(driver_, context_);
+  int least = 0, greatest = 0;  // CUDA: the smaller the number, the sooner
+  BPS_CUDA_CALL(cuCtxGetStreamPriorityRange, &least, &greatest);
+  StreamHandle stream = nullptr;
+  BPS_CUDA_CALL(cuStreamCreateWithPriority, &stream, kStreamNonBlocking, std::clamp(-urgent, greatest, least));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  own_.insert(stream);
+  return stream;
+}
+
+void Device::StreamDestroy(bps_device_stream stream) {
+  const Current current(driver_, context_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (own_.erase(Of(stream)) == 0) throw Error(BPS_INVALID_ARGUMENT, "this stream was not made here");
+  }
+  BPS_CUDA_CALL(cuStreamDestroy_v2, Of(stream));
+}
+
+bps_device_stream_state Device::StreamState(bps_device_stream stream) {
+  const Current current(driver_, context_);
+  bps_device_stream_state state = {};
+  // First: the context of a stream may not be asked for while it is captured.
+  BPS_CUDA_CALL(cuStreamIsCapturing, Of(stream), &state.capturing);
+  state.capturing = state.capturing == kCaptureNone ? 0 : 1;
+  Context context = nullptr;
+  BPS_CUDA_CALL(cuStreamGetCtx, Of(stream), &context);
+  const Current theirs(driver_, context);
+  DeviceNumber number = 0;
+  BPS_CUDA_CALL(cuCtxGetDevice, &number);
+  for (state.id = 0; state.id < driver_.devices(); ++state.id) {
+    if (NumberOf(driver_, state.id) == number) break;
+  }
+  return state;
+}
+
+void Device::StreamWait(bps_device_stream stream, bps_device_event* event) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuStreamWaitEvent, Of(stream), Of(event), 0);
+}
+
+bps_device_event* Device::EventCreate() {
+  const Current current(driver_, context_);
+  EventHandle event = nullptr;
+  BPS_CUDA_CALL(cuEventCreate, &event, kEventDisableTiming);
+  return reinterpret_cast<bps_device_event*>(event);
+}
+
+void Device::EventDestroy(bps_device_event* event) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuEventDestroy_v2, Of(event));
+}
+
+void Device::EventRecord(bps_device_event* event, bps_device_stream stream) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuEventRecord, Of(event), Of(stream));
+}
+
+bool Device::EventQuery(bps_device_event* event) {
+  const Current current(driver_, context_);
+  const Result result = driver_.cuEventQuery(Of(event));
+  if (result == kNotReady) return false;
+  driver_.Check(result, "cuEventQuery");
+  return true;
+}
+
+void Device::CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+  if (size == 0) return;
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemcpyDtoHAsync_v2, to, Address(from), size, Of(stream));
+}
+
+void Device::CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+  if (size == 0) return;
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemcpyHtoDAsync_v2, Address(to), from, size, Of(stream));
+}
+
+void Device::CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+  if (size == 0) return;
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemcpyDtoDAsync_v2, Address(to), Address(from), size, Of(stream));
+}
+
+void Device::Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream) {
+  if (size == 0) return;
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuMemsetD8Async, Address(to), byte, size, Of(stream));
+}
+
+void Device::Synchronize(bps_device_stream stream) {
+  const Current current(driver_, context_);
+  BPS_CUDA_CALL(cuStreamSynchronize, Of(stream));
+}
+
+#undef BPS_CUDA_CALL
+
+bps_device_facts FactsOf(const Driver& driver, int32_t index) {
+  // Kept: the caller may use the text as long as the process lives.
+  static std::mutex mutex;
+  static auto* texts = new std::set<std::string>;
+  const DeviceNumber number = NumberOf(driver, index);
+  char name[256] = "", pci[32] = "";
+  size_t memory = 0;
+  bps_device_facts facts = {};
+  driver.Check(driver.cuDeviceGetName(name, sizeof name, number), "cuDeviceGetName");
+  driver.Check(driver.cuDeviceGetPCIBusId(pci, sizeof pci, number), "cuDeviceGetPCIBusId");
+  driver.Check(driver.cuDeviceTotalMem_v2(&memory, number), "cuDeviceTotalMem");
+  driver.Check(driver.cuDeviceGetAttribute(&facts.major, kComputeCapabilityMajor, number), "cuDeviceGetAttribute");
+  driver.Check(driver.cuDeviceGetAttribute(&facts.minor, kComputeCapabilityMinor, number), "cuDeviceGetAttribute");
+  const std::lock_guard<std::mutex> lock(mutex);
+  facts.name = texts->insert(name).first->c_str();
+  facts.pci = texts->insert(pci).first->c_str();
+  facts.memory = memory;
+  return facts;
+}
+
+}  // namespace byteps::cuda

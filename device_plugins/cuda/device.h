@@ -1,0 +1,61 @@
+// device.h - one GPU behind abi/device.h: its primary context, the one that frameworks use.
+//
+// Each call makes that context current on its thread and puts back what was, and keeps stream captures of other threads
+// undisturbed.
+//
+// Threads: any. Errors: throws Error.
+#ifndef BYTEPS_DEVICE_PLUGINS_CUDA_DEVICE_H_
+#define BYTEPS_DEVICE_PLUGINS_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <mutex>
+#include <set>
+
+#include "abi/device.h"
+#include "device_plugins/cuda/driver.h"
+
+namespace byteps::cuda {
+
+class Device {
+ public:
+  Device(const Driver& driver, int32_t index);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  void* Allocate(uint64_t size);
+  void Release(void* base);
+  void* AllocateHost(uint64_t size);
+  void ReleaseHost(void* base);
+  void RegisterHost(void* base, uint64_t size);
+  void UnregisterHost(void* base);
+  bps_device_pointer Pointer(const void* address);
+  bps_device_stream StreamCreate(int32_t urgent);
+  void StreamDestroy(bps_device_stream stream);
+  bps_device_stream_state StreamState(bps_device_stream stream);
+  void StreamWait(bps_device_stream stream, bps_device_event* event);
+  bps_device_event* EventCreate();
+  void EventDestroy(bps_device_event* event);
+  void EventRecord(bps_device_event* event, bps_device_stream stream);
+  bool EventQuery(bps_device_event* event);
+  void CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  void CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  void CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  void Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream);
+  void Synchronize(bps_device_stream stream);
+
+ private:
+  const Driver& driver_;
+  const int32_t index_;
+  DeviceNumber number_ = 0;
+  Context context_ = nullptr;
+  std::mutex mutex_;
+  std::set<StreamHandle> own_;  // made here
+};
+
+// What there is to say of a device, for people. Throws Error.
+bps_device_facts FactsOf(const Driver& driver, int32_t index);
+
+}  // namespace byteps::cuda
+
+#endif  // BYTEPS_DEVICE_PLUGINS_CUDA_DEVICE_H_

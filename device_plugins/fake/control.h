@@ -1,0 +1,57 @@
+/* control.h - what a test may ask of the fake GPUs of its process, beyond the contract: bps_fake_gpu().
+ *
+ *     const fake_gpu_control* gpu = bps_fake_gpu();              // linked, or by dlsym from libbyteps_device_fake.so
+ *     gpu->table->open(&args, &device, NULL);                    // the program's own view of a device
+ *     gpu->counts(&counts);
+ *
+ * Threads: any. */
+#ifndef BYTEPS_DEVICE_PLUGINS_FAKE_CONTROL_H_
+#define BYTEPS_DEVICE_PLUGINS_FAKE_CONTROL_H_
+
+#include "abi/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Since the beginning, of all devices. */
+typedef struct fake_gpu_counts {
+  uint64_t synchronisations; /* calls that block until a device has done something */
+  uint64_t allocations;      /* of device memory */
+  uint64_t host_allocations; /* of pinned memory */
+  uint64_t registrations;    /* of host memory */
+  uint64_t streams;          /* made */
+  uint64_t events;           /* made */
+  uint64_t copies_to_host;
+  uint64_t copies_to_device;
+  uint64_t copies_within;
+  uint64_t bytes_to_host;
+  uint64_t bytes_to_device;
+  uint64_t races; /* accesses that nothing orders, and accesses to memory that was given back */
+} fake_gpu_counts;
+
+typedef struct fake_gpu_control {
+  const bps_device_table* table;
+  /* Begins anew with these options (device_plugins/fake/options.h). No device may be open. 0: the text is wrong. */
+  int32_t (*reset)(const char* options);
+  void (*counts)(fake_gpu_counts* counts);
+  /* The text of report `index` of `counts.races`; cut at `size`. 0: there is none. */
+  int32_t (*race)(uint64_t index, char* text, size_t size);
+  /* The program touches pinned memory by itself: the detector cannot see it. */
+  void (*host_access)(const void* address, uint64_t size, int32_t write);
+  /* What device memory holds now, whatever is under way. 0: no such memory. */
+  int32_t (*peek)(const void* address, void* to, uint64_t size);
+  /* The call of this verb ("allocate_host") behind `after` others ends with `code`. */
+  void (*fail)(const char* verb, uint64_t after, int32_t code);
+  /* The context of a device is lost, as by an illegal address. */
+  void (*lose)(int32_t device);
+  void (*capture)(bps_device_stream stream, int32_t on);
+} fake_gpu_control;
+
+BPS_PLUGIN_EXPORT const fake_gpu_control* bps_fake_gpu(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BYTEPS_DEVICE_PLUGINS_FAKE_CONTROL_H_ */

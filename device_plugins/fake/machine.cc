@@ -1,0 +1,342 @@
+#include "device_plugins/fake/machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "abi/byteps.h"
+#include "device_plugins/common/error.h"
+
+namespace byteps::fake {
+namespace {
+
+using devices::Error;
+using Lock = std::lock_guard<std::mutex>;
+
+uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+std::string Name(int device) { return "fake device " + std::to_string(device); }
+
+}  // namespace
+
+Machine::Machine(const Options& options)
+    : options_(options), owner_(::getpid()), lost_(static_cast<size_t>(options.devices)), random_(options.seed) {
+  for (int device = 0; device < options.devices; ++device) defaults_.push_back(StreamCreate(device));
+  counts_ = {};
+}
+
+void Machine::CheckMine() const {
+  if (::getpid() == owner_) return;
+  throw Error(BPS_FAILED_PRECONDITION, "this process was forked from one that had used the GPU: it cannot use it");
+}
+
+void Machine::Begin(int device, const char* verb) {
+  CheckMine();
+  const Lock lock(mutex_);
+  if (lost_[static_cast<size_t>(device)]) {
+    throw Error(BPS_DATA_LOSS, Name(device) + ": an illegal memory access was encountered: its context is lost");
+  }
+  if (auto failing = failing_.find(verb); failing != failing_.end() && failing->second.after-- == 0) {
+    const int32_t code = failing->second.code;
+    failing_.erase(failing);
+    throw Error(code, Name(device) + ": " + verb + " fails, as the test has asked");
+  }
+  if (options_.schedule == Schedule::kRandom) RunSome();
+}
+
+// ---- Memory ----
+
+void* Machine::Allocate(int device, uint64_t size) {
+  const Lock lock(mutex_);
+  if (size == 0) throw Error(BPS_INVALID_ARGUMENT, "an allocation of 0 bytes");
+  if (size > options_.memory - std::min(options_.memory, memory_.used(device))) {
+    throw Error(BPS_RESOURCE_EXHAUSTED, Name(device) + " has no " + std::to_string(size) + " bytes left");
+  }
+  ++counts_.allocations;
+  return memory_.Allocate(device, size);
+}
+
+void* Machine::AllocateHost(uint64_t size) {
+  const Lock lock(mutex_);
+  if (size == 0) throw Error(BPS_INVALID_ARGUMENT, "an allocation of 0 bytes");
+  ++counts_.host_allocations;
+  return memory_.AllocateHost(size);
+}
+
+void Machine::Register(void* base, uint64_t size) {
+  const Lock lock(mutex_);
+  memory_.Register(base, size);
+  ++counts_.registrations;
+}
+
+void Machine::Release(void* base, Memory::Kind kind) {
+  const Lock lock(mutex_);
+  ++counts_.synchronisations;
+  for (const auto& [stream, owned] : streams_) DriveAll(stream);
+  const Memory::Range* range = memory_.Find(base, 0);
+  const uint64_t size = range == nullptr ? 0 : range->size;
+  memory_.Release(base, kind);
+  races_.Forget(AddressOf(base), AddressOf(base) + size);
+}
+
+bps_device_pointer Machine::Pointer(const void* address) {
+  const Lock lock(mutex_);
+  bps_device_pointer pointer = {};
+  pointer.type = BPS_CPU;
+  const Memory::Range* range = memory_.Find(address, 0);
+  if (range == nullptr) return pointer;
+  pointer.type = range->kind == Memory::Kind::kDevice ? BPS_CUDA : BPS_CUDA_HOST;
+  pointer.id = range->device;
+  pointer.base = range->base;
+  pointer.size = range->size;
+  return pointer;
+}
+
+// ---- Streams and events ----
+
+Stream* Machine::StreamCreate(int device) {
+  const Lock lock(mutex_);
+  auto stream = std::make_unique<Stream>();
+  stream->actor = actors_++;
+  stream->device = device;
+  Stream* made = stream.get();
+  streams_.emplace(made, std::move(stream));
+  ++counts_.streams;
+  return made;
+}
+
+void Machine::StreamDestroy(Stream* stream) {
+  const Lock lock(mutex_);
+  DriveAll(stream);
+  streams_.erase(stream);
+}
+
+Stream* Machine::Known(bps_device_stream stream, int device) {
+  const Lock lock(mutex_);
+  if (stream == nullptr) return defaults_[static_cast<size_t>(device)];
+  const auto found = streams_.find(static_cast<Stream*>(stream));
+  if (found == streams_.end()) throw Error(BPS_INVALID_ARGUMENT, "this handle is no stream");
+  return found->first;
+}
+
+void Machine::CheckTakes(const Stream& stream, int device) {
+  const Lock lock(mutex_);
+  if (stream.device != device) {
+    throw Error(BPS_INVALID_ARGUMENT, "the stream is of " + Name(stream.device) + ", not of " + Name(device));
+  }
+  if (stream.capturing) throw Error(BPS_FAILED_PRECONDITION, "the stream is being captured into a graph");
+}
+
+std::unique_ptr<Event> Machine::EventCreate(int device) {
+  const Lock lock(mutex_);
+  ++counts_.events;
+  auto event = std::make_unique<Event>();
+  event->device = device;
+  return event;
+}
+
+void Machine::Put(Stream* stream, Event* event) {
+  const Lock lock(mutex_);
+  auto record = std::make_shared<Record>();
+  record->stream = stream;
+  record->patience = static_cast<int64_t>(random_() % 3);
+  event->latest = record;
+  Enqueue(stream, {.kind = Work::kRecord, .record = std::move(record), .verb = "event_record"});
+}
+
+void Machine::Wait(Stream* stream, const Event& event) {
+  const Lock lock(mutex_);
+  if (event.latest == nullptr) return;
+  Enqueue(stream, {.kind = Work::kWait, .record = event.latest, .verb = "stream_wait"});
+}
+
+bool Machine::Query(const Event& event) {
+  const Lock lock(mutex_);
+  if (event.latest == nullptr) return true;
+  Record& record = *event.latest;
+  if (!record.done && record.patience-- <= 0) Drive(record);
+  if (!record.done) return false;
+  host_.Join(record.clock);
+  return true;
+}
+
+void Machine::Synchronize(Stream* stream) {
+  const Lock lock(mutex_);
+  ++counts_.synchronisations;
+  DriveAll(stream);
+  host_.Join(stream->clock);
+}
+
+void Machine::Drain(Stream* stream) {
+  const Lock lock(mutex_);
+  if (!lost_[static_cast<size_t>(stream->device)]) DriveAll(stream);
+  streams_.erase(stream);
+}
+
+// ---- Work ----
+
+void Machine::CheckRange(const void* address, uint64_t size, Memory::Kind kind, int device, const char* verb) const {
+  const Memory::Range* range = memory_.Find(address, size);
+  const bool host = kind != Memory::Kind::kDevice;
+  const std::string what = std::string(verb) + ": " + std::to_string(size) + " bytes at an address ";
+  if (range == nullptr) {
+    throw Error(BPS_INVALID_ARGUMENT, what + (host ? "that is no pinned host memory" : "that is no device memory"));
+  }
+  if (host == (range->kind == Memory::Kind::kDevice)) {
+    throw Error(BPS_INVALID_ARGUMENT, what + (host ? "of a device, not of the host" : "of the host, not of a device"));
+  }
+  if (!host && range->device != device) {
+    throw Error(BPS_INVALID_ARGUMENT, what + "of " + Name(range->device) + ", not of " + Name(device));
+  }
+}
+
+void Machine::Copy(Stream* stream, void* to, const void* from, uint64_t size, const char* verb, Memory::Kind to_kind,
+                   Memory::Kind from_kind) {
+  const Lock lock(mutex_);
+  if (size == 0) return;
+  CheckRange(to, size, to_kind, stream->device, verb);
+  CheckRange(from, size, from_kind, stream->device, verb);
+  if (to_kind != Memory::Kind::kDevice) {
+    ++counts_.copies_to_host;
+    counts_.bytes_to_host += size;
+  } else if (from_kind != Memory::Kind::kDevice) {
+    ++counts_.copies_to_device;
+    counts_.bytes_to_device += size;
+  } else {
+    ++counts_.copies_within;
+  }
+  Enqueue(stream, {.kind = Work::kCopy,
+                   .to = static_cast<std::byte*>(to),
+                   .from = static_cast<const std::byte*>(from),
+                   .size = size,
+                   .verb = verb});
+}
+
+void Machine::Fill(Stream* stream, void* to, uint8_t byte, uint64_t size) {
+  const Lock lock(mutex_);
+  if (size == 0) return;
+  CheckRange(to, size, Memory::Kind::kDevice, stream->device, "fill");
+  Enqueue(stream, {.kind = Work::kFill, .to = static_cast<std::byte*>(to), .size = size, .byte = byte, .verb = "fill"});
+}
+
+void Machine::Enqueue(Stream* stream, Work work) {
+  host_.Tick(0);
+  work.issued = host_;
+  stream->queue.push_back(std::move(work));
+  if (options_.schedule != Schedule::kEarly) return;
+  for (bool ran = true; ran;) {
+    ran = false;
+    for (const auto& [each, owned] : streams_) ran = RunFirst(each) || ran;
+  }
+}
+
+bool Machine::RunFirst(Stream* stream) {
+  if (stream->queue.empty() || lost_[static_cast<size_t>(stream->device)]) return false;
+  const Work& first = stream->queue.front();
+  if (first.kind == Work::kWait && !first.record->done) return false;
+  const Work work = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  Run(stream, work);
+  return true;
+}
+
+void Machine::Run(Stream* stream, const Work& work) {
+  Clock& clock = stream->clock;
+  clock.Join(work.issued);
+  clock.Tick(stream->actor);
+  if (work.kind == Work::kWait) {
+    clock.Join(work.record->clock);
+  } else if (work.kind == Work::kRecord) {
+    work.record->clock = clock;
+    work.record->done = true;
+  } else {
+    std::byte* to = memory_.At(work.to, work.size);
+    const std::byte* from = work.from == nullptr ? nullptr : memory_.At(work.from, work.size);
+    if (to == nullptr || (work.kind == Work::kCopy && from == nullptr)) {
+      return races_.Report(std::string(work.verb) + " of stream " + std::to_string(stream->actor) +
+                           " touches memory that was given back");
+    }
+    const auto access = [&](const std::byte* begin, bool write) {
+      races_.OnAccess({AddressOf(begin), AddressOf(begin) + work.size, write, stream->actor, work.verb}, clock);
+    };
+    if (from != nullptr) access(work.from, false);
+    access(work.to, true);
+    from != nullptr ? std::memmove(to, from, work.size) : std::memset(to, work.byte, work.size);
+  }
+}
+
+void Machine::Drive(const Record& record) {
+  Stream* stream = record.stream;
+  while (!record.done) {
+    if (RunFirst(stream)) continue;
+    if (stream->queue.empty() || lost_[static_cast<size_t>(stream->device)]) return;
+    const std::shared_ptr<Record> awaited = stream->queue.front().record;
+    Drive(*awaited);
+    if (!awaited->done) return;
+  }
+}
+
+void Machine::DriveAll(Stream* stream) {
+  Record end;
+  end.stream = stream;
+  while (!stream->queue.empty()) {
+    if (RunFirst(stream)) continue;
+    if (lost_[static_cast<size_t>(stream->device)]) return;
+    const std::shared_ptr<Record> awaited = stream->queue.front().record;
+    Drive(*awaited);
+    if (!awaited->done) return;
+  }
+}
+
+void Machine::RunSome() {
+  for (uint64_t steps = random_() % 4; steps > 0; --steps) {
+    auto chosen = std::next(streams_.begin(), static_cast<std::ptrdiff_t>(random_() % streams_.size()));
+    RunFirst(chosen->first);
+  }
+}
+
+// ---- What tests ask ----
+
+fake_gpu_counts Machine::counts() {
+  const Lock lock(mutex_);
+  fake_gpu_counts counts = counts_;
+  counts.races = races_.reports().size();
+  return counts;
+}
+
+std::string Machine::Race(uint64_t index) {
+  const Lock lock(mutex_);
+  return index < races_.reports().size() ? races_.reports()[index] : "";
+}
+
+void Machine::HostAccess(const void* address, uint64_t size, bool write) {
+  const Lock lock(mutex_);
+  host_.Tick(0);
+  races_.OnAccess({AddressOf(address), AddressOf(address) + size, write, 0, write ? "a store" : "a load"}, host_);
+}
+
+bool Machine::Peek(const void* address, void* to, uint64_t size) {
+  const Lock lock(mutex_);
+  const std::byte* inside = memory_.At(address, size);
+  if (inside != nullptr) std::memcpy(to, inside, size);
+  return inside != nullptr;
+}
+
+void Machine::FailLater(const std::string& verb, uint64_t after, int32_t code) {
+  const Lock lock(mutex_);
+  failing_[verb] = {after, code};
+}
+
+void Machine::Lose(int device) {
+  const Lock lock(mutex_);
+  lost_[static_cast<size_t>(device)] = true;
+}
+
+void Machine::Capture(Stream* stream, bool on) {
+  const Lock lock(mutex_);
+  stream->capturing = on;
+}
+
+}  // namespace byteps::fake

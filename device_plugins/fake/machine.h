@@ -1,0 +1,149 @@
+// machine.h - the fake GPUs of a process: streams whose work runs when the schedule says so, and what is counted.
+//
+//     Machine machine(options);
+//     Stream* stream = machine.StreamCreate(0);
+//     machine.Enqueue(stream, {.kind = Work::kCopy, .to = to, .from = from, .size = size, .verb = "copy_to_host"});
+//     machine.Enqueue(stream, {.kind = Work::kRecord, .record = event->latest});
+//     bool ready = machine.Query(*event);         // may run what the event waits for
+//
+// Nothing here takes time and no thread is added: work runs inside the calls of the program. How far it gets is the
+// schedule's affair; what a correct program reads is not.
+//
+// Threads: any; one lock. Errors: throws Error.
+#ifndef BYTEPS_DEVICE_PLUGINS_FAKE_MACHINE_H_
+#define BYTEPS_DEVICE_PLUGINS_FAKE_MACHINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device_plugins/fake/clock.h"
+#include "device_plugins/fake/control.h"
+#include "device_plugins/fake/memory.h"
+#include "device_plugins/fake/options.h"
+#include "device_plugins/fake/races.h"
+
+namespace byteps::fake {
+
+struct Stream;
+
+// One record of an event: a place in a stream.
+struct Record {
+  Stream* stream = nullptr;
+  bool done = false;
+  Clock clock;           // of the stream, there
+  int64_t patience = 0;  // queries until a late schedule does what it waits for
+};
+
+// What abi/device.h calls bps_device_event.
+struct Event {
+  int device = 0;
+  std::shared_ptr<Record> latest;  // nullptr: never recorded
+};
+
+struct Work {
+  enum Kind { kCopy, kFill, kRecord, kWait };
+  Kind kind;
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  uint64_t size = 0;
+  uint8_t byte = 0;
+  std::shared_ptr<Record> record;
+  const char* verb = "";
+  Clock issued;  // of the host, when it was put in; filled in
+};
+
+struct Stream {
+  size_t actor = 0;
+  int device = 0;
+  bool capturing = false;
+  Clock clock;
+  std::deque<Work> queue;
+};
+
+class Machine {
+ public:
+  explicit Machine(const Options& options);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  const Options& options() const { return options_; }
+
+  // Every call of a program begins with this: is the device lost, is this a forked child, is `verb` to fail?
+  void Begin(int device, const char* verb);
+
+  void* Allocate(int device, uint64_t size);
+  void* AllocateHost(uint64_t size);
+  void Register(void* base, uint64_t size);
+  // Waits for all work, as the driver does.
+  void Release(void* base, Memory::Kind kind);
+  bps_device_pointer Pointer(const void* address);
+
+  Stream* StreamCreate(int device);
+  void StreamDestroy(Stream* stream);
+  // A stream of the program: INVALID_ARGUMENT if it is none. nullptr is the default stream of `device`.
+  Stream* Known(bps_device_stream stream, int device);
+  // Work goes into it: it must be of this device and must not be captured.
+  void CheckTakes(const Stream& stream, int device);
+
+  std::unique_ptr<Event> EventCreate(int device);
+  void Put(Stream* stream, Event* event);         // a record
+  void Wait(Stream* stream, const Event& event);  // for its latest record
+  bool Query(const Event& event);
+  void Copy(Stream* stream, void* to, const void* from, uint64_t size, const char* verb, Memory::Kind to_kind,
+            Memory::Kind from_kind);
+  void Fill(Stream* stream, void* to, uint8_t byte, uint64_t size);
+  void Synchronize(Stream* stream);
+  // As Synchronize, of the end of an instance: not counted.
+  void Drain(Stream* stream);
+
+  // Of control.h.
+  fake_gpu_counts counts();
+  std::string Race(uint64_t index);
+  void HostAccess(const void* address, uint64_t size, bool write);
+  bool Peek(const void* address, void* to, uint64_t size);
+  void FailLater(const std::string& verb, uint64_t after, int32_t code);
+  void Lose(int device);
+  void Capture(Stream* stream, bool on);
+
+ private:
+  struct Failing {
+    uint64_t after;
+    int32_t code;
+  };
+
+  void Enqueue(Stream* stream, Work work);
+  void CheckRange(const void* address, uint64_t size, Memory::Kind kind, int device, const char* verb) const;
+  // Runs the first of the stream's queue; false if it has to wait, or there is none.
+  bool RunFirst(Stream* stream);
+  void Run(Stream* stream, const Work& work);
+  // Runs what this place of its stream waits for, and no more.
+  void Drive(const Record& record);
+  void DriveAll(Stream* stream);
+  void RunSome();
+  void CheckMine() const;
+
+  const Options options_;
+  const int owner_;  // process
+  std::mutex mutex_;
+  Memory memory_;
+  Races races_;
+  Clock host_;
+  size_t actors_ = 1;
+  std::map<Stream*, std::unique_ptr<Stream>> streams_;
+  std::vector<Stream*> defaults_;  // by device
+  std::vector<bool> lost_;         // by device
+  std::map<std::string, Failing> failing_;
+  std::mt19937_64 random_;
+  fake_gpu_counts counts_ = {};
+};
+
+}  // namespace byteps::fake
+
+#endif  // BYTEPS_DEVICE_PLUGINS_FAKE_MACHINE_H_

@@ -1,0 +1,118 @@
+// What is said where the driver, its devices or NCCL are missing. Each case is a process of its own: a library that is
+// loaded stays.
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "abi/byteps.h"
+#include "device_plugins/common/error.h"
+#include "device_plugins/cuda/driver.h"
+#include "device_plugins/cuda/nccl.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace byteps::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kFolder = "tests/device_plugins/cuda/";
+
+void Load(const char* path) {
+  if (::dlopen((kFolder + path).c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) std::fprintf(stderr, "%s\n", ::dlerror());
+}
+
+// Prints what Driver::Get says, and ends the process with its code.
+[[noreturn]] void Get() {
+  try {
+    Driver::Get();
+  } catch (const devices::Error& error) {
+    std::fprintf(stderr, "%s", error.what());
+    ::_exit(error.code());
+  }
+  ::_exit(BPS_OK);
+}
+
+[[noreturn]] void GetOfStandIn(const char* variable, const char* value) {
+  Load("standin/libcuda.so.1");
+  ::setenv(variable, value, 1);
+  Get();
+}
+
+bool HasDriver() {
+  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return driver != nullptr;
+}
+
+TEST(LoadingDeathTest, NoDriver) {
+  if (HasDriver()) GTEST_SKIP() << "this machine has a driver";
+  EXPECT_EXIT(Get(), testing::ExitedWithCode(BPS_UNAVAILABLE),
+              "no NVIDIA driver: libcuda.so.1: cannot open shared object file");
+}
+
+TEST(LoadingDeathTest, ADriverIsThere) {
+  EXPECT_EXIT(GetOfStandIn("STANDIN_CUDA_INIT", "0"), testing::ExitedWithCode(BPS_OK), "");
+}
+
+TEST(LoadingDeathTest, ADriverWithoutDevices) {
+  EXPECT_EXIT(GetOfStandIn("STANDIN_CUDA_INIT", "100"), testing::ExitedWithCode(BPS_UNAVAILABLE),
+              "the NVIDIA driver \\(CUDA 13000\\) gives no device: CUDA_ERROR_NO_DEVICE \\(100\\)");
+  EXPECT_EXIT(GetOfStandIn("STANDIN_CUDA_DEVICES", "0"), testing::ExitedWithCode(BPS_UNAVAILABLE),
+              "gives no device; is CUDA_VISIBLE_DEVICES empty");
+}
+
+TEST(LoadingDeathTest, ADriverThatDoesNotFitItsKernelModule) {
+  EXPECT_EXIT(GetOfStandIn("STANDIN_CUDA_INIT", "803"), testing::ExitedWithCode(BPS_FAILED_PRECONDITION),
+              "cannot be initialised: CUDA error \\(803\\)");
+}
+
+TEST(LoadingDeathTest, ADriverThatIsTooOld) {
+  const auto get = [] {
+    Load("old/libcuda.so.1");
+    Get();
+  };
+  EXPECT_EXIT(get(), testing::ExitedWithCode(BPS_FAILED_PRECONDITION),
+              "too old: libcuda.so.1 lacks cuDriverGetVersion");
+}
+
+TEST(LoadingTest, CodesOfTheDriver) {
+  EXPECT_EQ(CodeOf(kSuccess), BPS_OK);
+  EXPECT_EQ(CodeOf(kOutOfMemory), BPS_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(CodeOf(kIllegalAddress), BPS_DATA_LOSS);
+  EXPECT_EQ(CodeOf(kLaunchFailed), BPS_DATA_LOSS);
+  EXPECT_EQ(CodeOf(kStreamCaptureUnsupported), BPS_FAILED_PRECONDITION);
+  EXPECT_EQ(CodeOf(999), BPS_INTERNAL);
+}
+
+TEST(LoadingTest, NcclVersions) {
+  EXPECT_EQ(NcclVersion(22809), "2.28.9");
+  EXPECT_EQ(NcclVersion(23203), "2.32.3");
+  EXPECT_EQ(NcclVersion(2708), "2.7.8");
+}
+
+TEST(LoadingTest, NcclOfAFolderIsFoundWithItsPathAndVersion) {
+  const Nccl nccl = FindNccl(kFolder + "nccl");
+  EXPECT_THAT(nccl.text, AllOf(HasSubstr("NCCL 2.28.9, "), HasSubstr("/nccl/lib/libnccl.so.2"))) << nccl.why_not;
+  // One that is loaded is taken, whatever the variable says.
+  EXPECT_EQ(FindNccl("/nowhere").text, nccl.text);
+}
+
+TEST(LoadingDeathTest, NoNccl) {
+  const auto find = [] {
+    const Nccl nccl = FindNccl("/nowhere");
+    std::fprintf(stderr, "%s%s", nccl.text.c_str(), nccl.why_not.c_str());
+    ::_exit(nccl.text.empty() ? 1 : 0);
+  };
+  void* loaded = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (loaded != nullptr) GTEST_SKIP() << "this process has NCCL";
+  EXPECT_EXIT(find(), testing::ExitedWithCode(1),
+              "/nowhere/lib/libnccl.so.2: cannot open shared object file.*; libnccl.so.2: cannot open");
+}
+
+}  // namespace
+}  // namespace byteps::cuda

@@ -1,0 +1,241 @@
+// standin_driver.cc - a libcuda.so.1 whose GPUs are fake ones: the CUDA plugin runs on it as on a driver.
+//
+// STANDIN_CUDA_INIT: what cuInit answers; STANDIN_CUDA_DEVICES=0: no devices.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "abi/device.h"
+#include "device_plugins/cuda/driver_api.h"
+#include "device_plugins/fake/control.h"
+
+namespace byteps::cuda {
+namespace {
+
+const fake_gpu_control& Gpu() { return *bps_fake_gpu(); }
+const bps_device_table& Table() { return *Gpu().table; }
+
+constexpr int kDevices = 2;
+
+std::mutex mutex;
+std::map<int, bps_device*> contexts;  // by device
+thread_local std::vector<Context> stack;
+
+int Number(const char* variable, int fallback) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? fallback : std::atoi(value);
+}
+
+Result Code(int32_t code) {
+  switch (code) {
+    case BPS_OK:
+      return kSuccess;
+    case BPS_DEVICE_NOT_READY:
+      return kNotReady;
+    case BPS_INVALID_ARGUMENT:
+      return kInvalidValue;
+    case BPS_RESOURCE_EXHAUSTED:
+      return kOutOfMemory;
+    case BPS_DATA_LOSS:
+      return kIllegalAddress;
+    default:
+      return kNotInitialized;
+  }
+}
+
+Context ContextOf(int device) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto [at, made] = contexts.emplace(device, nullptr);
+  bps_device_open_args args = {};
+  args.struct_size = sizeof args;
+  args.index = device;
+  if (made && Table().open(&args, &at->second, nullptr) != BPS_OK) contexts.erase(at);
+  return contexts.count(device) == 0 ? nullptr : reinterpret_cast<Context>(contexts.at(device));
+}
+
+bps_device* Now() { return stack.empty() ? nullptr : reinterpret_cast<bps_device*>(stack.back()); }
+
+void* Pointer(DevicePointer address) { return reinterpret_cast<void*>(address); }
+bps_device_event* Event(EventHandle event) { return reinterpret_cast<bps_device_event*>(event); }
+
+#define EXPORT extern "C" __attribute__((visibility("default"))) Result
+// In a context, as the driver wants it.
+#define IN_CONTEXT \
+  if (Now() == nullptr) return kInvalidContext
+
+}  // namespace
+
+EXPORT cuInit(unsigned) { return Number("STANDIN_CUDA_INIT", kSuccess); }
+EXPORT cuDriverGetVersion(int* version) { return *version = 13000, kSuccess; }
+EXPORT cuGetErrorName(Result result, const char** name) {
+  static const std::map<Result, const char*> names = {{kInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
+                                                      {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+                                                      {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
+                                                      {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"}};
+  const auto found = names.find(result);
+  *name = found == names.end() ? nullptr : found->second;
+  return found == names.end() ? kInvalidValue : kSuccess;
+}
+EXPORT cuGetErrorString(Result, const char** text) { return *text = "says the stand-in", kSuccess; }
+EXPORT cuDeviceGetCount(int* count) { return *count = Number("STANDIN_CUDA_DEVICES", kDevices), kSuccess; }
+EXPORT cuDeviceGet(DeviceNumber* device, int index) { return *device = index + 10, kSuccess; }
+EXPORT cuDeviceGetName(char* name, int size, DeviceNumber) {
+  return std::snprintf(name, static_cast<size_t>(size), "stand-in"), kSuccess;
+}
+EXPORT cuDeviceGetPCIBusId(char* name, int size, DeviceNumber device) {
+  return std::snprintf(name, static_cast<size_t>(size), "0000:%02x:00.0", device), kSuccess;
+}
+EXPORT cuDeviceTotalMem_v2(size_t* bytes, DeviceNumber) { return *bytes = size_t{1} << 30, kSuccess; }
+EXPORT cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
+  return *value = attribute == kComputeCapabilityMajor ? 9 : 0, kSuccess;
+}
+EXPORT cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
+  *context = ContextOf(device - 10);
+  return *context == nullptr ? kInvalidDevice : kSuccess;
+}
+EXPORT cuDevicePrimaryCtxRelease_v2(DeviceNumber) { return kSuccess; }
+EXPORT cuCtxPushCurrent_v2(Context context) {
+  if (context == nullptr) return kInvalidContext;
+  return stack.push_back(context), kSuccess;
+}
+EXPORT cuCtxPopCurrent_v2(Context* context) {
+  IN_CONTEXT;
+  *context = stack.back();
+  return stack.pop_back(), kSuccess;
+}
+EXPORT cuCtxGetDevice(DeviceNumber* device) {
+  IN_CONTEXT;
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (const auto& [number, handle] : contexts) {
+    if (handle == Now()) return *device = number + 10, kSuccess;
+  }
+  return kInvalidContext;
+}
+EXPORT cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, kSuccess; }
+EXPORT cuThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int now = 0;
+  return std::swap(now, *mode), kSuccess;
+}
+
+EXPORT cuMemAlloc_v2(DevicePointer* address, size_t size) {
+  IN_CONTEXT;
+  void* base = nullptr;
+  const int32_t code = Table().allocate(Now(), size, &base, nullptr);
+  return *address = reinterpret_cast<DevicePointer>(base), Code(code);
+}
+EXPORT cuMemFree_v2(DevicePointer address) {
+  IN_CONTEXT;
+  return Code(Table().release(Now(), Pointer(address), nullptr));
+}
+EXPORT cuMemHostAlloc(void** base, size_t size, unsigned) {
+  IN_CONTEXT;
+  return Code(Table().allocate_host(Now(), size, base, nullptr));
+}
+EXPORT cuMemFreeHost(void* base) {
+  IN_CONTEXT;
+  return Code(Table().release_host(Now(), base, nullptr));
+}
+EXPORT cuMemHostRegister_v2(void* base, size_t size, unsigned) {
+  IN_CONTEXT;
+  return Code(Table().register_host(Now(), base, size, nullptr));
+}
+EXPORT cuMemHostUnregister(void* base) {
+  IN_CONTEXT;
+  const int32_t code = Table().unregister_host(Now(), base, nullptr);
+  return code == BPS_INVALID_ARGUMENT ? kHostMemoryNotRegistered : Code(code);
+}
+EXPORT cuPointerGetAttribute(void* out, int attribute, DevicePointer address) {
+  IN_CONTEXT;
+  bps_device_pointer pointer = {};
+  pointer.struct_size = sizeof pointer;
+  if (Table().pointer(Now(), Pointer(address), &pointer, nullptr) != BPS_OK || pointer.type == BPS_CPU) {
+    return kInvalidValue;
+  }
+  const unsigned type = pointer.type == BPS_CUDA ? kMemoryTypeDevice : kMemoryTypeHost;
+  const auto base = reinterpret_cast<DevicePointer>(pointer.base);
+  const size_t size = pointer.size;
+  if (attribute == kAttributeMemoryType) std::memcpy(out, &type, sizeof type);
+  if (attribute == kAttributeDeviceOrdinal) std::memcpy(out, &pointer.id, sizeof pointer.id);
+  if (attribute == kAttributeRangeStart) std::memcpy(out, &base, sizeof base);
+  if (attribute == kAttributeRangeSize) std::memcpy(out, &size, sizeof size);
+  return kSuccess;
+}
+
+EXPORT cuStreamCreateWithPriority(StreamHandle* stream, unsigned flags, int priority) {
+  IN_CONTEXT;
+  if (flags != kStreamNonBlocking || priority > 0 || priority < -5) return kInvalidValue;
+  bps_device_stream made = nullptr;
+  const int32_t code = Table().stream_create(Now(), -priority, &made, nullptr);
+  return *stream = static_cast<StreamHandle>(made), Code(code);
+}
+EXPORT cuStreamDestroy_v2(StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().stream_destroy(Now(), stream, nullptr));
+}
+EXPORT cuStreamSynchronize(StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().synchronize(Now(), stream, nullptr));
+}
+EXPORT cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
+  IN_CONTEXT;
+  return Code(Table().stream_wait(Now(), stream, Event(event), nullptr));
+}
+EXPORT cuStreamIsCapturing(StreamHandle stream, int* capturing) {
+  IN_CONTEXT;
+  bps_device_stream_state state = {};
+  state.struct_size = sizeof state;
+  const int32_t code = Table().stream_state(Now(), stream, &state, nullptr);
+  return *capturing = state.capturing, Code(code);
+}
+EXPORT cuStreamGetCtx(StreamHandle stream, Context* context) {
+  IN_CONTEXT;
+  bps_device_stream_state state = {};
+  state.struct_size = sizeof state;
+  const int32_t code = Table().stream_state(Now(), stream, &state, nullptr);
+  return *context = ContextOf(state.id), Code(code);
+}
+
+EXPORT cuEventCreate(EventHandle* event, unsigned flags) {
+  IN_CONTEXT;
+  if (flags != kEventDisableTiming) return kInvalidValue;
+  bps_device_event* made = nullptr;
+  const int32_t code = Table().event_create(Now(), &made, nullptr);
+  return *event = reinterpret_cast<EventHandle>(made), Code(code);
+}
+EXPORT cuEventDestroy_v2(EventHandle event) {
+  IN_CONTEXT;
+  return Code(Table().event_destroy(Now(), Event(event), nullptr));
+}
+EXPORT cuEventRecord(EventHandle event, StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().event_record(Now(), Event(event), stream, nullptr));
+}
+EXPORT cuEventQuery(EventHandle event) {
+  IN_CONTEXT;
+  return Code(Table().event_query(Now(), Event(event), nullptr));
+}
+
+EXPORT cuMemcpyDtoHAsync_v2(void* to, DevicePointer from, size_t size, StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().copy_to_host(Now(), to, Pointer(from), size, stream, nullptr));
+}
+EXPORT cuMemcpyHtoDAsync_v2(DevicePointer to, const void* from, size_t size, StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().copy_to_device(Now(), Pointer(to), from, size, stream, nullptr));
+}
+EXPORT cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, size_t size, StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().copy_within(Now(), Pointer(to), Pointer(from), size, stream, nullptr));
+}
+EXPORT cuMemsetD8Async(DevicePointer to, unsigned char byte, size_t size, StreamHandle stream) {
+  IN_CONTEXT;
+  return Code(Table().fill(Now(), Pointer(to), byte, size, stream, nullptr));
+}
+
+}  // namespace byteps::cuda
