@@ -162,8 +162,7 @@ void ControlClient::OnFrame(Time now, const control::Envelope& envelope) {
       break;
     case Message::kWaiting:
       if (!Registered()) break;
-      missing_.assign(envelope.waiting().missing().begin(), envelope.waiting().missing().end());
-      return handler_->OnWaiting(missing_);
+      return OnWaiting(envelope.waiting());
     case Message::kEpoch:
       if (state_ == ControlState::kGathering || (IsServer() && Registered())) return OnEpoch(envelope.epoch());
       break;
@@ -266,6 +265,16 @@ void ControlClient::OnWelcome(const control::Welcome& welcome) {
   if (welcome.peer_timeout_ms() > 0) peer_timeout_ = FromMilliseconds(welcome.peer_timeout_ms());
   Move(IsServer() ? ControlState::kActive : ControlState::kGathering);
   handler_->OnWelcome(welcome);
+}
+
+void ControlClient::OnWaiting(const control::Waiting& waiting) {
+  missing_.assign(waiting.missing().begin(), waiting.missing().end());
+  refused_.assign(waiting.refused().begin(), waiting.refused().end());
+  handler_->OnWaiting(missing_);
+  for (const std::string& why : std::vector<std::string>(refused_)) {
+    if (told_refusals_.size() >= ControlHandler::kMostRefusals || !told_refusals_.insert(why).second) continue;
+    handler_->OnOtherRefused(why);
+  }
 }
 
 void ControlClient::OnEpoch(const control::Epoch& epoch) {
@@ -394,6 +403,7 @@ absl::Status ControlClient::StartTimeoutError() const {
     default:
       text += "coordinator " + coordinator + " waits for " +
               (missing_.empty() ? std::string("members that it has not named") : Join(missing_));
+      for (const std::string& why : refused_) text += "; it has refused: " + why;
   }
   return absl::DeadlineExceededError(text);
 }

@@ -45,9 +45,11 @@
 #ifndef BYTEPS_CORE_CONTROL_CONTROL_CLIENT_H_
 #define BYTEPS_CORE_CONTROL_CONTROL_CLIENT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,6 +81,8 @@ const char* ControlStateName(ControlState state);
 
 class ControlHandler {
  public:
+  static constexpr size_t kMostRefusals = 10;
+
   virtual ~ControlHandler() = default;
 
   // Put this message on the connection. Only between OnConnected and OnClosed.
@@ -88,6 +92,9 @@ class ControlHandler {
   virtual void OnWelcome(const control::Welcome& welcome) { (void)welcome; }
   // Who is missing still, for people.
   virtual void OnWaiting(const std::vector<std::string>& missing) { (void)missing; }
+  // The coordinator has refused somebody else, who may be the one that this member waits for. Once for each text, and
+  // not more often than kMostRefusals.
+  virtual void OnOtherRefused(const std::string& why) { (void)why; }
   // The membership. Workers: once. Servers: once per session.
   virtual void OnEpoch(const control::Epoch& epoch) = 0;
   // The answer to one declared tensor; code and error in it say whether it was refused.
@@ -192,6 +199,7 @@ class ControlClient {
   void OnChallenge(const control::Challenge& challenge);
   void SayHello(const std::string& nonce);
   void OnWelcome(const control::Welcome& welcome);
+  void OnWaiting(const control::Waiting& waiting);
   void OnEpoch(const control::Epoch& epoch);
   void OnFailure(const control::Failure& failure);
   void OnBarrierReply(const control::BarrierReply& reply);
@@ -222,6 +230,8 @@ class ControlClient {
   Time other_version_until_ = kNever;
   absl::Status last_attempt_;  // why the last connection was not made or lost
   std::vector<std::string> missing_;
+  std::vector<std::string> refused_;  // the last such list
+  std::set<std::string> told_refusals_;
   std::string staying_;
   std::string challenge_nonce_;
 

@@ -53,11 +53,11 @@ absl::Status Admission::CheckExpected(const control::Hello& hello) const {
   if (!options_.unable.empty()) {
     return absl::FailedPreconditionError(options_.self + " cannot take part: " + options_.unable);
   }
-  if (options_.num_servers != 0 && hello.num_servers() != options_.num_servers) {
-    return differs("DMLC_NUM_SERVER", hello.num_servers(), options_.num_servers);
+  if (options_.num_servers && hello.num_servers() != *options_.num_servers) {
+    return differs("DMLC_NUM_SERVER", hello.num_servers(), *options_.num_servers);
   }
-  if (hello.role() == control::WORKER && options_.num_hosts != 0 && hello.num_hosts() != options_.num_hosts) {
-    return differs("DMLC_NUM_WORKER", hello.num_hosts(), options_.num_hosts);
+  if (options_.num_hosts && hello.num_hosts() != 0 && hello.num_hosts() != *options_.num_hosts) {
+    return differs("DMLC_NUM_WORKER", hello.num_hosts(), *options_.num_hosts);
   }
   return CheckTransport(hello, options_.transport, options_.self);
 }

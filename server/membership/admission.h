@@ -12,6 +12,7 @@
 #define BYTEPS_SERVER_MEMBERSHIP_ADMISSION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,10 +25,10 @@ class Admission {
  public:
   struct Options {
     std::string job;
-    std::string token;        // empty: none
-    int32_t num_hosts = 0;    // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
-    int32_t num_servers = 0;  // likewise DMLC_NUM_SERVER
-    std::string transport;    // likewise BYTEPS_TRANSPORT; empty: nothing was named here
+    std::string token;                   // empty: none
+    std::optional<int32_t> num_hosts;    // DMLC_NUM_WORKER here, compared with that of the members; none: not set
+    std::optional<int32_t> num_servers;  // likewise DMLC_NUM_SERVER
+    std::string transport;               // likewise BYTEPS_TRANSPORT; empty: nothing was named here
     std::string self = "the coordinator";
     std::string unable;  // why it can let nobody in; empty: it can
   };

@@ -87,6 +87,7 @@ void Coordinator::OnOpened(Time now, ConnectionId id, const std::string& address
   const absl::Status allowed = CheckUnauthenticated(options_.token, options_.allow_unauthenticated, address);
   if (!allowed.ok()) {
     strangers_.Say(now_, address, Message(allowed));
+    NoteRefusal(allowed);
     handler_->Send(id, FailureEnvelope(allowed, 0, 0));
     return handler_->Close(id);
   }
@@ -148,7 +149,14 @@ void Coordinator::Drop(ConnectionId id) {
 
 void Coordinator::Refuse(ConnectionId id, const absl::Status& why) {
   strangers_.Say(now_, connections_.at(id)->address, Message(why));
+  NoteRefusal(why);
   TurnAway(id, why);
+}
+
+void Coordinator::NoteRefusal(const absl::Status& why) {
+  if (!refusals_.Add(Message(why))) return;
+  announce_at_ = std::min(announce_at_, std::max(After(now_, kAnnounceDelay), announce_refusals_));
+  announce_refusals_ = After(now_, RefusalNotes::kInterval);
 }
 
 void Coordinator::TurnAway(ConnectionId id, const absl::Status& why) {
@@ -282,7 +290,9 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
 
 // Who waits for him would wait in vain.
 absl::Status Coordinator::Disagree(const control::Hello& hello, const absl::Status& why) {
-  discord_.Remember(now_, why, hello, sessions_, servers_.size());
+  control::Hello culprit = hello;
+  if (options_.num_servers) culprit.set_num_servers(*options_.num_servers);
+  discord_.Remember(now_, why, culprit, sessions_, servers_.size());
   if (hello.role() == control::SERVER) {
     FailGathering(why);
   } else if (JobSession* session = Gathering(hello.session())) {
@@ -329,7 +339,7 @@ JobSession* Coordinator::Gathering(const std::string& name) const {
 }
 
 int32_t Coordinator::ExpectedServers() const {
-  if (options_.num_servers != 0) return options_.num_servers;
+  if (options_.num_servers) return *options_.num_servers;
   const control::Hello* hello = AnyHello();
   return hello == nullptr ? 0 : hello->num_servers();
 }
@@ -378,6 +388,7 @@ absl::Status Coordinator::Activate(JobSession* session) {
   const std::string shares = DescribeShares(plan->placement.weights);
   session->Activate(std::move(plan->workers), std::move(plan->placement), plan->served());
   served_ = true;
+  refusals_.Clear();
   start_deadline_ = kNever;
   BPS_LOG(*log_, kInfo) << session->Title() << " starts: " << session->workers.size() << " workers, " << servers_.size()
                         << " servers, "
@@ -798,6 +809,7 @@ void Coordinator::SendWaiting(const JobMember& member) const {
   if (missing.empty()) return;
   control::Envelope envelope;
   for (const std::string& each : missing) envelope.mutable_waiting()->add_missing(each);
+  for (const std::string& each : refusals_.texts()) envelope.mutable_waiting()->add_refused(each);
   handler_->Send(member.connection, envelope);
 }
 
@@ -847,11 +859,12 @@ absl::Status Coordinator::StartTimeoutError(Time waited) const {
     there += (there.empty() ? "; there are " : ", ") + connection->member->Describe();
   }
   if (members > kMaxMissing) there += " and " + std::to_string(members - kMaxMissing) + " more";
+  for (const std::string& each : refusals_.texts()) there += "; it has refused: " + each;
   return absl::DeadlineExceededError("no session has started within " + Seconds(waited) + ": missing are " + missing +
                                      there + (why_not_.empty() ? "" : "; the last start failed: " + why_not_) +
                                      ". Do they know this address (DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT), and the job "
                                      "(BYTEPS_JOB_ID)? " +
-                                     (gathering != nullptr || options_.num_hosts > 1
+                                     (gathering != nullptr || options_.num_hosts.value_or(1) > 1
                                           ? ""
                                           : "(The worker of a single host comes only where "
                                             "BYTEPS_FORCE_DISTRIBUTED=1 is set for it, too.) ") +

@@ -36,6 +36,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@
 #include "server/membership/job_member.h"
 #include "server/membership/job_session.h"
 #include "server/membership/key_hash.h"
+#include "server/membership/refusal_notes.h"
 #include "server/membership/server_weights.h"
 #include "server/membership/stranger_log.h"
 
@@ -69,8 +71,8 @@ struct CoordinatorOptions {
   std::string job;
   std::string token;  // empty: none
   bool allow_unauthenticated = false;
-  int32_t num_hosts = 0;                 // DMLC_NUM_WORKER here, compared with that of the workers; 0: not known
-  int32_t num_servers = 0;               // likewise DMLC_NUM_SERVER
+  std::optional<int32_t> num_hosts;      // DMLC_NUM_WORKER here, compared with that of the members; none: not set
+  std::optional<int32_t> num_servers;    // likewise DMLC_NUM_SERVER
   std::string transport;                 // likewise what BYTEPS_TRANSPORT or DMLC_ENABLE_RDMA names; empty: nothing
   std::string self = "the coordinator";  // where it is, for errors
   // What is wrong with its own configuration: it is there to tell those who come, and no start succeeds. Empty: nothing.
@@ -158,6 +160,8 @@ class Coordinator {
   void ForgetSession(uint64_t id);
 
   void Refuse(ConnectionId connection, const absl::Status& why);
+  // The members that wait are told of it.
+  void NoteRefusal(const absl::Status& why);
   // The same, without a word in the log.
   void TurnAway(ConnectionId connection, const absl::Status& why);
   void Drop(ConnectionId connection);
@@ -199,11 +203,13 @@ class Coordinator {
   bool served_ = false;  // a session has been active
   Time linger_deadline_ = kNever;
   const Time created_;
-  Time start_deadline_;       // of the first session; kNever: it has started
-  std::string why_not_;       // a session that failed before it started
-  std::string no_room_;       // why somebody could not be let in
-  absl::Status given_up_;     // why the last start was
-  Time stay_until_ = kNever;  // for those who come late for it
+  Time start_deadline_;         // of the first session; kNever: it has started
+  std::string why_not_;         // a session that failed before it started
+  RefusalNotes refusals_;       // since the last start
+  Time announce_refusals_ = 0;  // not before
+  std::string no_room_;         // why somebody could not be let in
+  absl::Status given_up_;       // why the last start was
+  Time stay_until_ = kNever;    // for those who come late for it
   absl::Status outcome_;
   Time announce_at_ = kNever;  // the lists of the missing have changed
 };

@@ -158,7 +158,7 @@ absl::Status CheckHello(const control::Hello& hello) {
   // The workers of one host can do without servers. What does not fit may be why somebody cannot take part.
   const bool alone = (worker && hello.num_hosts() == 1) || !takes_part;
   absl::Status range = CheckRange(hello, "DMLC_NUM_SERVER", hello.num_servers(), alone ? 0 : 1, kMaxServers);
-  if (range.ok() && worker) range = CheckRange(hello, "DMLC_NUM_WORKER", hello.num_hosts(), 1, kMaxHosts);
+  if (range.ok()) range = CheckRange(hello, "DMLC_NUM_WORKER", hello.num_hosts(), worker ? 1 : 0, kMaxHosts);
   if (range.ok() && worker) {
     range =
         CheckRange(hello, "DMLC_WORKER_ID", hello.host_index(), 0, (takes_part ? hello.num_hosts() : kMaxHosts) - 1);
@@ -240,11 +240,12 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
                    std::to_string(present.num_servers()), present);
   }
   if (absl::Status status = CheckTransports(newcomer, present); !status.ok()) return status;
-  if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
-  if (newcomer.num_hosts() != present.num_hosts()) {
+  // (A server need not know it.)
+  if (newcomer.num_hosts() != 0 && present.num_hosts() != 0 && newcomer.num_hosts() != present.num_hosts()) {
     return Differs("DMLC_NUM_WORKER", std::to_string(newcomer.num_hosts()), newcomer,
                    std::to_string(present.num_hosts()), present);
   }
+  if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
   if (newcomer.host_index() == present.host_index() && newcomer.local_size() != present.local_size()) {
     return Differs("BYTEPS_LOCAL_SIZE on one host", std::to_string(newcomer.local_size()), newcomer,
                    std::to_string(present.local_size()), present);

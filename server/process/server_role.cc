@@ -71,6 +71,9 @@ class ServerRole final : private ControlHandler {
   void OnWaiting(const std::vector<std::string>& missing) override {
     for (const std::string& each : missing) BPS_VERBOSE(log_, 1) << "the job waits for " << each;
   }
+  void OnOtherRefused(const std::string& why) override {
+    BPS_LOG(log_, kWarning) << "the coordinator has refused another member: " << why;
+  }
   void OnEpoch(const control::Epoch& epoch) override {
     BPS_LOG(log_, kInfo) << "session \"" << epoch.session() << "\" generation " << epoch.generation() << ": "
                          << epoch.workers_size() << " workers";
@@ -132,6 +135,8 @@ absl::StatusOr<ControlLinkOptions> Greeting(const Config& config) {
   *hello.mutable_host() = HostIdentity(config.GetString("BYTEPS_HOST_ID"));
   hello.set_pid(::getpid());
   hello.set_num_servers(static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER")));
+  // It needs no number of workers; one that was set is compared with that of the others.
+  if (config.IsSet("DMLC_NUM_WORKER")) hello.set_num_hosts(static_cast<int32_t>(config.GetInt("DMLC_NUM_WORKER")));
   hello.set_preferred_rank(static_cast<int32_t>(config.GetInt("DMLC_RANK")));
   return options;
 }

@@ -946,6 +946,10 @@ void Session::OnWelcome(const control::Welcome& welcome) {
   BPS_VERBOSE(log_, 1) << "registered as member " << welcome.member() << " of session " << welcome.session_id();
 }
 
+void Session::OnOtherRefused(const std::string& why) {
+  BPS_LOG(log_, kWarning) << "the coordinator has refused another member: " << why;
+}
+
 void Session::OnWaiting(const std::vector<std::string>& missing) {
   BPS_VERBOSE(log_, 1) << "waiting for " << absl::StrJoin(missing, ", ");
 }

@@ -175,6 +175,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void Send(const control::Envelope& envelope) override;
   void OnWelcome(const control::Welcome& welcome) override;
   void OnWaiting(const std::vector<std::string>& missing) override;
+  void OnOtherRefused(const std::string& why) override;
   void OnEpoch(const control::Epoch& epoch) override;
   void OnAssignment(const control::Assignment& assignment) override;
   void OnPeerAddress(uint32_t member, const control::Lane& lane) override;

@@ -58,6 +58,7 @@ class ControlMember final : public ControlHandler {
   void Send(const control::Envelope& envelope) override;
   void OnWelcome(const control::Welcome& told) override { welcome = told; }
   void OnWaiting(const std::vector<std::string>& missing) override { waiting = missing; }
+  void OnOtherRefused(const std::string& why) override { refusals.push_back(why); }
   void OnEpoch(const control::Epoch& epoch) override { epochs.push_back(epoch); }
   void OnAssignment(const control::Assignment& assignment) override { assignments.push_back(assignment); }
   void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) override {
@@ -75,6 +76,7 @@ class ControlMember final : public ControlHandler {
 
   control::Welcome welcome;
   std::vector<std::string> waiting;
+  std::vector<std::string> refusals;  // of others
   std::vector<control::Epoch> epochs;
   std::vector<control::Assignment> assignments;
   std::map<std::string, absl::Status> barriers;

@@ -228,6 +228,113 @@ TEST(CoordinatorRefusalTest, CountsAreComparedWithTheCoordinatorsOwn) {
   EXPECT_TRUE(Says(servers.failure_text(), {"DMLC_NUM_SERVER", "2 at server", "1 at the coordinator"}));
 }
 
+TEST(CoordinatorRefusalTest, NoServersAtTheCoordinatorIsANumberToo) {
+  ControlJob job({.num_servers = 0});
+  ControlMember& server = job.AddServer({.servers = 1});
+  ControlMember& worker = job.AddWorker({.servers = 1});
+  job.Settle();
+  for (const ControlMember* each : {&server, &worker}) {
+    EXPECT_TRUE(Says(each->failure_text(), {"DMLC_NUM_SERVER differs: 1 at ", "0 at the coordinator"}));
+  }
+}
+
+TEST(CoordinatorRefusalTest, AServerMayKnowTheNumberOfWorkerHosts) {
+  const auto server = [](int32_t hosts) {
+    control::Hello hello = ControlJob::ServerHello({});
+    hello.set_num_hosts(hosts);
+    return hello;
+  };
+  ControlJob with_coordinator({.num_hosts = 1});
+  ControlMember& refused = with_coordinator.Add(server(3));
+  with_coordinator.Settle();
+  EXPECT_TRUE(Says(refused.failure_text(), {"DMLC_NUM_WORKER differs: 3 at server", "1 at the coordinator"}));
+
+  ControlJob with_worker;
+  ControlMember& worker = with_worker.AddWorker({.host = 0, .hosts = 2});
+  with_worker.Settle();
+  ControlMember& other = with_worker.Add(server(3));
+  with_worker.Settle();
+  EXPECT_TRUE(Says(other.failure_text(), {"DMLC_NUM_WORKER differs: 3 at server", "2 at worker host 0"}));
+  EXPECT_EQ(worker.failure, other.failure);
+
+  ControlJob same({.num_hosts = 1});
+  same.Add(server(1));
+  ControlMember& fits = same.AddWorker({});
+  same.Settle();
+  EXPECT_EQ(fits.client().state(), ControlState::kActive) << fits.failure;
+}
+
+TEST(CoordinatorRefusalTest, ThoseWhoWaitHearWhoWasRefused) {
+  CoordinatorOptions options{.token = "secret"};
+  options.start_timeout = 600 * kSecond;
+  ControlJob job(options);
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  const auto add = [&](auto change) {
+    control::Hello hello = ControlJob::ServerHello({});
+    change(&hello);
+    ControlMember& server = job.Add(hello);
+    job.Settle();
+    EXPECT_FALSE(server.failure.ok());
+    job.Advance(2 * kSecond);
+  };
+  add([](auto* hello) { hello->set_job("other"); });
+  add([](auto* hello) { hello->set_preferred_rank(7); });
+  job.token = "guess";
+  add([](auto*) {});
+  ASSERT_EQ(worker.refusals.size(), 3u);
+  EXPECT_TRUE(Says(worker.refusals[0], {"server", "pid 7", "BYTEPS_JOB_ID=other, this coordinator's is job"}));
+  EXPECT_TRUE(Says(worker.refusals[1], {"server 7", "DMLC_RANK=7 is not between -1 and 0"}));
+  EXPECT_TRUE(Says(worker.refusals[2], {"127.0.0.1", "BYTEPS_JOB_TOKEN"}));
+  EXPECT_TRUE(worker.failure.ok()) << worker.failure;
+  // One who comes later hears of them, too, and the error of whoever has waited in vain names them.
+  job.token = "secret";
+  ControlMember& server = job.AddServer({.servers = 1, .preferred_rank = 0});
+  job.Settle();
+  EXPECT_EQ(server.client().state(), ControlState::kActive);
+  EXPECT_EQ(worker.client().state(), ControlState::kActive) << worker.failure;
+  job.Kill(worker);
+  job.Settle();
+  // They belong to the start that they were refused in.
+  ControlMember& next = job.AddWorker({.host = 0, .hosts = 2, .session = "next"});
+  job.Settle();
+  job.Advance(kSecond);
+  EXPECT_TRUE(next.refusals.empty());
+}
+
+TEST(CoordinatorRefusalTest, WhoWaitsInVainHearsAtTheEndWhoWasRefused) {
+  ControlJob job;
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  control::Hello hello = ControlJob::ServerHello({});
+  hello.set_preferred_rank(7);
+  job.Add(hello);
+  job.Settle();
+  job.Advance(61 * kSecond);
+  EXPECT_TRUE(Says(worker.failure_text(), {"waits for 1 of 1 server", "it has refused: server 7", "DMLC_RANK=7"}));
+}
+
+TEST(CoordinatorRefusalTest, ManyStrangersAreFewWordsForThoseWhoWait) {
+  ControlJob job({.token = "secret"});
+  ControlMember& worker = job.AddWorker({});
+  job.Settle();
+  job.Advance(kSecond);
+  job.token = "guess";
+  for (int i = 0; i < 1000; ++i) {
+    control::Hello hello = ControlJob::WorkerHello({});
+    hello.set_job(std::to_string(i) + std::string(200, '\n'));
+    job.Add(hello);
+    job.Settle();
+    job.Advance(10 * kMillisecond);
+  }
+  EXPECT_GE(worker.refusals.size(), 3u);
+  EXPECT_LE(worker.refusals.size(), ControlHandler::kMostRefusals);
+  for (const std::string& why : worker.refusals) {
+    EXPECT_EQ(why.find('\n'), std::string::npos);
+    EXPECT_LE(why.size(), 512u);
+  }
+}
+
 TEST(CoordinatorRefusalTest, WhoComesLateForAStartThatFailedHearsWhy) {
   ControlJob job;
   ControlMember& first = job.AddWorker({.host = 0, .hosts = 3});
