@@ -5,6 +5,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/status.h"
+#include "core/base/time_text.h"
 #include "core/base/version.h"
 #include "core/control/control_codec.h"
 #include "core/wire/wire.h"
@@ -16,17 +17,6 @@ namespace {
 constexpr size_t kDeclaresPerRequest = 1000;
 // For a coordinator of another version to say what it thinks of us.
 constexpr Time kRefusalTimeout = 10 * kSecond;
-
-std::string Seconds(Time time) {
-  const Time milliseconds = time / kMillisecond;
-  std::string text = std::to_string(milliseconds / 1000);
-  if (milliseconds % 1000 != 0) {
-    std::string rest = std::to_string(1000 + milliseconds % 1000).substr(1);
-    while (rest.back() == '0') rest.pop_back();
-    text += "." + rest;
-  }
-  return text + " s";
-}
 
 std::string Message(const absl::Status& status) {
   return std::string(status.message().data(), status.message().size());
@@ -362,7 +352,7 @@ Time ControlClient::NextTimer() const {
 void ControlClient::CheckSilence(Time now) {
   if (now < After(last_heard_, peer_timeout_)) return;
   const absl::Status why = absl::UnavailableError("coordinator " + options_.coordinator + " has been silent for " +
-                                                  Seconds(now - last_heard_) + ": " +
+                                                  SecondsText(now - last_heard_) + ": " +
                                                   Cause("its host or the network is gone, or it was stopped"));
   // It may still hear, or will when it goes on.
   SayWhy(why);
@@ -388,7 +378,8 @@ void ControlClient::CheckBarriers(Time now) {
 }
 
 absl::Status ControlClient::StartTimeoutError() const {
-  std::string text = "the job has not started within " + Seconds(options_.start_waited + options_.start_timeout) + ": ";
+  std::string text =
+      "the job has not started within " + SecondsText(options_.start_waited + options_.start_timeout) + ": ";
   const std::string& coordinator = options_.coordinator;
   switch (state_) {
     case ControlState::kConnecting:

@@ -9,22 +9,11 @@
 #include <cstring>
 
 #include "core/base/auth.h"
+#include "core/base/time_text.h"
 
 namespace byteps {
 
-struct ControlConnection::Address {
-  struct sockaddr_storage bytes;
-  socklen_t size;
-  std::string text;
-};
-
 namespace {
-
-std::string Numeric(const struct sockaddr* address, socklen_t size) {
-  char host[NI_MAXHOST];
-  if (::getnameinfo(address, size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return "?";
-  return host;
-}
 
 // Binds to `address` if it is of the family of the socket.
 int BindTo(int fd, int family, const std::string& address) {
@@ -56,9 +45,13 @@ ControlConnection::ControlConnection(ControlConnectionOptions options, ControlCo
 
 ControlConnection::~ControlConnection() = default;
 
-int ControlConnection::fd() const { return socket_ ? socket_->fd() : attempt_.get(); }
+int ControlConnection::fd() const {
+  if (lookup_ != nullptr) return lookup_->fd();
+  return socket_ ? socket_->fd() : attempt_.get();
+}
 
 short ControlConnection::events() const {
+  if (lookup_ != nullptr) return POLLIN;
   if (socket_) return static_cast<short>(POLLIN | (socket_->wants_write() ? POLLOUT : 0));
   return attempt_ ? POLLOUT : 0;
 }
@@ -67,7 +60,7 @@ Time ControlConnection::NextTimer() const {
   if (closed_) return kNever;
   if (!broken_.ok()) return 0;
   if (socket_) return kNever;
-  return attempt_ ? attempt_deadline_ : next_attempt_;
+  return attempt_ || lookup_ != nullptr ? attempt_deadline_ : next_attempt_;
 }
 
 void ControlConnection::Drive(Time now) {
@@ -79,7 +72,8 @@ void ControlConnection::Drive(Time now) {
 }
 
 void ControlConnection::Progress(Time now) {
-  if (!socket_ && !attempt_ && now >= next_attempt_) Attempt(now);
+  if (!socket_ && !attempt_ && lookup_ == nullptr && now >= next_attempt_) Attempt(now);
+  if (lookup_ != nullptr) CheckLookup(now);
   if (attempt_) CheckAttempt(now);
   if (!socket_ || closed_) return;
   absl::Status status = broken_;
@@ -98,40 +92,40 @@ void ControlConnection::Progress(Time now) {
 void ControlConnection::Attempt(Time now) {
   failures_.clear();
   addresses_.clear();
-  known_addresses_.clear();
-  struct addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  struct addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(options_.host.c_str(), std::to_string(options_.port).c_str(), &hints, &found);
-  if (error != 0) {
-    failures_ = "DMLC_PS_ROOT_URI=" + options_.host + " (of the coordinator's host): " + ::gai_strerror(error);
-  } else {
-    for (const struct addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-      Address address = {{}, entry->ai_addrlen, Numeric(entry->ai_addr, entry->ai_addrlen)};
-      if (entry->ai_addrlen > sizeof(address.bytes)) continue;
-      std::memcpy(&address.bytes, entry->ai_addr, entry->ai_addrlen);
-      known_addresses_.push_back(address.text);
-      addresses_.push_back(std::move(address));
-    }
-    ::freeaddrinfo(found);
-    std::reverse(addresses_.begin(), addresses_.end());
+  lookup_ = std::make_unique<NameLookup>(options_.host, options_.port);
+  attempt_deadline_ = After(now, options_.attempt_timeout);
+}
+
+void ControlConnection::CheckLookup(Time now) {
+  const std::string what = "DMLC_PS_ROOT_URI (the coordinator's host): ";
+  if (!lookup_->done()) {
+    if (now < attempt_deadline_) return;
+    attempt_deadline_ = kNever;
+    handler_->OnClosed(absl::UnavailableError(what + "\"" + options_.host +
+                                              "\": the resolver has not answered within " +
+                                              SecondsText(options_.attempt_timeout)));
+    if (!handler_->WantsConnection()) closed_ = true;
+    return;
   }
+  if (!lookup_->status().ok()) failures_ = what + std::string(lookup_->status().message());
+  addresses_.assign(lookup_->addresses().rbegin(), lookup_->addresses().rend());
+  known_addresses_.clear();
+  for (const SocketAddress& address : lookup_->addresses()) known_addresses_.push_back(address.text);
+  lookup_.reset();
   NextAddress(now);
 }
 
 void ControlConnection::NextAddress(Time now) {
   while (!addresses_.empty()) {
-    const Address address = std::move(addresses_.back());
+    const SocketAddress address = std::move(addresses_.back());
     addresses_.pop_back();
     attempt_address_ = HostPort(address.text, options_.port);
-    attempt_.Reset(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    attempt_.Reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     int error = attempt_ ? 0 : errno;
     if (error == 0 && !options_.local_address.empty()) {
-      error = BindTo(attempt_.get(), address.bytes.ss_family, options_.local_address);
+      error = BindTo(attempt_.get(), address.family(), options_.local_address);
     }
-    if (error == 0 &&
-        ::connect(attempt_.get(), reinterpret_cast<const struct sockaddr*>(&address.bytes), address.size) != 0) {
+    if (error == 0 && ::connect(attempt_.get(), address.get(), address.size) != 0) {
       error = errno == EINPROGRESS || errno == EINTR ? 0 : errno;
     }
     if (error == 0) {
@@ -208,6 +202,7 @@ void ControlConnection::Send(const control::Envelope& envelope) {
 void ControlConnection::Close() {
   closed_ = true;
   if (driving_) return;
+  lookup_.reset();
   attempt_.Reset();
   socket_.reset();
 }

@@ -10,8 +10,9 @@
 // An attempt that fails, and a connection that is lost, is told by OnClosed. If the handler then still WantsConnection,
 // the next attempt follows after a pause that grows from `first_pause` to `longest_pause`, shortened by a random part,
 // so that a thousand workers do not knock at the same moment. There is no last attempt: whoever owns the connection has
-// a deadline. The name of the coordinator is asked for anew each time; that alone may block, as long as the resolver
-// does.
+// a deadline. The name of the coordinator is asked for anew each time, on a thread of its own
+// (core/control/name_lookup.h); a resolver that does not answer within `attempt_timeout` is told by OnClosed, too, and
+// waited for.
 //
 // Threads:   one at a time.
 // Ownership: the handler must outlive the connection. It is called inside Drive only, and may call Send and Close.
@@ -29,6 +30,7 @@
 #include "core/base/unique_fd.h"
 #include "core/control/control.pb.h"
 #include "core/control/control_socket.h"
+#include "core/control/name_lookup.h"
 
 namespace byteps {
 
@@ -84,10 +86,9 @@ class ControlConnection {
   void Close();
 
  private:
-  struct Address;
-
   void Progress(Time now);
   void Attempt(Time now);
+  void CheckLookup(Time now);
   void NextAddress(Time now);
   void CheckAttempt(Time now);
   void AttemptFailed(const std::string& why);
@@ -102,12 +103,13 @@ class ControlConnection {
 
   Time next_attempt_;
   Time pause_;
-  std::vector<Address> addresses_;  // of this attempt, those not tried yet
+  std::unique_ptr<NameLookup> lookup_;    // asked for the addresses of this attempt
+  std::vector<SocketAddress> addresses_;  // of this attempt, those not tried yet; the next one is the last
   std::vector<std::string> known_addresses_;
   UniqueFd attempt_;  // connecting
   std::string attempt_address_;
-  Time attempt_deadline_ = kNever;
-  std::string failures_;  // of this attempt
+  Time attempt_deadline_ = kNever;  // of the connection to one address, or of the lookup
+  std::string failures_;            // of this attempt
 
   std::optional<ControlSocket> socket_;
   absl::Status broken_;  // found by Send

@@ -45,6 +45,9 @@ class ControlLink final : private ControlConnectionHandler {
   // Progress of connection and client. What has arrived is read before a silence is judged.
   void Drive(Time now);
 
+  // Has the coordinator's name an address, as far as is known?
+  bool name_known() const { return !connection_.known_addresses().empty(); }
+
   void Send(const control::Envelope& envelope) { connection_.Send(envelope); }
   // Blocks until what was sent has been taken by the kernel, or the connection is gone, or `deadline`.
   void Drain(Time deadline);

@@ -18,8 +18,10 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/base/time_text.h"
 #include "core/base/unique_fd.h"
 #include "core/control/control_socket.h"
+#include "core/control/name_lookup.h"
 
 namespace byteps {
 namespace {
@@ -41,16 +43,43 @@ std::string Namespace(const char* path) {
   return size <= 0 ? "" : std::string(text, static_cast<size_t>(size));
 }
 
-using AddressList = std::unique_ptr<struct addrinfo, decltype(&::freeaddrinfo)>;
+absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, const OwnAddressOptions& options) {
+  const NameLookup lookup(host, options.port);
+  if (!lookup.Wait(After(Now(), options.patience))) {
+    return absl::DeadlineExceededError("\"" + host + "\": the resolver has not answered within " +
+                                       SecondsText(options.patience));
+  }
+  if (!lookup.status().ok()) return lookup.status();
+  return lookup.addresses();
+}
 
-absl::StatusOr<AddressList> Resolve(const std::string& host, int port) {
-  struct addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_DGRAM;
-  struct addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) return absl::UnavailableError("\"" + host + "\": " + ::gai_strerror(error));
-  return AddressList(found, &::freeaddrinfo);
+// What nobody can call as one host. (0.0.0.0 and :: are refused by the transports, which could listen there.)
+const char* NotOneHost(const SocketAddress& address) {
+  if (address.family() == AF_INET) {
+    const uint32_t bits = ntohl(reinterpret_cast<const struct sockaddr_in*>(&address.bytes)->sin_addr.s_addr);
+    if (IN_MULTICAST(bits)) return "a multicast address";
+    if (bits == INADDR_BROADCAST) return "the broadcast address";
+  } else if (address.family() == AF_INET6) {
+    if (IN6_IS_ADDR_MULTICAST(&reinterpret_cast<const struct sockaddr_in6*>(&address.bytes)->sin6_addr)) {
+      return "a multicast address";
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::string> NamedAddress(const OwnAddressOptions& options) {
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve(options.node_host, options);
+  if (addresses.status().code() == absl::StatusCode::kDeadlineExceeded) {
+    return absl::UnavailableError("DMLC_NODE_HOST=" + std::string(addresses.status().message()));
+  }
+  if (!addresses.ok() || addresses->empty()) {
+    return absl::InvalidArgumentError("DMLC_NODE_HOST=" + options.node_host + " is no address and no known name");
+  }
+  if (const char* what = NotOneHost(addresses->front())) {
+    return absl::InvalidArgumentError("DMLC_NODE_HOST=" + options.node_host + " is " + what +
+                                      ": an address of this host is expected, which the others can call");
+  }
+  return addresses->front().text;
 }
 
 std::string Numeric(const struct sockaddr* address, socklen_t size) {
@@ -83,26 +112,26 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
 }
 
 // Connecting a datagram socket asks the routing table and sends nothing.
-absl::StatusOr<std::string> AddressOnRoute(const std::string& coordinator, int port) {
-  absl::StatusOr<AddressList> addresses = Resolve(coordinator, port);
-  if (!addresses.ok()) return Annotate(addresses.status(), "DMLC_PS_ROOT_URI (the coordinator's host)");
+absl::StatusOr<std::string> AddressOnRoute(const OwnAddressOptions& options) {
+  absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve(options.coordinator, options);
+  if (!addresses.ok()) {
+    return absl::UnavailableError("DMLC_PS_ROOT_URI (the coordinator's host): " +
+                                  std::string(addresses.status().message()));
+  }
   int error = EAFNOSUPPORT;
   // "localhost" and names with both kinds of addresses: IPv4, whatever order the resolver prefers on this host.
-  std::vector<const struct addrinfo*> entries;
-  for (const struct addrinfo* entry = addresses->get(); entry != nullptr; entry = entry->ai_next) {
-    entries.push_back(entry);
-  }
-  std::stable_partition(entries.begin(), entries.end(), [](const auto* entry) { return entry->ai_family == AF_INET; });
-  for (const struct addrinfo* entry : entries) {
-    const UniqueFd fd(::socket(entry->ai_family, entry->ai_socktype | SOCK_CLOEXEC, entry->ai_protocol));
-    if (!fd || ::connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0) {
+  std::stable_partition(addresses->begin(), addresses->end(),
+                        [](const SocketAddress& address) { return address.family() == AF_INET; });
+  for (const SocketAddress& address : *addresses) {
+    const UniqueFd fd(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!fd || ::connect(fd.get(), address.get(), address.size) != 0) {
       error = errno;
       continue;
     }
-    const std::string address = LocalAddress(fd.get());
-    if (!address.empty()) return address;
+    const std::string own = LocalAddress(fd.get());
+    if (!own.empty()) return own;
   }
-  return absl::UnavailableError("no route to the coordinator \"" + coordinator + "\": " + std::strerror(error));
+  return absl::UnavailableError("no route to the coordinator \"" + options.coordinator + "\": " + std::strerror(error));
 }
 
 }  // namespace
@@ -136,15 +165,9 @@ std::string LinkOf(const control::Host& host) {
 }
 
 absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options) {
-  if (!options.node_host.empty()) {
-    absl::StatusOr<AddressList> addresses = Resolve(options.node_host, options.port);
-    if (!addresses.ok()) {
-      return absl::InvalidArgumentError("DMLC_NODE_HOST=" + options.node_host + " is no address and no known name");
-    }
-    return Numeric((*addresses)->ai_addr, (*addresses)->ai_addrlen);
-  }
+  if (!options.node_host.empty()) return NamedAddress(options);
   if (!options.interface.empty()) return AddressOfInterface(options.interface);
-  return AddressOnRoute(options.coordinator, options.port);
+  return AddressOnRoute(options);
 }
 
 std::string OwnAddressTrouble(const std::string& address) {

@@ -10,13 +10,14 @@
 // The address to advertise is, in this order: the one that was named (DMLC_NODE_HOST), that of the interface that was
 // named (DMLC_INTERFACE), the one this host uses on its route to the coordinator (nothing is sent to find out).
 //
-// Threads: free functions, callable on any thread. OwnAddress may ask the resolver, which may block.
+// Threads: free functions, callable on any thread. OwnAddress may ask the resolver, and blocks meanwhile.
 #ifndef BYTEPS_CORE_CONTROL_HOST_IDENTITY_H_
 #define BYTEPS_CORE_CONTROL_HOST_IDENTITY_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/base/time.h"
 #include "core/control/control.pb.h"
 
 namespace byteps {
@@ -38,10 +39,12 @@ struct OwnAddressOptions {
   std::string interface;    // DMLC_INTERFACE; empty: not named
   std::string coordinator;  // host of the coordinator
   int port = 0;
+  Time patience = 5 * kSecond;  // for the resolver
 };
 
-// Numeric. INVALID_ARGUMENT: what was named is no address, or no interface that is up; the interfaces there are, are
-// listed. UNAVAILABLE: the coordinator's name is unknown, or there is no route to it: may change, so try again.
+// Numeric. INVALID_ARGUMENT: what was named is no address that others can call, or no interface that is up; the
+// interfaces there are, are listed. UNAVAILABLE: the coordinator's name is unknown, there is no route to it, or the
+// resolver does not answer: may change, so try again.
 absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options);
 
 // What is wrong on this host with an address that was its own, for errors: "this host has lost its own address 10.0.0.7",

@@ -19,6 +19,8 @@ constexpr size_t kMaxReason = 2048;
 constexpr Time kLeastConnectTime = 3 * kSecond;
 constexpr Time kMostConnectTime = 30 * kSecond;
 constexpr Time kAnswerTime = 10 * kSecond;
+// For the resolver to answer, where the start may take no more: nobody hears anything behind a name that is not known.
+constexpr Time kLeastLookupTime = 500 * kMillisecond;
 // After that the log says what we wait for: whoever has typed a command wants to see what was wrong with it, and not twice
 // where the answer is on its way.
 constexpr Time kSilence = 100 * kMillisecond;
@@ -27,14 +29,17 @@ class Teller final : private ControlHandler {
  public:
   Teller(ControlLinkOptions options, Time now) : link_(std::move(options), this, now) {}
 
-  // What the coordinator has answered; OK: nothing. `on_silence` is called if there is no connection for some time.
+  // What the coordinator has answered; OK: nothing. `lookup_patience`: for its name alone. `on_silence` is called if
+  // there is no connection for some time.
   template <typename Function>
-  absl::Status Run(Time patience, int stop, Function on_silence) {
+  absl::Status Run(Time patience, Time lookup_patience, int stop, Function on_silence) {
     Time deadline = After(Now(), patience), silent = After(Now(), kSilence);
+    const Time lookup_deadline = After(Now(), lookup_patience);
     bool connected = false;
-    while (answer_.ok() && !welcome_ && Now() < deadline) {
+    while (answer_.ok() && !welcome_ && Now() < deadline && (link_.name_known() || Now() < lookup_deadline)) {
+      const Time until = link_.name_known() ? deadline : std::min(deadline, lookup_deadline);
       struct pollfd polled[] = {{link_.fd(), link_.events(), 0}, {stop, POLLIN, 0}};
-      ::poll(polled, 2, PollTimeout(Now(), std::min({deadline, silent, link_.NextTimer()})));
+      ::poll(polled, 2, PollTimeout(Now(), std::min({until, silent, link_.NextTimer()})));
       if (polled[1].revents != 0) break;
       link_.Drive(Now());
       if (!connected && link_.client().state() != ControlState::kConnecting) {
@@ -67,9 +72,10 @@ absl::Status TellRefusal(ControlLinkOptions options, const absl::Status& why, co
   options.client.hello.clear_lanes();
   options.client.hello.set_refusal(reason);
   const Time patience = std::clamp(options.client.start_timeout, kLeastConnectTime, kMostConnectTime);
+  const Time lookup_patience = std::clamp(options.client.start_timeout, kLeastLookupTime, kMostConnectTime);
   options.client.start_timeout = patience + 2 * kAnswerTime;  // this one ends by our clock
   const std::string coordinator = HostPort(options.connection.host, options.connection.port);
-  const absl::Status answer = Teller(std::move(options), Now()).Run(patience, stop, [&] {
+  const absl::Status answer = Teller(std::move(options), Now()).Run(patience, lookup_patience, stop, [&] {
     BPS_LOG(log, kError) << "cannot take part: " << reason << "; waits for the coordinator at " << coordinator << ", "
                          << patience / kSecond << " s at most, so that the others hear of it";
   });

@@ -4,17 +4,13 @@
 #include <iterator>
 
 #include "core/base/status.h"
+#include "core/base/time_text.h"
 
 namespace byteps {
 namespace {
 
 // Names in an error; a job of thousands shall not answer with pages.
 constexpr size_t kMaxNamed = 8;
-
-std::string Seconds(int64_t milliseconds) {
-  if (milliseconds % 1000 == 0) return std::to_string(milliseconds / 1000) + " s";
-  return std::to_string(milliseconds) + " ms";
-}
 
 }  // namespace
 
@@ -130,11 +126,11 @@ std::vector<BarrierAnswer> BarrierBook::Tick(Time now) {
   std::vector<BarrierAnswer> answers;
   for (auto& [key, barrier] : barriers_) {
     if (now < barrier.deadline) continue;
-    Fail(
-        key, &barrier,
-        absl::DeadlineExceededError("barrier \"" + key.first + "\": not met within the " + Seconds(barrier.timeout_ms) +
-                                    " of " + describe_(barrier.impatient) + "; missing: " + Missing(barrier)),
-        &answers);
+    Fail(key, &barrier,
+         absl::DeadlineExceededError("barrier \"" + key.first + "\": not met within the " +
+                                     SecondsText(FromMilliseconds(barrier.timeout_ms)) + " of " +
+                                     describe_(barrier.impatient) + "; missing: " + Missing(barrier)),
+         &answers);
   }
   return answers;
 }

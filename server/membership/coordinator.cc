@@ -6,6 +6,7 @@
 
 #include "core/base/auth.h"
 #include "core/base/status.h"
+#include "core/base/time_text.h"
 #include "core/base/version.h"
 #include "core/control/control_codec.h"
 #include "core/wire/wire.h"
@@ -34,8 +35,6 @@ std::string Message(const absl::Status& status) {
 absl::Status Extended(const absl::Status& status, const std::string& more) {
   return absl::Status(status.code(), Message(status) + more);
 }
-
-std::string Seconds(Time time) { return std::to_string(time / kSecond) + " s"; }
 
 control::Envelope FailureEnvelope(const absl::Status& why, uint32_t member, uint64_t session_id) {
   control::Envelope envelope;
@@ -668,7 +667,8 @@ void Coordinator::FailTheBroken() {
       // A link that fails in one direction only: it has given up for want of an answer, and its last words are stuck.
       const Time silence = now_ - connections_.at(lost->connection)->last_heard;
       if (silence / 3 * 2 > options_.heartbeat) {
-        why = Extended(why, "; the coordinator has not heard of it for " + Seconds(silence) + " either");
+        why = Extended(why,
+                       "; the coordinator has not heard of it for " + SecondsText(WholeSeconds(silence)) + " either");
       }
     }
     FailSession(session, why, member);
@@ -735,11 +735,13 @@ void Coordinator::GiveUpTheSilent(Time now) {
   for (const auto& [id, connection] : connections_) {
     if (connection->member == nullptr) {
       if (now >= After(connection->opened, options_.hello_timeout)) {
-        silent.emplace_back(id, absl::DeadlineExceededError("no greeting within " + Seconds(options_.hello_timeout)));
+        silent.emplace_back(id,
+                            absl::DeadlineExceededError("no greeting within " + SecondsText(options_.hello_timeout)));
       }
     } else if (now >= After(connection->last_heard, options_.peer_timeout)) {
-      silent.emplace_back(id, absl::DeadlineExceededError("silent for " + Seconds(now - connection->last_heard) +
-                                                          ": its host or the network is gone, or it was stopped"));
+      silent.emplace_back(
+          id, absl::DeadlineExceededError("silent for " + SecondsText(WholeSeconds(now - connection->last_heard)) +
+                                          ": its host or the network is gone, or it was stopped"));
     }
   }
   for (const auto& [id, why] : silent) {
@@ -860,8 +862,9 @@ absl::Status Coordinator::StartTimeoutError(Time waited) const {
   }
   if (members > kMaxMissing) there += " and " + std::to_string(members - kMaxMissing) + " more";
   for (const std::string& each : refusals_.texts()) there += "; it has refused: " + each;
-  return absl::DeadlineExceededError("no session has started within " + Seconds(waited) + ": missing are " + missing +
-                                     there + (why_not_.empty() ? "" : "; the last start failed: " + why_not_) +
+  return absl::DeadlineExceededError("no session has started within " + SecondsText(WholeSeconds(waited)) +
+                                     ": missing are " + missing + there +
+                                     (why_not_.empty() ? "" : "; the last start failed: " + why_not_) +
                                      ". Do they know this address (DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT), and the job "
                                      "(BYTEPS_JOB_ID)? " +
                                      (gathering != nullptr || options_.num_hosts.value_or(1) > 1
@@ -874,7 +877,7 @@ absl::Status Coordinator::StartTimeoutError(Time waited) const {
 void Coordinator::Stop(Time now, const absl::Status& why) {
   now_ = now;
   if (over_) return;
-  const std::string reason = why.ok() ? "no session has been open for " + Seconds(options_.linger) : Message(why);
+  const std::string reason = why.ok() ? "no session has been open for " + SecondsText(options_.linger) : Message(why);
   BPS_LOG(*log_, kInfo) << "the job is over: " << reason;
   const absl::Status failure = why.ok() ? absl::UnavailableError("the coordinator has ended the job: " + reason) : why;
   while (!sessions_.empty()) FailSession(sessions_.begin()->second.get(), failure, 0);

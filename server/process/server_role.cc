@@ -33,8 +33,9 @@ bool Stopped(StopSignal* stop, Time timeout) {
 }
 
 // The members and the coordinator may come up in any order: its name may not be known yet.
-absl::StatusOr<std::string> WaitForOwnAddress(const OwnAddressOptions& options, Time deadline, StopSignal* stop) {
+absl::StatusOr<std::string> WaitForOwnAddress(OwnAddressOptions options, Time deadline, StopSignal* stop) {
   while (true) {
+    options.patience = std::clamp(deadline - Now(), Time{0}, 5 * kSecond);
     absl::StatusOr<std::string> address = OwnAddress(options);
     if (address.ok() || address.status().code() != absl::StatusCode::kUnavailable || Now() >= deadline) return address;
     if (Stopped(stop, kNamePause)) return absl::CancelledError("ended by a signal");

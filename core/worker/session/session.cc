@@ -322,7 +322,8 @@ absl::Status Session::FindAddress(Time deadline, bool wait, ControlLinkOptions* 
   const OwnAddressOptions own{.node_host = config_.GetString("DMLC_NODE_HOST"),
                               .interface = config_.GetString("DMLC_INTERFACE"),
                               .coordinator = link->connection.host,
-                              .port = link->connection.port};
+                              .port = link->connection.port,
+                              .patience = std::clamp(deadline - Now(), Time{0}, 5 * kSecond)};
   absl::StatusOr<std::string> address = OwnAddress(own);
   while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline && wait) {
     ::usleep(100'000);
