@@ -377,7 +377,9 @@ typedef struct bps_push_pull_args {
   const bps_ext* ext;
   bps_tensor* tensor;
   const void* input;        /* must not change until the operation has ended */
-  void* output;             /* may equal input, else must not overlap it; unspecified until the operation has ended */
+  void* output;             /* may equal input, else must not overlap it; unspecified until the operation has ended.
+                             * While it runs, no other operation may have this memory as output, and none that has not
+                             * ended as input: this is not checked, and what is there then is unspecified */
   int64_t priority;         /* larger is sooner */
   int32_t op;               /* BPS_SUM, ... */
   int32_t input_device;     /* 0 or BPS_CPU */

@@ -105,7 +105,11 @@ absl::StatusOr<std::string> JobToken(std::string_view token, std::string_view to
     result = *std::move(read);
   }
   if (result.size() > kMaxTokenBytes) {
-    return absl::InvalidArgumentError("the job's token has more than " + std::to_string(kMaxTokenBytes) + " bytes");
+    // (Of a file no more was read.)
+    const std::string where =
+        token_file.empty() ? "BYTEPS_JOB_TOKEN has " + std::to_string(result.size()) + " bytes"
+                           : "BYTEPS_JOB_TOKEN_FILE=" + std::string(token_file) + ": the token in it is too long";
+    return absl::InvalidArgumentError(where + ": a token has at most " + std::to_string(kMaxTokenBytes) + " bytes");
   }
   return result;
 }

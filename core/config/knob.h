@@ -4,6 +4,7 @@
 #ifndef BYTEPS_CORE_CONFIG_KNOB_H_
 #define BYTEPS_CORE_CONFIG_KNOB_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace byteps {
@@ -52,6 +53,8 @@ struct Knob {
   int64_t max = INT64_MAX;
   // Of a duration that is not 0: the least that makes sense, in milliseconds.
   int64_t least_ms = 0;
+  // Of a kString: the most bytes it may have; 0: any number.
+  size_t most_bytes = 0;
   // For kEnum: the values, separated by '|'; "a=b" means that a is another word for b.
   const char* choices = "";
   // Another variable that is read when this one is not set.

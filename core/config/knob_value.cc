@@ -10,6 +10,9 @@
 namespace byteps {
 namespace {
 
+// Bytes of a value that an error repeats.
+constexpr size_t kMostShown = 512;
+
 // ASCII only: the host's locale must not change what a configuration means.
 std::string Lower(std::string_view text) {
   std::string lower(text);
@@ -140,6 +143,7 @@ std::optional<KnobValue> ParseEnum(const Knob& knob, std::string_view text) {
 std::optional<KnobValue> Parse(const Knob& knob, std::string_view text) {
   switch (knob.type) {
     case KnobType::kString:
+      if (knob.most_bytes != 0 && text.size() > knob.most_bytes) return std::nullopt;
       return KnobValue{0, std::string(text), std::string(text)};
     case KnobType::kEnum:
       return ParseEnum(knob, text);
@@ -195,7 +199,7 @@ std::string KnobAccepts(const Knob& knob) {
       return "one of " + words;
     }
     case KnobType::kString:
-      return "text";
+      return knob.most_bytes == 0 ? "text" : "text of at most " + std::to_string(knob.most_bytes) + " bytes";
   }
   return "";
 }
@@ -205,7 +209,8 @@ absl::StatusOr<KnobValue> ParseKnob(const Knob& knob, std::string_view text, std
   const bool refused = value.has_value() && knob.refusal != nullptr && value->number != 0;
   if (value.has_value() && !refused) return *std::move(value);
   std::string message(shown_as);
-  message.append("=").append(knob.secret ? "(secret)" : text);
+  message.append("=").append(knob.secret ? "(secret)" : text.substr(0, kMostShown));
+  if (!knob.secret && text.size() > kMostShown) message.append("... (" + std::to_string(text.size()) + " bytes)");
   if (shown_as != knob.name) message.append(" (for ").append(knob.name).append(")");
   message.append(" is not accepted: ");
   message.append(refused ? knob.refusal : "expected " + KnobAccepts(knob));

@@ -107,8 +107,8 @@ void ControlClient::OnClosed(Time now, const absl::Status& why) {
     case ControlState::kProving:
       if (!other_version_.ok()) return Fatal(other_version_);
       // A coordinator that is being started again, or is not there yet: it is tried again until the deadline. What is
-      // no coordinator at all will not become one.
-      if (why.code() == absl::StatusCode::kFailedPrecondition || why.code() == absl::StatusCode::kInvalidArgument) {
+      // no coordinator at all will not become one, and a process without descriptors gets none by waiting.
+      if (absl::IsFailedPrecondition(why) || absl::IsInvalidArgument(why) || absl::IsResourceExhausted(why)) {
         Fatal(Annotate(why, "coordinator " + options_.coordinator));
         return;
       }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/auth.h"
+#include "core/base/open_files.h"
 #include "core/base/time_text.h"
 
 namespace byteps {
@@ -132,7 +133,12 @@ void ControlConnection::NextAddress(Time now) {
       attempt_deadline_ = After(now, options_.attempt_timeout);
       return;
     }
-    AttemptFailed(std::strerror(error));
+    AttemptFailed(std::strerror(error) + OpenFilesAdvice(error));
+    if (error != EMFILE) continue;
+    addresses_.clear();
+    handler_->OnClosed(absl::ResourceExhaustedError(failures_));
+    if (!handler_->WantsConnection()) closed_ = true;
+    return Pause(now);
   }
   if (attempt_) return;
   Pause(now);

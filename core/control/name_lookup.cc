@@ -81,6 +81,10 @@ NameLookup::NameLookup(const std::string& host, int port) : answer_(std::make_sh
     return;
   }
   answer_->event = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!answer_->event) {
+    answer_->Ask();  // here, since nothing could wake anybody
+    return;
+  }
   sigset_t all, before;
   sigfillset(&all);
   // The program's signals are for its own threads.

@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/open_files.h"
 #include "core/base/unique_fd.h"
 
 namespace byteps {
@@ -115,6 +117,10 @@ absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string
     // Who asked knows the path.
     std::string error = LastError();
     if (error.compare(0, path.size() + 2, path + ": ") == 0) error.erase(0, path.size() + 2);
+    // (The loader gives no number.)
+    if (error.find(std::strerror(EMFILE)) != std::string::npos) {
+      return absl::ResourceExhaustedError(error + OpenFilesAdvice(EMFILE));
+    }
     return absl::FailedPreconditionError(error);
   }
   void* symbol = dlsym(handle, entry.c_str());

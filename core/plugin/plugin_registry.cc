@@ -166,7 +166,10 @@ class Search {
     const absl::Status status = LoadFile(path, name, loading_, &plugin);
     if (status.ok()) return plugin;
     Tried(path, std::string(status.message()));
-    return Error(status.code(), "could not be loaded", "Repair or remove that file, or choose another plugin");
+    // (Without a descriptor no file can be read.)
+    const char* advice = absl::IsResourceExhausted(status) ? "The file itself may be whole"
+                                                           : "Repair or remove that file, or choose another plugin";
+    return Error(status.code(), "could not be loaded", advice);
   }
 
   void Tried(const std::string& path, const std::string& result) { tried_ += absl::StrCat("\n  ", path, ": ", result); }

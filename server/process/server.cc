@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/open_files.h"
 
 namespace byteps {
 namespace {
@@ -47,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   std::unique_ptr<Server> server(new Server(options, log));
   server->wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!server->wake_)
-    return absl::ResourceExhaustedError(absl::StrCat("no eventfd (ulimit -n): ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(absl::StrCat("no eventfd: ", std::strerror(errno), OpenFilesAdvice(errno)));
   for (uint32_t i = 0; i < options.lanes; ++i) {
     absl::StatusOr<Transport> transport = open(i);
     if (!transport.ok()) return transport.status();

@@ -48,6 +48,9 @@ class ServerRole final : private ControlHandler {
   ServerRole(std::unique_ptr<Server> server, ControlLinkOptions options, const Logger& log, Time now)
       : log_(log), server_(std::move(server)), link_(std::move(options), this, now) {}
 
+  // Did the coordinator ever know it?
+  bool registered() const { return link_.client().member() != 0; }
+
   absl::Status Run(StopSignal* stop) {
     while (!done_) {
       const Time now = Now();
@@ -199,8 +202,17 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
   options.client.start_timeout = std::max<Time>(deadline - now, 0);
   options.client.start_waited = config.GetDuration("BYTEPS_START_TIMEOUT").count() - options.client.start_timeout;
   (*server)->FillHello(&hello);
-  ServerRole role(*std::move(server), std::move(options), log, now);
-  return role.Run(stop);
+  ControlLinkOptions refusal = options;
+  absl::Status why;
+  {
+    ServerRole role(*std::move(server), std::move(options), log, now);
+    const absl::Status ended = role.Run(stop);
+    if (role.registered() || !absl::IsResourceExhausted(ended)) return ended;
+    refusal.client.start_timeout = std::max<Time>(deadline - Now(), 0);
+    why = ended;
+  }
+  // The lanes have taken all descriptors. Without them there is one to say so.
+  return Refuse(std::move(refusal), config, why, log, stop);
 }
 
 }  // namespace byteps

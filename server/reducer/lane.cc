@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/open_files.h"
 
 namespace byteps {
 namespace {
@@ -26,7 +27,8 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Start(Transport transport, const Lan
                                                   const Logger& log) {
   std::unique_ptr<Lane> lane(new Lane(options, std::move(on_broken), log));
   lane->wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!lane->wake_) return absl::ResourceExhaustedError(absl::StrCat("no eventfd (ulimit -n): ", std::strerror(errno)));
+  if (!lane->wake_)
+    return absl::ResourceExhaustedError(absl::StrCat("no eventfd: ", std::strerror(errno), OpenFilesAdvice(errno)));
   lane->address_.set_transport(options.reducer.transport);
   lane->address_.set_provider(transport.provider());
   absl::StatusOr<std::string> address = transport.Address();

@@ -95,8 +95,9 @@ Pool::Pool(Transport* transport, uint64_t budget, uint64_t slot_bytes)
   while (BlockBytes(classes_) >= kSmallestBlock && BlockBytes(classes_) % 64 == 0) ++classes_;
   partial_.resize(classes_);
   if (budget < Least(slot_bytes)) {
-    ok_ = absl::ResourceExhaustedError(
-        absl::StrCat("a lane needs ", Least(slot_bytes), " bytes beside its landing slots and has ", budget));
+    ok_ = absl::ResourceExhaustedError(absl::StrCat(
+        "with landing slots of ", slot_bytes, " bytes (BYTEPS_SLOT_BYTES) a lane needs ", Least(slot_bytes),
+        " bytes beside them and has ", budget, ": lower BYTEPS_SLOT_BYTES or raise BYTEPS_SERVER_MEMORY"));
     return;
   }
   absl::StatusOr<RegisteredMemory> reserve = RegisteredMemory::Make(transport, chunk_bytes_);

@@ -10,6 +10,7 @@
 
 #include "transport_plugins/common/peer_name.h"
 #include "transport_plugins/libfabric/address.h"
+#include "transport_plugins/libfabric/descriptors.h"
 #include "transport_plugins/libfabric/event.h"
 #include "transport_plugins/libfabric/fabric_library.h"
 
@@ -20,6 +21,8 @@ constexpr uint32_t kHelloMagic = 0x32484742;
 // What libfabric carries along with a connection request, at most.
 constexpr size_t kMaxConnectionData = 256;
 constexpr size_t kMaxRequests = 4096;
+// Connections that are being made, for which it is asked whether there are descriptors.
+constexpr size_t kMostCheckedAtOnce = 32;
 constexpr size_t kMaxEventsAtClose = 2 * kMaxRequests;
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 32;
 // How long unreg lets a transfer that uses the memory come to its end before it cuts the connection.
@@ -127,6 +130,14 @@ int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* r
   }
   peers_.emplace(args.peer, std::move(made));
   ++connecting_;
+  // One that comes in without a descriptor being left is never seen.
+  const size_t needed = std::min(connecting_, kMostCheckedAtOnce) * kDescriptorsPerConnection;
+  if (FreeDescriptors(needed) < needed) {
+    Doom(peer, BPS_RESOURCE_EXHAUSTED,
+         "cannot be connected to: a connection takes up to " + std::to_string(kDescriptorsPerConnection) +
+             " descriptors" + DescriptorAdvice());
+    return BPS_OK;
+  }
   if (nonce_ < address.nonce) {
     if (const int code = Call(peer, address.provided); code != 0) {
       Doom(peer, BPS_UNAVAILABLE, "cannot be called: " + ErrorText(code));

@@ -1,7 +1,6 @@
 #include "transport_plugins/libfabric/endpoint.h"
 
 #include <rdma/fi_errno.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "transport_plugins/libfabric/descriptors.h"
 #include "transport_plugins/libfabric/fabric_library.h"
 #include "transport_plugins/libfabric/locked_memory.h"
 #include "transport_plugins/libfabric/provider_info.h"
@@ -26,13 +26,9 @@ std::string Advice(int code, const char* local_host) {
   if (code == -EADDRNOTAVAIL && local_host != nullptr) {
     return "; no network interface of this host has that address: see DMLC_NODE_HOST and DMLC_INTERFACE";
   }
-  if (code == -EMFILE) {
-    rlimit limit{};
-    const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
-    return "; this process may have no more descriptors (ulimit -n" +
-           (known ? " is " + std::to_string(limit.rlim_cur) : std::string()) + ")";
-  }
-  return "";
+  // (The text of EMFILE itself has it already.)
+  return code != -EMFILE && FreeDescriptors(kDescriptorsPerConnection) < kDescriptorsPerConnection ? DescriptorAdvice()
+                                                                                                   : "";
 }
 
 }  // namespace
@@ -101,6 +97,7 @@ int Endpoint::Listen(const transports::Host& host) {
     if (const int code = find_address(); code != 0) return code;
     std::string why;
     door_ = Door::Replace(address_, &why);
+    if (door_ == nullptr && FreeDescriptors(kDescriptorsPerConnection) < kDescriptorsPerConnection) return -EMFILE;
     if (door_ == nullptr) {
       BPS_TRANSPORT_LOG(
           host, WARNING,

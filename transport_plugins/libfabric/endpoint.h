@@ -31,6 +31,9 @@
 
 namespace byteps::fabric {
 
+// A connection that comes in has its socket, and, behind the guard of the port, two more; one for the moment.
+inline constexpr size_t kDescriptorsPerConnection = 4;
+
 class Endpoint {
  public:
   // nullptr, and the reason, if that is not possible here. `local_host` and `device` (an interface) may be NULL.

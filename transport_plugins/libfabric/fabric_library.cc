@@ -6,8 +6,11 @@
 #include <signal.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
+
+#include "transport_plugins/libfabric/descriptors.h"
 
 namespace byteps::fabric {
 namespace {
@@ -100,7 +103,11 @@ bool LoadFabricLibrary(std::string* reason) {
   return reason->empty();
 }
 
-std::string ErrorText(int code) { return TheLibrary().strerror(code < 0 ? -code : code); }
+std::string ErrorText(int code) {
+  const int error = code < 0 ? -code : code;
+  const std::string text = TheLibrary().strerror(error);
+  return error == EMFILE ? text + DescriptorAdvice() : text;
+}
 
 }  // namespace byteps::fabric
 

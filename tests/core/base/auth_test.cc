@@ -115,9 +115,12 @@ TEST(AuthTest, TokenComesFromVariableOrFile) {
   EXPECT_EQ(JobToken("a", "b").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(JobToken("", WriteFile("empty", "\n")).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(JobToken("", "/nonexistent/token").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(JobToken(std::string(kMaxTokenBytes + 1, 'x'), "").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(JobToken("", WriteFile("long", std::string(kMaxTokenBytes + 1, 'x'))).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  const std::string long_token(kMaxTokenBytes + 1, 'x'), path = WriteFile("long", long_token);
+  EXPECT_EQ(JobToken(long_token, "").status(),
+            absl::InvalidArgumentError("BYTEPS_JOB_TOKEN has 4097 bytes: a token has at most 4096 bytes"));
+  EXPECT_EQ(JobToken("", path).status(),
+            absl::InvalidArgumentError("BYTEPS_JOB_TOKEN_FILE=" + path +
+                                       ": the token in it is too long: a token has at most 4096 bytes"));
 }
 
 }  // namespace

@@ -92,6 +92,19 @@ TEST(KnobsTest, KeepsTheDocumentedVariablesOfBytePs) {
   }
 }
 
+TEST(ConfigTest, ATextThatIsTooLongIsNamedAndNotRepeated) {
+  for (const char* name : {"BYTEPS_HOST_ID", "BYTEPS_JOB_ID"}) {
+    const absl::Status status = Config::Make({{name, std::string(100'000, 'x')}}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    const std::string message(status.message());
+    EXPECT_EQ(message.find(std::string(name) + "=xxx"), 0u) << message;
+    EXPECT_NE(message.find("... (100000 bytes) is not accepted: expected text of at most 256 bytes"), std::string::npos)
+        << message;
+    EXPECT_LT(message.size(), 1000u);
+    EXPECT_TRUE(Config::Make({{name, std::string(256, 'x')}}).ok());
+  }
+}
+
 // ---- Values ----
 
 struct Text {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace byteps {
 namespace {
@@ -55,6 +56,15 @@ TEST(HostIdentityTest, WhatIsNoAddressIsNamed) {
   const absl::Status host = OwnAddress({.node_host = "no such host", .coordinator = "127.0.0.1", .port = 9}).status();
   EXPECT_EQ(host.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(host.ToString().find("DMLC_NODE_HOST=no such host"), std::string::npos);
+  for (const auto& [address, what] : {std::pair<const char*, const char*>{"224.0.0.1", "a multicast address"},
+                                      {"239.1.2.3", "a multicast address"},
+                                      {"ff02::1", "a multicast address"},
+                                      {"255.255.255.255", "the broadcast address"}}) {
+    const absl::Status status = OwnAddress({.node_host = address, .coordinator = "127.0.0.1", .port = 9}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), std::string("DMLC_NODE_HOST=") + address + " is " + what +
+                                    ": an address of this host is expected, which the others can call");
+  }
   const absl::Status coordinator = OwnAddress({.coordinator = "no such host", .port = 9}).status();
   EXPECT_EQ(coordinator.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(coordinator.message().find("DMLC_PS_ROOT_URI"), absl::string_view::npos) << coordinator;
