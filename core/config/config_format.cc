@@ -45,6 +45,9 @@ std::string Values(const Knob& knob) {
     }
     case KnobType::kEnum:
       return Cell(KnobAccepts(knob));
+    case KnobType::kString:
+      return std::string(KnobTypeName(knob.type)) +
+             (knob.most_bytes == 0 ? "" : ", at most " + std::to_string(knob.most_bytes) + " bytes");
     default:
       return KnobTypeName(knob.type);
   }

@@ -11,7 +11,7 @@ namespace byteps {
 namespace {
 
 // Bytes of a value that an error repeats.
-constexpr size_t kMostShown = 512;
+constexpr size_t kMostShown = 64;
 
 // ASCII only: the host's locale must not change what a configuration means.
 std::string Lower(std::string_view text) {

@@ -35,7 +35,7 @@ bool Stopped(StopSignal* stop, Time timeout) {
 // The members and the coordinator may come up in any order: its name may not be known yet.
 absl::StatusOr<std::string> WaitForOwnAddress(OwnAddressOptions options, Time deadline, StopSignal* stop) {
   while (true) {
-    options.patience = std::clamp(deadline - Now(), Time{0}, 5 * kSecond);
+    options.patience = std::clamp(deadline - Now(), kSecond / 2, 5 * kSecond);
     absl::StatusOr<std::string> address = OwnAddress(options);
     if (address.ok() || address.status().code() != absl::StatusCode::kUnavailable || Now() >= deadline) return address;
     if (Stopped(stop, kNamePause)) return absl::CancelledError("ended by a signal");

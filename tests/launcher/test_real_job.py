@@ -167,6 +167,34 @@ def test_a_wrong_server_setting_is_told(start: Start, real: dict[str, str]) -> N
     assert "BYTEPS_SERVER_ENGINE_THREAD=many" in launch.stderr
 
 
+@pytest.mark.parametrize(
+    "name, value, words",
+    [
+        ("BYTEPS_JOB_ID", "other", "BYTEPS_JOB_ID=other"),
+        ("BYTEPS_JOB_TOKEN_FILE", "TOKEN", "BYTEPS_JOB_TOKEN"),
+        ("DMLC_RANK", "7", "DMLC_RANK=7 is not between -1 and 0"),
+    ],
+)
+def test_a_server_that_is_refused_ends_the_job(
+    start: Start, real: dict[str, str], tmp_path: pathlib.Path, name: str, value: str, words: str
+) -> None:
+    """Nobody waits for it until the start times out."""
+    token = tmp_path / "token"
+    token.write_text("another")
+    server = tmp_path / "server"
+    server.write_text(
+        f"#!/bin/sh\n[ $DMLC_ROLE = server ] && export {name}={value.replace('TOKEN', str(token))}\n"
+        f"exec {real['BYTEPS_SERVER_BINARY']}\n"
+    )
+    server.chmod(0o755)
+    variables = {**real, "BYTEPS_FORCE_DISTRIBUTED": "1", "BYTEPS_SERVER_BINARY": str(server)}
+    began = time.monotonic()
+    launch = start("--workers", "2", "--servers", "1", "--", *TRAINER, "2", SMALL, variables=variables)
+    assert launch.wait() not in (0, 137, 143)
+    assert time.monotonic() - began < 30
+    assert words in launch.stderr
+
+
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 def test_servers_under_gdb_end_in_order(start: Start, real: dict[str, str]) -> None:
     """The SIGTERM at the end is for the programs, and not for the debuggers around them."""

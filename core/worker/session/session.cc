@@ -323,7 +323,7 @@ absl::Status Session::FindAddress(Time deadline, bool wait, ControlLinkOptions* 
                               .interface = config_.GetString("DMLC_INTERFACE"),
                               .coordinator = link->connection.host,
                               .port = link->connection.port,
-                              .patience = std::clamp(deadline - Now(), Time{0}, 5 * kSecond)};
+                              .patience = std::clamp(deadline - Now(), kSecond / 2, 5 * kSecond)};
   absl::StatusOr<std::string> address = OwnAddress(own);
   while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline && wait) {
     ::usleep(100'000);

@@ -114,6 +114,9 @@ TEST_F(PoolTest, WindowsAndBlocksShareTheBudget) {
 TEST_F(PoolTest, TooSmallABudgetIsAnError) {
   Pool pool(&transport_, Pool::Least(kSlot) - 1, kSlot);
   EXPECT_TRUE(absl::IsResourceExhausted(pool.ok())) << pool.ok();
+  for (const char* variable : {"(BYTEPS_SLOT_BYTES)", "raise BYTEPS_SERVER_MEMORY"}) {
+    EXPECT_NE(pool.ok().message().find(variable), absl::string_view::npos) << pool.ok();
+  }
   EXPECT_FALSE(pool.Take(1));
   EXPECT_FALSE(pool.TakeReserve());
 }
