@@ -39,14 +39,13 @@ Engine::~Engine() {
 }
 
 void Engine::UseAlone() {
-  StageSink* sink = this;
-  stages_.push_back(std::make_unique<AloneStage>(sink));
+  stages_.push_back(std::make_unique<AloneStage>());
+  Link();
 }
 
 ServersStage& Engine::UseServers(Scheduler scheduler) {
-  StageSink* sink = this;
   coordinated_ = true;
-  servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
+  servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), log_);
   return *servers_;
 }
 
@@ -57,10 +56,27 @@ void Engine::UseCollectives(CollectivesOptions options, PeerLinks::Open open) {
 }
 
 void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
-  StageSink* sink = this;
   coordinated_ = true;
   local_ = std::make_unique<LocalStage>(options_.local, std::move(scheduler), std::move(transport), std::move(endpoint),
-                                        sink, log_);
+                                        log_);
+}
+
+void Engine::UseStage(std::string before, std::unique_ptr<Stage> stage) {
+  added_.emplace_back(std::move(before), std::move(stage));
+  if (!stages_.empty()) Link();
+}
+
+// Puts the stages that were added where they belong, and connects all.
+void Engine::Link() {
+  for (auto& [before, stage] : added_) {
+    const auto at = before.empty() ? stages_.begin()
+                                   : std::find_if(stages_.begin(), stages_.end(),
+                                                  [&](const auto& each) { return each->name() == before; });
+    if (at != stages_.end()) stages_.insert(at, std::move(stage));
+  }
+  added_.clear();
+  stages_.front()->UseSink(static_cast<StageSink*>(this));
+  for (size_t i = 1; i < stages_.size(); ++i) stages_[i - 1]->UseNext(stages_[i].get());
 }
 
 absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member) {
@@ -80,17 +96,17 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
                      ", for which it has opened no transport"));
   }
   if (collectives_ != nullptr) collectives_->Start(epoch, *self);
-  absl::Status status;
-  if (servers) status = servers_->Join(now, epoch, *self);
-  if (local) {
-    if (servers) local_->UseServers(servers_.get());
-    if (status.ok()) status = local_->Join(now, epoch, *self);
-    stages_.push_back(std::move(local_));
-  }
+  ServersStage* const to_servers = servers ? servers_.get() : nullptr;
+  LocalStage* const to_neighbours = local ? local_.get() : nullptr;
+  if (local) stages_.push_back(std::move(local_));
   if (servers) stages_.push_back(std::move(servers_));
   local_.reset();
   servers_.reset();
-  return status;
+  Link();
+  if (to_servers != nullptr) {
+    if (absl::Status status = to_servers->Join(now, epoch, *self); !status.ok()) return status;
+  }
+  return to_neighbours == nullptr ? absl::OkStatus() : to_neighbours->Join(now, epoch, *self);
 }
 
 bool Engine::ready() const {
@@ -111,6 +127,12 @@ const std::vector<Endpoint*>& Engine::endpoints() {
   for (const std::unique_ptr<Stage>& stage : stages_) stage->AddEndpoints(&endpoints_);
   if (collectives_ != nullptr) collectives_->AddEndpoints(&endpoints_);
   return endpoints_;
+}
+
+const std::vector<int>& Engine::descriptors() {
+  descriptors_.clear();
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->AddDescriptors(&descriptors_);
+  return descriptors_;
 }
 
 bool Engine::Sent() {
@@ -199,7 +221,7 @@ Operation* Engine::Take(Time now, Submission asked) {
   const std::shared_ptr<Request> request = asked.request;
   TensorName& name = asked.tensor->name();
   try {
-    Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>(&memory_);
+    Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>();
     std::unique_ptr<Operation, Deleter> owned(operation, Deleter{&memory_});
     operation->id = next_operation_++;
     operation->asked = std::move(asked);
@@ -221,7 +243,20 @@ Operation* Engine::Take(Time now, Submission asked) {
 void Engine::Begin(Time now, Operation* operation) {
   now_ = now;
   operation->asked.request->Advance(RequestState::kQueued);
-  stages_.front()->Start(now, operation);
+  const Areas areas = AreasOf(*operation, own_rank_);
+  const Tensor& tensor = *operation->asked.tensor;
+  const uint32_t parts = PartCount(*operation);
+  Stage& first = *stages_.front();
+  first.Begin(now, operation, areas, {0, parts});
+  for (uint32_t turn = 0; turn < parts; ++turn) {
+    const uint32_t part = first.PartAt(*operation, turn);
+    if (tensor.cut) {
+      first.Push(now, operation, part, PartOf(areas.source, *tensor.cut, part),
+                 PartOf(areas.target, *tensor.cut, part));
+    } else {
+      first.Push(now, operation, part, areas.source, areas.target);
+    }
+  }
 }
 
 void Engine::Cancel(Time now, const Request* request) {
@@ -323,7 +358,7 @@ void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
   Tensor* tensor = operation->asked.tensor;
   by_request_.emplace(operation->asked.request.get(), operation);
   tensor->owed.push_back({operation->round, operation->fingerprint, why});
-  if (CutFor(tensor, operation->round)) Know(tensor);
+  if (CutFor(tensor, operation->round)) TellAssigned(tensor);
   End(operation, why);
 }
 
@@ -355,16 +390,16 @@ bool Engine::CutFor(Tensor* tensor, uint64_t round) {
     }
     tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
     tensor->asked_next = false;
-    Know(tensor);
+    TellAssigned(tensor);
   }
   if (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut() / 2) AskForNextCut(tensor);
   return true;
 }
 
 // The cut has come: so the stages may tell the others of what was given up before.
-void Engine::Know(Tensor* tensor) {
+void Engine::TellAssigned(Tensor* tensor) {
   const std::vector<Tensor::Owed> given_up = std::exchange(tensor->owed, {});
-  for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor, given_up);
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->OnAssigned(tensor, given_up);
 }
 
 void Engine::AskForNextCut(Tensor* tensor) {
@@ -388,7 +423,7 @@ void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
     tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
   } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
     tensor->cut = *std::move(cut);
-    Know(tensor);
+    TellAssigned(tensor);
   } else {
     tensor->refusal = Annotate(cut.status(), tensor->Describe());
   }
@@ -466,7 +501,7 @@ bool Engine::CheckDeadlines(Time now) {
     if (it == operations_.end()) continue;
     Operation* operation = it->second.get();
     if (!operation->failure.ok()) continue;
-    if (operation->pushed_any && now < After(operation->deadline, kDeadlineGrace)) {
+    if (operation->known && now < After(operation->deadline, kDeadlineGrace)) {
       SetAlarm(operation, After(operation->deadline, kDeadlineGrace));
       continue;
     }
@@ -483,7 +518,7 @@ void Engine::CheckStalls(Time now) {
   stall_look_ = operations_.empty() ? kNever : After(now, options_.stall_warning / 2 + 1);
   for (auto& [id, operation] : operations_) {
     const Time waited = now - (operation->deadline - operation->asked.timeout);
-    const Time patience = options_.stall_warning + (operation->pushed_any ? options_.stall_warning : 0);
+    const Time patience = options_.stall_warning + (operation->known ? options_.stall_warning : 0);
     if (operation->stall_told || operation->deadline == kNever || waited < patience) continue;
     operation->stall_told = true;
     BPS_LOG(*log_, kWarning) << "stall: " << DescribeOperation(*operation) << ": waits for " << waited / kSecond
@@ -507,7 +542,7 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
   const Time left = std::max<Time>(operation.deadline - now, 0) / kMillisecond;
   absl::StrAppend(&text, "; it goes on until its own deadline, in ", left, " ms");
   // This side cannot know which ranks have not come.
-  if (operation.pushed_any) absl::StrAppend(&text, ", when the servers name the ranks that they miss");
+  if (operation.known) absl::StrAppend(&text, ", when the servers name the ranks that they miss");
   return text;
 }
 
@@ -525,8 +560,12 @@ Time Engine::NextTimer() const {
 // ---- Ends ----
 
 void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) {
-  if (outcome.ok() && coordinated_ && RootCopies::Owes(*operation, own_rank_)) return root_copies_.Add(operation);
+  if (outcome.ok() && RootCopies::Owes(*operation, own_rank_)) return root_copies_.Add(operation);
   End(operation, outcome);
+}
+
+void Engine::OnGivingUp(Operation* operation, const absl::Status& why, bool) {
+  if (operation->failure.ok()) operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
 }
 
 void Engine::OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) {

@@ -16,8 +16,9 @@
 //
 // Step function. The engine has no thread, no clock and no socket. The session drives it in real time, the simulator in
 //                virtual time; both do the same. Everything but tensors() and Admit is called by one thread at a time.
-// Stages.        The coordinator decides which of the stages that were prepared the operations go through; Join lets the
-//                others go.
+// Stages.        The coordinator decides which of the stages that were prepared the operations go through; Join links
+//                them, with those of UseStage between them, and lets the others go. The engine begins and pushes every
+//                operation at the first stage, and hears of its end from there.
 // Completions.   Requests do not end inside Poll: they are handed out by TakeCompletions, so that whoever drives
 //                decides where callbacks run, and may do so without holding the engine.
 // Failure.       After Fail, or when a stage cannot go on, every operation ends with the first cause, input and output
@@ -90,6 +91,9 @@ class Engine : private StageSink, private CollectivesSink {
   void UseAlone();
   ServersStage& UseServers(Scheduler scheduler);
   void UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint);
+  // A stage more, before the one of this name; "": before all others. Join puts it there, if there is such a one. Behind
+  // Join a stage may come before all others only, and must let operations pass that it has not seen begin.
+  void UseStage(std::string before, std::unique_ptr<Stage> stage);
 
   // Beside any of these: operations among workers.
   void UseCollectives(CollectivesOptions options, PeerLinks::Open open);
@@ -139,8 +143,10 @@ class Engine : private StageSink, private CollectivesSink {
   std::string DescribeStages() const;
   // What to wait for between two Polls; until the next call.
   const std::vector<Endpoint*>& endpoints();
+  const std::vector<int>& descriptors();
 
  private:
+  void OnGivingUp(Operation* operation, const absl::Status& why, bool told) override;
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
   void OnStageFatal(const absl::Status& why, uint32_t member) override;
 
@@ -157,7 +163,8 @@ class Engine : private StageSink, private CollectivesSink {
   static control::TensorSpec SpecOf(const Tensor& tensor);
   void Declare();
   bool CutFor(Tensor* tensor, uint64_t round);
-  void Know(Tensor* tensor);
+  void Link();
+  void TellAssigned(Tensor* tensor);
   void AskForNextCut(Tensor* tensor);
   void OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment);
   Operation* Take(Time now, Submission asked);
@@ -183,9 +190,10 @@ class Engine : private StageSink, private CollectivesSink {
   // Of operations and what is listed by them: used again and again.
   std::pmr::unsynchronized_pool_resource memory_{{.max_blocks_per_chunk = 0, .largest_required_pool_block = 1 << 16}};
   TensorTable tensors_;
-  std::vector<std::unique_ptr<Stage>> stages_;  // the way of every operation
-  std::unique_ptr<ServersStage> servers_;       // prepared, until Join
-  std::unique_ptr<LocalStage> local_;           // likewise
+  std::vector<std::unique_ptr<Stage>> stages_;                         // the way of every operation, linked
+  std::vector<std::pair<std::string, std::unique_ptr<Stage>>> added_;  // until Join: before which
+  std::unique_ptr<ServersStage> servers_;                              // prepared, until Join
+  std::unique_ptr<LocalStage> local_;                                  // likewise
   std::unique_ptr<Collectives> collectives_;
   bool coordinated_ = false;  // tensors are declared to a coordinator
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
@@ -204,6 +212,7 @@ class Engine : private StageSink, private CollectivesSink {
   Time fatal_at_ = 0;
   std::vector<Completion> completions_;
   std::vector<Endpoint*> endpoints_;  // as asked last
+  std::vector<int> descriptors_;      // likewise
 };
 
 }  // namespace byteps

@@ -87,20 +87,22 @@ bool LocalWork::Run(Time now) {
 int32_t LocalWork::Block(LocalRound* round, uint64_t bytes, size_t* culprit) {
   const Submission& asked = round->operation->asked;
   const uint64_t offset = round->piece.next;
-  std::byte* const output = asked.output + offset;
+  const uint32_t dtype = round->dtype();
+  std::byte* const target = round->areas.target.address + offset;
   switch (round->piece.kind) {
     case LocalPiece::Kind::kReduce:
-      return fold_->Fold({asked.tensor->dtype(), asked.reduction}, group_sizes_, round->memory, own_, offset, bytes,
-                         round->stores, culprit);
+      return fold_->Fold({dtype, asked.reduction}, group_sizes_, round->memory, own_, offset, bytes, round->stores,
+                         culprit);
     case LocalPiece::Kind::kFold:
-      return fold_->Gather(PartialReduction(asked), group_sizes_, round->memory, offset, bytes, output, culprit);
+      return fold_->Gather(PartialReduction(dtype, asked.reduction), group_sizes_, round->memory, offset, bytes, target,
+                           culprit);
     case LocalPiece::Kind::kSpread:
-      return fold_->Spread(round->memory, own_, output, offset, bytes, culprit);
+      return fold_->Spread(round->memory, own_, target, offset, bytes, culprit);
     case LocalPiece::Kind::kFetch:
       break;
   }
   *culprit = round->root;
-  return fold_->Read(round->memory[round->root].input, output, offset, bytes);
+  return fold_->Read(round->memory[round->root].input, target, offset, bytes);
 }
 
 // The current piece is over.
