@@ -44,7 +44,7 @@ void Engine::UseAlone() {
 }
 
 ServersStage& Engine::UseServers(Scheduler scheduler) {
-  coordinated_ = true;
+  assignments_.UseCoordinator();
   servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), log_);
   return *servers_;
 }
@@ -52,11 +52,11 @@ ServersStage& Engine::UseServers(Scheduler scheduler) {
 void Engine::UseCollectives(CollectivesOptions options, PeerLinks::Open open) {
   CollectivesSink* sink = this;
   collectives_ = std::make_unique<Collectives>(std::move(options), std::move(open), sink, log_);
-  if (!coordinated_ && !stages_.empty()) collectives_->StartAlone();
+  if (!assignments_.coordinated() && !stages_.empty()) collectives_->StartAlone();
 }
 
 void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
-  coordinated_ = true;
+  assignments_.UseCoordinator();
   local_ = std::make_unique<LocalStage>(options_.local, std::move(scheduler), std::move(transport), std::move(endpoint),
                                         log_);
 }
@@ -205,11 +205,11 @@ void Engine::Submit(Time now, Submission asked) {
     for (const uint32_t rank : collectives_->joins().absent()) TellAbsent(now, *operation, rank);
   }
   Tensor* tensor = operation->asked.tensor;
-  if (coordinated_ && !CutFor(tensor, operation->round)) {
+  if (!assignments_.CutFor(tensor, operation->round)) {
     if (!tensor->refusal.ok()) {
       End(operation, tensor->refusal);
     } else {
-      declaring_[tensor] = operation;
+      assignments_.Await(operation);
     }
     return;
   }
@@ -276,16 +276,11 @@ void Engine::CancelAll(Time now, const absl::Status& why) {
   if (collectives_ != nullptr) collectives_->CancelAll(now, why);
 }
 
-bool Engine::Declaring(const Operation& operation) const {
-  const auto it = declaring_.find(operation.asked.tensor);
-  return it != declaring_.end() && it->second == &operation;
-}
-
 void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
   if (root_copies_.Has(*operation)) return;  // it ends in a moment, and well
-  if (!Declaring(*operation)) return stages_.front()->Abort(now, operation, why);
+  if (!assignments_.Awaits(*operation)) return stages_.front()->Abort(now, operation, why);
   // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
-  declaring_.erase(operation->asked.tensor);
+  assignments_.Forget(*operation);
   operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
   End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
 }
@@ -358,110 +353,26 @@ void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
   Tensor* tensor = operation->asked.tensor;
   by_request_.emplace(operation->asked.request.get(), operation);
   tensor->owed.push_back({operation->round, operation->fingerprint, why});
-  if (CutFor(tensor, operation->round)) TellAssigned(tensor);
+  if (assignments_.CutFor(tensor, operation->round)) OnAssigned(tensor);
   End(operation, why);
 }
 
-// ---- Declarations ----
-
-control::TensorSpec Engine::SpecOf(const Tensor& tensor) {
-  control::TensorSpec spec;
-  spec.set_name(tensor.name().text());
-  spec.set_dtype(tensor.dtype());
-  for (int64_t extent : tensor.shape()) spec.add_shape(extent);
-  return spec;
-}
-
-void Engine::Declare() {
-  if (!coordinated_ || (!tensors_.HasUndeclared() && asking_.empty())) return;
-  std::vector<control::TensorSpec> specs = std::exchange(asking_, {});
-  for (const Tensor* tensor : tensors_.TakeUndeclared()) specs.push_back(SpecOf(*tensor));
-  handler_->OnDeclare(specs);
-}
-
-// Is the cut of this round there? All ranks change their cuts at the same rounds, which the coordinator names; the next
-// one is asked for well before it is needed.
-bool Engine::CutFor(Tensor* tensor, uint64_t round) {
-  if (!tensor->cut) return false;
-  while (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut()) {
-    if (!tensor->next_cut) {
-      if (tensor->refusal.ok()) AskForNextCut(tensor);
-      return false;
-    }
-    tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
-    tensor->asked_next = false;
-    TellAssigned(tensor);
-  }
-  if (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut() / 2) AskForNextCut(tensor);
-  return true;
-}
+// ---- Assignments ----
 
 // The cut has come: so the stages may tell the others of what was given up before.
-void Engine::TellAssigned(Tensor* tensor) {
+void Engine::OnAssigned(Tensor* tensor) {
   const std::vector<Tensor::Owed> given_up = std::exchange(tensor->owed, {});
   for (const std::unique_ptr<Stage>& stage : stages_) stage->OnAssigned(tensor, given_up);
 }
 
-void Engine::AskForNextCut(Tensor* tensor) {
-  if (std::exchange(tensor->asked_next, true)) return;
-  control::TensorSpec& spec = asking_.emplace_back(SpecOf(*tensor));
-  spec.set_from_round(tensor->cut->next_cut());
+uint64_t Engine::BytesPerSecond() const {
   uint64_t rate = 0;
   for (const std::unique_ptr<Stage>& stage : stages_) rate = std::max(rate, stage->bytes_per_second());
-  spec.set_bytes_per_second(rate);
+  return rate;
 }
 
 void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
-  if (!failure_.ok() || stages_.empty()) return;
-  const control::TensorSpec& spec = assignment.tensor();
-  const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
-  Tensor* tensor = tensors_.Find(spec.name(), spec.dtype(), shape);
-  if (tensor == nullptr) return;  // nobody asked
-  if (spec.from_round() != 0) return OnNextCut(now, tensor, assignment);
-  if (tensor->cut) return;  // asked twice
-  if (assignment.code() != BPS_OK) {
-    tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
-  } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
-    tensor->cut = *std::move(cut);
-    TellAssigned(tensor);
-  } else {
-    tensor->refusal = Annotate(cut.status(), tensor->Describe());
-  }
-  auto waiting = declaring_.find(tensor);
-  if (waiting == declaring_.end()) return;
-  Operation* operation = waiting->second;
-  declaring_.erase(waiting);
-  if (tensor->cut) {
-    if (CutFor(tensor, operation->round)) return Begin(now, operation);
-    declaring_[tensor] = operation;
-  } else {
-    End(operation, tensor->refusal);
-  }
-}
-
-void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment) {
-  if (!tensor->cut || tensor->next_cut || tensor->cut->next_cut() != assignment.tensor().from_round()) return;
-  absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements());
-  if (assignment.code() != BPS_OK) cut = MakeStatus(assignment.code(), assignment.error());
-  if (!cut.ok()) {
-    // The other ranks may have it: from that round on this one cannot take part. Those before it go on.
-    tensor->refusal = Annotate(cut.status(), tensor->Describe());
-  } else {
-    tensor->next_cut = *std::move(cut);
-    // What was given up in rounds of the new cut is told now.
-    if (!tensor->owed.empty()) CutFor(tensor, tensor->owed.back().round);
-  }
-  auto waiting = declaring_.find(tensor);
-  if (waiting == declaring_.end()) return;
-  Operation* operation = waiting->second;
-  const bool known = CutFor(tensor, operation->round);
-  if (!known && tensor->refusal.ok()) return;  // there is another one to come
-  declaring_.erase(waiting);
-  if (known) {
-    Begin(now, operation);
-  } else {
-    End(operation, tensor->refusal);
-  }
+  if (failure_.ok() && !stages_.empty()) assignments_.OnAssignment(now, assignment);
 }
 
 // ---- Progress ----
@@ -469,7 +380,7 @@ void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assi
 bool Engine::Poll(Time now) {
   if (!failure_.ok()) return false;
   now_ = now;
-  Declare();
+  assignments_.Declare();
   bool worked = false;
   for (const std::unique_ptr<Stage>& stage : stages_) worked |= stage->Run(now);
   if (collectives_ != nullptr) worked |= collectives_->Run(now);
@@ -527,7 +438,7 @@ void Engine::CheckStalls(Time now) {
 }
 
 std::string Engine::Awaited(const Operation& operation) const {
-  if (Declaring(operation)) return "the coordinator has not answered its declaration";
+  if (assignments_.Awaits(operation)) return "the coordinator has not answered its declaration";
   if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
   const std::string missing = stages_.front()->WhoIsMissing(operation);
   return missing.empty() ? absl::StrCat("it waits in the stage ", stages_.front()->name()) : missing;
@@ -548,7 +459,7 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
 
 Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
-  if (!root_copies_.empty() || (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty()))) return 0;
+  if (!root_copies_.empty() || assignments_.pending()) return 0;
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!operations_.empty()) next = std::min(next, stall_look_);
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
@@ -607,10 +518,10 @@ void Engine::Fail(Time, const absl::Status& why) {
   for (uint64_t id : ids) {
     Operation* operation = operations_.at(id).get();
     // No stage has what still waits for its assignment; before the membership is known there are no stages at all.
-    if (!Declaring(*operation)) stages_.front()->Drop(operation);
+    if (!assignments_.Awaits(*operation)) stages_.front()->Drop(operation);
     End(operation, why);
   }
-  declaring_.clear();
+  assignments_.Clear();
   alarms_.clear();
 }
 

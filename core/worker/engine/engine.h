@@ -43,6 +43,7 @@
 #include "core/control/control.pb.h"
 #include "core/plugin/scheduler.h"
 #include "core/worker/collectives/collectives.h"
+#include "core/worker/engine/assignments.h"
 #include "core/worker/engine/root_copies.h"
 #include "core/worker/local/local_stage.h"
 #include "core/worker/servers/servers_stage.h"
@@ -79,7 +80,7 @@ struct EngineOptions {
   Time stall_warning = 0;
 };
 
-class Engine : private StageSink, private CollectivesSink {
+class Engine : private StageSink, private CollectivesSink, private AssignmentsSink {
  public:
   // After the deadline; see above.
   static constexpr Time kDeadlineGrace = 2'000'000'000;
@@ -160,17 +161,16 @@ class Engine : private StageSink, private CollectivesSink {
   void TellAbsent(Time now, const Operation& operation, uint32_t rank);
   void Refuse(Time now, Submission asked, const absl::Status& why);
 
-  static control::TensorSpec SpecOf(const Tensor& tensor);
-  void Declare();
-  bool CutFor(Tensor* tensor, uint64_t round);
+  // AssignmentsSink.
+  void OnDeclare(const std::vector<control::TensorSpec>& tensors) override { handler_->OnDeclare(tensors); }
+  void OnAssigned(Tensor* tensor) override;
+  void OnCutKnown(Time now, Operation* operation) override { Begin(now, operation); }
+  void OnRefused(Operation* operation, const absl::Status& why) override { End(operation, why); }
+  uint64_t BytesPerSecond() const override;
+
   void Link();
-  void TellAssigned(Tensor* tensor);
-  void AskForNextCut(Tensor* tensor);
-  void OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment);
   Operation* Take(Time now, Submission asked);
   void Begin(Time now, Operation* operation);
-  // Does it wait for the coordinator's answer, so that no stage has it?
-  bool Declaring(const Operation& operation) const;
   void Abort(Time now, Operation* operation, const absl::Status& why);
   void End(Operation* operation, const absl::Status& outcome);
   bool CheckDeadlines(Time now);
@@ -190,17 +190,15 @@ class Engine : private StageSink, private CollectivesSink {
   // Of operations and what is listed by them: used again and again.
   std::pmr::unsynchronized_pool_resource memory_{{.max_blocks_per_chunk = 0, .largest_required_pool_block = 1 << 16}};
   TensorTable tensors_;
+  Assignments assignments_{&tensors_, static_cast<AssignmentsSink*>(this)};
   std::vector<std::unique_ptr<Stage>> stages_;                         // the way of every operation, linked
   std::vector<std::pair<std::string, std::unique_ptr<Stage>>> added_;  // until Join: before which
   std::unique_ptr<ServersStage> servers_;                              // prepared, until Join
   std::unique_ptr<LocalStage> local_;                                  // likewise
   std::unique_ptr<Collectives> collectives_;
-  bool coordinated_ = false;  // tensors are declared to a coordinator
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
   RootCopies root_copies_;
-  absl::flat_hash_map<Tensor*, Operation*> declaring_;         // wait for the coordinator's answer
-  std::vector<control::TensorSpec> asking_;                    // for later cuts: with the next Poll
   std::pmr::set<std::pair<Time, uint64_t>> alarms_{&memory_};  // by time, operation
   uint64_t next_operation_ = 1;
   uint32_t size_ = 1;

@@ -231,35 +231,19 @@ void LocalStage::Proceed(LocalRound* round) {
 
 // ---- Small tensors ----
 
-// Folds what was sent into the output, or copies it there. False: somebody has sent nothing.
+// Folds what was sent into the target, or copies it there. False: somebody has sent nothing.
 bool LocalStage::FoldSmall(LocalRound* round) {
   const Operation& operation = *round->operation;
-  const Submission& asked = operation.asked;
-  const uint64_t bytes = round->bytes();
-  const size_t own = neighbours_->own();
   if (!IsPushPull(operation)) return role_->Root(operation) || CopyFrom(round, role_->Leader(operation));
-  if (bytes == 0) return true;
-  inputs_.resize(neighbours_->size());
-  for (size_t index = 0; index < inputs_.size(); ++index) {
-    if (index != own && round->voices[index].payload.size() != bytes) {
-      return ProtocolError(index, "an OFFER without its payload"), false;
-    }
-    inputs_[index] = round->voices[index].payload.data();
-  }
-  inputs_[own] = round->areas.source.address;
-  const Reduction whole = {round->dtype(), asked.reduction};
-  Reduce(next_ != nullptr ? PartialReduction(round->dtype(), asked.reduction) : whole, inputs_, group_sizes_,
-         round->areas.target.address, round->elements());
-  return true;
+  const std::optional<size_t> silent = work_.FoldSmall(round, next_ != nullptr);
+  if (silent) ProtocolError(*silent, "an OFFER without its payload");
+  return !silent;
 }
 
-// The bytes that a member has sent become the output. False: there are none.
 bool LocalStage::CopyFrom(LocalRound* round, size_t index) {
-  const Payload& target = round->areas.target;
-  const ByteBuffer& payload = round->voices[index].payload;
-  if (payload.size() != target.bytes) return ProtocolError(index, "a record without its payload"), false;
-  if (!payload.empty()) std::memcpy(target.address, payload.data(), payload.size());
-  return true;
+  if (LocalWork::CopySmall(round, index)) return true;
+  ProtocolError(index, "a record without its payload");
+  return false;
 }
 
 // With servers: the leader speaks for all.

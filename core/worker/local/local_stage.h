@@ -186,7 +186,6 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   uint64_t inline_bytes_ = 0;
 
   LocalRounds rounds_;
-  std::vector<const void*> inputs_;  // of FoldSmall: kept for its memory
   std::vector<LocalRound*> releasing_;
   std::vector<LocalRound*> ready_;     // for Run: every member has offered, or it was refused before it began
   std::vector<LocalRound*> reaching_;  // every member has offered; some memory cannot be reached yet

@@ -1,9 +1,12 @@
 #include "core/worker/local/local_work.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "abi/byteps.h"
+#include "core/base/byte_buffer.h"
+#include "core/reduce/reduce.h"
 
 namespace byteps {
 namespace {
@@ -48,6 +51,29 @@ void LocalWork::Withdraw(Time now, LocalRound* round) {
   tasks_.erase(round->task);
   round->task = 0;
   --queued_;
+}
+
+std::optional<size_t> LocalWork::FoldSmall(LocalRound* round, bool partial) {
+  const uint64_t bytes = round->bytes();
+  if (bytes == 0) return std::nullopt;
+  inputs_.resize(round->voices.size());
+  for (size_t index = 0; index < inputs_.size(); ++index) {
+    const ByteBuffer& payload = round->voices[index].payload;
+    if (index != own_ && payload.size() != bytes) return index;
+    inputs_[index] = index == own_ ? round->areas.source.address : payload.data();
+  }
+  const int32_t reduction = round->operation->asked.reduction;
+  Reduce(partial ? PartialReduction(round->dtype(), reduction) : Reduction{round->dtype(), reduction}, inputs_,
+         group_sizes_, round->areas.target.address, round->elements());
+  return std::nullopt;
+}
+
+bool LocalWork::CopySmall(LocalRound* round, size_t index) {
+  const Payload& target = round->areas.target;
+  const ByteBuffer& payload = round->voices[index].payload;
+  if (payload.size() != target.bytes) return false;
+  if (!payload.empty()) std::memcpy(target.address, payload.data(), payload.size());
+  return true;
 }
 
 bool LocalWork::Pick(Time now) {

@@ -10,6 +10,7 @@
 #include "core/base/auth.h"
 #include "core/base/status.h"
 #include "core/control/host_identity.h"
+#include "core/control/refusal.h"
 #include "core/transports/transport_choice.h"
 #include "core/transports/transport_set.h"
 
@@ -62,6 +63,30 @@ absl::Status JobSetup::CheckNamed() {
     if (!found.ok()) return found.status();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<ControlLinkOptions> JobSetup::Prepare(Time deadline, absl::Status able, Engine* engine) {
+  const WorkerPlace& place = given_.place;
+  const bool forced = given_.config.GetBool("BYTEPS_FORCE_DISTRIBUTED");
+  if (able.ok() && place.num_servers == 0 && (place.num_hosts > 1 || forced)) {
+    able = absl::InvalidArgumentError(absl::StrCat(
+        "this job has ", place.num_hosts, " worker hosts with ", place.local_size, " workers here",
+        forced ? " and BYTEPS_FORCE_DISTRIBUTED=1" : "", ", and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
+  }
+  absl::StatusOr<ControlLinkOptions> link = Greeting();
+  // What the user has named comes first.
+  if (!link.ok()) return able.ok() ? link.status() : able;
+  const absl::Status found = FindAddress(deadline, able.ok(), &*link);
+  if (able.ok()) able = found;
+  control::Hello& hello = link->client.hello;
+  if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello, engine);
+  link->client.start_timeout = deadline - Now();
+  if (!able.ok()) {
+    hello.set_named_transport(named_transport_);
+    return TellRefusal(*std::move(link), able, *log_);
+  }
+  link->client.start_waited = given_.config.GetDuration("BYTEPS_START_TIMEOUT").count() - link->client.start_timeout;
+  return link;
 }
 
 absl::StatusOr<ControlLinkOptions> JobSetup::Greeting() const {
@@ -223,6 +248,34 @@ absl::Status JobSetup::PrepareLocal(const std::string& address, const EndpointOp
   shared_buffers_ |= transport->shares();
   engine->UseLocal(std::move(scheduler), *std::move(transport), endpoint);
   return absl::OkStatus();
+}
+
+void JobSetup::OnEpoch(const control::Epoch& epoch, uint32_t member, bps_info* info) {
+  for (const control::Member& worker : epoch.workers()) {
+    if (worker.member() != member) continue;
+    info->rank = worker.rank();
+    info->local_rank = worker.local_rank();
+    info->local_size = worker.local_size();
+  }
+  one_host_ = epoch.local_sizes_size() == 1;
+  info->size = epoch.workers_size();
+  info->num_servers = one_host_ ? 0 : epoch.servers_size();
+  info->epoch = epoch.epoch();
+  info->generation = epoch.generation();
+  if (one_host_ || (epoch.local_sizes_size() > 1 && info->local_size > 1)) {
+    BPS_LOG(*log_, kInfo) << "the workers of this host reduce among themselves, over " << local_name_;
+  }
+  if (one_host_) {
+    transport_name_ = local_name_;
+    return;
+  }
+  const char* credit = given_.config.PluginValue("BYTEPS_SCHEDULING_CREDIT");
+  const auto bound = static_cast<uint64_t>(given_.config.GetInt("BYTEPS_PARTITION_BYTES"));
+  const bool exact = bound != 0 && bound < epoch.slot_bytes();
+  BPS_LOG(*log_, kInfo) << "scheduler " << scheduler_name_
+                        << ", BYTEPS_SCHEDULING_CREDIT=" << (credit == nullptr ? "(not set)" : credit)
+                        << ", partitions of at most " << (exact ? bound : epoch.slot_bytes()) << " bytes"
+                        << (bound == 0 ? ", by size and rate" : "");
 }
 
 absl::StatusOr<Transport> JobSetup::OpenPeerTransport(const std::string& address) {

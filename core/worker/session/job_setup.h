@@ -2,9 +2,7 @@
 //
 //     JobSetup setup(&arguments, &registry, &plugin_calls, &log);
 //     absl::Status named = setup.CheckNamed();
-//     absl::StatusOr<ControlLinkOptions> link = setup.Greeting();
-//     setup.FindAddress(deadline, wait, &*link);
-//     setup.PrepareStages(deadline, token, &link->client.hello, &engine);
+//     absl::StatusOr<ControlLinkOptions> link = setup.Prepare(deadline, named, &engine);
 //
 // Opens transports and schedulers by their plugins, hands them to the engine, and says in the Hello what there is, so that
 // the coordinator can decide which way operations go.
@@ -17,6 +15,7 @@
 #include <cstdint>
 #include <string>
 
+#include "abi/byteps.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/log.h"
@@ -39,25 +38,20 @@ class JobSetup {
 
   // Plugins that the user names must be there.
   absl::Status CheckNamed();
-  // Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
-  absl::StatusOr<ControlLinkOptions> Greeting() const;
-  // Our address, into the Hello. `wait`: a name or a route may still come up.
-  absl::Status FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const;
-
   EngineOptions MakeEngineOptions() const;
-  // What leads to the others. An error: they need not wait for us.
-  absl::Status PrepareStages(Time deadline, const std::string& token, control::Hello* hello, Engine* engine);
+  // Opens what leads to the others, and hands it to the engine; the answer is what the control plane needs. `able`: what
+  // is wrong with what the user has named or set. An error, that one or another, has been told to the coordinator, if it
+  // can be reached: the others need not wait for us.
+  absl::StatusOr<ControlLinkOptions> Prepare(Time deadline, absl::Status able, Engine* engine);
 
   // There are no others.
   void UseAlone() {
     transport_name_ = "local (a worker alone)";
     scheduler_name_ = "none (a worker alone)";
   }
-  // The coordinator has decided: all workers reduce among themselves on this host.
-  void UseOneHost() {
-    one_host_ = true;
-    transport_name_ = local_name_;
-  }
+  // The coordinator has decided: who this member is, and which way operations go; both into `info`, the latter into the
+  // log, too.
+  void OnEpoch(const control::Epoch& epoch, uint32_t member, bps_info* info);
 
   // What the user asks for; empty: nothing.
   const std::string& named_transport() const { return named_transport_; }
@@ -71,6 +65,12 @@ class JobSetup {
   bool shared_buffers() const { return shared_buffers_; }
 
  private:
+  // Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
+  absl::StatusOr<ControlLinkOptions> Greeting() const;
+  // Our address, into the Hello. `wait`: a name or a route may still come up.
+  absl::Status FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const;
+  // What leads to the others. An error: they need not wait for us.
+  absl::Status PrepareStages(Time deadline, const std::string& token, control::Hello* hello, Engine* engine);
   absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello,
                               Engine* engine);
   absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,

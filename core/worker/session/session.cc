@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/group_ranges.h"
 #include "core/base/status.h"
-#include "core/control/refusal.h"
 
 namespace byteps {
 namespace {
@@ -94,40 +93,18 @@ absl::Status Session::PrepareAlone() {
   return absl::OkStatus();
 }
 
-absl::Status Session::PrepareJob(Time deadline, absl::Status able) {
-  const WorkerPlace& place = given_.place;
-  const bool forced = given_.config.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  if (able.ok() && place.num_servers == 0 && (place.num_hosts > 1 || forced)) {
-    able = absl::InvalidArgumentError(absl::StrCat(
-        "this job has ", place.num_hosts, " worker hosts with ", place.local_size, " workers here",
-        forced ? " and BYTEPS_FORCE_DISTRIBUTED=1" : "", ", and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
-  }
-  absl::StatusOr<ControlLinkOptions> link = setup_.Greeting();
-  // What the user has named comes first.
-  if (!link.ok()) return able.ok() ? link.status() : able;
-  const absl::Status found = setup_.FindAddress(deadline, able.ok(), &*link);
-  if (able.ok()) able = found;
-  control::Hello& hello = link->client.hello;
-  if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello);
-  link->client.start_timeout = deadline - Now();
-  if (!able.ok()) {
-    hello.set_named_transport(setup_.named_transport());
-    return TellRefusal(*std::move(link), able, log_);
-  }
-  link->client.start_waited = given_.config.GetDuration("BYTEPS_START_TIMEOUT").count() - link->client.start_timeout;
-  control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
-  opening_ = std::make_shared<Request>(nullptr, nullptr);
-  open_deadline_ = deadline;
-  return absl::OkStatus();
-}
-
-absl::Status Session::PrepareStages(Time deadline, const std::string& token, control::Hello* hello) {
+absl::Status Session::PrepareJob(Time deadline, const absl::Status& able) {
   engine_ = std::make_unique<Engine>(setup_.MakeEngineOptions(), static_cast<EngineHandler*>(this), &log_);
   // The others take a worker that is silent for longer for dead.
   const Time peer_timeout = given_.config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
   watchdog_ = std::make_unique<Watchdog>(&plugin_calls_, peer_timeout > 0 ? peer_timeout : operation_timeout_, &log_,
                                          [this](const absl::Status& why) { OnStuck(why); });
-  return setup_.PrepareStages(deadline, token, hello, engine_.get());
+  absl::StatusOr<ControlLinkOptions> link = setup_.Prepare(deadline, able, engine_.get());
+  if (!link.ok()) return link.status();
+  control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
+  opening_ = std::make_shared<Request>(nullptr, nullptr);
+  open_deadline_ = deadline;
+  return absl::OkStatus();
 }
 
 absl::Status Session::Join(const Request& opening, Time deadline) const {
@@ -161,7 +138,7 @@ absl::Status Session::CheckProcess() const {
 absl::Status Session::CheckOpen() const {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
   if (leaving_now_.load()) return absl::FailedPreconditionError("the session was shut down");
-  if (failed_.load(std::memory_order_acquire)) return failure();
+  if (failure_.any()) return failure();
   return absl::OkStatus();
 }
 
@@ -173,109 +150,101 @@ absl::StatusOr<Tensor*> Session::Declare(std::string_view name, uint32_t dtype, 
   return tensor;
 }
 
-absl::Status Session::Submit(Submission asked) {
-  if (asked.timeout == 0) asked.timeout = operation_timeout_;
+// Drives the engine on the caller's thread, where nothing else is under way: `submit(now)` gives it the operation, whose
+// request ends then, whatever happens. False: somebody else drives, and nothing was submitted.
+template <typename Body>
+bool Session::SubmitHere(bool callback, const Body& submit) {
+  Ended ended;
+  bool taken = false;
+  const auto drive = [&] {
+    const Time now = Now();
+    RunCommands(now);  // those before us
+    taken = true;
+    submit(now);
+    engine_->Poll(now);
+    CollectEnded();
+    TakeQuiet(&ended);
+  };
+  if (!driver_.TryRun(drive, callback) || !taken) return false;
+  driver_.Deliver({ended.data(), ended.size()});
+  return true;
+}
+
+// `admit` says whether operations are accepted; their timeouts are the session's, where they have none.
+template <typename Admit>
+absl::Status Session::Accept(int64_t operations, bool* alone, const Admit& admit) {
   // Counted first, so that Shutdown either sees it or is seen.
-  const bool only_one = in_flight_.fetch_add(1) == 0;
+  *alone = in_flight_.fetch_add(operations) == 0;
   absl::Status status = CheckOpen();
-  if (status.ok()) status = engine_->Admit(asked);
-  if (!status.ok()) {
-    in_flight_.fetch_sub(1);
-    return status;
-  }
-  const bool callback = asked.request->has_callback();
-  if (only_one && asked.tensor->bytes() <= small_bytes_) {
-    Ended ended;
-    bool taken = false;
-    const auto submit = [&] {
-      const Time now = Now();
-      RunCommands(now);  // those before us
-      taken = true;      // its request ends, whatever happens
-      engine_->Submit(now, asked);
-      engine_->Poll(now);
-      CollectEnded();
-      TakeQuiet(&ended);
-    };
-    if (driver_.TryRun(submit, callback) && taken) {
-      driver_.Deliver({ended.data(), ended.size()});
-      return absl::OkStatus();
-    }
-  }
-  queue_.Push({std::move(asked), nullptr});
+  if (status.ok()) status = admit();
+  if (!status.ok()) in_flight_.fetch_sub(operations);
+  return status;
+}
+
+absl::Status Session::Enqueue(Command command) {
+  queue_.Push(std::move(command));
   driver_.Wake();
   return absl::OkStatus();
+}
+
+absl::Status Session::Submit(Submission asked) {
+  if (asked.timeout == 0) asked.timeout = operation_timeout_;
+  bool alone = false;
+  const absl::Status accepted = Accept(1, &alone, [&] { return engine_->Admit(asked); });
+  if (!accepted.ok()) return accepted;
+  const bool small = alone && asked.tensor->bytes() <= small_bytes_;
+  const auto submit = [&](Time now) { engine_->Submit(now, asked); };
+  if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
+  return Enqueue({std::move(asked), nullptr});
 }
 
 absl::Status Session::Submit(Collective asked) {
   if (asked.timeout == 0) asked.timeout = operation_timeout_;
-  const bool only_one = in_flight_.fetch_add(1) == 0;
-  absl::Status status = CheckOpen();
-  if (status.ok()) status = engine_->collectives()->Admit(asked);
-  if (!status.ok()) {
-    in_flight_.fetch_sub(1);
-    return status;
-  }
-  const bool callback = asked.request->has_callback();
-  if (only_one && asked.bytes() <= small_bytes_) {
-    Ended ended;
-    const auto submit = [&] {
-      const Time now = Now();
-      RunCommands(now);  // those before us
-      engine_->collectives()->Submit(now, asked);
-      engine_->Poll(now);
-      CollectEnded();
-      TakeQuiet(&ended);
-    };
-    if (driver_.TryRun(submit, callback)) {
-      driver_.Deliver({ended.data(), ended.size()});
-      return absl::OkStatus();
-    }
-  }
-  queue_.Push({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
-  driver_.Wake();
-  return absl::OkStatus();
+  bool alone = false;
+  const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->Admit(asked); });
+  if (!accepted.ok()) return accepted;
+  const bool small = alone && asked.bytes() <= small_bytes_;
+  const auto submit = [&](Time now) { engine_->collectives()->Submit(now, asked); };
+  if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
+  return Enqueue({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
 }
 
 absl::Status Session::Submit(JoinAsked asked) {
   if (asked.timeout == 0) asked.timeout = operation_timeout_;
-  in_flight_.fetch_add(1);
-  absl::Status status = CheckOpen();
-  if (status.ok()) status = engine_->collectives()->joins().Admit();
-  if (!status.ok()) {
-    in_flight_.fetch_sub(1);
-    return status;
+  bool alone = false;
+  const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->joins().Admit(); });
+  if (!accepted.ok()) return accepted;
+  return Enqueue({{}, nullptr, nullptr, std::make_unique<JoinAsked>(std::move(asked))});
+}
+
+absl::Status Session::Admit(Asked* asked) {
+  if (auto* submission = std::get_if<Submission>(asked)) {
+    if (submission->timeout == 0) submission->timeout = operation_timeout_;
+    return engine_->Admit(*submission);
   }
-  queue_.Push({{}, nullptr, nullptr, std::make_unique<JoinAsked>(std::move(asked))});
-  driver_.Wake();
-  return absl::OkStatus();
+  Collective& collective = std::get<Collective>(*asked);
+  if (collective.timeout == 0) collective.timeout = operation_timeout_;
+  return engine_->collectives()->Admit(collective);
 }
 
 absl::Status Session::SubmitAll(std::vector<Asked> all) {
-  in_flight_.fetch_add(static_cast<int64_t>(all.size()));
-  absl::Status status = CheckOpen();
-  size_t admitted = 0;
-  for (; status.ok() && admitted < all.size(); ++admitted) {
-    if (auto* submission = std::get_if<Submission>(&all[admitted])) {
-      if (submission->timeout == 0) submission->timeout = operation_timeout_;
-      status = engine_->Admit(*submission);
-    } else {
-      Collective& asked = std::get<Collective>(all[admitted]);
-      if (asked.timeout == 0) asked.timeout = operation_timeout_;
-      status = engine_->collectives()->Admit(asked);
-    }
-    if (!status.ok()) break;
-  }
-  if (!status.ok()) {
-    for (size_t i = 0; i < admitted; ++i) {
-      if (const auto* submission = std::get_if<Submission>(&all[i])) {
-        submission->tensor->name().Leave();
-      } else {
-        engine_->collectives()->Withdraw(std::get<Collective>(all[i]));
+  bool alone = false;
+  const absl::Status accepted = Accept(static_cast<int64_t>(all.size()), &alone, [&] {
+    for (size_t admitted = 0; admitted < all.size(); ++admitted) {
+      const absl::Status status = Admit(&all[admitted]);
+      if (status.ok()) continue;
+      for (size_t i = 0; i < admitted; ++i) {
+        if (const auto* submission = std::get_if<Submission>(&all[i])) {
+          submission->tensor->name().Leave();
+        } else {
+          engine_->collectives()->Withdraw(std::get<Collective>(all[i]));
+        }
       }
+      return status;
     }
-    in_flight_.fetch_sub(static_cast<int64_t>(all.size()));
-    return status;
-  }
+    return absl::OkStatus();
+  });
+  if (!accepted.ok()) return accepted;
   for (Asked& asked : all) {
     if (auto* submission = std::get_if<Submission>(&asked)) {
       queue_.Push({std::move(*submission), nullptr});
@@ -440,7 +409,7 @@ Session::~Session() { Close(); }
 
 bps_info Session::Info() const {
   bps_info info = info_;
-  info.failed = failed_.load(std::memory_order_acquire) ? 1 : 0;
+  info.failed = failure_.any() ? 1 : 0;
   info.shared_buffers = setup_.shared_buffers() ? 1 : 0;
   return info;
 }
@@ -454,7 +423,7 @@ void Session::OnException(const char* what) noexcept {
     CollectEnded();
   } catch (...) {
     // There is no memory left even for that. Later calls fail at once all the same.
-    failed_.store(true, std::memory_order_release);
+    failure_.Set(absl::Status(absl::StatusCode::kInternal, ""));
   }
 }
 
@@ -556,7 +525,7 @@ void Session::Descriptors(std::vector<pollfd>* descriptors) {
 // First the operations end, and what the others need of us for theirs is with the transport; then Goodbye is said, and
 // the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our error.
 void Session::CheckLeaving(Time now) {
-  if (failed_.load()) {
+  if (failure_.any()) {
     completions_.push_back({std::exchange(leaving_, nullptr), failure()});
     return;
   }
@@ -627,32 +596,8 @@ void Session::OnEpoch(const control::Epoch& epoch) {
     OnFailed(status);
     return;
   }
-  for (const control::Member& worker : epoch.workers()) {
-    if (worker.member() == control_->client().member()) {
-      info_.rank = worker.rank();
-      info_.local_rank = worker.local_rank();
-      info_.local_size = worker.local_size();
-    }
-  }
-  const bool one_host = epoch.local_sizes_size() == 1;
-  if (one_host) setup_.UseOneHost();
-  if (one_host || (epoch.local_sizes_size() > 1 && info_.local_size > 1)) {
-    BPS_LOG(log_, kInfo) << "the workers of this host reduce among themselves, over " << setup_.local_name();
-  }
-  if (!one_host) {
-    const char* credit = given_.config.PluginValue("BYTEPS_SCHEDULING_CREDIT");
-    const auto bound = static_cast<uint64_t>(given_.config.GetInt("BYTEPS_PARTITION_BYTES"));
-    const bool exact = bound != 0 && bound < epoch.slot_bytes();
-    BPS_LOG(log_, kInfo) << "scheduler " << setup_.scheduler_name()
-                         << ", BYTEPS_SCHEDULING_CREDIT=" << (credit == nullptr ? "(not set)" : credit)
-                         << ", partitions of at most " << (exact ? bound : epoch.slot_bytes()) << " bytes"
-                         << (bound == 0 ? ", by size and rate" : "");
-  }
-  info_.size = epoch.workers_size();
+  setup_.OnEpoch(epoch, control_->client().member(), &info_);
   all_ranks_ = ProcessSet::All(static_cast<uint32_t>(info_.size));
-  info_.num_servers = one_host ? 0 : epoch.servers_size();
-  info_.epoch = epoch.epoch();
-  info_.generation = epoch.generation();
   const std::vector<uint32_t> groups(epoch.group_sizes().begin(), epoch.group_sizes().end());
   BPS_VERBOSE(log_, 1) << "rank " << info_.rank << " of " << info_.size << "; stages: " << engine_->DescribeStages()
                        << "; groups of the reduction: " << GroupRanges(groups);
@@ -676,29 +621,15 @@ void Session::OnFailure(const absl::Status& fatal) { SetFailure(fatal); }
 // ---- Failure ----
 
 void Session::SetFailure(const absl::Status& why) {
-  {
-    std::lock_guard<std::mutex> lock(failure_mutex_);
-    if (!failure_.ok()) return;
-    failure_ = why;
-  }
-  failed_.store(true, std::memory_order_release);
+  if (!failure_.Set(why)) return;
   engine_->Fail(now_, why);
   EndWaits(why);
 }
 
 void Session::OnStuck(const absl::Status& why) {
   BPS_LOG(log_, kError) << why.message();
-  {
-    const std::lock_guard<std::mutex> lock(failure_mutex_);
-    if (failure_.ok()) failure_ = why;
-  }
-  failed_.store(true, std::memory_order_release);
+  failure_.Set(why);
   driver_.Abandon();
-}
-
-absl::Status Session::failure() const {
-  std::lock_guard<std::mutex> lock(failure_mutex_);
-  return failure_;
 }
 
 void Session::EndWaits(const absl::Status& why) {

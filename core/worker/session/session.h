@@ -44,6 +44,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/block_stock.h"
+#include "core/base/first_error.h"
 #include "core/base/fork_guard.h"
 #include "core/base/log.h"
 #include "core/base/submission_queue.h"
@@ -136,8 +137,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Session(OpenArguments given, Logger log);
   absl::Status PrepareAlone();
   // `able`: what is wrong with what the user has named or set; then the coordinator is told, and nothing else done.
-  absl::Status PrepareJob(Time deadline, absl::Status able);
-  absl::Status PrepareStages(Time deadline, const std::string& token, control::Hello* hello);
+  absl::Status PrepareJob(Time deadline, const absl::Status& able);
   absl::Status Join(const Request& opening, Time deadline) const;
 
   // Machine.
@@ -178,12 +178,18 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Takes out of completions_ what has no callback: it may end on the caller's thread.
   using Ended = absl::InlinedVector<Completion, 4>;
   void TakeQuiet(Ended* ended);
+  template <typename Admit>
+  absl::Status Accept(int64_t operations, bool* alone, const Admit& admit);
+  absl::Status Admit(Asked* asked);
+  absl::Status Enqueue(Command command);
+  template <typename Body>
+  bool SubmitHere(bool callback, const Body& submit);
   void SetFailure(const absl::Status& why);
   // On the watchdog's thread, without the drive lock.
   void OnStuck(const absl::Status& why);
   // As Request::WaitUntil, until the session is stuck.
   bool WaitUntil(const Request& request, Time deadline) const;
-  absl::Status failure() const;
+  absl::Status failure() const { return failure_.Get(); }
   void EndWaits(const absl::Status& why);
 
   const ForkGuard fork_guard_;
@@ -220,11 +226,9 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Request>> barriers_;
 
   // Any thread.
-  std::atomic<bool> failed_{false};
+  FirstError failure_;
   std::atomic<bool> leaving_now_{false};  // refuses new operations
   std::atomic<bool> closed_{false};
-  mutable std::mutex failure_mutex_;
-  absl::Status failure_;
   std::mutex shutdown_mutex_;  // one caller of Shutdown at a time
   bool shut_down_ = false;     // with shutdown_mutex_
 
