@@ -171,8 +171,8 @@ bool Session::SubmitHere(bool callback, const Body& submit) {
 }
 
 // `admit` says whether operations are accepted; their timeouts are the session's, where they have none.
-template <typename Admit>
-absl::Status Session::Accept(int64_t operations, bool* alone, const Admit& admit) {
+template <typename Check>
+absl::Status Session::Accept(int64_t operations, bool* alone, const Check& admit) {
   // Counted first, so that Shutdown either sees it or is seen.
   *alone = in_flight_.fetch_add(operations) == 0;
   absl::Status status = CheckOpen();

@@ -178,8 +178,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Takes out of completions_ what has no callback: it may end on the caller's thread.
   using Ended = absl::InlinedVector<Completion, 4>;
   void TakeQuiet(Ended* ended);
-  template <typename Admit>
-  absl::Status Accept(int64_t operations, bool* alone, const Admit& admit);
+  template <typename Check>
+  absl::Status Accept(int64_t operations, bool* alone, const Check& admit);
   absl::Status Admit(Asked* asked);
   absl::Status Enqueue(Command command);
   template <typename Body>
