@@ -12,15 +12,23 @@ Start it with `bpslaunch --workers 2 -- python train.py`; examples/torch/digits.
 import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: rank, size, the errors, the reductions ...
 from byteps import __version__
+from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
+from byteps.torch.alltoall import alltoall, alltoall_async
 from byteps.torch.barrier import barrier
 from byteps.torch.basics import init
 from byteps.torch.batched import batched_fuse_, batched_unfuse_, batched_zero_, dc_adam_, delay_compensation_
+from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.c10d import register as _register_backend
+from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
 from byteps.torch.comm_hook import CommHookState, comm_hook
 from byteps.torch.compression import Compression
-from byteps.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from byteps.torch.group_handle import GroupHandle
+from byteps.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
 from byteps.torch.grouped_allreduce import (
     grouped_allreduce,
     grouped_allreduce_,
@@ -28,12 +36,9 @@ from byteps.torch.grouped_allreduce import (
     grouped_allreduce_async_,
 )
 from byteps.torch.handle import Handle, poll, synchronize
+from byteps.torch.join import join
 from byteps.torch.memory import empty, empty_like
 from byteps.torch.ops import (
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
     byteps_push_pull,
     declare,
     push_pull,
@@ -44,6 +49,14 @@ from byteps.torch.ops import (
 )
 from byteps.torch.optimizer import DistributedOptimizer
 from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from byteps.torch.reducescatter import (
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from byteps.torch.sparse import sparse_allreduce_async
+from byteps.torch.sync_batch_norm import SyncBatchNorm
 
 # What is of both: the functions here take tensors of PyTorch, and Horovod's arguments.
 _REPLACED = {
@@ -53,23 +66,31 @@ _REPLACED = {
     "broadcast_async",
     "broadcast_object",
     "init",
+    "join",
     "push_pull",
     "push_pull_async",
 }
 __all__ = [
     *(name for name in _byteps.__all__ if name not in _REPLACED),
+    "CollectiveHandle",
     "CommHookState",
     "Compression",
     "DistributedOptimizer",
     "GroupHandle",
     "Handle",
     "ProcessSet",
+    "SyncBatchNorm",
     "__version__",
     "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "batched_fuse_",
     "batched_unfuse_",
@@ -89,18 +110,26 @@ __all__ = [
     "empty",
     "empty_like",
     "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
+    "join",
     "poll",
     "push_pull",
     "push_pull_async",
     "push_pull_async_inplace",
     "push_pull_async_into",
     "push_pull_inplace",
+    "reducescatter",
+    "reducescatter_async",
     "remove_process_set",
+    "sparse_allreduce_async",
     "synchronize",
 ]
 

@@ -1,21 +1,22 @@
 """The reductions in Horovod's words: allreduce, in place and not, blocking and asynchronous.
 
-They do what push_pull does, and besides scale before and after. The average of integers is truncated towards zero, as
-in Horovod; push_pull rounds it down. Names are of their own: an allreduce and a broadcast or push_pull may share one.
+They do what push_pull does, among the ranks of a process set, and scale before and after. The average of integers is
+truncated towards zero, as in Horovod; push_pull rounds it down. Names are of their own: an allreduce and a broadcast or
+push_pull may share one.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from byteps.arguments import tensor_name
+from byteps import _native
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
-from byteps.session import current_session
+from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.handle import Handle, synchronize
-from byteps.torch.ops import start_push_pull
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.torch.scaling import Reduction, factor_number, scaled
+from byteps.torch.scaling import Reduction
+from byteps.torch.submission import Part, into_output, operation_name, start_part, start_push_pull
 from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
@@ -33,9 +34,20 @@ def reduction_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
     return choose_op(op, average)
 
 
-def operation_name(kind: str, name: str | None) -> str:
-    """The name of an operation: the given one, or a number. Raises ValueError."""
-    return f"{kind}.noname.{current_session().number(kind)}" if name is None else f"{kind}.{tensor_name(name)}"
+def allreduce_part(
+    tensor: torch.Tensor,
+    output: torch.Tensor,
+    op: ReduceOp,
+    name: str,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    priority: int,
+) -> Part:
+    """The reduction of `tensor` into `output`, which is `tensor` itself or other memory, as a part of a group."""
+    reduction = Reduction(op, tensor.dtype, factors, process_set)
+    return into_output(
+        _native.ALL_REDUCE, tensor, output, name, process_set, priority, reduction.after, reduction.options
+    )
 
 
 def start_allreduce(
@@ -43,22 +55,18 @@ def start_allreduce(
     output: torch.Tensor,
     op: ReduceOp,
     name: str,
-    prescale_factor: float,
-    postscale_factor: float,
+    factors: tuple[float, float],
     process_set: ProcessSet,
     priority: int,
-) -> Handle:
+) -> Handle | CollectiveHandle[torch.Tensor]:
     """Starts the reduction of `tensor` into `output`, which is `tensor` itself or other memory."""
-    check_process_set(process_set)
-    prescale = factor_number("prescale_factor", prescale_factor)
-    postscale = factor_number("postscale_factor", postscale_factor)
-    if tensor.dtype is torch.bool and (op is Average or prescale != 1.0 or postscale != 1.0):
-        raise ValueError(
-            "a tensor of torch.bool cannot be averaged or scaled; use op=Sum (or), Product (and), Min or Max"
-        )
-    size = current_session().native.info()["size"]
-    reduction = Reduction(op, tensor.dtype, prescale, postscale, size)
-    return start_push_pull(scaled(tensor, prescale), output, reduction.op, name, priority, after=reduction.after)
+    native = process_set.native()
+    reduction = Reduction(op, tensor.dtype, factors, process_set)
+    if native is None and reduction.scale is None:
+        return start_push_pull(tensor, output, reduction.op, name, priority, reduction.after)
+    return start_part(
+        into_output(_native.ALL_REDUCE, tensor, output, name, process_set, priority, reduction.after, reduction.options)
+    )
 
 
 def allreduce_async(
@@ -70,14 +78,15 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
-) -> Handle:
+) -> Handle | CollectiveHandle[torch.Tensor]:
     """Starts a reduction of `tensor` over all workers into a new tensor; as allreduce, without compression. The tensor
     must not change until the operation has ended."""
     check_dense(tensor)
+    check_process_set(process_set)
     op = reduction_op(average, op)
     output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    name = operation_name("allreduce", name)
-    return start_allreduce(tensor, output, op, name, prescale_factor, postscale_factor, process_set, priority)
+    name = operation_name("allreduce", name, process_set)
+    return start_allreduce(tensor, output, op, name, (prescale_factor, postscale_factor), process_set, priority)
 
 
 def allreduce_async_(
@@ -89,14 +98,15 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
-) -> Handle:
+) -> Handle | CollectiveHandle[torch.Tensor]:
     """Starts a reduction of `tensor` over all workers into itself. The tensor must be neither changed nor read until
     the operation has ended."""
     check_dense(tensor)
     check_writable(tensor)
+    check_process_set(process_set)
     op = reduction_op(average, op)
-    name = operation_name("allreduce", name)
-    return start_allreduce(tensor, tensor, op, name, prescale_factor, postscale_factor, process_set, priority)
+    name = operation_name("allreduce", name, process_set)
+    return start_allreduce(tensor, tensor, op, name, (prescale_factor, postscale_factor), process_set, priority)
 
 
 def allreduce_(
@@ -132,7 +142,7 @@ class _Allreduce(torch.autograd.Function):
         ctx.arguments = (op, name, factors, process_set, priority, compression)
         sent, context = compression.compress(tensor)
         output = torch.empty(sent.shape, dtype=sent.dtype, device=sent.device)
-        handle = start_allreduce(sent, output, op, name, *factors, process_set, priority)
+        handle = start_allreduce(sent, output, op, name, factors, process_set, priority)
         return compression.decompress(synchronize(handle), context)
 
     @staticmethod
@@ -141,6 +151,14 @@ class _Allreduce(torch.autograd.Function):
         check_differentiable(op, "allreduce")
         # Applied, not called: the gradient may be differentiated again.
         return (_Allreduce.apply(gradients[0], op, name + ".gradient", *others), *[None] * 6)
+
+
+def apply_allreduce(
+    tensor: torch.Tensor, op: ReduceOp, name: str, process_set: ProcessSet, priority: int
+) -> torch.Tensor:
+    """A reduction for other operations' gradients, which may be differentiated again."""
+    result: torch.Tensor = _Allreduce.apply(tensor, op, name, (1.0, 1.0), process_set, priority, Compression.none)
+    return result
 
 
 def check_differentiable(op: ReduceOp, operation: str) -> None:
@@ -172,7 +190,7 @@ def allreduce(
         op: Average (the default), Sum, Min, Max or Product.
         prescale_factor: what the tensor is multiplied by before it is sent.
         postscale_factor: what the result is multiplied by.
-        process_set: global_process_set.
+        process_set: the ranks that take part; this rank is one of them.
         priority: larger is sooner.
 
     Returns:
@@ -180,14 +198,16 @@ def allreduce(
 
     Raises:
         BytePSError: see synchronize(). HorovodInternalError is another name of it.
-        ValueError: before init(), both `op` and `average`, a name that is in flight already.
+        ValueError: before init(), both `op` and `average`, a name that is in flight already, a process set that the job
+            does not know or that this rank is not in.
         TypeError: not a tensor, or an argument of a wrong type.
-        NotImplementedError: Adasum, or a process set of some ranks.
+        NotImplementedError: Adasum.
     """
     check_dense(tensor)
     check_compression(compression)
+    check_process_set(process_set)
     op = reduction_op(average, op)
-    name = operation_name("allreduce", name)
+    name = operation_name("allreduce", name, process_set)
     factors = (prescale_factor, postscale_factor)
     result: torch.Tensor = _Allreduce.apply(tensor, op, name, factors, process_set, priority, compression)
     return result

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from byteps import basics
-from byteps.torch.process_set import ProcessSet, check_process_set
+from byteps.torch.process_set import ProcessSet, take_process_sets
 
 _NOT_GIVEN: Any = object()
 
@@ -42,7 +42,8 @@ def init(
 
     Args:
         lazy: accepted for compatibility; connecting happens here in any case.
-        process_sets: None, an empty list or "dynamic"; or sets of all ranks.
+        process_sets: sets that operations will be over, to be known at once; None or "dynamic": add_process_set() adds
+            them, which is always possible.
         comm: all ranks of the job: None, an empty list, their list, or a communicator of as many processes.
         options: those of byteps.init: coordinator, job, name, token, host, transport, scheduler, timeout.
 
@@ -50,7 +51,7 @@ def init(
         BytePSError: see byteps.init.
         TypeError: the first argument could be either.
         ValueError: initialized already, and options were given; or `comm` twice.
-        NotImplementedError: a communicator or a process set of some ranks.
+        NotImplementedError: a communicator of some ranks.
     """
     if not isinstance(lazy, bool):
         if comm is not _NOT_GIVEN:
@@ -63,13 +64,14 @@ def init(
         comm = lazy
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets is {process_sets!r}; it must be None, a list of ProcessSet, or "dynamic"')
+    joins = not basics.is_initialized()
     basics.init(**options)
     try:
         if comm is not _NOT_GIVEN and comm is not None:
             _check_comm(comm)
         if process_sets is not None and not isinstance(process_sets, str):
-            for process_set in process_sets:
-                check_process_set(process_set)
+            take_process_sets(process_sets)
     except BaseException:
-        basics.shutdown()
+        if joins:
+            basics.shutdown()
         raise

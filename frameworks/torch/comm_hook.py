@@ -14,7 +14,8 @@ from byteps.reduce_op import Average
 from byteps.session import current_session
 from byteps.torch.completions import when_done
 from byteps.torch.compression import Compression, Compressor, check_compression
-from byteps.torch.ops import push_pull_async_inplace
+from byteps.torch.ops import push_pull_async_into
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -24,18 +25,22 @@ _numbers: Any = WeakTensorKeyDictionary()
 
 
 class CommHookState:
-    """What register_comm_hook may be given in place of None: how gradients are compressed on their way."""
+    """What register_comm_hook may be given in place of None: how gradients are compressed on their way, and the ranks
+    whose gradients are averaged."""
 
-    def __init__(self, compression: type[Compressor] = Compression.none) -> None:
+    def __init__(
+        self, compression: type[Compressor] = Compression.none, process_set: ProcessSet = global_process_set
+    ) -> None:
         check_compression(compression)
         self.compression = compression
+        self.process_set = check_process_set(process_set)
 
 
-def _number(parameter: torch.Tensor) -> int:
+def _number(parameter: torch.Tensor, process_set: ProcessSet) -> int:
     session = current_session()
     known = _numbers.get(parameter)
     if known is None or known[0] is not session:
-        known = _numbers[parameter] = (session, session.number("comm_hook"))
+        known = _numbers[parameter] = (session, session.number("comm_hook", process_set.key()))
     return known[1]
 
 
@@ -43,8 +48,8 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     """Averages a bucket of gradients over all workers. The ranks of DDP's process group are to be those of the job.
 
     Args:
-        state: None, or a CommHookState; what DDP's own hooks get there, a process group, is accepted if it is of all
-            ranks.
+        state: None, or a CommHookState; or what DDP's own hooks get there, a process group: of the backend byteps, or
+            of all ranks.
         bucket: a torch.distributed.GradBucket.
 
     Raises:
@@ -52,15 +57,26 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         BytePSError: before init(), or what is in flight already. What goes wrong later, the backward pass raises.
     """
     compression: type[Compressor] = Compression.none
+    process_set = global_process_set
     if isinstance(state, CommHookState):
-        compression = state.compression
+        compression, process_set = state.compression, state.process_set
+    elif isinstance(getattr(state, "process_set", None), ProcessSet):
+        process_set = state.process_set
     elif state is not None and not (callable(getattr(state, "size", None)) and state.size() == _job_size()):
-        raise TypeError(f"state is {state!r}; it must be None, a CommHookState, or the process group of all ranks")
+        raise TypeError(
+            f"state is {state!r}; it must be None, a CommHookState, or a process group of the backend byteps or of all "
+            "ranks"
+        )
     buffer: torch.Tensor = bucket.buffer()
     sent, context = compression.compress(buffer)
     # The forward pass needs first what the backward pass gives last.
-    handle = push_pull_async_inplace(
-        sent, name=f"comm_hook.{_number(bucket.parameters()[0])}", priority=bucket.index(), op=Average
+    handle = push_pull_async_into(
+        sent,
+        sent,
+        name=f"comm_hook.{_number(bucket.parameters()[0], process_set)}",
+        priority=bucket.index(),
+        op=Average,
+        process_set=process_set,
     )
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 

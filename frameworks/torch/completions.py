@@ -10,10 +10,15 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from byteps.torch.group_handle import GroupHandle
-from byteps.torch.handle import Handle
+
+class Waitable(Protocol):
+    """A handle."""
+
+    def synchronize(self) -> Any:
+        """Waits for what is in flight and returns its output; raises its error."""
+
 
 _Entry = tuple[Any, Callable[[Any, "BaseException | None"], None]]
 
@@ -41,7 +46,7 @@ _lock = threading.Lock()
 _waiter: _Waiter | None = None
 
 
-def when_done(handle: Handle | GroupHandle, done: Callable[[Any, BaseException | None], None]) -> None:
+def when_done(handle: Waitable, done: Callable[[Any, BaseException | None], None]) -> None:
     """Calls `done` with the operation's output and None, or with None and its error, on a thread of BytePS's. It must
     not block and not raise."""
     global _waiter

@@ -9,13 +9,16 @@ from typing import Any
 from byteps.basics import info
 from byteps.session import current_session
 from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.process_set import ProcessSet, global_process_set
 from byteps.torch.reducer import Reducer
 
 import torch
 
 
-def is_distributed() -> bool:
-    """Whether gradients have to be reduced: alone there is nothing to wait for."""
+def is_distributed(process_set: ProcessSet) -> bool:
+    """Whether gradients of this rank have to be reduced: alone, or outside of the set, there is nothing to wait for."""
+    if process_set is not global_process_set:
+        return bool(process_set.included()) and (process_set.size() or 1) > 1
     job = info()
     return job.size > 1 or job.num_servers > 0
 
@@ -71,6 +74,7 @@ def make_distributed(
     names: list[tuple[str, torch.Tensor]],
     unnamed: str,
     attributes: Mapping[str, Any] | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> BaseOptimizer:
     """An instance of a new class, named as the optimizer's: `ours` in front of it, with the optimizer's state.
 
@@ -79,6 +83,7 @@ def make_distributed(
         names: the parameters whose gradients are sent, and the names of those.
         unnamed: what the names of later ones begin with.
         attributes: what the instance has besides.
+        process_set: the reducer's.
     """
     subclass: Any = type(type(optimizer).__name__, (ours, type(optimizer)), {})
     distributed: BaseOptimizer = subclass.__new__(subclass)
@@ -86,7 +91,7 @@ def make_distributed(
     # for; that wrapper would hide ours.
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
     distributed.__dict__.update(attributes or {})
-    distributed._is_distributed = is_distributed()
+    distributed._is_distributed = is_distributed(process_set)
     distributed._synchronized = False
     distributed._should_synchronize = True
     distributed._unnamed = unnamed

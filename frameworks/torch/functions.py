@@ -6,13 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from byteps.basics import rank
-from byteps.objects import broadcast_object as _broadcast_object
+from byteps.objects import allgather_object, broadcast_object
+from byteps.torch.broadcast import broadcast_async_
 from byteps.torch.fresh_state import make_fresh_state
-from byteps.torch.group_handle import wait_all
-from byteps.torch.ops import broadcast_async_
-from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.handle import wait_all
+from byteps.torch.process_set import ProcessSet, global_process_set
 
 import torch
+
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]
 
 
 def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
@@ -43,7 +50,9 @@ def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
     return named
 
 
-def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str = "Parameter.") -> None:
+def broadcast_parameters(
+    params: Any, root_rank: int = 0, prefix: str = "Parameter.", process_set: ProcessSet = global_process_set
+) -> None:
     """Overwrites every rank's tensors with the root's.
 
     Args:
@@ -51,24 +60,15 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str = "Paramet
             model.named_parameters(). The same names, shapes and dtypes on all ranks. None is skipped.
         root_rank: whose values are sent.
         prefix: put before each name.
+        process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
         ValueError: `params` is something else, or before init().
         BytePSError: see byteps.torch.synchronize().
     """
-    wait_all([broadcast_async_(tensor, root_rank, name=prefix + name) for name, tensor in _named_tensors(params)])
-
-
-def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """Sends the root's object to every rank, pickled; see byteps.broadcast_object.
-
-    Raises:
-        What that raises, and NotImplementedError for a process set of some ranks.
-    """
-    check_process_set(process_set)
-    return _broadcast_object(obj, root_rank, name)
+    wait_all(
+        [broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in _named_tensors(params)]
+    )
 
 
 class _Placeholder:
@@ -111,6 +111,7 @@ def broadcast_optimizer_state(
     root_rank: int = 0,
     prefix: str = "Parameter.",
     model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Overwrites every rank's optimizer state and options (learning rate, momentum, step counts) with the root's.
 
@@ -124,6 +125,7 @@ def broadcast_optimizer_state(
         prefix: put before the names of the state's tensors.
         model: the model with the optimizer's parameters, for optimizers of sparse gradients: its embeddings say which
             are sparse. As in Horovod it may be the third argument.
+        process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
         ValueError: the optimizer is torch.optim.LBFGS, whose state belongs to one rank's history; or before init().
@@ -137,12 +139,15 @@ def broadcast_optimizer_state(
     is_root = rank() == root_rank
     tensors: list[torch.Tensor] = []
     skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None
-    skeleton = broadcast_object(skeleton, root_rank, name=f"{prefix}optimizer")
+    skeleton = broadcast_object(skeleton, root_rank, f"{prefix}optimizer", process_set)
     state = None
     if not is_root:
         state = _put_in(skeleton, tensors)
     wait_all(
-        [broadcast_async_(tensor, root_rank, name=f"{prefix}optimizer.{index}") for index, tensor in enumerate(tensors)]
+        [
+            broadcast_async_(tensor, root_rank, f"{prefix}optimizer.{index}", process_set)
+            for index, tensor in enumerate(tensors)
+        ]
     )
     if state is not None:
         optimizer.load_state_dict(state)

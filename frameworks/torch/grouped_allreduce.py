@@ -1,4 +1,4 @@
-"""Several reductions with one call and one handle: all are accepted, or none."""
+"""Several reductions as one: all or nothing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from byteps.reduce_op import ReduceOp
-from byteps.torch.allreduce import check_differentiable, operation_name, reduction_op, start_allreduce
+from byteps.torch.allreduce import allreduce_part, check_differentiable, reduction_op
+from byteps.torch.collective_handle import GroupHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
-from byteps.torch.group_handle import GroupHandle, start_all
 from byteps.torch.handle import synchronize
-from byteps.torch.process_set import ProcessSet, global_process_set
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.submission import operation_name, start_group
 from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
@@ -18,7 +19,8 @@ import torch
 _KIND = "grouped_allreduce"
 
 
-def _checked(tensors: Sequence[torch.Tensor], in_place: bool) -> list[torch.Tensor]:
+def checked_list(tensors: Sequence[torch.Tensor], in_place: bool = False) -> list[torch.Tensor]:
+    """The argument `tensors` of a grouped operation. Raises TypeError, ValueError."""
     if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence):
         raise TypeError(f"tensors is a {type(tensors).__name__}; it must be a list of tensors")
     for tensor in tensors:
@@ -26,6 +28,11 @@ def _checked(tensors: Sequence[torch.Tensor], in_place: bool) -> list[torch.Tens
         if in_place:
             check_writable(tensor)
     return list(tensors)
+
+
+def member_names(name: str, count: int) -> list[str]:
+    """The names of a group's operations. Not with how many they are: groups that differ are to meet, and be told."""
+    return [f"{name}.{index + 1}" for index in range(count)]
 
 
 def _start(
@@ -37,11 +44,11 @@ def _start(
     process_set: ProcessSet,
     priority: int,
 ) -> GroupHandle:
-    def start(index: int) -> Any:
-        member = f"{name}.{index + 1}of{len(tensors)}"
-        return start_allreduce(tensors[index], outputs[index], op, member, *factors, process_set, priority)
-
-    return GroupHandle(name, start_all(start, len(tensors)))
+    parts = [
+        allreduce_part(tensor, output, op, member, factors, process_set, priority)
+        for tensor, output, member in zip(tensors, outputs, member_names(name, len(tensors)))
+    ]
+    return start_group(name, parts)
 
 
 def _outputs(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -59,10 +66,11 @@ def grouped_allreduce_async(
     priority: int = 0,
 ) -> GroupHandle:
     """Starts a reduction of each tensor into a new one; as allreduce_async for each. synchronize() returns the list."""
+    check_process_set(process_set)
     op = reduction_op(average, op)
-    given = _checked(tensors, in_place=False)
+    given = checked_list(tensors)
     factors = (prescale_factor, postscale_factor)
-    return _start(given, _outputs(given), op, operation_name(_KIND, name), factors, process_set, priority)
+    return _start(given, _outputs(given), op, operation_name(_KIND, name, process_set), factors, process_set, priority)
 
 
 def grouped_allreduce_async_(
@@ -76,10 +84,11 @@ def grouped_allreduce_async_(
     priority: int = 0,
 ) -> GroupHandle:
     """Starts a reduction of each tensor into itself; as allreduce_async_ for each. synchronize() returns the list."""
+    check_process_set(process_set)
     op = reduction_op(average, op)
-    given = _checked(tensors, in_place=True)
+    given = checked_list(tensors, in_place=True)
     factors = (prescale_factor, postscale_factor)
-    return _start(given, given, op, operation_name(_KIND, name), factors, process_set, priority)
+    return _start(given, given, op, operation_name(_KIND, name, process_set), factors, process_set, priority)
 
 
 def grouped_allreduce_(
@@ -144,12 +153,13 @@ def grouped_allreduce(
         The results, in the order of the tensors.
 
     Raises:
-        What allreduce() raises. If one operation fails, the others are waited for, and the first error is raised.
+        What allreduce() raises. If one operation fails, the others are given up, and its error is raised.
     """
     check_compression(compression)
+    check_process_set(process_set)
     op = reduction_op(average, op)
-    given = _checked(tensors, in_place=False)
-    name = operation_name(_KIND, name)
+    given = checked_list(tensors)
+    name = operation_name(_KIND, name, process_set)
     compressed = [compression.compress(tensor) for tensor in given]
     factors = (prescale_factor, postscale_factor)
     sent = [tensor for tensor, _ in compressed]

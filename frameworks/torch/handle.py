@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from byteps import _native
 from byteps.speed import SPEED
@@ -11,7 +11,9 @@ from byteps.speed import SPEED
 import torch
 
 if TYPE_CHECKING:
-    from byteps.torch.group_handle import GroupHandle
+    from byteps.torch.collective_handle import CollectiveHandle
+
+T = TypeVar("T")
 
 
 class Handle:
@@ -70,13 +72,25 @@ class Handle:
         return f"<byteps.torch.Handle {self.name!r} {self._request.state}>"
 
 
+def wait_all(handles: Iterable[Handle | CollectiveHandle[Any]], timeout: float | None = None) -> None:
+    """Waits for all, also when one fails; then raises the first error. `timeout`: seconds for each."""
+    first: Exception | None = None
+    for handle in handles:
+        try:
+            handle.synchronize(timeout)
+        except Exception as error:  # kept, and raised below
+            first = first or error
+    if first is not None:
+        raise first
+
+
 def _checked(handle: Any) -> Any:
     if not (callable(getattr(handle, "poll", None)) and callable(getattr(handle, "synchronize", None))):
         raise TypeError(f"expected the handle that an asynchronous operation returned, not {handle!r}")
     return handle
 
 
-def poll(handle: Handle | GroupHandle) -> bool:
+def poll(handle: Handle | CollectiveHandle[Any]) -> bool:
     """Whether the operation has ended; synchronize() will then not wait."""
     return bool(_checked(handle).poll())
 
@@ -86,7 +100,7 @@ def synchronize(handle: Handle) -> torch.Tensor: ...
 
 
 @overload
-def synchronize(handle: GroupHandle) -> list[torch.Tensor]: ...
+def synchronize(handle: CollectiveHandle[T]) -> T: ...
 
 
 @overload
@@ -100,8 +114,8 @@ def synchronize(handle: Any) -> Any:
         handle: what the operation returned. None: nothing was started, and there is nothing to wait for.
 
     Returns:
-        Its output: for the in-place operations the tensor that was given. A list of them for grouped operations; None
-        for None.
+        Its output: for the in-place operations the tensor that was given. A list of them for grouped operations; of
+        alltoall_async the tensor and how many rows came from each rank; None for None.
 
     Raises:
         BytePSError: FailedPreconditionError (the ranks disagree about the tensor; the session goes on),

@@ -1,4 +1,4 @@
-"""push_pull and broadcast of tensors.
+"""push_pull of tensors (and, for programs that look for it here, broadcast).
 
 Names. Tensors meet by name across the workers; neither declarations nor operations need the same order. Operations
 without a name are numbered, and those alone need the same order on all ranks. A name may be used again with another
@@ -12,19 +12,22 @@ rank gets an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from byteps.arguments import priority_number, root, tensor_name, whole_number
+from byteps import _native
+from byteps.arguments import whole_number
 from byteps.basics import get_pushpull_speed, local_rank, local_size, rank, resume, shutdown, size, suspend
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
-from byteps.session import Session, current_session
+from byteps.session import current_session
 from byteps.torch.basics import init
+from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
+from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, poll, synchronize
-from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.torch.wire_buffer import check_dense, check_writable, empty_buffer, is_wire_ready, staged_copy
+from byteps.torch.process_set import ProcessSet, global_process_set
+from byteps.torch.submission import into_output, numbered_name, operation_name, start_part, start_push_pull
+from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
 
@@ -57,12 +60,6 @@ __all__ = [
 ]
 
 
-def _name(session: Session, kind: str, name: str | None) -> str:
-    if name is None:
-        return f"{kind}.noname.{session.number(kind)}"
-    return tensor_name(name)
-
-
 def declare(name: str, tensor: torch.Tensor | None = None) -> None:
     """Announces a tensor ahead of its first operation, so that the job places it in the meantime. Never needed, and in
     any order.
@@ -72,47 +69,10 @@ def declare(name: str, tensor: torch.Tensor | None = None) -> None:
         tensor: one of the shape and dtype to come. Without it nothing can be announced yet; the name is only checked.
     """
     session = current_session()
-    name = _name(session, "push_pull", name)
+    name = numbered_name(session, "push_pull", name)
     if tensor is not None:
         check_dense(tensor)
         session.native.declare(name, dtype_code(tensor.dtype), tuple(tensor.shape))
-
-
-def _buffers(tensor: torch.Tensor, output: torch.Tensor) -> tuple[int, int, Any, torch.Tensor | None]:
-    """The addresses in host memory that are read and written for them, what holds that memory, and what must be copied
-    to the output at the end, if it is not written itself."""
-    held: Any
-    # The storages hold the memory even if the caller gives the tensors other memory meanwhile.
-    if is_wire_ready(tensor):
-        read, held, staged = tensor.data_ptr(), tensor.untyped_storage(), None
-    else:
-        held = staged = staged_copy(tensor)
-        read = staged.data_ptr()
-    if output is tensor:
-        return read, read, held, staged
-    if is_wire_ready(output):
-        return read, output.data_ptr(), (held, output.untyped_storage()), None
-    staged = empty_buffer(output)
-    return read, staged.data_ptr(), (held, staged), staged
-
-
-def start_push_pull(
-    tensor: torch.Tensor,
-    output: torch.Tensor,
-    op: ReduceOp,
-    name: str | None,
-    priority: int,
-    after: Callable[[torch.Tensor], None] | None = None,
-) -> Handle:
-    """Reduces `tensor` into `output`, which is `tensor` itself or memory of its own. `after`: what is then done to the
-    output, in place."""
-    session = current_session()
-    code = dtype_code(tensor.dtype)
-    name = _name(session, "push_pull", name)
-    read, written, held, staged = _buffers(tensor, output)
-    # By position, which takes half the time of names.
-    request = session.native.push_pull(name, code, tensor.shape, read, written, op, held, priority_number(priority))
-    return Handle(request, name, output, staged, after)
 
 
 def push_pull_async(
@@ -153,9 +113,11 @@ def push_pull_async_into(
     name: str | None = None,
     priority: int = 0,
     op: ReduceOp | None = None,
-) -> Handle:
-    """Starts a reduction of `tensor` over all workers into `output`, which has its shape and dtype: `tensor` itself, or
-    memory that is not shared with it. Neither may be changed, nor the output read, until the operation has ended."""
+    process_set: ProcessSet = global_process_set,
+) -> Handle | CollectiveHandle[torch.Tensor]:
+    """Starts a reduction of `tensor` over all workers, or the ranks of a process set, into `output`, which has its
+    shape and dtype: `tensor` itself, or memory that is not shared with it. Neither may be changed, nor the output read,
+    until the operation has ended."""
     check_dense(tensor)
     check_writable(output)
     if output.shape != tensor.shape or output.dtype != tensor.dtype:
@@ -163,7 +125,13 @@ def push_pull_async_into(
             f"the output is a {output.dtype} of shape {tuple(output.shape)}, "
             f"the tensor a {tensor.dtype} of shape {tuple(tensor.shape)}"
         )
-    return start_push_pull(tensor, output, choose_op(op, True), name, priority)
+    chosen = choose_op(op, True)
+    if process_set is global_process_set:
+        return start_push_pull(tensor, output, chosen, name, priority)
+    name = operation_name("push_pull", name, process_set)
+    return start_part(
+        into_output(_native.ALL_REDUCE, tensor, output, name, process_set, priority, options={"op": chosen})
+    )
 
 
 def push_pull_inplace(
@@ -239,122 +207,8 @@ def push_pull(
     check_dense(tensor)
     check_compression(compression)
     chosen = choose_op(op, average)
-    name = _name(current_session(), "push_pull", name)
+    name = numbered_name(current_session(), "push_pull", name)
     result: torch.Tensor = _PushPull.apply(tensor, chosen, name, priority, compression)
-    return result
-
-
-def start_broadcast(
-    tensor: torch.Tensor,
-    output: torch.Tensor,
-    root_rank: int,
-    name: str | None,
-    priority: int,
-    after: Callable[[torch.Tensor], None] | None = None,
-) -> Handle:
-    """Copies the root's `tensor` into every rank's `output`. `after`: what is then called with the output."""
-    session = current_session()
-    root_rank = root(session, root_rank)
-    code = dtype_code(tensor.dtype)
-    name = _name(session, "broadcast", name)
-    # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
-    read, written, held, staged = _buffers(tensor, output)
-    request = session.native.broadcast(
-        name, code, tensor.shape, read, written, root_rank, held, priority_number(priority)
-    )
-    return Handle(request, name, output, staged, after)
-
-
-def broadcast_async(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-    priority: int = 0,
-) -> Handle:
-    """Starts a copy of the root's `tensor` into a new tensor on every rank. The root's must not change meanwhile."""
-    check_process_set(process_set)
-    check_dense(tensor)
-    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return start_broadcast(tensor, output, root_rank, name, priority)
-
-
-def broadcast_async_(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-    priority: int = 0,
-) -> Handle:
-    """Starts a copy of the root's `tensor` into every rank's, which must be neither changed nor read meanwhile."""
-    check_process_set(process_set)
-    check_dense(tensor)
-    check_writable(tensor)
-    return start_broadcast(tensor, tensor, root_rank, name, priority)
-
-
-def broadcast_(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-    priority: int = 0,
-) -> torch.Tensor:
-    """Copies the root's `tensor` into every rank's, and returns it."""
-    return synchronize(broadcast_async_(tensor, root_rank, name, process_set, priority))
-
-
-class _Broadcast(torch.autograd.Function):
-    """broadcast for autograd: the root's input reached every output, the inputs of the others none."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str, priority: int, gradient_op: ReduceOp
-    ) -> torch.Tensor:
-        ctx.arguments = (root_rank, name, priority, gradient_op)
-        return synchronize(broadcast_async(tensor, root_rank, name, priority=priority))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        root_rank, name, priority, gradient_op = ctx.arguments
-        total = _PushPull.apply(gradients[0], gradient_op, name + ".gradient", priority, Compression.none)
-        if current_session().native.info()["rank"] != root_rank:
-            total = torch.zeros_like(total)
-        return total, None, None, None, None
-
-
-def broadcast(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-    priority: int = 0,
-    gradient_op: ReduceOp = Average,
-) -> torch.Tensor:
-    """Copies the root's `tensor` into a new tensor on every rank, and waits for it. Differentiable.
-
-    Args:
-        tensor: the same shape and dtype on all ranks.
-        root_rank: whose values are sent.
-        name: the same on all ranks; None: numbered.
-        process_set: global_process_set.
-        priority: larger is sooner.
-        gradient_op: what the root's gradient is of the gradients of all ranks; that of the others is zero. Average, as
-            in Horovod, which suits a loss that is averaged over ranks; Sum is the derivative of the sum of all ranks'
-            losses.
-
-    Raises:
-        BytePSError: see synchronize().
-        ValueError: before init(), the root is not a rank, or as push_pull().
-        NotImplementedError: a process set of some ranks.
-    """
-    check_process_set(process_set)
-    check_dense(tensor)
-    session = current_session()
-    root_rank = root(session, root_rank)
-    if gradient_op not in (Average, Sum):
-        raise ValueError(f"gradient_op is {gradient_op!r}; it must be Average or Sum")
-    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, _name(session, "broadcast", name), priority, gradient_op)
     return result
 
 

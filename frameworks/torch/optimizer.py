@@ -84,8 +84,10 @@ def DistributedOptimizer(
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: gradients that are sent together, when the last of them is there: lists of parameters, or the number of
             groups to make. None: each is sent when it is there, which is faster.
-        sparse_as_dense: sparse gradients are made dense; without it they are refused.
-        process_set: global_process_set.
+        sparse_as_dense: sparse gradients are made dense. Without it the rows that have values are sent, which is less
+            where they are few; op is then Average or Sum.
+        process_set: the ranks whose gradients are reduced. On the others the result does what the optimizer itself
+            does.
         gradient_buffers: where a host has several workers, and shared memory, sums of large gradients go into memory of
             BytePS's own, which becomes p.grad: another tensor than the one that was there before. A gradient that
             somebody besides the parameter holds (a part of a flat buffer, a kept reference) is reduced in place. It is
@@ -103,11 +105,11 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: before init(); `named_parameters` is not made of pairs, names something twice, or leaves parameters
-            out; `backward_passes_per_step` is not positive; `groups` is neither a number nor lists of parameters, or
-            has one twice; `gradient_predivide_factor` is not positive, or given without op=Average; the optimizer is
-            torch.optim.LBFGS, which decides by each rank's own loss; overlap_forward with an optimizer that it is not
-            for, or a model of other parameters.
-        NotImplementedError: op=Adasum, or a process set of some ranks.
+            out; the job does not know the process set; `backward_passes_per_step` is not positive; `groups` is neither
+            a number nor lists of parameters, or has one twice; `gradient_predivide_factor` is not positive, or given
+            without op=Average; the optimizer is torch.optim.LBFGS, which decides by each rank's own loss;
+            overlap_forward with an optimizer that it is not for, or a model of other parameters.
+        NotImplementedError: op=Adasum; in backward(), a sparse gradient with an op that is neither Average nor Sum.
         TypeError: `optimizer`, `compression` or `overlap_forward` is something else.
         AssertionError: in backward(), when a gradient is computed more than backward_passes_per_step times before
             step(); in zero_grad(), while gradients are on their way.
@@ -133,11 +135,18 @@ def DistributedOptimizer(
     joined = split_into_groups(members, groups)
     unnamed, names = named_gradients(optimizer, named_parameters)
     reducer = Reducer(
-        compression, backward_passes_per_step, op, gradient_buffers, predivide_factor, joined, sparse_as_dense
+        compression,
+        backward_passes_per_step,
+        op,
+        gradient_buffers,
+        predivide_factor,
+        joined,
+        sparse_as_dense,
+        process_set,
     )
-    if overlap_forward is None or not is_distributed():
-        return make_distributed(optimizer, BaseOptimizer, reducer, names, unnamed)
-    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, unnamed)
+    if overlap_forward is None or not is_distributed(process_set):
+        return make_distributed(optimizer, BaseOptimizer, reducer, names, unnamed, process_set=process_set)
+    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, unnamed, process_set=process_set)
     assert isinstance(overlapped, OverlappedOptimizer)
     overlapped._begin(overlap_forward)
     return overlapped

@@ -12,11 +12,19 @@ from byteps.torch.compression import Compressor
 from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.gradient_groups import GradientGroups
-from byteps.torch.group_handle import wait_all
-from byteps.torch.handle import Handle
+from byteps.torch.gradient_layouts import GradientLayouts, empty_sparse
+from byteps.torch.handle import wait_all
 from byteps.torch.ops import declare, push_pull_async_into
+from byteps.torch.process_set import ProcessSet, global_process_set
+from byteps.torch.sparse import SparseHandle, check_sparse_op, start_sparse_allreduce
 
 import torch
+
+
+def _is_whole(gradient: torch.Tensor) -> bool:
+    """Whether no other tensor is a part of its memory."""
+    dense = gradient.layout is torch.strided
+    return dense and gradient.untyped_storage().nbytes() == gradient.numel() * gradient.element_size()
 
 
 class InFlight:
@@ -24,7 +32,7 @@ class InFlight:
 
     def __init__(
         self,
-        handle: Handle,
+        handle: Any,
         parameter: torch.Tensor,
         gradient: torch.Tensor,
         sent: torch.Tensor,
@@ -41,8 +49,7 @@ class InFlight:
         self.context = context
         self._factor = factor
         # Parts of the same memory count their versions together.
-        whole = gradient.untyped_storage().nbytes() == gradient.numel() * gradient.element_size()
-        self._version = gradient._version if whole and not gradient.is_inference() else None
+        self._version = gradient._version if _is_whole(gradient) and not gradient.is_inference() else None
 
     @property
     def touched(self) -> bool:
@@ -61,6 +68,18 @@ class InFlight:
             self.parameter.grad.detach().mul_(self._factor)
 
 
+class SparseInFlight(InFlight):
+    """A sparse gradient on its way."""
+
+    handle: SparseHandle
+
+    def finish(self, compression: type[Compressor]) -> None:
+        """Call after the handle was synchronized."""
+        del compression
+        result = self.handle.synchronize()
+        self.parameter.grad = result if self._factor == 1.0 else result * self._factor
+
+
 class Reducer:
     """The part of a DistributedOptimizer that knows the gradients: names, priorities, hooks, what is in flight."""
 
@@ -73,16 +92,21 @@ class Reducer:
         predivide_factor: float = 1.0,
         groups: Iterable[Sequence[torch.Tensor]] = (),
         sparse_as_dense: bool = False,
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         """`predivide_factor`: gradients are divided by it before they are sent, sums multiplied by it. `groups`: of
-        parameters whose gradients are sent together. `sparse_as_dense`: sparse gradients are made dense."""
+        parameters whose gradients are sent together. `sparse_as_dense`: sparse gradients are made dense. `process_set`:
+        the ranks that take part."""
         self.compression = compression
         self.op = op
         self.backward_passes_per_step = backward_passes_per_step
         self.buffers = GradientBuffers(gradient_buffers)
         self._predivide_factor = predivide_factor
         self._groups = GradientGroups(groups)
-        self._sparse_as_dense = sparse_as_dense
+        self._process_set = process_set
+        self._layouts = GradientLayouts(process_set, enabled=not sparse_as_dense)
+        self._layouts_known = False
+        self._waiting: set[torch.Tensor] = set()  # sparse gradients, until it is known what the other ranks have
         self.names: dict[torch.Tensor, str] = {}
         self.priorities: dict[torch.Tensor, int] = {}
         self.in_flight: dict[torch.Tensor, InFlight] = {}  # until step() or synchronize()
@@ -101,6 +125,7 @@ class Reducer:
         most urgent: mostly the forward pass needs it first, and the backward pass gives it last. What is added later
         waits behind the others for an iteration, which shows its place."""
         self.names[parameter] = name
+        self._layouts_known = False
         self.priorities[parameter] = -len(self.priorities)
         if self._forward_order is not None:
             self._forward_order.add(parameter)
@@ -111,9 +136,11 @@ class Reducer:
 
     def _watch(self, parameter: torch.Tensor) -> None:
         """Sees the gradients of a parameter from now on."""
+        self._layouts_known = False
         self._passes_left[parameter] = self.backward_passes_per_step
         sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
-        declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
+        if self._process_set is global_process_set:
+            declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
 
         # The hook must not keep the optimizer alive: a model may outlive it.
         reducer = weakref.ref(self)
@@ -155,9 +182,22 @@ class Reducer:
             for ready in self._groups.ready(parameter):
                 if ready.requires_grad:
                     self._start(ready)
+            if not self._layouts_known:
+                self._ask_layouts()
+
+    def _ask_layouts(self) -> None:
+        """If every parameter has a gradient: asks the other ranks what theirs are."""
+        wanted = [one for one in self.names if one.requires_grad or one.grad is not None]
+        if all(one in self.in_flight or one in self._waiting for one in wanted):
+            self._layouts.ask(wanted, self.names)
 
     def _start(self, parameter: torch.Tensor) -> None:
-        self._prepare(parameter)
+        if not self._prepare(parameter):
+            self._waiting.add(parameter)
+            return
+        if parameter.grad is not None and parameter.grad.layout is torch.sparse_coo:
+            self.in_flight[parameter] = self._start_sparse(parameter, parameter.grad)
+            return
         output = self.buffers.output(parameter)  # first: it asks who else holds the gradient
         gradient = parameter.grad
         assert gradient is not None
@@ -165,32 +205,67 @@ class Reducer:
         # What compression has made is memory of its own already.
         received = output if sent is gradient and output is not None else sent
         handle = push_pull_async_into(
-            sent, received, name=self.names[parameter], priority=self.priorities[parameter], op=self.op
+            sent,
+            received,
+            name=self.names[parameter],
+            priority=self.priorities[parameter],
+            op=self.op,
+            process_set=self._process_set,
         )
         self.in_flight[parameter] = InFlight(
             handle, parameter, gradient, sent, received, context, self._predivide_factor
         )
 
-    def _prepare(self, parameter: torch.Tensor) -> None:
-        """Makes of the gradient what is sent."""
+    def _start_sparse(self, parameter: torch.Tensor, gradient: torch.Tensor) -> SparseInFlight:
+        handle = start_sparse_allreduce(
+            gradient,
+            self.op,
+            self.names[parameter],
+            self._process_set,
+            self.priorities[parameter],
+            self.compression,
+        )
+        return SparseInFlight(handle, parameter, gradient, gradient, gradient, None, self._predivide_factor)
+
+    def _prepare(self, parameter: torch.Tensor) -> bool:
+        """Makes of the gradient what is sent. False: it has to wait until the ranks' layouts are known."""
+        is_sparse = self._layouts.is_sparse(parameter)
         if parameter.grad is None:
-            return
-        if parameter.grad.layout is torch.sparse_coo and self._sparse_as_dense:
-            parameter.grad = parameter.grad.to_dense()
+            if is_sparse:
+                parameter.grad = empty_sparse(parameter)
+            return True
+        if parameter.grad.layout is torch.sparse_coo:
+            if is_sparse is None:
+                check_sparse_op(self.op)
+                return False
+            if not is_sparse:
+                parameter.grad = parameter.grad.to_dense()
+        elif is_sparse:
+            parameter.grad = parameter.grad.to_sparse(1)
         if self._predivide_factor != 1.0:
-            parameter.grad.detach().mul_(1.0 / self._predivide_factor)
+            if is_sparse:  # such a tensor's detach() has values of its own
+                parameter.grad = parameter.grad * (1.0 / self._predivide_factor)
+            else:
+                parameter.grad.detach().mul_(1.0 / self._predivide_factor)
+        return True
 
     def launch(self) -> list[InFlight]:
         """The gradients of a step, all of them on their way, the most urgent first. One that the backward pass did not
         reach is sent now: the other ranks may have one, and wait for ours."""
         try:
+            wanted = []
             for parameter in self.names:
                 if parameter.requires_grad and parameter not in self._passes_left:
                     self._watch(parameter)  # was frozen until now
                     if self._learned and self._forward_order is None:
                         self.learn_order()
-                frozen = not parameter.requires_grad and parameter.grad is None
-                if not frozen and parameter not in self.in_flight:
+                if parameter.requires_grad or parameter.grad is not None:
+                    wanted.append(parameter)
+            self._layouts.ask(wanted, self.names)
+            self._layouts.settle()
+            self._layouts_known = True
+            for parameter in wanted:
+                if parameter not in self.in_flight:
                     self._start(parameter)
         except BaseException:
             # No operation may still write into a gradient that the user gets back.
@@ -202,6 +277,7 @@ class Reducer:
         """What is in flight, which is the caller's from here on; the next backward pass begins anew."""
         items = list(self.in_flight.values())
         self.in_flight.clear()
+        self._waiting.clear()
         self._groups.reset()
         self.reset()
         return items

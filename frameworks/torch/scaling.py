@@ -1,7 +1,7 @@
-"""What Horovod's operations do to the numbers before and after a reduction.
+"""What Horovod's reductions do to the numbers before and after.
 
-Floats are multiplied in their own dtype (16-bit ones in float32, rounded once). Integers are multiplied in float64 and
-truncated towards zero; their average is truncated, too, where push_pull() rounds it down.
+The library multiplies: floats in their own dtype (16-bit ones in float32, rounded once), integers in float64, truncated
+towards zero and kept within their range. The average of integers is truncated, too, where push_pull() rounds it down.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from byteps.reduce_op import Average, ReduceOp, Sum
+from byteps.torch.process_set import ProcessSet
 
 import torch
 
@@ -26,38 +27,39 @@ def _is_integer(dtype: torch.dtype) -> bool:
     return not dtype.is_floating_point and not dtype.is_complex and dtype is not torch.bool
 
 
-def scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    """The tensor times the factor: a new tensor, or the tensor itself where the factor is 1. Raises ValueError."""
-    if factor == 1.0:
-        return tensor
-    if tensor.dtype is torch.bool:
-        raise ValueError("a tensor of torch.bool cannot be scaled")
-    tensor = tensor.detach()
-    if _is_integer(tensor.dtype):
-        return tensor.to(torch.float64).mul_(factor).to(tensor.dtype)
-    return tensor * factor
-
-
 class Reduction:
-    """What the servers compute, and what is done to the numbers before and behind."""
+    """What the library computes, and what is done to the result behind it.
 
-    def __init__(self, op: ReduceOp, dtype: torch.dtype, prescale: float, postscale: float, contributors: int) -> None:
+    Attributes:
+        op: the reduction.
+        scale: what the library multiplies inputs and result by; None: neither.
+        after: what is to be done to the result, in place; None: nothing.
+    """
+
+    def __init__(self, op: ReduceOp, dtype: torch.dtype, factors: tuple[Any, Any], process_set: ProcessSet) -> None:
+        """Raises TypeError, ValueError."""
+        before = factor_number("prescale_factor", factors[0])
+        behind = factor_number("postscale_factor", factors[1])
+        if dtype is torch.bool and (op is Average or before != 1.0 or behind != 1.0):
+            raise ValueError(
+                "a tensor of torch.bool cannot be averaged or scaled; use op=Sum (or), Product (and), Min or Max"
+            )
         self.op = op
-        self.prescale = prescale
-        self._postscale = postscale
-        self._divisor = 1
+        self.after: Callable[[torch.Tensor], None] | None = None
         if op is Average and _is_integer(dtype):
-            self.op, self._divisor = Sum, contributors
+            self.op = Sum
+            contributors = process_set.size() or 1
+            if behind == 1.0:
+                # Not by a factor: 49 times 1/49 is less than 1.
+                def divide(result: torch.Tensor) -> None:
+                    result.div_(contributors, rounding_mode="trunc")
+
+                self.after = divide
+            else:
+                behind /= contributors
+        self.scale = None if before == behind == 1.0 else (before, behind)
 
     @property
-    def after(self) -> Callable[[torch.Tensor], None] | None:
-        """What is to be done to the result, in place; None: nothing."""
-        if self._divisor == 1 and self._postscale == 1.0:
-            return None
-        return self._finish
-
-    def _finish(self, result: torch.Tensor) -> None:
-        if self._postscale == 1.0:
-            result.div_(self._divisor, rounding_mode="trunc")
-        else:
-            result.copy_(scaled(result, self._postscale / self._divisor))
+    def options(self) -> dict[str, Any]:
+        """The arguments of a collective that say so."""
+        return {"op": self.op} if self.scale is None else {"op": self.op, "scale": self.scale}

@@ -1,23 +1,31 @@
-"""The process group: torch.distributed's collectives by BytePS's operations.
-
-All-reduce and broadcast are BytePS's own. All-gather and what is made of it are one broadcast from each rank, so that
-every byte leaves its rank once; reduce-scatter is an all-reduce of which each rank keeps its part.
-"""
+"""The process group: torch.distributed's collectives by BytePS's."""
 
 from __future__ import annotations
 
 import weakref
+import zlib
 from collections.abc import Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
-from byteps import basics
+from byteps import _native, basics
+from byteps.process_set import ProcessSet, global_process_set, unlisted_process_set
 from byteps.reduce_op import Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.session import Session, current_session
+from byteps.torch.c10d.outputs import check_rows, fill, free_of, own_elements
 from byteps.torch.c10d.work import BytePSWork
-from byteps.torch.group_handle import GroupHandle, start_all
+from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.handle import Handle
-from byteps.torch.ops import start_broadcast, start_push_pull
+from byteps.torch.submission import (
+    Part,
+    into_new,
+    into_output,
+    start_broadcast,
+    start_group,
+    start_part,
+    start_push_pull,
+)
 from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
@@ -35,11 +43,13 @@ _OPS = {
 }
 
 
-def _op(reduce_op: Any) -> ReduceOp:
+def _op(options: Any) -> ReduceOp:
+    """The reduction that the options of a collective ask for."""
+    wanted = dist.ReduceOp.SUM if options is None else options.reduceOp
     for name, op in _OPS.items():
-        if reduce_op == getattr(dist.ReduceOp, name):
+        if wanted == getattr(dist.ReduceOp, name):
             return op
-    raise NotImplementedError(f"{reduce_op} is not in this release; there are {', '.join(_OPS)}")
+    raise NotImplementedError(f"{wanted} is not in this release; there are {', '.join(_OPS)}")
 
 
 def _single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -48,22 +58,14 @@ def _single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return tensors[0]
 
 
-def _copy_all(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """What is called at the end: copies the second of each pair to the first."""
-
-    def copy(output: torch.Tensor) -> None:
-        del output
-        for target, source in pairs:
-            target.detach().copy_(source)
-
-    return copy
-
-
 class ProcessGroupBytePS(dist.ProcessGroup):
-    """A group of all ranks of the job. Made by torch.distributed.init_process_group("byteps") and new_group().
+    """A group of ranks of the job. Made by torch.distributed.init_process_group("byteps") and new_group().
+
+    Attributes:
+        process_set: its ranks.
 
     Raises:
-        NotImplementedError: a group of some ranks.
+        NotImplementedError: the ranks are not in ascending order.
         ValueError: torch.distributed gives this process another rank than the job.
     """
 
@@ -71,22 +73,25 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         super().__init__(options.group_rank, options.group_size)
         basics.init()
         job = basics.info()
-        ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-        if ranks != list(range(job.size)):
-            raise NotImplementedError(
-                f"a group of the ranks {ranks}: this release has groups of all {job.size} ranks of the job, in order"
-            )
-        if options.group_rank != job.rank:
+        self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+        if self._ranks != sorted(self._ranks):
+            raise NotImplementedError(f"a group of the ranks {self._ranks}: they must be in ascending order")
+        if self._ranks[options.group_rank] != job.rank or self._ranks[-1] >= job.size:
             raise ValueError(
-                f"torch.distributed gives this process rank {options.group_rank}, the job rank {job.rank}; set RANK "
-                'and WORLD_SIZE as the job has them, or use init_method="byteps://"'
+                f"torch.distributed gives this process rank {self._ranks[options.group_rank]} of the ranks "
+                f"{self._ranks}, the job rank {job.rank} of {job.size}; set RANK and WORLD_SIZE as the job has them, "
+                'or use init_method="byteps://"'
             )
-        self._rank, self._size = job.rank, job.size
+        self._rank, self._size = options.group_rank, len(self._ranks)
         self._session: Session = current_session()
+        self.process_set: ProcessSet = unlisted_process_set(self._ranks)
         self._group_name = str(options.group_id)
         self._kind = f"c10d.{self._group_name}"
+        # Messages of groups of the same ranks do not meet.
+        self._first_tag = zlib.crc32(self._group_name.encode()) << 31
         self._timeout: timedelta = options.timeout
-        self._flying: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._flying: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._together: list[BytePSWork] | None = None
         self._sequence = 0
 
     # What torch.distributed asks.
@@ -119,11 +124,38 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def shutdown(self) -> None:
         """The job goes on: byteps.shutdown() leaves it."""
 
+    def split_group(
+        self,
+        new_ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroupBytePS | None:
+        """A group of some ranks of this one, which `new_ranks` names by their ranks in it; None outside of them."""
+        del opts, group_desc, device_types
+        chosen = sorted(new_ranks)
+        if self._rank not in chosen:
+            return None
+        return ProcessGroupBytePS(
+            SimpleNamespace(
+                group_rank=chosen.index(self._rank),
+                group_size=len(chosen),
+                global_ranks_in_group=[self._ranks[rank] for rank in chosen],
+                group_id=group_name or f"{self._group_name}.{'_'.join(map(str, chosen))}",
+                timeout=timeout or self._timeout,
+            )
+        )
+
     def _start_coalescing(self, device: Any = None) -> None:
-        """Operations are in flight side by side anyway."""
+        """What is started from here on is waited for by what _end_coalescing returns."""
+        self._together = []
 
     def _end_coalescing(self, device: Any = None) -> BytePSWork:
-        return self.barrier(None)
+        works, self._together = self._together or [], None
+        handles = [handle for work in works for handle in work.handles]
+        return BytePSWork(handles, [tensor for work in works for tensor in work.outputs], self._timeout)
 
     def _set_sequence_number_for_group(self) -> None:
         self._sequence = 0
@@ -138,108 +170,77 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self._sequence += 1
         return f"{self._kind}.{self._session.number(self._kind)}"
 
-    def _keep(self, handle: Handle) -> Handle:
+    def _work(self, handle: Handle | CollectiveHandle[Any], result: list[torch.Tensor]) -> BytePSWork:
         self._flying.add(handle)
-        return handle
+        work = BytePSWork([handle], result, self._timeout)
+        if self._together is not None:
+            self._together.append(work)
+        return work
 
-    def _work(self, handles: Sequence[Handle], result: list[torch.Tensor]) -> BytePSWork:
-        return BytePSWork(GroupHandle(self._kind, handles), result, self._timeout)
-
-    def _reduce(self, tensor: torch.Tensor, output: torch.Tensor, op: Any, after: Any = None) -> Handle:
+    def _into(self, kind: int, tensor: torch.Tensor, output: torch.Tensor, after: Any = None, **options: Any) -> Part:
+        """A collective of `tensor` into `output`."""
         check_dense(tensor)
+        check_dense(output)
         check_writable(output)
-        return self._keep(start_push_pull(tensor, output, _op(op), self._name(), 0, after))
+        return into_output(kind, tensor, output, self._name(), self.process_set, 0, after, options)
 
-    def _broadcast(self, tensor: torch.Tensor, output: torch.Tensor, root: int, after: Any = None) -> Handle:
+    def _new(self, kind: int, tensor: torch.Tensor, finish: Any, **options: Any) -> Part:
+        """A collective of the elements of `tensor`; `finish` gets the elements that come, and how many from each."""
         check_dense(tensor)
-        check_writable(output)
-        return self._keep(start_broadcast(tensor, output, root, self._name(), 0, after))
+        return into_new(kind, own_elements(tensor), self._name(), self.process_set, 0, finish, options)
 
-    def _gather_into(self, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, after: Any = None) -> list[Handle]:
-        """Every rank's tensor into every rank's outputs. `after`: behind the last one, which is waited for last."""
-        if len(outputs) != self._size:
-            raise ValueError(f"{len(outputs)} outputs were given for {self._size} ranks")
+    def _all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Part:
+        return self._into(_native.ALL_REDUCE, tensor, tensor, op=op)
 
-        def start(root: int) -> Handle:
-            source = tensor if root == self._rank else outputs[root]
-            return self._broadcast(source, outputs[root], root, after if root == self._size - 1 else None)
-
-        return start_all(start, self._size)
-
-    # The collectives.
+    # Reductions.
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> BytePSWork:
         """Reduces a tensor into itself."""
-        tensor = _single(tensors)
-        op = opts.reduceOp if opts is not None else dist.ReduceOp.SUM
-        return self._work([self._reduce(tensor, tensor, op)], [tensor])
+        tensor, op = _single(tensors), _op(opts)
+        if self.process_set is not global_process_set:
+            return self._work(start_part(self._all_reduce(tensor, op)), [tensor])
+        check_dense(tensor)
+        check_writable(tensor)
+        return self._work(start_push_pull(tensor, tensor, op, self._name(), 0), [tensor])
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> BytePSWork:
-        """Reduces several tensors into themselves."""
-        op = opts.reduceOp if opts is not None else dist.ReduceOp.SUM
-        handles = start_all(lambda index: self._reduce(tensors[index], tensors[index], op), len(tensors))
-        return self._work(handles, list(tensors))
+        """Reduces several tensors into themselves, as one operation."""
+        op = _op(opts)
+        parts = [self._all_reduce(tensor, op) for tensor in tensors]
+        return self._work(start_group(self._kind, parts), list(tensors))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
         """Reduces a tensor into the root's; the others' keep their values."""
-        tensor = _single(tensors)
-        output = tensor if self._rank == opts.rootRank else torch.empty_like(tensor)
-        return self._work([self._reduce(tensor, output, opts.reduceOp)], [tensor])
+        tensor, op = _single(tensors), _op(opts)
+        if self._rank == opts.rootRank:
+            part = self._into(_native.REDUCE, tensor, tensor, op=op, root=self._ranks[opts.rootRank])
+        else:
+            part = self._new(_native.REDUCE, tensor, lambda *none: None, op=op, root=self._ranks[opts.rootRank])
+        return self._work(start_part(part), [tensor])
 
-    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
-        """Copies the root's tensor into everybody's."""
-        tensor = _single(tensors)
-        return self._work([self._broadcast(tensor, tensor, opts.rootRank)], [tensor])
+    def _reduce_scatter_part(self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> Part:
+        if tensor.numel() != output.numel() * self._size:
+            raise ValueError(f"the input has {tensor.numel()} elements; {self._size} ranks get {output.numel()} each")
+        check_dense(tensor)
+        elements = own_elements(tensor)
+        target, after = free_of(elements, output)
+        return self._into(_native.REDUCE_SCATTER, elements, target, after, op=op)
 
-    def allgather(
-        self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any = None
-    ) -> BytePSWork:
-        """Everybody's tensor into a list; they may have different shapes, which the list has, too."""
-        outputs = list(output_tensors[0])
-        return self._work(self._gather_into(outputs, _single(input_tensors)), outputs)
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> BytePSWork:
+        """The reduction of a tensor that is cut into equal parts, one for each rank."""
+        return self._work(start_part(self._reduce_scatter_part(output, tensor, _op(opts))), [output])
 
-    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> BytePSWork:
-        """Everybody's tensor into one, one behind the other."""
-        if output.numel() != tensor.numel() * self._size:
-            raise ValueError(f"the output has {output.numel()} elements; {self._size} ranks have {tensor.numel()} each")
-        after, whole = None, output
-        if not output.is_contiguous():
-            whole = torch.empty_like(output, memory_format=torch.contiguous_format)
-            after = _copy_all([(output, whole)])
-        parts = list(whole.view(-1).chunk(self._size)) if output.numel() else [whole.view(-1)] * self._size
-        return self._work(self._gather_into(parts, tensor.reshape(-1), after), [output])
+    _reduce_scatter_base = reduce_scatter_single
 
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(
+    def reduce_scatter_single_coalesced(
         self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> BytePSWork:
-        """all_gather_single() of several."""
-        works = [self.all_gather_single(output, tensor) for output, tensor in zip(output_tensors, input_tensors)]
-        handles = [handle for work in works for handle in work._handle._handles]  # type: ignore[union-attr]
-        return self._work(handles, list(output_tensors))
+        """reduce_scatter_single() of several, as one operation."""
+        op = _op(opts)
+        parts = [self._reduce_scatter_part(output, one, op) for output, one in zip(output_tensors, input_tensors)]
+        return self._work(start_group(self._kind, parts), list(output_tensors))
 
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def gather(
-        self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any
-    ) -> BytePSWork:
-        """Everybody's tensor into the root's list."""
-        tensor = _single(input_tensors)
-        mine = self._rank == opts.rootRank
-        outputs = list(output_tensors[0]) if mine else [torch.empty_like(tensor) for _ in range(self._size)]
-        return self._work(self._gather_into(outputs, tensor), outputs if mine else [])
-
-    def scatter(
-        self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[Sequence[torch.Tensor]], opts: Any
-    ) -> BytePSWork:
-        """The root's list, one tensor to each."""
-        output = _single(output_tensors)
-        whole = torch.empty((self._size, *output.shape), dtype=output.dtype, device=output.device)
-        if self._rank == opts.rootRank:
-            torch.stack(list(input_tensors[0]), out=whole)
-        handle = self._broadcast(whole, whole, opts.rootRank, _copy_all([(output, whole[self._rank])]))
-        return self._work([handle], [output])
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def reduce_scatter(
         self,
@@ -249,60 +250,159 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     ) -> BytePSWork:
         """The reduction of each rank's list; each rank keeps its part. Parts may have different shapes."""
         output, inputs = _single(output_tensors), list(input_tensors[0])
-        whole = torch.cat([tensor.reshape(-1) for tensor in inputs])
-        begin = sum(tensor.numel() for tensor in inputs[: self._rank])
-        mine = whole[begin : begin + output.numel()].view(output.shape)
-        op = opts.reduceOp if opts is not None else dist.ReduceOp.SUM
-        return self._work([self._reduce(whole, whole, op, _copy_all([(output, mine)]))], [output])
+        self._check_count("inputs", inputs)
+        if output.numel() != inputs[self._rank].numel():
+            raise ValueError(f"the output has {output.numel()} elements, its part {inputs[self._rank].numel()}")
+        whole = torch.cat([own_elements(tensor) for tensor in inputs])
+        splits = [tensor.numel() for tensor in inputs]
+        part = self._into(_native.REDUCE_SCATTER, whole, output, op=_op(opts), splits=splits)
+        return self._work(start_part(part), [output])
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> BytePSWork:
-        """The reduction of a tensor that is cut into equal parts, one for each rank."""
-        if tensor.numel() != output.numel() * self._size:
-            raise ValueError(f"the input has {tensor.numel()} elements; {self._size} ranks get {output.numel()} each")
-        parts = list(tensor.reshape(-1).chunk(self._size)) if tensor.numel() else [tensor.reshape(-1)] * self._size
-        return self.reduce_scatter([output], [parts], opts)
+    # From one to all, and from all to one.
 
-    _reduce_scatter_base = reduce_scatter_single
+    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
+        """Copies the root's tensor into everybody's."""
+        tensor = _single(tensors)
+        check_dense(tensor)
+        check_writable(tensor)
+        root = self._ranks[opts.rootRank]
+        return self._work(start_broadcast(tensor, tensor, root, self._name(), self.process_set, 0), [tensor])
 
-    def reduce_scatter_single_coalesced(
+    def gather(
+        self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any
+    ) -> BytePSWork:
+        """Everybody's tensor into the root's list; they may have different shapes."""
+        tensor = _single(input_tensors)
+        outputs = list(output_tensors[0]) if self._rank == opts.rootRank else []
+        if self._rank == opts.rootRank:
+            self._check_count("outputs", outputs)
+        part = self._new(_native.GATHER, tensor, fill(outputs), root=self._ranks[opts.rootRank])
+        return self._work(start_part(part), outputs)
+
+    def scatter(
+        self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[Sequence[torch.Tensor]], opts: Any
+    ) -> BytePSWork:
+        """The root's list, one tensor to each."""
+        output, root = _single(output_tensors), self._ranks[opts.rootRank]
+        check_dense(output)
+        if self._rank != opts.rootRank:
+            nothing = torch.empty(0, dtype=output.dtype, device=output.device)
+            part = self._into(_native.SCATTER, nothing, output, root=root)
+        else:
+            inputs = list(input_tensors[0])
+            self._check_count("inputs", inputs)
+            whole = torch.cat([own_elements(tensor) for tensor in inputs])
+            part = self._into(_native.SCATTER, whole, output, root=root, splits=[tensor.numel() for tensor in inputs])
+        return self._work(start_part(check_rows(part, output, None)), [output])
+
+    # From all to all.
+
+    def allgather(
+        self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any = None
+    ) -> BytePSWork:
+        """Everybody's tensor into a list; they may have different shapes, which the list has, too."""
+        outputs = list(output_tensors[0])
+        self._check_count("outputs", outputs)
+        part = self._new(_native.ALL_GATHER, _single(input_tensors), fill(outputs))
+        return self._work(start_part(part), outputs)
+
+    def _all_gather_part(self, output: torch.Tensor, tensor: torch.Tensor) -> Part:
+        if output.numel() != tensor.numel() * self._size:
+            raise ValueError(f"the output has {output.numel()} elements; {self._size} ranks have {tensor.numel()} each")
+        check_dense(tensor)
+        elements = own_elements(tensor)
+        target, after = free_of(elements, output)
+        return self._into(_native.ALL_GATHER, elements, target, after)
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> BytePSWork:
+        """Everybody's tensor into one, one behind the other."""
+        return self._work(start_part(self._all_gather_part(output, tensor)), [output])
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(
         self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> BytePSWork:
-        """reduce_scatter_single() of several."""
-        works = [self.reduce_scatter_single(output, one, opts) for output, one in zip(output_tensors, input_tensors)]
-        handles = [handle for work in works for handle in work._handle._handles]  # type: ignore[union-attr]
-        return self._work(handles, list(output_tensors))
+        """all_gather_single() of several, as one operation."""
+        parts = [self._all_gather_part(output, tensor) for output, tensor in zip(output_tensors, input_tensors)]
+        return self._work(start_group(self._kind, parts), list(output_tensors))
 
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        opts: Any = None,
+    ) -> BytePSWork:
+        """From each rank to each rank its rows: the splits say how many, else they are equal."""
+        check_dense(tensor)
+        target, after = free_of(tensor, output)
+        options = {"splits": list(input_splits)} if input_splits else {}
+        part = self._into(_native.ALL_TO_ALL, tensor, target, after, **options)
+        return self._work(start_part(check_rows(part, output, list(output_splits or ()))), [output])
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(
+        self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor], opts: Any = None
+    ) -> BytePSWork:
+        """From each rank to each rank a tensor; they may have different shapes."""
+        outputs, inputs = list(output_tensors), list(input_tensors)
+        self._check_count("outputs", outputs)
+        self._check_count("inputs", inputs)
+        whole = torch.cat([own_elements(tensor) for tensor in inputs])
+        splits = [tensor.numel() for tensor in inputs]
+        return self._work(start_part(self._new(_native.ALL_TO_ALL, whole, fill(outputs), splits=splits)), outputs)
+
+    def _check_count(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
+        if len(tensors) != self._size:
+            raise ValueError(f"{len(tensors)} {what} were given for {self._size} ranks")
+        for tensor in tensors:
+            check_dense(tensor)
+
+    # From one to one.
+
+    def _message(self, kind: int, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> BytePSWork:
+        tensor = _single(tensors)
+        check_dense(tensor)
+        if kind == _native.RECEIVE:
+            check_writable(tensor)
+        if not 0 <= tag < 1 << 31:
+            raise ValueError(f"tag is {tag}; it must be one of 0 to {(1 << 31) - 1}")
+        options = {"peer": self._ranks[peer], "tag": self._first_tag + tag}
+        if kind == _native.SEND:
+            part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options)
+        else:
+            part = check_rows(into_output(kind, tensor, tensor, None, self.process_set, 0, None, options), tensor, None)
+        return self._work(start_part(part), [tensor])
+
+    def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> BytePSWork:
+        """Sends a tensor to a rank of the group that receives one of the same tag, shape and dtype."""
+        return self._message(_native.SEND, tensors, dst, tag)
+
+    def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int = 0) -> BytePSWork:
+        """Receives a tensor from a rank of the group."""
+        return self._message(_native.RECEIVE, tensors, src, tag)
+
+    def recv_anysource(self, *arguments: Any, **keywords: Any) -> Any:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("the backend byteps receives from a rank that is named: give src")
+
+    # Barriers.
 
     def barrier(self, opts: Any = None) -> BytePSWork:
         """Ends when every rank has called it."""
-        token = torch.zeros(1, dtype=torch.uint8)
-        return self._work([self._reduce(token, token, dist.ReduceOp.MAX)], [])
+        return self._work(start_part(self._barrier(None)), [])
+
+    def _barrier(self, timeout: float | None) -> Part:
+        name = self._name()
+        operation = _native.Collective(_native.BARRIER, name, process_set=self.process_set.native(), timeout=timeout)
+        return Part(name, operation, None, lambda *none: None)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Waits for every rank; the error names those that are missing."""
         del wait_all_ranks
-        basics.barrier(f"{self._kind}.monitored", (timeout or self._timeout).total_seconds())
-
-    def _refuse(self, what: str) -> Any:
-        raise NotImplementedError(f"the backend byteps has no {what} in this release; use a group of Gloo for it")
-
-    def alltoall(self, *arguments: Any, **keywords: Any) -> Any:
-        """Raises NotImplementedError."""
-        return self._refuse("all-to-all")
-
-    def all_to_all_single(self, *arguments: Any, **keywords: Any) -> Any:
-        """Raises NotImplementedError."""
-        return self._refuse("all-to-all")
-
-    alltoall_base = all_to_all_single
-
-    def send(self, *arguments: Any, **keywords: Any) -> Any:
-        """Raises NotImplementedError."""
-        return self._refuse("send")
-
-    def recv(self, *arguments: Any, **keywords: Any) -> Any:
-        """Raises NotImplementedError."""
-        return self._refuse("receive")
-
-    recv_anysource = recv
+        start_part(self._barrier((timeout or self._timeout).total_seconds())).synchronize()

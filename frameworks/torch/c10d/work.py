@@ -1,60 +1,71 @@
-"""An operation in flight, as torch.distributed knows it."""
+"""Operations in flight, as torch.distributed knows them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.completions import when_done
-from byteps.torch.group_handle import GroupHandle
-from byteps.torch.handle import Handle
+from byteps.torch.handle import Handle, wait_all
 
 import torch
 from torch._C._distributed_c10d import Work
+
+
+class _All:
+    """Several operations, to be told of when all have ended."""
+
+    def __init__(self, handles: Sequence[Handle | CollectiveHandle[Any]]) -> None:
+        self._handles = handles
+
+    def synchronize(self) -> None:
+        wait_all(self._handles)
 
 
 class BytePSWork(Work):
     """What the operations of the process group return.
 
     Args:
-        handle: the operation.
-        result: the tensors that hold the result, when it has ended.
+        handles: the operations: one, or what was started together.
+        outputs: the tensors that hold the result, when all have ended.
         timeout: of wait() without one.
     """
 
-    def __init__(self, handle: Handle | GroupHandle, result: list[torch.Tensor], timeout: timedelta) -> None:
+    def __init__(
+        self, handles: Sequence[Handle | CollectiveHandle[Any]], outputs: list[torch.Tensor], timeout: timedelta
+    ) -> None:
         super().__init__()
-        self._handle = handle
-        self._result = result
+        self.handles = list(handles)
+        self.outputs = outputs
         self._timeout = timeout
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Waits until the result is there; raises the operation's error. `timeout`: 0: that of the group."""
         limit = timeout if timeout > timedelta(0) else self._timeout
-        self._handle.synchronize(limit.total_seconds())
+        wait_all(self.handles, limit.total_seconds())
         return True
 
-    def synchronize(self) -> None:
+    def synchronize(self, timeout: float | None = None) -> None:
         """wait(): tensors on a device have their values then."""
-        self.wait()
+        self.wait(timedelta(0) if timeout is None else timedelta(seconds=timeout))
 
     def is_completed(self) -> bool:
         """Whether it has ended. Never blocks."""
-        return self._handle.poll()
+        return all(handle.poll() for handle in self.handles)
 
     def is_success(self) -> bool:
         """Whether it has ended well."""
-        if not self._handle.poll():
-            return False
-        return self.exception() is None
+        return self.is_completed() and self.exception() is None
 
     def exception(self) -> Any:
         """Its error, if it has ended with one."""
-        if not self._handle.poll():
+        if not self.is_completed():
             return None
         try:
-            self._handle.synchronize()
+            wait_all(self.handles)
         except Exception as error:  # asked for
             return error
         return None
@@ -62,21 +73,21 @@ class BytePSWork(Work):
     def result(self) -> list[torch.Tensor]:
         """The tensors with the result; waits for them."""
         self.wait()
-        return self._result
+        return self.outputs
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A future with the tensors."""
         if self._future is None:
             future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-            result = self._result
+            outputs = self.outputs
 
             def done(output: Any, error: BaseException | None) -> None:
                 del output
                 if error is not None:
                     future.set_exception(error)  # type: ignore[arg-type]
                 else:
-                    future.set_result(result)
+                    future.set_result(outputs)
 
             self._future = future
-            when_done(self._handle, done)
+            when_done(_All(self.handles), done)
         return self._future

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from byteps.reduce_op import Average, Sum
 from byteps.torch.compression import Compressor
-from byteps.torch.group_handle import wait_all
-from byteps.torch.ops import push_pull_inplace
+from byteps.torch.handle import wait_all
+from byteps.torch.ops import push_pull_async_into
+from byteps.torch.process_set import ProcessSet
 from byteps.torch.reducer import Reducer
 
 import torch
@@ -14,9 +15,16 @@ import torch
 class BackwardReducer(Reducer):
     """A reducer whose result is there when backward() returns."""
 
-    def __init__(self, compression: type[Compressor], gradient_buffers: bool, name: str, find_unused: bool) -> None:
+    def __init__(
+        self,
+        compression: type[Compressor],
+        gradient_buffers: bool,
+        name: str,
+        find_unused: bool,
+        process_set: ProcessSet,
+    ) -> None:
         """`find_unused`: parameters that no rank has used keep the gradient they had, or None."""
-        super().__init__(compression, 1, Average, gradient_buffers)
+        super().__init__(compression, 1, Average, gradient_buffers, process_set=process_set)
         self.enabled = True
         self._name = name
         self._find_unused = find_unused
@@ -48,9 +56,10 @@ class BackwardReducer(Reducer):
     def _unused(self) -> dict[torch.Tensor, torch.Tensor | None]:
         """The parameters that no rank has a gradient for in this pass, and what gradients they have."""
         parameters = list(self.names)
-        used = torch.tensor([parameter in self.in_flight for parameter in parameters], dtype=torch.int32)
+        used = torch.tensor([p in self.in_flight or p in self._waiting for p in parameters], dtype=torch.int32)
         try:
-            push_pull_inplace(used, name=f"{self._name}.used", op=Sum, priority=1 << 62)
+            name, most = f"{self._name}.used", 1 << 62
+            push_pull_async_into(used, used, name, most, Sum, self._process_set).synchronize()
         except BaseException:
             # No operation may still write into a gradient that the user gets back.
             wait_all(item.handle for item in self._take())

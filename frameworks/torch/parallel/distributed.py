@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from byteps.session import current_session
+from byteps.torch.broadcast import broadcast_async_
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.distributed_class import is_distributed
 from byteps.torch.functions import broadcast_parameters
-from byteps.torch.group_handle import wait_all
-from byteps.torch.ops import broadcast_async_
+from byteps.torch.handle import wait_all
 from byteps.torch.parallel.backward_reducer import BackwardReducer
-from byteps.torch.process_set import ProcessSet, check_process_set
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 
 import torch
 
@@ -30,14 +30,16 @@ class DistributedDataParallel(torch.nn.Module):
     not reach contributes zeros, so ranks whose graphs differ do not wait for each other.
 
     Args:
-        module: the module. Its parameters and buffers are overwritten with those of rank 0 here, unless init_sync is
-            False. The same parameters on all ranks; those that do not require gradients now are not averaged.
+        module: the module. Its parameters and buffers are overwritten with those of the first rank here, unless
+            init_sync is False. The same parameters on all ranks; those that do not require gradients now are not
+            averaged.
         device_ids: None, or a list of the one device that the module is on.
         output_device, dim: for compatibility: None or that device, and 0. (BytePS's third positional argument is
             broadcast_buffers, its fourth compression; they are told apart by their types.)
-        broadcast_buffers: rank 0's buffers overwrite those of the others before each forward pass of a step.
-        init_sync: whether to begin with the values of rank 0.
-        process_group: None or global_process_set. Other groups are not supported.
+        broadcast_buffers: the first rank's buffers overwrite those of the others before each forward pass of a step.
+        init_sync: whether to begin with the values of the first rank.
+        process_group: the ranks that take part: a process set, or a group of torch.distributed's backend "byteps".
+            None: all.
         bucket_cap_mb, gradient_as_bucket_view, static_graph, check_reduction: accepted, and without effect: there are
             no buckets, each gradient travels by itself, and p.grad is where its average is.
         find_unused_parameters: parameters that no rank has used in a step keep the gradient they had (or None), at the
@@ -46,9 +48,10 @@ class DistributedDataParallel(torch.nn.Module):
         gradient_buffers: as DistributedOptimizer's.
 
     Raises:
-        ValueError: before init(), more than one device, or no parameter that requires a gradient.
-        TypeError: `module` is no module.
-        NotImplementedError: a process group of some ranks, or an argument of torch's that has no meaning here.
+        ValueError: before init(), more than one device, no parameter that requires a gradient, or a process group that
+            this rank is not in.
+        TypeError: `module` is no module, or `process_group` is something else.
+        NotImplementedError: an argument of torch's that has no meaning here.
     """
 
     def __init__(
@@ -76,7 +79,8 @@ class DistributedDataParallel(torch.nn.Module):
             dim, compression = 0, dim
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"module is a {type(module).__name__}; it must be a torch.nn.Module")
-        _refuse(others, device_ids, output_device, dim, process_group)
+        _refuse(others, device_ids, output_device, dim)
+        ranks = _process_set(process_group)
         check_compression(compression)
         del bucket_cap_mb, check_reduction, gradient_as_bucket_view, static_graph
         parameters = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
@@ -88,24 +92,27 @@ class DistributedDataParallel(torch.nn.Module):
         self.broadcast_buffers = broadcast_buffers
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
-        self._name = f"DistributedDataParallel.{current_session().number('DistributedDataParallel')}"
+        number = current_session().number("DistributedDataParallel", ranks.key())
+        self._name = f"DistributedDataParallel.{number}"
         self._reducer: BackwardReducer | None = None
+        self._process_set = ranks
+        self._root = (ranks.ranks or [0])[0]
         if init_sync:
-            broadcast_parameters(module.state_dict(), 0, prefix=f"{self._name}.state.")
-        if is_distributed():
-            self._reducer = BackwardReducer(compression, gradient_buffers, self._name, find_unused_parameters)
+            broadcast_parameters(module.state_dict(), self._root, f"{self._name}.state.", ranks)
+        if is_distributed(ranks):
+            self._reducer = BackwardReducer(compression, gradient_buffers, self._name, find_unused_parameters, ranks)
             for name, parameter in parameters:
                 self._reducer.add(parameter, f"{self._name}.{name}")
             self._reducer.learn_order()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's own forward, with rank 0's buffers."""
+        """The module's own forward, with the first rank's buffers."""
         averages = torch.is_grad_enabled() and self.require_backward_grad_sync
         if self._reducer is not None and averages:
             self._reducer.abandon()
         if self.broadcast_buffers and self.require_forward_param_sync:
             self._broadcast_buffers()
-        # As in PyTorch: the pass behind one without averages has nothing to get from rank 0 either.
+        # As in PyTorch: the pass behind one without averages has nothing to get from the first rank either.
         self.require_forward_param_sync = averages
         if self._reducer is not None and torch.is_grad_enabled():
             self._reducer.enabled = averages
@@ -119,7 +126,7 @@ class DistributedDataParallel(torch.nn.Module):
         # In the names' order on no rank: what is missing on one is an error that names it.
         wait_all(
             [
-                broadcast_async_(buffer, 0, name=f"{self._name}.buffer.{name}", priority=1 << 62)
+                broadcast_async_(buffer, self._root, f"{self._name}.buffer.{name}", self._process_set, 1 << 62)
                 for name, buffer in self.module.named_buffers()
             ]
         )
@@ -160,7 +167,26 @@ def _to_device(value: Any, device: torch.device) -> Any:
     return value
 
 
-def _refuse(others: dict[str, Any], device_ids: Any, output_device: Any, dim: int, process_group: Any) -> None:
+def _process_set(process_group: Any) -> ProcessSet:
+    """The ranks that the argument means. Raises TypeError, ValueError."""
+    if process_group is None:
+        return global_process_set
+    ranks = getattr(process_group, "process_set", process_group)
+    if not isinstance(ranks, ProcessSet):
+        import torch.distributed as dist
+
+        if process_group is getattr(dist.group, "WORLD", None):
+            return global_process_set
+        raise TypeError(
+            f"process_group is {process_group!r}; it must be a process set, or a group of the backend byteps"
+        )
+    check_process_set(ranks)
+    if not ranks.included():
+        raise ValueError(f"rank {current_session().native.info()['rank']} is not part of {ranks}")
+    return ranks
+
+
+def _refuse(others: dict[str, Any], device_ids: Any, output_device: Any, dim: int) -> None:
     """Raises for what torch's class takes and this one cannot honour."""
     set_others = {name: value for name, value in others.items() if value not in (None, False)}
     known = {
@@ -185,10 +211,3 @@ def _refuse(others: dict[str, Any], device_ids: Any, output_device: Any, dim: in
         raise ValueError(f"output_device is {output_device}, and the module's device is {device_ids[0]}")
     if dim != 0:
         raise NotImplementedError(f"dim={dim}: inputs are not scattered over devices, so there is no other dimension")
-    if process_group is not None and not isinstance(process_group, ProcessSet):
-        import torch.distributed as dist
-
-        if process_group is not getattr(dist.group, "WORLD", None):
-            raise NotImplementedError(f"process_group is {process_group!r}: gradients are averaged over all ranks")
-    elif process_group is not None:
-        check_process_set(process_group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import subprocess
@@ -102,11 +103,98 @@ def _gathers() -> None:
     tensor = torch.ones(1)
     dist.all_reduce(tensor, group=everybody)
     assert tensor.item() == 2
-    with pytest.raises(NotImplementedError, match="groups of all"):
+    _end()
+
+
+def _exchanges() -> None:
+    rank, size = _begin()
+    peer = 1 - rank
+    output = torch.empty(4)
+    dist.all_to_all_single(output, torch.arange(4.0) + 10 * rank)
+    assert output.tolist() == [2 * rank, 2 * rank + 1, 2 * rank + 10, 2 * rank + 11]
+    splits = [[1, 3], [4, 0]]
+    got = [splits[other][rank] for other in range(size)]
+    rows = torch.full((4, 2), float(rank))
+    output = torch.empty(sum(got), 2)
+    dist.all_to_all_single(output, rows, got, splits[rank])
+    assert output[:, 0].tolist() == [0.0] * got[0] + [1.0] * got[1]
+    received = [torch.empty(rank + 1), torch.empty(2, rank + 1, dtype=torch.float32)]
+    sent = [torch.full((other + 1,), float(rank)) for other in range(size)]
+    if rank == 1:
+        sent = [torch.full((2, other + 1), float(rank)) for other in range(size)]
+    dist.all_to_all(received, sent)
+    assert [one.unique().item() for one in received] == [0.0, 1.0]
+
+    for tag in (0, 7):
         if rank == 0:
-            dist.new_group([0])
+            dist.send(torch.arange(3.0) + tag, dst=1, tag=tag)
         else:
-            dist.new_group([1])
+            room = torch.empty(3)
+            assert dist.recv(room, src=0, tag=tag) == 0
+            assert torch.equal(room, torch.arange(3.0) + tag)
+    # Both ways at once, received in another order than sent, and into memory with gaps.
+    works = [dist.isend(torch.full((2, 2), 10.0 * rank + tag), dst=peer, tag=tag) for tag in (1, 2)]
+    rooms = [torch.zeros(2, 4)[:, ::2] for _ in range(2)]
+    works += [dist.irecv(room, src=peer, tag=tag) for room, tag in zip(rooms, (2, 1))]
+    for work in works:
+        work.wait()
+    assert [room[0, 0].item() for room in rooms] == [10.0 * peer + 2, 10.0 * peer + 1]
+    room = torch.empty(1000)
+    operations = [dist.P2POp(dist.isend, torch.full((1000,), float(rank)), peer), dist.P2POp(dist.irecv, room, peer)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert room[0].item() == peer
+
+    found: list[object] = [None] * size
+    dist.gather_object({"rank": rank}, found if rank == 1 else None, dst=1)
+    assert rank == 0 or found == [{"rank": 0}, {"rank": 1}]
+    mine: list[object] = [None]
+    dist.scatter_object_list(mine, ["zero", "one"] if rank == 0 else None, src=0)
+    assert mine == [["zero", "one"][rank]]
+    if rank == 0:
+        dist.send_object_list(["a", {"b": 1}], dst=1)
+    else:
+        objects: list[object] = [None, None]
+        dist.recv_object_list(objects, src=0)
+        assert objects == ["a", {"b": 1}]
+    _end()
+
+
+def _coalesced() -> None:
+    rank, size = _begin()
+    tensors = [torch.full((count,), float(rank)) for count in (1, 1000, 7)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    assert [tensor[0].item() for tensor in tensors] == [1.0] * 3
+    outputs = [torch.empty(count * size) for count in (1, 3)]
+    with dist._coalescing_manager():
+        for output in outputs:
+            dist.all_gather_into_tensor(output, torch.full((output.numel() // size,), float(rank)))
+    assert [output.tolist() for output in outputs] == [[0, 1], [0, 0, 0, 1, 1, 1]]
+    outputs = [torch.empty(1), torch.empty(2)]
+    with dist._coalescing_manager():
+        for output in outputs:
+            dist.reduce_scatter_tensor(output, torch.arange(2.0 * output.numel()))
+    assert outputs[1].tolist() == [4.0 * rank, 4.0 * rank + 2]
+    group = dist.group.WORLD
+    group._start_coalescing()
+    first, second = torch.ones(2), torch.ones(3)
+    dist.all_reduce(first, async_op=True)
+    dist.all_reduce(second, async_op=True)
+    group._end_coalescing().wait()
+    assert first[0].item() == second[0].item() == size
+    # A part of the whole, in its own place, as FSDP does it.
+    whole = torch.full((2 * size,), float(rank))
+    dist.all_gather_into_tensor(whole, whole[2 * rank : 2 * rank + 2])
+    assert whole.tolist() == [0, 0, 1, 1]
+    dist.reduce_scatter_tensor(whole[2 * rank : 2 * rank + 2], whole)
+    assert whole[2 * rank :][:2].tolist() == [2.0 * rank] * 2
+    # Neither side without gaps.
+    output = torch.zeros(4, 2).t()
+    dist.all_gather_into_tensor(output, torch.arange(8.0).reshape(4, 2).t()[:, ::2] + 100 * rank)
+    assert output.tolist() == [[0, 4, 1, 5], [100, 104, 101, 105]]
     _end()
 
 
@@ -199,13 +287,38 @@ def _wrong() -> None:
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
     assert tensor.item() == 2, "the group goes on"
-    for call in (
-        lambda: dist.all_to_all_single(torch.empty(2), torch.ones(2)),
-        lambda: dist.send(torch.ones(1), dst=1 - rank),
-        lambda: dist.recv(torch.ones(1), src=1 - rank),
+    with pytest.raises(NotImplementedError, match="give src"):
+        dist.recv(torch.ones(1))
+    with pytest.raises(ValueError, match=r"destination rank|this rank"):
+        dist.send(torch.ones(1), dst=rank)
+    with pytest.raises(ValueError, match="tag"):
+        dist.send(torch.ones(1), dst=1 - rank, tag=-1)
+    for call, text in (
+        (lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(2)), "elements"),
+        (lambda: dist.reduce_scatter_tensor(torch.empty(3), torch.ones(2)), "elements"),
+        (lambda: dist.all_to_all([torch.empty(1)], [torch.ones(1)]), "ranks"),
+        (lambda: dist.all_reduce(torch.ones(2).expand(3, 2)), "share memory"),
+        (lambda: dist.all_to_all_single(torch.empty(2), torch.ones(2), [1, 1], [2, 1]), r"add up|split"),
     ):
-        with pytest.raises(NotImplementedError, match="this release"):
+        with pytest.raises((ValueError, RuntimeError), match=text):
             call()
+    dtype = torch.float64 if rank else torch.float32
+    # The ranks disagree: each is told, and the group goes on.
+    for call in (
+        lambda: dist.all_gather([torch.empty(2, dtype=dtype)] * 2, torch.ones(2, dtype=dtype)),
+        lambda: dist.reduce_scatter_tensor(torch.empty(1 + rank), torch.ones(2 + 2 * rank)),
+        lambda: dist.reduce(torch.ones(2), dst=rank),
+        lambda: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM),
+        lambda: dist.scatter(torch.ones(1), [torch.ones(1)] * 2, src=rank),
+    ):
+        with pytest.raises(bps.FailedPreconditionError, match="agree"):
+            call()
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor.item() == 2
+    # More comes than there is room for.
+    with pytest.raises(ValueError, match="have come"):
+        dist.all_gather([torch.empty(1), torch.empty(2)], torch.ones(2))
     with pytest.raises(ValueError, match="ranks"):
         dist.all_gather([torch.empty(1)], torch.ones(1))
     _end()
@@ -279,12 +392,140 @@ def _aborted() -> None:
     _end()
 
 
-BODIES = [_reductions, _gathers, _functional, _ddp_three_ways, _tensors_and_fsdp, _compiled, _aborted, _wrong]
+BODIES = [
+    _reductions,
+    _gathers,
+    _exchanges,
+    _coalesced,
+    _functional,
+    _ddp_three_ways,
+    _tensors_and_fsdp,
+    _compiled,
+    _aborted,
+    _wrong,
+]
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+def _groups() -> None:
+    """Four ranks: groups of two, of three, of all; what they do at once does not meet."""
+    rank, size = _begin()
+    assert size == 4
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    mine = pairs[rank % 2]
+    ranks = [rank % 2, rank % 2 + 2]
+    assert (dist.get_rank(mine), dist.get_world_size(mine)) == (ranks.index(rank), 2)
+    assert dist.get_process_group_ranks(mine) == ranks and mine.process_set.ranks == ranks
+    work = dist.all_reduce(whole := torch.full((3,), float(rank)), async_op=True)
+    tensor = torch.full((3,), float(rank))
+    dist.all_reduce(tensor, group=mine)
+    assert tensor[0].item() == sum(ranks)
+    work.wait()
+    assert whole[0].item() == 6
+    dist.broadcast(tensor.fill_(rank), src=ranks[1], group=mine)
+    assert tensor[0].item() == ranks[1]
+    dist.reduce(tensor.fill_(rank), dst=ranks[1], group=mine)
+    assert tensor[0].item() == (sum(ranks) if rank == ranks[1] else rank)
+    outputs = [torch.empty(1) for _ in ranks]
+    dist.all_gather(outputs, torch.tensor([float(rank)]), group=mine)
+    assert [output.item() for output in outputs] == ranks
+    dist.gather(torch.tensor([float(rank)]), outputs if rank == ranks[1] else None, dst=ranks[1], group=mine)
+    output = torch.empty(1)
+    dist.scatter(output, [torch.ones(1), 2 * torch.ones(1)] if rank == ranks[0] else None, src=ranks[0], group=mine)
+    assert output.item() == ranks.index(rank) + 1
+    dist.reduce_scatter_tensor(output, torch.arange(2.0), group=mine)
+    assert output.item() == 2.0 * ranks.index(rank)
+    exchanged = torch.empty(2)
+    dist.all_to_all_single(exchanged, torch.full((2,), float(rank)), group=mine)
+    assert exchanged.tolist() == ranks
+    # Two groups of the same ranks, and messages in both under one tag.
+    twin = dist.new_group([0, 2]), dist.new_group([1, 3])
+    other = ranks[1 - ranks.index(rank)]
+    works = [dist.isend(torch.full((1,), 10.0 + k), dst=other, group=g) for k, g in enumerate((mine, twin[rank % 2]))]
+    for k, group in reversed(list(enumerate((mine, twin[rank % 2])))):
+        dist.recv(output, src=other, group=group)
+        assert output.item() == 10.0 + k
+    for work in works:
+        work.wait()
+    found: list[object] = [None, None]
+    dist.all_gather_object(found, rank, group=mine)
+    assert found == ranks
+    dist.barrier(group=mine)
+    mine.monitored_barrier(timeout=datetime.timedelta(seconds=60))
+    three = dist.new_group([0, 1, 3])
+    if rank != 2:
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=three)
+        assert tensor.item() == 3
+    split = dist.group.WORLD.split_group([0, 3])
+    assert (split is None) == (rank in (1, 2))
+    if split is not None:
+        tensor = torch.ones(1)
+        split.allreduce([tensor]).wait()
+        assert tensor.item() == 2 and split.rank() == (rank == 3)
+    # A disagreement within a pair is that pair's alone.
+    with pytest.raises(bps.FailedPreconditionError, match="agree") if rank % 2 else contextlib.nullcontext():
+        dist.all_reduce(torch.ones(2 + (rank == 3)), group=mine)
+    dist.all_reduce(tensor := torch.ones(1))
+    assert tensor.item() == 4
+    # Gradients among a pair, by all three ways.
+    torch.manual_seed(rank)
+    model = _Model()
+    over = nn.parallel.DistributedDataParallel(copy.deepcopy(model), process_group=mine)
+    expected = _train(over)
+    hooked = nn.parallel.DistributedDataParallel(copy.deepcopy(model), process_group=mine)
+    hooked.register_comm_hook(mine, bps.comm_hook)
+    assert _same(_train(hooked), expected)
+    assert _same(_train(bps.parallel.DistributedDataParallel(copy.deepcopy(model), process_group=mine)), expected)
+    _end()
+
+
+def _meshes() -> None:
+    """Distributed tensors and FSDP2 over a mesh of two by two: replicas of shards."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this PyTorch has no FSDP2")
+    rank, size = _begin()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    square = torch.arange(64.0).view(8, 8)
+    for placements in (
+        [tensors.Shard(0), tensors.Shard(1)],
+        [tensors.Replicate(), tensors.Shard(0)],
+        [tensors.Shard(1), tensors.Replicate()],
+    ):
+        one = tensors.distribute_tensor(square, mesh, placements)
+        assert torch.equal(one.full_tensor(), square)
+        assert torch.equal((one @ one).full_tensor(), square @ square)
+        moved = one.redistribute(mesh, [tensors.Shard(1), tensors.Shard(0)])
+        assert torch.equal(moved.full_tensor(), square)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    whole = copy.deepcopy(model)
+    fsdp.fully_shard(model[0], mesh=mesh)
+    fsdp.fully_shard(model, mesh=mesh)
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, whole)]
+    for step in range(3):
+        inputs = [torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + r)) for r in range(size)]
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        model(inputs[rank]).square().mean().backward()
+        (sum(whole(part).square().mean() for part in inputs) / size).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    for ours, expected in zip(model.parameters(), whole.parameters()):
+        assert torch.allclose(ours.full_tensor(), expected, atol=1e-5)
+    _end()
+
+
+@pytest.mark.parametrize("body", [_groups, _meshes])
+def test_with_four(body: Callable[[], None], run_workers: Callable[..., object]) -> None:
+    run_workers(body, workers=4, servers=0)
 
 
 _PROGRAM = """

@@ -346,15 +346,6 @@ def _disagreement() -> None:
     assert bps.push_pull(torch.ones(1), average=False).item() == 2
 
 
-def _sparse() -> None:
-    bps.init()
-    embedding = nn.Embedding(5, 2, sparse=True)
-    optimizer = bps.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0))
-    with pytest.raises(ValueError, match="sparse=False"):
-        embedding(torch.tensor([1])).sum().backward()
-    assert optimizer.param_groups
-
-
 BODIES = [
     _missing_gradients,
     _rules,
@@ -362,7 +353,6 @@ BODIES = [
     _compressed,
     _memory_formats,
     _disagreement,
-    _sparse,
 ]
 
 

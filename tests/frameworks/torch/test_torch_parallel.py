@@ -135,11 +135,13 @@ def _options() -> None:
         {"process_group": bps.global_process_set, "device_ids": ["cpu"], "output_device": "cpu"},
     ):
         DistributedDataParallel(nn.Linear(2, 2), **options)(torch.ones(1, 2)).sum().backward()
+    other = bps.add_process_set([1 - bps.rank()])
     for options, error, words in (
         ({"device_ids": [0, 1]}, ValueError, "one device"),
         ({"dim": 1}, NotImplementedError, "dim"),
-        ({"process_group": bps.ProcessSet([0])}, NotImplementedError, "process_set"),
-        ({"process_group": object()}, NotImplementedError, "all ranks"),
+        ({"process_group": bps.ProcessSet([0])}, ValueError, "does not know"),
+        ({"process_group": other}, ValueError, "not part of"),
+        ({"process_group": object()}, TypeError, "process_group"),
         ({"delay_all_reduce_named_params": [1]}, NotImplementedError, "delay_all_reduce"),
         ({"nonsense": 1}, TypeError, "nonsense"),
         ({"compression": 3}, TypeError, "Compression"),

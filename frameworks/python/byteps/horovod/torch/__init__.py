@@ -16,9 +16,15 @@ from byteps.horovod.torch.mpi_ops import __all__ as _OPERATIONS
 from byteps.torch import __version__
 from byteps.torch.basics import init as _init
 from byteps.torch.compression import Compression
-from byteps.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from byteps.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
 from byteps.torch.optimizer import DistributedOptimizer
 from byteps.torch.process_set import ProcessSet
+from byteps.torch.sync_batch_norm import SyncBatchNorm
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
@@ -35,7 +41,9 @@ __all__ = [
     *(name for name in _OPERATIONS if name != "init"),
     "Compression",
     "DistributedOptimizer",
+    "SyncBatchNorm",
     "__version__",
+    "allgather_object",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",

@@ -30,9 +30,12 @@ from byteps import (
     start_timeline,
     stop_timeline,
 )
+from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
+from byteps.torch.alltoall import alltoall, alltoall_async
 from byteps.torch.barrier import barrier
 from byteps.torch.basics import init
+from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.grouped_allreduce import (
     grouped_allreduce,
     grouped_allreduce_,
@@ -40,8 +43,15 @@ from byteps.torch.grouped_allreduce import (
     grouped_allreduce_async_,
 )
 from byteps.torch.handle import poll, synchronize
-from byteps.torch.ops import broadcast, broadcast_, broadcast_async, broadcast_async_
+from byteps.torch.join import join
 from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from byteps.torch.reducescatter import (
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from byteps.torch.sparse import sparse_allreduce_async
 
 __all__ = [
     "Adasum",
@@ -53,10 +63,14 @@ __all__ = [
     "Product",
     "Sum",
     "add_process_set",
+    "allgather",
+    "allgather_async",
     "allreduce",
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -70,13 +84,18 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -85,10 +104,13 @@ __all__ = [
     "nccl_built",
     "poll",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
     "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
     "synchronize",

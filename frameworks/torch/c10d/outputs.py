@@ -1,0 +1,72 @@
+"""Where the results of torch.distributed's collectives go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from byteps import _native
+from byteps.torch.submission import Part
+
+import torch
+
+
+def own_elements(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor in a row, without its gradient."""
+    return tensor.detach().reshape(-1)
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    """The memory between its first and its last element."""
+    if tensor.numel() == 0:
+        return 0, 0
+    reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
+
+def free_of(tensor: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None] | None]:
+    """What an operation of `tensor` may write for `output`, and what then copies it there. (FSDP gathers a part of a
+    buffer into the whole.)"""
+    if tensor.is_meta or output.is_meta or output.layout is not torch.strided:
+        return output, None  # refused by what comes next
+    first, second = _range(tensor), _range(output)
+    if first[0] >= second[1] or second[0] >= first[1]:
+        return output, None
+    other = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+
+    def copy(result: torch.Tensor) -> None:
+        output.detach().copy_(result)
+
+    return other, copy
+
+
+def fill(outputs: Sequence[torch.Tensor]) -> Callable[[torch.Tensor, list[int]], None]:
+    """What puts the elements that have come, and how many from each rank, into a list of tensors, if there is one."""
+
+    def put(elements: torch.Tensor, counts: list[int]) -> None:
+        if not outputs:
+            return
+        wanted = [output.numel() for output in outputs]
+        if counts != wanted:
+            raise ValueError(f"the outputs have {wanted} elements; {counts} have come from the ranks")
+        for output, part in zip(outputs, elements.split(counts)):
+            output.detach().copy_(part.view(output.shape))
+
+    return put
+
+
+def check_rows(part: Part, output: torch.Tensor, rows: list[int] | None) -> Part:
+    """The part, whose output must be filled, by these rows from each rank (None or none: whichever)."""
+    finish = part.finish
+
+    def checked(ended: _native.Request, index: int) -> Any:
+        result = ended.result(index)
+        if rows and result.splits != rows:
+            raise ValueError(f"the output has room for {rows} rows from the ranks; {result.splits} have come")
+        room = output.numel() * output.element_size()
+        if len(result) != room:
+            raise ValueError(f"the output has {room} bytes; {len(result)} bytes have come")
+        return finish(ended, index)
+
+    part.finish = checked
+    return part

@@ -1,0 +1,59 @@
+"""Collectives in flight: one, or several as one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from byteps import _native
+
+import torch
+
+T = TypeVar("T")
+
+
+class CollectiveHandle(Generic[T]):
+    """What asynchronous collectives return; give it to poll() and synchronize().
+
+    Dropping it is allowed: the operation goes on, and its memory is kept until it has ended.
+    """
+
+    def __init__(self, name: str, request: _native.Request | None, finish: Callable[[Any], T]) -> None:
+        """`request`: None: there is nothing to wait for. `finish`: what makes the output of the request, when it has
+        ended; called once."""
+        self.name = name
+        self._request = request
+        self._finish: Callable[[Any], T] | None = finish
+        self._output: Any = None
+        self._lock = threading.Lock()
+
+    def poll(self) -> bool:
+        """Whether the operation has ended. Never blocks."""
+        return self._request is None or self._request.test()
+
+    def synchronize(self, timeout: float | None = None) -> T:
+        """Waits for the operation, at most `timeout` seconds, and returns its output; raises its error. May be called
+        again."""
+        if self._request is not None:
+            self._request.wait(timeout)
+        with self._lock:
+            if self._finish is not None:
+                self._output = self._finish(self._request)
+                self._finish = None
+        output: T = self._output
+        return output
+
+    def cancel(self) -> None:
+        """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""
+        if self._request is not None:
+            self._request.cancel()
+
+    def __repr__(self) -> str:
+        state = "done" if self._request is None else self._request.state
+        return f"<byteps.torch.{type(self).__name__} {self.name!r} {state}>"
+
+
+class GroupHandle(CollectiveHandle[list[torch.Tensor]]):
+    """What grouped operations return; synchronize() returns the list of outputs. If one operation fails, the others are
+    given up, and its error is the group's."""

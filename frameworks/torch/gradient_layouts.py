@@ -1,0 +1,74 @@
+"""Which gradients are sparse: one answer for all ranks.
+
+A rank whose backward pass did not reach an embedding cannot see that the others have sparse gradients for it. So at the
+end of the first backward pass all ranks say what they have, once: a parameter is sparse from then on if it was so on
+some rank and dense on none. Until then sparse gradients wait. Later ones that are otherwise are converted.
+
+What is said is sent as soon as every parameter has a gradient, so that ranks may call step() of several optimizers in
+different orders; where gradients are missing or sparse, the first step() of each is to be called in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from byteps.process_set import ProcessSet
+from byteps.reduce_op import Sum
+from byteps.torch.allreduce import start_allreduce
+from byteps.torch.collective_handle import CollectiveHandle
+from byteps.torch.handle import Handle, synchronize
+
+import torch
+
+
+def _is(parameter: torch.Tensor, layout: torch.layout) -> int:
+    return int(parameter.grad is not None and parameter.grad.layout is layout)
+
+
+def empty_sparse(parameter: torch.Tensor) -> torch.Tensor:
+    """A sparse tensor of a parameter's shape that has no row."""
+    return torch.sparse_coo_tensor(
+        torch.empty((1, 0), dtype=torch.int64, device=parameter.device),
+        torch.empty((0, *parameter.shape[1:]), dtype=parameter.dtype, device=parameter.device),
+        parameter.shape,
+        check_invariants=False,
+    ).coalesce()
+
+
+class GradientLayouts:
+    """What is known. `enabled`: False: all are dense, and nothing is sent."""
+
+    def __init__(self, process_set: ProcessSet, enabled: bool) -> None:
+        self._process_set = process_set
+        self._enabled = enabled
+        self._is_sparse: dict[torch.Tensor, bool] = {}
+        self._asked: list[torch.Tensor] = []
+        self._answer: Handle | CollectiveHandle[torch.Tensor] | None = None
+
+    def is_sparse(self, parameter: torch.Tensor) -> bool | None:
+        """None: not known yet."""
+        return self._is_sparse.get(parameter) if self._enabled else False
+
+    def ask(self, parameters: Iterable[torch.Tensor], names: Mapping[torch.Tensor, str]) -> None:
+        """Starts to find out what is not known yet, unless that is on its way. All ranks call it with the same
+        parameters, of the same names."""
+        if self._answer is not None:
+            return
+        unknown = sorted((p for p in parameters if self.is_sparse(p) is None), key=lambda p: names[p])
+        if not unknown:
+            return
+        # Sums, in which a rank that has joined counts nothing.
+        found = torch.tensor([[_is(p, torch.sparse_coo), _is(p, torch.strided)] for p in unknown], dtype=torch.int32)
+        self._asked = unknown
+        self._answer = start_allreduce(
+            found, found, Sum, f"layouts of {names[unknown[0]]}", (1.0, 1.0), self._process_set, 1 << 62
+        )
+
+    def settle(self) -> None:
+        """Waits for what was asked."""
+        if self._answer is None:
+            return
+        answer, self._answer = self._answer, None
+        for parameter, (sparse, dense) in zip(self._asked, synchronize(answer).tolist()):
+            self._is_sparse[parameter] = sparse > 0 and dense == 0
+        self._asked = []
