@@ -44,37 +44,18 @@
 #include "absl/status/status.h"
 #include "core/base/log.h"
 #include "core/base/time.h"
+#include "core/link/link_sender.h"
+#include "core/link/peer_spec.h"
+#include "core/link/slot_leases.h"
 #include "core/plugin/transport.h"
 #include "core/wire/wire.h"
 
 namespace byteps {
 
-// Whoever has become unreachable is about to say why: a transport that refuses a lost peer tells of the loss by its next
-// polls, and whose memory is gone gives up, or ends. So long his word is waited for; less than who waits for ERROR or a last
-// word of ours does (docs/architecture.md, "One host").
-inline constexpr Time kWordOfLoss = kSecond;
-
-// Number of a peer within one Endpoint; never used again.
-using PeerId = bps_peer;
-
-// One slot that this side may write at a peer.
-struct RemoteSlot {
-  uint32_t immediate = 0;  // announce and write with this
-  uint64_t offset = 0;     // within the peer's leased region
-  uint64_t bytes = 0;
-};
-
-// One slot that this side has lent to a peer.
-struct LocalSlot {
-  uint32_t slot = 0;
-  std::span<std::byte> memory;
-};
-
-// The record that tells the peer of a write. Small ones leave with the records of other writes, behind theirs.
-struct Announcement {
-  wire::RecordType type = wire::RecordType::kPush;
-  std::span<const std::byte> fixed;  // copied; at most MaxRecord(). Empty: nothing is told
-};
+// The grace period for a lost peer's own error: a transport that refuses a lost peer tells of the loss by its next polls,
+// and a member whose memory is gone gives up, or ends. Shorter than the wait for ERROR or for an end record of ours
+// (docs/architecture.md, "One host").
+inline constexpr Time kLossGrace = kSecond;
 
 class EndpointHandler {
  public:
@@ -105,19 +86,6 @@ struct EndpointOptions {
   Time ping_interval = 0;
   Time peer_timeout = 0;  // silence, though we have asked, that means death; 0: none does
   std::string token;      // empty: none
-};
-
-struct PeerSpec {
-  uint64_t session = 0;
-  uint32_t epoch = 0;
-  std::string session_nonce;  // of Epoch, part of the proof
-  uint32_t own_member = 0, own_lane = 0;
-  uint32_t member = 0, lane = 0;
-  std::string address;      // transport address bytes
-  std::string description;  // for errors: "server 1 (host b, 10.0.0.2, pid 42)"
-  // How the peer calls us when it connects: both sides number an endpoint pair alike.
-  uint32_t local_id = 0;
-  PeerId id = 0;
 };
 
 class Endpoint {

@@ -607,7 +607,7 @@ void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const bool ours = code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND || code == BPS_TRANSPORT_AGAIN;
   round->Doom(
       MakeStatus(ours ? BPS_ABORTED : code, absl::StrCat("the memory of ", who, " could not be read or written")));
-  round->Hurry(After(now_, kWordOfLoss));
+  round->Hurry(After(now_, kLossGrace));
   next_deadline_ = std::min(next_deadline_, round->deadline());
 }
 

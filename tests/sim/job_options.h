@@ -3,12 +3,15 @@
 #define BYTEPS_TESTS_SIM_JOB_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/time.h"
+#include "core/worker/tensor/stage.h"
 #include "transport_plugins/sim/options.h"
 
 namespace byteps {
@@ -28,6 +31,13 @@ struct JobOptions {
   std::string groups = "none";  // BYTEPS_GROUPS
   bool local = false;           // workers of one host reduce among themselves; without servers they must
   bool copy_refused = false;    // but some cannot read the memory of the others
+
+  // Stages more, each before the one of this name ("": before all), made from a seed by each worker.
+  struct AddedStage {
+    std::string before;
+    std::function<std::unique_ptr<Stage>(uint64_t seed)> make;
+  };
+  std::vector<AddedStage> stages;
 
   // Data plane.
   uint64_t partition_bytes = 4096;

@@ -124,20 +124,20 @@ uint64_t Model::bytes() const {
 }
 
 double Model::Bound(double seconds_per_byte) const {
-  struct Transfer {
+  struct Flow {
     uint32_t layer;
     double left;
-    bool operator<(const Transfer& other) const { return layer > other.layer; }  // less urgent
+    bool operator<(const Flow& other) const { return layer > other.layer; }  // less urgent
   };
   const std::vector<uint32_t> order = ByReady(layers);
-  std::priority_queue<Transfer> waiting;
+  std::priority_queue<Flow> waiting;
   double now = 0, end = backward + forward;
   for (size_t taken = 0; taken < order.size() || !waiting.empty();) {
     if (waiting.empty()) now = std::max(now, layers[order[taken]].ready);
     for (; taken < order.size() && layers[order[taken]].ready <= now; ++taken) {
       waiting.push({order[taken], static_cast<double>(layers[order[taken]].bytes()) * seconds_per_byte});
     }
-    Transfer best = waiting.top();
+    Flow best = waiting.top();
     waiting.pop();
     const double until = taken < order.size() ? layers[order[taken]].ready : std::numeric_limits<double>::infinity();
     if (now + best.left > until) {  // a more urgent one may come

@@ -63,6 +63,9 @@ SimulatedWorker::SimulatedWorker(sim::SimFabric* fabric, const JobOptions& optio
     engine_->UseLocal(scheduler(BPS_DIRECTION_LOCAL), std::move(transport), LinkOptionsOf(options));
   }
 
+  for (const JobOptions::AddedStage& added : options.stages) {
+    engine_->UseStage(added.before, added.make(options.seed * 1000 + index));
+  }
   engine_->UseCollectives({LinkOptionsOf(options), 2 * kSecond},
                           [this, fabric, options] { return OpenTransport(fabric, options, this); });
 

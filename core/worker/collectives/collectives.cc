@@ -276,7 +276,7 @@ void Collectives::OnPeerWritten(uint32_t rank, uint64_t user, int32_t code) {
   if (code == BPS_OK && round->state() == PeerRoundState::kMoving) round->Finish(PeerRound::StepOf(user));
   if (code != BPS_OK && round->failure().ok() && round->doom.ok()) {
     round->doom = MakeStatus(code, "the memory of " + links_.description(rank) + " could not be written");
-    round->doom_at = After(now_, kWordOfLoss);
+    round->doom_at = After(now_, kLossGrace);
     alarms_.emplace(round->doom_at, round->serial());
   }
   MaybeLeave(round);

@@ -1,6 +1,5 @@
 #include "core/worker/engine/alone_stage.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/base/time.h"
@@ -8,45 +7,48 @@
 namespace byteps {
 namespace {
 
-// Copied while submitting: costs less than handing it to another thread would.
-constexpr uint64_t kSmall = 64 * 1024;
+// What one Run copies, besides a part that is larger.
+constexpr uint64_t kBytesPerRun = 64 * 1024;
 
 }  // namespace
 
-void AloneStage::Start(Time, Operation* operation) {
-  if (operation->asked.tensor->bytes() <= kSmall) {
-    Copy(operation);
-  } else {
-    queue_.push_back(operation);
-  }
+void AloneStage::Begin(Time, Operation* operation, const Areas&, PartRange range) { parts_[operation] = range.size(); }
+
+void AloneStage::Push(Time, Operation* operation, uint32_t part, const Payload& source, const Payload& target) {
+  operation->asked.request->Advance(RequestState::kActive);
+  queue_.push_back({operation, part, source, target});
 }
 
 void AloneStage::Abort(Time, Operation* operation, const absl::Status& why) {
   Drop(operation);
+  sink_->OnGivingUp(operation, why, false);
   sink_->OnStageDone(operation, why);
 }
 
 void AloneStage::Drop(Operation* operation) {
-  queue_.erase(std::remove(queue_.begin(), queue_.end(), operation), queue_.end());
+  parts_.erase(operation);
+  std::erase_if(queue_, [&](const Copy& copy) { return copy.operation == operation; });
 }
 
 bool AloneStage::Run(Time) {
-  if (queue_.empty()) return false;
-  Operation* operation = queue_.front();
-  queue_.pop_front();
-  Copy(operation);
-  return true;
+  bool worked = false;
+  for (uint64_t copied = 0; !queue_.empty() && copied < kBytesPerRun;) {
+    const Copy copy = queue_.front();
+    queue_.pop_front();
+    worked = true;
+    if (copy.target.bytes != 0 && copy.target.address != copy.source.address) {
+      std::memcpy(copy.target.address, copy.source.address, copy.target.bytes);
+      copied += copy.target.bytes;
+    }
+    sink_->OnPartHome(copy.operation, copy.part, copy.target);
+    const auto left = parts_.find(copy.operation);
+    if (left == parts_.end() || --left->second != 0) continue;
+    parts_.erase(left);
+    sink_->OnStageDone(copy.operation, absl::OkStatus());
+  }
+  return worked;
 }
 
 Time AloneStage::NextTimer() const { return queue_.empty() ? kNever : 0; }
-
-void AloneStage::Copy(Operation* operation) {
-  operation->asked.request->Advance(RequestState::kActive);
-  const Submission& asked = operation->asked;
-  if (asked.output != asked.input && asked.tensor->bytes() != 0) {
-    std::memcpy(asked.output, asked.input, asked.tensor->bytes());
-  }
-  sink_->OnStageDone(operation, absl::OkStatus());
-}
 
 }  // namespace byteps

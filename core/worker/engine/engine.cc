@@ -39,28 +39,44 @@ Engine::~Engine() {
 }
 
 void Engine::UseAlone() {
-  StageSink* sink = this;
-  stages_.push_back(std::make_unique<AloneStage>(sink));
+  stages_.push_back(std::make_unique<AloneStage>());
+  Link();
 }
 
 ServersStage& Engine::UseServers(Scheduler scheduler) {
-  StageSink* sink = this;
-  coordinated_ = true;
-  servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), sink, log_);
+  assignments_.UseCoordinator();
+  servers_ = std::make_unique<ServersStage>(options_.servers, std::move(scheduler), log_);
   return *servers_;
 }
 
 void Engine::UseCollectives(CollectivesOptions options, PeerLinks::Open open) {
   CollectivesSink* sink = this;
   collectives_ = std::make_unique<Collectives>(std::move(options), std::move(open), sink, log_);
-  if (!coordinated_ && !stages_.empty()) collectives_->StartAlone();
+  if (!assignments_.coordinated() && !stages_.empty()) collectives_->StartAlone();
 }
 
 void Engine::UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint) {
-  StageSink* sink = this;
-  coordinated_ = true;
+  assignments_.UseCoordinator();
   local_ = std::make_unique<LocalStage>(options_.local, std::move(scheduler), std::move(transport), std::move(endpoint),
-                                        sink, log_);
+                                        log_);
+}
+
+void Engine::UseStage(std::string before, std::unique_ptr<Stage> stage) {
+  added_.emplace_back(std::move(before), std::move(stage));
+  if (!stages_.empty()) Link();
+}
+
+// Puts the stages that were added where they belong, and connects all.
+void Engine::Link() {
+  for (auto& [before, stage] : added_) {
+    const auto at = before.empty() ? stages_.begin()
+                                   : std::find_if(stages_.begin(), stages_.end(),
+                                                  [&](const auto& each) { return each->name() == before; });
+    if (at != stages_.end()) stages_.insert(at, std::move(stage));
+  }
+  added_.clear();
+  stages_.front()->UseSink(static_cast<StageSink*>(this));
+  for (size_t i = 1; i < stages_.size(); ++i) stages_[i - 1]->UseNext(stages_[i].get());
 }
 
 absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member) {
@@ -80,17 +96,17 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
                      ", for which it has opened no transport"));
   }
   if (collectives_ != nullptr) collectives_->Start(epoch, *self);
-  absl::Status status;
-  if (servers) status = servers_->Join(now, epoch, *self);
-  if (local) {
-    if (servers) local_->UseServers(servers_.get());
-    if (status.ok()) status = local_->Join(now, epoch, *self);
-    stages_.push_back(std::move(local_));
-  }
+  ServersStage* const to_servers = servers ? servers_.get() : nullptr;
+  LocalStage* const to_neighbours = local ? local_.get() : nullptr;
+  if (local) stages_.push_back(std::move(local_));
   if (servers) stages_.push_back(std::move(servers_));
   local_.reset();
   servers_.reset();
-  return status;
+  Link();
+  if (to_servers != nullptr) {
+    if (absl::Status status = to_servers->Join(now, epoch, *self); !status.ok()) return status;
+  }
+  return to_neighbours == nullptr ? absl::OkStatus() : to_neighbours->Join(now, epoch, *self);
 }
 
 bool Engine::ready() const {
@@ -111,6 +127,12 @@ const std::vector<Endpoint*>& Engine::endpoints() {
   for (const std::unique_ptr<Stage>& stage : stages_) stage->AddEndpoints(&endpoints_);
   if (collectives_ != nullptr) collectives_->AddEndpoints(&endpoints_);
   return endpoints_;
+}
+
+const std::vector<int>& Engine::descriptors() {
+  descriptors_.clear();
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->AddDescriptors(&descriptors_);
+  return descriptors_;
 }
 
 bool Engine::Sent() {
@@ -183,11 +205,11 @@ void Engine::Submit(Time now, Submission asked) {
     for (const uint32_t rank : collectives_->joins().absent()) TellAbsent(now, *operation, rank);
   }
   Tensor* tensor = operation->asked.tensor;
-  if (coordinated_ && !CutFor(tensor, operation->round)) {
+  if (!assignments_.CutFor(tensor, operation->round)) {
     if (!tensor->refusal.ok()) {
       End(operation, tensor->refusal);
     } else {
-      declaring_[tensor] = operation;
+      assignments_.Await(operation);
     }
     return;
   }
@@ -199,7 +221,7 @@ Operation* Engine::Take(Time now, Submission asked) {
   const std::shared_ptr<Request> request = asked.request;
   TensorName& name = asked.tensor->name();
   try {
-    Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>(&memory_);
+    Operation* operation = std::pmr::polymorphic_allocator<>(&memory_).new_object<Operation>();
     std::unique_ptr<Operation, Deleter> owned(operation, Deleter{&memory_});
     operation->id = next_operation_++;
     operation->asked = std::move(asked);
@@ -221,7 +243,20 @@ Operation* Engine::Take(Time now, Submission asked) {
 void Engine::Begin(Time now, Operation* operation) {
   now_ = now;
   operation->asked.request->Advance(RequestState::kQueued);
-  stages_.front()->Start(now, operation);
+  const Areas areas = AreasOf(*operation, own_rank_);
+  const Tensor& tensor = *operation->asked.tensor;
+  const uint32_t parts = PartCount(*operation);
+  Stage& first = *stages_.front();
+  first.Begin(now, operation, areas, {0, parts});
+  for (uint32_t turn = 0; turn < parts; ++turn) {
+    const uint32_t part = first.PartAt(*operation, turn);
+    if (tensor.cut) {
+      first.Push(now, operation, part, PartOf(areas.source, *tensor.cut, part),
+                 PartOf(areas.target, *tensor.cut, part));
+    } else {
+      first.Push(now, operation, part, areas.source, areas.target);
+    }
+  }
 }
 
 void Engine::Cancel(Time now, const Request* request) {
@@ -241,16 +276,11 @@ void Engine::CancelAll(Time now, const absl::Status& why) {
   if (collectives_ != nullptr) collectives_->CancelAll(now, why);
 }
 
-bool Engine::Declaring(const Operation& operation) const {
-  const auto it = declaring_.find(operation.asked.tensor);
-  return it != declaring_.end() && it->second == &operation;
-}
-
 void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
   if (root_copies_.Has(*operation)) return;  // it ends in a moment, and well
-  if (!Declaring(*operation)) return stages_.front()->Abort(now, operation, why);
+  if (!assignments_.Awaits(*operation)) return stages_.front()->Abort(now, operation, why);
   // No server knows of it, but the other ranks wait for this one: their servers are told as soon as they are known.
-  declaring_.erase(operation->asked.tensor);
+  assignments_.Forget(*operation);
   operation->asked.tensor->owed.push_back({operation->round, operation->fingerprint, why});
   End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
 }
@@ -323,110 +353,26 @@ void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
   Tensor* tensor = operation->asked.tensor;
   by_request_.emplace(operation->asked.request.get(), operation);
   tensor->owed.push_back({operation->round, operation->fingerprint, why});
-  if (CutFor(tensor, operation->round)) Know(tensor);
+  if (assignments_.CutFor(tensor, operation->round)) OnAssigned(tensor);
   End(operation, why);
 }
 
-// ---- Declarations ----
-
-control::TensorSpec Engine::SpecOf(const Tensor& tensor) {
-  control::TensorSpec spec;
-  spec.set_name(tensor.name().text());
-  spec.set_dtype(tensor.dtype());
-  for (int64_t extent : tensor.shape()) spec.add_shape(extent);
-  return spec;
-}
-
-void Engine::Declare() {
-  if (!coordinated_ || (!tensors_.HasUndeclared() && asking_.empty())) return;
-  std::vector<control::TensorSpec> specs = std::exchange(asking_, {});
-  for (const Tensor* tensor : tensors_.TakeUndeclared()) specs.push_back(SpecOf(*tensor));
-  handler_->OnDeclare(specs);
-}
-
-// Is the cut of this round there? All ranks change their cuts at the same rounds, which the coordinator names; the next
-// one is asked for well before it is needed.
-bool Engine::CutFor(Tensor* tensor, uint64_t round) {
-  if (!tensor->cut) return false;
-  while (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut()) {
-    if (!tensor->next_cut) {
-      if (tensor->refusal.ok()) AskForNextCut(tensor);
-      return false;
-    }
-    tensor->cut = std::exchange(tensor->next_cut, std::nullopt);
-    tensor->asked_next = false;
-    Know(tensor);
-  }
-  if (tensor->cut->next_cut() != 0 && round >= tensor->cut->next_cut() / 2) AskForNextCut(tensor);
-  return true;
-}
+// ---- Assignments ----
 
 // The cut has come: so the stages may tell the others of what was given up before.
-void Engine::Know(Tensor* tensor) {
+void Engine::OnAssigned(Tensor* tensor) {
   const std::vector<Tensor::Owed> given_up = std::exchange(tensor->owed, {});
-  for (const std::unique_ptr<Stage>& stage : stages_) stage->Know(tensor, given_up);
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->OnAssigned(tensor, given_up);
 }
 
-void Engine::AskForNextCut(Tensor* tensor) {
-  if (std::exchange(tensor->asked_next, true)) return;
-  control::TensorSpec& spec = asking_.emplace_back(SpecOf(*tensor));
-  spec.set_from_round(tensor->cut->next_cut());
+uint64_t Engine::BytesPerSecond() const {
   uint64_t rate = 0;
   for (const std::unique_ptr<Stage>& stage : stages_) rate = std::max(rate, stage->bytes_per_second());
-  spec.set_bytes_per_second(rate);
+  return rate;
 }
 
 void Engine::OnAssignment(Time now, const control::Assignment& assignment) {
-  if (!failure_.ok() || stages_.empty()) return;
-  const control::TensorSpec& spec = assignment.tensor();
-  const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
-  Tensor* tensor = tensors_.Find(spec.name(), spec.dtype(), shape);
-  if (tensor == nullptr) return;  // nobody asked
-  if (spec.from_round() != 0) return OnNextCut(now, tensor, assignment);
-  if (tensor->cut) return;  // asked twice
-  if (assignment.code() != BPS_OK) {
-    tensor->refusal = Annotate(MakeStatus(assignment.code(), assignment.error()), tensor->Describe());
-  } else if (absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements()); cut.ok()) {
-    tensor->cut = *std::move(cut);
-    Know(tensor);
-  } else {
-    tensor->refusal = Annotate(cut.status(), tensor->Describe());
-  }
-  auto waiting = declaring_.find(tensor);
-  if (waiting == declaring_.end()) return;
-  Operation* operation = waiting->second;
-  declaring_.erase(waiting);
-  if (tensor->cut) {
-    if (CutFor(tensor, operation->round)) return Begin(now, operation);
-    declaring_[tensor] = operation;
-  } else {
-    End(operation, tensor->refusal);
-  }
-}
-
-void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assignment) {
-  if (!tensor->cut || tensor->next_cut || tensor->cut->next_cut() != assignment.tensor().from_round()) return;
-  absl::StatusOr<Cut> cut = Cut::Make(assignment, tensor->elements());
-  if (assignment.code() != BPS_OK) cut = MakeStatus(assignment.code(), assignment.error());
-  if (!cut.ok()) {
-    // The other ranks may have it: from that round on this one cannot take part. Those before it go on.
-    tensor->refusal = Annotate(cut.status(), tensor->Describe());
-  } else {
-    tensor->next_cut = *std::move(cut);
-    // What was given up in rounds of the new cut is told now.
-    if (!tensor->owed.empty()) CutFor(tensor, tensor->owed.back().round);
-  }
-  auto waiting = declaring_.find(tensor);
-  if (waiting == declaring_.end()) return;
-  Operation* operation = waiting->second;
-  const bool known = CutFor(tensor, operation->round);
-  if (!known && tensor->refusal.ok()) return;  // there is another one to come
-  declaring_.erase(waiting);
-  if (known) {
-    Begin(now, operation);
-  } else {
-    End(operation, tensor->refusal);
-  }
+  if (failure_.ok() && !stages_.empty()) assignments_.OnAssignment(now, assignment);
 }
 
 // ---- Progress ----
@@ -434,7 +380,7 @@ void Engine::OnNextCut(Time now, Tensor* tensor, const control::Assignment& assi
 bool Engine::Poll(Time now) {
   if (!failure_.ok()) return false;
   now_ = now;
-  Declare();
+  assignments_.Declare();
   bool worked = false;
   for (const std::unique_ptr<Stage>& stage : stages_) worked |= stage->Run(now);
   if (collectives_ != nullptr) worked |= collectives_->Run(now);
@@ -466,7 +412,7 @@ bool Engine::CheckDeadlines(Time now) {
     if (it == operations_.end()) continue;
     Operation* operation = it->second.get();
     if (!operation->failure.ok()) continue;
-    if (operation->pushed_any && now < After(operation->deadline, kDeadlineGrace)) {
+    if (operation->known && now < After(operation->deadline, kDeadlineGrace)) {
       SetAlarm(operation, After(operation->deadline, kDeadlineGrace));
       continue;
     }
@@ -483,7 +429,7 @@ void Engine::CheckStalls(Time now) {
   stall_look_ = operations_.empty() ? kNever : After(now, options_.stall_warning / 2 + 1);
   for (auto& [id, operation] : operations_) {
     const Time waited = now - (operation->deadline - operation->asked.timeout);
-    const Time patience = options_.stall_warning + (operation->pushed_any ? options_.stall_warning : 0);
+    const Time patience = options_.stall_warning + (operation->known ? options_.stall_warning : 0);
     if (operation->stall_told || operation->deadline == kNever || waited < patience) continue;
     operation->stall_told = true;
     BPS_LOG(*log_, kWarning) << "stall: " << DescribeOperation(*operation) << ": waits for " << waited / kSecond
@@ -492,7 +438,7 @@ void Engine::CheckStalls(Time now) {
 }
 
 std::string Engine::Awaited(const Operation& operation) const {
-  if (Declaring(operation)) return "the coordinator has not answered its declaration";
+  if (assignments_.Awaits(operation)) return "the coordinator has not answered its declaration";
   if (!operation.failure.ok()) return absl::StrCat("it is being given up: ", operation.failure.message());
   const std::string missing = stages_.front()->WhoIsMissing(operation);
   return missing.empty() ? absl::StrCat("it waits in the stage ", stages_.front()->name()) : missing;
@@ -507,13 +453,13 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
   const Time left = std::max<Time>(operation.deadline - now, 0) / kMillisecond;
   absl::StrAppend(&text, "; it goes on until its own deadline, in ", left, " ms");
   // This side cannot know which ranks have not come.
-  if (operation.pushed_any) absl::StrAppend(&text, ", when the servers name the ranks that they miss");
+  if (operation.known) absl::StrAppend(&text, ", when the servers name the ranks that they miss");
   return text;
 }
 
 Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
-  if (!root_copies_.empty() || (coordinated_ && (tensors_.HasUndeclared() || !asking_.empty()))) return 0;
+  if (!root_copies_.empty() || assignments_.pending()) return 0;
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!operations_.empty()) next = std::min(next, stall_look_);
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
@@ -525,8 +471,12 @@ Time Engine::NextTimer() const {
 // ---- Ends ----
 
 void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) {
-  if (outcome.ok() && coordinated_ && RootCopies::Owes(*operation, own_rank_)) return root_copies_.Add(operation);
+  if (outcome.ok() && RootCopies::Owes(*operation, own_rank_)) return root_copies_.Add(operation);
   End(operation, outcome);
+}
+
+void Engine::OnGivingUp(Operation* operation, const absl::Status& why, bool) {
+  if (operation->failure.ok()) operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
 }
 
 void Engine::OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) {
@@ -568,10 +518,10 @@ void Engine::Fail(Time, const absl::Status& why) {
   for (uint64_t id : ids) {
     Operation* operation = operations_.at(id).get();
     // No stage has what still waits for its assignment; before the membership is known there are no stages at all.
-    if (!Declaring(*operation)) stages_.front()->Drop(operation);
+    if (!assignments_.Awaits(*operation)) stages_.front()->Drop(operation);
     End(operation, why);
   }
-  declaring_.clear();
+  assignments_.Clear();
   alarms_.clear();
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/status.h"
 #include "core/plugin/region.h"
+#include "core/reduce/dtype.h"
 
 namespace byteps {
 
@@ -21,27 +22,28 @@ LocalMemory::LocalMemory(Transport* transport, const Neighbours* neighbours, con
 absl::Status LocalMemory::Show(LocalRound* round) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;
-  const uint64_t bytes = asked.tensor->bytes();
-  const bool gives = role_->Gives(operation), takes = role_->Takes(operation);
+  const Areas& areas = round->areas;
+  const uint64_t bytes = round->bytes();
+  const bool gives = role_->HasSource(operation), takes = role_->NeedsTargetAccess(*round);
   const auto shareable = [&](const BufferRegions::Place& place, const std::shared_ptr<Buffer>& buffer) {
     return place.region != nullptr && buffer->fd() >= 0 && transport_->shares();
   };
   if (gives) {
-    absl::StatusOr<BufferRegions::Place> place = buffers_.Find(asked.request->input_buffer(), asked.input, bytes);
+    absl::StatusOr<BufferRegions::Place> place = buffers_.Find(areas.source_buffer, areas.source.address, bytes);
     if (!place.ok()) return Annotate(place.status(), "the input's buffer cannot be registered");
     round->shown_input = *place;
   }
   if (takes) {
-    absl::StatusOr<BufferRegions::Place> place = buffers_.Find(asked.request->output_buffer(), asked.output, bytes);
+    absl::StatusOr<BufferRegions::Place> place = buffers_.Find(areas.target_buffer, areas.target.address, bytes);
     if (!place.ok()) return Annotate(place.status(), "the output's buffer cannot be registered");
     round->shown_output = *place;
   }
-  if (neighbours_->staged() && ((gives && !shareable(round->shown_input, asked.request->input_buffer())) ||
-                                (takes && !shareable(round->shown_output, asked.request->output_buffer())))) {
+  if (neighbours_->staged() && ((gives && !shareable(round->shown_input, areas.source_buffer)) ||
+                                (takes && !shareable(round->shown_output, areas.target_buffer)))) {
     absl::StatusOr<Staging> staging = staging_.Take(bytes);
     if (!staging.ok()) return Annotate(staging.status(), "there is no shared memory for it");
     round->staging = *std::move(staging);
-    if (gives) std::memcpy(round->staging.base, asked.input, bytes);
+    if (gives) std::memcpy(round->staging.base, areas.source.address, bytes);
     const BufferRegions::Place place{round->staging.region.get(), 0};
     round->shown_input = gives ? place : BufferRegions::Place();
     round->shown_output = gives ? BufferRegions::Place() : place;
@@ -50,13 +52,14 @@ absl::Status LocalMemory::Show(LocalRound* round) {
   }
   if (gives && round->shown_input.region == nullptr) {
     absl::StatusOr<Region> input =
-        kept_.Take(*asked.tensor, KeptRegions::Side::kInput, const_cast<std::byte*>(asked.input));
+        kept_.Take(asked.tensor->name(), KeptRegions::Side::kInput, {areas.source.address, bytes});
     if (!input.ok()) return Annotate(input.status(), "the input cannot be registered");
     round->input = *std::move(input);
     round->shown_input = {round->input.get(), 0};
   }
   if (takes && round->shown_output.region == nullptr) {
-    absl::StatusOr<Region> output = kept_.Take(*asked.tensor, KeptRegions::Side::kOutput, asked.output);
+    absl::StatusOr<Region> output =
+        kept_.Take(asked.tensor->name(), KeptRegions::Side::kOutput, {areas.target.address, bytes});
     if (!output.ok()) return Annotate(output.status(), "the output cannot be registered");
     round->output = *std::move(output);
     round->shown_output = {round->output.get(), 0};
@@ -69,14 +72,15 @@ absl::Status LocalMemory::Show(LocalRound* round) {
 bool LocalMemory::Reach(LocalRound* round, absl::Status* error) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;
-  const size_t bytes = asked.tensor->bytes();
+  const Areas& areas = round->areas;
+  const size_t bytes = round->bytes();
   bool all = true;
-  bool separate = asked.output != asked.input && !round->staging.region;
+  bool separate = !areas.in_place() && !round->staging.region;
   for (size_t index = 0; index < neighbours_->size(); ++index) {
     MemberMemory& memory = round->memory[index];
     if (index == neighbours_->own()) {
-      memory.input.base = round->staging.region ? round->staging.base : const_cast<std::byte*>(asked.input);
-      memory.output.base = round->staging.region ? round->staging.base : asked.output;
+      memory.input.base = round->staging.region ? round->staging.base : areas.source.address;
+      memory.output.base = round->staging.region ? round->staging.base : areas.target.address;
       continue;
     }
     const LocalVoice& voice = round->voices[index];
@@ -128,9 +132,10 @@ void LocalMemory::LetGo(LocalRound* round) {
 
 void LocalMemory::Finish(LocalRound* round, bool result) {
   if (result && transport_->Has(BPS_TRANSPORT_REG_ADDRESSES)) {
-    const Submission& asked = round->operation->asked;
-    kept_.Keep(*asked.tensor, KeptRegions::Side::kInput, asked.input, std::move(round->input));
-    kept_.Keep(*asked.tensor, KeptRegions::Side::kOutput, asked.output, std::move(round->output));
+    const TensorName& name = round->operation->asked.tensor->name();
+    const Areas& areas = round->areas;
+    kept_.Keep(name, KeptRegions::Side::kInput, {areas.source.address, round->bytes()}, std::move(round->input));
+    kept_.Keep(name, KeptRegions::Side::kOutput, {areas.target.address, round->bytes()}, std::move(round->output));
   }
   if (!round->staging.region || !round->shown) return;
   if (result && !role_->Root(*round->operation)) CopyOut(*round);
@@ -141,27 +146,25 @@ void LocalMemory::TakeAway(LocalRound* round) {
   round->input = Region();
   round->output = Region();
   round->staging = Staging();
-  if (const Operation* operation = round->operation; operation->asked.request != nullptr) {
-    buffers_.Drop(operation->asked.request->input_buffer());
-    buffers_.Drop(operation->asked.request->output_buffer());
-  }
+  buffers_.Drop(round->areas.source_buffer);
+  buffers_.Drop(round->areas.target_buffer);
   round->shown = false;
 }
 
 // The result, out of the memory that was shown in place of the output. What went through this member to the servers is
 // in the output already.
 void LocalMemory::CopyOut(const LocalRound& round) {
-  const Submission& asked = round.operation->asked;
-  const uint64_t bytes = asked.tensor->bytes();
+  const Payload& target = round.areas.target;
   uint64_t first = 0, last = 0;
   if (round.parts.size() != 0) {
-    const Tensor& tensor = *asked.tensor;
+    const Cut& cut = *round.operation->asked.tensor->cut;
     const uint32_t end = round.parts.last - 1;
-    first = tensor.cut->first(round.parts.first) * tensor.element_bytes();
-    last = (tensor.cut->first(end) + tensor.cut->count(end)) * tensor.element_bytes();
+    const uint64_t size = DtypeSize(target.dtype);
+    first = cut.first(round.parts.first) * size;
+    last = (cut.first(end) + cut.count(end)) * size;
   }
-  std::memcpy(asked.output, round.staging.base, first);
-  std::memcpy(asked.output + last, round.staging.base + last, bytes - last);
+  std::memcpy(target.address, round.staging.base, first);
+  std::memcpy(target.address + last, round.staging.base + last, target.bytes - last);
 }
 
 }  // namespace byteps

@@ -1,7 +1,7 @@
 // local_memory.h - a round's memory: what of ours the others are shown, and where theirs is.
 //
 //     LocalMemory memory(&transport, &neighbours, &role);
-//     memory.Show(round);                             // before the offer: registers input and output
+//     memory.Show(round);                             // before the offer: registers source and target
 //     if (memory.Reach(round, &error)) ...            // everybody has offered: round->memory says where their bytes are
 //     memory.LetGo(round);                            // theirs is not used any more
 //     memory.Finish(round, ok);                       // nor ours by them: the result is where it belongs

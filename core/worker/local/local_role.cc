@@ -13,22 +13,23 @@ bool LocalRole::Root(const Operation& operation) const {
   return !IsPushPull(operation) && static_cast<uint32_t>(operation.asked.root) == neighbours_->own_rank();
 }
 
-bool LocalRole::Gives(const Operation& operation) const { return IsPushPull(operation) || Root(operation); }
+bool LocalRole::HasSource(const Operation& operation) const { return IsPushPull(operation) || Root(operation); }
 
-bool LocalRole::Takes(const Operation& operation) const {
+bool LocalRole::NeedsTargetAccess(const LocalRound& round) const {
+  const Operation& operation = *round.operation;
   // Where it is in place, what can be read can be written.
-  return IsPushPull(operation) ? operation.asked.output != operation.asked.input : servers_ && FromAfar(operation);
+  return IsPushPull(operation) ? !round.areas.in_place() : beyond_ && RootIsRemote(operation);
 }
 
-bool LocalRole::FromAfar(const Operation& operation) const {
+bool LocalRole::RootIsRemote(const Operation& operation) const {
   return !IsPushPull(operation) && !neighbours_->Find(operation.asked.root).has_value();
 }
 
 bool LocalRole::Writes(const Operation& operation) const {
-  return IsPushPull(operation) || (servers_ && FromAfar(operation));
+  return IsPushPull(operation) || (beyond_ && RootIsRemote(operation));
 }
 
-bool LocalRole::Small(const Operation& operation) const { return operation.asked.tensor->bytes() <= inline_bytes_; }
+bool LocalRole::Small(const LocalRound& round) const { return round.bytes() <= inline_bytes_; }
 
 size_t LocalRole::Leader(const Operation& operation) const {
   if (!IsPushPull(operation)) {

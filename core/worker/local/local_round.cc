@@ -51,8 +51,8 @@ void LocalRound::Move(LocalState to) {
   state_ = to;
 }
 
-Reduction PartialReduction(const Submission& asked) {
-  return {asked.tensor->dtype(), asked.reduction == BPS_AVERAGE ? BPS_SUM : asked.reduction};
+Reduction PartialReduction(uint32_t dtype, int32_t reduction) {
+  return {dtype, reduction == BPS_AVERAGE ? BPS_SUM : reduction};
 }
 
 bool LocalRound::AllOffered() const {

@@ -1,4 +1,4 @@
-// local_round.h - one round of a tensor among the workers of a host: who has said what, and how far it is.
+// local_round.h - one round of a tensor among the workers of a host: what each has told, and how far it is.
 //
 // The states (LocalState):
 //
@@ -7,19 +7,21 @@
 //        \--> refused
 //
 //   awaited    others have offered; not submitted here yet
-//   gathering  offered; waits for the offers of the others
+//   gathering  begun here; waits for its own parts and for the offers of the others
 //   working    everybody has offered; this member does its share
 //   finishing  its share is done; waits for those of the others
 //   releasing  failed; waits until nobody touches its memory any more
-//   refused    failed before it was submitted here; whoever submits it hears why
+//   refused    failed before it was submitted here; its submission fails at once
 //
-// Every member ends its part of a round with one last word: DONE or GIVE_UP. After it the member touches nobody's memory.
-// So memory may be given back to its user when the last words of all others are there, whatever became of the round.
+// Every member ends its part of a round with one end record: DONE or GIVE_UP. After it the member touches no memory of
+// others. So memory may be given back to its user when the end records of all others are there, whatever became of the
+// round.
 //
 // Threads: none.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_ROUND_H_
 #define BYTEPS_CORE_WORKER_LOCAL_LOCAL_ROUND_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -37,16 +39,17 @@
 #include "core/worker/memory/staging_pool.h"
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/part_owners.h"
+#include "core/worker/tensor/payload.h"
 
 namespace byteps {
 
 // A stretch of bytes, and what is to be done with it.
 struct LocalPiece {
   enum class Kind : uint8_t {
-    kReduce,  // everybody's input, folded into everybody's output
-    kFold,    // everybody's input, folded into our output: on its way to the servers
-    kSpread,  // our output, into everybody else's
-    kFetch,   // the root's input, into our output
+    kReduce,  // everybody's source, folded into everybody's target
+    kFold,    // everybody's source, folded into our target: on its way to the next stage
+    kSpread,  // our target, into everybody else's
+    kFetch,   // the root's source, into our target
   };
   Kind kind = Kind::kReduce;
   uint64_t next = 0;
@@ -54,7 +57,7 @@ struct LocalPiece {
 };
 
 // How a host's contribution is folded: what is averaged is divided at the end, by the servers.
-Reduction PartialReduction(const Submission& asked);
+Reduction PartialReduction(uint32_t dtype, int32_t reduction);
 
 enum class LocalState : uint8_t { kAwaited, kGathering, kWorking, kFinishing, kReleasing, kRefused };
 
@@ -63,13 +66,13 @@ const char* LocalStateName(LocalState state);
 // Is there an arrow between these two?
 bool LocalMayMove(LocalState from, LocalState to);
 
-// What one member has said in a round.
+// What one member has told in a round.
 struct LocalVoice {
   using allocator_type = std::pmr::polymorphic_allocator<>;
   explicit LocalVoice(allocator_type memory = {}) : shape(memory), payload(memory) {}
 
   bool offered = false;
-  bool ended = false;  // its last word is there
+  bool ended = false;  // its end record is there
   wire::OfferBody offer{};
   ByteBuffer shape;                      // extents, for errors
   ByteBuffer payload;                    // inline; or the result of a small tensor, with its DONE
@@ -100,12 +103,19 @@ class LocalRound {
   LocalState state_ = LocalState::kAwaited;
 
  public:
+  // Of the tensor, in what represents it here.
+  uint64_t bytes() const { return std::max(areas.source.bytes, areas.target.bytes); }
+  uint64_t elements() const { return areas.source.elements; }
+  uint32_t dtype() const { return areas.source.dtype; }
+
   Operation* operation = nullptr;         // once submitted here
+  Areas areas;                            // likewise
+  uint32_t awaited_parts = 0;             // not pushed to this stage yet
   std::pmr::vector<LocalVoice> voices;    // by index in the set, our own included
   std::pmr::vector<MemberMemory> memory;  // where everybody's bytes are, while working
   absl::Status failure;                   // why it is being given up, as the others are told
-  absl::Status doom;                      // why it will be, unless somebody has better words for it
-  Time doom_at = kNever;                  // until then
+  absl::Status loss;                      // why it will be, unless a member tells a better cause
+  Time fail_at = kNever;                  // until then
   Region input;                           // our registrations, while others may use them
   Region output;
   Staging staging;                   // what is shown in their place, where the others cannot reach our memory
@@ -120,12 +130,12 @@ class LocalRound {
   uint64_t task = 0;
   LocalPiece piece;
   Slice slice;  // bytes that are reduced or fetched; what of them has no piece yet
-  // Behind it are servers:
-  bool beyond = false;               // the servers stage has the operation
+  // Behind it is another stage:
+  bool beyond = false;               // which has the operation
   PartRange parts;                   // that go through this member
   uint32_t next_part = 0;            // not folded yet
-  uint32_t to_spread = 0;            // not in everybody's output yet
-  std::pmr::deque<uint32_t> spread;  // back from the servers
+  uint32_t to_spread = 0;            // not in everybody's target yet
+  std::pmr::deque<uint32_t> spread;  // back from there
 };
 
 }  // namespace byteps

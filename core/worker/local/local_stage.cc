@@ -38,9 +38,8 @@ uint64_t LocalStage::MaxInline(const bps_transport_caps& caps) {
 }
 
 LocalStage::LocalStage(LocalStageOptions options, Scheduler scheduler, Transport transport, EndpointOptions endpoint,
-                       StageSink* sink, Logger* log)
+                       Logger* log)
     : options_(options),
-      sink_(sink),
       log_(log),
       caps_(transport.caps()),
       work_(std::move(scheduler), static_cast<LocalWorkSink*>(this)) {
@@ -64,9 +63,9 @@ LocalStage::Set LocalStage::SetOf(const control::Epoch& epoch, const control::Me
   return {};
 }
 
-void LocalStage::UseServers(ServersStage* servers) {
-  servers_ = servers;
-  servers->UseSink(static_cast<StageSink*>(this));
+void LocalStage::UseNext(Stage* next) {
+  next_ = next;
+  next->UseSink(static_cast<StageSink*>(this));
 }
 
 absl::Status LocalStage::Join(Time now, const control::Epoch& epoch, const control::Member& self) {
@@ -79,10 +78,12 @@ absl::Status LocalStage::Join(Time now, const control::Epoch& epoch, const contr
     return absl::InternalError("the coordinator's limit of inline payloads is more than this worker can send");
   }
   group_sizes_ = {set.size};
-  if (servers_ == nullptr) group_sizes_.assign(epoch.group_sizes().begin(), epoch.group_sizes().end());
+  if (next_ == nullptr) group_sizes_.assign(epoch.group_sizes().begin(), epoch.group_sizes().end());
   if (absl::Status status = neighbours_->Join(now, epoch, self, set.first, set.size); !status.ok()) return status;
-  role_ = std::make_unique<LocalRole>(neighbours_.get(), servers_ != nullptr, inline_bytes_);
+  role_ = std::make_unique<LocalRole>(neighbours_.get(), next_ != nullptr, inline_bytes_);
   memory_ = std::make_unique<LocalMemory>(&endpoint_->transport(), neighbours_.get(), role_.get());
+  offers_ = std::make_unique<LocalOffers>(endpoint_.get(), neighbours_.get(), role_.get(), memory_.get(),
+                                          next_ != nullptr, inline_bytes_);
   work_.Join(&endpoint_->transport(), group_sizes_, neighbours_->size(), neighbours_->own());
   joined_ = true;
   return absl::OkStatus();
@@ -103,29 +104,29 @@ void LocalStage::Lose(size_t index, const absl::Status& why) {
 
 void LocalStage::Fatal(const absl::Status& why, uint32_t member) {
   work_.Halt();
-  doomed_.clear();  // everything is
+  failing_.clear();  // all of them end now
   sink_->OnStageFatal(why, member);
 }
 
 // A member of this release never sends such a thing.
-void LocalStage::Senseless(size_t index, const char* what) {
+void LocalStage::ProtocolError(size_t index, const char* what) {
   Fatal(absl::InternalError(absl::StrCat(neighbours_->description(index), " sent ", what)));
 }
 
 // ---- Rounds ----
 
-void LocalStage::Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
+void LocalStage::OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
   for (const Tensor::Owed& owed : given_up) {
     LocalRound* round = rounds_.FindOrMake(tensor->cut->key(), owed.round, neighbours_->size());
     if (round == nullptr) continue;
-    GiveUp(round, owed.why, Told(owed.why), Cause::kHere);
+    GiveUp(round, owed.why, ReasonForOthers(owed.why), Cause::kHere);
     rounds_.Forget(NameIdOf(tensor->cut->key()), owed.round);
   }
 }
 
 // ---- Offering ----
 
-void LocalStage::Start(Time now, Operation* operation) {
+void LocalStage::Begin(Time now, Operation* operation, const Areas& areas, PartRange range) {
   now_ = now;
   ++in_flight_;
   LocalRound* round = rounds_.FindOrMake(operation->asked.tensor->cut->key(), operation->round, neighbours_->size());
@@ -134,74 +135,36 @@ void LocalStage::Start(Time now, Operation* operation) {
     return sink_->OnStageFatal(absl::InternalError(DescribeOperation(*operation) + " is over already"), 0);
   }
   round->operation = operation;
-  if (round->state() == LocalState::kRefused) return Leave(round);
+  round->areas = areas;
+  round->awaited_parts = range.size();
+  if (round->state() == LocalState::kRefused) return ready_.push_back(round);
   round->Move(LocalState::kGathering);
   operation->asked.request->Advance(RequestState::kActive);
   if (const std::optional<size_t> lost = neighbours_->FirstLost()) return Lose(*lost, neighbours_->lost(*lost));
-  if (absl::Status status = MakeOffer(round); !status.ok()) return GiveUp(round, status, Told(status), Cause::kHere);
-  if (round->AllOffered()) Proceed(round);
+  const bool plain = areas.source.codec == 0 && areas.target.codec == 0 && areas.source.device.type == BPS_CPU &&
+                     areas.target.device.type == BPS_CPU && areas.source.dtype == areas.target.dtype;
+  if (!plain || range.size() != PartCount(*operation)) {
+    FailSoon(round,
+             absl::InternalError("the local stage reduces whole tensors of plain elements in this machine's "
+                                 "memory, and was given others"),
+             now);
+  }
 }
 
-absl::Status LocalStage::MakeOffer(LocalRound* round) {
-  const Operation& operation = *round->operation;
-  const Submission& asked = operation.asked;
-  const uint64_t bytes = asked.tensor->bytes();
-  const bool small = role_->Small(operation), gives = role_->Gives(operation);
-  LocalVoice& own = round->voices[neighbours_->own()];
-  wire::OfferBody& offer = own.offer;
-  offer.key = asked.tensor->cut->key();
-  offer.fingerprint = operation.fingerprint;
-  offer.round = operation.round;
-  offer.elements = asked.tensor->elements();
-  offer.rank = neighbours_->own_rank();
-  offer.dtype = asked.tensor->dtype();
-  offer.root = asked.kind == wire::Operation::kBroadcast ? asked.root : 0;
-  offer.operation = asked.kind;
-  offer.reduction = static_cast<uint8_t>(asked.reduction);
-  offer.shape = static_cast<uint32_t>(asked.tensor->shape().size()) + 1;
-  if (!small) {
-    offer.key_size = caps_.key_size;
-    if (absl::Status status = memory_->Show(round); !status.ok()) return status;
-    if (round->shown_input.region != nullptr) offer.memory |= wire::kOfferInput;
-    if (round->shown_output.region != nullptr) offer.memory |= wire::kOfferOutput;
-    offer.input_offset = round->shown_input.offset;
-    offer.output_offset = round->shown_output.offset;
-  }
-  own.offered = true;
-  const std::span<const std::byte> shape = std::as_bytes(std::span(asked.tensor->shape()));
-  own.shape.Assign(shape);
-  for (size_t index = 0; index < neighbours_->size(); ++index) {
-    if (index == neighbours_->own()) continue;
-    std::span<const std::byte> rest;
-    if (small) {
-      // Where only the leader folds, only it needs the bytes.
-      const bool needs = servers_ == nullptr || !IsPushPull(operation) || index == role_->Leader(operation);
-      if (gives && needs) rest = {asked.input, bytes};
-      offer.way = rest.empty() ? wire::PayloadWay::kNone : wire::PayloadWay::kInline;
-    } else {
-      // Each peer has keys of its own.
-      const absl::StatusOr<size_t> size = ShowTo(index, *round, own.keys);
-      // The transport has lost it, and says next why: that is what everything is to end with. The others do not wait.
-      if (absl::IsUnavailable(size.status())) continue;
-      if (!size.ok()) return size.status();
-      rest = std::as_bytes(std::span<const uint8_t>(own.keys, *size));
-      offer.way = wire::PayloadWay::kInPlace;
-    }
-    const OfferHead head(offer, asked.tensor->shape(), endpoint_->MaxRecord() - rest.size());
-    Send(index, wire::RecordType::kOffer, head.bytes(), rest);
-  }
-  return absl::OkStatus();
+// The others read the tensor as a whole: it is offered when all of it is there.
+void LocalStage::Push(Time now, Operation* operation, uint32_t, const Payload&, const Payload&) {
+  now_ = now;
+  LocalRound* round = rounds_.FindOf(*operation);
+  if (round == nullptr || round->state() != LocalState::kGathering || --round->awaited_parts != 0) return;
+  if (absl::Status status = offers_->Send(round); !status.ok()) return FailSoon(round, status, now);
+  if (round->AllOffered()) ready_.push_back(round);
 }
 
-absl::StatusOr<size_t> LocalStage::ShowTo(size_t index, const LocalRound& round, uint8_t* keys) {
-  size_t size = 0;
-  for (const BufferRegions::Place& place : {round.shown_input, round.shown_output}) {
-    if (place.region == nullptr) continue;
-    const int32_t code = endpoint_->transport().ExportKey(place.region, Neighbours::PeerOf(index), keys + size);
-    if (code != BPS_OK) return MakeStatus(code, "the memory cannot be shown to " + neighbours_->description(index));
-    size += caps_.key_size;
-  }
-  return size;
+// It is given up at this time, unless a member tells a better cause before.
+void LocalStage::FailSoon(LocalRound* round, const absl::Status& why, Time at) {
+  round->loss = why;
+  round->fail_at = at;
+  failing_.push_back(round);
 }
 
 void LocalStage::Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
@@ -209,9 +172,9 @@ void LocalStage::Send(size_t index, wire::RecordType type, std::span<const std::
   endpoint_->Send(Neighbours::PeerOf(index), type, fixed, payload);
 }
 
-// The last word, to everybody.
-void LocalStage::SendWord(const LocalRound& round, wire::RecordType type, int32_t code,
-                          std::span<const std::byte> rest) {
+// The end record of this member, to every other.
+void LocalStage::SendEnd(const LocalRound& round, wire::RecordType type, int32_t code,
+                         std::span<const std::byte> rest) {
   wire::RoundBody body{};
   body.key = round.name_id() << 16;
   body.round = round.number();
@@ -229,14 +192,14 @@ void LocalStage::OnRecord(PeerId peer, wire::RecordType type, std::span<const st
     case wire::RecordType::kOffer:
       return OnOffer(index, body);
     case wire::RecordType::kProbe:
-      if (!neighbours_->OnProbe(now_, index, body)) Senseless(index, "a PROBE that makes no sense");
+      if (!neighbours_->OnProbe(now_, index, body)) ProtocolError(index, "a PROBE that makes no sense");
       return;
     case wire::RecordType::kReach:
-      if (!neighbours_->OnReach(index, body)) Senseless(index, "a REACH that makes no sense");
+      if (!neighbours_->OnReach(index, body)) ProtocolError(index, "a REACH that makes no sense");
       return;
     case wire::RecordType::kDone:
     case wire::RecordType::kGiveUp:
-      return OnWord(index, type, body);
+      return OnEnd(index, type, body);
     default:
       // Reserved for later versions, which ask only members that know them.
       BPS_LOG(*log_, kWarning) << neighbours_->description(index) << " sent a record of type " << static_cast<int>(type)
@@ -246,92 +209,41 @@ void LocalStage::OnRecord(PeerId peer, wire::RecordType type, std::span<const st
 
 void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
   Offer told;
-  if (!ReadOffer(body, &told)) return Senseless(index, "an OFFER that is cut off");
-  const wire::OfferBody& offer = told.body;
-  if (offer.rank != neighbours_->rank(index) || !IsDtype(offer.dtype) ||
-      offer.elements > UINT64_MAX / DtypeSize(offer.dtype)) {
-    return Senseless(index, "an OFFER that makes no sense");
-  }
-  LocalRound* round = rounds_.FindOrMake(offer.key, offer.round, neighbours_->size());
+  if (!ReadOffer(body, &told)) return ProtocolError(index, "an OFFER that is cut off");
+  if (const char* wrong = offers_->Check(index, told)) return ProtocolError(index, wrong);
+  LocalRound* round = rounds_.FindOrMake(told.body.key, told.body.round, neighbours_->size());
   if (round == nullptr) return;  // over: we have given it up
   LocalVoice& voice = round->voices[index];
-  if (voice.offered) return Senseless(index, "two OFFERs for one round");
-  const std::span<const std::byte> rest = told.rest;
-  size_t size = 0;
-  if (offer.way == wire::PayloadWay::kInline) {
-    size = offer.elements * DtypeSize(offer.dtype);
-    if (size > inline_bytes_ || size > rest.size()) return Senseless(index, "an OFFER whose payload is cut off");
-    voice.payload.Assign(rest.first(size));
-  } else if (offer.way == wire::PayloadWay::kInPlace) {
-    const int keys = (offer.memory & wire::kOfferInput ? 1 : 0) + (offer.memory & wire::kOfferOutput ? 1 : 0);
-    size = static_cast<size_t>(keys) * offer.key_size;
-    if (offer.key_size > wire::kMaxKey || size > rest.size())
-      return Senseless(index, "an OFFER whose keys are cut off");
-    std::memcpy(voice.keys, rest.data(), size);
-  }
-  voice.offer = offer;
-  voice.shape.Assign(told.shape);
-  voice.offered = true;
+  if (voice.offered) return ProtocolError(index, "two OFFERs for one round");
+  LocalOffers::Store(told, &voice);
   if (round->state() == LocalState::kGathering && round->AllOffered()) Proceed(round);
 }
 
 // Everybody has offered.
 void LocalStage::Proceed(LocalRound* round) {
-  if (absl::Status status = Compare(*round); !status.ok()) return GiveUp(round, status, status, Cause::kHere);
+  if (absl::Status status = offers_->Compare(*round); !status.ok()) return GiveUp(round, status, status, Cause::kHere);
   // From here on somebody else may know better than our clock who is missing.
-  if (servers_ != nullptr) round->operation->pushed_any = true;
-  if (!role_->Small(*round->operation)) return BeginWork(round);
-  if (servers_ != nullptr) return ProceedSmall(round);
+  if (next_ != nullptr) round->operation->known = true;
+  if (!role_->Small(*round)) return BeginWork(round);
+  if (next_ != nullptr) return ProceedSmall(round);
   if (FoldSmall(round)) Leave(round);
-}
-
-// The words are the same on all ranks, whoever sees it first.
-absl::Status LocalStage::Compare(const LocalRound& round) const {
-  const LocalVoice& first = round.voices[0];
-  const auto describe = [](const LocalVoice& voice) { return DescribeOffer(voice.offer, voice.shape.bytes()); };
-  std::string others;
-  for (size_t index = 1; index < neighbours_->size(); ++index) {
-    const LocalVoice& voice = round.voices[index];
-    if (SameAsked(voice.offer, first.offer)) continue;
-    absl::StrAppend(&others, "; ", neighbours_->description(index), ": ", describe(voice));
-    if (describe(voice) == describe(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
-  }
-  if (others.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the ranks disagree: ", neighbours_->description(0), ": ", describe(first), others));
 }
 
 // ---- Small tensors ----
 
-// Folds what was sent into the output, or copies it there. False: somebody has sent nothing.
+// Folds what was sent into the target, or copies it there. False: somebody has sent nothing.
 bool LocalStage::FoldSmall(LocalRound* round) {
   const Operation& operation = *round->operation;
-  const Submission& asked = operation.asked;
-  const uint64_t bytes = asked.tensor->bytes();
-  const size_t own = neighbours_->own();
   if (!IsPushPull(operation)) return role_->Root(operation) || CopyFrom(round, role_->Leader(operation));
-  if (bytes == 0) return true;
-  inputs_.resize(neighbours_->size());
-  for (size_t index = 0; index < inputs_.size(); ++index) {
-    if (index != own && round->voices[index].payload.size() != bytes) {
-      return Senseless(index, "an OFFER without its payload"), false;
-    }
-    inputs_[index] = round->voices[index].payload.data();
-  }
-  inputs_[own] = asked.input;
-  const Reduction whole = {asked.tensor->dtype(), asked.reduction};
-  Reduce(servers_ != nullptr ? PartialReduction(asked) : whole, inputs_, group_sizes_, asked.output,
-         asked.tensor->elements());
-  return true;
+  const std::optional<size_t> silent = work_.FoldSmall(round, next_ != nullptr);
+  if (silent) ProtocolError(*silent, "an OFFER without its payload");
+  return !silent;
 }
 
-// The bytes that a member has sent become the output. False: there are none.
 bool LocalStage::CopyFrom(LocalRound* round, size_t index) {
-  const Submission& asked = round->operation->asked;
-  const ByteBuffer& payload = round->voices[index].payload;
-  if (payload.size() != asked.tensor->bytes()) return Senseless(index, "a record without its payload"), false;
-  if (!payload.empty()) std::memcpy(asked.output, payload.data(), payload.size());
-  return true;
+  if (LocalWork::CopySmall(round, index)) return true;
+  ProtocolError(index, "a record without its payload");
+  return false;
 }
 
 // With servers: the leader speaks for all.
@@ -344,7 +256,7 @@ void LocalStage::ProceedSmall(LocalRound* round) {
     return Contribute(round, {0, operation.asked.tensor->cut->parts()}, true);
   }
   // The root has sent its bytes to all of its host; any other leader's come back from the servers.
-  const bool here = !IsPushPull(operation) && !role_->FromAfar(operation);
+  const bool here = !IsPushPull(operation) && !role_->RootIsRemote(operation);
   if ((here || round->voices[leader].ended) && CopyFrom(round, leader)) Leave(round);
 }
 
@@ -352,7 +264,7 @@ void LocalStage::ProceedSmall(LocalRound* round) {
 
 void LocalStage::BeginWork(LocalRound* round) {
   if (absl::Status error; !memory_->Reach(round, &error)) {
-    if (!error.ok()) return GiveUp(round, error, Told(error), Cause::kHere);
+    if (!error.ok()) return GiveUp(round, error, ReasonForOthers(error), Cause::kHere);
     if (std::find(reaching_.begin(), reaching_.end(), round) == reaching_.end()) reaching_.push_back(round);
     return;
   }
@@ -360,43 +272,54 @@ void LocalStage::BeginWork(LocalRound* round) {
   round->Move(LocalState::kWorking);
   const Operation& operation = *round->operation;
   const Cut& cut = *operation.asked.tensor->cut;
-  const uint64_t bytes = operation.asked.tensor->bytes();
+  const uint64_t bytes = round->bytes();
   const size_t own = neighbours_->own(), members = neighbours_->size();
   if (role_->Root(operation)) {
     // The others of its host read its input; those of other hosts get it from the servers.
-    if (servers_ != nullptr) Contribute(round, {0, cut.parts()}, true);
-  } else if (!IsPushPull(operation) && !role_->FromAfar(operation)) {
+    if (next_ != nullptr) Contribute(round, {0, cut.parts()}, true);
+  } else if (!IsPushPull(operation) && !role_->RootIsRemote(operation)) {
     round->root = *neighbours_->Find(operation.asked.root);
     round->slice = {0, bytes};
-  } else if (servers_ == nullptr) {
+  } else if (next_ == nullptr) {
     round->slice = SliceOf(bytes, own, members);
   } else if (const PartRange range = PartsOf(cut.parts(), round->name_id(), own, members); range.size() != 0) {
     round->to_spread = range.size();
-    Contribute(round, range, role_->FromAfar(operation));
+    Contribute(round, range, role_->RootIsRemote(operation));
   }
   NextPiece(round);
 }
 
-// Parts of the output (or, at a root, of the input) go to the servers: those that are ready, at once.
+// Parts of the target (or, at a root, of the source) go to the next stage: those that are ready, at once.
 void LocalStage::Contribute(LocalRound* round, PartRange parts, bool all_ready) {
   Operation* operation = round->operation;
-  operation->source = role_->Root(*operation) ? operation->asked.input : operation->asked.output;
+  Areas areas = round->areas;
+  if (IsPushPull(*operation)) {
+    areas.source = areas.target;
+    areas.source_buffer = areas.target_buffer;
+  }
   round->beyond = true;
   round->parts = parts;
   round->next_part = all_ready ? parts.last : parts.first;
-  servers_->Begin(now_, operation, parts);
-  for (uint32_t part = parts.first; part < round->next_part; ++part) servers_->Push(now_, operation, part);
+  next_->Begin(now_, operation, areas, parts);
+  for (uint32_t part = parts.first; part < round->next_part; ++part) PushOn(*round, part);
 }
 
-LocalPiece LocalStage::PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind) const {
-  const Tensor& tensor = *round.operation->asked.tensor;
-  const uint64_t first = tensor.cut->first(part) * tensor.element_bytes();
-  return {kind, first, first + tensor.cut->count(part) * tensor.element_bytes()};
+void LocalStage::PushOn(const LocalRound& round, uint32_t part) {
+  const Cut& cut = *round.operation->asked.tensor->cut;
+  const Payload& source = IsPushPull(*round.operation) ? round.areas.target : round.areas.source;
+  next_->Push(now_, round.operation, part, PartOf(source, cut, part), PartOf(round.areas.target, cut, part));
+}
+
+LocalPiece LocalStage::PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind) {
+  const Cut& cut = *round.operation->asked.tensor->cut;
+  const uint64_t size = DtypeSize(round.dtype());
+  const uint64_t first = cut.first(part) * size;
+  return {kind, first, first + cut.count(part) * size};
 }
 
 // A round without a piece gets its next one, or is done; or waits for the servers.
 void LocalStage::NextPiece(LocalRound* round) {
-  if (!round->doom.ok()) return;
+  if (!round->loss.ok()) return;
   Slice& slice = round->slice;
   if (slice.first != slice.last) {
     const uint64_t end = std::min(slice.last, slice.first + LocalWork::kPieceBytes);
@@ -413,7 +336,7 @@ void LocalStage::NextPiece(LocalRound* round) {
 }
 
 void LocalStage::OnPiece(LocalRound* round) {
-  if (round->piece.kind == LocalPiece::Kind::kFold) servers_->Push(now_, round->operation, round->next_part++);
+  if (round->piece.kind == LocalPiece::Kind::kFold) PushOn(*round, round->next_part++);
   if (round->piece.kind == LocalPiece::Kind::kSpread) {
     round->spread.pop_front();
     --round->to_spread;
@@ -424,11 +347,9 @@ void LocalStage::OnPiece(LocalRound* round) {
 void LocalStage::OnPieceFailed(LocalRound* round, int32_t code, size_t culprit) {
   const std::string& who = neighbours_->description(culprit);
   if (code == BPS_UNAVAILABLE) return Lose(culprit, absl::UnavailableError("the connection to " + who + " is lost"));
-  // Who has taken it away says next why: he has given the round up, or his session has failed.
+  // The member that ended the access tells why: it has given the round up, or its session has failed.
   work_.Withdraw(now_, round);
-  round->doom = MakeStatus(code, "the memory of " + who + " could not be read or written");
-  round->doom_at = After(now_, kWordOfLoss);
-  doomed_.push_back(round);
+  FailSoon(round, MakeStatus(code, "the memory of " + who + " could not be read or written"), After(now_, kLossGrace));
 }
 
 void LocalStage::OnWorkFatal(const absl::Status& why) { Fatal(why); }
@@ -436,56 +357,56 @@ void LocalStage::OnWorkFatal(const absl::Status& why) { Fatal(why); }
 void LocalStage::FinishShare(LocalRound* round) {
   round->Move(LocalState::kFinishing);
   round->voices[neighbours_->own()].ended = true;
-  SendWord(*round, wire::RecordType::kDone, BPS_OK, {});
+  SendEnd(*round, wire::RecordType::kDone, BPS_OK, {});
   MaybeLeave(round);
 }
 
 // ---- Back from the servers ----
 
-void LocalStage::OnPartHome(Operation* operation, uint32_t part) {
+void LocalStage::OnPartHome(Operation* operation, uint32_t part, const Payload&) {
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || !round->failure.ok() || round->to_spread == 0) return;
   round->spread.push_back(part);
   if (round->task == 0) NextPiece(round);
 }
 
-void LocalStage::OnGivingUp(Operation* operation, const absl::Status& why, bool heard) {
+void LocalStage::OnGivingUp(Operation* operation, const absl::Status& why, bool told) {
   LocalRound* round = rounds_.FindOf(*operation);
-  if (round != nullptr) GiveUp(round, why, heard ? why : Told(why), Cause::kServers);
+  if (round != nullptr) GiveUp(round, why, told ? why : ReasonForOthers(why), Cause::kNextStage);
 }
 
 void LocalStage::OnStageDone(Operation* operation, const absl::Status&) {
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr) return;
   round->beyond = false;
-  if (!round->failure.ok() || !role_->Small(*operation)) return MaybeLeave(round);
+  if (!round->failure.ok() || !role_->Small(*round)) return MaybeLeave(round);
   if (!role_->Root(*operation)) {
-    SendWord(*round, wire::RecordType::kDone, BPS_OK, {operation->asked.output, operation->asked.tensor->bytes()});
+    SendEnd(*round, wire::RecordType::kDone, BPS_OK, {round->areas.target.address, round->areas.target.bytes});
   }
   Leave(round);
 }
 
 // ---- Ending ----
 
-void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std::byte> body) {
-  wire::RoundBody word;
-  if (!ReadStruct(body, &word) || word.text > body.size() - sizeof word || word.rank != neighbours_->rank(index)) {
-    return Senseless(index, "a last word that makes no sense");
+void LocalStage::OnEnd(size_t index, wire::RecordType type, std::span<const std::byte> body) {
+  wire::RoundBody end;
+  if (!ReadStruct(body, &end) || end.text > body.size() - sizeof end || end.rank != neighbours_->rank(index)) {
+    return ProtocolError(index, "an end record that makes no sense");
   }
-  LocalRound* round = rounds_.FindOrMake(word.key, word.round, neighbours_->size());
+  LocalRound* round = rounds_.FindOrMake(end.key, end.round, neighbours_->size());
   if (round == nullptr) return;
   LocalVoice& voice = round->voices[index];
   voice.ended = true;
-  const std::span<const std::byte> rest = body.subspan(sizeof word, word.text);
+  const std::span<const std::byte> rest = body.subspan(sizeof end, end.text);
   if (type == wire::RecordType::kGiveUp) {
     const size_t size = std::min<size_t>(rest.size(), kMaxReason);
     const std::string_view text(reinterpret_cast<const char*>(rest.data()), size);
-    const absl::Status why = MakeStatus(word.code == BPS_OK ? BPS_INTERNAL : word.code, text);
+    const absl::Status why = MakeStatus(end.code == BPS_OK ? BPS_INTERNAL : end.code, text);
     if (round->failure.ok()) return GiveUp(round, why, why, Cause::kNeighbour);
-  } else if (servers_ != nullptr && round->failure.ok()) {
-    if (rest.size() > inline_bytes_) return Senseless(index, "a result that is no small tensor's");
+  } else if (next_ != nullptr && round->failure.ok()) {
+    if (rest.size() > inline_bytes_) return ProtocolError(index, "a result that is no small tensor's");
     if (!rest.empty()) voice.payload.Assign(rest);
-    const bool awaited = round->state() == LocalState::kWorking && role_->Small(*round->operation);
+    const bool awaited = round->state() == LocalState::kWorking && role_->Small(*round);
     if (awaited && index == role_->Leader(*round->operation)) {
       if (CopyFrom(round, index)) Leave(round);
       return;
@@ -496,46 +417,49 @@ void LocalStage::OnWord(size_t index, wire::RecordType type, std::span<const std
 
 void LocalStage::Abort(Time now, Operation* operation, const absl::Status& why) {
   now_ = now;
+  if (rounds_.FindOf(*operation) == nullptr) Begin(now, operation, Areas(), {0, PartCount(*operation)});
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || !round->failure.ok()) return;
-  GiveUp(round, why, Told(why), Cause::kHere);
+  GiveUp(round, why, ReasonForOthers(why), Cause::kHere);
 }
 
-// What the others hear of what went wrong here.
-absl::Status LocalStage::Told(const absl::Status& why) const {
+// What the others are told of a failure here.
+absl::Status LocalStage::ReasonForOthers(const absl::Status& why) const {
   return MakeStatus(
       absl::IsCancelled(why) ? BPS_ABORTED : StatusCode(why),
       absl::StrCat(neighbours_->description(neighbours_->own()), " gave up: ", absl::string_view(why.message())));
 }
 
-// `told`: what the others hear.
+// `told`: what the others are told.
 void LocalStage::GiveUp(LocalRound* round, const absl::Status& why, const absl::Status& told, Cause cause) {
   if (!round->failure.ok()) return;
   round->failure = why;
   work_.Withdraw(now_, round);
-  std::erase(reaching_, round);
-  std::erase(doomed_, round);
+  Unlist(round);
   LocalVoice& own = round->voices[neighbours_->own()];
   if (!own.ended) {
     own.ended = true;
-    SendWord(*round, wire::RecordType::kGiveUp, StatusCode(told), BytesOfText(told.message().substr(0, kMaxReason)));
+    SendEnd(*round, wire::RecordType::kGiveUp, StatusCode(told), BytesOfText(told.message().substr(0, kMaxReason)));
   }
   if (round->operation == nullptr) return round->Move(LocalState::kRefused);
   Operation* operation = round->operation;
   round->Move(LocalState::kReleasing);
   round->release_at = After(now_, options_.release_grace);
   releasing_.push_back(round);
-  // The servers stage, if it has the operation or has to tell the servers, says when it is through: OnStageDone.
-  if (servers_ != nullptr && cause == Cause::kHere) {
+  sink_->OnGivingUp(operation, why, cause != Cause::kHere);
+  // The next stage, if it has the operation or has to tell the servers, says when it is through: OnStageDone.
+  if (next_ != nullptr && cause == Cause::kHere) {
     round->beyond = true;
-    return servers_->Abort(now_, operation, why);
+    return next_->Abort(now_, operation, why);
   }
-  if (round->beyond) {
-    if (cause == Cause::kNeighbour) servers_->Withdraw(now_, operation, why);
-    return;
-  }
-  operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
-  MaybeLeave(round);
+  if (!round->beyond) return MaybeLeave(round);
+  if (cause == Cause::kNeighbour) next_->Withdraw(now_, operation, why);
+}
+
+void LocalStage::Unlist(LocalRound* round) {
+  std::erase(ready_, round);
+  std::erase(reaching_, round);
+  std::erase(failing_, round);
 }
 
 void LocalStage::MaybeLeave(LocalRound* round) {
@@ -548,12 +472,15 @@ void LocalStage::MaybeLeave(LocalRound* round) {
 // Nobody touches the operation's memory any more. Forgets the round.
 void LocalStage::Leave(LocalRound* round) {
   Operation* operation = round->operation;
-  if (round->state() == LocalState::kRefused) {
-    operation->failure = Retryable(Annotate(round->failure, DescribeOperation(*operation)));
-  }
-  const absl::Status outcome = operation->failure;
+  const absl::Status outcome =
+      round->failure.ok() ? round->failure : Retryable(Annotate(round->failure, DescribeOperation(*operation)));
   if (!stopped_) memory_->Finish(round, outcome.ok());
+  const Payload target = round->areas.target;
   Drop(operation);
+  if (outcome.ok()) {
+    const Cut& cut = *operation->asked.tensor->cut;
+    for (uint32_t part = 0; part < cut.parts(); ++part) sink_->OnPartHome(operation, part, PartOf(target, cut, part));
+  }
   sink_->OnStageDone(operation, outcome);
 }
 
@@ -564,10 +491,9 @@ void LocalStage::Drop(Operation* operation) {
     work_.Withdraw(now_, round);
     memory_->LetGo(round);
   }
-  if (round->beyond) servers_->Drop(operation);
+  if (round->beyond) next_->Drop(operation);
   std::erase(releasing_, round);
-  std::erase(reaching_, round);
-  std::erase(doomed_, round);
+  Unlist(round);
   rounds_.Forget(round->name_id(), round->number());
   --in_flight_;
 }
@@ -581,6 +507,7 @@ void LocalStage::Stop() {
     round->output = Region();
     round->staging = Staging();
   });
+  offers_.reset();
   memory_.reset();
   neighbours_->Stop();
   endpoint_.reset();
@@ -597,16 +524,30 @@ bool LocalStage::Run(Time now) {
   now_ = now;
   bool worked = endpoint_->Poll(now);
   worked |= neighbours_->Answer(now);
+  while (!ready_.empty()) {
+    LocalRound* round = ready_.back();
+    ready_.pop_back();
+    worked = true;
+    if (round->state() == LocalState::kRefused) {
+      sink_->OnGivingUp(round->operation, round->failure, true);
+      Leave(round);
+    } else {
+      Proceed(round);
+    }
+  }
   for (size_t i = 0; i < reaching_.size();) {
     LocalRound* round = reaching_[i];
     BeginWork(round);
     if (i < reaching_.size() && reaching_[i] == round) ++i;
   }
   worked |= work_.Run(now);
-  for (size_t i = 0; i < doomed_.size();) {
-    LocalRound* round = doomed_[i];
-    if (now >= round->doom_at) GiveUp(round, round->doom, Told(round->doom), Cause::kHere);
-    if (i < doomed_.size() && doomed_[i] == round) ++i;
+  for (size_t i = 0; i < failing_.size();) {
+    LocalRound* round = failing_[i];
+    if (now >= round->fail_at) {
+      const absl::Status why = round->loss;
+      GiveUp(round, why, ReasonForOthers(why), Cause::kHere);
+    }
+    if (i < failing_.size() && failing_[i] == round) ++i;
   }
   for (size_t i = 0; i < releasing_.size();) {
     LocalRound* round = releasing_[i];
@@ -620,9 +561,10 @@ bool LocalStage::Run(Time now) {
 
 Time LocalStage::NextTimer() const {
   if (stopped_) return kNever;
+  if (!ready_.empty()) return now_;
   Time next = std::min({endpoint_->NextTimer(), neighbours_->NextTimer(now_), work_.NextTimer(now_)});
   if (!reaching_.empty()) next = std::min(next, now_ + kReachInterval);
-  for (const LocalRound* round : doomed_) next = std::min(next, round->doom_at);
+  for (const LocalRound* round : failing_) next = std::min(next, round->fail_at);
   for (const LocalRound* round : releasing_) {
     if (round->shown) next = std::min(next, round->release_at);
   }
@@ -647,11 +589,12 @@ void LocalStage::AddEndpoints(std::vector<Endpoint*>* all) {
 std::string LocalStage::WhoIsMissing(const Operation& operation) const {
   const LocalRound* round = rounds_.FindOf(operation);
   if (round == nullptr) return "it has not begun";
+  if (round->awaited_parts != 0) return absl::StrCat(round->awaited_parts, " of its parts are not ready here");
   if (!round->AllOffered()) return "not submitted by " + Names(*round, &LocalVoice::offered);
   if (round->beyond) {
-    if (std::string text = servers_->WhoIsMissing(operation); !text.empty()) return text;
+    if (std::string text = next_->WhoIsMissing(operation); !text.empty()) return text;
   }
-  if (servers_ != nullptr && role_->Small(operation)) {
+  if (next_ != nullptr && role_->Small(*round)) {
     return "no result from " + neighbours_->description(role_->Leader(operation));
   }
   const std::string text = "not finished by " + Names(*round, &LocalVoice::ended);

@@ -1,36 +1,38 @@
 // local_stage.h - the step within a host: its workers reduce among themselves, each a slice, in each other's memory.
 //
-//     LocalStage stage(options, std::move(scheduler), std::move(transport), endpoint_options, &sink, log);
-//     stage.UseServers(&servers);                  // if there are other hosts
+//     LocalStage stage(options, std::move(scheduler), std::move(transport), endpoint_options, log);
+//     stage.UseSink(&sink);
+//     stage.UseNext(&servers);                     // if there are other hosts
 //     stage.Join(now, epoch, own_member);          // connects to the others of this host
-//     stage.Know(tensor, given_up);                // its key has come
-//     stage.Start(now, operation);
+//     stage.OnAssigned(tensor, given_up);          // its key has come
+//     stage.Begin(now, operation, areas, all);  stage.Push(now, operation, part, source, target) ...
 //
-// The way of an operation (states and last words in core/worker/local/local_round.h):
+// The way of an operation (states and end records in core/worker/local/local_round.h):
 //
-//   1. Everybody sends everybody an OFFER. A small tensor's bytes are in it; of a large one, keys that let the others read
-//      the input and write the output.
-//   2. When all offers are there, they are compared: a disagreement is seen by everybody alike. Small: everybody folds all
-//      inputs by himself, and is done. Large: everybody has one slice of the tensor (64-byte borders), reads it from
-//      everybody's input, block by block, folds it in rank order, and writes it into everybody's output.
-//   3. DONE to everybody. When the slices of all are done, so is the operation.
+//   1. When all its parts were pushed, every member sends every other an OFFER. A small tensor's bytes are in it; of a large one, keys that let the others read
+//      the source and write the target.
+//   2. When all offers are there, they are compared: every member sees a disagreement alike. Small: every member folds all
+//      sources by itself, and is done. Large: every member has one slice of the tensor (64-byte borders), reads it from
+//      all sources, block by block, folds it in rank order, and writes it into all targets.
+//   3. DONE to every member. When the slices of all are done, so is the operation.
 //
-// With other hosts, slices are runs of the tensor's parts (core/worker/tensor/part_owners.h), and the way of a part goes further: its
-// owner folds it into his own output, the servers stage pushes it from there, as the host's contribution, and brings the
-// result back to the same place; then the owner writes it into everybody else's output. A small tensor has one owner, its
-// leader, to whom alone the bytes are sent, and whose DONE has the result.
+// With other hosts, slices are runs of the tensor's parts (core/worker/tensor/part_owners.h), and the way of a part goes
+// further: its owner folds it into its own target, the next stage takes it from there, as the host's contribution, and
+// brings the result back to the same place; then the owner writes it into all other targets. A small tensor has one owner,
+// its leader, to whom alone the bytes are sent, and whose DONE has the result.
 //
 // A block is a step of the engine. What is done next is the scheduler plugin's choice (core/worker/local/local_work.h).
 //
-// In place is safe without a copy: a byte has one owner, who reads it from all before he writes it to any.
+// In place is safe without a copy: a byte has one owner, which reads it from all before it writes it to any.
 //
-// How the others reach our memory, and we theirs, is said in core/worker/local/local_memory.h.
+// How the others reach our memory, and we theirs, is described in core/worker/local/local_memory.h.
 //
-// Giving up. Who fails a round says GIVE_UP to everybody, who fail it too and say so themselves; an operation leaves when
-// everybody has said his last word. From one who does not within a grace period, the memory is taken away (unreg is the
-// fence). Servers hear of it from him with whom it began, for all parts, or with whom it is. A member that is lost while
-// operations are in flight is fatal: Stop takes all memory away. Whose memory is gone before his word is there gets a moment
-// to say why.
+// Giving up. A member that fails a round sends GIVE_UP to every other; these fail it too and send GIVE_UP themselves. An
+// operation leaves when the end records of all are there. A member that sends none within a grace period loses its access
+// to our memory (unreg is the fence). The stage behind it tells the servers: the member that detected the failure cancels
+// all parts there. A member that is lost while operations are in flight is fatal: Stop ends all access. When a member's
+// memory cannot be reached any more, its own error may still be under way: it is waited for during a grace period that is
+// shorter than the wait for the coordinator's.
 //
 // Threads: none; driven by whoever drives the engine.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_STAGE_H_
@@ -53,12 +55,12 @@
 #include "core/plugin/transport.h"
 #include "core/wire/wire.h"
 #include "core/worker/local/local_memory.h"
+#include "core/worker/local/local_offers.h"
 #include "core/worker/local/local_role.h"
 #include "core/worker/local/local_round.h"
 #include "core/worker/local/local_rounds.h"
 #include "core/worker/local/local_work.h"
 #include "core/worker/local/neighbours.h"
-#include "core/worker/servers/servers_stage.h"
 #include "core/worker/tensor/stage.h"
 
 namespace byteps {
@@ -71,7 +73,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
  public:
   // The transport's capabilities must include what Usable asks for.
   LocalStage(LocalStageOptions options, Scheduler scheduler, Transport transport, EndpointOptions endpoint,
-             StageSink* sink, Logger* log);
+             Logger* log);
   ~LocalStage() override;
 
   // Can workers reduce over a transport of these capabilities? If not, why.
@@ -86,18 +88,20 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   };
   static Set SetOf(const control::Epoch& epoch, const control::Member& self);
 
-  // Before Join: there are other hosts, and this leads to them.
-  void UseServers(ServersStage* servers);
+  // There are other hosts, and `next` leads to them.
+  void UseNext(Stage* next) override;
   // Learns who the others of this host are, and connects to them.
   absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self);
   bool ready() const override { return joined_ && neighbours_->ready(); }
   std::string missing() const override { return neighbours_->Missing(); }
-  void Know(Tensor* tensor, std::span<const Tensor::Owed> given_up) override;
+  void OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> given_up) override;
   std::string WhoIsMissing(const Operation& operation) const override;
   void AddEndpoints(std::vector<Endpoint*>* all) override;
 
   const char* name() const override { return "local"; }
-  void Start(Time now, Operation* operation) override;
+  // `range` must be all parts: every member reduces its own share of the whole.
+  void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) override;
+  void Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) override;
   void Abort(Time now, Operation* operation, const absl::Status& why) override;
   void Drop(Operation* operation) override;
   void Stop() override;
@@ -110,7 +114,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
 
  private:
   // Where a failure began.
-  enum class Cause { kHere, kNeighbour, kServers };
+  enum class Cause { kHere, kNeighbour, kNextStage };
 
   // EndpointHandler.
   void OnReady(PeerId peer) override;
@@ -121,11 +125,11 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   void OnPeerDown(PeerId peer, const absl::Status& why) override;
   void OnRemoved(PeerId) override {}
 
-  // StageSink, of the servers stage.
+  // StageSink, of the next stage.
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
   void OnStageFatal(const absl::Status& why, uint32_t member) override { sink_->OnStageFatal(why, member); }
-  void OnPartHome(Operation* operation, uint32_t part) override;
-  void OnGivingUp(Operation* operation, const absl::Status& why, bool heard) override;
+  void OnPartHome(Operation* operation, uint32_t part, const Payload& result) override;
+  void OnGivingUp(Operation* operation, const absl::Status& why, bool told) override;
 
   // LocalWorkSink.
   void OnPiece(LocalRound* round) override;
@@ -134,14 +138,10 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
 
   // Offering.
   void OnOffer(size_t index, std::span<const std::byte> body);
-  absl::Status MakeOffer(LocalRound* round);
-  // Keys for this one, of which their size is returned. UNAVAILABLE: it is lost.
-  absl::StatusOr<size_t> ShowTo(size_t index, const LocalRound& round, uint8_t* keys);
   void Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
             std::span<const std::byte> payload = {});
-  void SendWord(const LocalRound& round, wire::RecordType type, int32_t code, std::span<const std::byte> rest);
+  void SendEnd(const LocalRound& round, wire::RecordType type, int32_t code, std::span<const std::byte> rest);
   void Proceed(LocalRound* round);
-  absl::Status Compare(const LocalRound& round) const;
 
   // Small tensors.
   bool FoldSmall(LocalRound* round);
@@ -152,30 +152,33 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   void BeginWork(LocalRound* round);
   void Contribute(LocalRound* round, PartRange parts, bool all_ready);
   void NextPiece(LocalRound* round);
-  LocalPiece PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind) const;
+  void PushOn(const LocalRound& round, uint32_t part);
+  static LocalPiece PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind);
   void FinishShare(LocalRound* round);
 
   // Ending.
-  void OnWord(size_t index, wire::RecordType type, std::span<const std::byte> body);
+  void OnEnd(size_t index, wire::RecordType type, std::span<const std::byte> body);
   void GiveUp(LocalRound* round, const absl::Status& why, const absl::Status& told, Cause cause);
-  absl::Status Told(const absl::Status& why) const;
+  absl::Status ReasonForOthers(const absl::Status& why) const;
+  void FailSoon(LocalRound* round, const absl::Status& why, Time at);
+  void Unlist(LocalRound* round);
   void MaybeLeave(LocalRound* round);
   void Leave(LocalRound* round);
   void Lose(size_t index, const absl::Status& why);
   // `member`: of the job, whose loss it is; 0: nobody's.
   void Fatal(const absl::Status& why, uint32_t member = 0);
-  void Senseless(size_t index, const char* what);
+  void ProtocolError(size_t index, const char* what);
   std::string Names(const LocalRound& round, bool LocalVoice::*has) const;
 
   const LocalStageOptions options_;
-  StageSink* const sink_;
   Logger* const log_;
   const bps_transport_caps caps_;
-  ServersStage* servers_ = nullptr;  // behind this stage, if there are other hosts
+  Stage* next_ = nullptr;  // if there are other hosts
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<Neighbours> neighbours_;
   std::unique_ptr<LocalRole> role_;      // from Join on
   std::unique_ptr<LocalMemory> memory_;  // likewise
+  std::unique_ptr<LocalOffers> offers_;  // likewise
   LocalWork work_;
   bool joined_ = false;
   bool stopped_ = false;
@@ -183,10 +186,10 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   uint64_t inline_bytes_ = 0;
 
   LocalRounds rounds_;
-  std::vector<const void*> inputs_;  // of FoldSmall: kept for its memory
   std::vector<LocalRound*> releasing_;
-  std::vector<LocalRound*> reaching_;  // everybody has offered; some of it is not to be reached yet
-  std::vector<LocalRound*> doomed_;    // some of it cannot be reached any more
+  std::vector<LocalRound*> ready_;     // for Run: every member has offered, or it was refused before it began
+  std::vector<LocalRound*> reaching_;  // every member has offered; some memory cannot be reached yet
+  std::vector<LocalRound*> failing_;   // some memory cannot be reached any more
   size_t in_flight_ = 0;               // operations
   Time now_ = 0;
 };

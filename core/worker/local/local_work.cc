@@ -1,9 +1,12 @@
 #include "core/worker/local/local_work.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "abi/byteps.h"
+#include "core/base/byte_buffer.h"
+#include "core/reduce/reduce.h"
 
 namespace byteps {
 namespace {
@@ -50,6 +53,29 @@ void LocalWork::Withdraw(Time now, LocalRound* round) {
   --queued_;
 }
 
+std::optional<size_t> LocalWork::FoldSmall(LocalRound* round, bool partial) {
+  const uint64_t bytes = round->bytes();
+  if (bytes == 0) return std::nullopt;
+  inputs_.resize(round->voices.size());
+  for (size_t index = 0; index < inputs_.size(); ++index) {
+    const ByteBuffer& payload = round->voices[index].payload;
+    if (index != own_ && payload.size() != bytes) return index;
+    inputs_[index] = index == own_ ? round->areas.source.address : payload.data();
+  }
+  const int32_t reduction = round->operation->asked.reduction;
+  Reduce(partial ? PartialReduction(round->dtype(), reduction) : Reduction{round->dtype(), reduction}, inputs_,
+         group_sizes_, round->areas.target.address, round->elements());
+  return std::nullopt;
+}
+
+bool LocalWork::CopySmall(LocalRound* round, size_t index) {
+  const Payload& target = round->areas.target;
+  const ByteBuffer& payload = round->voices[index].payload;
+  if (payload.size() != target.bytes) return false;
+  if (!payload.empty()) std::memcpy(target.address, payload.data(), payload.size());
+  return true;
+}
+
 bool LocalWork::Pick(Time now) {
   pick_ = false;
   if (queued_ == 0) return false;
@@ -87,20 +113,22 @@ bool LocalWork::Run(Time now) {
 int32_t LocalWork::Block(LocalRound* round, uint64_t bytes, size_t* culprit) {
   const Submission& asked = round->operation->asked;
   const uint64_t offset = round->piece.next;
-  std::byte* const output = asked.output + offset;
+  const uint32_t dtype = round->dtype();
+  std::byte* const target = round->areas.target.address + offset;
   switch (round->piece.kind) {
     case LocalPiece::Kind::kReduce:
-      return fold_->Fold({asked.tensor->dtype(), asked.reduction}, group_sizes_, round->memory, own_, offset, bytes,
-                         round->stores, culprit);
+      return fold_->Fold({dtype, asked.reduction}, group_sizes_, round->memory, own_, offset, bytes, round->stores,
+                         culprit);
     case LocalPiece::Kind::kFold:
-      return fold_->Gather(PartialReduction(asked), group_sizes_, round->memory, offset, bytes, output, culprit);
+      return fold_->Gather(PartialReduction(dtype, asked.reduction), group_sizes_, round->memory, offset, bytes, target,
+                           culprit);
     case LocalPiece::Kind::kSpread:
-      return fold_->Spread(round->memory, own_, output, offset, bytes, culprit);
+      return fold_->Spread(round->memory, own_, target, offset, bytes, culprit);
     case LocalPiece::Kind::kFetch:
       break;
   }
   *culprit = round->root;
-  return fold_->Read(round->memory[round->root].input, output, offset, bytes);
+  return fold_->Read(round->memory[round->root].input, target, offset, bytes);
 }
 
 // The current piece is over.

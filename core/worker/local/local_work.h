@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,12 @@ class LocalWork {
   // Takes the piece back, if there is one.
   void Withdraw(Time now, LocalRound* round);
 
+  // Folds the payloads that came with the offers into the target. `partial`: the contribution of a host. The index of a
+  // member that has sent none; nothing: it is done.
+  std::optional<size_t> FoldSmall(LocalRound* round, bool partial);
+  // A member's payload becomes the target. False: there is none.
+  static bool CopySmall(LocalRound* round, size_t index);
+
   // One block. True if there was one.
   bool Run(Time now);
   Time NextTimer(Time now) const;
@@ -72,6 +79,7 @@ class LocalWork {
   std::unique_ptr<BlockFold> fold_;
   std::vector<uint32_t> group_sizes_;
   size_t own_ = 0;
+  std::vector<const void*> inputs_;                   // of FoldSmall: kept for its memory
   absl::flat_hash_map<uint64_t, LocalRound*> tasks_;  // by task: what the scheduler knows
   LocalRound* current_ = nullptr;                     // whose piece is being worked on
   size_t queued_ = 0;                                 // tasks in the scheduler's queue

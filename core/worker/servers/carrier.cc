@@ -28,23 +28,21 @@ void Carrier::SetSlotBytes(uint64_t bytes) {
   bounce_ = std::make_unique<BouncePool>(&endpoint_->transport(), bytes, options_.bounce_blocks);
 }
 
-Operation::Memory& Carrier::MemoryOf(Operation* operation) const {
-  if (operation->memory.size() <= index_) operation->memory.resize(index_ + 1);
-  return operation->memory[index_];
+Transfer::Memory& Carrier::MemoryOf(Transfer* transfer) const {
+  if (transfer->memory.size() <= index_) transfer->memory.resize(index_ + 1);
+  return transfer->memory[index_];
 }
 
 bool Carrier::Aligned(const bps_transport_caps& caps, const void* address) {
   return caps.alignment <= 1 || reinterpret_cast<uintptr_t>(address) % caps.alignment == 0;
 }
 
-Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Status* error) {
-  const Submission& asked = partition->operation->asked;
-  std::byte* base =
-      const_cast<std::byte*>(partition->operation->source) + partition->first * asked.tensor->element_bytes();
+Carrier::Grant Carrier::Source(Partition* partition, SendBuffer* buffer, absl::Status* error) {
+  std::byte* const base = partition->source.address;
   const bps_transport_caps& caps = endpoint_->transport().CapsOf(partition->peer);
   if (Aligned(caps, base)) {
     if ((caps.flags & BPS_TRANSPORT_LOCAL_ANY) != 0) {
-      payload->local = {nullptr, base};
+      buffer->local = {nullptr, base};
       return Grant::kYes;
     }
     if ((caps.flags & BPS_TRANSPORT_CHEAP_REG) != 0) {
@@ -53,7 +51,7 @@ Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Sta
         *error = region.status();
         return Grant::kFailed;
       }
-      payload->local = {*region, base};
+      buffer->local = {*region, base};
       return Grant::kYes;
     }
   }
@@ -61,29 +59,29 @@ Carrier::Grant Carrier::Source(Partition* partition, Payload* payload, absl::Sta
     *error = status;
     return Grant::kFailed;
   }
-  payload->bounce = bounce_->Take();
-  if (!payload->bounce) return Grant::kLater;
-  std::memcpy(bounce_->data(*payload->bounce), base, partition->push_bytes);
-  payload->local = bounce_->local(*payload->bounce);
+  buffer->bounce = bounce_->Take();
+  if (!buffer->bounce) return Grant::kLater;
+  std::memcpy(bounce_->data(*buffer->bounce), base, partition->source.bytes);
+  buffer->local = bounce_->local(*buffer->bounce);
   return Grant::kYes;
 }
 
-void Carrier::EndSource(const Payload& payload) {
-  if (payload.bounce) bounce_->Free(*payload.bounce);
+void Carrier::EndSource(const SendBuffer& buffer) {
+  if (buffer.bounce) bounce_->Free(*buffer.bounce);
 }
 
-// The registration of the input or output of the partition's operation; one for both, if they are the same.
+// The registration of the source or target of the partition's transfer; one for both, if they are the same.
 absl::StatusOr<bps_region*> Carrier::RegionOf(const Partition& partition, bool input) {
-  Operation* operation = partition.operation;
-  const Submission& asked = operation->asked;
-  input &= operation->source != asked.output;
-  std::byte* const base = input ? const_cast<std::byte*>(operation->source) : asked.output;
-  Operation::Memory& memory = MemoryOf(operation);
+  Transfer* transfer = partition.transfer;
+  const Areas& areas = transfer->areas;
+  input &= !areas.in_place();
+  const Payload& area = input ? areas.source : areas.target;
+  Transfer::Memory& memory = MemoryOf(transfer);
   memory.addresses &= (endpoint_->transport().CapsOf(partition.peer).flags & BPS_TRANSPORT_REG_ADDRESSES) != 0;
   Region& region = input ? memory.input : memory.output;
   if (!region) {
     const KeptRegions::Side side = input ? KeptRegions::Side::kInput : KeptRegions::Side::kOutput;
-    absl::StatusOr<Region> made = kept_->Take(*asked.tensor, side, base);
+    absl::StatusOr<Region> made = kept_->Take(transfer->tensor().name(), side, {area.address, area.bytes});
     if (!made.ok()) return made.status();
     region = *std::move(made);
   }
@@ -96,16 +94,12 @@ bool Carrier::Shares(PeerId peer) const {
 }
 
 bool Carrier::Mappable(const Partition& partition) {
-  const Operation& operation = *partition.operation;
-  const Submission& asked = operation.asked;
-  const auto mappable = [&](const std::shared_ptr<Buffer>& buffer, const void* at) {
-    return buffer != nullptr && buffer->fd() >= 0 && buffer->Contains(at, asked.tensor->bytes());
+  const Areas& areas = partition.transfer->areas;
+  const auto mappable = [](const std::shared_ptr<Buffer>& buffer, const Payload& area) {
+    return buffer != nullptr && buffer->fd() >= 0 && buffer->Contains(area.address, area.bytes);
   };
-  const bool over_output = operation.source == asked.output;
-  const std::shared_ptr<Buffer>& output = asked.request->output_buffer();
-  const std::shared_ptr<Buffer>& input = over_output ? output : asked.request->input_buffer();
-  return (partition.push_bytes == 0 || mappable(input, operation.source)) &&
-         (partition.result_bytes == 0 || mappable(output, asked.output));
+  return (partition.source.bytes == 0 || mappable(areas.source_buffer, areas.source)) &&
+         (partition.target.bytes == 0 || mappable(areas.target_buffer, areas.target));
 }
 
 bool Carrier::InPlace(const Partition& partition) const {
@@ -117,13 +111,11 @@ void Carrier::NoteRefusal(const Partition& partition) {
 }
 
 absl::StatusOr<BufferRegions::Place> Carrier::PlaceOf(const Partition& partition, bool input) {
-  Operation* operation = partition.operation;
-  const Submission& asked = operation->asked;
-  input &= operation->source != asked.output;
+  const Areas& areas = partition.transfer->areas;
   if (Shares(partition.peer)) {
-    const std::shared_ptr<Buffer>& buffer = input ? asked.request->input_buffer() : asked.request->output_buffer();
+    const Payload& area = input ? areas.source : areas.target;
     absl::StatusOr<BufferRegions::Place> place =
-        buffers_->Find(buffer, input ? operation->source : asked.output, asked.tensor->bytes());
+        buffers_->Find(input ? areas.source_buffer : areas.target_buffer, area.address, area.bytes);
     if (!place.ok() || place->region != nullptr) return place;
   }
   const absl::StatusOr<bps_region*> region = RegionOf(partition, input);
@@ -140,9 +132,9 @@ Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, ab
   if (!partition->result_immediate) {
     partition->result_immediate = landing_.Take();
     if (!partition->result_immediate) return Grant::kLater;
-    ++partition->operation->exposed;
+    ++partition->transfer->exposed;
   }
-  const Grant exported = Export(*place, *partition, memory, "output", error);
+  const Grant exported = Export(*place, *partition, false, memory, error);
   if (exported != Grant::kYes) {
     EndExposure(partition);
     return exported;
@@ -151,17 +143,19 @@ Carrier::Grant Carrier::Expose(Partition* partition, wire::MemoryRef* memory, ab
   return Grant::kYes;
 }
 
-Carrier::Grant Carrier::Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory,
-                               const char* what, absl::Status* error) const {
+Carrier::Grant Carrier::Export(const BufferRegions::Place& place, const Partition& partition, bool input,
+                               wire::MemoryRef* memory, absl::Status* error) const {
   const int32_t code = endpoint_->transport().ExportKey(place.region, partition.peer, memory->key);
   // The transport has lost the peer, and says next why: that is what the operation is to end with.
   if (code == BPS_UNAVAILABLE) return Grant::kLater;
   if (code != BPS_OK) {
-    *error = MakeStatus(code, absl::StrCat("the ", what, " cannot be shown to a server"));
+    *error = MakeStatus(code, absl::StrCat("the ", input ? "input" : "output", " cannot be shown to a server"));
     return Grant::kFailed;
   }
   memory->key_size = static_cast<uint16_t>(endpoint_->caps().key_size);
-  memory->offset = place.offset + partition.first * partition.operation->asked.tensor->element_bytes();
+  const Areas& areas = partition.transfer->areas;
+  memory->offset = place.offset + static_cast<uint64_t>(input ? partition.source.address - areas.source.address
+                                                              : partition.target.address - areas.target.address);
   return Grant::kYes;
 }
 
@@ -171,33 +165,33 @@ Carrier::Grant Carrier::Show(Partition* partition, wire::MemoryRef* memory, absl
     *error = place.status();
     return Grant::kFailed;
   }
-  const Grant exported = Export(*place, *partition, memory, "input", error);
-  if (exported == Grant::kYes && !std::exchange(partition->in_place, true)) ++partition->operation->exposed;
+  const Grant exported = Export(*place, *partition, true, memory, error);
+  if (exported == Grant::kYes && !std::exchange(partition->in_place, true)) ++partition->transfer->exposed;
   return exported;
 }
 
 void Carrier::EndExposure(Partition* partition) {
-  if (std::exchange(partition->in_place, false)) --partition->operation->exposed;
+  if (std::exchange(partition->in_place, false)) --partition->transfer->exposed;
   if (!partition->result_immediate) return;
   landing_.Free(*partition->result_immediate);
   partition->result_immediate.reset();
-  --partition->operation->exposed;
+  --partition->transfer->exposed;
 }
 
-void Carrier::Keep(Operation* operation) {
-  if (operation->memory.size() <= index_) return;
-  Operation::Memory& memory = operation->memory[index_];
+void Carrier::Keep(Transfer* transfer) {
+  if (transfer->memory.size() <= index_) return;
+  Transfer::Memory& memory = transfer->memory[index_];
   if (!memory.addresses) return;
-  const Submission& asked = operation->asked;
-  kept_->Keep(*asked.tensor, KeptRegions::Side::kInput, operation->source, std::move(memory.input));
-  kept_->Keep(*asked.tensor, KeptRegions::Side::kOutput, asked.output, std::move(memory.output));
+  const auto& [source, target, source_buffer, target_buffer] = transfer->areas;
+  const TensorName& name = transfer->tensor().name();
+  kept_->Keep(name, KeptRegions::Side::kInput, {source.address, source.bytes}, std::move(memory.input));
+  kept_->Keep(name, KeptRegions::Side::kOutput, {target.address, target.bytes}, std::move(memory.output));
 }
 
-void Carrier::TakeAway(Operation* operation) {
-  if (operation->memory.size() > index_) operation->memory[index_] = {};
-  if (operation->asked.request == nullptr) return;
-  buffers_->Drop(operation->asked.request->input_buffer());
-  buffers_->Drop(operation->asked.request->output_buffer());
+void Carrier::TakeAway(Transfer* transfer) {
+  if (transfer->memory.size() > index_) transfer->memory[index_] = {};
+  buffers_->Drop(transfer->areas.source_buffer);
+  buffers_->Drop(transfer->areas.target_buffer);
 }
 
 PeerId Carrier::WindowOwner(uint32_t immediate) const {

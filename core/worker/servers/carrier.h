@@ -2,7 +2,7 @@
 //
 //     Carrier carrier("tcp", std::move(transport), options, &sink, log);
 //     carrier.endpoint().AddPeer(...);
-//     carrier.Source(&partition, &payload, &error);          // where the transport may read the partition's input
+//     carrier.Source(&partition, &buffer, &error);           // where the transport may read the partition's payload
 //     carrier.Expose(&partition, &header.memory, &error);    // where the server may write its result
 //     carrier.Show(&partition, &source);                     // where the server itself may read it, if InPlace(partition)
 //
@@ -40,8 +40,8 @@
 #include "core/wire/wire.h"
 #include "core/worker/memory/bounce_pool.h"
 #include "core/worker/memory/buffer_regions.h"
+#include "core/worker/servers/transfer.h"
 #include "core/worker/tensor/kept_regions.h"
-#include "core/worker/tensor/operation.h"
 
 namespace byteps {
 
@@ -59,8 +59,8 @@ class CarrierSink {
   virtual void OnPeerDown(Carrier* carrier, PeerId peer, const absl::Status& why) = 0;
 };
 
-// Bytes on their way out, as the transport can take them.
-struct Payload {
+// A payload on its way out, as the transport can take it.
+struct SendBuffer {
   bps_local local{};
   std::optional<uint32_t> bounce;  // block of the bounce pool that holds a copy
 };
@@ -74,7 +74,7 @@ struct CarrierOptions {
 
 class Carrier : private EndpointHandler {
  public:
-  // `index`: its place among the engine's transports (and in Operation::memory).
+  // `index`: its place among the engine's transports (and in Transfer::memory).
   Carrier(size_t index, std::string name, Transport transport, CarrierOptions options, CarrierSink* sink, Logger* log);
 
   const std::string& name() const { return name_; }
@@ -88,9 +88,9 @@ class Carrier : private EndpointHandler {
   enum class Grant { kYes, kLater, kFailed };
 
   // Where the transport may read the partition's input from. kLater: no block of the bounce pool is free now.
-  Grant Source(Partition* partition, Payload* payload, absl::Status* error);
+  Grant Source(Partition* partition, SendBuffer* buffer, absl::Status* error);
   // The write from there has ended (or was never posted).
-  void EndSource(const Payload& payload);
+  void EndSource(const SendBuffer& buffer);
 
   // Does this server write results straight into outputs?
   bool direct(PeerId peer) const;
@@ -108,9 +108,9 @@ class Carrier : private EndpointHandler {
   // Takes all that back: the result has come, or the server has said that it will not.
   void EndExposure(Partition* partition);
   // It has ended well, so its servers owe it nothing: what it has registered may stay so for the tensor's next one.
-  void Keep(Operation* operation);
+  void Keep(Transfer* transfer);
   // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in.
-  void TakeAway(Operation* operation);
+  void TakeAway(Transfer* transfer);
   void DropFreedBuffers() { buffers_->DropFreed(); }
 
   // The bytes of a slot that this side lent to `peer`; empty if there is no such slot.
@@ -134,7 +134,7 @@ class Carrier : private EndpointHandler {
   absl::Status LendWindow(PeerId peer);
   void AskReach(PeerId peer);
   // Names the place to the partition's server.
-  Grant Export(const BufferRegions::Place& place, const Partition& partition, wire::MemoryRef* memory, const char* what,
+  Grant Export(const BufferRegions::Place& place, const Partition& partition, bool input, wire::MemoryRef* memory,
                absl::Status* error) const;
   absl::StatusOr<bps_region*> RegionOf(const Partition& partition, bool input);
   // The peer maps the library's buffers, as far as the transport is concerned.
@@ -143,7 +143,7 @@ class Carrier : private EndpointHandler {
   static bool Mappable(const Partition& partition);
   // What the peer is shown of input or output: of their buffer, if it can map that.
   absl::StatusOr<BufferRegions::Place> PlaceOf(const Partition& partition, bool input);
-  Operation::Memory& MemoryOf(Operation* operation) const;
+  Transfer::Memory& MemoryOf(Transfer* transfer) const;
   static bool Aligned(const bps_transport_caps& caps, const void* address);
 
   struct Window {

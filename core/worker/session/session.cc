@@ -6,19 +6,10 @@
 #include <exception>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/auth.h"
 #include "core/base/group_ranges.h"
 #include "core/base/status.h"
-#include "core/base/utf8.h"
-#include "core/base/version.h"
-#include "core/control/host_identity.h"
-#include "core/control/refusal.h"
-#include "core/transports/transport_choice.h"
-#include "core/transports/transport_set.h"
 
 namespace byteps {
 namespace {
@@ -28,130 +19,10 @@ constexpr Time kControlInterval = kMillisecond / 2;
 // Between two looks at a transport without a descriptor, with and without operations in flight.
 constexpr Time kBusyPoll = 50'000;
 constexpr Time kIdlePoll = 5 * kMillisecond;
-// How long the coordinator's word on a lost server is waited for.
-constexpr Time kFatalGrace = 2 * kSecond;
-// How long the servers are waited for after an operation was given up (see ServersStage).
-constexpr Time kReleaseGrace = 2 * kSecond;
-// What may wait in the outbox for one server lane.
-constexpr uint64_t kOutboxBytes = 64 * 1024;
-// Memory for results and payloads, where the transport needs it (verbs, EFA).
-constexpr uint32_t kWindowSlots = 4;
-constexpr uint32_t kBounceBlocks = 16;
 // How much later than its deadline Shutdown ends at the latest: beyond ControlClientOptions.grace.
 constexpr Time kLeaveGrace = 4 * kSecond;
 // How long Close waits for the last words to the coordinator to leave.
 constexpr Time kDrainTime = kSecond / 2;
-constexpr Time kHelloInterval = 20 * kMillisecond;
-// Between the workers of one host.
-constexpr char kLocalTransport[] = "shm";
-// Of the reason why a worker cannot reduce with the others of its host.
-constexpr size_t kMaxRefusal = 1024;
-
-// What is said by arguments is blamed on arguments, not on the variables that say the same.
-absl::Status CheckGivenPlace(const bps_open_args& args) {
-  const auto wrong = [](auto... what) { return absl::InvalidArgumentError(absl::StrCat("bps_open_args.", what...)); };
-  if (args.has_place == 0) return absl::OkStatus();
-  if (args.has_place != 1) return wrong("has_place is ", args.has_place, ", not 0 or 1");
-  if (args.num_hosts < 1) return wrong("num_hosts is ", args.num_hosts, ", less than 1 (with has_place = 1)");
-  if (args.local_size < 1) return wrong("local_size is ", args.local_size, ", less than 1 (with has_place = 1)");
-  if (args.num_servers < 0) return wrong("num_servers is ", args.num_servers, ": negative");
-  if (args.host_index < 0 || args.host_index >= args.num_hosts) {
-    return wrong("host_index is ", args.host_index, ", but num_hosts is ", args.num_hosts, " (hosts count from 0)");
-  }
-  if (args.local_rank < 0 || args.local_rank >= args.local_size) {
-    return wrong("local_rank is ", args.local_rank, ", but local_size is ", args.local_size,
-                 " (local ranks count from 0)");
-  }
-  return absl::OkStatus();
-}
-
-// Text that goes into control messages, which hold nothing else.
-absl::Status CheckUtf8(const bps_open_args& args) {
-  const std::pair<const char*, const char*> texts[] = {{"coordinator", args.coordinator},
-                                                       {"job", args.job},
-                                                       {"name", args.name},
-                                                       {"token", args.token},
-                                                       {"host", args.host},
-                                                       {"transport", args.transport},
-                                                       {"scheduler", args.scheduler}};
-  for (const auto& [field, value] : texts) {
-    if (value == nullptr || IsUtf8(value)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("bps_open_args.", field, " is not UTF-8"));
-  }
-  return absl::OkStatus();
-}
-
-// The explicit arguments of bps_open, as values of knobs.
-absl::StatusOr<Environment> ArgumentsOf(const bps_open_args& args) {
-  if (absl::Status text = CheckUtf8(args); !text.ok()) return text;
-  Environment values;
-  const auto text = [&](const char* knob, const char* value) {
-    if (value != nullptr) values[knob] = value;
-  };
-  const auto number = [&](const char* knob, int64_t value) { values[knob] = absl::StrCat(value); };
-  if (args.coordinator != nullptr) {
-    const std::string where = args.coordinator;
-    const size_t colon = where.rfind(':');
-    int port = 0;
-    if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(where.substr(colon + 1), &port) || port < 1 ||
-        port > 65535) {
-      return absl::InvalidArgumentError(absl::StrCat("bps_open_args.coordinator is \"", where, "\", not host:port"));
-    }
-    std::string host = where.substr(0, colon);
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-    values["DMLC_PS_ROOT_URI"] = host;
-    number("DMLC_PS_ROOT_PORT", port);
-  }
-  text("BYTEPS_JOB_ID", args.job);
-  text("BYTEPS_JOB_TOKEN", args.token);
-  text("DMLC_NODE_HOST", args.host);
-  text("BYTEPS_TRANSPORT", args.transport);
-  text("BYTEPS_SCHEDULER", args.scheduler);
-  if (args.has_place == 1) {
-    number("DMLC_WORKER_ID", args.host_index);
-    number("DMLC_NUM_WORKER", args.num_hosts);
-    number("BYTEPS_LOCAL_RANK", args.local_rank);
-    number("BYTEPS_LOCAL_SIZE", args.local_size);
-    number("DMLC_NUM_SERVER", args.num_servers);
-  }
-  if (args.log_level < 0 || args.log_level > BPS_LOG_ERROR + 2) {
-    return absl::InvalidArgumentError(absl::StrCat("bps_open_args.log_level is ", args.log_level));
-  }
-  if (args.log_level > 0) values["BYTEPS_LOG_LEVEL"] = LogLevelName(static_cast<LogLevel>(args.log_level - 1));
-  if (args.timeout_ms < 0) return absl::InvalidArgumentError("bps_open_args.timeout_ms is negative");
-  if (args.timeout_ms > 0) values["BYTEPS_START_TIMEOUT"] = absl::StrCat(args.timeout_ms, "ms");
-  return values;
-}
-
-// For people: which host it is (behind the semicolon) is between the members.
-std::string NameOf(const control::Lane& lane) {
-  return absl::StrCat(lane.transport(), " (", lane.provider().substr(0, lane.provider().find(';')), ")");
-}
-
-WorkerPlace PlaceOf(const Config& config) {
-  WorkerPlace place;
-  place.host_index = static_cast<int32_t>(config.GetInt("DMLC_WORKER_ID"));
-  place.num_hosts = static_cast<int32_t>(config.GetInt("DMLC_NUM_WORKER"));
-  place.local_rank = static_cast<int32_t>(config.GetInt("BYTEPS_LOCAL_RANK"));
-  place.local_size = static_cast<int32_t>(config.GetInt("BYTEPS_LOCAL_SIZE"));
-  place.num_servers = static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER"));
-  return place;
-}
-
-absl::Status CheckPlace(const WorkerPlace& place) {
-  if (place.local_rank >= place.local_size) {
-    return absl::InvalidArgumentError(absl::StrCat("BYTEPS_LOCAL_RANK is ", place.local_rank,
-                                                   ", but BYTEPS_LOCAL_SIZE says that this host has ", place.local_size,
-                                                   " workers (local ranks from 0)"));
-  }
-  if (place.host_index >= place.num_hosts) {
-    return absl::InvalidArgumentError(absl::StrCat("DMLC_WORKER_ID is ", place.host_index,
-                                                   ", but DMLC_NUM_WORKER says that there are ", place.num_hosts,
-                                                   " worker hosts (numbered from 0)"));
-  }
-  return absl::OkStatus();
-}
-
 // How soon callers hear that a plugin does not come back, and for how long one who describes a wait waits itself.
 constexpr Time kStuckLook = 500 * kMillisecond;
 constexpr Time kDescribeTime = 200 * kMillisecond;
@@ -162,44 +33,31 @@ constexpr Time kStopTime = 2 * kSecond;
 
 // ---- Opening ----
 
-Session::Session(Config config, Logger log, WorkerPlace place, std::string name)
-    : config_(std::move(config)),
+Session::Session(OpenArguments given, Logger log)
+    : given_(std::move(given)),
       log_(std::move(log)),
-      place_(place),
-      name_(std::move(name)),
-      operation_timeout_(config_.GetDuration("BYTEPS_OP_TIMEOUT").count()),
-      shutdown_timeout_(config_.GetDuration("BYTEPS_SHUTDOWN_TIMEOUT").count()),
-      small_bytes_(static_cast<uint64_t>(config_.GetInt("BYTEPS_INLINE_BYTES"))),
-      huge_pages_(config_.GetBool("BYTEPS_SHM") && config_.GetBool("BYTEPS_HUGE_PAGES")),
-      registry_(config_, log_),
-      driver_(this, config_.GetDuration("BYTEPS_SPIN_US").count()) {}
+      operation_timeout_(given_.config.GetDuration("BYTEPS_OP_TIMEOUT").count()),
+      shutdown_timeout_(given_.config.GetDuration("BYTEPS_SHUTDOWN_TIMEOUT").count()),
+      small_bytes_(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_INLINE_BYTES"))),
+      huge_pages_(given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES")),
+      registry_(given_.config, log_),
+      setup_(&given_, &registry_, &plugin_calls_, &log_),
+      driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args) {
-  absl::StatusOr<Environment> arguments = ArgumentsOf(args);
-  if (!arguments.ok()) return arguments.status();
-  const Environment environment = ReadEnvironment();
-  absl::StatusOr<Config> config = Config::Make(environment, *arguments);
-  absl::Status wrong = CheckGivenPlace(args);
-  wrong.Update(config.status());
-  // Enough may be readable for the others to be told.
-  if (!config.ok()) config = Config::Readable(environment, *arguments);
-  LogOptions log_options = config->GetLogOptions();
+  absl::StatusOr<OpenArguments> given = OpenArguments::Read(args);
+  if (!given.ok()) return given.status();
+  LogOptions log_options = given->config.GetLogOptions();
   log_options.sink = args.log;
   log_options.user = args.log_user;
   Logger log(log_options);
-  config->LogWarnings(log);
-  const WorkerPlace place = PlaceOf(*config);
-  if (wrong.ok()) wrong = CheckPlace(place);
-  if (wrong.ok() && !IsUtf8(config->GetString("BYTEPS_JOB_ID"))) {
-    wrong = absl::InvalidArgumentError("BYTEPS_JOB_ID is not UTF-8");
-  }
+  given->config.LogWarnings(log);
 
-  const Time deadline = After(Now(), config->GetDuration("BYTEPS_START_TIMEOUT").count());
-  std::shared_ptr<Session> session(
-      new Session(*std::move(config), std::move(log), place, args.name == nullptr ? "" : args.name));
-  const bool alone =
-      place.num_hosts == 1 && place.local_size == 1 && !session->config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  absl::Status status = wrong.ok() ? session->CheckNamed() : wrong;
+  const Time deadline = After(Now(), given->config.GetDuration("BYTEPS_START_TIMEOUT").count());
+  std::shared_ptr<Session> session(new Session(*std::move(given), std::move(log)));
+  const bool alone = session->given_.alone();
+  absl::Status status = session->given_.wrong;
+  if (status.ok()) status = session->setup_.CheckNamed();
   if (!alone) {
     status = session->PrepareJob(deadline, status);
   } else if (status.ok()) {
@@ -212,7 +70,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
     if (session->watchdog_ != nullptr) session->watchdog_->Start();
     if (opening != nullptr) status = session->Join(*opening, deadline);
   }
-  if (status.ok() && session->shared_buffers_) {
+  if (status.ok() && session->setup_.shared_buffers()) {
     session->buffers_->Share([owner = session.get()] {
       owner->queue_.Push({});
       owner->driver_.Wake();
@@ -223,246 +81,30 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   return status;
 }
 
-// Plugins that the user names must be there, also where this job has no use for them: a name with a slip in it should not
-// wait for the day on which it counts.
-absl::Status Session::CheckNamed() {
-  absl::StatusOr<std::string> transport = NamedTransport(config_);
-  if (!transport.ok()) return transport.status();
-  named_transport_ = *std::move(transport);
-  if (config_.IsSet("BYTEPS_TRANSPORT") && !named_transport_.empty()) {
-    const auto found = registry_.FindTransport(named_transport_);
-    if (!found.ok()) return found.status();
-    named_transport_ = (*found)->info.name;
-  }
-  const std::string& scheduler = config_.GetString("BYTEPS_SCHEDULER");
-  if (config_.IsSet("BYTEPS_SCHEDULER") && !absl::EqualsIgnoreCase(scheduler.c_str(), "auto")) {
-    const auto found = registry_.FindScheduler(scheduler);
-    if (!found.ok()) return found.status();
-  }
-  return absl::OkStatus();
-}
-
 // A worker alone.
 absl::Status Session::PrepareAlone() {
   engine_ = std::make_unique<Engine>(EngineOptions{}, static_cast<EngineHandler*>(this), &log_);
   engine_->UseAlone();
   engine_->UseCollectives({}, nullptr);
-  transport_name_ = "local (a worker alone)";
-  scheduler_name_ = "none (a worker alone)";
+  setup_.UseAlone();
   info_.size = info_.local_size = 1;
   info_.epoch = info_.generation = 1;
   all_ranks_ = ProcessSet::All(1);
   return absl::OkStatus();
 }
 
-absl::Status Session::PrepareJob(Time deadline, absl::Status able) {
-  const bool forced = config_.GetBool("BYTEPS_FORCE_DISTRIBUTED");
-  if (able.ok() && place_.num_servers == 0 && (place_.num_hosts > 1 || forced)) {
-    able = absl::InvalidArgumentError(absl::StrCat(
-        "this job has ", place_.num_hosts, " worker hosts with ", place_.local_size, " workers here",
-        forced ? " and BYTEPS_FORCE_DISTRIBUTED=1" : "", ", and no server: set DMLC_NUM_SERVER (bpslaunch --servers)"));
-  }
-  absl::StatusOr<ControlLinkOptions> link = Greeting();
-  // What the user has named comes first.
-  if (!link.ok()) return able.ok() ? link.status() : able;
-  const absl::Status found = FindAddress(deadline, able.ok(), &*link);
-  if (able.ok()) able = found;
-  control::Hello& hello = link->client.hello;
-  if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello);
-  link->client.start_timeout = deadline - Now();
-  if (!able.ok()) {
-    hello.set_named_transport(named_transport_);
-    return TellRefusal(*std::move(link), able, log_);
-  }
-  link->client.start_waited = config_.GetDuration("BYTEPS_START_TIMEOUT").count() - link->client.start_timeout;
+absl::Status Session::PrepareJob(Time deadline, const absl::Status& able) {
+  engine_ = std::make_unique<Engine>(setup_.MakeEngineOptions(), static_cast<EngineHandler*>(this), &log_);
+  // The others take a worker that is silent for longer for dead.
+  const Time peer_timeout = given_.config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
+  watchdog_ = std::make_unique<Watchdog>(&plugin_calls_, peer_timeout > 0 ? peer_timeout : operation_timeout_, &log_,
+                                         [this](const absl::Status& why) { OnStuck(why); });
+  absl::StatusOr<ControlLinkOptions> link = setup_.Prepare(deadline, able, engine_.get());
+  if (!link.ok()) return link.status();
   control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
   opening_ = std::make_shared<Request>(nullptr, nullptr);
   open_deadline_ = deadline;
   return absl::OkStatus();
-}
-
-// Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
-absl::StatusOr<ControlLinkOptions> Session::Greeting() const {
-  const std::string& coordinator = config_.GetString("DMLC_PS_ROOT_URI");
-  const int port = static_cast<int>(config_.GetInt("DMLC_PS_ROOT_PORT"));
-  if (coordinator.empty() || port == 0) {
-    return absl::InvalidArgumentError(
-        "the address of the coordinator is not known: set DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT, or start this "
-        "program with bpslaunch");
-  }
-  absl::StatusOr<std::string> token =
-      JobToken(config_.GetString("BYTEPS_JOB_TOKEN"), config_.GetString("BYTEPS_JOB_TOKEN_FILE"));
-  if (!token.ok()) return token.status();
-  ControlLinkOptions link;
-  link.allow_unauthenticated = config_.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
-  link.connection.host = coordinator;
-  link.connection.port = port;
-  link.client.token = *std::move(token);
-  control::Hello& hello = link.client.hello;
-  hello.set_role(control::WORKER);
-  hello.set_job(config_.GetString("BYTEPS_JOB_ID"));
-  hello.set_session(name_);
-  *hello.mutable_host() = HostIdentity(config_.GetString("BYTEPS_HOST_ID"));
-  hello.set_pid(::getpid());
-  hello.set_host_index(place_.host_index);
-  hello.set_num_hosts(place_.num_hosts);
-  hello.set_local_rank(place_.local_rank);
-  hello.set_local_size(place_.local_size);
-  hello.set_num_servers(place_.num_servers);
-  hello.set_preferred_rank(
-      config_.Has("BYTEPS_GLOBAL_RANK") ? static_cast<int32_t>(config_.GetInt("BYTEPS_GLOBAL_RANK")) : -1);
-  hello.set_partition_bytes(static_cast<uint64_t>(config_.GetInt("BYTEPS_PARTITION_BYTES")));
-  hello.set_groups(config_.GetString("BYTEPS_GROUPS"));
-  hello.set_force_servers(config_.GetBool("BYTEPS_FORCE_DISTRIBUTED"));
-  return link;
-}
-
-// `wait`: a name or a route may still come up.
-absl::Status Session::FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const {
-  const OwnAddressOptions own{.node_host = config_.GetString("DMLC_NODE_HOST"),
-                              .interface = config_.GetString("DMLC_INTERFACE"),
-                              .coordinator = link->connection.host,
-                              .port = link->connection.port,
-                              .patience = std::clamp(deadline - Now(), kSecond / 2, 5 * kSecond)};
-  absl::StatusOr<std::string> address = OwnAddress(own);
-  while (!address.ok() && address.status().code() == absl::StatusCode::kUnavailable && Now() < deadline && wait) {
-    ::usleep(100'000);
-    address = OwnAddress(own);
-  }
-  if (!address.ok()) return address.status();
-  link->client.hello.mutable_host()->set_address(*std::move(address));
-  return absl::OkStatus();
-}
-
-// What leads to the others. Not OK: they need not wait for us.
-absl::Status Session::PrepareStages(Time deadline, const std::string& token, control::Hello* hello) {
-  const std::string& address = hello->host().address();
-  EngineOptions options;
-  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace, config_.GetBool("BYTEPS_CHECKSUM")};
-  options.local = {kReleaseGrace};
-  options.fatal_grace = kFatalGrace;
-  options.stall_warning = config_.GetDuration("BYTEPS_STALL_WARNING").count();
-  engine_ = std::make_unique<Engine>(options, static_cast<EngineHandler*>(this), &log_);
-  EndpointOptions endpoint;
-  endpoint.hello_interval = kHelloInterval;
-  endpoint.hello_timeout = std::max<Time>(deadline - Now(), kSecond);
-  endpoint.ping_interval = config_.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count();
-  endpoint.peer_timeout = config_.GetDuration("BYTEPS_PEER_TIMEOUT").count();
-  // The others take a worker that is silent for longer for dead.
-  const Time patience = endpoint.peer_timeout > 0 ? endpoint.peer_timeout : operation_timeout_;
-  watchdog_ =
-      std::make_unique<Watchdog>(&plugin_calls_, patience, &log_, [this](const absl::Status& why) { OnStuck(why); });
-  endpoint.token = token;
-
-  if (place_.num_servers != 0) {
-    if (absl::Status status = PrepareServers(address, endpoint, hello); !status.ok()) return status;
-  } else {
-    hello->set_named_transport(named_transport_);
-    if (config_.IsSet("DMLC_ENABLE_RDMA")) {
-      BPS_LOG(log_, kInfo) << "DMLC_ENABLE_RDMA=" << config_.GetString("DMLC_ENABLE_RDMA")
-                           << " counts for nothing here: a job without servers has no transport between hosts";
-    }
-  }
-  // A wrong BYTEPS_SCHEDULER is the user's mistake, no reason to go without the local stage.
-  absl::StatusOr<Scheduler> scheduler =
-      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_LOCAL);
-  if (!scheduler.ok()) return scheduler.status();
-  scheduler_name_ = scheduler->name();
-  scheduler->Watch(&plugin_calls_);
-  if (absl::Status status = PrepareLocal(address, endpoint, *std::move(scheduler), hello); !status.ok()) {
-    hello->set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
-    BPS_VERBOSE(log_, 1) << "no reduction within this host: " << hello->local_refusal();
-  }
-  PrepareCollectives(address, endpoint);
-  return absl::OkStatus();
-}
-
-// What leads to the servers.
-absl::Status Session::PrepareServers(const std::string& address, const EndpointOptions& endpoint,
-                                     control::Hello* hello) {
-  absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, address);
-  if (!wanted.ok()) return wanted.status();
-  absl::StatusOr<Transport> transport = OpenTransports(&registry_, config_, *wanted, address, log_);
-  if (!transport.ok()) return transport.status();
-  absl::StatusOr<Scheduler> scheduler =
-      registry_.CreateScheduler(config_.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
-  if (!scheduler.ok()) return scheduler.status();
-  scheduler->Watch(&plugin_calls_);
-  scheduler_name_ = scheduler->name();
-
-  control::Lane& lane = *hello->add_lanes();
-  lane.set_transport(transport->name());
-  lane.set_provider(transport->provider());
-  absl::StatusOr<std::string> bytes = transport->Address();
-  if (!bytes.ok()) return bytes.status();
-  lane.set_address(*bytes);
-  transport_name_ = NameOf(lane);
-  // Where there is such a member, the processes of one host meet in it.
-  if (transport->shares() && lane.transport() != kLocalTransport) {
-    absl::StrAppend(&transport_name_, " between hosts, ", kLocalTransport, " within");
-  }
-  polled_transport_ = !transport->Has(BPS_TRANSPORT_WAIT_FD);
-  shared_buffers_ |= transport->shares();
-
-  CarrierOptions carrier;
-  carrier.endpoint = endpoint;
-  carrier.window_slots = kWindowSlots;
-  carrier.bounce_blocks = kBounceBlocks;
-  carrier.in_place = config_.GetBool("BYTEPS_SHM_IN_PLACE");
-  engine_->UseServers(*std::move(scheduler)).AddCarrier(lane.transport(), *std::move(transport), carrier);
-  return absl::OkStatus();
-}
-
-// What leads to the other workers of this host. Not OK: they are reached through the servers.
-absl::Status Session::PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,
-                                   control::Hello* hello) {
-  if (!config_.GetBool("BYTEPS_LOCAL_REDUCE")) return absl::FailedPreconditionError("BYTEPS_LOCAL_REDUCE=0");
-  if (hello->force_servers()) return absl::FailedPreconditionError("BYTEPS_FORCE_DISTRIBUTED=1");
-  if (!config_.GetBool("BYTEPS_SHM")) return absl::FailedPreconditionError("BYTEPS_SHM=0");
-  if (place_.num_hosts > 1 && place_.local_size == 1) {
-    return absl::FailedPreconditionError("it is the only worker of its host");
-  }
-  // Nobody has asked for it by name, as the error of opening it would say.
-  if (const std::string why = registry_.WhyNotTransport(kLocalTransport); !why.empty()) {
-    return absl::UnavailableError(absl::StrCat("transport \"", kLocalTransport, "\" cannot be used here: ", why));
-  }
-  absl::StatusOr<Transport> transport = registry_.OpenTransport(kLocalTransport, address);
-  if (!transport.ok()) return transport.status();
-  const bps_transport_caps caps = transport->caps();
-  if (absl::Status usable = LocalStage::Usable(caps); !usable.ok()) {
-    return Annotate(usable, absl::StrCat("transport \"", transport->name(), "\""));
-  }
-  absl::StatusOr<std::string> bytes = transport->Address();
-  if (!bytes.ok()) return bytes.status();
-  control::Lane& lane = *hello->mutable_local();
-  lane.set_transport(transport->name());
-  lane.set_provider(transport->provider());
-  lane.set_address(*bytes);
-  hello->set_inline_bytes(std::min(small_bytes_, LocalStage::MaxInline(caps)));
-  local_name_ = NameOf(lane);
-  polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
-  shared_buffers_ |= transport->shares();
-  engine_->UseLocal(std::move(scheduler), *std::move(transport), endpoint);
-  return absl::OkStatus();
-}
-
-// What leads to other workers; opened with the first operation that needs it.
-void Session::PrepareCollectives(const std::string& address, const EndpointOptions& endpoint) {
-  CollectivesOptions options{endpoint, kReleaseGrace};
-  engine_->UseCollectives(std::move(options), [this, address] { return OpenPeerTransport(address); });
-}
-
-absl::StatusOr<Transport> Session::OpenPeerTransport(const std::string& address) {
-  absl::StatusOr<Transport> transport = absl::UnknownError("");
-  if (one_set_) {
-    transport = registry_.OpenTransport(kLocalTransport, address);
-  } else {
-    const absl::StatusOr<std::string> wanted = ChooseTransport(&registry_, config_, log_, address);
-    if (!wanted.ok()) return wanted.status();
-    transport = OpenTransports(&registry_, config_, *wanted, address, log_);
-  }
-  if (transport.ok()) polled_transport_ |= !transport->Has(BPS_TRANSPORT_WAIT_FD);
-  return transport;
 }
 
 absl::Status Session::Join(const Request& opening, Time deadline) const {
@@ -496,7 +138,7 @@ absl::Status Session::CheckProcess() const {
 absl::Status Session::CheckOpen() const {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
   if (leaving_now_.load()) return absl::FailedPreconditionError("the session was shut down");
-  if (failed_.load(std::memory_order_acquire)) return failure();
+  if (failure_.any()) return failure();
   return absl::OkStatus();
 }
 
@@ -508,109 +150,101 @@ absl::StatusOr<Tensor*> Session::Declare(std::string_view name, uint32_t dtype, 
   return tensor;
 }
 
-absl::Status Session::Submit(Submission asked) {
-  if (asked.timeout == 0) asked.timeout = operation_timeout_;
+// Drives the engine on the caller's thread, where nothing else is under way: `submit(now)` gives it the operation, whose
+// request ends then, whatever happens. False: somebody else drives, and nothing was submitted.
+template <typename Body>
+bool Session::SubmitHere(bool callback, const Body& submit) {
+  Ended ended;
+  bool taken = false;
+  const auto drive = [&] {
+    const Time now = Now();
+    RunCommands(now);  // those before us
+    taken = true;
+    submit(now);
+    engine_->Poll(now);
+    CollectEnded();
+    TakeQuiet(&ended);
+  };
+  if (!driver_.TryRun(drive, callback) || !taken) return false;
+  driver_.Deliver({ended.data(), ended.size()});
+  return true;
+}
+
+// `admit` says whether operations are accepted; their timeouts are the session's, where they have none.
+template <typename Check>
+absl::Status Session::Accept(int64_t operations, bool* alone, const Check& admit) {
   // Counted first, so that Shutdown either sees it or is seen.
-  const bool only_one = in_flight_.fetch_add(1) == 0;
+  *alone = in_flight_.fetch_add(operations) == 0;
   absl::Status status = CheckOpen();
-  if (status.ok()) status = engine_->Admit(asked);
-  if (!status.ok()) {
-    in_flight_.fetch_sub(1);
-    return status;
-  }
-  const bool callback = asked.request->has_callback();
-  if (only_one && asked.tensor->bytes() <= small_bytes_) {
-    Ended ended;
-    bool taken = false;
-    const auto submit = [&] {
-      const Time now = Now();
-      RunCommands(now);  // those before us
-      taken = true;      // its request ends, whatever happens
-      engine_->Submit(now, asked);
-      engine_->Poll(now);
-      CollectEnded();
-      TakeQuiet(&ended);
-    };
-    if (driver_.TryRun(submit, callback) && taken) {
-      driver_.Deliver({ended.data(), ended.size()});
-      return absl::OkStatus();
-    }
-  }
-  queue_.Push({std::move(asked), nullptr});
+  if (status.ok()) status = admit();
+  if (!status.ok()) in_flight_.fetch_sub(operations);
+  return status;
+}
+
+absl::Status Session::Enqueue(Command command) {
+  queue_.Push(std::move(command));
   driver_.Wake();
   return absl::OkStatus();
+}
+
+absl::Status Session::Submit(Submission asked) {
+  if (asked.timeout == 0) asked.timeout = operation_timeout_;
+  bool alone = false;
+  const absl::Status accepted = Accept(1, &alone, [&] { return engine_->Admit(asked); });
+  if (!accepted.ok()) return accepted;
+  const bool small = alone && asked.tensor->bytes() <= small_bytes_;
+  const auto submit = [&](Time now) { engine_->Submit(now, asked); };
+  if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
+  return Enqueue({std::move(asked), nullptr});
 }
 
 absl::Status Session::Submit(Collective asked) {
   if (asked.timeout == 0) asked.timeout = operation_timeout_;
-  const bool only_one = in_flight_.fetch_add(1) == 0;
-  absl::Status status = CheckOpen();
-  if (status.ok()) status = engine_->collectives()->Admit(asked);
-  if (!status.ok()) {
-    in_flight_.fetch_sub(1);
-    return status;
-  }
-  const bool callback = asked.request->has_callback();
-  if (only_one && asked.bytes() <= small_bytes_) {
-    Ended ended;
-    const auto submit = [&] {
-      const Time now = Now();
-      RunCommands(now);  // those before us
-      engine_->collectives()->Submit(now, asked);
-      engine_->Poll(now);
-      CollectEnded();
-      TakeQuiet(&ended);
-    };
-    if (driver_.TryRun(submit, callback)) {
-      driver_.Deliver({ended.data(), ended.size()});
-      return absl::OkStatus();
-    }
-  }
-  queue_.Push({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
-  driver_.Wake();
-  return absl::OkStatus();
+  bool alone = false;
+  const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->Admit(asked); });
+  if (!accepted.ok()) return accepted;
+  const bool small = alone && asked.bytes() <= small_bytes_;
+  const auto submit = [&](Time now) { engine_->collectives()->Submit(now, asked); };
+  if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
+  return Enqueue({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
 }
 
 absl::Status Session::Submit(JoinAsked asked) {
   if (asked.timeout == 0) asked.timeout = operation_timeout_;
-  in_flight_.fetch_add(1);
-  absl::Status status = CheckOpen();
-  if (status.ok()) status = engine_->collectives()->joins().Admit();
-  if (!status.ok()) {
-    in_flight_.fetch_sub(1);
-    return status;
+  bool alone = false;
+  const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->joins().Admit(); });
+  if (!accepted.ok()) return accepted;
+  return Enqueue({{}, nullptr, nullptr, std::make_unique<JoinAsked>(std::move(asked))});
+}
+
+absl::Status Session::Admit(Asked* asked) {
+  if (auto* submission = std::get_if<Submission>(asked)) {
+    if (submission->timeout == 0) submission->timeout = operation_timeout_;
+    return engine_->Admit(*submission);
   }
-  queue_.Push({{}, nullptr, nullptr, std::make_unique<JoinAsked>(std::move(asked))});
-  driver_.Wake();
-  return absl::OkStatus();
+  Collective& collective = std::get<Collective>(*asked);
+  if (collective.timeout == 0) collective.timeout = operation_timeout_;
+  return engine_->collectives()->Admit(collective);
 }
 
 absl::Status Session::SubmitAll(std::vector<Asked> all) {
-  in_flight_.fetch_add(static_cast<int64_t>(all.size()));
-  absl::Status status = CheckOpen();
-  size_t admitted = 0;
-  for (; status.ok() && admitted < all.size(); ++admitted) {
-    if (auto* submission = std::get_if<Submission>(&all[admitted])) {
-      if (submission->timeout == 0) submission->timeout = operation_timeout_;
-      status = engine_->Admit(*submission);
-    } else {
-      Collective& asked = std::get<Collective>(all[admitted]);
-      if (asked.timeout == 0) asked.timeout = operation_timeout_;
-      status = engine_->collectives()->Admit(asked);
-    }
-    if (!status.ok()) break;
-  }
-  if (!status.ok()) {
-    for (size_t i = 0; i < admitted; ++i) {
-      if (const auto* submission = std::get_if<Submission>(&all[i])) {
-        submission->tensor->name().Leave();
-      } else {
-        engine_->collectives()->Withdraw(std::get<Collective>(all[i]));
+  bool alone = false;
+  const absl::Status accepted = Accept(static_cast<int64_t>(all.size()), &alone, [&] {
+    for (size_t admitted = 0; admitted < all.size(); ++admitted) {
+      const absl::Status status = Admit(&all[admitted]);
+      if (status.ok()) continue;
+      for (size_t i = 0; i < admitted; ++i) {
+        if (const auto* submission = std::get_if<Submission>(&all[i])) {
+          submission->tensor->name().Leave();
+        } else {
+          engine_->collectives()->Withdraw(std::get<Collective>(all[i]));
+        }
       }
+      return status;
     }
-    in_flight_.fetch_sub(static_cast<int64_t>(all.size()));
-    return status;
-  }
+    return absl::OkStatus();
+  });
+  if (!accepted.ok()) return accepted;
   for (Asked& asked : all) {
     if (auto* submission = std::get_if<Submission>(&asked)) {
       queue_.Push({std::move(*submission), nullptr});
@@ -775,8 +409,8 @@ Session::~Session() { Close(); }
 
 bps_info Session::Info() const {
   bps_info info = info_;
-  info.failed = failed_.load(std::memory_order_acquire) ? 1 : 0;
-  info.shared_buffers = shared_buffers_ ? 1 : 0;
+  info.failed = failure_.any() ? 1 : 0;
+  info.shared_buffers = setup_.shared_buffers() ? 1 : 0;
   return info;
 }
 
@@ -789,7 +423,7 @@ void Session::OnException(const char* what) noexcept {
     CollectEnded();
   } catch (...) {
     // There is no memory left even for that. Later calls fail at once all the same.
-    failed_.store(true, std::memory_order_release);
+    failure_.Set(absl::Status(absl::StatusCode::kInternal, ""));
   }
 }
 
@@ -859,7 +493,7 @@ Time Session::NextTimer() const {
   if (control_ != nullptr) next = std::min(next, control_->NextTimer());
   if (opening_ != nullptr) next = std::min(next, open_deadline_);
   if (leaving_ != nullptr && !goodbye_said_) next = std::min(next, leave_deadline_);
-  if (polled_transport_ && engine_->failure().ok()) {
+  if (setup_.polled_transport() && engine_->failure().ok()) {
     next = std::min(next, now_ + (engine_->in_flight() != 0 ? kBusyPoll : kIdlePoll));
   }
   return next;
@@ -883,6 +517,7 @@ void Session::Descriptors(std::vector<pollfd>* descriptors) {
     const int fd = endpoint->WaitFd();
     if (fd >= 0) descriptors->push_back({fd, POLLIN, 0});
   }
+  for (const int fd : engine_->descriptors()) descriptors->push_back({fd, POLLIN, 0});
 }
 
 // ---- Leaving ----
@@ -890,7 +525,7 @@ void Session::Descriptors(std::vector<pollfd>* descriptors) {
 // First the operations end, and what the others need of us for theirs is with the transport; then Goodbye is said, and
 // the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our error.
 void Session::CheckLeaving(Time now) {
-  if (failed_.load()) {
+  if (failure_.any()) {
     completions_.push_back({std::exchange(leaving_, nullptr), failure()});
     return;
   }
@@ -961,32 +596,8 @@ void Session::OnEpoch(const control::Epoch& epoch) {
     OnFailed(status);
     return;
   }
-  for (const control::Member& worker : epoch.workers()) {
-    if (worker.member() == control_->client().member()) {
-      info_.rank = worker.rank();
-      info_.local_rank = worker.local_rank();
-      info_.local_size = worker.local_size();
-    }
-  }
-  one_set_ = epoch.local_sizes_size() == 1;
-  if (one_set_) transport_name_ = local_name_;
-  if (epoch.local_sizes_size() == 1 || (epoch.local_sizes_size() > 1 && info_.local_size > 1)) {
-    BPS_LOG(log_, kInfo) << "the workers of this host reduce among themselves, over " << local_name_;
-  }
-  if (epoch.local_sizes_size() != 1) {
-    const char* credit = config_.PluginValue("BYTEPS_SCHEDULING_CREDIT");
-    const auto bound = static_cast<uint64_t>(config_.GetInt("BYTEPS_PARTITION_BYTES"));
-    const bool exact = bound != 0 && bound < epoch.slot_bytes();
-    BPS_LOG(log_, kInfo) << "scheduler " << scheduler_name_
-                         << ", BYTEPS_SCHEDULING_CREDIT=" << (credit == nullptr ? "(not set)" : credit)
-                         << ", partitions of at most " << (exact ? bound : epoch.slot_bytes()) << " bytes"
-                         << (bound == 0 ? ", by size and rate" : "");
-  }
-  info_.size = epoch.workers_size();
+  setup_.OnEpoch(epoch, control_->client().member(), &info_);
   all_ranks_ = ProcessSet::All(static_cast<uint32_t>(info_.size));
-  info_.num_servers = epoch.local_sizes_size() == 1 ? 0 : epoch.servers_size();
-  info_.epoch = epoch.epoch();
-  info_.generation = epoch.generation();
   const std::vector<uint32_t> groups(epoch.group_sizes().begin(), epoch.group_sizes().end());
   BPS_VERBOSE(log_, 1) << "rank " << info_.rank << " of " << info_.size << "; stages: " << engine_->DescribeStages()
                        << "; groups of the reduction: " << GroupRanges(groups);
@@ -1010,29 +621,15 @@ void Session::OnFailure(const absl::Status& fatal) { SetFailure(fatal); }
 // ---- Failure ----
 
 void Session::SetFailure(const absl::Status& why) {
-  {
-    std::lock_guard<std::mutex> lock(failure_mutex_);
-    if (!failure_.ok()) return;
-    failure_ = why;
-  }
-  failed_.store(true, std::memory_order_release);
+  if (!failure_.Set(why)) return;
   engine_->Fail(now_, why);
   EndWaits(why);
 }
 
 void Session::OnStuck(const absl::Status& why) {
   BPS_LOG(log_, kError) << why.message();
-  {
-    const std::lock_guard<std::mutex> lock(failure_mutex_);
-    if (failure_.ok()) failure_ = why;
-  }
-  failed_.store(true, std::memory_order_release);
+  failure_.Set(why);
   driver_.Abandon();
-}
-
-absl::Status Session::failure() const {
-  std::lock_guard<std::mutex> lock(failure_mutex_);
-  return failure_;
 }
 
 void Session::EndWaits(const absl::Status& why) {

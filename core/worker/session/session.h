@@ -44,6 +44,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/block_stock.h"
+#include "core/base/first_error.h"
 #include "core/base/fork_guard.h"
 #include "core/base/log.h"
 #include "core/base/submission_queue.h"
@@ -60,21 +61,14 @@
 #include "core/worker/memory/buffer.h"
 #include "core/worker/memory/page_collapser.h"
 #include "core/worker/session/driver.h"
+#include "core/worker/session/job_setup.h"
+#include "core/worker/session/open_arguments.h"
 #include "core/worker/session/watchdog.h"
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/request.h"
 #include "core/worker/tensor/tensor.h"
 
 namespace byteps {
-
-// Where this worker is in its job.
-struct WorkerPlace {
-  int32_t host_index = 0;
-  int32_t num_hosts = 1;
-  int32_t local_rank = 0;
-  int32_t local_size = 1;
-  int32_t num_servers = 0;
-};
 
 class Session : private Machine, private EngineHandler, private ControlHandler {
  public:
@@ -114,8 +108,9 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Memory of requests.
   const std::shared_ptr<BlockStock>& request_stock() const { return request_stock_; }
   const Logger& log() const { return log_; }
-  const std::string& transport_name() const { return transport_name_; }
-  const std::string& scheduler_name() const { return scheduler_name_; }
+  // For people.
+  const std::string& transport_name() const { return setup_.transport_name(); }
+  const std::string& scheduler_name() const { return setup_.scheduler_name(); }
   Time operation_timeout() const { return operation_timeout_; }
   Time shutdown_timeout() const { return shutdown_timeout_; }
   // Tensors up to here are small.
@@ -139,19 +134,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
     std::unique_ptr<JoinAsked> join = nullptr;         // or this
   };
 
-  Session(Config config, Logger log, WorkerPlace place, std::string name);
-  absl::Status CheckNamed();
+  Session(OpenArguments given, Logger log);
   absl::Status PrepareAlone();
   // `able`: what is wrong with what the user has named or set; then the coordinator is told, and nothing else done.
-  absl::Status PrepareJob(Time deadline, absl::Status able);
-  absl::StatusOr<ControlLinkOptions> Greeting() const;
-  absl::Status FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const;
-  absl::Status PrepareStages(Time deadline, const std::string& token, control::Hello* hello);
-  absl::Status PrepareServers(const std::string& address, const EndpointOptions& endpoint, control::Hello* hello);
-  absl::Status PrepareLocal(const std::string& address, const EndpointOptions& endpoint, Scheduler scheduler,
-                            control::Hello* hello);
-  void PrepareCollectives(const std::string& address, const EndpointOptions& endpoint);
-  absl::StatusOr<Transport> OpenPeerTransport(const std::string& address);
+  absl::Status PrepareJob(Time deadline, const absl::Status& able);
   absl::Status Join(const Request& opening, Time deadline) const;
 
   // Machine.
@@ -192,40 +178,38 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Takes out of completions_ what has no callback: it may end on the caller's thread.
   using Ended = absl::InlinedVector<Completion, 4>;
   void TakeQuiet(Ended* ended);
+  template <typename Check>
+  absl::Status Accept(int64_t operations, bool* alone, const Check& admit);
+  absl::Status Admit(Asked* asked);
+  absl::Status Enqueue(Command command);
+  template <typename Body>
+  bool SubmitHere(bool callback, const Body& submit);
   void SetFailure(const absl::Status& why);
   // On the watchdog's thread, without the drive lock.
   void OnStuck(const absl::Status& why);
   // As Request::WaitUntil, until the session is stuck.
   bool WaitUntil(const Request& request, Time deadline) const;
-  absl::Status failure() const;
+  absl::Status failure() const { return failure_.Get(); }
   void EndWaits(const absl::Status& why);
 
   const ForkGuard fork_guard_;
   const std::shared_ptr<BufferTable> buffers_ = std::make_shared<BufferTable>();
   const std::shared_ptr<BlockStock> request_stock_ = std::make_shared<BlockStock>();
-  const Config config_;
+  const OpenArguments given_;
   Logger log_;
-  const WorkerPlace place_;
-  const std::string name_;
-  std::string named_transport_;  // what the user asks for
-  std::string transport_name_;
-  std::string local_name_;  // of the transport within the host
-  std::string scheduler_name_;
-  Time operation_timeout_ = 0;
-  Time shutdown_timeout_ = 0;
-  uint64_t small_bytes_ = 0;
-  bool huge_pages_ = false;
-  bool one_set_ = false;         // all workers reduce among themselves on this host
-  bool shared_buffers_ = false;  // a transport can show them to other processes
+  const Time operation_timeout_;
+  const Time shutdown_timeout_;
+  const uint64_t small_bytes_;
+  const bool huge_pages_;
 
   PageCollapser collapser_;
   PluginCalls plugin_calls_;
   PluginRegistry registry_;
+  JobSetup setup_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ControlLink> control_;  // nullptr: a worker alone
   Time now_ = 0;
-  Time control_at_ = 0;            // when the control plane was last looked at
-  bool polled_transport_ = false;  // a transport has no descriptor: look at it at intervals
+  Time control_at_ = 0;  // when the control plane was last looked at
 
   SubmissionQueue<Command> queue_;
   std::vector<Command> commands_;  // being run, from next_command_ on
@@ -242,11 +226,9 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Request>> barriers_;
 
   // Any thread.
-  std::atomic<bool> failed_{false};
+  FirstError failure_;
   std::atomic<bool> leaving_now_{false};  // refuses new operations
   std::atomic<bool> closed_{false};
-  mutable std::mutex failure_mutex_;
-  absl::Status failure_;
   std::mutex shutdown_mutex_;  // one caller of Shutdown at a time
   bool shut_down_ = false;     // with shutdown_mutex_
 

@@ -2,29 +2,29 @@
 
 namespace byteps {
 
-absl::StatusOr<Region> KeptRegions::Take(const Tensor& tensor, Side side, std::byte* base) {
-  if (const auto pair = regions_.find({&tensor.name(), side}); pair != regions_.end()) {
+absl::StatusOr<Region> KeptRegions::Take(const TensorName& name, Side side, std::span<std::byte> memory) {
+  if (const auto pair = regions_.find({&name, side}); pair != regions_.end()) {
     for (Kept& kept : pair->second) {
-      if (!kept.region || kept.base != base || kept.bytes != tensor.bytes()) continue;
+      if (!kept.region || kept.base != memory.data() || kept.bytes != memory.size()) continue;
       --size_;
       return std::exchange(kept.region, Region());
     }
   }
-  return Region::Make(transport_, base, tensor.bytes());
+  return Region::Make(transport_, memory.data(), memory.size());
 }
 
-void KeptRegions::Keep(const Tensor& tensor, Side side, const std::byte* base, Region region) {
+void KeptRegions::Keep(const TensorName& name, Side side, std::span<const std::byte> memory, Region region) {
   if (!region) return;
   if (size_ >= kMost) {
     regions_.clear();
     size_ = 0;
   }
-  auto& [last, before] = regions_[{&tensor.name(), side}];
+  auto& [last, before] = regions_[{&name, side}];
   if (last.region) {
     if (before.region) --size_;
     before = std::exchange(last, Kept());
   }
-  last = {base, tensor.bytes(), std::move(region)};
+  last = {memory.data(), memory.size(), std::move(region)};
   ++size_;
 }
 

@@ -1,8 +1,8 @@
 // kept_regions.h - registrations of ordinary memory with one transport, kept from one operation of a name to the next.
 //
 //     KeptRegions kept(&transport);
-//     absl::StatusOr<Region> region = kept.Take(*tensor, Side::kOutput, output);    // the operation's now
-//     kept.Keep(*tensor, Side::kOutput, output, *std::move(region));                // its peers are done with it
+//     absl::StatusOr<Region> region = kept.Take(name, Side::kOutput, memory);    // the operation's now
+//     kept.Keep(name, Side::kOutput, memory, *std::move(region));                // its peers are done with it
 //
 // The fence stays what it was: an operation that fails destroys its registrations, so that no late write lands in memory
 // that its user has back. One that ended well has had every write it was owed, and nobody is left who owes one: its
@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -38,10 +39,10 @@ class KeptRegions {
 
   explicit KeptRegions(Transport* transport) : transport_(transport) {}
 
-  // Registers the tensor's bytes at `base`, unless that is what was kept.
-  absl::StatusOr<Region> Take(const Tensor& tensor, Side side, std::byte* base);
+  // Registers the memory, unless that is what was kept.
+  absl::StatusOr<Region> Take(const TensorName& name, Side side, std::span<std::byte> memory);
   // No peer reads or writes there any more. Nothing, if `region` is empty.
-  void Keep(const Tensor& tensor, Side side, const std::byte* base, Region region);
+  void Keep(const TensorName& name, Side side, std::span<const std::byte> memory, Region region);
   size_t size() const { return size_; }
 
  private:

@@ -26,6 +26,31 @@ class Mixer {
 
 }  // namespace
 
+uint32_t PartCount(const Operation& operation) {
+  const Tensor& tensor = *operation.asked.tensor;
+  return tensor.cut ? tensor.cut->parts() : 1;
+}
+
+Areas AreasOf(const Operation& operation, uint32_t own_rank) {
+  const Submission& asked = operation.asked;
+  const bool broadcast = asked.kind == wire::Operation::kBroadcast;
+  const bool root = broadcast && static_cast<uint32_t>(asked.root) == own_rank;
+  Areas areas;
+  areas.source.elements = areas.target.elements = asked.tensor->elements();
+  areas.source.dtype = areas.target.dtype = asked.tensor->dtype();
+  if (!broadcast || root) {
+    areas.source.address = const_cast<std::byte*>(asked.input);
+    areas.source.bytes = asked.tensor->bytes();
+    areas.source_buffer = asked.request->input_buffer();
+  }
+  if (!root) {
+    areas.target.address = asked.output;
+    areas.target.bytes = asked.tensor->bytes();
+    areas.target_buffer = asked.request->output_buffer();
+  }
+  return areas;
+}
+
 uint64_t Fingerprint(const Submission& asked) {
   Mixer mixer;
   mixer.Add(asked.tensor->dtype());

@@ -9,15 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "core/link/endpoint.h"
-#include "core/plugin/region.h"
+#include "core/base/time.h"
 #include "core/wire/wire.h"
-#include "core/worker/tensor/partition.h"
+#include "core/worker/tensor/payload.h"
 #include "core/worker/tensor/request.h"
 #include "core/worker/tensor/tensor.h"
 
@@ -41,35 +38,20 @@ struct Submission {
 };
 
 struct Operation {
-  explicit Operation(std::pmr::memory_resource* resource = std::pmr::get_default_resource())
-      : partitions(resource), memory(resource) {}
-
   uint64_t id = 0;  // unique within the engine, from 1
   Submission asked;
   uint64_t round = 0;  // of its name
   uint64_t fingerprint = 0;
   Time deadline = 0;
   bool stall_told = false;  // the log has said for whom it waits
-
-  // Of the servers stage.
-  const std::byte* source = nullptr;  // what is pushed: the input, or, behind a local stage, what its host has folded
-  std::pmr::vector<Partition> partitions;
-  bool alone = false;       // nothing else was under way when it began: sent in an order of this worker's own
-  size_t carried = 0;       // partitions that go through this worker; the others stay idle
-  size_t home = 0;          // partitions in state home
-  size_t writes = 0;        // writes from its memory that have not ended
-  size_t exposed = 0;       // outputs of partitions that may still be written, and inputs that may still be read
-  bool pushed_any = false;  // others know of its deadline
-  // The registrations of input and output with each transport (in the order of the engine's transports), where needed.
-  struct Memory {
-    Region input;
-    Region output;
-    bool addresses = true;  // they hold on to no page, whichever transport leads to those they were shown to
-  };
-  std::pmr::vector<Memory> memory;
-  absl::Status failure;  // why it is being given up
-  Time release_at = 0;   // when the servers are not waited for any longer, once given up
+  bool known = false;       // others know of its deadline, and name whom they miss
+  absl::Status failure;     // why it is being given up
 };
+
+// How many parts an operation has: those of its tensor's cut; one, where nobody cuts.
+uint32_t PartCount(const Operation& operation);
+// Where its bytes are and its result belongs. A broadcast has no source but at its root, and no target there.
+Areas AreasOf(const Operation& operation, uint32_t own_rank);
 
 // A number that is equal on all ranks exactly if they ask the same of a tensor: data type, shape, operation, reduction
 // and root.

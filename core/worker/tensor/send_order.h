@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/worker/tensor/partition.h"
+#include "core/worker/tensor/cut.h"
 
 namespace byteps {
 

@@ -32,7 +32,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/worker/memory/huge_pages.h"
-#include "core/worker/tensor/partition.h"
+#include "core/worker/tensor/cut.h"
 
 namespace byteps {
 

@@ -54,7 +54,7 @@ class KeptRegionsTest : public testing::Test {
   }
   // As an operation that ends well does.
   void Use(KeptRegions* kept, const Tensor& tensor, Side side, std::byte* base) {
-    kept->Keep(tensor, side, base, *kept->Take(tensor, side, base));
+    kept->Keep(tensor.name(), side, {base, tensor.bytes()}, *kept->Take(tensor.name(), side, {base, tensor.bytes()}));
   }
 
   Told told_;
@@ -118,12 +118,12 @@ TEST_F(KeptRegionsTest, WhatAnOperationDoesNotGiveBackIsNotGivenAgain) {
   const Tensor* tensor = Declare("w");
   KeptRegions kept(&transport_);
   Use(&kept, *tensor, Side::kOutput, memory_);
-  { const Region failed = *kept.Take(*tensor, Side::kOutput, memory_); }
+  { const Region failed = *kept.Take(tensor->name(), Side::kOutput, {memory_, 400}); }
   EXPECT_TRUE(told_.regions.empty()) << "the fence";
   EXPECT_EQ(kept.size(), 0u);
   Use(&kept, *tensor, Side::kOutput, memory_);
   EXPECT_EQ(told_.registered, 2u);
-  kept.Keep(*tensor, Side::kOutput, memory_ + 4, Region());
+  kept.Keep(tensor->name(), Side::kOutput, {memory_ + 4, 400}, Region());
   EXPECT_EQ(told_.regions.size(), 1u);
   EXPECT_EQ(kept.size(), 1u) << "no registration replaces nothing";
 }
@@ -132,7 +132,8 @@ TEST_F(KeptRegionsTest, ARefusalIsTheTransports) {
   const Tensor* tensor = Declare("w");
   KeptRegions kept(&transport_);
   told_.full = true;
-  EXPECT_EQ(kept.Take(*tensor, Side::kOutput, memory_).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(kept.Take(tensor->name(), Side::kOutput, {memory_, 400}).status().code(),
+            absl::StatusCode::kResourceExhausted);
   told_.full = false;
   Use(&kept, *tensor, Side::kOutput, memory_);
   EXPECT_EQ(told_.registered, 1u);

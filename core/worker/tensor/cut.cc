@@ -1,9 +1,8 @@
-#include "core/worker/tensor/partition.h"
+#include "core/worker/tensor/cut.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <set>
-#include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 
@@ -28,7 +27,7 @@ uint32_t RowOf(const std::vector<Place>& places) {
 }  // namespace
 
 absl::StatusOr<Cut> Cut::Make(const control::Assignment& assignment, uint64_t elements) {
-  // Parts are numbered by 24 bits where they are remembered beside an operation's number (servers_stage.cc).
+  // Parts are numbered by 24 bits where they are remembered beside an operation's number (servers/transfers.h).
   constexpr uint64_t kMaxParts = uint64_t{1} << 24;
   Cut cut;
   cut.key_ = assignment.key();
@@ -61,54 +60,5 @@ absl::StatusOr<Cut> Cut::Make(const control::Assignment& assignment, uint64_t el
 }
 
 uint64_t Cut::count(uint32_t part) const { return std::min(part_elements_, elements_ - first(part)); }
-
-const char* PartitionStateName(PartitionState state) {
-  switch (state) {
-    case PartitionState::kIdle:
-      return "idle";
-    case PartitionState::kQueued:
-      return "queued";
-    case PartitionState::kHeld:
-      return "held";
-    case PartitionState::kPosted:
-      return "posted";
-    case PartitionState::kPushed:
-      return "pushed";
-    case PartitionState::kHome:
-      return "home";
-    case PartitionState::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
-
-bool PartitionMayMove(PartitionState from, PartitionState to) {
-  using S = PartitionState;
-  switch (to) {
-    case S::kIdle:
-      return false;
-    case S::kQueued:
-      return from == S::kIdle || from == S::kPosted || from == S::kPushed;
-    case S::kHeld:
-      return from == S::kQueued;
-    case S::kPosted:
-      return from == S::kQueued || from == S::kHeld;
-    case S::kPushed:
-      return from == S::kPosted;
-    case S::kHome:
-      return from == S::kPosted || from == S::kPushed;
-    case S::kFailed:
-      return from != S::kHome && from != S::kFailed;
-  }
-  return false;
-}
-
-void Partition::Move(PartitionState to) {
-  if (!PartitionMayMove(state_, to)) {
-    throw std::logic_error(absl::StrCat("partition ", part, " cannot go from ", PartitionStateName(state_), " to ",
-                                        PartitionStateName(to)));
-  }
-  state_ = to;
-}
 
 }  // namespace byteps
