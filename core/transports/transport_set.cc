@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
-#include "core/plugin/plugin_host.h"
+#include "core/plugin/transport_verbs.h"
 
 namespace byteps {
 namespace {
@@ -77,9 +77,9 @@ struct SetRegion {
   size_t allocated_by = SIZE_MAX;    // whose memory it is: unregistered last
 };
 
-class Set {
+class TransportSet final : public TransportVerbs {
  public:
-  explicit Set(std::vector<Member> members) : members_(std::move(members)) {
+  explicit TransportSet(std::vector<Member> members) : members_(std::move(members)) {
     caps_.struct_size = sizeof caps_;
     caps_.flags =
         BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_REG_ADDRESSES | BPS_TRANSPORT_WAIT_FD;
@@ -111,23 +111,29 @@ class Set {
     }
   }
 
-  const bps_transport_caps& caps() const { return caps_; }
-  const bps_transport_caps* CapsOf(bps_peer peer) const {
+  const bps_transport_caps& caps() const override { return caps_; }
+  bool shares() const override {
+    return std::any_of(members_.begin(), members_.end(), [](const Member& each) { return each.transport.shares(); });
+  }
+  const bps_transport_caps* CapsOf(bps_peer peer) const override {
     const auto found = routes_.find(peer);
     return found == routes_.end() ? nullptr : &members_[found->second].transport.caps();
   }
 
-  std::string Address() const {
+  absl::StatusOr<std::string> Address() override {
     std::string address(kMagic, sizeof kMagic);
     for (const Member& member : members_) {
       Append(&address, member.name);
       Append(&address, member.provider);
       Append(&address, member.address);
     }
+    if (address.size() > BPS_TRANSPORT_MAX_ADDRESS) {
+      return absl::OutOfRangeError("the addresses of these transports are too long together");
+    }
     return address;
   }
 
-  absl::Status Connect(const bps_connect_args& args) {
+  absl::Status Connect(const bps_connect_args& args) override {
     const std::string_view bytes(static_cast<const char*>(args.address), args.address_size);
     std::optional<std::vector<Entry>> list = ReadList(bytes);
     // The address of a lone transport: it is the network's.
@@ -152,68 +158,71 @@ class Set {
         absl::StrCat("no transport in common: the peer is reached over ", theirs, "; this process has ", ours));
   }
 
-  int32_t Disconnect(bps_peer peer) {
+  int32_t Disconnect(bps_peer peer) override {
     Member* member = Route(peer);
     return member == nullptr ? BPS_NOT_FOUND : member->transport.Disconnect(peer);
   }
 
-  SetRegion* Reg(void* base, size_t size, int fd = -1) {
-    auto* region = new SetRegion;
-    region->fd = fd;
-    region->base = static_cast<std::byte*>(base);
-    region->size = size;
-    region->regions.resize(members_.size());
-    return region;
+  absl::Status Reg(void* base, size_t size, bps_region** region) override {
+    *region = Wrap(Make(base, size, -1));
+    return absl::OkStatus();
+  }
+  absl::Status RegShared(void* base, size_t size, int fd, bps_region** region) override {
+    *region = Wrap(Make(base, size, fd));
+    return absl::OkStatus();
   }
 
-  absl::Status Allocate(size_t size, SetRegion** out, void** base) {
+  absl::Status Allocate(size_t size, bps_region** out, void** base) override {
     for (size_t i = 0; i < members_.size(); ++i) {
       bps_region* handle = nullptr;
       absl::Status status = members_[i].transport.Allocate(size, &handle, base);
       if (absl::IsUnimplemented(status)) continue;
       if (!status.ok()) return status;
-      SetRegion* region = Reg(*base, size);
+      SetRegion* region = Make(*base, size, -1);
       region->regions[i] = handle;
       region->allocated_by = i;
-      *out = region;
+      *out = Wrap(region);
       return absl::OkStatus();
     }
     return absl::UnimplementedError("none of these transports allocates memory");
   }
 
-  void Unreg(SetRegion* region) {
+  void Unreg(bps_region* handle) override {
+    const std::unique_ptr<SetRegion> region(Unwrap(handle));
     for (size_t i = 0; i < members_.size(); ++i) {
       if (i != region->allocated_by && region->regions[i] != nullptr) members_[i].transport.Unreg(region->regions[i]);
     }
     if (region->allocated_by != SIZE_MAX) {
       members_[region->allocated_by].transport.Unreg(region->regions[region->allocated_by]);
     }
-    delete region;
   }
 
-  int32_t ExportKey(SetRegion* region, bps_peer peer, void* key) {
+  int32_t ExportKey(bps_region* region, bps_peer peer, void* key) override {
     Member* member = Route(peer);
     if (member == nullptr) return BPS_UNAVAILABLE;
     bps_region* inner = nullptr;
-    if (absl::Status status = RegionAt(region, member, &inner); !status.ok()) return StatusCode(status);
+    if (absl::Status status = RegionAt(Unwrap(region), member, &inner); !status.ok()) return StatusCode(status);
     std::memset(key, 0, caps_.key_size);
     return member->transport.ExportKey(inner, peer, key);
   }
 
-  int32_t PostSend(bps_peer peer, const void* data, size_t size, uint64_t user) {
+  int32_t PostRead(bps_peer, const bps_local&, size_t, const bps_remote&, uint64_t) override {
+    return BPS_UNIMPLEMENTED;
+  }
+  int32_t PostSend(bps_peer peer, const void* data, size_t size, uint64_t user) override {
     Member* member = Route(peer);
     return member == nullptr ? BPS_UNAVAILABLE : member->transport.PostSend(peer, data, size, user);
   }
 
   int32_t PostWrite(bps_peer peer, const bps_local& from, size_t size, const bps_remote& to, uint32_t immediate,
-                    uint64_t user) {
+                    uint64_t user) override {
     return WithMember(peer, from, to, [&](Transport& transport, const bps_local& local, const bps_remote& remote) {
       return transport.PostWrite(peer, local, size, remote, immediate, user);
     });
   }
 
   int32_t PostSendAndWrite(bps_peer peer, std::span<const std::byte> message, const bps_local& from, size_t size,
-                           const bps_remote& to, uint32_t immediate, uint64_t user) {
+                           const bps_remote& to, uint32_t immediate, uint64_t user) override {
     return WithMember(peer, from, to, [&](Transport& transport, const bps_local& local, const bps_remote& remote) {
       return transport.PostSendAndWrite(peer, message, local, size, remote, immediate, user);
     });
@@ -226,7 +235,7 @@ class Set {
     if (member == nullptr) return BPS_UNAVAILABLE;
     bps_local local = from;
     if (local.region != nullptr) {
-      const absl::Status status = RegionAt(reinterpret_cast<SetRegion*>(from.region), member, &local.region);
+      const absl::Status status = RegionAt(Unwrap(from.region), member, &local.region);
       if (!status.ok()) return StatusCode(status);
     }
     if (to.key_size < member->transport.caps().key_size) return BPS_INVALID_ARGUMENT;
@@ -234,36 +243,36 @@ class Set {
   }
 
   // Towards peers of a member that can.
-  int32_t MapRemote(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
+  int32_t MapRemote(bps_peer peer, const bps_remote& remote, size_t size, void** base) override {
     return Reach(peer, remote, BPS_TRANSPORT_MAP_REMOTE,
                  [&](Transport& to, const bps_remote& there) { return to.MapRemote(peer, there, size, base); });
   }
-  void UnmapRemote(bps_peer peer, const bps_remote& remote) {
+  void UnmapRemote(bps_peer peer, const bps_remote& remote) override {
     Reach(peer, remote, BPS_TRANSPORT_MAP_REMOTE, [&](Transport& to, const bps_remote& there) -> int32_t {
       to.UnmapRemote(peer, there);
       return BPS_OK;
     });
   }
-  int32_t BeginWrite(bps_peer peer, const bps_remote& remote, size_t size, void** base) {
+  int32_t BeginWrite(bps_peer peer, const bps_remote& remote, size_t size, void** base) override {
     return Reach(peer, remote, 0,
                  [&](Transport& to, const bps_remote& there) { return to.BeginWrite(peer, there, size, base); });
   }
-  void EndWrite(bps_peer peer, const bps_remote& remote) {
+  void EndWrite(bps_peer peer, const bps_remote& remote) override {
     Reach(peer, remote, 0, [&](Transport& to, const bps_remote& there) -> int32_t {
       to.EndWrite(peer, there);
       return BPS_OK;
     });
   }
-  int32_t CopyFrom(bps_peer peer, const bps_remote& from, void* to, size_t size) {
+  int32_t CopyFrom(bps_peer peer, const bps_remote& from, void* to, size_t size) override {
     return Reach(peer, from, BPS_TRANSPORT_COPY,
                  [&](Transport& way, const bps_remote& there) { return way.CopyFrom(peer, there, to, size); });
   }
-  int32_t CopyTo(bps_peer peer, const bps_remote& to, const void* from, size_t size) {
+  int32_t CopyTo(bps_peer peer, const bps_remote& to, const void* from, size_t size) override {
     return Reach(peer, to, BPS_TRANSPORT_COPY,
                  [&](Transport& way, const bps_remote& there) { return way.CopyTo(peer, there, from, size); });
   }
 
-  size_t Poll(bps_event* events, size_t capacity) {
+  size_t Poll(bps_event* events, size_t capacity) override {
     size_t count = 0;
     for (size_t i = 0; i < members_.size() && count < capacity; ++i) {
       Member& member = members_[(first_ + i) % members_.size()];
@@ -276,15 +285,15 @@ class Set {
     return count;
   }
 
-  void Release(uint64_t lease) {
+  void Release(uint64_t lease) override {
     const auto [member, inner] = leases_[lease];
     free_leases_.push_back(lease);
     member->transport.Release(inner);
   }
 
-  int WaitFd() const { return wait_.get(); }
+  int WaitFd() override { return wait_.get(); }
 
-  bool Arm() {
+  bool Arm() override {
     bool armed = true;
     for (Member& member : members_) {
       // Whatever ends the sleep may be for a member that is not polled as a rule: somebody who calls too early.
@@ -295,6 +304,18 @@ class Set {
   }
 
  private:
+  static bps_region* Wrap(SetRegion* region) { return reinterpret_cast<bps_region*>(region); }
+  static SetRegion* Unwrap(bps_region* region) { return reinterpret_cast<SetRegion*>(region); }
+
+  SetRegion* Make(void* base, size_t size, int fd) const {
+    auto* region = new SetRegion;
+    region->fd = fd;
+    region->base = static_cast<std::byte*>(base);
+    region->size = size;
+    region->regions.resize(members_.size());
+    return region;
+  }
+
   Member* Route(bps_peer peer) {
     const auto found = routes_.find(peer);
     return found == routes_.end() ? nullptr : &members_[found->second];
@@ -349,100 +370,11 @@ class Set {
   size_t first_ = 0;
 };
 
-Set* Unwrap(bps_transport* transport) { return reinterpret_cast<Set*>(transport); }
-SetRegion* Unwrap(bps_region* region) { return reinterpret_cast<SetRegion*>(region); }
-
-int32_t Answer(const absl::Status& status, bps_failure* failure) {
-  if (status.ok()) return BPS_OK;
-  const std::string reason(status.message());
-  return PluginHost()->fail(failure, StatusCode(status), reason.c_str());
-}
-
-constexpr bps_transport_table kTable = {
-    .struct_size = sizeof(bps_transport_table),
-    .open = nullptr,  // made by MakeTransportSet
-    .close = [](bps_transport* transport) { delete Unwrap(transport); },
-    .caps =
-        [](bps_transport* transport, bps_transport_caps* caps) {
-          bps_transport_caps ours = Unwrap(transport)->caps();
-          ours.struct_size = caps->struct_size;
-          std::memcpy(caps, &ours, std::min(caps->struct_size, sizeof ours));
-        },
-    .address =
-        [](bps_transport* transport, void* out, size_t* size, bps_failure* failure) {
-          const std::string address = Unwrap(transport)->Address();
-          if (address.size() > BPS_TRANSPORT_MAX_ADDRESS) {
-            return Answer(absl::OutOfRangeError("the addresses of these transports are too long together"), failure);
-          }
-          std::memcpy(out, address.data(), address.size());
-          *size = address.size();
-          return BPS_OK;
-        },
-    .connect = [](bps_transport* transport, const bps_connect_args* args,
-                  bps_failure* failure) { return Answer(Unwrap(transport)->Connect(*args), failure); },
-    .disconnect = [](bps_transport* transport, bps_peer peer) { return Unwrap(transport)->Disconnect(peer); },
-    .reg =
-        [](bps_transport* transport, void* base, size_t size, bps_region** region, bps_failure*) {
-          *region = reinterpret_cast<bps_region*>(Unwrap(transport)->Reg(base, size));
-          return BPS_OK;
-        },
-    .unreg = [](bps_transport* transport, bps_region* region) { Unwrap(transport)->Unreg(Unwrap(region)); },
-    .export_key = [](bps_transport* transport, bps_region* region, bps_peer peer,
-                     void* key) { return Unwrap(transport)->ExportKey(Unwrap(region), peer, key); },
-    .post_send = [](bps_transport* transport, bps_peer peer, const void* data, size_t size,
-                    uint64_t user) { return Unwrap(transport)->PostSend(peer, data, size, user); },
-    .post_write = [](bps_transport* transport, bps_peer peer, const bps_local* from, size_t size, const bps_remote* to,
-                     uint32_t immediate,
-                     uint64_t user) { return Unwrap(transport)->PostWrite(peer, *from, size, *to, immediate, user); },
-    .poll = [](bps_transport* transport, bps_event* events,
-               size_t capacity) { return Unwrap(transport)->Poll(events, capacity); },
-    .release = [](bps_transport* transport, uint64_t lease) { Unwrap(transport)->Release(lease); },
-    .post_read = nullptr,
-    .map_remote = [](bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size,
-                     void** base) { return Unwrap(transport)->MapRemote(peer, *remote, size, base); },
-    .copy_from = [](bps_transport* transport, bps_peer peer, const bps_remote* from, void* to,
-                    size_t size) { return Unwrap(transport)->CopyFrom(peer, *from, to, size); },
-    .copy_to = [](bps_transport* transport, bps_peer peer, const bps_remote* to, const void* from,
-                  size_t size) { return Unwrap(transport)->CopyTo(peer, *to, from, size); },
-    .wait_fd = [](bps_transport* transport) -> int32_t { return Unwrap(transport)->WaitFd(); },
-    .arm = [](bps_transport* transport) -> int32_t { return Unwrap(transport)->Arm() ? BPS_OK : BPS_TRANSPORT_AGAIN; },
-    .allocate =
-        [](bps_transport* transport, size_t size, bps_region** region, void** base, bps_failure* failure) {
-          return Answer(Unwrap(transport)->Allocate(size, reinterpret_cast<SetRegion**>(region), base), failure);
-        },
-    .reg_shared =
-        [](bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** region, bps_failure*) {
-          *region = reinterpret_cast<bps_region*>(Unwrap(transport)->Reg(base, size, fd));
-          return BPS_OK;
-        },
-    .unmap_remote = [](bps_transport* transport, bps_peer peer,
-                       const bps_remote* remote) { Unwrap(transport)->UnmapRemote(peer, *remote); },
-    .begin_write = [](bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size,
-                      void** base) { return Unwrap(transport)->BeginWrite(peer, *remote, size, base); },
-    .end_write = [](bps_transport* transport, bps_peer peer,
-                    const bps_remote* remote) { Unwrap(transport)->EndWrite(peer, *remote); },
-    .post_send_and_write =
-        [](bps_transport* transport, bps_peer peer, const void* message, size_t message_size, const bps_local* from,
-           size_t size, const bps_remote* to, uint32_t immediate, uint64_t user) {
-          return Unwrap(transport)->PostSendAndWrite(peer, {static_cast<const std::byte*>(message), message_size},
-                                                     *from, size, *to, immediate, user);
-        },
-};
-
-// Without a member that can show memory to other processes.
-constexpr bps_transport_table kPrivateTable = [] {
-  bps_transport_table table = kTable;
-  table.reg_shared = nullptr;
-  return table;
-}();
-
 }  // namespace
 
 absl::StatusOr<Transport> MakeTransportSet(std::vector<Transport> transports) {
   std::vector<Member> members;
-  bool shares = false;
   for (Transport& transport : transports) {
-    shares |= transport.shares();
     absl::StatusOr<std::string> address = transport.Address();
     if (!address.ok()) return address.status();
     std::string name = transport.name();
@@ -450,11 +382,7 @@ absl::StatusOr<Transport> MakeTransportSet(std::vector<Transport> transports) {
     members.push_back({std::move(transport), std::move(name), std::move(provider), *std::move(address)});
   }
   const std::string name = members.back().name;
-  Transport set = Transport::Adopt(shares ? &kTable : &kPrivateTable,
-                                   reinterpret_cast<bps_transport*>(new Set(std::move(members))), name);
-  set.SetCapsOfPeer(
-      [](const bps_transport* handle, bps_peer peer) { return reinterpret_cast<const Set*>(handle)->CapsOf(peer); });
-  return set;
+  return Transport(std::make_unique<TransportSet>(std::move(members)), name);
 }
 
 absl::StatusOr<Transport> OpenTransports(PluginRegistry* registry, const Config& config, const std::string& network,
