@@ -209,7 +209,7 @@ const char* Config::PluginValue(std::string_view name) const {
   const Knob* knob = FindKnob(name);
   // A plugin has no business with the job's secret.
   if (knob == nullptr || knob->secret) return nullptr;
-  const Value& value = values_[static_cast<size_t>(knob - kKnobs)];
+  const Value& value = values_[static_cast<size_t>(knob - kKnobs.data())];
   return value.present ? value.plain.c_str() : nullptr;
 }
 

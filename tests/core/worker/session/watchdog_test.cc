@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <thread>
 
 namespace byteps {
 namespace {
@@ -34,6 +36,7 @@ TEST(WatchdogTest, CallsThatReturnAreNot) {
   watchdog.Start();
   for (const Time until = Now() + 3 * kLimit; Now() < until;) {
     const PluginCalls::Scope scope(&calls, "scheduler \"x\"", "next");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // so that each look meets a call, and not a pause
   }
   watchdog.Stop();
   EXPECT_EQ(told, 0);
