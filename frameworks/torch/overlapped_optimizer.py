@@ -28,7 +28,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 # So many that have not come home are asked for in vain before the rest is left for another time.
-_MISSED = 8
+_MAX_UNREADY_POLLS = 8
 
 _REFUSAL = "Make the DistributedOptimizer without overlap_forward."
 
@@ -411,7 +411,7 @@ class OverlappedOptimizer(BaseOptimizer):
                 home.append(parameter)
                 continue
             missed += 1
-            if missed == _MISSED:
+            if missed == _MAX_UNREADY_POLLS:
                 break
         return home
 

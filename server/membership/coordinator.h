@@ -22,7 +22,7 @@
 // worker that goes away while a session gathers is simply missing again: it may be started once more.
 //
 // Where the members of the first session do not agree the whole start has failed: the servers are told and sent home, and
-// the coordinator stays only for those who are still to come (Discord::kLateness), and ends with the same error. With
+// the coordinator stays only for those who are still to come (StartupDisagreement::kLateness), and ends with the same error. With
 // `start_timeout` kNever somebody else decides when the job is over: then servers and coordinator stay.
 //
 // Threads:   none; driven by one thread at a time.
@@ -46,12 +46,13 @@
 #include "core/control/control.pb.h"
 #include "server/membership/admission.h"
 #include "server/membership/barrier_book.h"
-#include "server/membership/discord.h"
 #include "server/membership/job_member.h"
 #include "server/membership/job_session.h"
+#include "server/membership/join_check.h"
 #include "server/membership/key_hash.h"
 #include "server/membership/refusal_notes.h"
 #include "server/membership/server_weights.h"
+#include "server/membership/startup_disagreement.h"
 #include "server/membership/stranger_log.h"
 
 namespace byteps {
@@ -126,8 +127,6 @@ class Coordinator {
 
   void OnHello(Connection* connection, const control::Hello& hello);
   absl::Status AddServer(Connection* connection, const control::Hello& hello);
-  absl::Status CheckBesideRunning(const control::Hello& hello) const;
-  std::string OtherJob() const;
   absl::Status AddWorker(Connection* connection, const control::Hello& hello);
   absl::Status Disagree(const control::Hello& hello, const absl::Status& why);
   void Welcome(Connection* connection, const control::Hello& hello);
@@ -140,9 +139,9 @@ class Coordinator {
   void OnGoodbye(JobMember* member, const control::Goodbye& goodbye);
   void OnServerGoodbye(JobMember* member);
   void OnBroken(const JobMember& server, const control::Failure& failure);
-  void FailTheBroken();
-  void OnStuck(const JobMember& worker, const control::Failure& failure);
-  void Miss(JobSession* session, uint32_t member);
+  void FailBrokenSessions();
+  void OnWorkerBlocked(const JobMember& worker, const control::Failure& failure);
+  void FailOnMissingMember(JobSession* session, uint32_t member);
   // The member is no more: it left after its goodbye, or it died.
   void Depart(JobMember* member, const absl::Status& why);
   void DepartServer(JobMember* server, const absl::Status& why);
@@ -172,13 +171,13 @@ class Coordinator {
   void SendWaiting(const JobMember& member) const;
   std::vector<std::string> Missing(const JobSession* session) const;
   // Of Tick. Each may forget other connections than those it is about.
-  void GiveUpTheSilent(Time now);
+  void DropSilentConnections(Time now);
   void EndLateGoodbyes(Time now);
   void AnnounceMissing(Time now);
   void CheckLinger(Time now);
   void CheckStart(Time now);
   void CheckGivenUp(Time now);
-  absl::Status StartTimeoutError(Time waited) const;
+  absl::Status StartTimeout(Time waited) const;
 
   JobSession* Gathering(const std::string& name) const;
   int32_t ExpectedServers() const;
@@ -196,8 +195,9 @@ class Coordinator {
   std::vector<JobMember*> servers_;       // in the order of their arrival; owned by their connections
   std::deque<std::string> gone_servers_;  // who was lost and how; no other has come since
   JobSessions sessions_;
+  const JoinCheck join_check_;
   std::map<std::string, uint64_t> generations_;  // of each name, the last one
-  Discord discord_;
+  StartupDisagreement disagreement_;
   uint32_t last_member_ = 0;
   uint64_t last_session_ = 0;
   bool served_ = false;  // a session has been active

@@ -15,8 +15,8 @@
 #include "core/control/host_identity.h"
 #include "core/plugin/plugin_registry.h"
 #include "core/transports/transport_choice.h"
-#include "server/membership/discord.h"
 #include "server/membership/key_hash.h"
+#include "server/membership/startup_disagreement.h"
 #include "server/process/coordinator_shell.h"
 #include "server/process/listener.h"
 
@@ -126,9 +126,9 @@ absl::Status RefuseToCoordinate(const Config& readable, const absl::Status& why,
   CoordinatorOptions options = Options(readable, *std::move(token));
   options.self = Self(address);
   options.unable = reason;
-  options.start_timeout = Discord::kLateness;  // of nobody: whoever has started it wants to see it end
+  options.start_timeout = StartupDisagreement::kLateness;  // of nobody: whoever has started it wants to see it end
   BPS_LOG(log, kError) << "cannot take part: " << reason << "; tells those who come to " << address << ", for "
-                       << Discord::kLateness / kSecond << " s at most";
+                       << StartupDisagreement::kLateness / kSecond << " s at most";
   CoordinatorShell shell(*std::move(listener), std::move(options), &log);
   const absl::Status told = shell.Run(stop);
   return absl::StrContains(told.message(), reason) ? absl::Status(why.code(), told.message()) : why;

@@ -140,6 +140,8 @@ class Reducer : private EndpointHandler {
   std::string Describe() const;
 
  private:
+  static constexpr uint32_t kNobody = UINT32_MAX;
+
   struct Link {
     ServedSession* session = nullptr;
     uint32_t rank = 0;

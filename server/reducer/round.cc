@@ -105,7 +105,7 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
   }
   opened_ = now;
   deadline_ = kNever;
-  doom_ = absl::OkStatus();
+  pending_error_ = absl::OkStatus();
 }
 
 void Round::End() {
@@ -185,6 +185,16 @@ bool SameRequest(const wire::DataHeader& a, const wire::DataHeader& b) {
   return a.key == b.key && a.fingerprint == b.fingerprint && a.offset == b.offset && a.elements == b.elements &&
          a.parts == b.parts && a.dtype == b.dtype && a.root == b.root && a.operation == b.operation &&
          a.reduction == b.reduction;
+}
+
+wire::RoundBody BodyOf(const wire::DataHeader& header) {
+  wire::RoundBody body{};
+  body.key = header.key;
+  body.fingerprint = header.fingerprint;
+  body.round = header.round;
+  body.part = header.part;
+  body.process_set = header.process_set;
+  return body;
 }
 
 }  // namespace byteps

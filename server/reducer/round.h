@@ -86,6 +86,12 @@ struct Contribution {
   bool waiting() const { return state == ContributionState::kInSlot || state == ContributionState::kParked; }
 };
 
+// Of a key: what names a tensor, whatever its shape.
+constexpr uint64_t NameId(uint64_t key) { return key >> 16; }
+
+// What says of which round of which part a record is.
+wire::RoundBody BodyOf(const wire::DataHeader& header);
+
 class Round {
  public:
   // Begins a round as `header`, the first PUSH of it, describes it. `who` must stay until End; `shape` is as in Push.
@@ -103,7 +109,7 @@ class Round {
   // Of the first PUSH, with what is the sender's own taken out: the description of the round.
   const wire::DataHeader& header() const { return header_; }
   // One more PUSH: the result is as urgent as to whom it is most urgent, and tells all of the slowest link.
-  void Hear(const wire::DataHeader& push) {
+  void MergeHints(const wire::DataHeader& push) {
     header_.priority = std::max(header_.priority, push.priority);
     if (header_.rate == 0 || (push.rate != 0 && push.rate < header_.rate)) header_.rate = push.rate;
   }
@@ -148,8 +154,8 @@ class Round {
   Time deadline() const { return deadline_; }
   void Hurry(Time deadline) { deadline_ = std::min(deadline_, deadline); }
   // It cannot be folded any more, and why. Until the deadline somebody may have better words for it.
-  void Doom(const absl::Status& why) { doom_ = why; }
-  const absl::Status& doom() const { return doom_; }
+  void SetPendingError(const absl::Status& why) { pending_error_ = why; }
+  const absl::Status& pending_error() const { return pending_error_; }
 
   // Those who wait have been told for whom.
   bool stall_told = false;
@@ -179,7 +185,7 @@ class Round {
   std::optional<Accumulation> accumulator_;
   Time opened_ = 0;
   Time deadline_ = kNever;
-  absl::Status doom_;
+  absl::Status pending_error_;
 };
 
 // "push_pull (sum) of float32, 2x4": what a PUSH asks, for errors; without a shape, its part and elements.

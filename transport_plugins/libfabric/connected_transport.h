@@ -125,10 +125,10 @@ class ConnectedTransport : public Transport {
   void HandleImmediate(uint64_t data, Receive* taken);
   void Repost(Receive* receive);
 
-  // Failure. `Doom` may be called anywhere; `TakeDown` follows when nothing is being iterated over.
-  void Doom(Peer* peer, int32_t code, const std::string& cause);
-  void DoomTheFlushed();
-  void BuryTheDoomed();
+  // Failure. `MarkFailed` may be called anywhere; `TakeDown` follows when nothing is being iterated over.
+  void MarkFailed(Peer* peer, int32_t code, const std::string& cause);
+  void MarkFlushedPeersFailed();
+  void ReportFailedPeers();
   void TakeDown(Peer* peer, int32_t code);
   void End(Operation* operation, int32_t code);
 
@@ -144,7 +144,7 @@ class ConnectedTransport : public Transport {
   std::unordered_map<const fid*, Peer*> by_connection_;
   std::deque<Request> requests_;
   std::vector<Peer*> backlog_;  // peers with operations that the provider has not taken
-  std::vector<Peer*> doomed_;
+  std::vector<Peer*> failed_peers_;
   std::vector<bps_peer> flushed_;                  // whose connections have ended, the cause not being known yet
   std::vector<Operation*> told_;                   // of Flush
   std::pmr::unsynchronized_pool_resource memory_;  // of the queues

@@ -23,10 +23,6 @@ constexpr std::chrono::milliseconds kBacklogInterval{1};
 constexpr std::chrono::milliseconds kFirstHello{10}, kLastHello{200};
 // How long a Hello may fail and is said again, where BYTEPS_PEER_TIMEOUT is for ever.
 constexpr std::chrono::seconds kHelloPatience{30};
-// Immediates of the device's writes: the writer's tag, then what the owner sees.
-constexpr uint32_t kTagShift = 24, kNoTag = 255;
-constexpr size_t kMostIncoming = 65536;
-
 Region* Unwrap(bps_region* region) { return reinterpret_cast<Region*>(region); }
 
 }  // namespace
@@ -117,7 +113,7 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
   }
   peers_.emplace(args.peer, std::move(made));
   if (const int code = endpoint_->Insert(address.provided, &peer->address); code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "has an address that cannot be used: " + ErrorText(code));
+    MarkFailed(peer, BPS_UNAVAILABLE, "has an address that cannot be used: " + ErrorText(code));
     return BPS_OK;
   }
   SendHello(peer);
@@ -125,7 +121,7 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
 }
 
 bool DatagramTransport::WantsHello(const DatagramPeer& peer) const {
-  if (peer.state == PeerState::kDown || peer.doom != BPS_OK || peer.hello_out) return false;
+  if (peer.state == PeerState::kDown || peer.failure_code != BPS_OK || peer.hello_out) return false;
   const bool speaks = peer.calls || peer.its_token != 0;
   return peer.owes_hello || (speaks && !peer.heard);
 }
@@ -156,7 +152,7 @@ int32_t DatagramTransport::Disconnect(bps_peer number) {
   DatagramPeer* peer = FindPeer(number);
   if (peer == nullptr) return BPS_NOT_FOUND;
   TakeDown(peer, BPS_CANCELLED);
-  doomed_.erase(std::remove(doomed_.begin(), doomed_.end(), peer), doomed_.end());
+  failed_peers_.erase(std::remove(failed_peers_.begin(), failed_peers_.end(), peer), failed_peers_.end());
   events_.push_back(Event(BPS_EVENT_DISCONNECTED, number));
   departed_.insert(peers_.extract(number));
   Forget(number);
@@ -170,20 +166,20 @@ void DatagramTransport::Forget(bps_peer number) {
 
 // ---- Failure ----
 
-void DatagramTransport::Doom(DatagramPeer* peer, int32_t code, const std::string& cause) {
-  if (peer->doom != BPS_OK || peer->state == PeerState::kDown) return;
-  peer->doom = code;
+void DatagramTransport::MarkFailed(DatagramPeer* peer, int32_t code, const std::string& cause) {
+  if (peer->failure_code != BPS_OK || peer->state == PeerState::kDown) return;
+  peer->failure_code = code;
   peer->cause = cause;
-  doomed_.push_back(peer);
+  failed_peers_.push_back(peer);
 }
 
-void DatagramTransport::BuryTheDoomed() {
-  while (!doomed_.empty()) {
-    DatagramPeer* peer = doomed_.back();
-    doomed_.pop_back();
+void DatagramTransport::ReportFailedPeers() {
+  while (!failed_peers_.empty()) {
+    DatagramPeer* peer = failed_peers_.back();
+    failed_peers_.pop_back();
     BPS_TRANSPORT_LOG(host_, INFO, peer->who + " " + peer->cause);
-    TakeDown(peer, peer->doom);
-    bps_event& event = events_.emplace_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->doom));
+    TakeDown(peer, peer->failure_code);
+    bps_event& event = events_.emplace_back(Event(BPS_EVENT_PEER_DOWN, peer->number, peer->failure_code));
     reasons_.Attach(&event, peer->cause);  // the peer may be gone when it is read
   }
 }
@@ -250,10 +246,10 @@ void DatagramTransport::CheckTime() {
   for (auto& [number, peer] : peers_) {
     if (peer->state == PeerState::kDown || peer->busy() == 0 || now_ - peer->progress < peer_timeout_) continue;
     const bool connecting = peer->state == PeerState::kConnecting;
-    Doom(peer.get(), BPS_UNAVAILABLE,
-         std::string(connecting ? "did not answer" : "took nothing") + " for " +
-             std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout_).count()) +
-             " ms (BYTEPS_PEER_TIMEOUT)" + (connecting ? ": " + peer->Greetings() : ""));
+    MarkFailed(peer.get(), BPS_UNAVAILABLE,
+               std::string(connecting ? "did not answer" : "took nothing") + " for " +
+                   std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout_).count()) +
+                   " ms (BYTEPS_PEER_TIMEOUT)" + (connecting ? ": " + peer->Greetings() : ""));
   }
 }
 
@@ -307,9 +303,10 @@ void DatagramTransport::Unreg(bps_region* handle) {
   const Clock::time_point deadline = Clock::now() + kUnregPatience;
   while (std::any_of(busy.begin(), busy.end(), uses) && Clock::now() < deadline) Progress();
   for (DatagramPeer* peer : busy) {
-    if (uses(peer)) Doom(peer, BPS_CANCELLED, "was cut off: the device was still reading memory that was given back");
+    if (uses(peer))
+      MarkFailed(peer, BPS_CANCELLED, "was cut off: the device was still reading memory that was given back");
   }
-  BuryTheDoomed();
+  ReportFailedPeers();
   regions_.erase(region);
 }
 
@@ -334,7 +331,7 @@ int32_t DatagramTransport::ExportKey(bps_region* handle, bps_peer number, void* 
 
 int32_t DatagramTransport::Begin(bps_peer number, DatagramPeer** peer) {
   *peer = FindPeer(number);
-  if (*peer == nullptr || (*peer)->state == PeerState::kDown || (*peer)->doom != BPS_OK) return BPS_UNAVAILABLE;
+  if (*peer == nullptr || (*peer)->state == PeerState::kDown || (*peer)->failure_code != BPS_OK) return BPS_UNAVAILABLE;
   if ((*peer)->busy() == 0) (*peer)->progress = Clock::now();
   return BPS_OK;
 }
@@ -409,7 +406,7 @@ bool DatagramTransport::Give(DatagramPeer* peer, Packet* packet) {
   }
   if (code == -FI_EAGAIN) return false;
   if (code != 0) {
-    Doom(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
+    MarkFailed(peer, BPS_UNAVAILABLE, "takes nothing any more: " + ErrorText(code));
     return false;
   }
   ++peer->with_provider;
@@ -418,7 +415,7 @@ bool DatagramTransport::Give(DatagramPeer* peer, Packet* packet) {
 }
 
 void DatagramTransport::Flush(DatagramPeer* peer) {
-  if (peer->state != PeerState::kConnected || peer->doom != BPS_OK) return;
+  if (peer->state != PeerState::kConnected || peer->failure_code != BPS_OK) return;
   while (!peer->waiting.empty()) {
     if (!Give(peer, peer->waiting.front())) return;
     peer->waiting.pop_front();
@@ -452,260 +449,12 @@ void DatagramTransport::CutPieces(DatagramPeer* peer) {
       peer->writes.pop_front();
     }
     if (!Give(peer, packet)) peer->waiting.push_back(packet);
-    if (peer->doom != BPS_OK) return;
+    if (peer->failure_code != BPS_OK) return;
   }
-}
-
-// ---- Incoming ----
-
-void DatagramTransport::AddReceives() {
-  const uint32_t count = endpoint_->provider().receives();
-  auto pool = std::make_unique<BufferPool>(count, kPacketSize);
-  const MemoryDomain memory = endpoint_->memory();
-  if (memory.RegistersLocalMemory() && pool->Register(memory.get(), FI_RECV, memory.RandomKey()) != 0) {
-    throw std::bad_alloc();
-  }
-  for (uint32_t i = 0; i < count; ++i) {
-    receives_.push_back(std::make_unique<Packet>());
-    Packet* receive = receives_.back().get();
-    receive->kind = Packet::Kind::kReceive;
-    receive->user = receives_.size() - 1;
-    receive->buffer = i;
-    receive->pool = pool.get();
-    unposted_.push_back(receive);
-  }
-  receive_pools_.push_back(std::move(pool));
-  PostReceives();
-}
-
-void DatagramTransport::PostReceives() {
-  while (!unposted_.empty()) {
-    Packet* receive = unposted_.back();
-    const int code =
-        wire_.Receive(receive->pool->at(receive->buffer), kPacketSize, receive->pool->descriptor(), &receive->scratch);
-    if (code != 0) return;  // tried again with the next round
-    unposted_.pop_back();
-  }
-}
-
-void DatagramTransport::Repost(Packet* receive) {
-  receive->leased = false;
-  unposted_.push_back(receive);
-  PostReceives();
-}
-
-size_t DatagramTransport::Poll(bps_event* events, size_t capacity) {
-  if (events_.empty()) reasons_.Forget();
-  if (events_.size() < capacity) Progress();
-  const size_t count = std::min(capacity, events_.size());
-  std::copy_n(events_.begin(), count, events);
-  events_.erase(events_.begin(), events_.begin() + static_cast<ptrdiff_t>(count));
-  return count;
-}
-
-void DatagramTransport::Progress() {
-  now_ = Clock::now();
-  Drain();
-  PostReceives();
-  CheckTime();
-  BuryTheDoomed();
-}
-
-void DatagramTransport::Drain() {
-  WireCompletion completions[32];
-  while (const size_t count = wire_.Read(completions, std::size(completions))) {
-    for (size_t i = 0; i < count; ++i) {
-      const WireCompletion& completion = completions[i];
-      if (completion.remote) {
-        if (completion.error == 0) HandleImmediate(static_cast<uint32_t>(completion.data));
-        continue;
-      }
-      auto* packet = static_cast<Packet*>(completion.context);
-      if (packet == nullptr) continue;
-      if (packet->kind != Packet::Kind::kReceive) {
-        HandleSent(packet, completion);
-      } else if (completion.error == 0) {
-        HandleReceive(packet, completion.size);
-      } else {
-        Repost(packet);
-      }
-    }
-  }
-}
-
-void DatagramTransport::HandleSent(Packet* packet, const WireCompletion& completion) {
-  DatagramPeer* peer = packet->peer;
-  --peer->with_provider;
-  if (peer->state == PeerState::kDown) return Forget(peer->number);
-  const int32_t code = completion.error == 0 ? BPS_OK : BPS_UNAVAILABLE;
-  peer->progress = completion.error == 0 && packet->kind != Packet::Kind::kHello ? now_ : peer->progress;
-  switch (packet->kind) {
-    case Packet::Kind::kHello:
-      peer->hello_out = false;
-      if (completion.error != 0) return HandleLostHello(peer, completion.detail);
-      break;
-    case Packet::Kind::kPiece:
-      --peer->pieces_out;
-      peer->free_pieces.push_back(packet);
-      break;
-    case Packet::Kind::kWrite:
-      peer->direct_writes.erase(std::find(peer->direct_writes.begin(), peer->direct_writes.end(), packet));
-      --peer->writes_out;
-      packet->accepted = false;
-      End(peer, BPS_EVENT_WRITTEN, packet->user, code);
-      peer->free_messages.push_back(packet);
-      break;
-    case Packet::Kind::kMessage:
-      --peer->messages_out;
-      packet->accepted = false;
-      End(peer, BPS_EVENT_SENT, packet->user, code);
-      peer->free_messages.push_back(packet);
-      break;
-    case Packet::Kind::kReceive:
-      break;
-  }
-  if (completion.error != 0) Doom(peer, BPS_UNAVAILABLE, "broke off: " + completion.detail);
-}
-
-// Nothing is lost with a Hello: it is said again. A provider may take one for a connection that it is about to replace.
-void DatagramTransport::HandleLostHello(DatagramPeer* peer, const std::string& detail) {
-  ++peer->hellos_failed;
-  peer->hello_failure = detail;
-  if (now_ >= peer->patient_until) Doom(peer, BPS_UNAVAILABLE, "broke off: " + detail + "; " + peer->Greetings());
-}
-
-void DatagramTransport::HandleReceive(Packet* receive, size_t size) {
-  const std::byte* buffer = receive->pool->at(receive->buffer);
-  PacketHeader header{};
-  if (size >= sizeof header) std::memcpy(&header, buffer, sizeof header);
-  if (header.kind == PacketHeader::kHello && size == sizeof(HelloPacket)) {
-    HelloPacket hello;
-    std::memcpy(&hello, buffer, sizeof hello);
-    HandleHello(hello);
-    return Repost(receive);
-  }
-  DatagramPeer* peer = FindPeer(header.sender);
-  // What does not carry the token is of another life, or of nobody we know.
-  if (peer == nullptr || peer->state == PeerState::kDown || header.token != peer->own_token) return Repost(receive);
-  peer->heard = true;
-  peer->progress = now_;
-  if (header.kind == PacketHeader::kMessage && size > sizeof header) {
-    receive->size = size - sizeof header;
-    return HandleMessage(peer, receive);
-  }
-  PieceHeader piece;
-  if (header.kind == PacketHeader::kPiece && size >= sizeof piece) {
-    std::memcpy(&piece, buffer, sizeof piece);
-    HandlePiece(peer, piece, buffer + sizeof piece, size - sizeof piece);
-  } else {
-    Doom(peer, BPS_UNAVAILABLE, "sent what is no packet of this transport (" + std::to_string(size) + " bytes)");
-  }
-  Repost(receive);
-}
-
-void DatagramTransport::HandleHello(const HelloPacket& hello) {
-  DatagramPeer* peer = FindPeer(hello.header.sender);
-  if (peer == nullptr || peer->state == PeerState::kDown) return;  // it says hello again
-  if (hello.job_key != job_key_ || hello.receiver_nonce != nonce_ || hello.sender_nonce != peer->nonce ||
-      hello.header.token == 0 || (peer->its_token != 0 && peer->its_token != hello.header.token)) {
-    BPS_TRANSPORT_LOG(host_, WARNING,
-                      "refused a greeting that claims to be " + peer->who +
-                          ", but is not of the process and the job we were told about");
-    return;
-  }
-  peer->its_token = hello.header.token;
-  peer->its_tag = hello.tag;
-  if (peer->state == PeerState::kConnecting) {
-    peer->state = PeerState::kConnected;
-    peer->progress = now_;
-  }
-  if ((hello.known & HelloPacket::kHeard) != 0) peer->heard = true;
-  if ((hello.known & HelloPacket::kSure) == 0) peer->owes_hello = true;
-}
-
-void DatagramTransport::HandleMessage(DatagramPeer* peer, Packet* receive) {
-  PacketHeader header;
-  std::memcpy(&header, receive->pool->at(receive->buffer), sizeof header);
-  if (header.number != peer->expected) {
-    if (!peer->early.try_emplace(header.number, receive).second) Repost(receive);
-    return;
-  }
-  Deliver(peer, receive);
-  for (auto next = peer->early.find(peer->expected); next != peer->early.end();
-       next = peer->early.find(peer->expected)) {
-    Packet* waited = next->second;
-    peer->early.erase(next);
-    Deliver(peer, waited);
-  }
-}
-
-void DatagramTransport::Deliver(DatagramPeer* peer, Packet* receive) {
-  ++peer->expected;
-  bps_event event = Event(BPS_EVENT_MESSAGE, peer->number);
-  event.data = receive->pool->at(receive->buffer) + sizeof(PacketHeader);
-  event.size = receive->size;
-  event.lease = receive->user;
-  receive->leased = true;
-  receive->sender = peer->number;
-  ++peer->leases;
-  events_.push_back(event);
-}
-
-void DatagramTransport::HandlePiece(DatagramPeer* peer, const PieceHeader& piece, const std::byte* data, size_t size) {
-  const uint32_t number = piece.header.number;
-  if (piece.total == kGivenUp) {
-    peer->incoming.erase(number);
-    return;
-  }
-  IncomingWrite& write = peer->incoming.try_emplace(number, IncomingWrite{piece.total, false}).first->second;
-  if (size > write.missing || peer->incoming.size() > kMostIncoming) {
-    return Doom(peer, BPS_UNAVAILABLE, "sent more pieces of a write than belong to it");
-  }
-  auto grant = grants_.find(piece.key);
-  if (grant == grants_.end() || grant->second.peer != peer->number ||
-      !grant->second.region->HasRange(piece.offset, size)) {
-    write.refused = true;  // taken back meanwhile
-  } else if (size != 0) {
-    std::memcpy(grant->second.region->base() + piece.offset, data, size);
-  }
-  write.missing -= size;
-  if (write.missing != 0) return;
-  if (!write.refused) {
-    bps_event event = Event(BPS_EVENT_IMMEDIATE, peer->number);
-    event.immediate = piece.header.immediate;
-    events_.push_back(event);
-  }
-  peer->incoming.erase(number);
-}
-
-void DatagramTransport::HandleImmediate(uint32_t data) {
-  bps_event event = Event(BPS_EVENT_IMMEDIATE, BPS_PEER_UNKNOWN);
-  event.immediate = data & ((1u << kTagShift) - 1);
-  if (const uint32_t tag = data >> kTagShift; tag != kNoTag) {
-    auto peer = by_tag_.find(tag);
-    DatagramPeer* known = peer == by_tag_.end() ? nullptr : FindPeer(peer->second);
-    if (known == nullptr || known->state == PeerState::kDown) return;  // late
-    known->progress = now_;
-    event.peer = known->number;
-  }
-  events_.push_back(event);
-}
-
-void DatagramTransport::Release(uint64_t lease) {
-  if (lease >= receives_.size() || !receives_[lease]->leased) {
-    BPS_TRANSPORT_LOG(host_, ERROR, "release of a message that is not on loan");
-    return;
-  }
-  Packet* receive = receives_[lease].get();
-  DatagramPeer* peer = FindPeer(receive->sender);
-  if (auto departed = departed_.find(receive->sender); departed != departed_.end()) peer = departed->second.get();
-  if (peer != nullptr) --peer->leases;
-  Repost(receive);
-  Forget(receive->sender);
 }
 
 int32_t DatagramTransport::Arm() {
-  if (!events_.empty() || !doomed_.empty() || !wire_.Quiet()) return BPS_TRANSPORT_AGAIN;
+  if (!events_.empty() || !failed_peers_.empty() || !wire_.Quiet()) return BPS_TRANSPORT_AGAIN;
   Clock::time_point wake = kNever;
   const Clock::time_point now = Clock::now();
   if (!unposted_.empty()) wake = now + kBacklogInterval;

@@ -36,6 +36,9 @@
 
 namespace byteps::fabric {
 
+// Immediates of the device's writes: the writer's tag, then what the owner sees.
+inline constexpr uint32_t kTagShift = 24, kNoTag = 255;
+
 class DatagramTransport : public Transport {
  public:
   // `wire`: stands in front of the endpoint, in tests; NULL: the endpoint itself.
@@ -93,8 +96,8 @@ class DatagramTransport : public Transport {
 
   // Failure, as in ConnectedTransport.
   void CheckTime();
-  void Doom(DatagramPeer* peer, int32_t code, const std::string& cause);
-  void BuryTheDoomed();
+  void MarkFailed(DatagramPeer* peer, int32_t code, const std::string& cause);
+  void ReportFailedPeers();
   void TakeDown(DatagramPeer* peer, int32_t code);
   void Withdraw(bps_peer peer);
   void Withdraw(Region* region);
@@ -120,7 +123,7 @@ class DatagramTransport : public Transport {
   std::vector<std::unique_ptr<BufferPool>> receive_pools_;
   std::vector<std::unique_ptr<Packet>> receives_;
   std::vector<Packet*> unposted_;
-  std::vector<DatagramPeer*> doomed_;
+  std::vector<DatagramPeer*> failed_peers_;
   std::deque<bps_event> events_;
   transports::LossReasons reasons_;
   Clock::time_point now_, checked_;

@@ -144,7 +144,7 @@ class Peer {
   // When this peer last did something, or had nothing to do.
   Clock::time_point progress{};
   // The peer is found broken, and is taken down at the end of the round: a BPS_* code, and why.
-  int32_t doom = BPS_OK;
+  int32_t failure_code = BPS_OK;
   std::string cause;
 
   uint64_t nonce = 0;  // of its endpoint

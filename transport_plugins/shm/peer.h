@@ -115,7 +115,7 @@ class Peer {
   PeerState state = PeerState::kCalling;
   UniqueFd socket;
   std::deque<std::pair<Control, int>> unsent;  // controls, with a descriptor or -1, that the socket did not take
-  int32_t doom = BPS_OK;
+  int32_t failure_code = BPS_OK;
   std::string cause;
   uint64_t pulse = 0;
   Clock::time_point progress{};

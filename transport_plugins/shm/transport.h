@@ -85,7 +85,7 @@ class Transport {
   void Progress();
   void LookAtSockets();
   void Accept();
-  void Hear(uint32_t newcomer);
+  void ReadGreeting(uint32_t newcomer);
   bool IsOurs(const Newcomer& newcomer) const;
   // False: there is none to be had.
   bool MakeRoom(bool ours);
@@ -105,11 +105,11 @@ class Transport {
   void FlushUnsent(Peer* peer);
   void Show(Region* region, Peer* peer);
 
-  void Doom(Peer* peer, int32_t code, const std::string& cause);
+  void MarkFailed(Peer* peer, int32_t code, const std::string& cause);
   void Starve(Peer* peer);
   void StarveCallers();
   bool WatchListener();
-  void BuryTheDoomed();
+  void ReportFailedPeers();
   void TakeDown(Peer* peer, int32_t code);
   void CheckTime();
   void CheckFences();
@@ -134,7 +134,7 @@ class Transport {
   std::map<bps_peer, std::unique_ptr<Peer>> departed_;  // whose messages are still on loan
   std::vector<Peer*> active_;                           // connected
   std::vector<Peer*> calling_;                          // to be called (again)
-  std::vector<Peer*> doomed_;
+  std::vector<Peer*> failed_peers_;
   transports::LossReasons reasons_;
   std::vector<Peer*> fencing_;
   std::map<uint32_t, Newcomer> newcomers_;  // by number: the oldest first

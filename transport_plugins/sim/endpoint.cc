@@ -18,11 +18,9 @@
 namespace byteps::sim {
 namespace {
 
-constexpr uint32_t kKeyMagic = 0x4b4d4953;  // "SIMK"
-constexpr size_t kKeyBytes = 16;            // magic, zero, cookie; the rest of a key is zero
 constexpr Time kFirstBackoff = kMicrosecond;
-constexpr Time kLastBackoff = 10 * kMillisecond;
 
+constexpr Time kLastBackoff = 10 * kMillisecond;
 uint64_t Checksum(const std::byte* data, size_t size) {
   uint64_t hash = size;
   for (; size >= 8; data += 8, size -= 8) {
@@ -45,61 +43,7 @@ Time TransferTime(size_t bytes, uint64_t bytes_per_second) {
              : static_cast<Time>(static_cast<double>(bytes) * 1e9 / static_cast<double>(bytes_per_second));
 }
 
-uint64_t ToId(const bps_region* region) { return reinterpret_cast<uint64_t>(region); }
-
 }  // namespace
-
-// ---- EndpointMap ----------------------------------------------------------------------------------------------------
-
-Endpoint* EndpointMap::Open(const std::string& node, const EndpointOptions& options) {
-  const uint64_t id = world_->NewId();
-  auto& endpoint = endpoints_[id];
-  endpoint = std::make_unique<Endpoint>(world_, this, node, options, id);
-  if (world_->Dead(node)) endpoint->Die();
-  return endpoint.get();
-}
-
-Endpoint* EndpointMap::Find(uint64_t id) {
-  auto it = endpoints_.find(id);
-  return it == endpoints_.end() ? nullptr : it->second.get();
-}
-
-void EndpointMap::Close(uint64_t id) {
-  auto it = endpoints_.find(id);
-  const std::unique_ptr<Endpoint> closed = std::move(it->second);
-  endpoints_.erase(it);
-  if (!world_->Dead(closed->node())) TellPeersOf(id);
-}
-
-void EndpointMap::NodeDied(const std::string& node, Death death) {
-  for (auto& [id, endpoint] : endpoints_) {
-    if (endpoint->node() != node) continue;
-    endpoint->Die();
-    if (death == Death::kNoticed) TellPeersOf(id);
-  }
-}
-
-void EndpointMap::TellPeersOf(uint64_t id) {
-  for (auto& [other, endpoint] : endpoints_) endpoint->PeerGone(id);
-}
-
-void EndpointMap::InvalidateKeys(const std::string& node) {
-  for (auto& [id, endpoint] : endpoints_) {
-    if (endpoint->node() == node) endpoint->InvalidateKeys();
-  }
-}
-
-void EndpointMap::RefuseCopies(const std::string& node, const std::string& of_node) {
-  for (auto& [id, endpoint] : endpoints_) {
-    if (endpoint->node() == node) endpoint->RefuseCopies(of_node);
-  }
-}
-
-void EndpointMap::RefuseMappedWrites(const std::string& node, const std::string& of_node) {
-  for (auto& [id, endpoint] : endpoints_) {
-    if (endpoint->node() == node) endpoint->RefuseMappedWrites(of_node);
-  }
-}
 
 // ---- Endpoint: life -------------------------------------------------------------------------------------------------
 
@@ -181,8 +125,8 @@ int32_t Endpoint::Connect(const bps_connect_args& args) {
   peer.local_id = args.local_id;
   const Endpoint* other = endpoints_->Find(remote);
   if ((other == nullptr || other->dead_) && !world_->DeadSilently(peer.node)) {
-    peer.doomed = true;
-    if (!options_.down_needs_traffic) Doom(args.peer);
+    peer.failed = true;
+    if (!options_.down_needs_traffic) MarkFailed(args.peer);
   }
   return BPS_OK;
 }
@@ -213,8 +157,8 @@ int32_t Endpoint::Disconnect(bps_peer number) {
     if (other == nullptr || !other->options_.disconnect_is_heard) return;
     auto back = other->peers_.find(peer.local_id);
     if (back == other->peers_.end() || back->second.endpoint != id) return;
-    back->second.doomed = true;
-    other->Doom(peer.local_id);
+    back->second.failed = true;
+    other->MarkFailed(peer.local_id);
   });
   return BPS_OK;
 }
@@ -223,15 +167,15 @@ void Endpoint::PeerGone(uint64_t other) {
   if (dead_) return;
   for (auto& [number, peer] : peers_) {
     if (peer.endpoint != other || peer.state != PeerState::kUp) continue;
-    peer.doomed = true;
+    peer.failed = true;
     const bool traffic = std::any_of(operations_.begin(), operations_.end(), [number = number](const auto& entry) {
       return entry.second.peer == number && entry.second.state != OpState::kFinished;
     });
-    if (traffic || !options_.down_needs_traffic) Doom(number);
+    if (traffic || !options_.down_needs_traffic) MarkFailed(number);
   }
 }
 
-void Endpoint::Doom(bps_peer number) {
+void Endpoint::MarkFailed(bps_peer number) {
   Peer& peer = peers_.at(number);
   if (peer.losing) return;
   peer.losing = true;
@@ -258,124 +202,6 @@ void Endpoint::CancelOf(bps_peer number, int32_t code) {
   for (auto& [id, operation] : operations_) {
     if (operation.peer == number && operation.state != OpState::kFinished) Complete(id, code);
   }
-}
-
-// ---- Endpoint: memory -----------------------------------------------------------------------------------------------
-
-int32_t Endpoint::Register(void* base, size_t size, bps_region** region) {
-  const uint64_t id = world_->NewId();
-  ++world_->stats().registrations[node_];
-  regions_.emplace(id, Region{static_cast<std::byte*>(base), size, nullptr, {}});
-  *region = reinterpret_cast<bps_region*>(id);
-  return BPS_OK;
-}
-
-int32_t Endpoint::Allocate(size_t size, bps_region** region, void** base) {
-  auto owned = std::make_unique<std::byte[]>(size);
-  *base = owned.get();
-  const int32_t code = Register(*base, size, region);
-  regions_.at(ToId(*region)).owned = std::move(owned);
-  return code;
-}
-
-void Endpoint::Unregister(bps_region* region) {
-  const uint64_t id = ToId(region);
-  auto region_entry = regions_.find(id);
-  if (region_entry == regions_.end()) return Violation("unreg of a region that is not registered here");
-  for (auto& [number, operation] : operations_) {
-    if (operation.region != id) continue;
-    operation.watched = false;
-    if (operation.state != OpState::kFinished) Complete(number, BPS_CANCELLED);
-  }
-  for (const uint64_t cookie : region_entry->second.cookies) exports_.at(cookie).valid = false;
-  regions_.erase(region_entry);
-}
-
-int32_t Endpoint::ExportKey(bps_region* region, bps_peer number, void* key) {
-  auto peer = peers_.find(number);
-  if (regions_.count(ToId(region)) == 0 || peer == peers_.end()) {
-    Violation("export_key of a region or for a peer (" + std::to_string(number) + ") that is not known here");
-    return BPS_INVALID_ARGUMENT;
-  }
-  if (peer->second.state == PeerState::kDisconnected) return BPS_UNAVAILABLE;
-  const uint64_t cookie = world_->random().Next();
-  exports_.emplace(cookie, Export{ToId(region), number, true});
-  regions_.at(ToId(region)).cookies.push_back(cookie);
-  std::memset(key, 0, options_.key_size);
-  std::memcpy(key, &kKeyMagic, sizeof kKeyMagic);
-  std::memcpy(static_cast<std::byte*>(key) + 8, &cookie, sizeof cookie);
-  return BPS_OK;
-}
-
-void Endpoint::InvalidateKeys() {
-  for (auto& [cookie, shown] : exports_) shown.valid = false;
-}
-
-uint64_t Endpoint::Cookie(const bps_remote* remote) {
-  uint32_t magic = 0;
-  uint64_t cookie = 0;
-  if (remote->key_size >= kKeyBytes && remote->key_size <= BPS_TRANSPORT_MAX_KEY) {
-    std::memcpy(&magic, remote->key, sizeof magic);
-    std::memcpy(&cookie, static_cast<const std::byte*>(remote->key) + 8, sizeof cookie);
-  }
-  if (magic != kKeyMagic) Violation("used a remote key that is none of this fabric");
-  return cookie;
-}
-
-std::byte* Endpoint::Lookup(uint64_t from, uint64_t cookie, uint64_t offset, size_t size, bps_peer* number) {
-  auto shown = exports_.find(cookie);
-  if (shown == exports_.end()) {
-    Violation("endpoint " + std::to_string(from) + " used a key that was never exported here");
-    return nullptr;
-  }
-  *number = shown->second.peer;
-  if (peers_.at(*number).endpoint != from) {
-    Violation("endpoint " + std::to_string(from) + " used a key that was exported to peer " + std::to_string(*number));
-    return nullptr;
-  }
-  if (!shown->second.valid) return nullptr;
-  const Region& region = regions_.at(shown->second.region);
-  if (offset > region.size || size > region.size - offset) {
-    Violation("peer " + std::to_string(*number) + " accessed bytes " + std::to_string(offset) + " to " +
-              std::to_string(offset + size) + " of a region of " + std::to_string(region.size) + " bytes");
-    return nullptr;
-  }
-  return region.base + offset;
-}
-
-int32_t Endpoint::Resolve(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
-  const int32_t code = Find(number, remote, size, base);
-  return code == BPS_OK && refused_.count(peers_.at(number).node) != 0 ? BPS_UNIMPLEMENTED : code;
-}
-
-bool Endpoint::WritesRefused(bps_peer number) const {
-  const auto peer = peers_.find(number);
-  return peer != peers_.end() && writes_refused_.count(peer->second.node) != 0;
-}
-
-int32_t Endpoint::Map(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
-  if (const int32_t code = Find(number, remote, size, base); code != BPS_OK) return code;
-  if (options_.map_delay != 0) {
-    const Time at = mappable_at_.emplace(Cookie(remote), world_->now() + options_.map_delay).first->second;
-    if (world_->now() < at) return BPS_TRANSPORT_AGAIN;
-  }
-  ++world_->stats().mapped;
-  return BPS_OK;
-}
-
-int32_t Endpoint::Find(bps_peer number, const bps_remote* remote, size_t size, std::byte** base) {
-  auto peer = peers_.find(number);
-  if (peer == peers_.end()) {
-    Violation("use of unknown peer " + std::to_string(number));
-    return BPS_INVALID_ARGUMENT;
-  }
-  Endpoint* target = endpoints_->Find(peer->second.endpoint);
-  if (peer->second.state != PeerState::kUp || target == nullptr || target->dead_) return BPS_UNAVAILABLE;
-  bps_peer unused;
-  *base = target->Lookup(id_, Cookie(remote), remote->offset, size, &unused);
-  if (*base == nullptr) return BPS_PERMISSION_DENIED;
-  const Region& region = target->regions_.at(target->exports_.at(Cookie(remote)).region);
-  return options_.copy_refused && region.owned == nullptr ? BPS_UNIMPLEMENTED : BPS_OK;
 }
 
 // ---- Endpoint: operations -------------------------------------------------------------------------------------------
@@ -416,7 +242,7 @@ int32_t Endpoint::Admit(const char* what, bps_peer number, Peer** out) {
 }
 
 int32_t Endpoint::Start(Peer& peer, Operation operation) {
-  if (peer.doomed) Doom(operation.peer);
+  if (peer.failed) MarkFailed(operation.peer);
   const LinkOptions& link = world_->Link(node_, peer.node);
   const size_t bytes = operation.type == BPS_EVENT_READ ? 0 : operation.size;
   const Time taken = Occupies(endpoints_->Find(peer.endpoint), bytes);

@@ -31,6 +31,9 @@
 
 namespace byteps::sim {
 
+// Handles of regions are numbers.
+inline uint64_t ToId(const bps_region* region) { return reinterpret_cast<uint64_t>(region); }
+
 class Endpoint;
 
 // All endpoints of a fabric, by number. An endpoint that was closed is not among them.
@@ -122,7 +125,7 @@ class Endpoint {
     std::string node;
     uint32_t local_id = 0;  // how the other side calls us
     PeerState state = PeerState::kUp;
-    bool doomed = false;  // the other side is gone; PeerLost is on its way or waits for traffic
+    bool failed = false;  // the other side is gone; PeerLost is on its way or waits for traffic
     bool losing = false;  // PeerLost is on its way
     Time open_at = -1;    // when posts are taken (EndpointOptions::first_send); -1: nobody has tried yet
     Time busy_until = 0;  // the link
@@ -177,7 +180,7 @@ class Endpoint {
   void Verify(const Operation& operation, const char* when);
   // Ends what is unfinished of this peer.
   void CancelOf(bps_peer number, int32_t code);
-  void Doom(bps_peer number);
+  void MarkFailed(bps_peer number);
   void LosePeer(bps_peer number);
   // A packet of endpoint `from`, which calls itself `number` here.
   void MessageArrives(uint64_t from, bps_peer number, std::vector<std::byte> data);

@@ -45,8 +45,8 @@ TEST(ReducerExceptionTest, TheSessionThatItHitsBreaksAndTheOthersGoOn) {
   ReductionSession* other = world.Open(2);
   ASSERT_NE(hit, nullptr);
   ASSERT_NE(other, nullptr);
-  const Together doomed(Large(1), 2, {}, 1);
-  doomed.PushAll(hit);
+  const Together broken_round(Large(1), 2, {}, 1);
+  broken_round.PushAll(hit);
   throws = true;
   std::vector<BrokenSession> broken;
   EXPECT_TRUE(world.Run([&] { return !(broken = world.reducer().TakeBroken()).empty(); }));

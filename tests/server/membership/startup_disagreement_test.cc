@@ -1,4 +1,4 @@
-#include "server/membership/discord.h"
+#include "server/membership/startup_disagreement.h"
 
 #include <cstdint>
 #include <deque>
@@ -13,7 +13,7 @@ namespace {
 constexpr Time kStart = 1000 * kSecond;
 
 // Sessions "a" and "b" gather; each has the workers that were added.
-class DiscordTest : public testing::Test {
+class StartupDisagreementTest : public testing::Test {
  protected:
   static control::Hello Worker(const std::string& session, int32_t host) {
     control::Hello hello;
@@ -45,86 +45,86 @@ class DiscordTest : public testing::Test {
   }
 
   absl::Status Tell(const std::string& session, int32_t host, Time now = kStart + kSecond) {
-    return discord_.Tell(now, Worker(session, host));
+    return disagreement_.Tell(now, Worker(session, host));
   }
 
   const absl::Status why_ = absl::FailedPreconditionError("they disagree");
   std::deque<JobMember> members_;
   JobSessions sessions_;
-  Discord discord_;
+  StartupDisagreement disagreement_;
 };
 
-TEST_F(DiscordTest, KnowsOfNothingAtFirst) { EXPECT_TRUE(Tell("a", 0).ok()); }
+TEST_F(StartupDisagreementTest, KnowsOfNothingAtFirst) { EXPECT_TRUE(Tell("a", 0).ok()); }
 
-TEST_F(DiscordTest, WhoComesLateIsTold) {
+TEST_F(StartupDisagreementTest, WhoComesLateIsTold) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_EQ(Tell("a", 2), why_);
   EXPECT_EQ(Tell("a", 3), why_);
 }
 
-TEST_F(DiscordTest, WhoComesASecondTimeBeginsANewStart) {
+TEST_F(StartupDisagreementTest, WhoComesASecondTimeBeginsANewStart) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_EQ(Tell("a", 2), why_);
   // It was told, and comes again: then everybody may.
   EXPECT_TRUE(Tell("a", 2).ok());
   EXPECT_TRUE(Tell("a", 3).ok());
 }
 
-TEST_F(DiscordTest, TheCulpritWasTold) {
+TEST_F(StartupDisagreementTest, TheCulpritWasTold) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_TRUE(Tell("a", 1).ok());
 }
 
-TEST_F(DiscordTest, WhoWasThereWasTold) {
+TEST_F(StartupDisagreementTest, WhoWasThereWasTold) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_TRUE(Tell("a", 0).ok());
 }
 
-TEST_F(DiscordTest, AMinuteLaterItIsAnotherStart) {
+TEST_F(StartupDisagreementTest, AMinuteLaterItIsAnotherStart) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_EQ(Tell("a", 2, kStart + 59 * kSecond), why_);
   EXPECT_TRUE(Tell("a", 3, kStart + 61 * kSecond).ok());
 }
 
-TEST_F(DiscordTest, AnotherSessionHasNothingToDoWithIt) {
+TEST_F(StartupDisagreementTest, AnotherSessionHasNothingToDoWithIt) {
   Add(Session("a"), 0);
   Session("b");
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_TRUE(Tell("b", 5).ok());
   // And does not make it forgotten.
   EXPECT_EQ(Tell("a", 2), why_);
 }
 
-TEST_F(DiscordTest, AServerConcernsAllSessions) {
+TEST_F(StartupDisagreementTest, AServerConcernsAllSessions) {
   Add(Session("a"), 0);
   Add(Session("b"), 0);
-  discord_.Remember(kStart, why_, Server(), sessions_);
+  disagreement_.Remember(kStart, why_, Server(), sessions_);
   EXPECT_EQ(Tell("a", 1), why_);
   EXPECT_EQ(Tell("b", 1), why_);
 }
 
-TEST_F(DiscordTest, AServerThatAgreesEndsTheDiscordOfServers) {
+TEST_F(StartupDisagreementTest, AServerThatAgreesEndsTheDisagreementOfServers) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Server(), sessions_);
-  discord_.OnServerAdded();
+  disagreement_.Remember(kStart, why_, Server(), sessions_);
+  disagreement_.OnServerAdded();
   EXPECT_TRUE(Tell("a", 1).ok());
 }
 
-TEST_F(DiscordTest, AServerThatAgreesDoesNotEndTheDiscordOfWorkers) {
+TEST_F(StartupDisagreementTest, AServerThatAgreesDoesNotEndTheDisagreementOfWorkers) {
   Add(Session("a"), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
-  discord_.OnServerAdded();
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.OnServerAdded();
   EXPECT_EQ(Tell("a", 2), why_);
 }
 
-TEST_F(DiscordTest, AStrangerToASessionThatRunsIsNotRemembered) {
+TEST_F(StartupDisagreementTest, AStrangerToASessionThatRunsIsNotRemembered) {
   Add(Session("a", SessionState::kActive), 0);
-  discord_.Remember(kStart, why_, Worker("a", 1), sessions_);
+  disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_TRUE(Tell("a", 2).ok());
 }
 

@@ -1,19 +1,19 @@
-// discord.h - a start that failed because somebody does not agree with the others, remembered for those who come late.
+// startup_disagreement.h - a start that failed because somebody does not agree with the others, remembered for those who come late.
 //
-//     discord.Remember(now, why, culprit_hello, sessions, servers);   // of one session, or, by a server, of all
-//     absl::Status late = discord.Tell(now, worker_hello);            // why, if this worker belongs to that start
-//     discord.SendServersHome();                                      // they were told, too; then
-//     late = discord.TellServer(now);
-//     if (discord.EverybodyTold()) ...                                // nobody will come any more
-//     discord.OnServerAdded();
+//     disagreement.Remember(now, why, culprit_hello, sessions, servers);   // of one session, or, by a server, of all
+//     absl::Status late = disagreement.Tell(now, worker_hello);            // why, if this worker belongs to that start
+//     disagreement.SendServersHome();                                      // they were told, too; then
+//     late = disagreement.TellServer(now);
+//     if (disagreement.EverybodyTold()) ...                                // nobody will come any more
+//     disagreement.OnServerAdded();
 //
 // They hear why at once, and do not wait for who has gone. Who comes a second time, or the server that was in the wrong
 // and now is not, has been started anew: then it is forgotten. Servers cannot be told from each other: if they were sent
 // home, as many as the job has are of that start.
 //
 // Threads: none.
-#ifndef BYTEPS_SERVER_MEMBERSHIP_DISCORD_H_
-#define BYTEPS_SERVER_MEMBERSHIP_DISCORD_H_
+#ifndef BYTEPS_SERVER_MEMBERSHIP_STARTUP_DISAGREEMENT_H_
+#define BYTEPS_SERVER_MEMBERSHIP_STARTUP_DISAGREEMENT_H_
 
 #include <cstddef>
 #include <map>
@@ -29,7 +29,7 @@
 
 namespace byteps {
 
-class Discord {
+class StartupDisagreement {
  public:
   // How much later than the others of its start a member may come.
   static constexpr Time kLateness = 60 * kSecond;
@@ -69,4 +69,4 @@ class Discord {
 
 }  // namespace byteps
 
-#endif  // BYTEPS_SERVER_MEMBERSHIP_DISCORD_H_
+#endif  // BYTEPS_SERVER_MEMBERSHIP_STARTUP_DISAGREEMENT_H_

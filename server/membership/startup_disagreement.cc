@@ -1,4 +1,4 @@
-#include "server/membership/discord.h"
+#include "server/membership/startup_disagreement.h"
 
 #include <vector>
 
@@ -21,8 +21,8 @@ control::Hello Counts(const control::Hello& worker) {
 
 }  // namespace
 
-void Discord::Remember(Time now, const absl::Status& why, const control::Hello& culprit, const JobSessions& sessions,
-                       size_t servers) {
+void StartupDisagreement::Remember(Time now, const absl::Status& why, const control::Hello& culprit,
+                                   const JobSessions& sessions, size_t servers) {
   Start start;
   start.why = why;
   start.until = After(now, kLateness);
@@ -39,7 +39,7 @@ void Discord::Remember(Time now, const absl::Status& why, const control::Hello& 
   start_ = std::move(start);
 }
 
-absl::Status Discord::Tell(Time now, const control::Hello& worker) {
+absl::Status StartupDisagreement::Tell(Time now, const control::Hello& worker) {
   if (!start_) return absl::OkStatus();
   if (!start_->of_servers && start_->session != worker.session()) return absl::OkStatus();
   if (now < start_->until && start_->told.emplace(KeyOf(worker), Counts(worker)).second) return start_->why;
@@ -47,11 +47,11 @@ absl::Status Discord::Tell(Time now, const control::Hello& worker) {
   return absl::OkStatus();
 }
 
-void Discord::SendServersHome() {
+void StartupDisagreement::SendServersHome() {
   if (start_) start_->servers_sent_home = true;
 }
 
-absl::Status Discord::TellServer(Time now) {
+absl::Status StartupDisagreement::TellServer(Time now) {
   if (!start_ || !start_->servers_sent_home) return absl::OkStatus();
   if (now < start_->until && start_->servers < static_cast<size_t>(start_->num_servers)) {
     ++start_->servers;
@@ -61,7 +61,7 @@ absl::Status Discord::TellServer(Time now) {
   return absl::OkStatus();
 }
 
-bool Discord::EverybodyTold() const {
+bool StartupDisagreement::EverybodyTold() const {
   if (!start_ || start_->told.empty() || start_->servers < static_cast<size_t>(start_->num_servers)) return false;
   const auto& [key, first] = *start_->told.begin();
   std::vector<const control::Hello*> workers;
@@ -77,7 +77,7 @@ bool Discord::EverybodyTold() const {
   return MissingWorkers(workers).empty();
 }
 
-void Discord::OnServerAdded() {
+void StartupDisagreement::OnServerAdded() {
   if (start_ && start_->of_servers) start_.reset();
 }
 
