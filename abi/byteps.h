@@ -143,7 +143,8 @@ BPS_API void bps_status_free(bps_status* status) BPS_NOEXCEPT;
 /* ---- Extensions ------------------------------------------------------------------------------------------------- */
 
 /* An optional, typed addition to an argument struct, chained through `next`. A type this library does not know is
- * INVALID_ARGUMENT, unless BPS_EXT_IGNORABLE is set in its flags. No type is defined in 1.0. */
+ * INVALID_ARGUMENT, unless BPS_EXT_IGNORABLE is set in its flags. No type is defined in 1.0; those of today have names
+ * that begin with BPS_EXT_ and stand where they belong. */
 typedef struct bps_ext {
   size_t struct_size;
   uint32_t type;
@@ -189,10 +190,11 @@ typedef struct bps_ext {
 #define BPS_BIT_OR 6
 #define BPS_BIT_XOR 7
 
-/* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED in 1.0. */
+/* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED, but since 1.3 in
+ * bps_push_pull and bps_broadcast; see "Device memory". */
 #define BPS_CPU 1
-#define BPS_CUDA 2
-#define BPS_CUDA_HOST 3
+#define BPS_CUDA 2      /* of a GPU; its id is the number by which the process knows it */
+#define BPS_CUDA_HOST 3 /* of the host, pinned; its id is that of the GPU whose stream orders it */
 
 /* How the rounds of a tensor meet. Others than SYNCHRONOUS are UNIMPLEMENTED in 1.0. */
 #define BPS_MODE_SYNCHRONOUS 0
@@ -327,6 +329,9 @@ typedef struct bps_request bps_request;
 #define BPS_REQUEST_ACTIVE 2    /* partitions are on their way */
 #define BPS_REQUEST_DONE 3      /* the output holds the result */
 #define BPS_REQUEST_FAILED 4    /* ended with an error */
+/* Since 1.3, between ACTIVE and DONE, of an output in device memory: the result's copies are in a stream. A stream that
+ * waits for them (bps_wait_on_stream) sees the result; the host may go on, and submit the tensor again. */
+#define BPS_REQUEST_ENQUEUED 5
 
 /* The state of `request` now, as a number and as its name in lower case (static storage). */
 BPS_API int32_t bps_request_state(const bps_request* request) BPS_NOEXCEPT;
@@ -382,9 +387,9 @@ typedef struct bps_push_pull_args {
                              * ended as input: this is not checked, and what is there then is unspecified */
   int64_t priority;         /* larger is sooner */
   int32_t op;               /* BPS_SUM, ... */
-  int32_t input_device;     /* 0 or BPS_CPU */
+  int32_t input_device;     /* 0: BPS_CPU */
   int32_t input_device_id;  /* of BPS_CPU: 0 */
-  int32_t output_device;    /* 0 or BPS_CPU */
+  int32_t output_device;    /* 0: BPS_CPU */
   int32_t output_device_id; /* of BPS_CPU: 0 */
   int32_t reserved;         /* 0 */
   int64_t timeout_ms;       /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
@@ -606,6 +611,51 @@ BPS_INIT_FUNCTION(bps_join_args)
  * Errors of the request: DEADLINE_EXCEEDED (names the ranks that have not joined; this rank stays joined, and may join
  * again to wait on); CANCELLED (likewise); UNAVAILABLE (a member died: fatal). */
 BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bps_request** request) BPS_NOEXCEPT;
+
+/* ---- Device memory (since 1.3) ---------------------------------------------------------------------------------- */
+
+/* Input and output of bps_push_pull and bps_broadcast may lie in the memory of a GPU (BPS_CUDA; both on the same one, or
+ * one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind what its stream holds
+ * at the call, and writes the output behind what the output's stream holds. Nobody waits on the host: the result is in a
+ * stream when the request is ENQUEUED, and there when it is DONE.
+ * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
+ * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
+ * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned
+ * memory). Of the operation: DATA_LOSS (the GPU's context is lost). */
+
+#define BPS_EXT_STREAMS 1u /* bps_streams, of bps_push_pull_args and bps_broadcast_args */
+
+/* Streams of the caller: CUstream or cudaStream_t; NULL, or no such extension: the legacy default stream. */
+typedef struct bps_streams {
+  bps_ext ext;          /* by BPS_STREAMS_INIT */
+  void* input;          /* of the input's GPU: what it holds at the call is done before the input is read */
+  void* output;         /* of the output's GPU: likewise before it is written; it waits for the result by itself */
+  int32_t output_later; /* 1: `output` does not wait; bps_wait_on_stream names the streams that do */
+  int32_t reserved;     /* 0 */
+} bps_streams;
+#ifdef __cplusplus
+#define BPS_STREAMS_INIT bps_streams_init()
+static inline BPS_CONSTEXPR bps_streams bps_streams_init() BPS_NOEXCEPT {
+  bps_streams value = {};
+  value.ext.struct_size = sizeof(bps_streams);
+  value.ext.type = BPS_EXT_STREAMS;
+  return value;
+}
+#else
+#define BPS_STREAMS_INIT                                                  \
+  {                                                                       \
+    .ext = {.struct_size = sizeof(bps_streams), .type = BPS_EXT_STREAMS } \
+  }
+static inline bps_streams bps_streams_init(void) {
+  bps_streams value = BPS_STREAMS_INIT;
+  return value;
+}
+#endif
+
+/* Waits on the host until the request is ENQUEUED or has ended, at most timeout_ms (0: as bps_wait), then makes `stream`,
+ * of the output's GPU, wait for the result. Returns the operation's error if it has failed. Of an output on the host it
+ * is bps_wait. May be called for several streams. A stream that is being captured: FAILED_PRECONDITION. */
+BPS_API bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) BPS_NOEXCEPT;
 
 #ifdef __cplusplus
 }

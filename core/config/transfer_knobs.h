@@ -54,6 +54,14 @@ inline constexpr Knob kTransferKnobs[] = {
          "these three that is installed",
      .reason = "with credit, what the next forward pass needs first goes first, and little is under way that cannot be "
                "overtaken"},
+    {.name = "BYTEPS_DEVICE",
+     .type = KnobType::kString,
+     .readers = kWorker,
+     .fallback = "cuda",
+     .meaning =
+         "Device plugin, loaded with the first tensor in device memory: cuda, fake (a simulated GPU, for tests), "
+         "another name, or a path if it contains '/'",
+     .reason = "there is one kind of GPU that frameworks name by CUDA's device type"},
     {.name = "BYTEPS_FAKE_GPU",
      .type = KnobType::kString,
      .readers = kWorker,

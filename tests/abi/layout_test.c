@@ -323,6 +323,14 @@ FIELD(bps_scheduler_plugin, info, 8);
 FIELD(bps_scheduler_plugin, table, 56);
 SIZE(bps_scheduler_plugin, 64);
 
+/* Since 1.3. */
+FIELD(bps_streams, ext, 0);
+FIELD(bps_streams, input, 24);
+FIELD(bps_streams, output, 32);
+FIELD(bps_streams, output_later, 40);
+FIELD(bps_streams, reserved, 44);
+SIZE(bps_streams, 48);
+
 /* device.h 1.0. */
 FIELD(bps_device_open_args, struct_size, 0);
 FIELD(bps_device_open_args, config, 8);
@@ -410,6 +418,7 @@ _Static_assert(BPS_ALL_REDUCE == 0 && BPS_BROADCAST == 1 && BPS_ALL_GATHER == 2 
 _Static_assert(BPS_ALL_TO_ALL == 4 && BPS_REDUCE == 5 && BPS_GATHER == 6 && BPS_SCATTER == 7, "kinds");
 _Static_assert(BPS_SEND == 8 && BPS_RECEIVE == 9 && BPS_BARRIER == 10, "kinds");
 _Static_assert(BPS_CPU == 1 && BPS_CUDA == 2 && BPS_CUDA_HOST == 3, "devices");
+_Static_assert(BPS_REQUEST_ENQUEUED == 5 && BPS_EXT_STREAMS == 1, "states and extensions");
 _Static_assert(BPS_LOG_TRACE == 0 && BPS_LOG_DEBUG == 1 && BPS_LOG_INFO == 2 && BPS_LOG_WARNING == 3, "levels");
 _Static_assert(BPS_LOG_ERROR == 4, "levels");
 

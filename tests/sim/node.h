@@ -29,6 +29,7 @@ class Node {
   bool alive() const { return fabric_->Alive(name_); }
   // Runs soon.
   void Wake();
+  Time now() const { return fabric_->now(); }
 
  protected:
   // One round of progress; true if anything happened.
@@ -37,7 +38,6 @@ class Node {
   virtual Time NextTimer() const = 0;
 
   sim::SimFabric* fabric() const { return fabric_; }
-  Time now() const { return fabric_->now(); }
 
  private:
   void Run();

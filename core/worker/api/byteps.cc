@@ -15,6 +15,7 @@
 #include "core/base/utf8.h"
 #include "core/worker/api/boundary.h"
 #include "core/worker/api/check_args.h"
+#include "core/worker/api/device_calls.h"
 #include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
 #include "core/worker/memory/buffer.h"
@@ -41,9 +42,6 @@ using byteps::FromMilliseconds;
 using byteps::Now;
 using byteps::Time;
 
-// Beyond an operation's deadline: the engine ends it by then.
-constexpr Time kMargin = 10 * byteps::kSecond;
-
 byteps::Tensor* ToTensor(bps_tensor* tensor) { return reinterpret_cast<byteps::Tensor*>(tensor); }
 bps_tensor* FromTensor(byteps::Tensor* tensor) { return reinterpret_cast<bps_tensor*>(tensor); }
 
@@ -60,6 +58,7 @@ absl::Status Start(bps_session* session, byteps::Submission asked, int64_t timeo
     handle->session = session->session;
     handle->deadline = byteps::After(Now(), asked.timeout);
     handle->small = asked.tensor->bytes() <= owner.small_bytes();
+    handle->gpu = asked.gpu;
   }
   asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.tensor->bytes()),
                       owner.buffers()->Use(asked.output, asked.tensor->bytes()));
@@ -160,8 +159,9 @@ bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args, 
     RETURN_IF_ERROR(known.status());
     RETURN_IF_ERROR(session->session->CheckOpen());
     RETURN_IF_ERROR(CheckNotNull(known->tensor, "bps_push_pull_args.tensor"));
-    RETURN_IF_ERROR(CheckDevice("bps_push_pull_args.input_device", known->input_device, known->input_device_id));
-    RETURN_IF_ERROR(CheckDevice("bps_push_pull_args.output_device", known->output_device, known->output_device_id));
+    RETURN_IF_ERROR(CheckDevice("bps_push_pull_args.input_device", known->input_device, known->input_device_id, true));
+    RETURN_IF_ERROR(
+        CheckDevice("bps_push_pull_args.output_device", known->output_device, known->output_device_id, true));
     RETURN_IF_ERROR(CheckReserved("bps_push_pull_args", known->reserved));
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
     byteps::Submission asked;
@@ -171,6 +171,7 @@ bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args, 
     asked.input = static_cast<const std::byte*>(known->input);
     asked.output = static_cast<std::byte*>(known->output);
     asked.priority = known->priority;
+    RETURN_IF_ERROR(byteps::PrepareDevices(*session->session, "bps_push_pull_args", *known, &asked));
     return Start(session, std::move(asked), known->timeout_ms, known->done, known->user, request);
   });
 }
@@ -182,8 +183,9 @@ bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args, 
     RETURN_IF_ERROR(known.status());
     RETURN_IF_ERROR(session->session->CheckOpen());
     RETURN_IF_ERROR(CheckNotNull(known->tensor, "bps_broadcast_args.tensor"));
-    RETURN_IF_ERROR(CheckDevice("bps_broadcast_args.input_device", known->input_device, known->input_device_id));
-    RETURN_IF_ERROR(CheckDevice("bps_broadcast_args.output_device", known->output_device, known->output_device_id));
+    RETURN_IF_ERROR(CheckDevice("bps_broadcast_args.input_device", known->input_device, known->input_device_id, true));
+    RETURN_IF_ERROR(
+        CheckDevice("bps_broadcast_args.output_device", known->output_device, known->output_device_id, true));
     RETURN_IF_ERROR(CheckReserved("bps_broadcast_args", known->reserved));
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
     byteps::Submission asked;
@@ -196,6 +198,7 @@ bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args, 
     if (root && asked.tensor->bytes() != 0) RETURN_IF_ERROR(CheckNotNull(known->input, "bps_broadcast_args.input"));
     asked.output = static_cast<std::byte*>(known->output);
     asked.priority = known->priority;
+    RETURN_IF_ERROR(byteps::PrepareDevices(*session->session, "bps_broadcast_args", *known, &asked));
     return Start(session, std::move(asked), known->timeout_ms, known->done, known->user, request);
   });
 }
@@ -225,7 +228,7 @@ bps_status* bps_wait(bps_request* request, int64_t timeout_ms) noexcept {
     RETURN_IF_ERROR(CheckMayBlock("bps_wait"));
     RETURN_IF_ERROR(CheckNotNull(request, "request"));
     RETURN_IF_ERROR(CheckTimeout(timeout_ms));
-    const Time deadline = timeout_ms == 0 ? byteps::After(request->deadline, kMargin)
+    const Time deadline = timeout_ms == 0 ? byteps::After(request->deadline, bps_request::kMargin)
                                           : byteps::After(Now(), FromMilliseconds(timeout_ms));
     bool ended;
     if (const std::shared_ptr<byteps::Session> session = request->session.lock()) {

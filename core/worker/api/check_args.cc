@@ -15,10 +15,18 @@ absl::Status CheckTimeout(int64_t timeout_ms) {
   return absl::InvalidArgumentError(absl::StrCat("timeout_ms is ", timeout_ms, ": negative"));
 }
 
-absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id) {
+absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id, bool gpus) {
+  if (device == BPS_CUDA || device == BPS_CUDA_HOST) {
+    if (!gpus) {
+      return absl::UnimplementedError(absl::StrCat(which, " is device type ", device,
+                                                   "; this function takes CPU memory only, bps_push_pull and "
+                                                   "bps_broadcast take that of GPUs"));
+    }
+    if (device_id >= 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(which, "_id is ", device_id, ": negative"));
+  }
   if (device != 0 && device != BPS_CPU) {
-    return absl::UnimplementedError(
-        absl::StrCat(which, " is device type ", device, "; this version takes CPU memory only"));
+    return absl::UnimplementedError(absl::StrCat(which, " is device type ", device, ": not one of this version"));
   }
   if (device_id == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -23,8 +23,8 @@ namespace byteps {
 
 absl::Status CheckNotNull(const void* pointer, const char* what);
 absl::Status CheckTimeout(int64_t timeout_ms);
-// `which`: the field of the device; its id is in `which`_id.
-absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id);
+// `which`: the field of the device; its id is in `which`_id. `gpus`: may it be memory that a GPU has a part in?
+absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id, bool gpus = false);
 // A field without meaning must be 0: otherwise it could never be given one. `name`: of the struct.
 absl::Status CheckReserved(const char* name, int32_t value);
 // FAILED_PRECONDITION inside a callback.

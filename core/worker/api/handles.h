@@ -11,6 +11,7 @@
 #include "core/base/time.h"
 #include "core/worker/collectives/collective.h"
 #include "core/worker/collectives/process_set.h"
+#include "core/worker/device/gpu_round.h"
 #include "core/worker/session/session.h"
 #include "core/worker/tensor/request.h"
 
@@ -22,11 +23,15 @@ struct bps_session {
 struct bps_request {
   bps_request(bps_done_fn done, void* user) : request(done, user) {}
 
+  // How much later than its deadline the engine has ended an operation at the latest.
+  static constexpr byteps::Time kMargin = 10 * byteps::kSecond;
+
   byteps::Request request;
   std::weak_ptr<byteps::Session> session;
   byteps::Time deadline = 0;  // the operation's own
   bool small = false;
-  std::shared_ptr<bps_request> held;  // by the caller, until bps_request_free
+  std::shared_ptr<bps_request> held;      // by the caller, until bps_request_free
+  std::shared_ptr<byteps::GpuRound> gpu;  // of operations on device memory
   // Of collectives: of each operation; and the requests it waits for, if these are not its own.
   std::vector<std::shared_ptr<byteps::CollectiveResult>> results;
   std::vector<std::shared_ptr<byteps::Request>> parts;

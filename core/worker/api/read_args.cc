@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -28,7 +29,8 @@ absl::StatusOr<size_t> CallerSize(const StructRule& rule, const void* from) {
 
 }  // namespace
 
-absl::Status CheckExtensions(const char* name, const bps_ext* ext) {
+absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t takes) {
+  bool taken = false;
   for (int count = 0; ext != nullptr; ext = ext->next, ++count) {
     if (count == kMaxExtensions) {
       return absl::InvalidArgumentError(
@@ -43,13 +45,35 @@ absl::Status CheckExtensions(const char* name, const bps_ext* ext) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ".ext: extension ", count, " of type ", ext->type, " has unknown flags ", ext->flags));
     }
+    if (takes != 0 && ext->type == takes) {
+      if (!std::exchange(taken, true)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(name, ".ext has two extensions of type ", takes));
+    }
     if ((ext->flags & BPS_EXT_IGNORABLE) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, ".ext: extension ", count, " has type ", ext->type,
-          ", which this library does not know (and it is not flagged BPS_EXT_IGNORABLE): use a newer libbyteps.so"));
+      return absl::InvalidArgumentError(absl::StrCat(name, ".ext: extension ", count, " has type ", ext->type,
+                                                     ", which this library does not know there (and it is not flagged "
+                                                     "BPS_EXT_IGNORABLE): use a newer libbyteps.so"));
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext) {
+  bps_streams streams = BPS_STREAMS_INIT;
+  while (ext != nullptr && ext->type != BPS_EXT_STREAMS) ext = ext->next;
+  if (ext == nullptr) return streams;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(ext);
+  for (size_t i = sizeof streams; i < ext->struct_size; ++i) {
+    if (bytes[i] == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".ext: byte ", i, " of bps_streams is set, but this library knows only ", sizeof streams));
+  }
+  std::memcpy(&streams, ext, std::min(ext->struct_size, sizeof streams));
+  if (streams.reserved != 0 || streams.output_later < 0 || streams.output_later > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ".ext: bps_streams.output_later is ", streams.output_later,
+                                                   " (0 or 1), reserved is ", streams.reserved, " (0)"));
+  }
+  return streams;
 }
 
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to) {
@@ -65,7 +89,7 @@ absl::Status ReadStruct(const StructRule& rule, const void* from, void* to) {
   if (rule.extensible) {
     const bps_ext* ext;
     std::memcpy(&ext, bytes + sizeof(size_t), sizeof(ext));
-    absl::Status status = CheckExtensions(rule.name, ext);
+    absl::Status status = CheckExtensions(rule.name, ext, rule.takes);
     if (!status.ok()) return status;
   }
   std::memcpy(to, from, std::min(*size, rule.size));

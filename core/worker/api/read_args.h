@@ -7,7 +7,7 @@
 //   - struct_size smaller than the struct had in version 1.0 (0 above all): not initialised with its ..._INIT macro;
 //   - smaller than ours: an older caller; the fields it does not have are zero, their default;
 //   - larger than ours: a newer caller; accepted if every byte we do not know is zero, and the size is at most 4096;
-//   - extensions: a type we do not know is an error unless flagged BPS_EXT_IGNORABLE (1.0 knows none).
+//   - extensions: a type that the struct does not take is an error unless flagged BPS_EXT_IGNORABLE.
 // Everything else is INVALID_ARGUMENT and names the struct.
 //
 // Threads: free functions without state. Ownership: results are copies; what pointers in them point to is not.
@@ -15,6 +15,7 @@
 #define BYTEPS_CORE_WORKER_API_READ_ARGS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "abi/byteps.h"
@@ -25,11 +26,12 @@ namespace byteps {
 
 // What the rules need to know of a struct.
 struct StructRule {
-  const char* name;   // "bps_open_args"
-  const char* init;   // "BPS_OPEN_ARGS_INIT"
-  size_t first_size;  // its size in version 1.0, on every 64-bit platform; never changes
-  size_t size;        // its size here
-  bool extensible;    // its second field is `const bps_ext* ext`
+  const char* name;    // "bps_open_args"
+  const char* init;    // "BPS_OPEN_ARGS_INIT"
+  size_t first_size;   // its size in version 1.0, on every 64-bit platform; never changes
+  size_t size;         // its size here
+  bool extensible;     // its second field is `const bps_ext* ext`
+  uint32_t takes = 0;  // the type of extension that it may have; 0: none
 };
 
 inline constexpr size_t kMaxStructSize = 4096;
@@ -47,11 +49,11 @@ template <>
 inline constexpr StructRule kStructRule<bps_declare_args> = {"bps_declare_args", "BPS_DECLARE_ARGS_INIT", 48,
                                                              sizeof(bps_declare_args), true};
 template <>
-inline constexpr StructRule kStructRule<bps_push_pull_args> = {"bps_push_pull_args", "BPS_PUSH_PULL_ARGS_INIT", 96,
-                                                               sizeof(bps_push_pull_args), true};
+inline constexpr StructRule kStructRule<bps_push_pull_args> = {
+    "bps_push_pull_args", "BPS_PUSH_PULL_ARGS_INIT", 96, sizeof(bps_push_pull_args), true, BPS_EXT_STREAMS};
 template <>
-inline constexpr StructRule kStructRule<bps_broadcast_args> = {"bps_broadcast_args", "BPS_BROADCAST_ARGS_INIT", 96,
-                                                               sizeof(bps_broadcast_args), true};
+inline constexpr StructRule kStructRule<bps_broadcast_args> = {
+    "bps_broadcast_args", "BPS_BROADCAST_ARGS_INIT", 96, sizeof(bps_broadcast_args), true, BPS_EXT_STREAMS};
 template <>
 inline constexpr StructRule kStructRule<bps_barrier_args> = {"bps_barrier_args", "BPS_BARRIER_ARGS_INIT", 32,
                                                              sizeof(bps_barrier_args), true};
@@ -79,8 +81,12 @@ inline constexpr StructRule kStructRule<bps_join_args> = {"bps_join_args", "BPS_
 // which the caller has zeroed. The untyped heart of ReadArgs.
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to);
 
-// Checks a chain of extensions for the struct called `name`.
-absl::Status CheckExtensions(const char* name, const bps_ext* ext);
+// Checks a chain of extensions for the struct called `name`, which takes those of type `takes`, each once.
+absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t takes = 0);
+
+// The streams in a chain that was checked; zeros where there are none. INVALID_ARGUMENT: what this library does not know
+// is set.
+absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext);
 
 // Copies at most to's struct_size bytes of `from` to `to`, its struct_size excepted. The heart of WriteOut.
 absl::Status WriteStruct(const StructRule& rule, const void* from, void* to);

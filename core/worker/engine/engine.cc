@@ -475,6 +475,13 @@ void Engine::OnStageDone(Operation* operation, const absl::Status& outcome) {
   End(operation, outcome);
 }
 
+void Engine::OnEnqueued(Operation* operation) {
+  operation->left = true;
+  TensorName& name = operation->asked.tensor->name();
+  name.operation = nullptr;
+  name.Leave();
+}
+
 void Engine::OnGivingUp(Operation* operation, const absl::Status& why, bool) {
   if (operation->failure.ok()) operation->failure = Retryable(Annotate(why, DescribeOperation(*operation)));
 }
@@ -499,10 +506,11 @@ void Engine::End(Operation* operation, const absl::Status& outcome) {
   }
   alarms_.erase({operation->deadline, operation->id});
   alarms_.erase({After(operation->deadline, kDeadlineGrace), operation->id});
-  name.operation = nullptr;
+  const bool left = operation->left;
+  if (!left) name.operation = nullptr;
   operations_.erase(operation->id);
   // Last: from here on the name may be submitted again.
-  name.Leave();
+  if (!left) name.Leave();
 }
 
 void Engine::Fail(Time, const absl::Status& why) {

@@ -148,6 +148,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
 
  private:
   void OnGivingUp(Operation* operation, const absl::Status& why, bool told) override;
+  void OnEnqueued(Operation* operation) override;
   void OnStageDone(Operation* operation, const absl::Status& outcome) override;
   void OnStageFatal(const absl::Status& why, uint32_t member) override;
 

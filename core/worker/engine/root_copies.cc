@@ -8,7 +8,7 @@ namespace byteps {
 bool RootCopies::Owes(const Operation& operation, uint32_t own_rank) {
   const Submission& asked = operation.asked;
   return asked.kind == wire::Operation::kBroadcast && static_cast<uint32_t>(asked.root) == own_rank &&
-         asked.output != asked.input && asked.tensor->bytes() != 0;
+         asked.output != asked.input && asked.output_device.type != BPS_CUDA && asked.tensor->bytes() != 0;
 }
 
 Operation* RootCopies::Run() {

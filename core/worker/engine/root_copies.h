@@ -22,7 +22,7 @@ class RootCopies {
  public:
   static constexpr size_t kStep = size_t{8} << 20;
 
-  // Is its output to be copied from its input?
+  // Is its output to be copied from its input, by the host?
   static bool Owes(const Operation& operation, uint32_t own_rank);
 
   void Add(Operation* operation) { copies_.push_back({operation, 0}); }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/group_ranges.h"
 #include "core/base/status.h"
+#include "core/worker/device/device_stage.h"
 
 namespace byteps {
 namespace {
@@ -41,6 +42,8 @@ Session::Session(OpenArguments given, Logger log)
       small_bytes_(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_INLINE_BYTES"))),
       huge_pages_(given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES")),
       registry_(given_.config, log_),
+      gpus_(std::make_shared<Gpus>([this] { return registry_.FindDevice(given_.config.GetString("BYTEPS_DEVICE")); },
+                                   &given_.config, &log_)),
       setup_(&given_, &registry_, &plugin_calls_, &log_),
       driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {}
 
@@ -193,7 +196,7 @@ absl::Status Session::Submit(Submission asked) {
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->Admit(asked); });
   if (!accepted.ok()) return accepted;
   const bool small = alone && asked.tensor->bytes() <= small_bytes_;
-  const auto submit = [&](Time now) { engine_->Submit(now, asked); };
+  const auto submit = [&](Time now) { SubmitToEngine(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
   return Enqueue({std::move(asked), nullptr});
 }
@@ -454,7 +457,7 @@ bool Session::RunCommands(Time now) {
     } else if (command.submission.tensor == nullptr) {
       engine_->DropFreedBuffers();
     } else {
-      if (huge_pages_) {
+      if (huge_pages_ && command.submission.gpu == nullptr) {
         const Submission& asked = command.submission;
         // What others map they need not pin: it is as fast on small pages, and the move onto huge ones takes a second.
         const auto mapped = [](const std::shared_ptr<Buffer>& buffer) {
@@ -467,12 +470,20 @@ bool Session::RunCommands(Time now) {
           asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes(), &collapser_);
         }
       }
-      engine_->Submit(now, std::move(command.submission));
+      SubmitToEngine(now, std::move(command.submission));
     }
   }
   commands_.clear();
   next_command_ = 0;
   return true;
+}
+
+// The stage of device memory comes with the first tensor that needs it.
+void Session::SubmitToEngine(Time now, Submission asked) {
+  if (asked.gpu != nullptr && !std::exchange(device_stage_, true)) {
+    engine_->UseStage("", std::make_unique<DeviceStage>(gpus_, buffers_, &log_));
+  }
+  engine_->Submit(now, std::move(asked));
 }
 
 bool Session::DriveControl(Time now) {

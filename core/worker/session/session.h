@@ -57,6 +57,7 @@
 #include "core/plugin/scheduler.h"
 #include "core/worker/collectives/collective.h"
 #include "core/worker/collectives/joins.h"
+#include "core/worker/device/gpus.h"
 #include "core/worker/engine/engine.h"
 #include "core/worker/memory/buffer.h"
 #include "core/worker/memory/page_collapser.h"
@@ -105,6 +106,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   bps_info Info() const;
   // Memory given out; outlives the session with its last buffer.
   const std::shared_ptr<BufferTable>& buffers() const { return buffers_; }
+  // Its GPUs: opened when they are first used.
+  const std::shared_ptr<Gpus>& gpus() const { return gpus_; }
   // Memory of requests.
   const std::shared_ptr<BlockStock>& request_stock() const { return request_stock_; }
   const Logger& log() const { return log_; }
@@ -170,6 +173,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void OnFailure(const absl::Status& fatal) override;
 
   bool RunCommands(Time now);
+  void SubmitToEngine(Time now, Submission asked);
   bool DriveControl(Time now);
   void CheckOpening(Time now);
   void CheckLeaving(Time now);
@@ -205,8 +209,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   PageCollapser collapser_;
   PluginCalls plugin_calls_;
   PluginRegistry registry_;
+  std::shared_ptr<Gpus> gpus_;
   JobSetup setup_;
   std::unique_ptr<Engine> engine_;
+  bool device_stage_ = false;             // the engine has it
   std::unique_ptr<ControlLink> control_;  // nullptr: a worker alone
   Time now_ = 0;
   Time control_at_ = 0;  // when the control plane was last looked at

@@ -41,11 +41,13 @@ Areas AreasOf(const Operation& operation, uint32_t own_rank) {
   if (!broadcast || root) {
     areas.source.address = const_cast<std::byte*>(asked.input);
     areas.source.bytes = asked.tensor->bytes();
+    areas.source.device = asked.input_device;
     areas.source_buffer = asked.request->input_buffer();
   }
   if (!root) {
     areas.target.address = asked.output;
     areas.target.bytes = asked.tensor->bytes();
+    areas.target.device = asked.output_device;
     areas.target_buffer = asked.request->output_buffer();
   }
   return areas;

@@ -20,6 +20,8 @@
 
 namespace byteps {
 
+struct GpuRound;
+
 // What a caller asks.
 struct Submission {
   Tensor* tensor = nullptr;
@@ -28,6 +30,9 @@ struct Submission {
   int32_t root = 0;                  // broadcast: a rank
   const std::byte* input = nullptr;  // broadcast: of the root only
   std::byte* output = nullptr;
+  // Where these are; with device memory, what the caller's streams were told (core/worker/device/gpu_round.h).
+  Device input_device, output_device;
+  std::shared_ptr<GpuRound> gpu;
   // Of collectives that go this way: a part of a group (0: none), and the factors that the caller applies, for comparing.
   uint32_t group_size = 0, group_index = 0;
   bool scaled = false;
@@ -44,6 +49,7 @@ struct Operation {
   uint64_t fingerprint = 0;
   Time deadline = 0;
   bool stall_told = false;  // the log has said for whom it waits
+  bool left = false;        // its name may be submitted again
   bool known = false;       // others know of its deadline, and name whom they miss
   absl::Status failure;     // why it is being given up
 };

@@ -50,6 +50,7 @@ class RelayStage : public Stage, public StageSink {
   void OnGivingUp(Operation* operation, const absl::Status& why, bool told) override {
     sink_->OnGivingUp(operation, why, told);
   }
+  void OnEnqueued(Operation* operation) override { sink_->OnEnqueued(operation); }
   void OnStageDone(Operation* operation, const absl::Status& outcome) override {
     sink_->OnStageDone(operation, outcome);
   }

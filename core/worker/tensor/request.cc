@@ -15,6 +15,8 @@ const char* RequestStateName(int32_t state) {
       return "queued";
     case RequestState::kActive:
       return "active";
+    case RequestState::kEnqueued:
+      return "enqueued";
     case RequestState::kDone:
       return "done";
     case RequestState::kFailed:
@@ -31,11 +33,26 @@ bool Request::WaitUntil(Time deadline) const {
   return condition_.wait_until(lock, until, [this] { return ended(); });
 }
 
+bool Request::WaitForStream(Time deadline) const {
+  const auto there = [this] { return ended() || state() == RequestState::kEnqueued; };
+  if (there()) return true;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
+  return condition_.wait_until(lock, until, there);
+}
+
 void Request::Advance(RequestState state) {
-  if (state >= RequestState::kDone) return;
   RequestState now = state_.load(std::memory_order_relaxed);
-  while (now < state && !state_.compare_exchange_weak(now, state, std::memory_order_release)) {
-  }
+  do {
+    // An end, or a later state: by its number all but kEnqueued.
+    const bool ends = state == RequestState::kDone || state == RequestState::kFailed;
+    const bool later = now == RequestState::kDone || now == RequestState::kFailed || now >= state;
+    if (ends || later) return;
+  } while (!state_.compare_exchange_weak(now, state, std::memory_order_release));
+  if (state != RequestState::kEnqueued) return;
+  // Under the mutex, or a waiter that has just looked would miss the notice.
+  { const std::lock_guard<std::mutex> lock(mutex_); }
+  condition_.notify_all();
 }
 
 void Request::Complete(absl::Status outcome) {

@@ -29,11 +29,12 @@
 
 namespace byteps {
 
-// Only moves downwards; each may be skipped.
+// Only moves downwards; each may be skipped. (The numbers are those of the ABI, to which one was appended.)
 enum class RequestState : int32_t {
   kDeclaring = BPS_REQUEST_DECLARING,
   kQueued = BPS_REQUEST_QUEUED,
   kActive = BPS_REQUEST_ACTIVE,
+  kEnqueued = BPS_REQUEST_ENQUEUED,
   kDone = BPS_REQUEST_DONE,
   kFailed = BPS_REQUEST_FAILED,
 };
@@ -62,6 +63,10 @@ class Request {
 
   // Blocks until the request has ended, at most until `deadline`. True if it has ended.
   bool WaitUntil(Time deadline) const;
+
+  // Blocks until the result is in a stream of its GPU (kEnqueued) or the request has ended, at most until `deadline`.
+  // False: it is in none yet.
+  bool WaitForStream(Time deadline) const;
 
   // Moves to a later state that is not an end; anything else is ignored.
   void Advance(RequestState state);

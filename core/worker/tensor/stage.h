@@ -56,6 +56,9 @@ class StageSink {
   virtual void OnGivingUp(Operation* operation, const absl::Status& why, bool told) {
     (void)operation, (void)why, (void)told;
   }
+  // Of a result in device memory: its copies are in a stream, and the tensor may be submitted again. OnStageDone follows
+  // when they have ended.
+  virtual void OnEnqueued(Operation* operation) { (void)operation; }
   // The stage, and whatever is behind it, touches none of the operation's memory any more.
   virtual void OnStageDone(Operation* operation, const absl::Status& outcome) = 0;
   // Nothing can go on. `member`: of the job, whose loss it is; 0: not known, or nobody's.

@@ -121,6 +121,37 @@ TEST(ReadArgsTest, Extensions) {
   EXPECT_NE(status.message().find("ring"), absl::string_view::npos) << status;
 }
 
+TEST(ReadArgsTest, StreamsAreAnExtensionOfOperations) {
+  bps_streams streams = BPS_STREAMS_INIT;
+  int input = 0;
+  streams.input = &input;
+  bps_push_pull_args push_pull = BPS_PUSH_PULL_ARGS_INIT;
+  push_pull.ext = &streams.ext;
+  EXPECT_TRUE(ReadArgs(&push_pull).ok());
+  EXPECT_EQ(ReadStreams("x", push_pull.ext)->input, &input);
+  EXPECT_EQ(ReadStreams("x", nullptr)->input, nullptr);
+  // Of an older caller, of a newer one.
+  streams.ext.struct_size = sizeof(bps_ext);
+  EXPECT_EQ(ReadStreams("x", push_pull.ext)->input, nullptr);
+  struct Newer {
+    bps_streams now = BPS_STREAMS_INIT;
+    uint64_t added = 0;
+  } newer;
+  newer.now.ext.struct_size = sizeof newer;
+  EXPECT_TRUE(ReadStreams("x", &newer.now.ext).ok());
+  newer.added = 1;
+  EXPECT_EQ(ReadStreams("x", &newer.now.ext).status().code(), absl::StatusCode::kInvalidArgument);
+
+  bps_streams twice = BPS_STREAMS_INIT;
+  streams.ext.next = &twice.ext;
+  EXPECT_EQ(ReadArgs(&push_pull).status().code(), absl::StatusCode::kInvalidArgument);
+  bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
+  declare.ext = &twice.ext;
+  EXPECT_EQ(ReadArgs(&declare).status().code(), absl::StatusCode::kInvalidArgument);
+  twice.reserved = 1;
+  EXPECT_EQ(ReadStreams("x", &twice.ext).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(WriteOutTest, WritesAsFarAsTheCallerKnows) {
   bps_info info = BPS_INFO_INIT;
   info.rank = 3;

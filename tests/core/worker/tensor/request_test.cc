@@ -59,9 +59,34 @@ TEST(RequestTest, NamesOfStates) {
   EXPECT_STREQ(RequestStateName(BPS_REQUEST_DECLARING), "declaring");
   EXPECT_STREQ(RequestStateName(BPS_REQUEST_QUEUED), "queued");
   EXPECT_STREQ(RequestStateName(BPS_REQUEST_ACTIVE), "active");
+  EXPECT_STREQ(RequestStateName(BPS_REQUEST_ENQUEUED), "enqueued");
   EXPECT_STREQ(RequestStateName(BPS_REQUEST_DONE), "done");
   EXPECT_STREQ(RequestStateName(BPS_REQUEST_FAILED), "failed");
   EXPECT_STREQ(RequestStateName(77), "unknown");
+}
+
+TEST(RequestTest, EnqueuedIsBetweenActiveAndDone) {
+  Request request(nullptr, nullptr);
+  EXPECT_FALSE(request.WaitForStream(Now() + 5 * kMillisecond));
+  request.Advance(RequestState::kEnqueued);
+  EXPECT_EQ(request.state(), RequestState::kEnqueued);
+  EXPECT_TRUE(request.WaitForStream(Now()));
+  EXPECT_FALSE(request.ended());
+  request.Advance(RequestState::kActive);
+  EXPECT_EQ(request.state(), RequestState::kEnqueued);
+  request.Complete(absl::OkStatus());
+  EXPECT_EQ(request.state(), RequestState::kDone);
+  request.Advance(RequestState::kEnqueued);
+  EXPECT_EQ(request.state(), RequestState::kDone);
+}
+
+TEST(RequestTest, WhoWaitsForAStreamIsWoken) {
+  for (const bool ends : {false, true}) {
+    auto request = std::make_shared<Request>(nullptr, nullptr);
+    std::thread waiter([request] { EXPECT_TRUE(request->WaitForStream(Now() + 60 * kSecond)); });
+    ends ? request->Complete(absl::CancelledError("")) : request->Advance(RequestState::kEnqueued);
+    waiter.join();
+  }
 }
 
 TEST(RequestTest, WaitsUntilTheEndOrTheDeadline) {

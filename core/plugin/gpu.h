@@ -1,13 +1,13 @@
-// device.h - owns one GPU of a device plugin.
+// gpu.h - owns one GPU of a device plugin.
 //
-//     absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(plugin, 0, config, log);
-//     absl::Status status = (*device)->EventRecord(event, stream);
+//     absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(plugin, 0, config, log);
+//     absl::Status status = (*gpu)->EventRecord(event, stream);
 //
 // The verbs are those of abi/device.h, which has their contract. Errors name the device: "GPU 0 (NVIDIA H200): ...".
 //
 // Threads: any. Ownership: what was made of it (streams, events, memory) is given back before it is destroyed.
-#ifndef BYTEPS_CORE_PLUGIN_DEVICE_H_
-#define BYTEPS_CORE_PLUGIN_DEVICE_H_
+#ifndef BYTEPS_CORE_PLUGIN_GPU_H_
+#define BYTEPS_CORE_PLUGIN_GPU_H_
 
 #include <cstdint>
 #include <memory>
@@ -23,13 +23,13 @@ namespace byteps {
 
 class Logger;
 
-class Device {
+class Gpu {
  public:
-  static absl::StatusOr<std::unique_ptr<Device>> Open(const bps_device_plugin& plugin, int32_t index,
-                                                      const PluginConfig* config, const Logger* log);
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-  ~Device();
+  static absl::StatusOr<std::unique_ptr<Gpu>> Open(const bps_device_plugin& plugin, int32_t index,
+                                                   const PluginConfig* config, const Logger* log);
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+  ~Gpu();
 
   int32_t index() const { return index_; }
   // "GPU 0 (NVIDIA H200)"
@@ -39,6 +39,8 @@ class Device {
   absl::Status Release(void* base);
   absl::StatusOr<void*> AllocateHost(uint64_t size);
   absl::Status ReleaseHost(void* base);
+  absl::Status RegisterHost(void* base, uint64_t size);
+  absl::Status UnregisterHost(void* base);
   absl::StatusOr<bps_device_pointer> Pointer(const void* address);
   absl::StatusOr<bps_device_stream> StreamCreate(int32_t urgent);
   absl::Status StreamDestroy(bps_device_stream stream);
@@ -56,7 +58,7 @@ class Device {
   absl::Status Synchronize(bps_device_stream stream);
 
  private:
-  Device(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name)
+  Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name)
       : table_(plugin.table), handle_(handle), index_(index), name_(std::move(name)) {}
 
   // Calls a verb of the table; what it makes is written through `out` by the caller.
@@ -71,4 +73,4 @@ class Device {
 
 }  // namespace byteps
 
-#endif  // BYTEPS_CORE_PLUGIN_DEVICE_H_
+#endif  // BYTEPS_CORE_PLUGIN_GPU_H_

@@ -1,11 +1,11 @@
-#include "core/plugin/device.h"
+#include "core/plugin/gpu.h"
 
 #include "absl/strings/str_cat.h"
 
 namespace byteps {
 
-absl::StatusOr<std::unique_ptr<Device>> Device::Open(const bps_device_plugin& plugin, int32_t index,
-                                                     const PluginConfig* config, const Logger* log) {
+absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Open(const bps_device_plugin& plugin, int32_t index,
+                                               const PluginConfig* config, const Logger* log) {
   bps_device_facts facts = {};
   facts.struct_size = sizeof facts;
   const bool known = plugin.facts(config, index, &facts, nullptr) == BPS_OK && facts.name != nullptr;
@@ -23,20 +23,20 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(const bps_device_plugin& pl
     return absl::InternalError(
         absl::StrCat("device plugin \"", plugin.info.name, "\" answered open with success and no device"));
   }
-  return std::unique_ptr<Device>(new Device(plugin, handle, index, std::move(name)));
+  return std::unique_ptr<Gpu>(new Gpu(plugin, handle, index, std::move(name)));
 }
 
-Device::~Device() { table_->close(handle_); }
+Gpu::~Gpu() { table_->close(handle_); }
 
 template <typename Function>
-absl::Status Device::Call(const char* what, const Function& function) {
+absl::Status Gpu::Call(const char* what, const Function& function) {
   bps_failure failure;
   const int32_t code = function(&failure);
   if (code == BPS_OK) return absl::OkStatus();
   return FailureStatus(code, failure, absl::StrCat(name_, ": ", what));
 }
 
-absl::StatusOr<void*> Device::Allocate(uint64_t size) {
+absl::StatusOr<void*> Gpu::Allocate(uint64_t size) {
   void* base = nullptr;
   absl::Status status = Call("allocating device memory",
                              [&](bps_failure* failure) { return table_->allocate(handle_, size, &base, failure); });
@@ -44,12 +44,12 @@ absl::StatusOr<void*> Device::Allocate(uint64_t size) {
   return base;
 }
 
-absl::Status Device::Release(void* base) {
+absl::Status Gpu::Release(void* base) {
   return Call("giving device memory back",
               [&](bps_failure* failure) { return table_->release(handle_, base, failure); });
 }
 
-absl::StatusOr<void*> Device::AllocateHost(uint64_t size) {
+absl::StatusOr<void*> Gpu::AllocateHost(uint64_t size) {
   void* base = nullptr;
   absl::Status status =
       Call(absl::StrCat("allocating ", size, " bytes of pinned memory").c_str(),
@@ -58,12 +58,22 @@ absl::StatusOr<void*> Device::AllocateHost(uint64_t size) {
   return base;
 }
 
-absl::Status Device::ReleaseHost(void* base) {
+absl::Status Gpu::ReleaseHost(void* base) {
   return Call("giving pinned memory back",
               [&](bps_failure* failure) { return table_->release_host(handle_, base, failure); });
 }
 
-absl::StatusOr<bps_device_pointer> Device::Pointer(const void* address) {
+absl::Status Gpu::RegisterHost(void* base, uint64_t size) {
+  return Call("pinning host memory",
+              [&](bps_failure* failure) { return table_->register_host(handle_, base, size, failure); });
+}
+
+absl::Status Gpu::UnregisterHost(void* base) {
+  return Call("unpinning host memory",
+              [&](bps_failure* failure) { return table_->unregister_host(handle_, base, failure); });
+}
+
+absl::StatusOr<bps_device_pointer> Gpu::Pointer(const void* address) {
   bps_device_pointer pointer = {};
   pointer.struct_size = sizeof pointer;
   absl::Status status = Call("asking what an address is", [&](bps_failure* failure) {
@@ -73,7 +83,7 @@ absl::StatusOr<bps_device_pointer> Device::Pointer(const void* address) {
   return pointer;
 }
 
-absl::StatusOr<bps_device_stream> Device::StreamCreate(int32_t urgent) {
+absl::StatusOr<bps_device_stream> Gpu::StreamCreate(int32_t urgent) {
   bps_device_stream stream = nullptr;
   absl::Status status = Call("making a stream", [&](bps_failure* failure) {
     return table_->stream_create(handle_, urgent, &stream, failure);
@@ -82,12 +92,12 @@ absl::StatusOr<bps_device_stream> Device::StreamCreate(int32_t urgent) {
   return stream;
 }
 
-absl::Status Device::StreamDestroy(bps_device_stream stream) {
+absl::Status Gpu::StreamDestroy(bps_device_stream stream) {
   return Call("destroying a stream",
               [&](bps_failure* failure) { return table_->stream_destroy(handle_, stream, failure); });
 }
 
-absl::StatusOr<bps_device_stream_state> Device::StreamState(bps_device_stream stream) {
+absl::StatusOr<bps_device_stream_state> Gpu::StreamState(bps_device_stream stream) {
   bps_device_stream_state state = {};
   state.struct_size = sizeof state;
   absl::Status status = Call("asking for the state of a stream", [&](bps_failure* failure) {
@@ -97,12 +107,12 @@ absl::StatusOr<bps_device_stream_state> Device::StreamState(bps_device_stream st
   return state;
 }
 
-absl::Status Device::StreamWait(bps_device_stream stream, bps_device_event* event) {
+absl::Status Gpu::StreamWait(bps_device_stream stream, bps_device_event* event) {
   return Call("making a stream wait",
               [&](bps_failure* failure) { return table_->stream_wait(handle_, stream, event, failure); });
 }
 
-absl::StatusOr<bps_device_event*> Device::EventCreate() {
+absl::StatusOr<bps_device_event*> Gpu::EventCreate() {
   bps_device_event* event = nullptr;
   absl::Status status =
       Call("making an event", [&](bps_failure* failure) { return table_->event_create(handle_, &event, failure); });
@@ -110,14 +120,14 @@ absl::StatusOr<bps_device_event*> Device::EventCreate() {
   return event;
 }
 
-void Device::EventDestroy(bps_device_event* event) { table_->event_destroy(handle_, event, nullptr); }
+void Gpu::EventDestroy(bps_device_event* event) { table_->event_destroy(handle_, event, nullptr); }
 
-absl::Status Device::EventRecord(bps_device_event* event, bps_device_stream stream) {
+absl::Status Gpu::EventRecord(bps_device_event* event, bps_device_stream stream) {
   return Call("recording an event",
               [&](bps_failure* failure) { return table_->event_record(handle_, event, stream, failure); });
 }
 
-absl::StatusOr<bool> Device::EventQuery(bps_device_event* event) {
+absl::StatusOr<bool> Gpu::EventQuery(bps_device_event* event) {
   bool ready = false;
   absl::Status status = Call("asking for an event", [&](bps_failure* failure) {
     const int32_t code = table_->event_query(handle_, event, failure);
@@ -128,22 +138,22 @@ absl::StatusOr<bool> Device::EventQuery(bps_device_event* event) {
   return ready;
 }
 
-absl::Status Device::CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+absl::Status Gpu::CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream) {
   return Call("copying to the host",
               [&](bps_failure* failure) { return table_->copy_to_host(handle_, to, from, size, stream, failure); });
 }
 
-absl::Status Device::CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+absl::Status Gpu::CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream) {
   return Call("copying to the device",
               [&](bps_failure* failure) { return table_->copy_to_device(handle_, to, from, size, stream, failure); });
 }
 
-absl::Status Device::CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream) {
+absl::Status Gpu::CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream) {
   return Call("copying within the device",
               [&](bps_failure* failure) { return table_->copy_within(handle_, to, from, size, stream, failure); });
 }
 
-absl::Status Device::Synchronize(bps_device_stream stream) {
+absl::Status Gpu::Synchronize(bps_device_stream stream) {
   return Call("waiting for a stream",
               [&](bps_failure* failure) { return table_->synchronize(handle_, stream, failure); });
 }

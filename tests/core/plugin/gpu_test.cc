@@ -1,4 +1,4 @@
-#include "core/plugin/device.h"
+#include "core/plugin/gpu.h"
 
 #include <cstring>
 #include <memory>
@@ -16,23 +16,21 @@ namespace {
 
 using testing::HasSubstr;
 
-class DeviceTest : public testing::Test {
+class GpuTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(bps_fake_gpu()->reset("devices=2"), 1);
     ASSERT_EQ(bps_device_plugin_v1_fake(PluginHost(), &plugin_), BPS_OK);
   }
-  absl::StatusOr<std::unique_ptr<Device>> Open(int32_t index) {
-    return Device::Open(*plugin_, index, nullptr, nullptr);
-  }
+  absl::StatusOr<std::unique_ptr<Gpu>> Open(int32_t index) { return Gpu::Open(*plugin_, index, nullptr, nullptr); }
 
   const bps_device_plugin* plugin_ = nullptr;
 };
 
-TEST_F(DeviceTest, CopiesAndOrders) {
-  absl::StatusOr<std::unique_ptr<Device>> opened = Open(1);
+TEST_F(GpuTest, CopiesAndOrders) {
+  absl::StatusOr<std::unique_ptr<Gpu>> opened = Open(1);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  Device& device = **opened;
+  Gpu& device = **opened;
   EXPECT_EQ(device.index(), 1);
   EXPECT_EQ(device.name(), "GPU 1 (fake GPU)");
   auto* host = static_cast<char*>(*device.AllocateHost(64));
@@ -60,9 +58,9 @@ TEST_F(DeviceTest, CopiesAndOrders) {
   EXPECT_TRUE(device.ReleaseHost(host).ok());
 }
 
-TEST_F(DeviceTest, ErrorsNameTheDeviceAndWhatWasAsked) {
+TEST_F(GpuTest, ErrorsNameTheDeviceAndWhatWasAsked) {
   EXPECT_THAT(std::string(Open(2).status().message()), HasSubstr("GPU 2 could not be opened: there is no fake device"));
-  std::unique_ptr<Device> device = *Open(0);
+  std::unique_ptr<Gpu> device = *Open(0);
   bps_fake_gpu()->fail("allocate_host", 0, BPS_RESOURCE_EXHAUSTED);
   const absl::Status failed = device->AllocateHost(4096).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kResourceExhausted);

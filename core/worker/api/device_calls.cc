@@ -1,0 +1,56 @@
+#include "core/worker/api/device_calls.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+#include "core/worker/api/boundary.h"
+#include "core/worker/api/check_args.h"
+#include "core/worker/api/handles.h"
+
+namespace byteps {
+
+absl::Status PrepareDevices(const char* name, const bps_streams& streams, Gpus* gpus, Submission* asked) {
+  const Tensor& tensor = *asked->tensor;
+  const bool broadcast = asked->kind == wire::Operation::kBroadcast, input = asked->input != nullptr;
+  if (broadcast && input && asked->input_device != asked->output_device) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": ", tensor.Describe(), ": at the root of a broadcast input and output are of the same device"));
+  }
+  absl::StatusOr<std::shared_ptr<GpuRound>> round = gpus->Prepare(
+      {"input", asked->input, tensor.bytes(), asked->input_device, streams.input},
+      {"output", asked->output, tensor.bytes(), asked->output_device, streams.output}, streams.output_later != 0);
+  if (!round.ok()) return Annotate(round.status(), tensor.Describe());
+  asked->gpu = *std::move(round);
+  return absl::OkStatus();
+}
+
+}  // namespace byteps
+
+bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) noexcept {
+  using byteps::CheckMayBlock;
+  using byteps::CheckNotNull;
+  using byteps::CheckTimeout;
+  bool host = false;
+  bps_status* error = byteps::Boundary("bps_wait_on_stream", [&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckMayBlock("bps_wait_on_stream"));
+    RETURN_IF_ERROR(CheckNotNull(request, "request"));
+    RETURN_IF_ERROR(CheckTimeout(timeout_ms));
+    host = request->gpu == nullptr || !request->gpu->output.on_device;
+    if (host) return absl::OkStatus();
+    const byteps::Time deadline = timeout_ms == 0 ? byteps::After(request->deadline, bps_request::kMargin)
+                                                  : byteps::After(byteps::Now(), byteps::FromMilliseconds(timeout_ms));
+    const std::shared_ptr<byteps::Session> session = request->session.lock();
+    if (session != nullptr) RETURN_IF_ERROR(session->CheckProcess());
+    if (request->request.WaitForStream(deadline)) {
+      if (request->request.ended() && !request->request.outcome().ok()) return request->request.outcome();
+      return request->gpu->WaitOn(stream);
+    }
+    const std::string what = session == nullptr ? "" : session->DescribeWait(request->request);
+    return byteps::Retryable(
+        absl::DeadlineExceededError(absl::StrCat("the result was not in a stream after ", timeout_ms, " ms: ", what)));
+  });
+  return error != nullptr || !host ? error : bps_wait(request, timeout_ms);
+}

@@ -1,0 +1,154 @@
+// device_stage.h - the first step of tensors in device memory: out of the GPU into pinned memory of the host, part by
+// part, and back.
+//
+//     engine.UseStage("", std::make_unique<DeviceStage>(buffers));     // before all others; may be added at any time
+//
+//     caller's stream ──ready──┐                                          ┌──finished──> caller's stream
+//         copy of a part to the host ─> next stage ... ─> copy of a part to the device
+//
+// An operation waits until what its caller's stream held at the submission has ended; then its parts are copied to the
+// host, the most urgent operation first, a few at a time. Each goes on to the next stage as soon as it is there. Results
+// are copied back as they come. When all copies are in the stream, a stream of the caller waits for them: the request is
+// *enqueued*, and the next operation on the tensor may be submitted. When they have ended it is *done*.
+//
+// No call here blocks the host, or the caller's stream longer than its result takes. Events are asked for at intervals,
+// of kLeastPoll while something moves and up to kMostPoll otherwise.
+//
+// Memory. Each tensor has one area of pinned memory for input and result, made with its first operation.
+// Failure. An operation ends when none of its copies is under way, or kReleaseTime after it was given up: behind work
+//         of the caller that never ends a copy never begins.
+// Operations without device memory pass by.
+//
+// Threads: none; called by whoever drives the engine.
+#ifndef BYTEPS_CORE_WORKER_DEVICE_DEVICE_STAGE_H_
+#define BYTEPS_CORE_WORKER_DEVICE_DEVICE_STAGE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/base/log.h"
+#include "core/plugin/gpu.h"
+#include "core/worker/device/gpu_events.h"
+#include "core/worker/device/gpu_round.h"
+#include "core/worker/device/gpus.h"
+#include "core/worker/device/pinned_area.h"
+#include "core/worker/memory/buffer.h"
+#include "core/worker/tensor/relay_stage.h"
+
+namespace byteps {
+
+class DeviceStage : public RelayStage {
+ public:
+  static constexpr Time kLeastPoll = 20'000;
+  static constexpr Time kMostPoll = 200'000;
+  static constexpr Time kReleaseTime = 2 * kSecond;
+  // Copies to the host that are in the stream at once, and their bytes: what is behind them may still be overtaken.
+  static constexpr size_t kCopiesAhead = 16;
+  static constexpr uint64_t kBytesAhead = uint64_t{8} << 20;
+
+  DeviceStage(std::shared_ptr<Gpus> gpus, std::shared_ptr<BufferTable> buffers, const Logger* log)
+      : gpus_(std::move(gpus)), buffers_(std::move(buffers)), log_(log) {}
+  ~DeviceStage() override;
+
+  const char* name() const override { return "device"; }
+  void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) override;
+  void Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) override;
+  void Abort(Time now, Operation* operation, const absl::Status& why) override;
+  void Withdraw(Time now, Operation* operation, const absl::Status& why) override;
+  void Drop(Operation* operation) override;
+  void Stop() override;
+  bool Run(Time now) override;
+  Time NextTimer() const override;
+  std::string WhoIsMissing(const Operation& operation) const override;
+
+  void OnPartHome(Operation* operation, uint32_t part, const Payload& result) override;
+  void OnGivingUp(Operation* operation, const absl::Status& why, bool told) override;
+  void OnStageDone(Operation* operation, const absl::Status& outcome) override;
+
+ private:
+  struct Part {
+    uint32_t part;
+    Payload source;  // on the host
+    Payload target;
+    const std::byte* from;  // on the device; nullptr: nothing to copy
+  };
+  // One operation.
+  struct Round {
+    Operation* operation = nullptr;
+    std::shared_ptr<GpuRound> gpu;
+    Areas asked, host;
+    PartRange range;
+    std::vector<Part> parts;  // pushed, in this order
+    size_t started = 0;       // of those: on their way
+    size_t copying = 0;       // copies to the host under way
+    bool ready = false;       // its caller's work before it has ended
+    bool begun = false;       // by the next stage
+    bool through = false;     // the next stage is
+    bool wrote = false;       // a copy to the device is in the stream
+    bool finishing = false;   // waits for `finished`
+    bool ended = false;
+    absl::Status broken;   // a failure here that the next stage is to hear of
+    absl::Status outcome;  // why it is given up
+    Time release_at = kNever;
+  };
+  struct Copy {
+    Round* round;  // nullptr: nobody waits for it
+    size_t index;  // of its parts
+    GpuEvent copied;
+  };
+  // What belongs to one GPU.
+  struct Lane {
+    Gpus::Opened opened;
+    bps_device_stream to_host = nullptr;
+    bps_device_stream to_device = nullptr;
+    std::deque<Copy> flying;  // copies to the host, in the order of the stream
+    uint64_t bytes_flying = 0;
+    std::vector<Round*> waiting;  // have parts to be copied to the host
+  };
+  // Pinned memory of a tensor, and the last round whose result may still be copied out of it.
+  struct Area {
+    std::unique_ptr<PinnedArea> memory;
+    std::shared_ptr<GpuRound> last;
+  };
+
+  Round* Find(Operation* operation) const;
+  std::unique_ptr<Round> NewRound();
+  absl::StatusOr<Lane*> LaneOf(const std::shared_ptr<Gpu>& gpu);
+  absl::Status PlaceOnHost(Round* round);
+
+  bool LookForReady();
+  absl::StatusOr<bool> Ready(Round* round);
+  void Start(Round* round);
+  bool TakeCopied(Lane* lane);
+  bool StartCopies(Lane* lane);
+  void StartCopy(Lane* lane, Round* round);
+  bool TellBroken();
+  // The next stage is through with it.
+  void Conclude(Round* round);
+  absl::Status FinishResult(Round* round);
+  bool LookForEnds();
+  void GiveUp(Round* round, const absl::Status& why);
+  void Forget(Round* round);
+
+  const std::shared_ptr<Gpus> gpus_;
+  const std::shared_ptr<BufferTable> buffers_;
+  const Logger* const log_;
+  absl::flat_hash_map<Operation*, std::unique_ptr<Round>> rounds_;
+  std::vector<std::unique_ptr<Round>> spare_;
+  std::vector<Round*> order_;  // as they began
+  std::map<int32_t, Lane> lanes_;
+  absl::flat_hash_map<const Tensor*, Area> areas_;
+  Time now_ = 0;
+  Time poll_ = kLeastPoll;
+  bool stopped_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_DEVICE_DEVICE_STAGE_H_

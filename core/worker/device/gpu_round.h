@@ -1,0 +1,49 @@
+// gpu_round.h - what an operation on device memory has in the streams of its caller: when its input is ready, when its
+// output may be written, and when its result is there.
+//
+// Made by Gpus::Prepare on the caller's thread; the device stage moves it on; the request keeps it as long as somebody
+// may name a stream that is to wait for the result.
+//
+// Threads: Finish and WaitOn any; the rest belongs to whoever drives the engine.
+#ifndef BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_
+#define BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_
+
+#include <memory>
+#include <mutex>
+
+#include "abi/device.h"
+#include "absl/status/status.h"
+#include "core/plugin/gpu.h"
+#include "core/worker/device/gpu_events.h"
+
+namespace byteps {
+
+struct GpuRound {
+  // One end of an operation.
+  struct End {
+    std::shared_ptr<Gpu> gpu;            // whose stream is meant; nullptr: memory that no GPU has a part in
+    bps_device_stream stream = nullptr;  // of the caller
+    bool on_device = false;              // the memory is the GPU's; else the host's (pinned, or ordinary)
+    GpuEvent ready;                      // what the stream held at the call
+  };
+
+  End input;
+  End output;
+  bool stream_later = false;  // WaitOn names the stream that the result is wanted on
+
+  // The result's copies are in a stream that `finished` was recorded in (empty: the result is in host memory). Makes the
+  // output's stream wait for them.
+  absl::Status Finish();
+  // Makes `stream`, of the output's GPU, wait for the result of a round that has been finished.
+  absl::Status WaitOn(bps_device_stream stream);
+
+  GpuEvent finished;
+
+ private:
+  std::mutex mutex_;
+  bool in_stream_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_

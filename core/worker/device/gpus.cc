@@ -1,0 +1,91 @@
+#include "core/worker/device/gpus.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace byteps {
+
+absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = opened_.find(index);
+  if (found != opened_.end()) return found->second;
+  if (plugin_ == nullptr) {
+    absl::StatusOr<const bps_device_plugin*> plugin = find_();
+    if (!plugin.ok()) return plugin.status();
+    plugin_ = *plugin;
+  }
+  absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(*plugin_, index, config_, log_);
+  if (!gpu.ok()) return gpu.status();
+  Opened opened;
+  opened.gpu = *std::move(gpu);
+  opened.events = std::make_shared<GpuEvents>(opened.gpu);
+  BPS_LOG(*log_, kInfo) << "tensors of " << opened.gpu->name() << " go through pinned memory of the host";
+  return opened_[index] = opened;
+}
+
+absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
+  if (!Concerns(memory.device)) return absl::OkStatus();
+  end->on_device = memory.device.type == BPS_CUDA;
+  const absl::StatusOr<Opened> opened = Get(memory.device.id);
+  if (!opened.ok()) return opened.status();
+  end->gpu = opened->gpu;
+  end->stream = memory.stream;
+  if (memory.bytes != 0) {
+    const absl::StatusOr<bps_device_pointer> pointer = end->gpu->Pointer(memory.address);
+    if (!pointer.ok()) return pointer.status();
+    const auto at = reinterpret_cast<uintptr_t>(memory.address), base = reinterpret_cast<uintptr_t>(pointer->base);
+    if (pointer->type != memory.device.type || (end->on_device && pointer->id != memory.device.id)) {
+      const std::string kind = pointer->type == BPS_CUDA        ? absl::StrCat("memory of GPU ", pointer->id)
+                               : pointer->type == BPS_CUDA_HOST ? "pinned host memory"
+                                                                : "ordinary host memory";
+      return absl::InvalidArgumentError(
+          absl::StrCat(memory.which, " is said to be ",
+                       end->on_device ? absl::StrCat("memory of GPU ", memory.device.id) : "pinned host memory",
+                       ", but lies in ", kind));
+    }
+    if (pointer->size != 0 && at + memory.bytes > base + pointer->size) {
+      return absl::InvalidArgumentError(absl::StrCat(memory.which, " of ", memory.bytes, " bytes reaches ",
+                                                     at + memory.bytes - base - pointer->size,
+                                                     " bytes beyond the end of its allocation"));
+    }
+  }
+  const absl::StatusOr<bps_device_stream_state> state = end->gpu->StreamState(memory.stream);
+  if (!state.ok()) return state.status();
+  if (state->id != end->gpu->index()) {
+    return absl::InvalidArgumentError(absl::StrCat("the ", memory.which, "'s stream is of GPU ", state->id,
+                                                   ", but the ", memory.which, " of GPU ", end->gpu->index()));
+  }
+  if (state->capturing != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ", memory.which, "'s stream of ", end->gpu->name(),
+                     " is being captured into a CUDA graph: communication cannot be a part of one"));
+  }
+  absl::StatusOr<GpuEvent> ready = opened->events->Take();
+  if (!ready.ok()) return ready.status();
+  end->ready = *std::move(ready);
+  return end->ready.Record(end->stream);
+}
+
+absl::StatusOr<std::shared_ptr<GpuRound>> Gpus::Prepare(const GpuMemory& input, const GpuMemory& output,
+                                                        bool stream_later) {
+  const bool both = input.device.type == BPS_CUDA && output.device.type == BPS_CUDA;
+  if (both && input.device.id != output.device.id) {
+    return absl::InvalidArgumentError(absl::StrCat("input lies on GPU ", input.device.id, ", output on GPU ",
+                                                   output.device.id, ": one operation is of one GPU"));
+  }
+  auto round = std::make_shared<GpuRound>();
+  round->stream_later = stream_later;
+  if (absl::Status status = PrepareEnd(input, &round->input); !status.ok()) return status;
+  if (absl::Status status = PrepareEnd(output, &round->output); !status.ok()) return status;
+  if (round->output.on_device) {
+    absl::StatusOr<Opened> opened = Get(output.device.id);
+    if (!opened.ok()) return opened.status();
+    absl::StatusOr<GpuEvent> finished = opened->events->Take();
+    if (!finished.ok()) return finished.status();
+    round->finished = *std::move(finished);
+  }
+  return round;
+}
+
+}  // namespace byteps

@@ -1,0 +1,428 @@
+// device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
+//
+//     device_worker sums|errors|abort|lost|death [argument]
+//
+// It uses the same simulated GPUs as the library: those of the plugin that BYTEPS_DEVICE names. Exits with 0 when all was
+// as it should be; otherwise says what was not and exits with 1.
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "device_plugins/fake/control.h"
+
+namespace {
+
+[[noreturn]] void Die(const std::string& what) {
+  std::printf("FAILED: %s\n", what.c_str());
+  std::fflush(stdout);
+  std::_Exit(1);
+}
+
+#define CHECK(condition) \
+  if (!(condition)) Die(std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #condition)
+
+void Ok(bps_status* status, const char* what) {
+  if (status == nullptr) return;
+  Die(std::string(what) + ": code " + std::to_string(bps_status_code(status)) + ": " + bps_status_message(status));
+}
+
+// The call must fail with this code, and say this.
+void Fails(bps_status* status, int32_t code, const std::string& text, const char* what) {
+  const std::string message = bps_status_message(status);
+  if (bps_status_code(status) != code || message.find(text) == std::string::npos) {
+    Die(std::string(what) + ": code " + std::to_string(bps_status_code(status)) + ", not " + std::to_string(code) +
+        ": " + message + "; expected in it: " + text);
+  }
+  bps_status_free(status);
+}
+
+// The trainer's own view of its GPU.
+class Gpu {
+ public:
+  Gpu() {
+    void* plugin = dlopen(std::getenv("BYTEPS_DEVICE"), RTLD_NOW | RTLD_LOCAL);
+    if (plugin == nullptr) Die(dlerror());
+    auto* find = reinterpret_cast<const fake_gpu_control* (*)()>(dlsym(plugin, "bps_fake_gpu"));
+    CHECK(find != nullptr);
+    control = find();
+    table = control->table;
+    bps_device_open_args args = {};
+    args.struct_size = sizeof args;
+    CHECK(table->open(&args, &device, nullptr) == BPS_OK);
+    CHECK(table->stream_create(device, 0, &stream, nullptr) == BPS_OK);
+  }
+
+  float* Allocate(size_t count) const {
+    void* base = nullptr;
+    CHECK(table->allocate(device, count * sizeof(float), &base, nullptr) == BPS_OK);
+    return static_cast<float*>(base);
+  }
+  float* Host(size_t count) const {
+    void* base = nullptr;
+    CHECK(table->allocate_host(device, count * sizeof(float), &base, nullptr) == BPS_OK);
+    return static_cast<float*>(base);
+  }
+  // In the trainer's stream, as a kernel would.
+  void Write(float* to, const std::vector<float>& values) const {
+    float* fresh = Host(values.size());
+    std::memcpy(fresh, values.data(), values.size() * sizeof(float));
+    CHECK(table->copy_to_device(device, to, fresh, values.size() * sizeof(float), stream, nullptr) == BPS_OK);
+  }
+  void Read(float* to, const float* from, size_t count) const {
+    CHECK(table->copy_to_host(device, to, from, count * sizeof(float), stream, nullptr) == BPS_OK);
+  }
+  fake_gpu_counts Counts() const {
+    fake_gpu_counts counts;
+    control->counts(&counts);
+    return counts;
+  }
+  void ExpectNoRaces() const {
+    char text[400] = "";
+    if (control->race(0, text, sizeof text) != 0) Die(text);
+  }
+
+  const fake_gpu_control* control = nullptr;
+  const bps_device_table* table = nullptr;
+  bps_device* device = nullptr;
+  bps_device_stream stream = nullptr;
+};
+
+struct Trainer {
+  Trainer() {
+    bps_open_args args = BPS_OPEN_ARGS_INIT;
+    Ok(bps_open(&args, &session), "open");
+    Ok(bps_session_info(session, &info), "info");
+    const char* cpu = std::getenv("E2E_CPU_RANK");
+    on_gpu = cpu == nullptr || std::atoi(cpu) != info.rank;
+  }
+  void Leave() {
+    Ok(bps_shutdown(session, 10'000), "shutdown");
+    Ok(bps_close(session), "close");
+  }
+  bps_tensor* Declare(const std::string& name, size_t count) const {
+    const int64_t shape[] = {static_cast<int64_t>(count)};
+    bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+    args.name = name.c_str();
+    args.dtype = BPS_FLOAT32;
+    args.shape = shape;
+    args.ndim = 1;
+    bps_tensor* tensor = nullptr;
+    Ok(bps_declare(session, &args, &tensor), "declare");
+    return tensor;
+  }
+  // As it is asked for most often: in place, in the trainer's stream, which is named again when the result is needed.
+  bps_push_pull_args PushPull(const std::string& name, size_t count, float* memory, bps_streams* streams) const {
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    args.tensor = Declare(name, count);
+    args.input = args.output = memory;
+    args.op = BPS_SUM;
+    args.input_device = args.output_device = on_gpu ? BPS_CUDA : BPS_CPU;
+    if (on_gpu) {
+      streams->input = streams->output = gpu.stream;
+      streams->output_later = 1;
+      args.ext = &streams->ext;
+    }
+    args.timeout_ms = 30'000;
+    return args;
+  }
+
+  const Gpu gpu;
+  bps_session* session = nullptr;
+  bps_info info = BPS_INFO_INIT;
+  bool on_gpu = true;
+};
+
+std::vector<float> Values(int rank, int round, size_t tensor, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>((rank + 1) * (round + 3)) + static_cast<float>((i * 7 + tensor) % 1000);
+  }
+  return values;
+}
+
+std::vector<float> Sum(int size, int round, size_t tensor, size_t count) {
+  std::vector<float> sum = Values(0, round, tensor, count);
+  for (int rank = 1; rank < size; ++rank) {
+    const std::vector<float> more = Values(rank, round, tensor, count);
+    for (size_t i = 0; i < count; ++i) sum[i] += more[i];
+  }
+  return sum;
+}
+
+// Steps of a training: all gradients are submitted, then the stream waits for each, and the host for none of them.
+void Sums() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  const size_t counts[] = {1, 300, 5000, 200'000, 700'001};
+  constexpr int kRounds = 12, kWarm = 3;
+  std::vector<float*> memory, results;
+  for (const size_t count : counts) memory.push_back(trainer.on_gpu ? gpu.Allocate(count) : gpu.Host(count));
+  fake_gpu_counts warm = {};
+  struct Result {
+    float* copy;
+    std::vector<float> expected;
+  };
+  std::vector<Result> all;
+  for (int round = 0; round < kRounds; ++round) {
+    if (round == kWarm) warm = gpu.Counts();
+    std::vector<bps_request*> requests;
+    for (size_t t = 0; t < std::size(counts); ++t) {
+      const std::vector<float> values = Values(trainer.info.rank, round, t, counts[t]);
+      if (trainer.on_gpu) {
+        gpu.Write(memory[t], values);
+      } else {
+        std::memcpy(memory[t], values.data(), values.size() * sizeof(float));
+      }
+      bps_streams streams = BPS_STREAMS_INIT;
+      bps_push_pull_args args = trainer.PushPull("t" + std::to_string(t), counts[t], memory[t], &streams);
+      args.priority = -static_cast<int64_t>(t);
+      bps_request* request = nullptr;
+      Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+      requests.push_back(request);
+    }
+    for (size_t t = 0; t < std::size(counts); ++t) {
+      float* copy = gpu.Host(counts[t]);
+      if (trainer.on_gpu) {
+        Ok(bps_wait_on_stream(requests[t], gpu.stream, 0), "wait_on_stream");
+        gpu.Read(copy, memory[t], counts[t]);
+      } else {
+        Ok(bps_wait_on_stream(requests[t], nullptr, 0), "wait");
+        std::memcpy(copy, memory[t], counts[t] * sizeof(float));
+      }
+      all.push_back({copy, Sum(trainer.info.size, round, t, counts[t])});
+      bps_request_free(requests[t]);
+    }
+  }
+  const fake_gpu_counts end = gpu.Counts();
+  CHECK(end.synchronisations == 0);
+  CHECK(end.registrations == warm.registrations);
+  CHECK(end.streams == warm.streams);
+  // A round more of them may be under way when the host runs ahead of the GPU.
+  CHECK(end.events <= 4 * std::size(counts) + 40);
+  if (trainer.on_gpu) {
+    uint64_t bytes = 0;
+    for (const size_t count : counts) bytes += count * sizeof(float);
+    CHECK(end.bytes_to_device - warm.bytes_to_device >= (kRounds - kWarm - 1) * 2 * bytes);
+    CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
+  }
+  for (const Result& result : all) {
+    CHECK(std::memcmp(result.copy, result.expected.data(), result.expected.size() * sizeof(float)) == 0);
+  }
+  // A broadcast, out of place on the root, whose output stream waits by itself.
+  float* input = trainer.on_gpu ? gpu.Allocate(70'000) : gpu.Host(70'000);
+  float* output = trainer.on_gpu ? gpu.Allocate(70'000) : gpu.Host(70'000);
+  const std::vector<float> values = Values(trainer.info.rank, 0, 0, 70'000);
+  trainer.on_gpu ? gpu.Write(input, values) : void(std::memcpy(input, values.data(), 280'000));
+  bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+  bps_streams streams = BPS_STREAMS_INIT;
+  streams.input = streams.output = gpu.stream;
+  args.tensor = trainer.Declare("b", 70'000);
+  args.input = input;
+  args.output = output;
+  args.input_device = args.output_device = trainer.on_gpu ? BPS_CUDA : BPS_CPU;
+  args.ext = trainer.on_gpu ? &streams.ext : nullptr;
+  bps_request* request = nullptr;
+  Ok(bps_broadcast(trainer.session, &args, &request), "broadcast");
+  Ok(bps_wait(request, 0), "wait");
+  CHECK(bps_request_state(request) == BPS_REQUEST_DONE);
+  bps_request_free(request);
+  float* copy = output;
+  if (trainer.on_gpu) {
+    copy = gpu.Host(70'000);
+    gpu.Read(copy, output, 70'000);
+    CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
+  }
+  CHECK(std::memcmp(copy, Values(0, 0, 0, 70'000).data(), 280'000) == 0);
+  gpu.ExpectNoRaces();
+  trainer.Leave();
+}
+
+// What callers get wrong: each an error that says what, and the session goes on.
+void Errors() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  float* memory = gpu.Allocate(1000);
+  float* host = gpu.Host(1000);
+  std::vector<float> ordinary(1000);
+  const auto ask = [&](int32_t code, const std::string& text, const auto& change) {
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_push_pull_args args = trainer.PushPull("w", 1000, memory, &streams);
+    change(&args, &streams);
+    bps_request* request = nullptr;
+    Fails(bps_push_pull(trainer.session, &args, &request), code, text, text.c_str());
+    CHECK(request == nullptr);
+  };
+  ask(BPS_INVALID_ARGUMENT, "there is no fake device 7",
+      [](auto* args, auto*) { args->input_device_id = args->output_device_id = 7; });
+  ask(BPS_INVALID_ARGUMENT, "input lies on GPU 0, output on GPU 1",
+      [](auto* args, auto*) { args->output_device_id = 1; });
+  ask(BPS_INVALID_ARGUMENT, "is said to be memory of GPU 0, but lies in ordinary host memory",
+      [&](auto* args, auto*) { args->input = args->output = ordinary.data(); });
+  ask(BPS_INVALID_ARGUMENT, "but lies in pinned host memory",
+      [&](auto* args, auto*) { args->input = args->output = host; });
+  ask(BPS_INVALID_ARGUMENT, "is said to be pinned host memory, but lies in memory of GPU 0",
+      [&](auto* args, auto*) { args->input_device = args->output_device = BPS_CUDA_HOST; });
+  ask(BPS_INVALID_ARGUMENT, "400 bytes beyond the end of its allocation",
+      [&](auto* args, auto*) { args->input = args->output = memory + 100; });
+  bps_device_open_args open = {};
+  open.struct_size = sizeof open;
+  open.index = 1;
+  bps_device* other = nullptr;
+  CHECK(gpu.table->open(&open, &other, nullptr) == BPS_OK);
+  bps_device_stream theirs = nullptr;
+  CHECK(gpu.table->stream_create(other, 0, &theirs, nullptr) == BPS_OK);
+  ask(BPS_INVALID_ARGUMENT, "the input's stream is of GPU 1, but the input of GPU 0",
+      [&](auto*, auto* streams) { streams->input = theirs; });
+  gpu.control->capture(gpu.stream, 1);
+  ask(BPS_FAILED_PRECONDITION, "is being captured into a CUDA graph", [](auto*, auto*) {});
+  gpu.control->capture(gpu.stream, 0);
+  ask(BPS_INVALID_ARGUMENT, "reserved", [](auto*, auto* streams) { streams->reserved = 1; });
+  ask(BPS_INVALID_ARGUMENT, "two extensions", [&](auto*, auto* streams) {
+    static bps_streams second = BPS_STREAMS_INIT;
+    streams->ext.next = &second.ext;
+  });
+  ask(BPS_UNIMPLEMENTED, "device type 4", [](auto* args, auto*) { args->input_device = 4; });
+  bps_collective_args collective = BPS_COLLECTIVE_ARGS_INIT;
+  collective.name = "c";
+  collective.kind = BPS_ALL_GATHER;
+  collective.dtype = BPS_FLOAT32;
+  collective.input_device = BPS_CUDA;
+  Fails(bps_collective(trainer.session, &collective, nullptr), BPS_UNIMPLEMENTED, "takes CPU memory only",
+        "collective");
+  bps_buffer_args buffer_args = BPS_BUFFER_ARGS_INIT;
+  buffer_args.device = BPS_CUDA;
+  bps_buffer* buffer = nullptr;
+  Fails(bps_buffer_alloc(trainer.session, &buffer_args, &buffer), BPS_UNIMPLEMENTED, "takes CPU memory only", "buffer");
+  // After fork() neither the library nor the GPU can be used.
+  const pid_t child = fork();
+  if (child == 0) {
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    args.input = args.output = memory;
+    args.input_device = args.output_device = BPS_CUDA;
+    args.ext = &streams.ext;
+    _exit(bps_status_code(bps_push_pull(trainer.session, &args, nullptr)) == BPS_FAILED_PRECONDITION ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  // Out of pinned memory in the operation itself: an error on every rank; then it works.
+  gpu.Write(memory, Values(trainer.info.rank, 0, 0, 1000));
+  if (trainer.info.rank == 0) gpu.control->fail("register_host", 0, BPS_RESOURCE_EXHAUSTED);
+  for (int round = 0; round < 2; ++round) {
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_push_pull_args args = trainer.PushPull("w", 1000, memory, &streams);
+    bps_request* request = nullptr;
+    Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+    bps_status* outcome = bps_wait_on_stream(request, gpu.stream, 0);
+    if (round == 1) Ok(outcome, "wait_on_stream");
+    if (round == 0 && trainer.info.rank == 0) Fails(outcome, BPS_RESOURCE_EXHAUSTED, "pinning host memory", "wait");
+    if (round == 0 && trainer.info.rank != 0) Fails(outcome, BPS_RESOURCE_EXHAUSTED, "rank 0", "wait");
+    bps_request_free(request);
+  }
+  trainer.Leave();
+}
+
+// Without a driver, or without a plugin. `argument`: what the error says.
+void Missing(const std::string& argument) {
+  bps_session* session = nullptr;
+  bps_open_args open = BPS_OPEN_ARGS_INIT;
+  Ok(bps_open(&open, &session), "open");
+  const int64_t shape[] = {4};
+  bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
+  declare.name = "w";
+  declare.dtype = BPS_FLOAT32;
+  declare.shape = shape;
+  declare.ndim = 1;
+  bps_tensor* tensor = nullptr;
+  Ok(bps_declare(session, &declare, &tensor), "declare");
+  float memory[4] = {};
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.tensor = tensor;
+  args.input = args.output = memory;
+  args.input_device = args.output_device = BPS_CUDA;
+  bps_status* refused = bps_push_pull(session, &args, nullptr);
+  CHECK(bps_status_code(refused) == BPS_NOT_FOUND || bps_status_code(refused) == BPS_UNAVAILABLE);
+  if (std::string(bps_status_message(refused)).find(argument) == std::string::npos) Die(bps_status_message(refused));
+  bps_status_free(refused);
+  // CPU memory is taken as ever.
+  args.input_device = args.output_device = 0;
+  bps_request* request = nullptr;
+  Ok(bps_push_pull(session, &args, &request), "push_pull");
+  Ok(bps_wait(request, 0), "wait");
+  bps_request_free(request);
+  Ok(bps_shutdown(session, 10'000), "shutdown");
+  Ok(bps_close(session), "close");
+}
+
+// Rank 0 gives a round up: by a cancel, or because its GPU is lost in the middle. The others hear why.
+void Abort(bool lose) {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  float* memory = gpu.Allocate(300'000);
+  gpu.Write(memory, Values(trainer.info.rank, 0, 0, 300'000));
+  bps_streams streams = BPS_STREAMS_INIT;
+  bps_push_pull_args args = trainer.PushPull("w", 300'000, memory, &streams);
+  bps_request* request = nullptr;
+  if (trainer.info.rank == 0) {
+    Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+    if (lose) gpu.control->lose(0);
+    if (!lose) Ok(bps_cancel(request), "cancel");
+    Fails(bps_wait(request, 20'000), lose ? BPS_DATA_LOSS : BPS_CANCELLED, lose ? "illegal memory access" : "", "wait");
+  } else {
+    Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+    Fails(bps_wait(request, 20'000), lose ? BPS_DATA_LOSS : BPS_ABORTED, lose ? "rank 0" : "cancelled", "wait");
+  }
+  bps_request_free(request);
+  trainer.Leave();
+}
+
+// Rank 1 dies without a word while the others wait for it on their streams.
+void Death() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  float* memory = gpu.Allocate(300'000);
+  gpu.Write(memory, Values(trainer.info.rank, 0, 0, 300'000));
+  if (trainer.info.rank == 1) {
+    usleep(300'000);  // until the others wait
+    raise(SIGKILL);
+  }
+  bps_streams streams = BPS_STREAMS_INIT;
+  bps_push_pull_args args = trainer.PushPull("w", 300'000, memory, &streams);
+  bps_request* request = nullptr;
+  Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+  Fails(bps_wait_on_stream(request, gpu.stream, 20'000), BPS_UNAVAILABLE, "rank 1", "wait_on_stream");
+  bps_request_free(request);
+  Ok(bps_close(trainer.session), "close");
+  gpu.ExpectNoRaces();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string scenario = count > 1 ? arguments[1] : "";
+  const std::string argument = count > 2 ? arguments[2] : "";
+  if (scenario == "sums")
+    Sums();
+  else if (scenario == "errors")
+    Errors();
+  else if (scenario == "missing")
+    Missing(argument);
+  else if (scenario == "cancel")
+    Abort(false);
+  else if (scenario == "lost")
+    Abort(true);
+  else if (scenario == "death")
+    Death();
+  else
+    Die("no scenario \"" + scenario + "\"");
+  return 0;
+}

@@ -1,0 +1,138 @@
+#include "tests/sim/device_program.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "abi/byteps.h"
+#include "core/plugin/plugin_host.h"
+#include "core/worker/device/device_stage.h"
+#include "device_plugins/fake/control.h"
+
+extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
+
+namespace byteps {
+namespace {
+
+absl::StatusOr<const bps_device_plugin*> FindFake() {
+  const bps_device_plugin* plugin = nullptr;
+  bps_device_plugin_v1_fake(PluginHost(), &plugin);
+  return plugin;
+}
+
+void Check(int32_t code) {
+  if (code != BPS_OK) throw std::runtime_error("the trainer's own call failed: " + std::to_string(code));
+}
+
+LogOptions Quiet() {
+  LogOptions options;
+  options.level = LogLevel::kFatal;
+  return options;
+}
+
+}  // namespace
+
+DeviceProgram::DeviceProgram(SimulatedWorker* worker, int32_t index)
+    : worker_(worker),
+      index_(index),
+      table_(bps_fake_gpu()->table),
+      log_(Quiet()),
+      gpus_(std::make_shared<Gpus>(FindFake, nullptr, &log_)) {
+  bps_device_open_args args = {};
+  args.struct_size = sizeof args;
+  args.index = index;
+  Check(table_->open(&args, &device_, nullptr));
+  Check(table_->stream_create(device_, 0, &stream_, nullptr));
+  worker_->engine().UseStage("", std::make_unique<DeviceStage>(gpus_, std::make_shared<BufferTable>(), &log_));
+}
+
+DeviceProgram::~DeviceProgram() { table_->close(device_); }
+
+void* DeviceProgram::Host(uint64_t bytes) {
+  void* base = nullptr;
+  if (bytes != 0) Check(table_->allocate_host(device_, bytes, &base, nullptr));
+  return base;
+}
+
+void* DeviceProgram::OnDevice(uint64_t bytes) {
+  void* base = nullptr;
+  if (bytes != 0) Check(table_->allocate(device_, bytes, &base, nullptr));
+  return base;
+}
+
+DeviceProgram::Memory& DeviceProgram::MemoryOf(const std::string& name, uint64_t bytes) {
+  auto [at, made] = memory_.emplace(name, Memory());
+  if (made) at->second = {OnDevice(bytes), OnDevice(bytes), Host(bytes), Host(bytes)};
+  return at->second;
+}
+
+DeviceCall* DeviceProgram::Submit(const DeviceAsk& ask, absl::Status* refused) {
+  const uint64_t bytes = ask.elements * sizeof(float);
+  Memory& memory = MemoryOf(ask.name, bytes);
+  const bool reads = ask.kind == wire::Operation::kPushPull || !ask.input.empty();
+  void* input = ask.pinned ? memory.pinned_input : memory.input;
+  void* output = ask.in_place ? input : (ask.pinned ? memory.pinned_output : memory.output);
+  if (reads && bytes != 0) {
+    // As if a kernel computed it: fresh pinned memory, copied in the trainer's stream.
+    void* fresh = Host(bytes);
+    std::memcpy(fresh, ask.input.data(), bytes);
+    if (ask.pinned) {
+      void* passing = OnDevice(bytes);
+      Check(table_->copy_to_device(device_, passing, fresh, bytes, stream_, nullptr));
+      Check(table_->copy_to_host(device_, input, passing, bytes, stream_, nullptr));
+    } else {
+      Check(table_->copy_to_device(device_, input, fresh, bytes, stream_, nullptr));
+    }
+  }
+  Tensor* tensor = *worker_->engine().tensors().Declare(ask.name, BPS_FLOAT32,
+                                                        std::vector<int64_t>{static_cast<int64_t>(ask.elements)});
+  Submission asked;
+  asked.tensor = tensor;
+  asked.kind = ask.kind;
+  asked.reduction = BPS_SUM;
+  asked.root = ask.root;
+  asked.priority = ask.priority;
+  asked.timeout = ask.timeout;
+  asked.input = reads ? static_cast<std::byte*>(input) : nullptr;
+  asked.output = static_cast<std::byte*>(output);
+  asked.output_device = {ask.pinned ? BPS_CUDA_HOST : BPS_CUDA, index_};
+  asked.input_device = reads ? asked.output_device : Device();
+  asked.request = std::make_shared<Request>(nullptr, nullptr);
+  absl::StatusOr<std::shared_ptr<GpuRound>> round =
+      gpus_->Prepare({"input", asked.input, bytes, asked.input_device, stream_},
+                     {"output", asked.output, bytes, asked.output_device, stream_}, ask.later);
+  absl::Status status = round.status();
+  if (status.ok()) {
+    asked.gpu = *round;
+    status = worker_->engine().Admit(asked);
+  }
+  if (!status.ok()) {
+    if (refused != nullptr) *refused = status;
+    return nullptr;
+  }
+  DeviceCall& call = calls_.emplace_back();
+  call.request = asked.request;
+  call.gpu = asked.gpu;
+  call.output = output;
+  call.copy = static_cast<float*>(Host(bytes));
+  call.elements = ask.elements;
+  call.pinned = ask.pinned;
+  worker_->engine().Submit(worker_->now(), std::move(asked));
+  worker_->Wake();
+  return &call;
+}
+
+void DeviceProgram::Read(DeviceCall* call) {
+  const uint64_t bytes = call->elements * sizeof(float);
+  if (bytes == 0) return;
+  if (call->pinned) {
+    std::memcpy(call->copy, call->output, bytes);  // it is done
+    return;
+  }
+  if (call->gpu->stream_later && !call->gpu->WaitOn(stream_).ok()) throw std::runtime_error("the stream cannot wait");
+  Check(table_->copy_to_host(device_, call->copy, call->output, bytes, stream_, nullptr));
+}
+
+void DeviceProgram::Synchronize() { Check(table_->synchronize(device_, stream_, nullptr)); }
+
+}  // namespace byteps

@@ -1,0 +1,258 @@
+// Tensors in the memory of GPUs, in whole simulated jobs: random programs under each schedule of the fake GPU, beside
+// workers without GPUs, and what becomes of failures.
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device_plugins/fake/control.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/device_program.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+using testing::HasSubstr;
+
+const fake_gpu_control& Gpu() { return *bps_fake_gpu(); }
+
+fake_gpu_counts Counts() {
+  fake_gpu_counts counts;
+  Gpu().counts(&counts);
+  return counts;
+}
+
+void ExpectNoRaces() {
+  char text[400] = "";
+  Gpu().race(0, text, sizeof text);
+  EXPECT_EQ(Counts().races, 0u) << text;
+}
+
+void UseGpus(uint32_t devices, uint64_t seed) {
+  const char* schedules[] = {"late", "early", "random"};
+  const std::string options =
+      "devices=" + std::to_string(devices) + ",schedule=" + schedules[seed % 3] + ",seed=" + std::to_string(seed);
+  ASSERT_EQ(Gpu().reset(options.c_str()), 1);
+}
+
+// The ways of a job: through servers, among the workers of one host, and both.
+JobOptions Way(uint64_t seed, std::mt19937_64* random) {
+  JobOptions options;
+  options.seed = seed;
+  options.workers = static_cast<uint32_t>(2 + (*random)() % 2);
+  options.servers = static_cast<uint32_t>(1 + (*random)() % 2);
+  const uint64_t way = (*random)() % 3;
+  if (way != 0) options.local = true;
+  if (way == 1) {
+    options.workers_per_host = options.workers;
+    options.servers = 0;
+  } else if (way == 2) {
+    options.hosts = {options.workers, 1};
+    options.workers += 1;
+  }
+  return options;
+}
+
+struct Shape {
+  std::string name;
+  uint64_t elements;
+  bool broadcast;
+};
+
+TEST(DeviceTest, RandomProgramsComputeTheSameInEverySchedule) {
+  ForEachSeed(300, [](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const JobOptions options = Way(seed, &random);
+    UseGpus(options.workers, seed);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    // Some worker may have no GPU.
+    const uint32_t without = static_cast<uint32_t>(random() % (options.workers + 2));
+    std::vector<std::unique_ptr<DeviceProgram>> programs;
+    for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+      programs.push_back(rank == without ? nullptr
+                                         : std::make_unique<DeviceProgram>(&job.worker(rank), static_cast<int>(rank)));
+    }
+    std::vector<Shape> shapes;
+    for (uint64_t i = 1 + random() % 3; i > 0; --i) {
+      shapes.push_back(
+          {"t" + std::to_string(i), random() % 4 == 0 ? random() % 3 : random() % 5000, random() % 4 == 0});
+    }
+    const uint64_t before = Counts().synchronisations;
+    struct Expected {
+      DeviceProgram* program;
+      DeviceCall* call;
+      std::vector<float> numbers;
+    };
+    std::vector<Expected> all;
+    for (int round = 0; round < 3; ++round) {
+      std::vector<DeviceCall*> device_calls;
+      std::vector<Call*> host_calls;
+      for (const Shape& shape : shapes) {
+        const auto root = static_cast<int32_t>(random() % job.workers());
+        std::vector<std::vector<float>> inputs;
+        for (uint32_t rank = 0; rank < job.workers(); ++rank) inputs.push_back(job.Numbers(shape.elements));
+        const std::vector<float> expected =
+            shape.broadcast ? inputs[static_cast<size_t>(root)] : SimulatedJob::Sum(inputs);
+        for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+          const bool reads = !shape.broadcast || static_cast<int32_t>(rank) == root;
+          if (programs[rank] == nullptr) {
+            Ask ask;
+            ask.name = shape.name;
+            ask.shape = {static_cast<int64_t>(shape.elements)};
+            const auto* bytes = reinterpret_cast<const std::byte*>(inputs[rank].data());
+            if (reads) ask.input.assign(bytes, bytes + shape.elements * sizeof(float));
+            ask.kind = shape.broadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
+            ask.root = root;
+            host_calls.push_back(job.worker(rank).Submit(ask));
+            ASSERT_NE(host_calls.back(), nullptr);
+            continue;
+          }
+          DeviceAsk ask;
+          ask.name = shape.name;
+          ask.elements = shape.elements;
+          if (reads) ask.input = inputs[rank];
+          ask.kind = shape.broadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
+          ask.root = root;
+          ask.priority = static_cast<int64_t>(random() % 3);
+          ask.in_place = random() % 2 == 0;
+          ask.later = random() % 2 == 0;
+          ask.pinned = random() % 5 == 0;
+          absl::Status refused;
+          DeviceCall* call = programs[rank]->Submit(ask, &refused);
+          ASSERT_NE(call, nullptr) << refused;
+          device_calls.push_back(call);
+          all.push_back({programs[rank].get(), call, expected});
+        }
+      }
+      ASSERT_TRUE(job.RunUntil([&] {
+        for (const DeviceCall* call : device_calls) {
+          if (!call->ended() && (call->pinned || !call->in_stream())) return false;
+        }
+        for (const Call* call : host_calls) {
+          if (!call->ended()) return false;
+        }
+        return true;
+      }));
+      // In the trainer's stream, whether the copies have ended or not; the next round begins behind that.
+      for (size_t i = all.size() - device_calls.size(); i < all.size(); ++i) all[i].program->Read(all[i].call);
+      for (const Call* call : host_calls) EXPECT_TRUE(call->ok()) << call->outcome();
+    }
+    EXPECT_EQ(Counts().synchronisations, before) << "the library waited for a device";
+    for (const auto& program : programs) {
+      if (program != nullptr) program->Synchronize();
+    }
+    for (const Expected& expected : all) {
+      EXPECT_EQ(expected.call->result(), expected.numbers);
+      ASSERT_TRUE(job.RunUntil([&] { return expected.call->ended(); }));
+      EXPECT_TRUE(expected.call->outcome().ok()) << expected.call->outcome();
+    }
+    ExpectNoRaces();
+    job.Finish();
+  });
+}
+
+TEST(DeviceTest, TheSteadyStateMakesNothing) {
+  UseGpus(2, 3);
+  SimulatedJob job({.seed = 5, .adverse = false});
+  ASSERT_TRUE(job.Start());
+  DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+  const auto round = [&](const std::vector<float>& numbers) {
+    DeviceCall* x = a.Submit({.name = "w", .elements = numbers.size(), .input = numbers, .in_place = true});
+    DeviceCall* y = b.Submit({.name = "w", .elements = numbers.size(), .input = numbers, .in_place = true});
+    ASSERT_TRUE(job.RunUntil([&] { return x->ended() && y->ended(); }));
+    ASSERT_TRUE(x->outcome().ok() && y->outcome().ok());
+    x->gpu = y->gpu = nullptr;
+  };
+  const std::vector<float> numbers = job.Numbers(20'000);
+  round(numbers);
+  round(numbers);
+  const fake_gpu_counts before = Counts();
+  for (int i = 0; i < 20; ++i) round(numbers);
+  const fake_gpu_counts after = Counts();
+  EXPECT_EQ(after.synchronisations, before.synchronisations);
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.registrations, before.registrations);
+  EXPECT_EQ(after.streams, before.streams);
+  EXPECT_EQ(after.events, before.events);
+  // Two pinned allocations are the trainers' own: input and result.
+  EXPECT_EQ(after.host_allocations, before.host_allocations + 20 * 2 * 2);
+  EXPECT_EQ(after.bytes_to_host - before.bytes_to_host, 20 * 2 * numbers.size() * sizeof(float));
+  ExpectNoRaces();
+}
+
+// In the middle of a round: pinned memory, a copy, the context. Both ranks hear of it, and nobody hangs.
+TEST(DeviceTest, AFailureOfTheDeviceEndsTheOperationOnEveryRank) {
+  for (const char* verb : {"register_host", "stream_create", "copy_to_host", "copy_to_device", "event_record", ""}) {
+    SCOPED_TRACE(verb);
+    UseGpus(2, 3);
+    SimulatedJob job({.seed = 7});
+    ASSERT_TRUE(job.Start());
+    DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+    const std::vector<float> numbers = job.Numbers(5000);
+    // The trainers' own calls come first, and what is recorded when they submit.
+    const uint64_t own = std::string(verb) == "copy_to_device" ? 2 : std::string(verb) == "event_record" ? 4 : 0;
+    if (*verb != '\0') Gpu().fail(verb, own, BPS_RESOURCE_EXHAUSTED);
+    const DeviceAsk ask = {.name = "w", .elements = numbers.size(), .input = numbers, .timeout = 20 * kSecond};
+    DeviceCall* x = a.Submit(ask);
+    DeviceCall* y = b.Submit(ask);
+    ASSERT_NE(x, nullptr);
+    ASSERT_NE(y, nullptr);
+    if (*verb == '\0') Gpu().lose(0);
+    ASSERT_TRUE(job.RunUntil([&] { return x->ended() && y->ended(); }));
+    const bool both = !x->outcome().ok() && !y->outcome().ok();
+    // A result that cannot be copied back is this rank's loss alone.
+    EXPECT_TRUE(both || (std::string(verb) == "copy_to_device" && x->outcome().ok() != y->outcome().ok()))
+        << x->outcome() << y->outcome();
+    const absl::Status& why = x->outcome().code() == absl::StatusCode::kAborted ? y->outcome() : x->outcome();
+    const std::string text(why.message());
+    EXPECT_THAT(x->outcome().ok() ? std::string(y->outcome().message()) : text, HasSubstr("GPU "));
+    if (*verb == '\0') {
+      EXPECT_EQ(x->outcome().code(), absl::StatusCode::kDataLoss) << x->outcome();
+      continue;
+    }
+    // The session goes on.
+    DeviceCall* again_x = a.Submit(ask);
+    DeviceCall* again_y = b.Submit(ask);
+    ASSERT_TRUE(again_x != nullptr && again_y != nullptr);
+    ASSERT_TRUE(job.RunUntil([&] { return again_x->ended() && again_y->ended(); }));
+    EXPECT_TRUE(again_x->outcome().ok()) << again_x->outcome();
+    EXPECT_TRUE(again_y->outcome().ok()) << again_y->outcome();
+  }
+}
+
+TEST(DeviceTest, CancelsAndDeadlinesEndInOrder) {
+  ForEachSeed(60, [](uint64_t seed) {
+    UseGpus(2, seed);
+    SimulatedJob job({.seed = seed});
+    ASSERT_TRUE(job.Start());
+    DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+    const std::vector<float> numbers = job.Numbers(5000);
+    const DeviceAsk ask = {.name = "w", .elements = numbers.size(), .input = numbers, .timeout = 5 * kSecond};
+    // Nobody else comes.
+    DeviceCall* alone = a.Submit(ask);
+    job.RunFor(static_cast<Time>(seed % 7) * kMillisecond);
+    if (seed % 2 == 0) job.worker(0).Cancel(alone->request.get());
+    ASSERT_TRUE(job.RunUntil([&] { return alone->ended(); }));
+    EXPECT_EQ(alone->outcome().code(),
+              seed % 2 == 0 ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded)
+        << alone->outcome();
+    // The other comes now, too late; then both go on.
+    DeviceCall* late = b.Submit(ask);
+    ASSERT_TRUE(job.RunUntil([&] { return late->ended(); }));
+    EXPECT_FALSE(late->outcome().ok());
+    DeviceCall* x = a.Submit(ask);
+    DeviceCall* y = b.Submit(ask);
+    ASSERT_TRUE(job.RunUntil([&] { return x->ended() && y->ended(); }));
+    EXPECT_TRUE(x->outcome().ok()) << x->outcome();
+    EXPECT_TRUE(y->outcome().ok()) << y->outcome();
+    ExpectNoRaces();
+  });
+}
+
+}  // namespace
+}  // namespace byteps
