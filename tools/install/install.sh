@@ -33,10 +33,10 @@ put() { install -D -m "$1" -- "$2" "$prefix/$3"; }
 release=$(grep -o '"[0-9][^"]*"' core/base/version.h | tr -d '"' | head -1)
 put 755 core/libbyteps.so lib/libbyteps.so.1
 ln -sfn libbyteps.so.1 "$prefix/lib/libbyteps.so"
-for plugin in scheduler_plugins/*/*.so transport_plugins/*/*.so; do
+for plugin in scheduler_plugins/*/*.so transport_plugins/*/*.so device_plugins/*/*.so; do
   put 755 "$plugin" "lib/byteps/plugins/$(basename "$plugin")"
 done
-for header in byteps plugin scheduler transport; do put 644 "abi/$header.h" "include/byteps/$header.h"; done
+for header in byteps device plugin scheduler transport; do put 644 "abi/$header.h" "include/byteps/$header.h"; done
 put 644 tools/install/byteps.hpp include/byteps/byteps.hpp
 for program in server/byteps_server tools/bps_info tools/conformance/bps_conformance; do
   put 755 "$program" "bin/$(basename "$program")"
