@@ -573,15 +573,6 @@ Time LocalStage::NextTimer() const {
 
 // ---- For people ----
 
-std::string LocalStage::Names(const LocalRound& round, bool LocalVoice::*has) const {
-  std::string text;
-  for (size_t index = 0; index < neighbours_->size(); ++index) {
-    if (round.voices[index].*has) continue;
-    absl::StrAppend(&text, text.empty() ? "" : ", ", neighbours_->description(index));
-  }
-  return text;
-}
-
 void LocalStage::AddEndpoints(std::vector<Endpoint*>* all) {
   if (!stopped_) all->push_back(endpoint_.get());
 }
@@ -590,14 +581,16 @@ std::string LocalStage::WhoIsMissing(const Operation& operation) const {
   const LocalRound* round = rounds_.FindOf(operation);
   if (round == nullptr) return "it has not begun";
   if (round->awaited_parts != 0) return absl::StrCat(round->awaited_parts, " of its parts are not ready here");
-  if (!round->AllOffered()) return "not submitted by " + Names(*round, &LocalVoice::offered);
+  if (!round->AllOffered())
+    return "not submitted by " + neighbours_->Describe([&](size_t index) { return !round->voices[index].offered; });
   if (round->beyond) {
     if (std::string text = next_->WhoIsMissing(operation); !text.empty()) return text;
   }
   if (next_ != nullptr && role_->Small(*round)) {
     return "no result from " + neighbours_->description(role_->Leader(operation));
   }
-  const std::string text = "not finished by " + Names(*round, &LocalVoice::ended);
+  const std::string text =
+      "not finished by " + neighbours_->Describe([&](size_t index) { return !round->voices[index].ended; });
   if (!work_.Queued(round)) return text;
   return absl::StrCat(text, "; here scheduler \"", work_.scheduler_name(), "\" has not given out what is to be done");
 }

@@ -168,7 +168,6 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   // `member`: of the job, whose loss it is; 0: nobody's.
   void Fatal(const absl::Status& why, uint32_t member = 0);
   void ProtocolError(size_t index, const char* what);
-  std::string Names(const LocalRound& round, bool LocalVoice::*has) const;
 
   const LocalStageOptions options_;
   Logger* const log_;

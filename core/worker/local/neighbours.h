@@ -72,6 +72,15 @@ class Neighbours {
 
   // One line per member: for logs and tests.
   std::string Describe() const;
+  // Those of these indices, for people: "rank 1 (...), rank 3 (...)".
+  template <typename Which>
+  std::string Describe(const Which& which) const {
+    std::string text;
+    for (size_t index = 0; index < members_.size(); ++index) {
+      if (which(index)) text += (text.empty() ? "" : ", ") + members_[index].description;
+    }
+    return text;
+  }
 
  private:
   struct Member {

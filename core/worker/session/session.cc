@@ -40,11 +40,13 @@ Session::Session(OpenArguments given, Logger log)
       operation_timeout_(given_.config.GetDuration("BYTEPS_OP_TIMEOUT").count()),
       shutdown_timeout_(given_.config.GetDuration("BYTEPS_SHUTDOWN_TIMEOUT").count()),
       small_bytes_(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_INLINE_BYTES"))),
-      huge_pages_(given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES")),
       registry_(given_.config, log_),
       gpus_(std::make_shared<Gpus>([this] { return registry_.FindDevice(given_.config.GetString("BYTEPS_DEVICE")); },
                                    &given_.config, &log_)),
       setup_(&given_, &registry_, &plugin_calls_, &log_),
+      commands_(
+          given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES") ? &collapser_ : nullptr,
+          [this](Time now, Submission asked) { SubmitToEngine(now, std::move(asked)); }),
       driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args) {
@@ -75,7 +77,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   }
   if (status.ok() && session->setup_.shared_buffers()) {
     session->buffers_->Share([owner = session.get()] {
-      owner->queue_.Push({});
+      owner->commands_.Push({});
       owner->driver_.Wake();
     });
   }
@@ -185,7 +187,7 @@ absl::Status Session::Accept(int64_t operations, bool* alone, const Check& admit
 }
 
 absl::Status Session::Enqueue(Command command) {
-  queue_.Push(std::move(command));
+  commands_.Push(std::move(command));
   driver_.Wake();
   return absl::OkStatus();
 }
@@ -250,9 +252,9 @@ absl::Status Session::SubmitAll(std::vector<Asked> all) {
   if (!accepted.ok()) return accepted;
   for (Asked& asked : all) {
     if (auto* submission = std::get_if<Submission>(&asked)) {
-      queue_.Push({std::move(*submission), nullptr});
+      commands_.Push({std::move(*submission), nullptr});
     } else {
-      queue_.Push({{}, nullptr, std::make_unique<Collective>(std::move(std::get<Collective>(asked)))});
+      commands_.Push({{}, nullptr, std::make_unique<Collective>(std::move(std::get<Collective>(asked)))});
     }
   }
   driver_.Wake();
@@ -261,7 +263,7 @@ absl::Status Session::SubmitAll(std::vector<Asked> all) {
 
 absl::Status Session::Cancel(std::shared_ptr<Request> request) {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
-  queue_.Push({{}, std::move(request)});
+  commands_.Push({{}, std::move(request)});
   driver_.Wake();
   return absl::OkStatus();
 }
@@ -443,39 +445,7 @@ bool Session::Step(Time now) {
 
 bool Session::RunCommands(Time now) {
   now_ = now;
-  // Those that an exception has left behind come first.
-  if (commands_.empty()) queue_.TakeAll(&commands_);
-  if (commands_.empty()) return false;
-  while (next_command_ < commands_.size()) {
-    Command& command = commands_[next_command_++];
-    if (command.collective != nullptr) {
-      engine_->collectives()->Submit(now, *std::move(command.collective));
-    } else if (command.join != nullptr) {
-      engine_->collectives()->joins().Submit(now, *std::move(command.join));
-    } else if (command.cancel != nullptr) {
-      engine_->Cancel(now, command.cancel.get());
-    } else if (command.submission.tensor == nullptr) {
-      engine_->DropFreedBuffers();
-    } else {
-      if (huge_pages_ && command.submission.gpu == nullptr) {
-        const Submission& asked = command.submission;
-        // What others map they need not pin: it is as fast on small pages, and the move onto huge ones takes a second.
-        const auto mapped = [](const std::shared_ptr<Buffer>& buffer) {
-          return buffer != nullptr && buffer->fd() >= 0;
-        };
-        if (asked.input != nullptr && !mapped(asked.request->input_buffer())) {
-          asked.tensor->input_pages.Use(asked.input, asked.tensor->bytes(), &collapser_);
-        }
-        if (asked.output != asked.input && !mapped(asked.request->output_buffer())) {
-          asked.tensor->output_pages.Use(asked.output, asked.tensor->bytes(), &collapser_);
-        }
-      }
-      SubmitToEngine(now, std::move(command.submission));
-    }
-  }
-  commands_.clear();
-  next_command_ = 0;
-  return true;
+  return commands_.Run(now, engine_.get());
 }
 
 // The stage of device memory comes with the first tensor that needs it.
@@ -541,7 +511,7 @@ void Session::CheckLeaving(Time now) {
     return;
   }
   if (goodbye_said_) return;
-  if (in_flight_.load() == 0 && queue_.empty() && (engine_->Sent() || now >= leave_deadline_)) {
+  if (in_flight_.load() == 0 && commands_.queue_empty() && (engine_->Sent() || now >= leave_deadline_)) {
     if (control_ == nullptr) {
       completions_.push_back({std::exchange(leaving_, nullptr), absl::OkStatus()});
       return;
@@ -570,8 +540,6 @@ void Session::OnGoodbye(const absl::Status& status) {
 
 // ---- The engine's wishes ----
 
-void Session::OnDeclare(const std::vector<control::TensorSpec>& tensors) { control_->client().Declare(now_, tensors); }
-
 void Session::OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) {
   if (control_ != nullptr) control_->client().TellAddress(now_, members, lane);
 }
@@ -586,8 +554,6 @@ void Session::OnFailed(const absl::Status& why) {
 }
 
 // ---- The control plane's news ----
-
-void Session::Send(const control::Envelope& envelope) { control_->Send(envelope); }
 
 void Session::OnWelcome(const control::Welcome& welcome) {
   BPS_VERBOSE(log_, 1) << "registered as member " << welcome.member() << " of session " << welcome.session_id();
@@ -614,20 +580,12 @@ void Session::OnEpoch(const control::Epoch& epoch) {
                        << "; groups of the reduction: " << GroupRanges(groups);
 }
 
-void Session::OnAssignment(const control::Assignment& assignment) { engine_->OnAssignment(now_, assignment); }
-
-void Session::OnPeerAddress(uint32_t member, const control::Lane& lane) {
-  engine_->collectives()->OnAddress(now_, member, lane);
-}
-
 void Session::OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {
   auto it = barriers_.find({name, sequence});
   if (it == barriers_.end()) return;
   completions_.push_back({std::move(it->second), status});
   barriers_.erase(it);
 }
-
-void Session::OnFailure(const absl::Status& fatal) { SetFailure(fatal); }
 
 // ---- Failure ----
 

@@ -47,7 +47,6 @@
 #include "core/base/first_error.h"
 #include "core/base/fork_guard.h"
 #include "core/base/log.h"
-#include "core/base/submission_queue.h"
 #include "core/base/time.h"
 #include "core/config/config.h"
 #include "core/control/control_client.h"
@@ -61,6 +60,7 @@
 #include "core/worker/engine/engine.h"
 #include "core/worker/memory/buffer.h"
 #include "core/worker/memory/page_collapser.h"
+#include "core/worker/session/commands.h"
 #include "core/worker/session/driver.h"
 #include "core/worker/session/job_setup.h"
 #include "core/worker/session/open_arguments.h"
@@ -129,14 +129,6 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   absl::Status CheckOpen() const;
 
  private:
-  // What user threads hand over.
-  struct Command {
-    Submission submission;                             // with a tensor: to be submitted
-    std::shared_ptr<Request> cancel;                   // else: to be given up; neither: buffers were freed
-    std::unique_ptr<Collective> collective = nullptr;  // or this is to be submitted
-    std::unique_ptr<JoinAsked> join = nullptr;         // or this
-  };
-
   Session(OpenArguments given, Logger log);
   absl::Status PrepareAlone();
   // `able`: what is wrong with what the user has named or set; then the coordinator is told, and nothing else done.
@@ -148,29 +140,33 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void TakeCompletions(std::vector<Completion>* completions) override;
   bool HasCompletions() const override { return !completions_.empty(); }
   bool Busy() const override { return engine_->in_flight() != 0 || !QueueEmpty(); }
-  bool QueueEmpty() const override { return queue_.empty() && commands_.empty(); }
+  bool QueueEmpty() const override { return commands_.empty(); }
   Time NextTimer() const override;
   bool Arm() override;
   void Descriptors(std::vector<pollfd>* descriptors) override;
   void OnException(const char* what) noexcept override;
 
   // EngineHandler.
-  void OnDeclare(const std::vector<control::TensorSpec>& tensors) override;
+  void OnDeclare(const std::vector<control::TensorSpec>& tensors) override {
+    control_->client().Declare(now_, tensors);
+  }
   void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) override;
   void OnLost(uint32_t member, const absl::Status& why) override;
   void OnFailed(const absl::Status& why) override;
 
   // ControlHandler.
-  void Send(const control::Envelope& envelope) override;
+  void Send(const control::Envelope& envelope) override { control_->Send(envelope); }
   void OnWelcome(const control::Welcome& welcome) override;
   void OnWaiting(const std::vector<std::string>& missing) override;
   void OnOtherRefused(const std::string& why) override;
   void OnEpoch(const control::Epoch& epoch) override;
-  void OnAssignment(const control::Assignment& assignment) override;
-  void OnPeerAddress(uint32_t member, const control::Lane& lane) override;
+  void OnAssignment(const control::Assignment& assignment) override { engine_->OnAssignment(now_, assignment); }
+  void OnPeerAddress(uint32_t member, const control::Lane& lane) override {
+    engine_->collectives()->OnAddress(now_, member, lane);
+  }
   void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) override;
   void OnGoodbye(const absl::Status& status) override;
-  void OnFailure(const absl::Status& fatal) override;
+  void OnFailure(const absl::Status& fatal) override { SetFailure(fatal); }
 
   bool RunCommands(Time now);
   void SubmitToEngine(Time now, Submission asked);
@@ -204,7 +200,6 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   const Time operation_timeout_;
   const Time shutdown_timeout_;
   const uint64_t small_bytes_;
-  const bool huge_pages_;
 
   PageCollapser collapser_;
   PluginCalls plugin_calls_;
@@ -217,9 +212,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   Time now_ = 0;
   Time control_at_ = 0;  // when the control plane was last looked at
 
-  SubmissionQueue<Command> queue_;
-  std::vector<Command> commands_;  // being run, from next_command_ on
-  size_t next_command_ = 0;
+  Commands commands_;
   std::atomic<int64_t> in_flight_{0};  // accepted operations that have not ended
   std::vector<Completion> completions_;
 
