@@ -77,14 +77,7 @@ void Collectives::Withdraw(const Collective& asked) {
 
 void Collectives::Submit(Time now, Collective asked) {
   now_ = now;
-  const uint64_t id = asked.id(own_rank_);
-  const uint64_t number = submitted_[id]++;
-  std::unique_ptr<PeerRound>& owned = rounds_[{id, number}];
-  if (owned == nullptr) {
-    owned = std::make_unique<PeerRound>(id, number, ++last_serial_);
-    by_serial_[owned->serial()] = owned.get();
-  }
-  PeerRound* round = owned.get();
+  PeerRound* round = rounds_.Submit(asked.id(own_rank_));
   requests_[asked.request.get()] = round;
   asked.request->Advance(RequestState::kActive);
   round->Start(std::move(asked), own_rank_, now);
@@ -132,11 +125,7 @@ bool Collectives::Cancel(Time now, const Request* request, const absl::Status& w
 
 void Collectives::CancelAll(Time now, const absl::Status& why) {
   now_ = now;
-  std::vector<PeerRound*> all;
-  for (const auto& [key, round] : rounds_) {
-    if (round->asked().request != nullptr) all.push_back(round.get());
-  }
-  for (PeerRound* round : all) GiveUp(round, why, Told(why));
+  for (PeerRound* round : rounds_.Submitted()) GiveUp(round, why, Told(why));
   joins_.CancelAll(why);
 }
 
@@ -262,7 +251,7 @@ bool Collectives::PostWrite(PeerRound* round, size_t place, uint32_t step, const
 }
 
 void Collectives::OnPeerLanded(uint64_t user) {
-  PeerRound* round = FindSerial(PeerRound::SerialOf(user));
+  PeerRound* round = rounds_.FindSerial(PeerRound::SerialOf(user));
   if (round == nullptr || round->state() != PeerRoundState::kMoving) return;
   round->Finish(PeerRound::StepOf(user));
   MaybeLeave(round);
@@ -270,7 +259,7 @@ void Collectives::OnPeerLanded(uint64_t user) {
 
 void Collectives::OnPeerWritten(uint32_t rank, uint64_t user, int32_t code) {
   --writes_[rank];
-  PeerRound* round = FindSerial(PeerRound::SerialOf(user));
+  PeerRound* round = rounds_.FindSerial(PeerRound::SerialOf(user));
   if (round == nullptr) return;
   --round->writes;
   if (code == BPS_OK && round->state() == PeerRoundState::kMoving) round->Finish(PeerRound::StepOf(user));
@@ -283,26 +272,6 @@ void Collectives::OnPeerWritten(uint32_t rank, uint64_t user, int32_t code) {
 }
 
 // ---- Records ----
-
-PeerRound* Collectives::Find(uint64_t id, uint64_t number) {
-  const auto found = rounds_.find({id, number});
-  return found == rounds_.end() ? nullptr : found->second.get();
-}
-
-PeerRound* Collectives::FindOrMake(uint64_t id, uint64_t number) {
-  if (PeerRound* round = Find(id, number)) return round;
-  const auto submitted = submitted_.find(id);
-  if (submitted != submitted_.end() && number < submitted->second) return nullptr;
-  std::unique_ptr<PeerRound>& made = rounds_[{id, number}];
-  made = std::make_unique<PeerRound>(id, number, ++last_serial_);
-  by_serial_[made->serial()] = made.get();
-  return made.get();
-}
-
-PeerRound* Collectives::FindSerial(uint64_t serial) {
-  const auto found = by_serial_.find(serial);
-  return found == by_serial_.end() ? nullptr : found->second;
-}
 
 void Collectives::OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<const std::byte> body) {
   switch (type) {
@@ -330,7 +299,7 @@ void Collectives::OnAnnounce(uint32_t rank, std::span<const std::byte> body) {
   if (!announcement.ok() || announcement->body.rank != static_cast<int32_t>(rank)) {
     return Nonsense(rank, "an ANNOUNCE that makes no sense");
   }
-  PeerRound* round = FindOrMake(announcement->body.id, announcement->body.round);
+  PeerRound* round = rounds_.FindOrMake(announcement->body.id, announcement->body.round);
   if (round == nullptr) return;  // given up; it was told
   PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
   if (voice.announcement) return Nonsense(rank, "two ANNOUNCEs of one round");
@@ -344,7 +313,7 @@ void Collectives::OnReady(uint32_t rank, std::span<const std::byte> body) {
       body.size() - sizeof ready < 2 * ready.key_size + ready.count * sizeof(wire::ReadyEntry)) {
     return Nonsense(rank, "a READY that makes no sense");
   }
-  PeerRound* round = FindOrMake(ready.id, ready.round);
+  PeerRound* round = rounds_.FindOrMake(ready.id, ready.round);
   if (round == nullptr) return;
   PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
   const std::byte* keys = body.data() + sizeof ready;
@@ -365,7 +334,7 @@ void Collectives::OnData(uint32_t rank, std::span<const std::byte> body) {
   if (!ReadStruct(body, &data) || body.size() - sizeof data < data.size || data.size > wire::kPeerInline) {
     return Nonsense(rank, "DATA that makes no sense");
   }
-  PeerRound* round = FindOrMake(data.id, data.round);
+  PeerRound* round = rounds_.FindOrMake(data.id, data.round);
   if (round == nullptr || !round->failure().ok()) return;
   const std::span<const std::byte> bytes = body.subspan(sizeof data, data.size);
   if (round->state() != PeerRoundState::kMoving) {
@@ -390,10 +359,12 @@ bool Collectives::OnTakePart(Time now, const AbsentPart& part) {
   now_ = now;
   if (part.through_stages) return sink_->OnTakePart(now, part);
   const uint64_t id = part.asked.body.id, number = part.asked.body.round;
-  if (submitted_[id] > number) return true;
+  if (rounds_.submitted(id) > number) return true;
   absl::StatusOr<Collective> zero = part.ToCollective(own_rank_, job_size_);
   const absl::Status none = part.CheckZeros(links_.description(static_cast<uint32_t>(own_rank_)));
-  while (submitted_[id] < number) Refuse(now, part, submitted_[id], absl::AbortedError("it was given up"));
+  while (rounds_.submitted(id) < number) {
+    Refuse(now, part, rounds_.submitted(id), absl::AbortedError("it was given up"));
+  }
   if (!zero.ok() || !none.ok()) {
     Refuse(now, part, number, zero.ok() ? none : zero.status());
     return true;
@@ -409,11 +380,7 @@ bool Collectives::OnTakePart(Time now, const AbsentPart& part) {
 // Counts the round as submitted, and gives it up.
 void Collectives::Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why) {
   const uint64_t id = part.asked.body.id;
-  submitted_[id] = number + 1;
-  if (const auto found = rounds_.find({id, number}); found != rounds_.end()) {
-    by_serial_.erase(found->second->serial());
-    rounds_.erase(found);
-  }
+  rounds_.Skip(id);
   for (const int32_t rank : part.ranks) {
     if (rank == own_rank_ || rank < 0 || static_cast<uint32_t>(rank) >= job_size_) continue;
     links_.Want(now, static_cast<uint32_t>(rank));
@@ -422,8 +389,8 @@ void Collectives::Refuse(Time now, const AbsentPart& part, uint64_t number, cons
 }
 
 void Collectives::OnAbsent(Time now, uint32_t rank) {
-  for (const auto& [key, round] : rounds_) {
-    if (round->asked().request == nullptr || !round->asked().set->PlaceOf(rank)) continue;
+  for (const PeerRound* round : rounds_.Submitted()) {
+    if (!round->asked().set->PlaceOf(rank)) continue;
     joins_.Tell(now, rank, AbsentPart::Of(round->asked(), own_rank_, round->number()));
   }
   sink_->OnAbsent(now, rank);
@@ -467,7 +434,8 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
       abort.text > body.size() - sizeof abort) {
     return Nonsense(rank, "an ABORT that makes no sense");
   }
-  PeerRound* round = abort.answer != 0 ? Find(abort.id, abort.round) : FindOrMake(abort.id, abort.round);
+  PeerRound* round =
+      abort.answer != 0 ? rounds_.Find(abort.id, abort.round) : rounds_.FindOrMake(abort.id, abort.round);
   if (abort.answer != 0) {
     if (round == nullptr) return;
     round->voice(static_cast<int32_t>(rank)).last_word = true;
@@ -512,19 +480,17 @@ void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
   order_.erase({-round->asked().priority, round->serial()});
   alarms_.erase({round->deadline(), round->serial()});
   alarms_.erase({round->release_at(), round->serial()});
-  by_serial_.erase(round->serial());
   const Collective asked = round->asked();
   requests_.erase(asked.request.get());
-  rounds_.erase({round->id(), round->number()});
+  rounds_.Erase(round);
   Withdraw(asked);
   if (!joins_.Drop(asked.request.get())) sink_->OnCollectiveDone(asked.request, outcome);
 }
 
 void Collectives::OnPeerLost(uint32_t rank, const absl::Status& why) {
   if (joins_.Needs(rank)) return Fatal(why, links_.member(rank));
-  for (const auto& [key, round] : rounds_) {
-    if (round->asked().request == nullptr || !round->asked().set->PlaceOf(rank)) continue;
-    return Fatal(why, links_.member(rank));
+  for (const PeerRound* round : rounds_.Submitted()) {
+    if (round->asked().set->PlaceOf(rank)) return Fatal(why, links_.member(rank));
   }
 }
 
@@ -543,20 +509,15 @@ void Collectives::Stop(const absl::Status& why) {
   if (std::exchange(stopped_, true)) return;
   stop_cause_ = why;
   // No registration outlives its transport, and no transport touches memory afterwards.
-  for (const auto& [key, round] : rounds_) {
+  for (PeerRound* round : rounds_.All()) {
     round->output_region = Region();
     round->scratch_region = Region();
     round->input_region = Region();
   }
   links_.Stop();
-  std::vector<PeerRound*> submitted;
-  for (const auto& [key, round] : rounds_) {
-    if (round->asked().request != nullptr) submitted.push_back(round.get());
-  }
-  for (PeerRound* round : submitted) Leave(round, why);
+  for (PeerRound* round : rounds_.Submitted()) Leave(round, why);
   joins_.Stop(why);
-  rounds_.clear();
-  by_serial_.clear();
+  rounds_.Clear();
   alarms_.clear();
 }
 
@@ -573,7 +534,7 @@ bool Collectives::Run(Time now) {
   serials.reserve(order_.size());
   for (const auto& [priority, serial] : order_) serials.push_back(serial);
   for (const uint64_t serial : serials) {
-    PeerRound* round = FindSerial(serial);
+    PeerRound* round = rounds_.FindSerial(serial);
     if (round == nullptr) continue;
     while (computing > 0 && round->Compute()) {
       --computing;
@@ -583,7 +544,7 @@ bool Collectives::Run(Time now) {
     MaybeLeave(round);
   }
   while (!stopped_ && !alarms_.empty() && alarms_.begin()->first <= now) {
-    PeerRound* round = FindSerial(alarms_.begin()->second);
+    PeerRound* round = rounds_.FindSerial(alarms_.begin()->second);
     alarms_.erase(alarms_.begin());
     if (round == nullptr) continue;
     worked = true;
@@ -610,8 +571,8 @@ Time Collectives::NextTimer() const {
   Time next = std::min(links_.NextTimer(), joins_.NextTimer());
   if (!alarms_.empty()) next = std::min(next, alarms_.begin()->first);
   for (const auto& [priority, serial] : order_) {
-    const auto found = by_serial_.find(serial);
-    if (found != by_serial_.end() && found->second->computes()) return 0;
+    const PeerRound* round = rounds_.FindSerial(serial);
+    if (round != nullptr && round->computes()) return 0;
   }
   return next;
 }

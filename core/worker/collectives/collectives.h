@@ -26,7 +26,6 @@
 #define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -47,6 +46,7 @@
 #include "core/worker/collectives/joins.h"
 #include "core/worker/collectives/peer_links.h"
 #include "core/worker/collectives/peer_round.h"
+#include "core/worker/collectives/round_table.h"
 
 namespace byteps {
 
@@ -105,8 +105,6 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   void AddEndpoints(std::vector<Endpoint*>* all) { links_.AddEndpoints(all); }
 
  private:
-  using Key = std::pair<uint64_t, uint64_t>;  // id, number
-
   // PeerLinksHandler.
   void OnTellAddress(const std::vector<uint32_t>& members, const control::Lane& lane) override;
   void OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<const std::byte> body) override;
@@ -128,10 +126,6 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   void OnAbort(uint32_t rank, std::span<const std::byte> body);
   void Nonsense(uint32_t rank, const char* what);
 
-  // The round of a record; nullptr: it is over here.
-  PeerRound* FindOrMake(uint64_t id, uint64_t number);
-  PeerRound* Find(uint64_t id, uint64_t number);
-  PeerRound* FindSerial(uint64_t serial);
   void Announce(PeerRound* round);
   void Begin(PeerRound* round);
   absl::Status Prepare(PeerRound* round);
@@ -161,14 +155,11 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   std::mutex names_mutex_;
   absl::flat_hash_set<uint64_t> names_in_flight_;
 
-  absl::flat_hash_map<uint64_t, uint64_t> submitted_;  // rounds of an id
-  std::map<Key, std::unique_ptr<PeerRound>> rounds_;
-  absl::flat_hash_map<uint64_t, PeerRound*> by_serial_;
+  RoundTable rounds_;
   absl::flat_hash_map<const Request*, PeerRound*> requests_;
   std::set<std::pair<int64_t, uint64_t>> order_;  // of rounds that move: negative priority, serial
   std::set<std::pair<Time, uint64_t>> alarms_;    // deadlines and releases, by serial
   std::vector<uint32_t> writes_;                  // to each rank, that have not ended
-  uint64_t last_serial_ = 0;
   bool stopped_ = false;
   absl::Status stop_cause_;
   bool fatal_ = false;
