@@ -189,6 +189,10 @@ typedef struct bps_ext {
 #define BPS_BIT_AND 5
 #define BPS_BIT_OR 6
 #define BPS_BIT_XOR 7
+/* Since 1.3. Of ALL_REDUCE (below) alone, of floating-point numbers: gradients of like directions count once, others add up. a and b
+ * become (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b; ranks are combined with their neighbours, pairs with pairs, and so
+ * on, in float64, rounded once. */
+#define BPS_ADASUM 8
 
 /* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED, but since 1.3 in
  * bps_push_pull and bps_broadcast; see "Device memory". */
@@ -656,6 +660,38 @@ static inline bps_streams bps_streams_init(void) {
  * of the output's GPU, wait for the result. Returns the operation's error if it has failed. Of an output on the host it
  * is bps_wait. May be called for several streams. A stream that is being captured: FAILED_PRECONDITION. */
 BPS_API bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) BPS_NOEXCEPT;
+
+/* ---- Sparse all-reduce (since 1.3) ------------------------------------------------------------------------------ */
+
+typedef struct bps_sparse_args {
+  size_t struct_size;
+  const bps_ext* ext;
+  const char* name;       /* as of bps_collective_args, and so are the sets */
+  bps_process_set* set;   /* NULL: all ranks */
+  const int64_t* indices; /* num_rows numbers of rows, 0 .. shape[0] - 1, in any order; rows that are named several times
+                           * are added up. Read before the call returns, and so are the values */
+  const void* values;     /* num_rows rows: elements of shape without its first extent, row-major */
+  int64_t num_rows;       /* may differ between ranks; 0 is allowed */
+  const int64_t* shape;   /* ndim entries, each >= 0: of the whole tensor */
+  int64_t priority;
+  int64_t timeout_ms; /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
+  bps_done_fn done;   /* NULL: none */
+  void* user;
+  int32_t ndim; /* 1 .. 64 */
+  uint32_t dtype;
+  int32_t op;       /* BPS_SUM or BPS_AVERAGE, which divides by the number of ranks of the set */
+  int32_t reserved; /* 0 */
+} bps_sparse_args;
+#define BPS_SPARSE_ARGS_INIT BPS_INIT(bps_sparse_args)
+BPS_INIT_FUNCTION(bps_sparse_args)
+
+/* Starts the reduction of tensors of which each rank has some rows, zeros elsewhere. bps_request_result then has the
+ * rows that any rank has, in the order of their numbers, under index 0 (its first extent counts them), and their numbers,
+ * int64, under index 1. Where the rows of all ranks take more bytes than the whole tensor there and back, the whole
+ * tensor comes under index 0, and index 1 has no extents and no bytes. The bits are those of a reduction of whole
+ * tensors, either way. Errors: as of bps_collective. */
+BPS_API bps_status* bps_sparse_all_reduce(bps_session* session, const bps_sparse_args* args,
+                                          bps_request** request) BPS_NOEXCEPT;
 
 #ifdef __cplusplus
 }

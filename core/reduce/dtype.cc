@@ -75,6 +75,8 @@ const char* OpName(int32_t op) {
       return "bitwise or";
     case BPS_BIT_XOR:
       return "bitwise xor";
+    case BPS_ADASUM:
+      return "adasum";
     default:
       return "unknown";
   }
@@ -86,6 +88,7 @@ size_t DtypeAlignment(uint32_t dtype) {
 }
 
 absl::Status CheckReduction(uint32_t dtype, int32_t op) {
+  if (op == BPS_ADASUM) return absl::InvalidArgumentError("adasum is an operation of bps_collective alone");
   if (op < BPS_SUM || op > BPS_BIT_XOR) return absl::InvalidArgumentError(absl::StrCat("unknown operation ", op));
   const bool complex = dtype == BPS_COMPLEX64 || dtype == BPS_COMPLEX128;
   const bool real = dtype == BPS_FLOAT16 || dtype == BPS_BFLOAT16 || dtype == BPS_FLOAT32 || dtype == BPS_FLOAT64;

@@ -51,7 +51,8 @@ namespace byteps::binding {
   X(bps_collective)                 \
   X(bps_group)                      \
   X(bps_request_result)             \
-  X(bps_join)
+  X(bps_join)                       \
+  X(bps_sparse_all_reduce)
 
 struct Library {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be

@@ -173,6 +173,32 @@ FIELD(bps_group_args, done, 32);
 FIELD(bps_group_args, user, 40);
 SIZE(bps_group_args, 48);
 
+FIELD(bps_join_args, struct_size, 0);
+FIELD(bps_join_args, ext, 8);
+FIELD(bps_join_args, last_rank, 16);
+FIELD(bps_join_args, timeout_ms, 24);
+FIELD(bps_join_args, done, 32);
+FIELD(bps_join_args, user, 40);
+SIZE(bps_join_args, 48);
+
+FIELD(bps_sparse_args, struct_size, 0);
+FIELD(bps_sparse_args, ext, 8);
+FIELD(bps_sparse_args, name, 16);
+FIELD(bps_sparse_args, set, 24);
+FIELD(bps_sparse_args, indices, 32);
+FIELD(bps_sparse_args, values, 40);
+FIELD(bps_sparse_args, num_rows, 48);
+FIELD(bps_sparse_args, shape, 56);
+FIELD(bps_sparse_args, priority, 64);
+FIELD(bps_sparse_args, timeout_ms, 72);
+FIELD(bps_sparse_args, done, 80);
+FIELD(bps_sparse_args, user, 88);
+FIELD(bps_sparse_args, ndim, 96);
+FIELD(bps_sparse_args, dtype, 100);
+FIELD(bps_sparse_args, op, 104);
+FIELD(bps_sparse_args, reserved, 108);
+SIZE(bps_sparse_args, 112);
+
 FIELD(bps_plugin_host, struct_size, 0);
 FIELD(bps_plugin_host, log, 8);
 FIELD(bps_plugin_host, fail, 16);
@@ -414,6 +440,7 @@ _Static_assert(BPS_INT16 == 0x11000 && BPS_COMPLEX64 == 0x14005 && BPS_COMPLEX12
 _Static_assert(BPS_BOOL == 0x10806, "dtypes");
 _Static_assert(BPS_SUM == 0 && BPS_AVERAGE == 1 && BPS_MIN == 2 && BPS_MAX == 3 && BPS_PRODUCT == 4, "operations");
 _Static_assert(BPS_BIT_AND == 5 && BPS_BIT_OR == 6 && BPS_BIT_XOR == 7, "operations");
+_Static_assert(BPS_ADASUM == 8, "operations");
 _Static_assert(BPS_ALL_REDUCE == 0 && BPS_BROADCAST == 1 && BPS_ALL_GATHER == 2 && BPS_REDUCE_SCATTER == 3, "kinds");
 _Static_assert(BPS_ALL_TO_ALL == 4 && BPS_REDUCE == 5 && BPS_GATHER == 6 && BPS_SCATTER == 7, "kinds");
 _Static_assert(BPS_SEND == 8 && BPS_RECEIVE == 9 && BPS_BARRIER == 10, "kinds");

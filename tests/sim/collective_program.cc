@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "abi/byteps.h"
 #include "core/reduce/dtype.h"
 #include "core/reduce/reduce.h"
 #include "core/worker/collectives/scale.h"
+#include "core/worker/collectives/sparse_rows.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,9 +21,10 @@ namespace {
 constexpr uint32_t kDtypes[] = {BPS_INT8,    BPS_UINT8,   BPS_INT16,    BPS_INT32,     BPS_INT64,      BPS_FLOAT16,
                                 BPS_FLOAT32, BPS_FLOAT64, BPS_BFLOAT16, BPS_COMPLEX64, BPS_COMPLEX128, BPS_BOOL};
 constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::kAllReduce, CollectiveKind::kBroadcast, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-    CollectiveKind::kAllToAll,  CollectiveKind::kReduce,    CollectiveKind::kGather,    CollectiveKind::kScatter,
-    CollectiveKind::kSend,      CollectiveKind::kBarrier};
+    CollectiveKind::kAllReduce,     CollectiveKind::kBroadcast,      CollectiveKind::kAllGather,
+    CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,       CollectiveKind::kReduce,
+    CollectiveKind::kGather,        CollectiveKind::kScatter,        CollectiveKind::kSend,
+    CollectiveKind::kBarrier,       CollectiveKind::kSparseAllReduce};
 
 // So many rows for so many ranks, at random.
 std::vector<int64_t> CutRows(sim::Random* random, int64_t rows, size_t ranks) {
@@ -84,9 +88,14 @@ void CollectiveProgram::Draw(const std::string& name, int64_t most_rows) {
   do {
     common.reduction = static_cast<int32_t>(random_.Below(8));
   } while (!CheckReduction(common.dtype, common.reduction).ok());
+  if (common.kind == CollectiveKind::kSparseAllReduce) {
+    common.reduction = common.dtype != BPS_BOOL && random_.Chance(0.5) ? BPS_AVERAGE : BPS_SUM;
+    common.all_rows = static_cast<int64_t>(random_.Below(random_.Chance(0.5) ? 30 : 2000));
+  }
   common.root = ranks[random_.Below(ranks.size())];
   common.tag = static_cast<int64_t>(random_.Below(3));
-  common.scaled = IsReducing(common.kind) && common.dtype != BPS_BOOL && random_.Chance(0.2);
+  common.scaled = IsReducing(common.kind) && common.kind != CollectiveKind::kSparseAllReduce &&
+                  common.dtype != BPS_BOOL && random_.Chance(0.2);
   if (common.scaled) {
     common.prescale = random_.Chance(0.5) ? 0.5 : 1;
     common.postscale = random_.Chance(0.5) ? 3 : 1;
@@ -126,7 +135,8 @@ void CollectiveProgram::DrawShapes(Operation* operation, int64_t most_rows) {
     if (random_.Chance(0.15)) return 0;
     return static_cast<int64_t>(random_.Below(static_cast<uint64_t>(random_.Chance(0.8) ? 20 : most_rows) + 1));
   };
-  const bool scalar = random_.Chance(0.1) && kind != CollectiveKind::kAllToAll;
+  const bool scalar =
+      random_.Chance(0.1) && kind != CollectiveKind::kAllToAll && kind != CollectiveKind::kSparseAllReduce;
   if (!scalar) {
     shape.push_back(rows());
     for (uint64_t more = random_.Below(3); more > 0; --more) {
@@ -135,7 +145,8 @@ void CollectiveProgram::DrawShapes(Operation* operation, int64_t most_rows) {
   }
   if (kind == CollectiveKind::kBarrier) shape = {0};
   const bool own_rows = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather ||
-                        kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kScatter;
+                        kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kScatter ||
+                        kind == CollectiveKind::kSparseAllReduce;
   std::vector<int64_t> splits;
   if (kind == CollectiveKind::kReduceScatter && random_.Chance(0.5))
     splits = CutRows(&random_, scalar ? 1 : shape[0], n);
@@ -154,13 +165,35 @@ void CollectiveProgram::DrawShapes(Operation* operation, int64_t most_rows) {
 
 void CollectiveProgram::DrawMemory(Operation* operation) {
   for (Part& part : operation->parts) {
-    part.input.resize(part.asked.bytes());
-    Fill(part.asked.dtype, &part.input);
+    if (part.asked.kind == CollectiveKind::kSparseAllReduce) {
+      DrawRows(&part);
+    } else {
+      part.input.resize(part.asked.bytes());
+      Fill(part.asked.dtype, &part.input);
+      part.asked.input = part.input.data();
+    }
     part.before = part.input;
-    part.asked.input = part.input.data();
     part.asked.request = std::make_shared<Request>(nullptr, nullptr);
     part.asked.result = std::make_shared<CollectiveResult>();
   }
+}
+
+// Some rows by their numbers, some of them twice.
+void CollectiveProgram::DrawRows(Part* part) {
+  Collective& asked = part->asked;
+  if (asked.all_rows == 0) asked.shape[0] = 0;
+  for (int64_t i = 0; i < asked.shape[0]; ++i) {
+    part->indices.push_back(static_cast<int64_t>(random_.Below(static_cast<uint64_t>(asked.all_rows))));
+  }
+  part->input.resize(asked.elements() * DtypeSize(asked.dtype));
+  Fill(asked.dtype, &part->input);
+  auto packed = SparseRows::Pack(asked.dtype, asked.row_bytes(), asked.all_rows, part->indices.data(),
+                                 part->input.data(), part->indices.size());
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  asked.packed = std::make_shared<SparseRows>(*std::move(packed));
+  asked.shape[0] = static_cast<int64_t>(asked.packed->count);
+  asked.input = asked.packed->memory.data();
+  asked.indices = std::make_shared<SparseIndices>();
 }
 
 // One rank asks for another data type of the same size, another operation, root or shape.
@@ -170,7 +203,7 @@ void CollectiveProgram::MakeOdd(Operation* operation) {
   if (asked.kind == CollectiveKind::kBarrier) return;
   operation->odd = odd;
   if (IsReducing(asked.kind) && random_.Chance(0.5) && asked.dtype != BPS_BOOL) {
-    asked.reduction = asked.reduction == BPS_SUM ? BPS_PRODUCT : BPS_SUM;
+    asked.reduction = asked.reduction == BPS_SUM ? BPS_AVERAGE : BPS_SUM;
   } else if (IsRooted(asked.kind) && random_.Chance(0.5)) {
     const std::vector<int32_t>& ranks = operation->set->ranks();
     const size_t root = *operation->set->PlaceOf(asked.root);
@@ -184,6 +217,7 @@ void CollectiveProgram::MakeOdd(Operation* operation) {
 
 void CollectiveProgram::Expect(Operation* operation) {
   const CollectiveKind kind = operation->parts[0].asked.kind;
+  if (kind == CollectiveKind::kSparseAllReduce) return ExpectRows(operation);
   if (IsReducing(kind)) return ExpectReduced(operation);
   ExpectMoved(operation);
 }
@@ -219,6 +253,44 @@ void CollectiveProgram::ExpectReduced(Operation* operation) {
     first += bytes;
     if (part.shape.empty()) part.shape.push_back(0);
     part.shape[0] = splits[place];
+  }
+}
+
+// By whole tensors.
+void CollectiveProgram::ExpectRows(Operation* operation) {
+  const Collective& asked = operation->parts[0].asked;
+  const uint64_t row = asked.row_bytes(), rows = static_cast<uint64_t>(asked.all_rows);
+  const size_t elements = row / DtypeSize(asked.dtype);
+  std::vector<std::vector<std::byte>> wholes;
+  std::vector<const void*> pointers;
+  std::set<int64_t> numbers;
+  uint64_t bytes = 0;
+  for (const Part& part : operation->parts) {
+    std::vector<std::byte>& whole = wholes.emplace_back(rows * row);
+    std::map<int64_t, std::vector<const void*>> same;
+    for (size_t i = 0; i < part.indices.size(); ++i) same[part.indices[i]].push_back(part.input.data() + i * row);
+    for (const auto& [index, sources] : same) {
+      numbers.insert(index);
+      Reduce({asked.dtype, BPS_SUM}, sources, {}, whole.data() + static_cast<uint64_t>(index) * row, elements);
+    }
+    bytes += same.empty() ? 0 : (same.size() * sizeof(int64_t) + 63) / 64 * 64 + same.size() * row;
+  }
+  for (const auto& whole : wholes) pointers.push_back(whole.data());
+  std::vector<std::byte> reduced(rows * row);
+  Reduce({asked.dtype, asked.reduction}, pointers, {}, reduced.data(), rows * elements);
+  for (Part& part : operation->parts) {
+    part.shape = part.asked.shape;
+    part.dense = bytes > 2 * rows * row;
+    part.shape[0] = part.dense ? asked.all_rows : static_cast<int64_t>(numbers.size());
+    if (part.dense) {
+      part.expected = reduced;
+      continue;
+    }
+    part.expected_indices.assign(numbers.begin(), numbers.end());
+    for (const int64_t index : numbers) {
+      const std::byte* from = reduced.data() + static_cast<uint64_t>(index) * row;
+      part.expected.insert(part.expected.end(), from, from + row);
+    }
   }
 }
 
@@ -263,7 +335,7 @@ void CollectiveProgram::Run(size_t operations, int64_t most_rows) {
   // Own memory for what comes, or the library's.
   for (const auto& operation : operations_) {
     for (Part& part : operation->parts) {
-      if (!part.brings || operation->odd || random_.Chance(0.4)) continue;
+      if (!part.brings || operation->odd || part.asked.indices != nullptr || random_.Chance(0.4)) continue;
       if (part.asked.kind == CollectiveKind::kAllReduce && random_.Chance(0.5)) {
         part.asked.output = part.input.data();
         part.asked.capacity = part.input.size();
@@ -328,6 +400,10 @@ void CollectiveProgram::Check(const Operation& operation) {
     ASSERT_EQ(result.bytes, part.expected.size()) << what;
     EXPECT_TRUE(std::equal(part.expected.begin(), part.expected.end(), result.data)) << what;
     EXPECT_EQ(result.shape, part.shape) << what;
+    if (const auto& indices = part.asked.indices; indices != nullptr) {
+      EXPECT_EQ(indices->dense, part.dense) << what;
+      EXPECT_EQ(std::vector<int64_t>(indices->data, indices->data + indices->count), part.expected_indices) << what;
+    }
     for (size_t i = result.bytes; i < part.output.size(); ++i) ASSERT_EQ(part.output[i], std::byte{0x5a}) << what;
   }
 }

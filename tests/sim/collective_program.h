@@ -35,6 +35,8 @@ class CollectiveProgram {
     std::vector<std::byte> input, output, before;
     std::vector<std::byte> expected;
     std::vector<int64_t> shape;
+    std::vector<int64_t> indices, expected_indices;  // of sparse_all_reduce, as its user gives them
+    bool dense = false;                              // the whole tensor is expected
     bool brings = true;
   };
   struct Operation {
@@ -49,6 +51,8 @@ class CollectiveProgram {
   void MakeOdd(Operation* operation);
   void Expect(Operation* operation);
   void ExpectReduced(Operation* operation);
+  void DrawRows(Part* part);
+  void ExpectRows(Operation* operation);
   void ExpectMoved(Operation* operation);
   void Check(const Operation& operation);
   void Fill(uint32_t dtype, std::vector<std::byte>* bytes);

@@ -351,6 +351,8 @@ TEST(Joins, ADeadlineNamesWhoHasNotJoinedAndTheRankStaysJoined) {
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
     std::vector<std::shared_ptr<Request>> joins = {JoinOn(&job, 0, 2 * kSecond), JoinOn(&job, 2)};
+    const auto second = std::make_shared<Request>(nullptr, nullptr);
+    EXPECT_EQ(job.worker(0).Join({second, kSecond, nullptr}).code(), absl::StatusCode::kAlreadyExists);
     ASSERT_TRUE(job.RunUntil([&] { return joins[0]->ended(); }));
     EXPECT_EQ(joins[0]->outcome().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(joins[0]->outcome().message()), HasSubstr("not joined by rank 1"));

@@ -20,6 +20,8 @@ DTYPES = {
     **{"int8": 1, "uint8": 1, "int32": 4, "int64": 8},
 }
 OPS = ["sum", "average", "min", "max", "product"]
+# Among workers, and not push_pull.
+COLLECTIVES = ["allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter"]
 PEERS = ["gloo", "raw"]
 # In place, an operation of this kind can be repeated without numbers that grow.
 _STABLE = ["average", "min", "max"]
@@ -33,6 +35,7 @@ How fast push_pull is on this machine, or in the job that this is a worker of: w
     bps_perf --mode bandwidth --tensors 8 --sizes 4M --plot rate.png
     bps_perf --sizes 4K --tensors 500 --against gloo         many at once
     bps_perf --model vgg16 --schedulers fifo,credit          training steps
+    bps_perf --op allgather --workers 4 --against gloo       a collective among workers
 
 It starts a job on this host (a coordinator, servers, workers) and measures each size over several rounds. Inside a
 job, such as one that bpslaunch or netlab runs on several hosts, it is a worker of that job:
@@ -55,7 +58,7 @@ columns (--json and --csv have more: min, mean, max, and what was measured):
   PEER us      the same time of the peer, in turn with push_pull in the same run; ratio: below 1 is faster than the peer
 
 peers (--against):
-  gloo       torch.distributed's all-reduce between the same processes
+  gloo       torch.distributed's all-reduce, or the same collective, between the same processes
   raw        the medium itself. With servers over tcp: every worker sends the bytes through a plain socket to a process
              beside the next worker and gets them back. With servers over verbs or efa: there and back by fi_pingpong
              (package libfabric-bin). Through shared memory, or without servers: every worker by itself adds up its
@@ -145,7 +148,13 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--dtype", choices=DTYPES, default="float32", metavar="TYPE", help=f"{', '.join(DTYPES)} (float32)"
     )
-    what.add_argument("--op", choices=OPS, help="(sum; average in mode bandwidth)")
+    what.add_argument(
+        "--op",
+        choices=OPS + COLLECTIVES,
+        metavar="OP",
+        help=f"of push_pull: {', '.join(OPS)} (sum; average in mode bandwidth); or a collective among workers: "
+        "allgather, reducescatter, alltoall, broadcast, reduce, gather, scatter, of the size of its larger side",
+    )
     what.add_argument("--out-of-place", action="store_true", help="each result in a new tensor")
     what.add_argument(
         "--reuse-outputs",
@@ -246,6 +255,16 @@ def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
             )
     if arguments.op is None:
         arguments.op = "average" if bandwidth else "sum"
+    if arguments.op in COLLECTIVES:
+        for name, given in (
+            ("--mode bandwidth", bandwidth),
+            ("--out-of-place", arguments.out_of_place),
+            ("--buffers", arguments.buffers),
+            ("--tensors", arguments.tensors is not None),
+            ("--against raw", "raw" in arguments.against),
+        ):
+            if given:
+                parser.error(f"{name} is for push_pull; {arguments.op} is measured one at a time")
     if arguments.reuse_outputs and not arguments.out_of_place:
         parser.error("--reuse-outputs goes with --out-of-place")
     if bandwidth and not arguments.out_of_place and arguments.op not in _STABLE:

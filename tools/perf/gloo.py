@@ -1,10 +1,11 @@
-"""torch.distributed's all-reduce between the processes of this job."""
+"""torch.distributed's all-reduce and other collectives between the processes of this job."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
+from .collective import CollectiveWorkload
 from .own_address import interface_of, own_address
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Gloo:
         """In place; what to wait for if `async_op`."""
         return self._dist.all_reduce(tensor, op=getattr(self._dist.ReduceOp, self._ops[op]), async_op=async_op)
 
-    def prepare(self, workload: Workload) -> None:
+    def prepare(self, workload: Workload | CollectiveWorkload) -> None:
         """What comes are rounds of these tensors."""
         self._workload = workload
 
@@ -50,9 +51,33 @@ class Gloo:
 
     def run(self) -> None:
         """All tensors, one after the other: it has no others to offer while one is under way."""
+        if isinstance(self._workload, CollectiveWorkload):
+            return self._collective(self._workload)
         for tensor in self._workload.tensors:
             self.all_reduce(tensor, op=self._workload.op)
             self._finish(tensor)
+
+    def _collective(self, workload: CollectiveWorkload) -> None:
+        dist, root = self._dist, workload.rank == 0
+        given, output = workload.input, workload.output
+        parts = None if output is None else list(output.chunk(workload.world))
+        if workload.op == "allgather":
+            dist.all_gather_into_tensor(output, given)
+        elif workload.op == "reducescatter":
+            dist.reduce_scatter_tensor(output, given)
+        elif workload.op == "alltoall":
+            dist.all_to_all_single(output, given)
+        elif workload.op == "broadcast":
+            dist.broadcast(given, 0)
+        elif workload.op == "gather":
+            dist.gather(given, parts if root else None, 0)
+        elif workload.op == "scatter":
+            dist.scatter(output, list(given.chunk(workload.world)) if root else None, 0)
+        else:
+            # In place: the root's input is gone, which the next reset() mends.
+            dist.reduce(given, 0)
+            if root:
+                output.copy_(given)
 
     def stream(self, rounds: int) -> None:
         """All tensors in flight, each again as soon as it is back."""

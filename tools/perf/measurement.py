@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from .arguments import COLLECTIVES
+from .collective import CollectiveExchange, CollectiveWorkload
 from .peer import Peer, results_of
 from .push_pull import PushPull
 from .roles import RoleClocks, RoleTimes
@@ -38,9 +40,14 @@ class Measurement:
     def __init__(self, bps: Any, settings: Settings, peers: Sequence[Peer], clocks: RoleClocks) -> None:
         self._bps, self._settings, self._peers, self._clocks = bps, settings, peers, clocks
 
-    def _workload(self, size: int) -> Workload:
+    def _workload(self, size: int) -> Workload | CollectiveWorkload:
         settings = self._settings
         bps = self._bps
+        if settings.op in COLLECTIVES:
+            collective = CollectiveWorkload(size, settings.dtype, settings.op, bps.rank(), bps.size())
+            for peer in self._peers:
+                peer.prepare(collective)
+            return collective
         new = bps.empty_like if settings.buffers else torch.empty_like
         workload = Workload(size, settings.dtype, settings.op, settings.tensors, bps.rank(), bps.size(), new)
         for peer in self._peers:
@@ -48,7 +55,13 @@ class Measurement:
         return workload
 
     def _row(
-        self, workload: Workload, rounds: int, seconds: float, samples: list[float], cpu: RoleTimes, peers: dict
+        self,
+        workload: Workload | CollectiveWorkload,
+        rounds: int,
+        seconds: float,
+        samples: list[float],
+        cpu: RoleTimes,
+        peers: dict,
     ) -> Row:
         # The servers' and the coordinator's clocks are read by every rank; rank 0's reading counts.
         mine = torch.tensor([cpu.worker], dtype=torch.float64)
@@ -59,7 +72,10 @@ class Measurement:
     def latency(self, size: int, rounds: int = 0) -> Row:
         """The time of a round is the median of rank 0's, from submission to the result."""
         workload = self._workload(size)
-        exchange = PushPull(self._bps, workload, self._settings)
+        if isinstance(workload, CollectiveWorkload):
+            exchange: CollectiveExchange | PushPull = CollectiveExchange(workload)
+        else:
+            exchange = PushPull(self._bps, workload, self._settings)
         rounds = rounds or rounds_for(workload.bytes_per_round)
         samples: list[float] = []
         of_peers: dict[str, list[float]] = {peer.name: [] for peer in self._peers}

@@ -5,7 +5,7 @@
     peer.run()                              # as much as one round of push_pull
     peer.close()
 
-gloo  torch.distributed's all-reduce between the same processes
+gloo  torch.distributed's all-reduce, or the same collective, between the same processes
 raw   the medium itself. Through servers over tcp: every worker sends the bytes over a plain socket to a process beside
       the next worker, and gets them back from it (stream.py). Over verbs and efa: there and back, by fi_pingpong
       (pingpong.py). In the memory of one host: every worker adds its share by c = a + b and copies it (fold.py)
@@ -14,6 +14,8 @@ raw   the medium itself. Through servers over tcp: every worker sends the bytes 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
+
+from .collective import CollectiveWorkload
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +61,8 @@ def make_peer(name: str, bps: Any, medium: str) -> Peer:
     return Stream(bps)
 
 
-def results_of(peer: Peer, workload: Workload) -> list[torch.Tensor]:
+def results_of(peer: Peer, workload: Workload | CollectiveWorkload) -> list[torch.Tensor]:
     """What is to be checked after a round."""
+    if isinstance(workload, CollectiveWorkload):
+        return workload.results()
     return workload.tensors if peer.reduces else []

@@ -38,7 +38,8 @@ using byteps::Session;
 using byteps::Submission;
 
 absl::Status CheckCounts(const bps_collective_args& args) {
-  if (!byteps::IsKind(args.kind)) return absl::InvalidArgumentError(absl::StrCat("unknown kind ", args.kind));
+  if (args.kind < BPS_ALL_REDUCE || args.kind > BPS_BARRIER)
+    return absl::InvalidArgumentError(absl::StrCat("unknown kind ", args.kind));
   if (args.ndim < 0) return absl::InvalidArgumentError(absl::StrCat("bps_collective_args.ndim is ", args.ndim));
   if (args.ndim > 0) RETURN_IF_ERROR(CheckNotNull(args.shape, "bps_collective_args.shape"));
   if (args.num_splits < 0) {
@@ -109,7 +110,8 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_collective_arg
 
 // Goes the way of bps_push_pull: through servers, or among the workers of one host in each other's memory.
 bool IsPushPull(const Collective& asked) {
-  return asked.set->is_all() && (asked.kind == CollectiveKind::kAllReduce || asked.kind == CollectiveKind::kBroadcast);
+  const bool sums = asked.kind == CollectiveKind::kAllReduce && asked.reduction != BPS_ADASUM;
+  return asked.set->is_all() && (sums || asked.kind == CollectiveKind::kBroadcast);
 }
 
 // Its input and output, and what has come is known beforehand.
@@ -342,16 +344,26 @@ bps_status* bps_request_result(const bps_request* request, int32_t index, bps_re
     if (request->results.empty()) {
       return absl::FailedPreconditionError("the request is none of bps_collective or bps_group");
     }
-    if (index < 0 || static_cast<size_t>(index) >= request->results.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("index is ", index, "; the request has ", request->results.size(), " operations"));
+    const auto results = static_cast<int32_t>(request->results.size()) + (request->indices != nullptr ? 1 : 0);
+    if (index < 0 || index >= results) {
+      return absl::InvalidArgumentError(absl::StrCat("index is ", index, "; the request has ", results, " results"));
     }
     if (request->request.state() != byteps::RequestState::kDone) {
       return absl::FailedPreconditionError(
           absl::StrCat("the request is ", byteps::RequestStateName(static_cast<int32_t>(request->request.state()))));
     }
-    const CollectiveResult& from = *request->results[static_cast<size_t>(index)];
     bps_result filled = BPS_RESULT_INIT;
+    if (static_cast<size_t>(index) == request->results.size()) {
+      const byteps::SparseIndices& indices = *request->indices;
+      if (!indices.dense) {
+        filled.data = indices.data;
+        filled.bytes = static_cast<uint64_t>(indices.count) * sizeof(int64_t);
+        filled.shape = &indices.count;
+        filled.ndim = 1;
+      }
+      return byteps::WriteOut(filled, result);
+    }
+    const CollectiveResult& from = *request->results[static_cast<size_t>(index)];
     filled.data = from.data;
     filled.bytes = from.bytes;
     filled.shape = from.shape.data();

@@ -34,6 +34,7 @@ struct bps_request {
   std::shared_ptr<byteps::GpuRound> gpu;  // of operations on device memory
   // Of collectives: of each operation; and the requests it waits for, if these are not its own.
   std::vector<std::shared_ptr<byteps::CollectiveResult>> results;
+  std::shared_ptr<byteps::SparseIndices> indices;  // of a sparse_all_reduce: its second result
   std::vector<std::shared_ptr<byteps::Request>> parts;
 };
 

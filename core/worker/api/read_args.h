@@ -77,6 +77,10 @@ template <>
 inline constexpr StructRule kStructRule<bps_join_args> = {"bps_join_args", "BPS_JOIN_ARGS_INIT", 48,
                                                           sizeof(bps_join_args), true};
 
+template <>
+inline constexpr StructRule kStructRule<bps_sparse_args> = {"bps_sparse_args", "BPS_SPARSE_ARGS_INIT", 112,
+                                                            sizeof(bps_sparse_args), true};
+
 // Checks struct_size, the bytes beyond ours and the extensions of `from`, then copies at most rule.size bytes to `to`,
 // which the caller has zeroed. The untyped heart of ReadArgs.
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to);

@@ -13,7 +13,8 @@ namespace {
 
 // Does a zero leave the result what it is without it?
 bool IsNeutral(int32_t reduction) {
-  return reduction == BPS_SUM || reduction == BPS_AVERAGE || reduction == BPS_BIT_OR || reduction == BPS_BIT_XOR;
+  return reduction == BPS_SUM || reduction == BPS_AVERAGE || reduction == BPS_ADASUM || reduction == BPS_BIT_OR ||
+         reduction == BPS_BIT_XOR;
 }
 
 }  // namespace
@@ -86,6 +87,11 @@ absl::StatusOr<Collective> AbsentPart::ToCollective(int32_t own_rank, uint32_t j
   zero.splits = asked.splits;
   zero.root = body.root;
   zero.tag = body.tag;
+  if (zero.kind == CollectiveKind::kSparseAllReduce) {
+    zero.all_rows = body.tag;
+    zero.shape[0] = 0;
+    zero.indices = std::make_shared<SparseIndices>();
+  }
   zero.scaled = (body.flags & wire::kScaled) != 0;
   zero.prescale = body.prescale;
   zero.postscale = body.postscale;

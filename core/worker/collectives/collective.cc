@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/reduce/dtype.h"
+#include "core/worker/collectives/adasum.h"
 #include "core/worker/collectives/scale.h"
 #include "core/worker/collectives/stable_hash.h"
 
@@ -124,8 +125,22 @@ absl::Status CheckRanks(const Collective& asked, int32_t own_rank) {
 
 absl::Status CheckScale(const Collective& asked) {
   if (!asked.scaled) return absl::OkStatus();
-  if (!IsReducing(asked.kind)) return absl::InvalidArgumentError("only reductions are scaled");
+  if (!IsReducing(asked.kind) || asked.kind == CollectiveKind::kSparseAllReduce) {
+    return absl::InvalidArgumentError("only reductions of whole tensors are scaled");
+  }
   return CheckScalable(asked.dtype);
+}
+
+absl::Status CheckSparse(const Collective& asked) {
+  if (asked.kind != CollectiveKind::kSparseAllReduce) return absl::OkStatus();
+  if (asked.shape.empty()) return absl::InvalidArgumentError("a scalar has no rows");
+  if (asked.all_rows < 0) return absl::InvalidArgumentError(absl::StrCat("an extent of its shape is ", asked.all_rows));
+  if (static_cast<uint64_t>(asked.all_rows) > kMostBytes / std::max<uint64_t>(1, asked.row_bytes())) {
+    return absl::InvalidArgumentError("it has more than 2^56 bytes");
+  }
+  if (asked.reduction == BPS_SUM || asked.reduction == BPS_AVERAGE) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(OpName(asked.reduction), " of rows of which some are missing has no meaning: sum or average"));
 }
 
 absl::Status CheckAll(const Collective& asked, int32_t own_rank) {
@@ -135,11 +150,14 @@ absl::Status CheckAll(const Collective& asked, int32_t own_rank) {
   if (absl::Status status = CheckRanks(asked, own_rank); !status.ok()) return status;
   if (absl::Status status = CheckShape(asked); !status.ok()) return status;
   if (absl::Status status = CheckSplits(asked); !status.ok()) return status;
-  if (IsReducing(asked.kind)) {
+  if (IsReducing(asked.kind) && asked.reduction == BPS_ADASUM) {
+    if (absl::Status status = adasum::CheckType(asked.dtype); !status.ok()) return status;
+    if (asked.kind != CollectiveKind::kAllReduce) return absl::InvalidArgumentError("adasum is an all_reduce");
+  } else if (IsReducing(asked.kind)) {
     if (absl::Status status = CheckReduction(asked.dtype, asked.reduction); !status.ok()) return status;
   }
   if (absl::Status status = CheckScale(asked); !status.ok()) return status;
-  return CheckBuffers(asked, own_rank);
+  return CheckSparse(asked);
 }
 
 }  // namespace
@@ -168,15 +186,20 @@ const char* KindName(CollectiveKind kind) {
       return "receive";
     case CollectiveKind::kBarrier:
       return "barrier";
+    case CollectiveKind::kSparseAllReduce:
+      return "sparse_all_reduce";
   }
   return "unknown";
 }
 
-bool IsKind(int32_t kind) { return kind >= BPS_ALL_REDUCE && kind <= BPS_BARRIER; }
+bool IsKind(int32_t kind) {
+  return (kind >= BPS_ALL_REDUCE && kind <= BPS_BARRIER) ||
+         kind == static_cast<int32_t>(CollectiveKind::kSparseAllReduce);
+}
 
 bool IsReducing(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
+         kind == CollectiveKind::kReduce || kind == CollectiveKind::kSparseAllReduce;
 }
 
 bool IsRooted(CollectiveKind kind) {
@@ -187,7 +210,10 @@ bool IsRooted(CollectiveKind kind) {
 bool IsPairwise(CollectiveKind kind) { return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive; }
 
 uint64_t Collective::elements() const { return Product(shape, 0); }
-uint64_t Collective::bytes() const { return elements() * DtypeSize(dtype); }
+uint64_t Collective::bytes() const {
+  if (kind == CollectiveKind::kSparseAllReduce) return SparseBytes(rows(), row_bytes());
+  return elements() * DtypeSize(dtype);
+}
 uint64_t Collective::row_bytes() const { return Product(shape, 1) * DtypeSize(dtype); }
 
 uint64_t Collective::id(int32_t own_rank) const {
@@ -207,7 +233,9 @@ std::string Collective::Describe() const {
   std::string text = KindName(kind);
   if (!name.empty()) absl::StrAppend(&text, " \"", name, "\"");
   if (kind != CollectiveKind::kBarrier) {
-    absl::StrAppend(&text, " (", DtypeName(dtype), ", ", shape.empty() ? "scalar" : absl::StrJoin(shape, "x"), ")");
+    absl::StrAppend(&text, " (", DtypeName(dtype), ", ", shape.empty() ? "scalar" : absl::StrJoin(shape, "x"));
+    if (kind == CollectiveKind::kSparseAllReduce) absl::StrAppend(&text, " of ", all_rows, " rows");
+    text += ')';
   }
   if (kind == CollectiveKind::kSend) absl::StrAppend(&text, " to rank ", peer, ", tag ", tag);
   if (kind == CollectiveKind::kReceive) absl::StrAppend(&text, " from rank ", peer, ", tag ", tag);
@@ -215,8 +243,14 @@ std::string Collective::Describe() const {
   return text;
 }
 
+absl::Status CheckRequest(const Collective& asked, int32_t own_rank) {
+  const absl::Status status = CheckAll(asked, own_rank);
+  return status.ok() ? status : Annotate(status, asked.Describe());
+}
+
 absl::Status Check(const Collective& asked, int32_t own_rank) {
   absl::Status status = CheckAll(asked, own_rank);
+  if (status.ok()) status = CheckBuffers(asked, own_rank);
   return status.ok() ? status : Annotate(status, asked.Describe());
 }
 

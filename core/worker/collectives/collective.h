@@ -23,6 +23,7 @@
 #include "core/base/aligned_memory.h"
 #include "core/base/time.h"
 #include "core/worker/collectives/process_set.h"
+#include "core/worker/collectives/sparse_rows.h"
 #include "core/worker/tensor/request.h"
 
 namespace byteps {
@@ -39,6 +40,7 @@ enum class CollectiveKind : int32_t {
   kSend = BPS_SEND,
   kReceive = BPS_RECEIVE,
   kBarrier = BPS_BARRIER,
+  kSparseAllReduce = 64,  // bps_sparse_all_reduce
 };
 
 // "all_gather"; "unknown".
@@ -58,6 +60,13 @@ struct CollectiveResult {
   AlignedMemory memory;         // of an operation without an output of the caller's
 };
 
+// What a sparse_all_reduce has brought beside the rows (which are the CollectiveResult): their numbers.
+struct SparseIndices {
+  bool dense = false;  // the rows are all rows
+  int64_t* data = nullptr;
+  int64_t count = 0;
+};
+
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   int32_t reduction = BPS_SUM;
@@ -74,6 +83,11 @@ struct Collective {
   int64_t tag = 0;
   bool scaled = false;
   double prescale = 1, postscale = 1;
+  // Of sparse_all_reduce: the shape counts this rank's rows, the input is packed (sparse_rows.h), and this is the first
+  // extent of the whole tensor.
+  int64_t all_rows = 0;
+  std::shared_ptr<SparseRows> packed;  // owns the input
+  std::shared_ptr<SparseIndices> indices;
   // A part of a group: the number of its operations, and which of them; 0: none.
   uint32_t group_size = 0, group_index = 0;
   int64_t priority = 0;
@@ -82,7 +96,7 @@ struct Collective {
   std::shared_ptr<CollectiveResult> result;
 
   uint64_t elements() const;
-  uint64_t bytes() const;
+  uint64_t bytes() const;  // of the input
   // Rows are what the first dimension counts; a scalar is one row.
   uint64_t rows() const { return shape.empty() ? 1 : static_cast<uint64_t>(shape[0]); }
   uint64_t row_bytes() const;
@@ -94,6 +108,8 @@ struct Collective {
 
 // What can be seen to be wrong without the other ranks: INVALID_ARGUMENT.
 absl::Status Check(const Collective& asked, int32_t own_rank);
+// The same, but for its memory.
+absl::Status CheckRequest(const Collective& asked, int32_t own_rank);
 
 }  // namespace byteps
 

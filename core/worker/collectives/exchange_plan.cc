@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/reduce/dtype.h"
 
 namespace byteps {
 namespace {
@@ -84,6 +85,9 @@ class Planner {
       case CollectiveKind::kReduce:
         Reduce();
         break;
+      case CollectiveKind::kSparseAllReduce:
+        SparseAllReduce();
+        break;
       case CollectiveKind::kBarrier:
         break;
       default:
@@ -121,6 +125,8 @@ class Planner {
         return place == root_ ? mine_.bytes() : 0;
       case CollectiveKind::kReduceScatter:
         return PartOf(mine_, place, n_).bytes;
+      case CollectiveKind::kSparseAllReduce:
+        return IsDense() ? WholeBytes() : 0;  // what merging brings is known afterwards
       case CollectiveKind::kBarrier:
         return 0;
       default: {
@@ -141,6 +147,10 @@ class Planner {
       return;
     }
     if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce) {
+      return;
+    }
+    if (kind == CollectiveKind::kSparseAllReduce) {
+      plan_.shape[0] = IsDense() ? mine_.all_rows() : 0;
       return;
     }
     if (kind == CollectiveKind::kReceive) {
@@ -261,17 +271,18 @@ class Planner {
   // The contributions of all to one run of elements come into scratch memory, and are folded into `to`. Returns the
   // folds, chunk by chunk. `own`: where this rank's contribution begins in its input; without: it gives none here.
   std::vector<uint32_t> FoldSlice(uint64_t own_offset, uint64_t bytes, PlanPlace to) {
-    const uint64_t room = RoundUp(bytes, kLine);
-    const uint64_t scratch = plan_.scratch_bytes;
-    plan_.scratch_bytes += room * (n_ - 1);
     std::vector<PlanPlace> bases(n_);
     std::vector<std::vector<uint32_t>> coming(n_);
-    size_t next = 0;
     for (size_t place = 0; place < n_; ++place) {
-      bases[place] = place == own_ ? PlanPlace{PlanBuffer::kInput, own_offset}
-                                   : PlanPlace{PlanBuffer::kScratch, scratch + room * next++};
+      bases[place] = place == own_ ? PlanPlace{PlanBuffer::kInput, own_offset} : Scratch(bytes);
     }
     ForOthers([&](size_t from) { coming[from] = ReceiveShare(from, bases[from]); });
+    return FoldChunks(bases, coming, bytes, to);
+  }
+
+  // `coming`: of each place, what each chunk waits for; empty: for nothing.
+  std::vector<uint32_t> FoldChunks(const std::vector<PlanPlace>& bases,
+                                   const std::vector<std::vector<uint32_t>>& coming, uint64_t bytes, PlanPlace to) {
     std::vector<uint32_t> folds;
     size_t chunk = 0;
     ForChunks(bytes, [&](uint64_t at, uint64_t size) {
@@ -279,7 +290,7 @@ class Planner {
       for (PlanPlace& source : sources) source.offset += at;
       std::vector<uint32_t> after;
       for (size_t from = 0; from < n_; ++from) {
-        if (from != own_) after.push_back(coming[from][chunk]);
+        if (!coming[from].empty()) after.push_back(coming[from][chunk]);
       }
       ++chunk;
       folds.push_back(Fold(std::move(sources), {to.buffer, to.offset + at}, size, after));
@@ -293,7 +304,145 @@ class Planner {
     FoldSlice(part.offset, part.bytes, {PlanBuffer::kOutput, 0});
   }
 
+  // The dot products of a level are those of whole tensors: each rank has a part of them from its slice.
+  void Adasum() {
+    ForOthers([&](size_t to) { SendShare(to); });
+    const Share slice = SliceOfBytes(mine_.bytes(), own_, n_);
+    const uint64_t wide_bytes = slice.bytes / DtypeSize(mine_.body.dtype) * sizeof(double);
+    const uint64_t room = RoundUp(slice.bytes, kLine), wide_room = RoundUp(wide_bytes, kLine);
+    std::vector<PlanPlace> vectors(n_);
+    std::vector<uint32_t> before;
+    for (size_t place = 0; place < n_; ++place) {
+      PlanPlace raw{PlanBuffer::kInput, slice.offset};
+      if (place != own_) {
+        raw = {PlanBuffer::kScratch, plan_.scratch_bytes};
+        plan_.scratch_bytes += room;
+      }
+      vectors[place] = {PlanBuffer::kScratch, plan_.scratch_bytes};
+      plan_.scratch_bytes += wide_room;
+      const std::vector<uint32_t> coming = place == own_ ? std::vector<uint32_t>() : ReceiveShare(place, raw);
+      before.push_back(Local(PlanStep::Kind::kWiden, raw, vectors[place], slice.bytes, {}, coming));
+    }
+    const PlanPlace first = vectors[0];
+    while (vectors.size() > 1) {
+      const std::vector<PlanPlace> pairs(vectors.begin(), vectors.end() - static_cast<ptrdiff_t>(vectors.size() % 2));
+      const uint64_t dots_bytes = pairs.size() / 2 * 3 * sizeof(double);
+      const PlanPlace dots{PlanBuffer::kScratch, plan_.scratch_bytes};
+      plan_.scratch_bytes += RoundUp(dots_bytes * n_, kLine);
+      const PlanPlace mine{PlanBuffer::kScratch, dots.offset + own_ * dots_bytes};
+      const uint32_t own_dots = Local(PlanStep::Kind::kDots, {}, mine, wide_bytes, pairs, before);
+      std::vector<uint32_t> all = {own_dots};
+      ForOthers([&](size_t other) {
+        Send(other, mine, dots_bytes, false, {&own_dots, 1});
+        all.push_back(Receive(other, {PlanBuffer::kScratch, dots.offset + other * dots_bytes}, dots_bytes, false));
+      });
+      before = {Local(PlanStep::Kind::kCombine, dots, {}, wide_bytes, pairs, all)};
+      std::vector<PlanPlace> next;
+      for (size_t i = 0; i < vectors.size(); i += 2) next.push_back(vectors[i]);
+      vectors = std::move(next);
+    }
+    const uint32_t narrow =
+        Local(PlanStep::Kind::kNarrow, first, {PlanBuffer::kOutput, slice.offset}, slice.bytes, {}, before);
+    ForOthers([&](size_t to) {
+      ForChunks(slice.bytes, [&](uint64_t at, uint64_t bytes) {
+        Send(to, {PlanBuffer::kOutput, slice.offset + at}, bytes, false, {&narrow, 1});
+      });
+    });
+    ForOthers([&](size_t from) { ReceiveSlice(from, mine_.bytes()); });
+  }
+  uint32_t Local(PlanStep::Kind kind, PlanPlace from, PlanPlace to, uint64_t bytes, std::vector<PlanPlace> sources,
+                 std::span<const uint32_t> after) {
+    PlanStep step;
+    step.kind = kind;
+    step.peer = static_cast<uint32_t>(n_);
+    step.bytes = bytes;
+    step.from = from;
+    step.to = to;
+    step.sources = std::move(sources);
+    return Add(std::move(step), after);
+  }
+  // Another's slice of the result.
+  void ReceiveSlice(size_t from, uint64_t whole) {
+    const Share theirs = SliceOfBytes(whole, from, n_);
+    ForChunks(theirs.bytes, [&](uint64_t at, uint64_t bytes) {
+      Receive(from, {PlanBuffer::kOutput, theirs.offset + at}, bytes, false);
+    });
+  }
+
+  // Do the rows of all take more than the whole tensor would, there and back?
+  bool IsDense() const {
+    uint64_t bytes = 0;
+    for (const PeerAnnouncement& each : all_) bytes += each.bytes();
+    return bytes > 2 * WholeBytes();
+  }
+  uint64_t WholeBytes() const { return static_cast<uint64_t>(mine_.all_rows()) * mine_.row_bytes(); }
+
+  void SparseAllReduce() {
+    for (const PeerAnnouncement& each : all_) plan_.rows.push_back(each.rows());
+    plan_.dense = IsDense();
+    if (plan_.dense) return SpreadAndReduce();
+    ForOthers([&](size_t to) {
+      ForChunks(mine_.bytes(), [&](uint64_t at, uint64_t bytes) { Send(to, {PlanBuffer::kInput, at}, bytes, false); });
+    });
+    std::vector<PlanPlace> sources(n_);
+    std::vector<uint32_t> after;
+    for (size_t from = 0; from < n_; ++from) {
+      if (from == own_) continue;
+      sources[from] = Scratch(all_[from].bytes());
+      ForChunks(all_[from].bytes(), [&](uint64_t at, uint64_t bytes) {
+        after.push_back(Receive(from, {PlanBuffer::kScratch, sources[from].offset + at}, bytes, false));
+      });
+    }
+    Local(PlanStep::Kind::kMerge, {}, {}, 0, std::move(sources), after);
+  }
+
+  void SpreadAndReduce() {
+    const uint64_t whole = WholeBytes();
+    const PlanPlace spread = Scratch(whole);
+    const uint32_t ready = Local(PlanStep::Kind::kSpread, {PlanBuffer::kInput, 0}, spread, whole, {}, {});
+    ForOthers([&](size_t to) {
+      const Share slice = SliceOfBytes(whole, to, n_);
+      ForChunks(slice.bytes, [&](uint64_t at, uint64_t bytes) {
+        Send(to, {PlanBuffer::kScratch, spread.offset + slice.offset + at}, bytes, false, {&ready, 1});
+      });
+    });
+    const Share slice = SliceOfBytes(whole, own_, n_);
+    std::vector<PlanPlace> bases(n_);
+    std::vector<std::vector<uint32_t>> coming(n_);
+    for (size_t from = 0; from < n_; ++from) {
+      if (from == own_) {
+        bases[from] = {PlanBuffer::kScratch, spread.offset + slice.offset};
+        continue;
+      }
+      bases[from] = Scratch(slice.bytes);
+      ForChunks(slice.bytes, [&](uint64_t at, uint64_t bytes) {
+        coming[from].push_back(Receive(from, {PlanBuffer::kScratch, bases[from].offset + at}, bytes, false));
+      });
+    }
+    ForChunks(slice.bytes, [&](uint64_t, uint64_t) { coming[own_].push_back(ready); });
+    const std::vector<uint32_t> folds = FoldChunks(bases, coming, slice.bytes, {PlanBuffer::kOutput, slice.offset});
+    GiveSlices(whole, slice, folds);
+  }
+
+  // The folded slice of each to all.
+  void GiveSlices(uint64_t whole, const Share& slice, std::span<const uint32_t> folds) {
+    ForOthers([&](size_t to) {
+      size_t chunk = 0;
+      ForChunks(slice.bytes, [&](uint64_t at, uint64_t bytes) {
+        Send(to, {PlanBuffer::kOutput, slice.offset + at}, bytes, false, {&folds[chunk++], 1});
+      });
+    });
+    ForOthers([&](size_t from) { ReceiveSlice(from, whole); });
+  }
+
+  PlanPlace Scratch(uint64_t bytes) {
+    const PlanPlace place{PlanBuffer::kScratch, plan_.scratch_bytes};
+    plan_.scratch_bytes += RoundUp(bytes, kLine);
+    return place;
+  }
+
   void AllReduce() {
+    if (mine_.body.reduction == BPS_ADASUM) return Adasum();
     ForOthers([&](size_t to) { SendShare(to); });
     if (Small(mine_)) {
       FoldSlice(0, mine_.bytes(), {PlanBuffer::kOutput, 0});
@@ -301,18 +450,7 @@ class Planner {
     }
     const Share slice = SliceOfBytes(mine_.bytes(), own_, n_);
     const std::vector<uint32_t> folds = FoldSlice(slice.offset, slice.bytes, {PlanBuffer::kOutput, slice.offset});
-    ForOthers([&](size_t to) {
-      size_t chunk = 0;
-      ForChunks(slice.bytes, [&](uint64_t at, uint64_t bytes) {
-        Send(to, {PlanBuffer::kOutput, slice.offset + at}, bytes, false, {&folds[chunk++], 1});
-      });
-    });
-    ForOthers([&](size_t from) {
-      const Share theirs = SliceOfBytes(mine_.bytes(), from, n_);
-      ForChunks(theirs.bytes, [&](uint64_t at, uint64_t bytes) {
-        Receive(from, {PlanBuffer::kOutput, theirs.offset + at}, bytes, false);
-      });
-    });
+    GiveSlices(mine_.bytes(), slice, folds);
   }
 
   void Reduce() {
@@ -389,7 +527,7 @@ Share ShareOf(const PeerAnnouncement& own, std::span<const int32_t> ranks, size_
     case CollectiveKind::kScatter:
       return from == rooted() ? PartOf(own, to, n) : Share{};
     case CollectiveKind::kAllReduce:
-      return Small(own) ? Share{0, whole} : SliceOfBytes(whole, to, n);
+      return Small(own) && own.body.reduction != BPS_ADASUM ? Share{0, whole} : SliceOfBytes(whole, to, n);
     case CollectiveKind::kReduce:
       if (Small(own)) return {0, to == rooted() ? whole : 0};
       return to == rooted() ? Share{} : SliceOfBytes(whole, SliceIndex(to, rooted()), n - 1);
@@ -400,6 +538,7 @@ Share ShareOf(const PeerAnnouncement& own, std::span<const int32_t> ranks, size_
       return {0, whole};
     case CollectiveKind::kReceive:
     case CollectiveKind::kBarrier:
+    case CollectiveKind::kSparseAllReduce:  // only all announcements tell what goes
       return {};
   }
   return {};

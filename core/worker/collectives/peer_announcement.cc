@@ -30,7 +30,7 @@ void Put(std::vector<std::byte>* to, const void* from, size_t size) {
 // Are the first dimensions of the ranks independent of each other?
 bool RowsDiffer(CollectiveKind kind) {
   return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather || kind == CollectiveKind::kAllToAll ||
-         kind == CollectiveKind::kScatter;
+         kind == CollectiveKind::kScatter || kind == CollectiveKind::kSparseAllReduce;
 }
 
 std::string ShapeText(const PeerAnnouncement& from, bool any_rows) {
@@ -50,6 +50,13 @@ bool IsSane(const wire::AnnounceBody& body, const PeerAnnouncement& decoded) {
     if (bytes > (uint64_t{1} << 56) / factor) return false;
     bytes *= factor;
   }
+  if (body.kind == static_cast<int32_t>(CollectiveKind::kSparseAllReduce)) {
+    const uint64_t row = std::max<uint64_t>(1, decoded.row_bytes());
+    if (decoded.shape.empty() || body.tag < decoded.shape[0] ||
+        static_cast<uint64_t>(body.tag) > (uint64_t{1} << 56) / row) {
+      return false;
+    }
+  }
   return std::all_of(decoded.splits.begin(), decoded.splits.end(),
                      [](int64_t split) { return split >= 0 && split < (int64_t{1} << 56); });
 }
@@ -68,7 +75,7 @@ PeerAnnouncement PeerAnnouncement::Of(const Collective& asked, int32_t rank, uin
   body.dtype = asked.dtype;
   body.root = IsRooted(asked.kind) ? asked.root : 0;
   body.peer = IsPairwise(asked.kind) ? asked.peer : 0;
-  body.tag = asked.tag;
+  body.tag = asked.kind == CollectiveKind::kSparseAllReduce ? asked.all_rows : asked.tag;
   body.capacity = asked.capacity;
   body.prescale = asked.prescale;
   body.postscale = asked.postscale;
@@ -119,12 +126,17 @@ uint64_t PeerAnnouncement::row_bytes() const {
   return bytes;
 }
 
+uint64_t PeerAnnouncement::bytes() const {
+  return kind() == CollectiveKind::kSparseAllReduce ? SparseBytes(rows(), row_bytes()) : rows() * row_bytes();
+}
+
 std::string PeerAnnouncement::Terms(bool any_rows) const {
   if (kind() == CollectiveKind::kBarrier) return "barrier";
   std::string text = IsPairwise(kind()) ? "a message" : KindName(kind());
   if (IsReducing(kind())) absl::StrAppend(&text, " (", OpName(body.reduction), ")");
   if (IsRooted(kind())) absl::StrAppend(&text, " with root ", body.root);
   absl::StrAppend(&text, " of ", DtypeName(body.dtype), ", ", ShapeText(*this, any_rows));
+  if (kind() == CollectiveKind::kSparseAllReduce) absl::StrAppend(&text, ", rows of ", all_rows());
   // Elsewhere splits are each rank's own.
   if (kind() == CollectiveKind::kReduceScatter && !splits.empty()) {
     absl::StrAppend(&text, ", splits ", absl::StrJoin(splits, ", "));

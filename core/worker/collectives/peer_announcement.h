@@ -36,7 +36,8 @@ struct PeerAnnouncement {
   CollectiveKind kind() const { return static_cast<CollectiveKind>(body.kind); }
   uint64_t rows() const { return shape.empty() ? 1 : static_cast<uint64_t>(shape[0]); }
   uint64_t row_bytes() const;
-  uint64_t bytes() const { return rows() * row_bytes(); }
+  uint64_t bytes() const;                        // of the input
+  int64_t all_rows() const { return body.tag; }  // of sparse_all_reduce
   // What must be equal on all ranks, for people: equal texts are equal requests. `any_rows`: the first dimension may
   // differ, because the receiver takes what comes.
   std::string Terms(bool any_rows) const;

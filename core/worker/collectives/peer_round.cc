@@ -6,6 +6,7 @@
 
 #include "core/reduce/dtype.h"
 #include "core/reduce/reduce.h"
+#include "core/worker/collectives/adasum.h"
 #include "core/worker/collectives/scale.h"
 
 namespace byteps {
@@ -61,7 +62,7 @@ void PeerRound::Begin(ExchangePlan plan, std::vector<uint32_t> groups) {
 void PeerRound::Unlock(uint32_t step) {
   const PlanStep& each = plan_.steps[step];
   if (each.kind == PlanStep::Kind::kSend) sends_[each.peer].push_back(step);
-  if (each.kind == PlanStep::Kind::kFold || each.kind == PlanStep::Kind::kCopy) computable_.push_back(step);
+  if (each.kind != PlanStep::Kind::kSend && each.kind != PlanStep::Kind::kReceive) computable_.push_back(step);
 }
 
 std::optional<uint32_t> PeerRound::ReceiveOf(size_t place, uint32_t transfer) const {
@@ -95,10 +96,32 @@ bool PeerRound::Compute() {
   const uint32_t step = computable_.front();
   computable_.pop_front();
   const PlanStep& each = plan_.steps[step];
-  if (each.kind == PlanStep::Kind::kFold) {
-    Fold(each);
-  } else if (std::byte* to = Address(each.to), *from = Address(each.from); to != from) {
-    std::memcpy(to, from, each.bytes);
+  const size_t elements = each.bytes / DtypeSize(asked_.dtype);
+  switch (each.kind) {
+    case PlanStep::Kind::kFold:
+      Fold(each);
+      break;
+    case PlanStep::Kind::kWiden:
+      adasum::Widen(asked_.dtype, Address(each.from), Wide(each.to), elements);
+      break;
+    case PlanStep::Kind::kDots:
+      TakeDots(each);
+      break;
+    case PlanStep::Kind::kCombine:
+      Combine(each);
+      break;
+    case PlanStep::Kind::kSpread:
+      Spread({Address(each.from), asked_.rows()}, asked_.row_bytes(), static_cast<uint64_t>(asked_.all_rows),
+             Address(each.to));
+      break;
+    case PlanStep::Kind::kMerge:
+      MergeRows(each);
+      break;
+    case PlanStep::Kind::kNarrow:
+      adasum::Narrow(asked_.dtype, Wide(each.from), Address(each.to), elements);
+      break;
+    default:
+      if (Address(each.to) != Address(each.from)) std::memcpy(Address(each.to), Address(each.from), each.bytes);
   }
   Finish(step);
   return true;
@@ -110,11 +133,55 @@ void PeerRound::Fold(const PlanStep& step) {
   Reduce({asked_.dtype, asked_.reduction}, sources_, groups_, Address(step.to), step.bytes / DtypeSize(asked_.dtype));
 }
 
+// The result is what there is of rows: memory of the library's.
+void PeerRound::MergeRows(const PlanStep& step) {
+  std::vector<SparsePart> parts;
+  for (size_t place = 0; place < step.sources.size(); ++place) {
+    const std::byte* packed = place == place_ ? asked_.input : Address(step.sources[place]);
+    parts.push_back({packed, plan_.rows[place]});
+  }
+  SparseRows merged = Merge({asked_.dtype, asked_.reduction}, groups_, parts, asked_.row_bytes());
+  CollectiveResult& result = *asked_.result;
+  SparseIndices& indices = *asked_.indices;
+  indices.count = static_cast<int64_t>(merged.count);
+  indices.data = reinterpret_cast<int64_t*>(merged.memory.data());
+  plan_.shape[0] = indices.count;
+  plan_.output_bytes = merged.count * asked_.row_bytes();
+  if (merged.count != 0) result.data = merged.memory.data() + SparseValuesAt(merged.count);
+  result.memory = std::move(merged.memory);
+}
+
+void PeerRound::TakeDots(const PlanStep& step) {
+  std::byte* to = Address(step.to);
+  for (size_t i = 0; i < step.sources.size(); i += 2, to += sizeof(adasum::Dots)) {
+    const adasum::Dots dots =
+        adasum::PartialDots(Wide(step.sources[i]), Wide(step.sources[i + 1]), step.bytes / sizeof(double));
+    std::memcpy(to, &dots, sizeof dots);
+  }
+}
+
+// The parts of the dot products are added in the order of the ranks.
+void PeerRound::Combine(const PlanStep& step) {
+  const size_t pairs = step.sources.size() / 2;
+  for (size_t pair = 0; pair < pairs; ++pair) {
+    adasum::Dots total;
+    for (uint32_t rank = 0; rank < step.peer; ++rank) {
+      adasum::Dots part;
+      std::memcpy(&part, Address(step.from) + (rank * pairs + pair) * sizeof part, sizeof part);
+      total.aa += part.aa;
+      total.bb += part.bb;
+      total.ab += part.ab;
+    }
+    adasum::Combine(total, Wide(step.sources[2 * pair]), Wide(step.sources[2 * pair + 1]), step.bytes / sizeof(double));
+  }
+}
+
 void PeerRound::Deliver() {
   CollectiveResult& result = *asked_.result;
   result.bytes = plan_.output_bytes;
   result.shape = plan_.shape;
   result.splits = plan_.splits;
+  if (asked_.indices != nullptr) asked_.indices->dense = plan_.dense;
   if (asked_.scaled && asked_.postscale != 1 && result.bytes != 0) {
     Scale(asked_.dtype, asked_.postscale, result.data, result.data, result.bytes / DtypeSize(asked_.dtype));
   }

@@ -131,6 +131,10 @@ class PeerRound {
 
   void Unlock(uint32_t step);
   void Fold(const PlanStep& step);
+  void MergeRows(const PlanStep& step);
+  void TakeDots(const PlanStep& step);
+  void Combine(const PlanStep& step);
+  double* Wide(const PlanPlace& at) const { return reinterpret_cast<double*>(Address(at)); }
 
   const uint64_t id_;
   const uint64_t number_;

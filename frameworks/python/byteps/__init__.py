@@ -72,6 +72,7 @@ from byteps.objects import broadcast_object
 from byteps.operation import Operation
 from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.runner import WorkerError, run
+from byteps.sparse import SparseOperation, sparse_push_pull, sparse_push_pull_async
 
 __version__ = _LIBRARY.version
 
@@ -101,6 +102,7 @@ __all__ = [
     "ReduceOp",
     "ResourceExhaustedError",
     "SessionInfo",
+    "SparseOperation",
     "StatusCode",
     "Sum",
     "UnauthenticatedError",
@@ -141,6 +143,8 @@ __all__ = [
     "run",
     "shutdown",
     "size",
+    "sparse_push_pull",
+    "sparse_push_pull_async",
     "start_timeline",
     "stop_timeline",
     "suspend",

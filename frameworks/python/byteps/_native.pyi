@@ -31,6 +31,7 @@ PRODUCT: int
 BIT_AND: int
 BIT_OR: int
 BIT_XOR: int
+ADASUM: int
 
 ALL_REDUCE: int
 BROADCAST: int
@@ -161,7 +162,22 @@ class Session:
         completions: Completions | None = None,
         token: int = 0,
     ) -> Request: ...
-    def collective(self, operation: Collective, buffers: object) -> Request: ...
+    def collective(
+        self, operation: Collective, buffers: object, completions: Completions | None = None, token: int = 0
+    ) -> Request: ...
+    def sparse_all_reduce(
+        self,
+        name: str,
+        dtype: int,
+        shape: Sequence[int],
+        indices: int,
+        values: int,
+        rows: int,
+        op: int = ...,
+        process_set: ProcessSet | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Request: ...
     def group(self, operations: Sequence[Collective], buffers: object) -> Request: ...
     def process_set(self, ranks: Sequence[int], name: str = "") -> ProcessSet: ...
     def buffer(self, size: int) -> Buffer: ...

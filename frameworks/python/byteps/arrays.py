@@ -10,13 +10,14 @@ int16, int32, int64, uint8, float16, bfloat16, float32, float64, complex64, comp
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from byteps import _native
 from byteps.arguments import priority_number, root, tensor_name
 from byteps.event_loop import Expectation
 from byteps.operation import Operation
-from byteps.reduce_op import ReduceOp, choose_op
+from byteps.reduce_op import Adasum, ReduceOp, choose_op
 from byteps.session import Session, current_session
 
 _NUMPY_NAMES = {
@@ -65,6 +66,11 @@ def _memory(array: Any, output: Any) -> tuple[_native.Array, _native.Array, Any]
     return read, written, output
 
 
+def _bytes_of(array: _native.Array) -> int:
+    bits = array.dtype >> 8 & 0xFF
+    return math.prod(array.shape) * bits // 8
+
+
 def _name_of(array: _native.Array) -> str:
     return _NUMPY_NAMES.get(array.dtype, "bfloat16")
 
@@ -86,11 +92,26 @@ def start_push_pull(
     timeout: float | None,
 ) -> Operation:
     """push_pull_async on a session."""
-    chosen = choose_op(op, average)
+    chosen = _native.ADASUM if op is Adasum else choose_op(op, average)
     read, written, result = _memory(array, output)
     name = _name(session, "push_pull", name)
     expectation = Expectation()
     try:
+        if chosen == _native.ADASUM:
+            asked = _native.Collective(
+                _native.ALL_REDUCE,
+                name,
+                dtype=read.dtype,
+                shape=read.shape,
+                input=read.address,
+                output=written.address,
+                output_bytes=_bytes_of(written),
+                op=chosen,
+                priority=priority_number(priority),
+                timeout=timeout,
+            )
+            request = session.native.collective(asked, (read, written), expectation.completions, expectation.token)
+            return Operation(request, result, expectation.future)
         request = session.native.push_pull(
             name,
             read.dtype,
@@ -175,7 +196,7 @@ def push_pull(
         output: where the result goes: an array of the same shape and dtype, or `array` itself. None: a new NumPy array.
         name: the same on all ranks; None: numbered, which needs the same order of unnamed calls on all ranks.
         average: whether the sum is divided by the number of workers.
-        op: another reduction.
+        op: another reduction; Adasum is of floating-point numbers.
         priority: of several the one with the larger is sooner.
         timeout: seconds, of the whole operation; None means BYTEPS_OP_TIMEOUT.
 

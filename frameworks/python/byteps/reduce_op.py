@@ -37,7 +37,7 @@ BitXor = ReduceOp.BitXor
 
 
 class _Adasum:
-    """Horovod's Adasum, which no operation accepts yet."""
+    """Horovod's Adasum: gradients of like directions count once, others add up. byteps.push_pull takes it."""
 
     def __repr__(self) -> str:
         return "Adasum"
@@ -55,7 +55,7 @@ def choose_op(op: Any, average: bool | None) -> ReduceOp:
         NotImplementedError: `op` is Adasum.
     """
     if op is Adasum:
-        raise NotImplementedError("op=Adasum is not in this release; use op=Average")
+        raise NotImplementedError("op=Adasum is not of this operation; byteps.push_pull of arrays takes it")
     if op is None:
         return Average if average is None or average else Sum
     try:

@@ -94,6 +94,7 @@ void AddConstants(py::module_& module) {
   module.attr("BIT_AND") = BPS_BIT_AND;
   module.attr("BIT_OR") = BPS_BIT_OR;
   module.attr("BIT_XOR") = BPS_BIT_XOR;
+  module.attr("ADASUM") = BPS_ADASUM;
 
   module.attr("ALL_REDUCE") = BPS_ALL_REDUCE;
   module.attr("BROADCAST") = BPS_BROADCAST;
@@ -195,7 +196,25 @@ PYBIND11_MODULE(_native, module) {
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
           py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
           py::arg("completions") = std::shared_ptr<Completions>(), py::arg("token") = 0)
-      .def("collective", &Session::Collective, py::arg("operation"), py::arg("buffers"))
+      .def(
+          "collective",
+          [](Session& session, const CollectiveSpec& operation, py::object buffers,
+             std::shared_ptr<Completions> completions, uint64_t token) {
+            return session.Collective(operation, std::move(buffers), Notice{std::move(completions), token});
+          },
+          py::arg("operation"), py::arg("buffers"), py::arg("completions") = std::shared_ptr<Completions>(),
+          py::arg("token") = 0)
+      .def(
+          "sparse_all_reduce",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t indices,
+             uintptr_t values, int64_t rows, int32_t op, std::shared_ptr<ProcessSet> set, int64_t priority,
+             std::optional<double> timeout) {
+            return session.SparseAllReduce({std::move(name), dtype, std::move(shape), indices, values, rows, op,
+                                            std::move(set), priority, timeout});
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("indices"), py::arg("values"), py::arg("rows"),
+          py::arg("op") = BPS_SUM, py::arg("process_set") = std::shared_ptr<ProcessSet>(), py::arg("priority") = 0,
+          py::arg("timeout") = py::none())
       .def("group", &Session::Group, py::arg("operations"), py::arg("buffers"))
       .def("process_set", &Session::NewProcessSet, py::arg("ranks"), py::arg("name") = "")
       .def("buffer", &Session::NewBuffer, py::arg("size"))

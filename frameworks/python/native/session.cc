@@ -242,13 +242,41 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
 }
 
-std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::object buffers) {
-  const bps_collective_args args = ArgsOf(spec);
+std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec) {
+  if (spec.name.find('\0') != std::string::npos) {
+    throw StatusError(BPS_INVALID_ARGUMENT, "the name of an operation has a NUL character", /*retryable=*/false);
+  }
+  bps_sparse_args args = BPS_SPARSE_ARGS_INIT;
+  args.name = spec.name.c_str();
+  args.set = spec.set == nullptr ? nullptr : spec.set->get();
+  args.indices = reinterpret_cast<const int64_t*>(spec.indices);
+  args.values = reinterpret_cast<const void*>(spec.values);
+  args.num_rows = spec.rows;
+  args.shape = spec.shape.data();
+  args.priority = spec.priority;
+  args.timeout_ms = TimeoutMs(spec.timeout);
+  args.ndim = static_cast<int32_t>(spec.shape.size());
+  args.dtype = spec.dtype;
+  args.op = spec.op;
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use(
+        [&](bps_session* session) { Check(library(), library().bps_sparse_all_reduce(session, &args, &request)); });
+  }
+  Sweep();
+  return std::make_shared<Request>(shared_from_this(), request, py::none());
+}
+
+std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::object buffers, Notice notice) {
+  bps_collective_args args = ArgsOf(spec);
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
     handle_->Use([&](bps_session* session) { Check(library(), library().bps_collective(session, &args, &request)); });
   }
+  (void)noticing.release();
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
 }

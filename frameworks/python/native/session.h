@@ -76,6 +76,20 @@ struct CollectiveSpec {
   std::optional<double> timeout;
 };
 
+// What bps_sparse_all_reduce takes.
+struct SparseSpec {
+  std::string name;
+  uint32_t dtype = 0;
+  std::vector<int64_t> shape;  // of the whole tensor
+  uintptr_t indices = 0;
+  uintptr_t values = 0;
+  int64_t rows = 0;
+  int32_t op = 0;
+  std::shared_ptr<ProcessSet> set;  // nullptr: all ranks
+  int64_t priority = 0;
+  std::optional<double> timeout;
+};
+
 // Converts a timeout in seconds; absent is 0, the library's default. Throws std::invalid_argument unless positive.
 int64_t TimeoutMs(const std::optional<double>& seconds);
 
@@ -101,7 +115,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
                                      int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
                                      Notice notice = {});
-  std::shared_ptr<Request> Collective(const CollectiveSpec& spec, pybind11::object buffers);
+  std::shared_ptr<Request> Collective(const CollectiveSpec& spec, pybind11::object buffers, Notice notice = {});
+  // Indices and values are read before it returns.
+  std::shared_ptr<Request> SparseAllReduce(const SparseSpec& spec);
   // All or nothing.
   std::shared_ptr<Request> Group(const std::vector<CollectiveSpec>& specs, pybind11::object buffers);
   std::shared_ptr<ProcessSet> NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name);

@@ -304,3 +304,47 @@ def test_a_deadline_names_who_is_missing(run_workers: RunWorkers) -> None:
     results = run_workers(_missing, workers=3).results
     assert "not submitted by rank 2" in results[0]
     assert "not submitted by rank 2" in results[1]
+
+
+def _adasum_of(vectors: list[np.ndarray]) -> np.ndarray:
+    """The formula, in float64: neighbours first, what is left over waits."""
+    level = [vector.astype(np.float64) for vector in vectors]
+    while len(level) > 1:
+        pairs = []
+        for a, b in zip(level[::2], level[1::2], strict=False):
+            dot, of_a, of_b = a @ b, a @ a, b @ b
+            pairs.append((1 - dot / (2 * of_a) if of_a else 1) * a + (1 - dot / (2 * of_b) if of_b else 1) * b)
+        level = pairs + ([level[-1]] if len(level) % 2 else [])
+    return level[0]
+
+
+def _adasum() -> None:
+    byteps.init()
+    rank, size = byteps.rank(), byteps.size()
+    for count in (1, 7, 1000, 300_000):
+        for dtype, tolerance in (("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)):
+            inputs = [np.random.default_rng([count, each]).standard_normal(count).astype(dtype) for each in range(size)]
+            expected = _adasum_of(inputs)
+            result = call(_native.ALL_REDUCE, f"a.{count}.{dtype}", inputs[rank], op=_native.ADASUM)
+            np.testing.assert_allclose(result.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+    equal = np.full(100, 3, dtype=np.float32)
+    assert (call(_native.ALL_REDUCE, "equal", equal, op=_native.ADASUM) == 3).all()
+    apart = np.zeros(size, dtype=np.float32)
+    apart[rank] = rank + 1
+    assert (call(_native.ALL_REDUCE, "apart", apart, op=_native.ADASUM) == np.arange(1, size + 1)).all()
+    # By the package's own function, in place, and with a rank that has joined: zeros add nothing.
+    both = byteps.push_pull(equal.copy(), op=byteps.Adasum, name="own")
+    assert (both == 3).all()
+    if rank == 0:
+        assert (byteps.push_pull(equal, op=byteps.Adasum, name="alone") == 3).all()
+    byteps.join()
+    with pytest.raises(byteps.InvalidArgumentError, match="adasum of int32 has no meaning"):
+        call(_native.ALL_REDUCE, "whole", np.ones(3, dtype=np.int32), op=_native.ADASUM)
+    with pytest.raises(byteps.InvalidArgumentError, match="adasum is an all_reduce"):
+        call(_native.REDUCE, "reduce", equal, op=_native.ADASUM)
+    byteps.shutdown()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
+def test_adasum_follows_the_formula(run_workers: RunWorkers, workers: int) -> None:
+    run_workers(_adasum, workers=workers, servers=0)
