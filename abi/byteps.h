@@ -666,13 +666,14 @@ BPS_API bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64
 typedef struct bps_sparse_args {
   size_t struct_size;
   const bps_ext* ext;
-  const char* name;       /* as of bps_collective_args, and so are the sets */
-  bps_process_set* set;   /* NULL: all ranks */
-  const int64_t* indices; /* num_rows numbers of rows, 0 .. shape[0] - 1, in any order; rows that are named several times
+  const char* name;     /* as of bps_collective_args, and so are the sets */
+  bps_process_set* set; /* NULL: all ranks */
+  const int64_t*
+      indices;          /* num_rows numbers of rows, 0 .. shape[0] - 1, in any order; rows that are named several times
                            * are added up. Read before the call returns, and so are the values */
-  const void* values;     /* num_rows rows: elements of shape without its first extent, row-major */
-  int64_t num_rows;       /* may differ between ranks; 0 is allowed */
-  const int64_t* shape;   /* ndim entries, each >= 0: of the whole tensor */
+  const void* values;   /* num_rows rows: elements of shape without its first extent, row-major */
+  int64_t num_rows;     /* may differ between ranks; 0 is allowed */
+  const int64_t* shape; /* ndim entries, each >= 0: of the whole tensor */
   int64_t priority;
   int64_t timeout_ms; /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
   bps_done_fn done;   /* NULL: none */
