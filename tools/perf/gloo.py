@@ -57,14 +57,18 @@ class Gloo:
             self.all_reduce(tensor, op=self._workload.op)
             self._finish(tensor)
 
+    def _single(self, name: str, former: str) -> Any:
+        """A function that newer releases have renamed."""
+        return getattr(self._dist, name, None) or getattr(self._dist, former)
+
     def _collective(self, workload: CollectiveWorkload) -> None:
         dist, root = self._dist, workload.rank == 0
         given, output = workload.input, workload.output
         parts = None if output is None else list(output.chunk(workload.world))
         if workload.op == "allgather":
-            dist.all_gather_into_tensor(output, given)
+            self._single("all_gather_single", "all_gather_into_tensor")(output, given)
         elif workload.op == "reducescatter":
-            dist.reduce_scatter_tensor(output, given)
+            self._single("reduce_scatter_single", "reduce_scatter_tensor")(output, given)
         elif workload.op == "alltoall":
             dist.all_to_all_single(output, given)
         elif workload.op == "broadcast":
