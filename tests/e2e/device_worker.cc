@@ -60,6 +60,12 @@ class Gpu {
     CHECK(table->open(&args, &device, nullptr) == BPS_OK);
     CHECK(table->stream_create(device, 0, &stream, nullptr) == BPS_OK);
   }
+  ~Gpu() {
+    table->stream_destroy(device, stream, nullptr);
+    table->close(device);
+  }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
 
   float* Allocate(size_t count) const {
     void* base = nullptr;
