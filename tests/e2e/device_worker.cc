@@ -288,6 +288,8 @@ void Errors() {
   CHECK(gpu.table->stream_create(other, 0, &theirs, nullptr) == BPS_OK);
   ask(BPS_INVALID_ARGUMENT, "the input's stream is of GPU 1, but the input of GPU 0",
       [&](auto*, auto* streams) { streams->input = theirs; });
+  gpu.table->stream_destroy(other, theirs, nullptr);
+  gpu.table->close(other);
   gpu.control->capture(gpu.stream, 1);
   ask(BPS_FAILED_PRECONDITION, "is being captured into a CUDA graph", [](auto*, auto*) {});
   gpu.control->capture(gpu.stream, 0);

@@ -148,6 +148,7 @@ def test_a_death_on_another_host(spawn: Spawn, hosts: SshHosts, tmp_path: pathli
     os.kill(pid, signal.SIGKILL)
     assert job.wait(30) != 0
     hosts.wait_empty()
+    job.wait_gone(15)  # mpirun does not wait for its ssh
 
 
 def test_mpi4py_is_not_needed() -> None:
