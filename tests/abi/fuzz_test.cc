@@ -54,6 +54,12 @@ struct Ended {
   std::atomic<int> times{0};
 };
 
+// An extension and the bytes behind it, as many as the largest struct_size that the library believes.
+struct Extension {
+  bps_ext ext;
+  unsigned char rest[4096 - sizeof(bps_ext)];
+};
+
 class FuzzTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -89,12 +95,16 @@ class FuzzTest : public testing::Test {
 
   const bps_ext* Extensions() {
     if (!Rarely()) return nullptr;
-    for (bps_ext& ext : extensions_) {
-      ext = {Rarely() ? Odd<size_t>() : sizeof(bps_ext), Odd<uint32_t>(),
-             Rarely() ? Odd<uint32_t>() : BPS_EXT_IGNORABLE,
-             Rarely() ? nullptr : &extensions_[Below(std::size(extensions_))]};  // rings included
+    for (Extension& extension : extensions_) {
+      extension.ext = {Rarely()        ? Odd<size_t>()
+                       : Below(2) == 0 ? sizeof(bps_ext)
+                                       : sizeof(bps_streams),
+                       Odd<uint32_t>(), Rarely() ? Odd<uint32_t>() : BPS_EXT_IGNORABLE,
+                       Rarely() ? nullptr : &extensions_[Below(std::size(extensions_))].ext};  // rings included
+      std::memset(extension.rest, 0, sizeof extension.rest);
+      if (Rarely()) extension.rest[Below(sizeof extension.rest)] = static_cast<unsigned char>(Below(256));
     }
-    return extensions_;
+    return &extensions_[0].ext;
   }
 
   // `value` as a caller might pass it: with another struct_size, and that many bytes and no more.
@@ -260,7 +270,7 @@ class FuzzTest : public testing::Test {
   Guarded guarded_;
   bps_session* session_ = nullptr;
   bps_tensor* tensor_ = nullptr;
-  bps_ext extensions_[8] = {};
+  Extension extensions_[8] = {};
   alignas(16) float input_[kElements + 1] = {};
   alignas(16) float output_[kElements + 1] = {};
 };
