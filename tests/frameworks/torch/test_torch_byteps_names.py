@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,6 +95,17 @@ def test_speed() -> None:
     milliseconds, speed = meter.take()
     assert milliseconds > 1_600_000_000_000 and speed == 10.0
     assert meter.take() == (0, -5.0)
+
+
+def test_speed_of_many_threads() -> None:
+    now = 0.0
+    meter = SpeedMeter(clock=lambda: now)
+    with ThreadPoolExecutor(4) as threads:
+        # More than are kept before they are summed up.
+        list(threads.map(lambda _: [meter.record(1000) for _ in range(50_000)], range(4)))
+    now = 10.0
+    meter.record(0)
+    assert meter.take()[1] == 4 * 50_000 * 1000 / 10 / 1e6
 
 
 def test_the_server_module_runs_the_program() -> None:
