@@ -27,11 +27,10 @@ def reduction_op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
 
     Raises:
         ValueError: both are given, or `op` is no reduction.
-        NotImplementedError: Adasum.
     """
     if op is not None and average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-    return choose_op(op, average)
+    return choose_op(op, average, adasum=True)
 
 
 def allreduce_part(
@@ -187,7 +186,8 @@ def allreduce(
         average: True for op=Average, False for op=Sum.
         name: the same on all ranks; None: numbered, which needs the same order of unnamed calls on all ranks.
         compression: Compression.none, Compression.fp16 or Compression.bf16.
-        op: Average (the default), Sum, Min, Max or Product.
+        op: Average (the default), Sum, Min, Max, Product or Adasum, which is of floating-point numbers and any number
+            of ranks.
         prescale_factor: what the tensor is multiplied by before it is sent.
         postscale_factor: what the result is multiplied by.
         process_set: the ranks that take part; this rank is one of them.
@@ -201,7 +201,6 @@ def allreduce(
         ValueError: before init(), both `op` and `average`, a name that is in flight already, a process set that the job
             does not know or that this rank is not in.
         TypeError: not a tensor, or an argument of a wrong type.
-        NotImplementedError: Adasum.
     """
     check_dense(tensor)
     check_compression(compression)

@@ -90,9 +90,9 @@ class BaseOptimizer(torch.optim.Optimizer):
                 stacklevel=3,
             )
 
-    def own_step(self) -> Any:
+    def own_step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The optimizer's own step, of the gradients as they are on this rank."""
-        return super().step()
+        return super().step() if closure is None else super().step(closure)
 
     @property
     def _parameter_names(self) -> dict[torch.Tensor, str]:

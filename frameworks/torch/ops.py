@@ -82,13 +82,13 @@ def push_pull_async(
     version: int = 0,
     priority: int = 0,
     op: ReduceOp | None = None,
-) -> Handle:
+) -> Handle | CollectiveHandle[torch.Tensor]:
     """Starts a reduction of `tensor` over all workers into a new tensor; as push_pull, without compression. The tensor
     must not change until the operation has ended."""
     del version
     check_dense(tensor)
     output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return start_push_pull(tensor, output, choose_op(op, average), name, priority)
+    return start_push_pull(tensor, output, choose_op(op, average, adasum=True), name, priority)
 
 
 def push_pull_async_inplace(
@@ -98,13 +98,13 @@ def push_pull_async_inplace(
     version: int = 0,
     priority: int = 0,
     op: ReduceOp | None = None,
-) -> Handle:
+) -> Handle | CollectiveHandle[torch.Tensor]:
     """Starts a reduction of `tensor` over all workers into itself. The tensor must be neither changed nor read until
     the operation has ended."""
     del version
     check_dense(tensor)
     check_writable(tensor)
-    return start_push_pull(tensor, tensor, choose_op(op, average), name, priority)
+    return start_push_pull(tensor, tensor, choose_op(op, average, adasum=True), name, priority)
 
 
 def push_pull_async_into(
@@ -125,7 +125,7 @@ def push_pull_async_into(
             f"the output is a {output.dtype} of shape {tuple(output.shape)}, "
             f"the tensor a {tensor.dtype} of shape {tuple(tensor.shape)}"
         )
-    chosen = choose_op(op, True)
+    chosen = choose_op(op, True, adasum=True)
     if process_set is global_process_set:
         return start_push_pull(tensor, output, chosen, name, priority)
     name = operation_name("push_pull", name, process_set)
@@ -193,7 +193,7 @@ def push_pull(
         version: accepted for compatibility; the library counts the rounds of a tensor itself.
         priority: larger is sooner.
         compression: Compression.none or Compression.fp16.
-        op: Sum, Average, Min, Max or Product.
+        op: Sum, Average, Min, Max, Product or Adasum.
 
     Returns:
         A tensor of the same shape, dtype and device; the same bits on all ranks.
@@ -206,7 +206,7 @@ def push_pull(
     del version
     check_dense(tensor)
     check_compression(compression)
-    chosen = choose_op(op, average)
+    chosen = choose_op(op, average, adasum=True)
     name = numbered_name(current_session(), "push_pull", name)
     result: torch.Tensor = _PushPull.apply(tensor, chosen, name, priority, compression)
     return result
@@ -239,7 +239,7 @@ def push_pull_group_sync_inplace(
     name: str | None = None,
     version: int = 0,
     priority: int = 0,
-) -> tuple[Handle, int]:
+) -> tuple[Handle | CollectiveHandle[torch.Tensor], int]:
     """push_pull_async_inplace, and how many were pushed since the count began. It begins anew behind the last one,
     whose number byteps_torch_set_num_grads() has said."""
     handle = push_pull_async_inplace(tensor, average, name, version, priority)

@@ -6,7 +6,8 @@ import math
 import warnings
 from collections.abc import Iterable
 
-from byteps.reduce_op import Average, ReduceOp, choose_op
+from byteps.reduce_op import Adasum, Average, ReduceOp, choose_op
+from byteps.torch.adasum_optimizer import AdasumOptimizer, PassCounter
 from byteps.torch.base_optimizer import BaseOptimizer, check_passes
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.distributed_class import is_distributed, make_distributed, named_gradients
@@ -78,7 +79,9 @@ def DistributedOptimizer(
             numbered, which needs optimizers to be made in the same order on all ranks.
         compression: Compression.none, Compression.fp16 or Compression.bf16.
         backward_passes_per_step: gradients are sent after this many accumulations; they are not divided by it.
-        op: Average or Sum, or another reduction.
+        op: Average or Sum, or another reduction. Adasum: step() takes the optimizer's own step by this rank's gradients
+            alone, and the ranks' changes of the parameters are combined, behind the backward pass. Each rank clips for
+            itself; a torch.amp.GradScaler that skips a step on some ranks only has the others wait for it.
         gradient_predivide_factor: with op=Average: gradients are divided by it before they are sent, and averages
             multiplied by it: what 16-bit gradients of many workers need, so that sums do not overflow.
         num_groups: Horovod's earlier name of `groups`, as a number.
@@ -107,9 +110,9 @@ def DistributedOptimizer(
         ValueError: before init(); `named_parameters` is not made of pairs, names something twice, or leaves parameters
             out; the job does not know the process set; `backward_passes_per_step` is not positive; `groups` is neither
             a number nor lists of parameters, or has one twice; `gradient_predivide_factor` is not positive, or given
-            without op=Average; the optimizer is torch.optim.LBFGS, which decides by each rank's own loss;
-            overlap_forward with an optimizer that it is not for, or a model of other parameters.
-        NotImplementedError: op=Adasum; in backward(), a sparse gradient with an op that is neither Average nor Sum.
+            without op=Average; overlap_forward with op=Adasum; the optimizer is torch.optim.LBFGS, which decides by
+            each rank's own loss; overlap_forward with an optimizer that it is not for, or a model of other parameters.
+        NotImplementedError: in backward(), a sparse gradient with an op that is neither Average nor Sum.
         TypeError: `optimizer`, `compression` or `overlap_forward` is something else.
         AssertionError: in backward(), when a gradient is computed more than backward_passes_per_step times before
             step(); in zero_grad(), while gradients are on their way.
@@ -126,7 +129,9 @@ def DistributedOptimizer(
             "torch.optim.LBFGS decides by each rank's own loss how often it evaluates, so ranks would part; it cannot "
             "be distributed"
         )
-    op = choose_op(op, average=None)
+    op = choose_op(op, average=None, adasum=True)
+    if op is Adasum and overlap_forward is not None:
+        raise ValueError("overlap_forward sends gradients beneath the forward pass; op=Adasum sends none")
     predivide_factor = _check_predivide(gradient_predivide_factor, op)
     if num_groups != 0:
         warnings.warn("DistributedOptimizer's num_groups is Horovod's earlier name of groups", stacklevel=2)
@@ -134,7 +139,8 @@ def DistributedOptimizer(
     members = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     joined = split_into_groups(members, groups)
     unnamed, names = named_gradients(optimizer, named_parameters)
-    reducer = Reducer(
+    kind = PassCounter if op is Adasum else Reducer
+    reducer = kind(
         compression,
         backward_passes_per_step,
         op,
@@ -144,6 +150,9 @@ def DistributedOptimizer(
         sparse_as_dense,
         process_set,
     )
+    if op is Adasum:
+        combined = {"_groups": joined, "_process_set": process_set}
+        return make_distributed(optimizer, AdasumOptimizer, reducer, names, unnamed, combined, process_set)
     if overlap_forward is None or not is_distributed(process_set):
         return make_distributed(optimizer, BaseOptimizer, reducer, names, unnamed, process_set=process_set)
     overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, unnamed, process_set=process_set)

@@ -141,6 +141,10 @@ class Reducer:
         sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
         if self._process_set is global_process_set:
             declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
+        self._hook(parameter)
+
+    def _hook(self, parameter: torch.Tensor) -> None:
+        """Has gradient_ready called for it."""
 
         # The hook must not keep the optimizer alive: a model may outlive it.
         reducer = weakref.ref(self)
@@ -170,13 +174,7 @@ class Reducer:
                 "an extension), or before step(). Call optimizer.finish_step() before that, or leave out "
                 "overlap_forward."
             )
-        left = self._passes_left[parameter]
-        assert left > 0 and parameter not in self.in_flight, (
-            f"the gradient of {self.names[parameter]} was computed more than backward_passes_per_step="
-            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients."
-        )
-        self._passes_left[parameter] = left - 1
-        if left == 1:
+        if self._count_pass(parameter):
             if self._forward_order is not None:
                 self._forward_order.gradient_ready(parameter)
             for ready in self._groups.ready(parameter):
@@ -184,6 +182,16 @@ class Reducer:
                     self._start(ready)
             if not self._layouts_known:
                 self._ask_layouts()
+
+    def _count_pass(self, parameter: torch.Tensor) -> bool:
+        """Whether this pass was the last of those that are accumulated."""
+        left = self._passes_left[parameter]
+        assert left > 0 and parameter not in self.in_flight, (
+            f"the gradient of {self.names[parameter]} was computed more than backward_passes_per_step="
+            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients."
+        )
+        self._passes_left[parameter] = left - 1
+        return left == 1
 
     def _ask_layouts(self) -> None:
         """If every parameter has a gradient: asks the other ranks what theirs are."""

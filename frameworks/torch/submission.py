@@ -11,8 +11,8 @@ from typing import Any
 
 from byteps import _native
 from byteps.arguments import priority_number, tensor_name
-from byteps.process_set import ProcessSet
-from byteps.reduce_op import ReduceOp
+from byteps.process_set import ProcessSet, global_process_set
+from byteps.reduce_op import Adasum, ReduceOp
 from byteps.session import Session, current_session
 from byteps.speed import SPEED
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
@@ -70,12 +70,25 @@ def start_push_pull(
     name: str | None,
     priority: int,
     after: After | None = None,
-) -> Handle:
+) -> Handle | CollectiveHandle[torch.Tensor]:
     """Reduces `tensor` over all ranks into `output`, which is `tensor` itself or memory of its own. `after`: what is
     then done to the output, in place."""
     session = current_session()
     code = dtype_code(tensor.dtype)
     name = numbered_name(session, "push_pull", name)
+    if op is Adasum:  # servers cannot: they see parts of tensors, and not their lengths
+        return start_part(
+            into_output(
+                _native.ALL_REDUCE,
+                tensor,
+                output,
+                name,
+                global_process_set,
+                priority,
+                after=after,
+                options={"op": op},
+            )
+        )
     read, written, held, staged = _buffers(tensor, output)
     # By position, which takes half the time of names.
     request = session.native.push_pull(name, code, tensor.shape, read, written, op, held, priority_number(priority))

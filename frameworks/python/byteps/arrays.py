@@ -92,12 +92,12 @@ def start_push_pull(
     timeout: float | None,
 ) -> Operation:
     """push_pull_async on a session."""
-    chosen = _native.ADASUM if op is Adasum else choose_op(op, average)
+    chosen = choose_op(op, average, adasum=True)
     read, written, result = _memory(array, output)
     name = _name(session, "push_pull", name)
     expectation = Expectation()
     try:
-        if chosen == _native.ADASUM:
+        if chosen is Adasum:
             asked = _native.Collective(
                 _native.ALL_REDUCE,
                 name,

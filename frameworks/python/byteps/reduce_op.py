@@ -14,6 +14,7 @@ class ReduceOp(IntEnum):
     Average divides the sum by the number of contributors: true division for floats, rounded towards minus infinity for
     integers. Sums and products of integers wrap. Min and Max propagate NaN. The
     bitwise ones are of integers and bools. What has no meaning, such as the maximum of complex numbers, is refused.
+    Adasum is Horovod's: of floating-point numbers; those of like directions count once, others add up.
     """
 
     Sum = _native.SUM
@@ -24,6 +25,7 @@ class ReduceOp(IntEnum):
     BitAnd = _native.BIT_AND
     BitOr = _native.BIT_OR
     BitXor = _native.BIT_XOR
+    Adasum = _native.ADASUM
 
 
 Sum = ReduceOp.Sum
@@ -35,27 +37,17 @@ BitAnd = ReduceOp.BitAnd
 BitOr = ReduceOp.BitOr
 BitXor = ReduceOp.BitXor
 
-
-class _Adasum:
-    """Horovod's Adasum: gradients of like directions count once, others add up. byteps.push_pull takes it."""
-
-    def __repr__(self) -> str:
-        return "Adasum"
+Adasum = ReduceOp.Adasum
 
 
-Adasum = _Adasum()
-
-
-def choose_op(op: Any, average: bool | None) -> ReduceOp:
+def choose_op(op: Any, average: bool | None, adasum: bool = False) -> ReduceOp:
     """The reduction that the arguments `op` and `average` of push_pull ask for together. `average` None: the default,
-    which is True.
+    which is True. `adasum`: whether the operation takes Adasum.
 
     Raises:
         ValueError: `op` is no reduction, or contradicts average=False.
-        NotImplementedError: `op` is Adasum.
+        NotImplementedError: `op` is Adasum, which the operation does not take.
     """
-    if op is Adasum:
-        raise NotImplementedError("op=Adasum is not of this operation; byteps.push_pull of arrays takes it")
     if op is None:
         return Average if average is None or average else Sum
     try:
@@ -64,4 +56,6 @@ def choose_op(op: Any, average: bool | None) -> ReduceOp:
         raise ValueError(f"op is {op!r}; it must be one of {', '.join(item.name for item in ReduceOp)}") from None
     if chosen is Average and average is not None and not average:
         raise ValueError("op=Average contradicts average=False; give one of the two")
+    if chosen is Adasum and not adasum:
+        raise NotImplementedError("op=Adasum is not of this operation; push_pull and allreduce take it")
     return chosen

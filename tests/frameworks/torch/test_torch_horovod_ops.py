@@ -179,8 +179,6 @@ def _refused() -> None:
     tensor = torch.ones(2)
     with pytest.raises(ValueError, match="supersedes"):
         hvd.allreduce(tensor, average=True, op=hvd.Sum)
-    with pytest.raises(NotImplementedError, match="Adasum"):
-        hvd.allreduce(tensor, op=hvd.Adasum)
     with pytest.raises(TypeError, match="prescale_factor"):
         hvd.allreduce(tensor, prescale_factor="much")
     with pytest.raises(ValueError, match="bool"):
