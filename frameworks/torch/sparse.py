@@ -1,20 +1,23 @@
 """Reduction of sparse tensors, such as the gradients of torch.nn.Embedding(sparse=True).
 
-Each rank's rows go to all ranks, so the bytes are those of the rows that have values, not of the whole. They are summed
-in rank order: the same bits on all ranks.
+Each rank's rows go to all ranks, so the bytes are those of the rows that have values, or those of the whole tensor
+where that is less. The bits are those of a reduction of whole tensors, the same on all ranks.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from byteps import _native
+from byteps.arguments import priority_number
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
+from byteps.speed import SPEED
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor
+from byteps.torch.dtypes import dtype_code
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.torch.submission import into_new, operation_name
+from byteps.torch.submission import operation_name
 
 import torch
 
@@ -33,25 +36,28 @@ def check_sparse_op(op: ReduceOp) -> None:
         raise NotImplementedError(f"sparse tensors cannot be reduced with op={op.name}; Sum and Average can")
 
 
-def _places(indices: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """Of each index (a row of `indices`) its one number."""
-    places = torch.zeros(indices.shape[0], dtype=torch.int64, device=indices.device)
-    for dimension in range(indices.shape[1]):
-        places = places * shape[dimension] + indices[:, dimension]
-    return places
+def _places(indices: torch.Tensor, extents: torch.Size) -> torch.Tensor:
+    """Of each index (a column of `indices`) the number of its row, where rows of all dimensions are counted through."""
+    places = torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
+    for of_dimension, extent in zip(indices, extents):
+        places = places * extent + of_dimension
+    return places.cpu().contiguous()
 
 
-def _summed(indices: torch.Tensor, values: torch.Tensor, counts: list[int], shape: torch.Size) -> torch.Tensor:
-    """The sum of the ranks' sparse tensors, which have `counts` rows each of both."""
-    wide = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else values.dtype
-    places, inverse = torch.unique(_places(indices, shape), return_inverse=True)
-    total = torch.zeros((len(places), *values.shape[1:]), dtype=wide, device=values.device)
-    found = torch.empty((len(places), indices.shape[1]), dtype=torch.int64, device=indices.device)
-    found[inverse] = indices
-    # One rank after the other, none of which has a place twice: that is one order.
-    for into, part in zip(inverse.split(counts), values.split(counts)):
-        total.index_add_(0, into, part.to(wide))
-    return torch.sparse_coo_tensor(found.t(), total.to(values.dtype), shape, is_coalesced=True, check_invariants=False)
+def _indices(places: torch.Tensor, extents: torch.Size) -> torch.Tensor:
+    """The inverse of _places."""
+    found = torch.empty((len(extents), len(places)), dtype=torch.int64)
+    for dimension in range(len(extents) - 1, -1, -1):
+        found[dimension] = places % extents[dimension]
+        places = torch.div(places, extents[dimension], rounding_mode="floor")
+    return found
+
+
+def _taken(result: _native.Result, dtype: torch.dtype) -> torch.Tensor:
+    """A result of the library as a tensor, whose storage holds it."""
+    if len(result) == 0:
+        return torch.empty(result.shape or (0,), dtype=dtype)
+    return torch.frombuffer(result, dtype=dtype).view(result.shape)
 
 
 def start_sparse_allreduce(
@@ -64,24 +70,44 @@ def start_sparse_allreduce(
 ) -> SparseHandle:
     """Starts the reduction of a sparse tensor into a new one, which is coalesced."""
     check_sparse_op(op)
-    whole = tensor.detach().coalesce()
-    values, context = compression.compress(whole.values())
-    indices = whole.indices().t().contiguous()
-
-    def keep(gathered: torch.Tensor, rows: list[int]) -> Any:
-        return gathered, rows
-
-    parts = [
-        into_new(_native.ALL_GATHER, each, f"{name}.{kind}", process_set, priority, keep)
-        for kind, each in (("indices", indices), ("values", values))
-    ]
-    request = current_session().native.group([part.operation for part in parts], [part.held for part in parts])
-    shape, count = tensor.shape, process_set.size() or 1
+    # Not coalesced: the library adds up what has one index, too.
+    values, context = compression.compress(tensor.detach()._values())
+    shape, device, kind = tensor.shape, tensor.device, values.dtype
+    extents = shape[: tensor.sparse_dim()]
+    places = _places(tensor.detach()._indices(), extents)
+    read = values.cpu().contiguous().resolve_conj().resolve_neg()
+    # Integers as everywhere in Horovod's words: truncated, where the library rounds down.
+    truncated = op is Average and not (kind.is_floating_point or kind.is_complex)
+    request = current_session().native.sparse_all_reduce(
+        name,
+        dtype_code(kind),
+        (math.prod(extents), *shape[tensor.sparse_dim() :]),
+        places.data_ptr(),
+        read.data_ptr(),
+        len(places),
+        Sum if truncated else op,
+        process_set.native(),
+        priority_number(priority),
+    )
+    count = process_set.size() or 1
 
     def finish(ended: _native.Request) -> torch.Tensor:
-        (all_indices, rows), (all_values, _) = (part.finish(ended, index) for index, part in enumerate(parts))
-        total = _summed(all_indices, compression.decompress(all_values, context), rows, shape)
-        return total / count if op is Average else total
+        rows, numbers = ended.result(0), ended.result(1)
+        SPEED.record(len(rows) + len(numbers))
+        found = _taken(rows, kind)
+        if truncated:
+            found = found.div(count, rounding_mode="trunc")
+        found = compression.decompress(found, context)
+        if not numbers.shape:  # the whole tensor was less: its rows that are not zero
+            return found.view(shape).to_sparse(len(extents)).to(device)
+        places = _taken(numbers, torch.int64)
+        return torch.sparse_coo_tensor(
+            _indices(places, extents),
+            found.view(len(places), *shape[len(extents) :]),
+            shape,
+            is_coalesced=True,
+            check_invariants=False,
+        ).to(device)
 
     return SparseHandle(name, request, finish)
 
@@ -93,18 +119,20 @@ def sparse_allreduce_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> SparseHandle:
-    """Starts a reduction of a sparse tensor over all ranks. Bytes are sent for the rows that have values alone.
+    """Starts a reduction of a sparse tensor over all ranks. Bytes are sent for the rows that have values alone, or,
+    where that is less, for the whole tensor. The tensor may be changed at once.
 
     Args:
         tensor: of layout torch.sparse_coo, the same shape, sparse dimensions and dtype on all ranks; each has the rows
-            that it has, or none.
+            that it has, or none. Rows that have the same index are added up.
         name: the same on all ranks; None: numbered.
-        op: Average or Sum.
+        op: Average or Sum. Averages of integers are truncated towards zero.
         process_set: the ranks that take part; this rank is one of them.
         priority: larger is sooner.
 
     Returns:
-        A handle; calling it, or synchronize(), returns a new sparse tensor, coalesced, with the same bits on all ranks.
+        A handle; calling it, or synchronize(), returns a new sparse tensor, coalesced, with the same bits on all ranks:
+        of all rows that any rank has; of the rows that are not zero, where the whole tensor was sent.
 
     Raises:
         ValueError: before init(), a process set that the job does not know, or a tensor that is not sparse.

@@ -36,6 +36,23 @@ def _sums() -> None:
         if dtype.is_floating_point:
             result = hvd.sparse_allreduce_async(_of(rank, dtype), "y", hvd.Average)()
             assert torch.equal(result.to_dense().double(), total / size)
+    # Averages of integers are truncated, and rows of one index add up before that.
+    numbers = torch.sparse_coo_tensor(torch.tensor([[1, 1, 40]]), torch.tensor([-2, -1 - rank, 5 * rank]), (50,))
+    result = hvd.sparse_allreduce_async(numbers, op=hvd.Average)()
+    assert result.dtype == torch.int64
+    assert result.to_dense()[[1, 40]].tolist() == [-3, 2]
+    # Rows of scalars; nothing of anybody; a tensor without rows.
+    for extents in ((30,), (30, 0), (0, 3)):
+        none = torch.sparse_coo_tensor(torch.empty((1, 0)), torch.empty((0, *extents[1:])), extents)
+        assert torch.equal(hvd.sparse_allreduce_async(none, op=hvd.Sum)().to_dense(), torch.zeros(extents))
+    # The bits of dense tensors; of 50 rows nearly all are touched, and the whole is less.
+    for count, touched in ((4000, 40), (50, 3000)):
+        source = torch.Generator().manual_seed(rank)
+        rows = torch.randint(count, (touched,), generator=source)
+        mine = torch.sparse_coo_tensor(rows[None], torch.randn(touched, 5, generator=source), (count, 5))
+        result = hvd.sparse_allreduce_async(mine, op=hvd.Average)()
+        assert torch.equal(result.to_dense(), hvd.allreduce(mine.to_dense()))
+        assert result.is_coalesced() and result._nnz() == len(hvd.allgather(rows).unique())
     # Two sparse dimensions, and one rank that has nothing.
     place = torch.tensor([[rank, 1], [2, 0]])
     result = hvd.sparse_allreduce_async(torch.sparse_coo_tensor(place, torch.ones(2), (3, 3)), op=hvd.Sum)()
