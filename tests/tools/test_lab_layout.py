@@ -43,7 +43,7 @@ def test_dedicated_servers_need_as_many_links_as_workers(workers: int, servers: 
 
 
 def test_the_figures_of_the_documentation() -> None:
-    # docs/performance.md: T_opt of 8 colocated servers, alone and beside four dedicated ones.
+    # docs/performance/slow_links.md: T_opt of 8 colocated servers, alone and beside four dedicated ones.
     assert Layout(8, 0, True).optimum() == pytest.approx(1.75)
     assert Layout(8, 4, True).optimum() == pytest.approx(112 / 88)
 

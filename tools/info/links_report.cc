@@ -79,7 +79,8 @@ std::string RdmaDevice(const std::string& folder, const std::string& name) {
 }
 
 // Of new connections; another one than Linux's default changes what TCP takes of time and processors, and what happens
-// behind a pause counts in every step that computes for longer than it (docs/experiments.md).
+// after a pause counts in every step that computes for longer than it
+// (docs/performance/notes/2026-11-24-after-a-pause.md).
 std::string Tcp(const std::string& root) {
   const std::string folder = root + "/proc/sys/net/ipv4/";
   const std::string chosen = ReadLine(folder + "tcp_congestion_control");
