@@ -5,31 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/reduce/dtype.h"
-#include "core/wire/message.h"
 #include "core/wire/push_head.h"
 
 namespace byteps {
 
-OfferHead::OfferHead(const wire::OfferBody& body, std::span<const int64_t> shape, size_t room) {
-  wire::OfferBody with_shape = body;
-  with_shape.shape = 0;
-  size_ = sizeof body;
-  if (shape.size() <= wire::kMaxExtents && sizeof body + shape.size_bytes() <= room) {
-    with_shape.shape = static_cast<uint32_t>(shape.size()) + 1;
-    if (!shape.empty()) std::memcpy(bytes_.data() + size_, shape.data(), shape.size_bytes());
-    size_ += shape.size_bytes();
-  }
-  std::memcpy(bytes_.data(), &with_shape, sizeof with_shape);
-}
-
 bool ReadOffer(std::span<const std::byte> record, Offer* offer) {
-  if (!ReadStruct(record, &offer->body)) return false;
-  const std::span<const std::byte> rest = record.subspan(sizeof offer->body);
-  const uint64_t extents = offer->body.shape == 0 ? 0 : offer->body.shape - 1;
-  if (extents > wire::kMaxExtents || extents * sizeof(int64_t) > rest.size()) return false;
-  offer->shape = rest.first(extents * sizeof(int64_t));
-  offer->rest = rest.subspan(offer->shape.size());
-  return true;
+  return ReadShaped(record, &offer->body, &offer->shape, &offer->rest);
 }
 
 bool SameAsked(const wire::OfferBody& a, const wire::OfferBody& b) {

@@ -13,26 +13,17 @@
 #ifndef BYTEPS_CORE_WIRE_OFFER_H_
 #define BYTEPS_CORE_WIRE_OFFER_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "core/wire/shaped_head.h"
 #include "core/wire/wire.h"
 
 namespace byteps {
 
-class OfferHead {
- public:
-  // `room`: bytes for body and shape; the body fits in any case.
-  OfferHead(const wire::OfferBody& body, std::span<const int64_t> shape, size_t room);
-  std::span<const std::byte> bytes() const { return std::span(bytes_).first(size_); }
-
- private:
-  std::array<std::byte, sizeof(wire::OfferBody) + wire::kMaxExtents * sizeof(int64_t)> bytes_;
-  size_t size_ = 0;
-};
+using OfferHead = ShapedHead<wire::OfferBody>;
 
 struct Offer {
   wire::OfferBody body;

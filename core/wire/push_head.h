@@ -12,26 +12,17 @@
 #ifndef BYTEPS_CORE_WIRE_PUSH_HEAD_H_
 #define BYTEPS_CORE_WIRE_PUSH_HEAD_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "core/wire/shaped_head.h"
 #include "core/wire/wire.h"
 
 namespace byteps {
 
-class PushHead {
- public:
-  // `room`: bytes for header and shape; the header fits in any case.
-  PushHead(const wire::DataHeader& header, std::span<const int64_t> shape, size_t room);
-  std::span<const std::byte> bytes() const { return std::span(bytes_).first(size_); }
-
- private:
-  std::array<std::byte, sizeof(wire::DataHeader) + wire::kMaxExtents * sizeof(int64_t)> bytes_;
-  size_t size_ = 0;
-};
+using PushHead = ShapedHead<wire::DataHeader>;
 
 struct Push {
   wire::DataHeader header;

@@ -113,6 +113,9 @@ struct MemoryRef {
 };
 static_assert(sizeof(MemoryRef) == 80);
 
+// Of a tensor's key: what all tensors of one name have in common, whatever their shape.
+constexpr uint64_t NameId(uint64_t key) { return key >> 16; }
+
 // The one fixed header of a partition.
 struct DataHeader {
   uint64_t key;            // of the tensor: name id << 16 | variant (see docs/protocol.md)

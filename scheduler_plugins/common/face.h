@@ -1,8 +1,7 @@
-// face.h - the verbs of abi/scheduler.h on top of a C++ class: what every plugin_entry.cc would write again.
+// face.h - the verbs of abi/scheduler.h on top of a C++ class.
 //
-//     constexpr bps_scheduler_table kTable = Face<Scheduler>::Table(Create);
+//     constexpr bps_scheduler_table kTable = Face<Scheduler>::Table(create);
 //
-// `Create` is the plugin's own: it reads its configuration and ends with Face<Scheduler>::Give(host, made, out, failure).
 // Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(now, id, outcome), Withdraw(id),
 // Stats(stats) and WakeAt(); Peers(peers, count), if it wants to know who there is; Rate() and Agreed(now, rate), if it
 // cares for what the links of all workers carry.
@@ -44,13 +43,6 @@ class Face {
         .rate = Rate(),
         .agreed = Agreed(),
     };
-  }
-
-  // The end of a plugin's create: `made`, from new (std::nothrow), is the library's from now on.
-  static int32_t Give(const bps_plugin_host* host, Scheduler* made, bps_scheduler** scheduler, bps_failure* failure) {
-    if (made == nullptr) return host->fail(failure, BPS_RESOURCE_EXHAUSTED, "out of memory");
-    *scheduler = reinterpret_cast<bps_scheduler*>(made);
-    return BPS_OK;
   }
 
  private:

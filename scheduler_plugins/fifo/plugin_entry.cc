@@ -1,6 +1,7 @@
-// The plugin's face: abi/scheduler.h on the outside, Scheduler inside.
+// The plugin's entry: what abi/scheduler.h asks for, with Scheduler behind it.
 
-#include <atomic>
+#include "scheduler_plugins/common/plugin_entry.h"
+
 #include <new>
 
 #include "abi/byteps.h"
@@ -10,68 +11,21 @@
 namespace byteps::fifo {
 namespace {
 
-// The same for every instance and good for the life of the process. Atomic because two sessions may load the plugin at
-// the same time, with the same value.
-std::atomic<const bps_plugin_host*> host = nullptr;
+struct Fifo {
+  using Scheduler = fifo::Scheduler;
+  static constexpr char kName[] = "fifo";
+  static constexpr char kDescription[] = "first come, first served";
 
-Scheduler* Of(bps_scheduler* scheduler) { return reinterpret_cast<Scheduler*>(scheduler); }
-
-int32_t Create(const bps_scheduler_create_args*, bps_scheduler** scheduler, bps_failure* failure) {
-  Scheduler* made = new (std::nothrow) Scheduler;
-  if (made == nullptr) return host.load()->fail(failure, BPS_RESOURCE_EXHAUSTED, "out of memory");
-  *scheduler = reinterpret_cast<bps_scheduler*>(made);
-  return BPS_OK;
-}
-
-void Destroy(bps_scheduler* scheduler) { delete Of(scheduler); }
-
-void Enqueue(bps_scheduler* scheduler, int64_t, const bps_task* task) noexcept { Of(scheduler)->Enqueue(*task); }
-
-int32_t Next(bps_scheduler* scheduler, int64_t now, const bps_budget* budgets, size_t count, uint64_t* id) noexcept {
-  return Of(scheduler)->Next(now, budgets, count, id) ? 1 : 0;
-}
-
-void Sent(bps_scheduler* scheduler, int64_t, uint64_t id) noexcept { Of(scheduler)->Sent(id); }
-
-void Complete(bps_scheduler* scheduler, int64_t, uint64_t id, int32_t) noexcept { Of(scheduler)->Complete(id); }
-
-void Withdraw(bps_scheduler* scheduler, uint64_t id) noexcept { Of(scheduler)->Withdraw(id); }
-
-void Stats(bps_scheduler* scheduler, bps_scheduler_stats* stats) { Of(scheduler)->Stats(stats); }
-
-int64_t WakeAt(bps_scheduler* scheduler, int64_t) { return Of(scheduler)->WakeAt(); }
-
-constexpr bps_scheduler_table kTable = {
-    .struct_size = sizeof(bps_scheduler_table),
-    .create = Create,
-    .destroy = Destroy,
-    .enqueue = Enqueue,
-    .next = Next,
-    .sent = Sent,
-    .complete = Complete,
-    .withdraw = Withdraw,
-    .peers = nullptr,  // optional: queues appear and go with their tasks
-    .stats = Stats,
-    .wake_at = WakeAt,
-};
-
-constexpr bps_scheduler_plugin kPlugin = {
-    .struct_size = sizeof(bps_scheduler_plugin),
-    .info = {.struct_size = sizeof(bps_plugin_info),
-             .abi_minor = BPS_SCHEDULER_ABI_MINOR,
-             .kind = "scheduler",
-             .name = "fifo",
-             .version = "1.0",
-             .description = "first come, first served"},
-    .table = &kTable,
+  static int32_t Make(const bps_plugin_host&, const bps_scheduler_create_args&, Scheduler** made, bps_failure*) {
+    *made = new (std::nothrow) Scheduler;
+    return BPS_OK;
+  }
 };
 
 }  // namespace
 }  // namespace byteps::fifo
 
-extern "C" BPS_PLUGIN_EXPORT int32_t bps_scheduler_plugin_v1(const bps_plugin_host* table,
+extern "C" BPS_PLUGIN_EXPORT int32_t bps_scheduler_plugin_v1(const bps_plugin_host* host,
                                                              const bps_scheduler_plugin** plugin) {
-  byteps::fifo::host = table;
-  *plugin = &byteps::fifo::kPlugin;
-  return BPS_OK;
+  return byteps::scheduling::PluginEntry<byteps::fifo::Fifo>::Load(host, plugin);
 }

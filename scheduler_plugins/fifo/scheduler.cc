@@ -2,7 +2,7 @@
 
 namespace byteps::fifo {
 
-void Scheduler::Enqueue(const bps_task& task) {
+void Scheduler::Enqueue(int64_t, const bps_task& task) {
   const uint64_t number = arrivals_++;
   queued_bytes_ += task.bytes;
   if (task.earliest == 0) {
@@ -44,7 +44,7 @@ bool Scheduler::Next(int64_t now, const bps_budget* budgets, size_t count, uint6
   return true;
 }
 
-void Scheduler::Sent(uint64_t id) {
+void Scheduler::Sent(int64_t, uint64_t id) {
   const auto found = in_flight_.find(id);
   if (found == in_flight_.end()) return;
   in_flight_bytes_ -= found->second;
@@ -52,7 +52,7 @@ void Scheduler::Sent(uint64_t id) {
 }
 
 // Nothing is kept of a task that was sent; one that failed before is still in flight.
-void Scheduler::Complete(uint64_t id) { Sent(id); }
+void Scheduler::Complete(int64_t now, uint64_t id, int32_t) { Sent(now, id); }
 
 void Scheduler::Withdraw(uint64_t id) {
   const auto place = places_.find(id);

@@ -1,7 +1,7 @@
-// scheduler.h - first come, first served: the smallest complete scheduler, and the example to copy.
+// scheduler.h - first come, first served: the smallest scheduler, and the example to copy.
 //
 //     Scheduler scheduler;
-//     scheduler.Enqueue(task);
+//     scheduler.Enqueue(now, task);
 //     uint64_t id;
 //     if (scheduler.Next(now, budgets, count, &id)) ...      // the oldest task whose peer can take it
 //
@@ -24,10 +24,10 @@ namespace byteps::fifo {
 
 class Scheduler {
  public:
-  void Enqueue(const bps_task& task);
+  void Enqueue(int64_t now, const bps_task& task);
   bool Next(int64_t now, const bps_budget* budgets, size_t count, uint64_t* id);
-  void Sent(uint64_t id);
-  void Complete(uint64_t id);
+  void Sent(int64_t now, uint64_t id);
+  void Complete(int64_t now, uint64_t id, int32_t outcome);
   void Withdraw(uint64_t id);
   void Stats(bps_scheduler_stats* stats) const;
   int64_t WakeAt() const;

@@ -1,44 +1,31 @@
-// The plugin's face: abi/scheduler.h on the outside, Scheduler inside.
+// The plugin's entry: what abi/scheduler.h asks for, with Scheduler behind it.
 
-#include <atomic>
+#include "scheduler_plugins/common/plugin_entry.h"
+
 #include <new>
 
 #include "abi/byteps.h"
 #include "abi/scheduler.h"
-#include "scheduler_plugins/common/face.h"
 #include "scheduler_plugins/priority/scheduler.h"
 
 namespace byteps::priority {
 namespace {
 
-// The same for every instance and good for the life of the process. Atomic because two sessions may load the plugin at
-// the same time, with the same value.
-std::atomic<const bps_plugin_host*> host = nullptr;
+struct Priority {
+  using Scheduler = priority::Scheduler;
+  static constexpr char kName[] = "priority";
+  static constexpr char kDescription[] = "the most urgent first";
 
-int32_t Create(const bps_scheduler_create_args* args, bps_scheduler** scheduler, bps_failure* failure) {
-  Scheduler* made = new (std::nothrow) Scheduler(scheduling::WindowOf(*args));
-  return scheduling::Face<Scheduler>::Give(host, made, scheduler, failure);
-}
-
-constexpr bps_scheduler_table kTable = scheduling::Face<Scheduler>::Table(Create);
-
-constexpr bps_scheduler_plugin kPlugin = {
-    .struct_size = sizeof(bps_scheduler_plugin),
-    .info = {.struct_size = sizeof(bps_plugin_info),
-             .abi_minor = BPS_SCHEDULER_ABI_MINOR,
-             .kind = "scheduler",
-             .name = "priority",
-             .version = "1.0",
-             .description = "the most urgent first"},
-    .table = &kTable,
+  static int32_t Make(const bps_plugin_host&, const bps_scheduler_create_args& args, Scheduler** made, bps_failure*) {
+    *made = new (std::nothrow) Scheduler(scheduling::WindowOf(args));
+    return BPS_OK;
+  }
 };
 
 }  // namespace
 }  // namespace byteps::priority
 
-extern "C" BPS_PLUGIN_EXPORT int32_t bps_scheduler_plugin_v1(const bps_plugin_host* table,
+extern "C" BPS_PLUGIN_EXPORT int32_t bps_scheduler_plugin_v1(const bps_plugin_host* host,
                                                              const bps_scheduler_plugin** plugin) {
-  byteps::priority::host = table;
-  *plugin = &byteps::priority::kPlugin;
-  return BPS_OK;
+  return byteps::scheduling::PluginEntry<byteps::priority::Priority>::Load(host, plugin);
 }

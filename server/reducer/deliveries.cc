@@ -48,7 +48,7 @@ void Deliveries::Add(PeerId peer, const wire::DataHeader& header, const wire::Me
     task.tensor = header.key;
     task.bytes = result->bytes;
     task.priority = header.priority;
-    task.order = header.key >> 16;  // names are numbered as they were declared
+    task.order = wire::NameId(header.key);  // names are numbered as they were declared
     task.part = header.part;
     task.peer = peer;
     task.contributors = header.rank;

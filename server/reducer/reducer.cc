@@ -7,6 +7,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/status.h"
 #include "core/wire/message.h"
+#include "core/wire/peer_number.h"
 #include "core/wire/push_head.h"
 #include "server/reducer/push_check.h"
 #include "server/reducer/round_errors.h"
@@ -14,7 +15,6 @@
 namespace byteps {
 namespace {
 
-constexpr uint32_t kMostLanes = 64;  // per server, in the workers' numbers of their peers
 constexpr Time kGrace = 500 * kMillisecond;
 
 }  // namespace
@@ -80,7 +80,7 @@ absl::Status Reducer::AddSession(Time now, const control::Epoch& epoch, uint32_t
     const control::Member& worker = epoch.workers(rank);
     PeerSpec spec = served->LinkTo(epoch, rank, *self);
     spec.own_lane = options_.lane;
-    spec.local_id = 1 + static_cast<uint32_t>(self->rank()) * kMostLanes + options_.lane;
+    spec.local_id = wire::PeerNumber(static_cast<uint32_t>(self->rank()), options_.lane);
     for (const control::Lane& lane : worker.lanes()) {
       if (spec.address.empty() && lane.transport() == options_.transport) spec.address = lane.address();
     }
@@ -312,7 +312,7 @@ void Reducer::Discard(const wire::DataHeader& header) {
 
 Round* Reducer::RoundOf(const Link& link, const Push& push, absl::Status* why) {
   const wire::DataHeader& header = push.header;
-  Part* part = link.session->parts.FindOrMake(NameId(header.key), header.part);
+  Part* part = link.session->parts.FindOrMake(wire::NameId(header.key), header.part);
   if (part->round != nullptr) {
     if (part->round->number() == header.round) return part->round;
     if (header.round > part->round->number()) {

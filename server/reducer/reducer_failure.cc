@@ -49,7 +49,7 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
     return Violation(peer, link, absl::InvalidArgumentError("CANCEL that makes no sense"));
   }
   if (!link.session->failure.ok()) return SendError(peer, round, link.session->failure);
-  Part* part = link.session->parts.Find(NameId(round.key), round.part);
+  Part* part = link.session->parts.Find(wire::NameId(round.key), round.part);
   if (part != nullptr && part->any_over && round.round <= part->over) {
     // Its result is with the worker, or on its way: RESULT is the answer. Unless nothing of it was sent.
     const std::optional<std::string> kept = deliveries_.Withdraw(peer, round.key, round.round, round.part);
@@ -70,7 +70,7 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
 
 void Reducer::FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why) {
   if (!link.session->failure.ok()) return SendError(peer, round, link.session->failure);
-  Part* part = link.session->parts.FindOrMake(NameId(round.key), round.part);
+  Part* part = link.session->parts.FindOrMake(wire::NameId(round.key), round.part);
   if (part->round != nullptr && part->round->number() == round.round) {
     const Contribution& contribution = part->round->of(link.contributor);
     const bool told = contribution.state != ContributionState::kAbsent && contribution.rank == link.rank;

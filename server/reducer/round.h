@@ -86,9 +86,6 @@ struct Contribution {
   bool waiting() const { return state == ContributionState::kInSlot || state == ContributionState::kParked; }
 };
 
-// Of a key: what names a tensor, whatever its shape.
-constexpr uint64_t NameId(uint64_t key) { return key >> 16; }
-
 // What says of which round of which part a record is.
 wire::RoundBody BodyOf(const wire::DataHeader& header);
 

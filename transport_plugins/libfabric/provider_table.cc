@@ -3,6 +3,32 @@
 namespace byteps::fabric {
 namespace {
 
+// libfabric 1.17 has reliable datagrams over TCP by a layer (ofi_rxm), 2.x by the provider itself, which it offers first:
+// so the layer is not named.
+constexpr Provider Datagrams(const char* name, const char* description, Writes writes) {
+  return {
+      .name = name,
+      .description = description,
+      .fabric_name = "tcp",
+      .missing = "install a libfabric with its tcp provider (Debian: libfabric1)",
+      .connected = false,
+      .writes = writes,
+      .lanes = false,
+      .depth = 64,
+      .spare_receives = 32,
+      .write_outlives_registration = true,
+      .cheap_registration = true,
+      .ip_addressed = true,
+      .device = nullptr,
+      .silent_sends = false,
+      .bounded_queue = false,
+      .immediate_takes_receive = false,
+      .locks_memory = false,
+      .open_to_strangers = false,
+      .environment = {},
+  };
+}
+
 constexpr Provider kProviders[] = {
     {
         .name = "tcp",
@@ -72,50 +98,9 @@ constexpr Provider kProviders[] = {
         // Trainers fork. Peers of one host have our own shared memory; the provider's has no descriptor to sleep on.
         .environment = {{{"FI_EFA_FORK_SAFE", "1"}, {"FI_EFA_ENABLE_SHM_TRANSFER", "0"}}},
     },
-    // No plugin is made of these: what is written for EFA, on what every machine has. For tests. libfabric 1.17 has reliable
-    // datagrams over TCP by a layer (ofi_rxm), 2.x by the provider itself, which it offers first: so the layer is not named.
-    {
-        .name = "datagrams",
-        .description = "reliable datagrams over TCP",
-        .fabric_name = "tcp",
-        .missing = "install a libfabric with its tcp provider (Debian: libfabric1)",
-        .connected = false,
-        .writes = Writes::kMessages,
-        .lanes = false,
-        .depth = 64,
-        .spare_receives = 32,
-        .write_outlives_registration = true,
-        .cheap_registration = true,
-        .ip_addressed = true,
-        .device = nullptr,
-        .silent_sends = false,
-        .bounded_queue = false,
-        .immediate_takes_receive = false,
-        .locks_memory = false,
-        .open_to_strangers = false,
-        .environment = {},
-    },
-    {
-        .name = "datagrams_remote",
-        .description = "reliable datagrams over TCP, with the provider's own writes",
-        .fabric_name = "tcp",
-        .missing = "install a libfabric with its tcp provider (Debian: libfabric1)",
-        .connected = false,
-        .writes = Writes::kRemote,
-        .lanes = false,
-        .depth = 64,
-        .spare_receives = 32,
-        .write_outlives_registration = true,
-        .cheap_registration = true,
-        .ip_addressed = true,
-        .device = nullptr,
-        .silent_sends = false,
-        .bounded_queue = false,
-        .immediate_takes_receive = false,
-        .locks_memory = false,
-        .open_to_strangers = false,
-        .environment = {},
-    },
+    // No plugin is made of these: what is written for EFA, on what every machine has. For tests.
+    Datagrams("datagrams", "reliable datagrams over TCP", Writes::kMessages),
+    Datagrams("datagrams_remote", "reliable datagrams over TCP, with the provider's own writes", Writes::kRemote),
 };
 
 }  // namespace

@@ -263,10 +263,10 @@ void Collectives::OnPeerWritten(uint32_t rank, uint64_t user, int32_t code) {
   if (round == nullptr) return;
   --round->writes;
   if (code == BPS_OK && round->state() == PeerRoundState::kMoving) round->Finish(PeerRound::StepOf(user));
-  if (code != BPS_OK && round->failure().ok() && round->doom.ok()) {
-    round->doom = MakeStatus(code, "the memory of " + links_.description(rank) + " could not be written");
-    round->doom_at = After(now_, kLossGrace);
-    alarms_.emplace(round->doom_at, round->serial());
+  if (code != BPS_OK && round->failure().ok() && round->write_error.ok()) {
+    round->write_error = MakeStatus(code, "the memory of " + links_.description(rank) + " could not be written");
+    round->write_error_at = After(now_, kLossGrace);
+    alarms_.emplace(round->write_error_at, round->serial());
   }
   MaybeLeave(round);
 }
@@ -554,8 +554,8 @@ bool Collectives::Run(Time now) {
       round->output_region = Region();
       round->scratch_region = Region();
       MaybeLeave(round);
-    } else if (!round->doom.ok() && now >= round->doom_at) {
-      GiveUp(round, round->doom, Told(round->doom));
+    } else if (!round->write_error.ok() && now >= round->write_error_at) {
+      GiveUp(round, round->write_error, Told(round->write_error));
     } else if (now >= round->deadline()) {
       const double seconds = static_cast<double>(round->asked().timeout) / 1e9;
       const absl::Status why =

@@ -120,9 +120,9 @@ class PeerRound {
   std::vector<int32_t> Missing() const;
 
   Region output_region, scratch_region, input_region;
-  size_t writes = 0;  // that have not ended
-  absl::Status doom;  // a write has failed; its peer is about to say why
-  Time doom_at = kNever;
+  size_t writes = 0;         // that have not ended
+  absl::Status write_error;  // a write has failed; its peer is about to say why
+  Time write_error_at = kNever;
   bool told_last_word = false;
   std::vector<uint32_t> immediates;  // claimed
 

@@ -35,7 +35,7 @@ size_t LocalRole::Leader(const Operation& operation) const {
   if (!IsPushPull(operation)) {
     if (const std::optional<size_t> root = neighbours_->Find(operation.asked.root)) return *root;
   }
-  return LeaderOf(NameIdOf(operation.asked.tensor->cut->key()), neighbours_->size());
+  return LeaderOf(wire::NameId(operation.asked.tensor->cut->key()), neighbours_->size());
 }
 
 }  // namespace byteps

@@ -17,9 +17,6 @@
 
 namespace byteps {
 
-// The key of a tensor without its shape: what the handles of one name have in common.
-inline uint64_t NameIdOf(uint64_t key) { return key >> 16; }
-
 bool IsPushPull(const Operation& operation);
 
 class LocalRole {

@@ -8,7 +8,7 @@
 namespace byteps {
 
 LocalRound* LocalRounds::FindOrMake(uint64_t key, uint64_t number, size_t members) {
-  const uint64_t id = NameIdOf(key);
+  const uint64_t id = wire::NameId(key);
   std::unique_ptr<Name>& name = names_[id];
   if (name == nullptr) name = std::make_unique<Name>(&memory_);
   if (number < name->next) return nullptr;
@@ -17,7 +17,7 @@ LocalRound* LocalRounds::FindOrMake(uint64_t key, uint64_t number, size_t member
 
 LocalRound* LocalRounds::FindOf(const Operation& operation) const {
   if (!operation.asked.tensor->cut) return nullptr;
-  auto name = names_.find(NameIdOf(operation.asked.tensor->cut->key()));
+  auto name = names_.find(wire::NameId(operation.asked.tensor->cut->key()));
   if (name == names_.end()) return nullptr;
   auto round = name->second->rounds.find(operation.round);
   return round == name->second->rounds.end() || round->second.operation != &operation ? nullptr : &round->second;

@@ -120,7 +120,7 @@ void LocalStage::OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> given_
     LocalRound* round = rounds_.FindOrMake(tensor->cut->key(), owed.round, neighbours_->size());
     if (round == nullptr) continue;
     GiveUp(round, owed.why, ReasonForOthers(owed.why), Cause::kHere);
-    rounds_.Forget(NameIdOf(tensor->cut->key()), owed.round);
+    rounds_.Forget(wire::NameId(tensor->cut->key()), owed.round);
   }
 }
 

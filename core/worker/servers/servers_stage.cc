@@ -14,8 +14,6 @@
 namespace byteps {
 namespace {
 
-uint64_t NameId(uint64_t key) { return key >> 16; }
-
 std::string DescribeServer(const control::Member& member) {
   return absl::StrCat("server ", member.rank(), " (host ", member.host().name(), ", ", member.host().address(),
                       ", pid ", member.pid(), ")");
@@ -94,7 +92,7 @@ void ServersStage::OnPeerDown(Carrier*, PeerId, const absl::Status& why) { Fatal
 void ServersStage::Fatal(const absl::Status& why) { sink_->OnStageFatal(why, 0); }
 
 void ServersStage::OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> given_up) {
-  names_[NameId(tensor->cut->key())] = &tensor->name();
+  names_[wire::NameId(tensor->cut->key())] = &tensor->name();
   for (const Tensor::Owed& owed : given_up) {
     for (uint32_t part = 0; part < tensor->cut->parts(); ++part) {
       sender_.Cancel(*tensor, owed.round, owed.fingerprint, part, owed.why);
@@ -176,7 +174,7 @@ void ServersStage::OnRoom(Carrier*, PeerId) { queue_.Wake(); }
 // ---- Results ----
 
 Partition* ServersStage::Find(PeerId peer, uint64_t key, uint64_t round, uint32_t part) const {
-  const auto name = names_.find(NameId(key));
+  const auto name = names_.find(wire::NameId(key));
   if (name == names_.end()) return nullptr;
   const Operation* operation = name->second->operation;
   if (operation == nullptr || operation->round != round) return nullptr;
@@ -390,7 +388,7 @@ void ServersStage::FinishPart(Partition* partition) {
 
 // Names the server that holds everybody up.
 void ServersStage::NoteTime(const Partition& partition) {
-  slow_servers_.Add((partition.peer - 1) / kMaxLanes, now_ - partition.posted_at);
+  slow_servers_.Add(wire::ServerOf(partition.peer), now_ - partition.posted_at);
   const std::optional<SlowServers::Finding> slow = slow_servers_.Check(now_);
   if (!slow.has_value()) return;
   BPS_LOG(*log_, kWarning) << lanes_.Describe(PeerOf({slow->server, 0})) << " is slow: a partition takes "

@@ -43,7 +43,7 @@ absl::StatusOr<Cut> Cut::Make(const control::Assignment& assignment, uint64_t el
   }
   cut.places_.reserve(parts);
   for (const control::Assignment::Run& run : assignment.runs()) {
-    if (run.lane() >= kMaxLanes) {
+    if (run.lane() >= wire::kMaxLanes) {
       return absl::InternalError(absl::StrCat("the coordinator assigned lane ", run.lane(), " of a server"));
     }
     if (run.parts() > parts - cut.places_.size()) {

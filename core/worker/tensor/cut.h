@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "core/control/control.pb.h"
 #include "core/link/endpoint.h"
+#include "core/wire/peer_number.h"
 
 namespace byteps {
 
@@ -24,8 +25,7 @@ struct Place {
 };
 
 // How a worker's endpoint numbers the server lanes.
-inline constexpr uint32_t kMaxLanes = 64;
-constexpr PeerId PeerOf(Place place) { return 1 + place.server * kMaxLanes + place.lane; }
+constexpr PeerId PeerOf(Place place) { return wire::PeerNumber(place.server, place.lane); }
 
 class Cut {
  public:
