@@ -31,6 +31,8 @@ RESULTS = ROOT / ".deps" / "results"
 
 # C++ tests that also run under the sanitizers: those whose label carries this tag.
 SANITIZER_TAG = "sanitize"
+# Those that libFuzzer can run as well.
+FUZZ_TAG = "fuzz"
 
 # Folders whose Python tests run in a process of their own, beside that of all others: each has about half of the work.
 SECOND_LANE = ("tests/launcher", "tests/netlab", "tests/tools")
@@ -127,9 +129,9 @@ def result_files(logs: Path) -> list[Path]:
     return [path / "test.xml" for path in shards if path.name.endswith(f"_of_{newest}")]
 
 
-def run_bazel(labels: list[str], configs: Sequence[str] = ()) -> Count:
-    """Runs Bazel tests and counts their cases; a test that did not build or run is one failure."""
-    flags = [f"--config={config}" for config in configs]
+def run_bazel(labels: list[str], configs: Sequence[str] = (), more: Sequence[str] = ()) -> Count:
+    """Runs Bazel tests and counts their cases; a test that did not build or run is one failure. `more`: flags."""
+    flags = [*(f"--config={config}" for config in configs), *more]
     if not labels:
         return Count()
     logs = Path(output(["bazel", "info", "--noshow_progress", *flags, "bazel-testlogs"])[0])
@@ -275,6 +277,22 @@ def step_sanitizers(configs: Sequence[str]) -> Count:
     return run_bazel(bazel_tests(None, SANITIZER_TAG), [*configs, *abseil_config()])
 
 
+def libfuzzer() -> Path | None:
+    """libFuzzer's archive, which comes with clang; the newest, if there is one."""
+    found = Path("/usr/lib").glob("llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer_no_main-x86_64.a")
+    return max(found, key=lambda path: int(re.findall(r"llvm-(\d+)", str(path))[0]), default=None)
+
+
+def step_fuzz() -> Count:
+    """Fuzz targets by libFuzzer, some seconds each. Their corpora have run as plain tests before, also without it."""
+    archive = libfuzzer()
+    if archive is None:
+        print("fuzz: no libFuzzer here (Debian: libclang-rt-14-dev); the corpora have run as plain tests")
+        return Count(skipped=1)
+    more = [f"--linkopt={archive}", "--nocache_test_results"]
+    return run_bazel(bazel_tests(None, FUZZ_TAG), ["fuzz", *abseil_config()], more)
+
+
 def step_soft_roce() -> Count:
     """The verbs transport in a virtual machine with a soft-RoCE device; each PASS and FAIL it prints is one case."""
     count = Count()
@@ -363,6 +381,7 @@ def run_all(pattern: str | None, report: Report) -> None:
             ("lint", step_lint),
             ("C++ tests under asan and ubsan", lambda: step_sanitizers(["asan", "ubsan"])),
             ("C++ tests under tsan", lambda: step_sanitizers(["tsan"])),
+            ("fuzz targets", step_fuzz),
         ]
     with ExitStack() as stack:
         lanes: list[PythonTests] = []

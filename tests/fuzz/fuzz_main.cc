@@ -1,7 +1,7 @@
 // fuzz_main.cc - runs a fuzz target (LLVMFuzzerTestOneInput): as a plain test, or by libFuzzer.
 //
 //     some_fuzz CORPUS             each file of the folder, and some thousand variations of them from a fixed seed
-//     some_fuzz CORPUS             with --config=fuzz: libFuzzer, for BPS_FUZZ_SECONDS, led by what the code does
+//     some_fuzz CORPUS             with --config=fuzz: libFuzzer, for BPS_FUZZ_SECONDS from BPS_FUZZ_SEED, led by what the code does
 //
 // libFuzzer is linked to what gcc has compiled. gcc tells of each branch by a call (-fsanitize-coverage=trace-pc), of which
 // libFuzzer knows nothing: here it is counted in a table, which libFuzzer takes for the counters that clang would make.
@@ -29,6 +29,10 @@ void __sanitizer_cov_8bit_counters_init(uint8_t* begin, uint8_t* end);
 void __sanitizer_cov_pcs_init(const uintptr_t* begin, const uintptr_t* end);
 void __wrap___sanitizer_cov_trace_pc();
 
+// gcc tells of comparisons of floating-point numbers, too; libFuzzer takes those of integers alone.
+__attribute__((visibility("default"))) void __sanitizer_cov_trace_cmpf(float, float) {}
+__attribute__((visibility("default"))) void __sanitizer_cov_trace_cmpd(double, double) {}
+
 }  // extern "C"
 
 namespace {
@@ -52,17 +56,14 @@ int main(int argc, char** argv) {
   __sanitizer_cov_8bit_counters_init(counters, counters + kCounters);
   __sanitizer_cov_pcs_init(places, places + 2 * kCounters);
   const char* seconds = std::getenv("BPS_FUZZ_SECONDS");
+  const char* seed = std::getenv("BPS_FUZZ_SEED");
   const char* folder = std::getenv("TEST_TMPDIR");
   const std::string found = folder == nullptr ? "/tmp" : folder;
-  std::vector<std::string> words = {argv[0],
-                                    "-max_total_time=" + std::string(seconds == nullptr ? "5" : seconds),
-                                    "-max_len=8192",
-                                    "-timeout=60",
-                                    "-rss_limit_mb=4096",
-                                    "-print_final_stats=1",
-                                    "-artifact_prefix=" + found + "/",
-                                    found,
-                                    argv[1]};
+  std::vector<std::string> words = {
+      argv[0], "-max_total_time=" + std::string(seconds == nullptr ? "5" : seconds), "-max_len=8192",
+      // The same way each time, as far as the time reaches; a hunt names another one.
+      "-seed=" + std::string(seed == nullptr ? "1" : seed), "-timeout=60", "-rss_limit_mb=4096", "-print_final_stats=1",
+      "-artifact_prefix=" + found + "/", found, argv[1]};
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   int count = static_cast<int>(pointers.size());
