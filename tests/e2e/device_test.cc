@@ -1,6 +1,7 @@
 // Jobs of real processes whose tensors lie in the memory of GPUs (fake ones): through servers over TCP and over shared
 // memory, among the workers of a host, beside workers without a GPU; errors, cancels, a lost GPU, a dead worker.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -92,8 +93,13 @@ TEST(DeviceJobTest, ALostGpuIsHeardByAll) {
 TEST(DeviceJobTest, ADeadWorkerIsNamed) {
   Job job(With(3, 1));
   job.StartWorkers("death");
-  EXPECT_EQ(job.worker(0).Wait(40 * kSecond), std::optional<int>(0)) << job.Output();
-  EXPECT_EQ(job.worker(2).Wait(40 * kSecond), std::optional<int>(0)) << job.Output();
+  for (const int rank : {0, 2}) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("waiting", 120 * kSecond)) << job.Output();
+  }
+  job.worker(1).Signal(SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(job.worker(rank).Wait(120 * kSecond), std::optional<int>(0)) << job.Output();
+  }
 }
 
 }  // namespace

@@ -393,21 +393,22 @@ void Abort(bool lose) {
   trainer.Leave();
 }
 
-// Rank 1 dies without a word while the others wait for it on their streams.
+// Rank 1 is killed while the others wait for it on their streams.
 void Death() {
   Trainer trainer;
   const Gpu& gpu = trainer.gpu;
   float* memory = gpu.Allocate(300'000);
   gpu.Write(memory, Values(trainer.info.rank, 0, 0, 300'000));
   if (trainer.info.rank == 1) {
-    usleep(300'000);  // until the others wait
-    raise(SIGKILL);
+    for (;;) pause();  // until it is killed
   }
   bps_streams streams = BPS_STREAMS_INIT;
   bps_push_pull_args args = trainer.PushPull("w", 300'000, memory, &streams);
   bps_request* request = nullptr;
   Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
-  Fails(bps_wait_on_stream(request, gpu.stream, 20'000), BPS_UNAVAILABLE, "rank 1", "wait_on_stream");
+  std::puts("waiting");
+  std::fflush(stdout);
+  Fails(bps_wait_on_stream(request, gpu.stream, 60'000), BPS_UNAVAILABLE, "rank 1", "wait_on_stream");
   bps_request_free(request);
   Ok(bps_close(trainer.session), "close");
   gpu.ExpectNoRaces();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import byteps
@@ -97,7 +98,7 @@ def test_what_has_no_result_with_zeros_is_an_error(run_workers: RunWorkers, serv
     run_workers(_refused, workers=3, servers=servers)
 
 
-def _waiting() -> None:
+def _waiting(said: Path) -> None:
     byteps.init()
     rank = byteps.rank()
     if rank == 1:
@@ -105,19 +106,23 @@ def _waiting() -> None:
             byteps.join(timeout=0.5)
         with pytest.raises(byteps.FailedPreconditionError, match="this rank has joined"):
             byteps.push_pull(np.ones(1), name="late")
+        said.touch()
         # It stays joined: this waits on.
         byteps.join()
     else:
         result = byteps.push_pull(np.ones(1), name="early", average=False)
         assert result == 1
-        time.sleep(1)
+        deadline = time.monotonic() + 100
+        while not said.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         byteps.join()
     assert byteps.push_pull(np.ones(1), name="late", average=False) == 2
     byteps.shutdown()
 
 
-def test_a_deadline_names_who_has_not_joined(run_workers: RunWorkers) -> None:
-    run_workers(_waiting, workers=2)
+def test_a_deadline_names_who_has_not_joined(run_workers: RunWorkers, tmp_path: Path) -> None:
+    run_workers(_waiting, tmp_path / "said", workers=2)
 
 
 def test_a_worker_alone_is_the_last(run_alone: Callable[..., Any]) -> None:

@@ -185,7 +185,7 @@ TEST_F(Strangers, ARequestThatIsCutShortKeepsNobodyWaiting) {
   stranger.Attack(pair);
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(pair.Talk());
-    usleep(2000);
+    usleep(2000);  // how long the talk goes on beside them, not a wait for anything
   }
   EXPECT_TRUE(Sleep(
       pair.both(), [&] { return Descriptors() <= descriptors; }, 30))

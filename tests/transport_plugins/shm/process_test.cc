@@ -845,7 +845,7 @@ TEST(ShmProcess, PatienceWithAPeerBeginsWhenItIsGivenSomething) {
     // It has seen that nothing is owed to it; then neither looks, and time passes.
     const auto seen = Clock::now() + std::chrono::milliseconds(250);
     ASSERT_TRUE(a.Until([&] { return Clock::now() > seen; }));
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kPause);  // the silence itself, not a wait for anything
     ASSERT_EQ(writes ? a.Write(memory.data(), 1, key, 7) : a.Send("at last"), BPS_OK);
     a.Poll();
     EXPECT_EQ(a.down, BPS_OK) << a.log();
