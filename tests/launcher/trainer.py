@@ -4,7 +4,8 @@
 
 Prints "rank R of S, local L of N, pid P", then "round I" after each, then "done". ROUNDS 0: for ever. An error of
 BytePS goes to stderr as "error CODE: MESSAGE", and the exit code is 3. With TRAINER_FORKS=1 it forks a child once it
-has joined, as data loaders do, which never ends: "forked PID".
+has joined, as data loaders do, which never ends: "forked PID". While the file that TRAINER_PAUSE names is there, it
+rests between two rounds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import array
 import ctypes
 import os
+import pathlib
 import sys
 import time
 from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
@@ -113,6 +115,7 @@ def make(kind: type) -> ctypes.Structure:
 
 def main() -> None:
     rounds, elements = int(sys.argv[1]), int(sys.argv[2])
+    pause = pathlib.Path(os.environ["TRAINER_PAUSE"]) if "TRAINER_PAUSE" in os.environ else None
     library = Library()
     session = c_void_p()
     library.call("bps_open_versioned", 1, 0, ctypes.byref(make(OpenArgs)), ctypes.byref(session))
@@ -153,6 +156,8 @@ def main() -> None:
             sys.exit(f"wrong sum: {result[0]} in place of {expected}")
         print(f"round {step}", flush=True)
         step += 1
+        while pause is not None and pause.exists():
+            time.sleep(0.05)
     library.call("bps_shutdown", session, c_int64(0))
     library.release("bps_close", session)
     print("done", flush=True)
