@@ -662,6 +662,26 @@ void OtherServers(int port) {
   }
 }
 
+// Rounds in which bytes are altered on their way: each gives the right sum or DATA_LOSS, and the job goes on.
+void Altered() {
+  constexpr size_t kElements = 300'000;
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  bps_tensor* tensor = Declare(session, "altered", BPS_FLOAT32, kElements);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<float> values(kElements, static_cast<float>(info.rank + round));
+    const Error error = PushPull(session, tensor, values.data(), values.data(), BPS_SUM);
+    if (error.code != BPS_OK) {
+      if (error.code != BPS_DATA_LOSS) Die("error " + std::to_string(error.code) + ": " + error.message);
+      std::printf("error %d: %s\n", error.code, error.message.c_str());
+      continue;
+    }
+    const float expected = static_cast<float>(info.size * (info.size - 1) / 2 + info.size * round);
+    for (const float value : values) CHECK(value == expected);
+  }
+  End(session);
+}
+
 // Works until something goes wrong, then says what, and shows that everything after it fails at once.
 int Loop(int64_t elements, bool in_buffer) {
   bps_session* session = Open();
@@ -1148,6 +1168,7 @@ int main(int argc, char** argv) {
       {"broadcasts", [] { return Broadcasts(), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},
       {"other_servers", [&] { return OtherServers(static_cast<int>(argument)), 0; }},
+      {"altered", [] { return Altered(), 0; }},
       {"loop", [&] { return Loop(argument, false); }},
       {"loop_buffer", [&] { return Loop(argument, true); }},
       {"storm", [&] { return Storm(static_cast<uint64_t>(argument)); }},

@@ -286,7 +286,7 @@ bool ServersStage::CheckResult(PeerId peer, Partition* partition, std::span<cons
       "the result of part ", partition->part, " came altered from ", lanes_.Describe(peer), ": its checksum is ",
       Crc32c(bytes), ", that of what was sent ", *told, " (BYTEPS_CHECKSUM): a network card, its driver or memory"));
   FailPart(partition);
-  GiveUp(transfer, why, false);
+  GiveUp(transfer, why, true);  // nobody else knows
   return false;
 }
 
