@@ -79,6 +79,26 @@ TEST(ShmHostile, ARequestThatIsAnnouncedAgainAndAgainFillsNoMemory) {
   EXPECT_NE(pair.victim.why.find("more requests than there are"), std::string::npos) << pair.victim.why;
 }
 
+// A slot that its owner still reads is not handed out again, nor is one that there is not, or more than it holds.
+TEST(ShmHostile, AMessageThatMakesNoSenseEndsTheConnection) {
+  for (const Descriptor& wrong :
+       {Descriptor{Descriptor::kMessage, 0, 8, 0}, Descriptor{Descriptor::kMessage, shm::kSlots, 8, 0},
+        Descriptor{Descriptor::kMessage, 1, shm::kMaxMessage + 1, 0}, Descriptor{Descriptor::kMessage, 1, 0, 0},
+        Descriptor{77, 0, 8, 0}}) {
+    SCOPED_TRACE(std::to_string(wrong.kind) + " " + std::to_string(wrong.index) + " " + std::to_string(wrong.size));
+    Pair pair;
+    ASSERT_NE(pair.channel, nullptr);
+    // The first of them is good, where the slot is free, and stays with its owner: nobody releases it.
+    uint32_t head = pair.channel->header.head.load();
+    if (wrong.index == 0) pair.channel->descriptors[head++ % shm::kDescriptors] = {Descriptor::kMessage, 0, 8, 0};
+    pair.channel->descriptors[head++ % shm::kDescriptors] = wrong;
+    pair.channel->header.head.store(head);
+    pair.victim.Poll();
+    EXPECT_EQ(pair.victim.down, BPS_UNAVAILABLE);
+    EXPECT_NE(pair.victim.why.find("makes no sense"), std::string::npos) << pair.victim.why;
+  }
+}
+
 // Another process's accesses to what is shared, of which ThreadSanitizer would not know either.
 __attribute__((no_sanitize_thread, noinline)) uint32_t Read(const volatile uint32_t* word) { return *word; }
 __attribute__((no_sanitize_thread, noinline)) void Write(volatile uint32_t* word, uint32_t value) { *word = value; }
