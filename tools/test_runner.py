@@ -178,8 +178,10 @@ def step_native(pattern: str | None) -> Count:
 
 
 def install_wheel(python: str | None = None) -> bool:
-    """Builds the wheel and puts it into .venv, or the environment of this interpreter, if it is not there already."""
-    if run(["bazel", "build", "--show_progress_rate_limit=10", "//frameworks/python:wheel"]) != 0:
+    """Builds the wheel and puts it into .venv, or the environment of this interpreter, if it is not there already; and
+    the simulated GPU, which is in no wheel (tests/frameworks/support/fake_cuda.py)."""
+    targets = ["//frameworks/python:wheel", "//device_plugins/fake"]
+    if run(["bazel", "build", "--show_progress_rate_limit=10", *targets]) != 0:
         return False
     return run([python or sys.executable, "tools/install_wheel.py"]) == 0
 

@@ -30,6 +30,14 @@ typedef struct fake_gpu_counts {
   uint64_t races; /* accesses that nothing orders, and accesses to memory that was given back */
 } fake_gpu_counts;
 
+/* What a kernel reads, or reads and writes, of the memory of its device. */
+typedef struct fake_gpu_access {
+  const void* address;
+  uint64_t size;
+  int32_t write; /* 1: it writes, too */
+  int32_t reserved;
+} fake_gpu_access;
+
 typedef struct fake_gpu_control {
   const bps_device_table* table;
   /* Begins anew with these options (device_plugins/fake/options.h). No device may be open. 0: the text is wrong. */
@@ -46,6 +54,12 @@ typedef struct fake_gpu_control {
   /* The context of a device is lost, as by an illegal address. */
   void (*lose)(int32_t device);
   void (*capture)(bps_device_stream stream, int32_t on);
+  /* Puts a kernel into a stream of `device` (NULL: its default one). When its turn comes `run` is called, once, on
+   * whichever thread: `inside` has an address for each of the `count` accesses where the bytes can be touched now; it is
+   * NULL when some are of memory that was given back (a race, reported). `run` must not call the fake. BPS_OK, or a code:
+   * then `run` is never called. */
+  int32_t (*launch)(int32_t device, bps_device_stream stream, void (*run)(void* user, void* const* inside), void* user,
+                    const fake_gpu_access* accesses, size_t count);
 } fake_gpu_control;
 
 BPS_PLUGIN_EXPORT const fake_gpu_control* bps_fake_gpu(void);

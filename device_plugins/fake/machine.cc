@@ -141,7 +141,7 @@ void Machine::Put(Stream* stream, Event* event) {
   const Lock lock(mutex_);
   auto record = std::make_shared<Record>();
   record->stream = stream;
-  record->patience = static_cast<int64_t>(random_() % 3);
+  record->patience = static_cast<int64_t>(random_() % options_.patience);
   event->latest = record;
   Enqueue(stream, {.kind = Work::kRecord, .record = std::move(record), .verb = "event_record"});
 }
@@ -221,6 +221,16 @@ void Machine::Fill(Stream* stream, void* to, uint8_t byte, uint64_t size) {
   Enqueue(stream, {.kind = Work::kFill, .to = static_cast<std::byte*>(to), .size = size, .byte = byte, .verb = "fill"});
 }
 
+void Machine::Launch(Stream* stream, std::function<void(void* const* inside)> kernel,
+                     std::vector<fake_gpu_access> accesses) {
+  const Lock lock(mutex_);
+  for (const fake_gpu_access& access : accesses) {
+    CheckRange(access.address, access.size, Memory::Kind::kDevice, stream->device, "launch");
+  }
+  Enqueue(stream,
+          {.kind = Work::kKernel, .verb = "launch", .accesses = std::move(accesses), .kernel = std::move(kernel)});
+}
+
 void Machine::Enqueue(Stream* stream, Work work) {
   host_.Tick(0);
   work.issued = host_;
@@ -251,6 +261,8 @@ void Machine::Run(Stream* stream, const Work& work) {
   } else if (work.kind == Work::kRecord) {
     work.record->clock = clock;
     work.record->done = true;
+  } else if (work.kind == Work::kKernel) {
+    RunKernel(stream, work);
   } else {
     std::byte* to = memory_.At(work.to, work.size);
     const std::byte* from = work.from == nullptr ? nullptr : memory_.At(work.from, work.size);
@@ -265,6 +277,20 @@ void Machine::Run(Stream* stream, const Work& work) {
     access(work.to, true);
     from != nullptr ? std::memmove(to, from, work.size) : std::memset(to, work.byte, work.size);
   }
+}
+
+void Machine::RunKernel(Stream* stream, const Work& work) {
+  std::vector<void*> inside;
+  for (const fake_gpu_access& access : work.accesses) {
+    inside.push_back(memory_.At(access.address, access.size));
+    if (inside.back() == nullptr) {
+      races_.Report("a kernel of stream " + std::to_string(stream->actor) + " touches memory that was given back");
+      return work.kernel(nullptr);
+    }
+    const uintptr_t begin = AddressOf(access.address);
+    races_.OnAccess({begin, begin + access.size, access.write != 0, stream->actor, "a kernel"}, stream->clock);
+  }
+  work.kernel(inside.data());
 }
 
 void Machine::Drive(const Record& record) {

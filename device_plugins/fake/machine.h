@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,7 +49,7 @@ struct Event {
 };
 
 struct Work {
-  enum Kind { kCopy, kFill, kRecord, kWait };
+  enum Kind { kCopy, kFill, kRecord, kWait, kKernel };
   Kind kind;
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
@@ -56,6 +57,8 @@ struct Work {
   uint8_t byte = 0;
   std::shared_ptr<Record> record;
   const char* verb = "";
+  std::vector<fake_gpu_access> accesses;  // kKernel
+  std::function<void(void* const* inside)> kernel;
   Clock issued;  // of the host, when it was put in; filled in
 };
 
@@ -99,6 +102,7 @@ class Machine {
   void Copy(Stream* stream, void* to, const void* from, uint64_t size, const char* verb, Memory::Kind to_kind,
             Memory::Kind from_kind);
   void Fill(Stream* stream, void* to, uint8_t byte, uint64_t size);
+  void Launch(Stream* stream, std::function<void(void* const* inside)> kernel, std::vector<fake_gpu_access> accesses);
   void Synchronize(Stream* stream);
   // As Synchronize, of the end of an instance: not counted.
   void Drain(Stream* stream);
@@ -123,6 +127,7 @@ class Machine {
   // Runs the first of the stream's queue; false if it has to wait, or there is none.
   bool RunFirst(Stream* stream);
   void Run(Stream* stream, const Work& work);
+  void RunKernel(Stream* stream, const Work& work);
   // Runs what this place of its stream waits for, and no more.
   void Drive(const Record& record);
   void DriveAll(Stream* stream);

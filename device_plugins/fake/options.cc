@@ -1,5 +1,6 @@
 #include "device_plugins/fake/options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -12,8 +13,9 @@ namespace {
 using devices::Error;
 
 [[noreturn]] void Fail(const std::string& what) {
-  throw Error(BPS_INVALID_ARGUMENT,
-              "BYTEPS_FAKE_GPU: " + what + "; expected devices=N,schedule=early|late|random,seed=N,memory=BYTES");
+  throw Error(BPS_INVALID_ARGUMENT, "BYTEPS_FAKE_GPU: " + what +
+                                        "; expected devices=N,schedule=early|late|random,seed=N,"
+                                        "memory=BYTES,patience=N");
 }
 
 uint64_t Number(const std::string& name, const std::string& value) {
@@ -40,6 +42,8 @@ Options ReadOptions(const std::string& text) {
       options.seed = Number(name, value);
     } else if (name == "memory") {
       options.memory = Number(name, value);
+    } else if (name == "patience") {
+      options.patience = std::max<uint64_t>(1, Number(name, value));
     } else if (name == "schedule" && value == "early") {
       options.schedule = Schedule::kEarly;
     } else if (name == "schedule" && value == "late") {

@@ -20,6 +20,7 @@ struct Options {
   Schedule schedule = Schedule::kLate;
   uint64_t seed = 1;
   uint64_t memory = uint64_t{1} << 30;  // bytes of each device
+  uint64_t patience = 3;                // kLate: less than so many queries of an event are in vain, by seed
 };
 
 // Throws Error: INVALID_ARGUMENT.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "abi/device.h"
@@ -121,6 +122,19 @@ constexpr fake_gpu_control kControl = {
     .lose = [](int32_t device) { TheMachine()->Lose(device); },
     .capture = [](bps_device_stream stream,
                   int32_t on) { TheMachine()->Capture(TheMachine()->Known(stream, 0), on != 0); },
+    .launch = [](int32_t device, bps_device_stream stream, void (*run)(void* user, void* const* inside), void* user,
+                 const fake_gpu_access* accesses, size_t count) -> int32_t {
+      try {
+        const std::shared_ptr<Machine> machine = TheMachine();
+        machine->Begin(device, "launch");
+        Stream* known = machine->Known(stream, device);
+        machine->CheckTakes(*known, device);
+        machine->Launch(known, [run, user](void* const* inside) { run(user, inside); }, {accesses, accesses + count});
+        return BPS_OK;
+      } catch (const devices::Error& error) {
+        return error.code();
+      }
+    },
 };
 
 }  // namespace

@@ -52,7 +52,8 @@ namespace byteps::binding {
   X(bps_group)                      \
   X(bps_request_result)             \
   X(bps_join)                       \
-  X(bps_sparse_all_reduce)
+  X(bps_sparse_all_reduce)          \
+  X(bps_wait_on_stream)
 
 struct Library {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be

@@ -13,6 +13,7 @@ from byteps import _native
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.device_streams import new_output
 from byteps.torch.handle import Handle, synchronize
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.scaling import Reduction
@@ -83,7 +84,7 @@ def allreduce_async(
     check_dense(tensor)
     check_process_set(process_set)
     op = reduction_op(average, op)
-    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    output = new_output(tensor)
     name = operation_name("allreduce", name, process_set)
     return start_allreduce(tensor, output, op, name, (prescale_factor, postscale_factor), process_set, priority)
 
@@ -140,7 +141,7 @@ class _Allreduce(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.arguments = (op, name, factors, process_set, priority, compression)
         sent, context = compression.compress(tensor)
-        output = torch.empty(sent.shape, dtype=sent.dtype, device=sent.device)
+        output = new_output(sent)
         handle = start_allreduce(sent, output, op, name, factors, process_set, priority)
         return compression.decompress(synchronize(handle), context)
 

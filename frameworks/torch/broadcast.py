@@ -9,6 +9,7 @@ from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import Session, current_session
 from byteps.torch.allreduce import apply_allreduce
 from byteps.torch.collective_handle import CollectiveHandle
+from byteps.torch.device_streams import new_output
 from byteps.torch.handle import Handle, synchronize
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.submission import numbered_name, start_broadcast
@@ -46,7 +47,7 @@ def broadcast_async(
     """Starts a copy of the root's `tensor` into a new tensor on every rank. The root's must not change meanwhile."""
     check_process_set(process_set)
     check_dense(tensor)
-    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    output = new_output(tensor)
     return _start(tensor, output, root_rank, name, process_set, priority)
 
 

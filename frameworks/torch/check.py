@@ -58,7 +58,7 @@ def _devices() -> str:
         return "no GPU: tensors are in host memory"
     result = bps.push_pull(torch.ones(3, device="cuda"), average=True, name="check.cuda")
     _expect("a tensor of the GPU", result.cpu(), torch.ones(3))
-    return f"{torch.cuda.get_device_name()}: through pinned host memory"
+    return f"{torch.cuda.get_device_name()}: in order with its streams"
 
 
 def _steps() -> Iterator[tuple[str, Callable[[], str]]]:

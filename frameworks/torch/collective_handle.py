@@ -44,6 +44,10 @@ class CollectiveHandle(Generic[T]):
         output: T = self._output
         return output
 
+    def finish_on_host(self) -> T:
+        """synchronize(): results come by the host's memory."""
+        return self.synchronize()
+
     def cancel(self) -> None:
         """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""
         if self._request is not None:

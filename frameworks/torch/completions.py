@@ -16,8 +16,8 @@ from typing import Any, Protocol
 class Waitable(Protocol):
     """A handle."""
 
-    def synchronize(self) -> Any:
-        """Waits for what is in flight and returns its output; raises its error."""
+    def finish_on_host(self) -> Any:
+        """Waits until the result is there, for whichever stream, and returns it; raises the operation's error."""
 
 
 _Entry = tuple[Any, Callable[[Any, "BaseException | None"], None]]
@@ -35,7 +35,7 @@ class _Waiter:
         while True:
             handle, done = self.entries.get()
             try:
-                output, error = handle.synchronize(), None
+                output, error = handle.finish_on_host(), None
             except BaseException as raised:  # told to whoever wants to know
                 output, error = None, raised
             done(output, error)

@@ -9,6 +9,7 @@ from byteps.reduce_op import ReduceOp
 from byteps.torch.allreduce import allreduce_part, check_differentiable, reduction_op
 from byteps.torch.collective_handle import GroupHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.device_streams import new_output
 from byteps.torch.handle import synchronize
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.submission import operation_name, start_group
@@ -52,7 +53,7 @@ def _start(
 
 
 def _outputs(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in tensors]
+    return [new_output(tensor) for tensor in tensors]
 
 
 def grouped_allreduce_async(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from byteps import _native
 from byteps.speed import SPEED
+from byteps.torch import device_streams
+from byteps.torch.device_streams import DevicePart
 
 import torch
 
@@ -21,9 +23,12 @@ class Handle:
 
     It holds the tensors that the library still uses. Dropping it is allowed: the operation goes on, and its memory is
     kept until it has ended.
+
+    Of tensors on a GPU: the result is in order on the stream that is current at synchronize(). The host waits there
+    until the result is on its way into the GPU's memory, and for no work of the GPU.
     """
 
-    __slots__ = ("__weakref__", "_after", "_finished", "_output", "_request", "_staged", "name")
+    __slots__ = ("__weakref__", "_after", "_device", "_finished", "_output", "_request", "_staged", "name")
 
     def __init__(
         self,
@@ -32,24 +37,29 @@ class Handle:
         output: torch.Tensor,
         staged: torch.Tensor | None = None,
         after: Callable[[torch.Tensor], None] | None = None,
+        device: DevicePart | None = None,
     ) -> None:
         """`staged`: what the library writes, if it is not the output's own memory; it is copied there at the end.
-        `after`: what is then done to the output, in place."""
+        `after`: what is then done to the output, in place. `device`: of an operation on the memory of a GPU."""
         self.name = name
         self._request = request
         self._output = output
         self._staged = staged
         self._after = after
+        self._device = device
         self._finished = False
 
     def poll(self) -> bool:
-        """Whether the operation has ended. Never blocks."""
-        return self._request.test()
+        """Whether the operation has ended; on a GPU: whether synchronize() does not wait on the host. Never blocks."""
+        return self._request.test() if self._device is None else self._request.is_enqueued()
 
     def synchronize(self, timeout: float | None = None) -> torch.Tensor:
         """Waits for the operation and returns its output; raises its error. May be called again."""
-        self._request.wait(timeout)
         output = self._output
+        if self._device is None:
+            self._request.wait(timeout)
+        else:
+            self._device.wait(self._request, output, timeout)
         if not self._finished:
             self._finished = True
             staged, self._staged = self._staged, None
@@ -62,6 +72,15 @@ class Handle:
             # The library writes behind autograd's back; a backward pass that saved the old value must notice.
             if not output.is_inference():
                 torch.autograd.graph.increment_version(output)
+        return output
+
+    def finish_on_host(self) -> torch.Tensor:
+        """As synchronize(); then the result is there, whichever stream looks at it: for threads that have no stream of
+        their own."""
+        output = self.synchronize()
+        if self._device is not None:
+            self._request.wait()
+            device_streams.STREAMS.synchronize(self._device.index)
         return output
 
     def cancel(self) -> None:

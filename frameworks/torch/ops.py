@@ -6,8 +6,9 @@ shape or dtype, but two operations in flight cannot share one.
 
 Tensors. bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64 and complex128, of any
 shape, zero elements and zero dimensions included, contiguous or not. CPU tensors that are contiguous are sent from
-where they are. CUDA tensors are staged through pinned host memory. Shape and dtype must agree across ranks, or every
-rank gets an error.
+where they are. CUDA tensors are copied by the library, behind what the current stream holds, and the stream that is
+current at synchronize() waits for the result; the host waits for no GPU. Shape and dtype must agree across ranks, or
+every rank gets an error.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from byteps.torch.basics import init
 from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.device_streams import new_output
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, poll, synchronize
 from byteps.torch.process_set import ProcessSet, global_process_set
@@ -87,7 +89,7 @@ def push_pull_async(
     must not change until the operation has ended."""
     del version
     check_dense(tensor)
-    output = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    output = new_output(tensor)
     return start_push_pull(tensor, output, choose_op(op, average, adasum=True), name, priority)
 
 

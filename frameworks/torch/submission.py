@@ -16,6 +16,7 @@ from byteps.reduce_op import Adasum, ReduceOp
 from byteps.session import Session, current_session
 from byteps.speed import SPEED
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
+from byteps.torch.device_streams import DevicePart, is_device
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle
 from byteps.torch.wire_buffer import empty_buffer, is_wire_ready, staged_copy
@@ -89,6 +90,20 @@ def start_push_pull(
                 options={"op": op},
             )
         )
+    if is_device(tensor):
+        part = DevicePart(tensor, output)
+        request = session.native.push_pull(
+            name,
+            code,
+            tensor.shape,
+            part.read,
+            part.written,
+            op,
+            part.held,
+            priority_number(priority),
+            place=part.place,
+        )
+        return Handle(request, name, output, part.staged, after, part)
     read, written, held, staged = _buffers(tensor, output)
     # By position, which takes half the time of names.
     request = session.native.push_pull(name, code, tensor.shape, read, written, op, held, priority_number(priority))
@@ -113,6 +128,20 @@ def start_broadcast(
             )
         )
     code = dtype_code(tensor.dtype)
+    if is_device(tensor):
+        part = DevicePart(tensor, output)
+        request = session.native.broadcast(
+            name,
+            code,
+            tensor.shape,
+            part.read,
+            part.written,
+            root_rank,
+            part.held,
+            priority_number(priority),
+            place=part.place,
+        )
+        return Handle(request, name, output, part.staged, after, part)
     # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
     read, written, held, staged = _buffers(tensor, output)
     request = session.native.broadcast(

@@ -1,8 +1,10 @@
 """The memory that an operation reads or writes for a tensor.
 
 The library takes row-major host memory without gaps. A CPU tensor that is such memory is used in place, without a copy.
-Any other (transposed, sliced, channels-last, or on a device) is staged through a copy in host memory, pinned where the
-tensor is on a CUDA device; copying from and to a device waits for it.
+Any other (transposed, sliced, channels-last) is staged through a copy in host memory.
+
+push_pull and broadcast over all ranks take CUDA tensors where they are (device_streams.py). The other collectives stage
+them through a copy in pinned host memory; copying from and to the device waits for it.
 """
 
 import torch

@@ -44,6 +44,9 @@ SCATTER: int
 SEND: int
 RECEIVE: int
 BARRIER: int
+CPU: int
+CUDA: int
+CUDA_HOST: int
 
 class Info(TypedDict):
     rank: int
@@ -62,7 +65,9 @@ class Request:
     @property
     def state(self) -> str: ...
     def wait(self, timeout: float | None = None) -> None: ...
+    def wait_on_stream(self, stream: int, timeout: float | None = None) -> None: ...
     def test(self) -> bool: ...
+    def is_enqueued(self) -> bool: ...
     def result(self, index: int = 0) -> Result: ...
     def cancel(self) -> None: ...
 
@@ -129,6 +134,19 @@ class Buffer:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int) -> memoryview: ...
 
+class DevicePlace:
+    """Where the memory of an operation is: kinds (CPU, CUDA, CUDA_HOST), GPUs, and the stream that it is used in."""
+
+    def __init__(
+        self,
+        input_device: int,
+        input_id: int,
+        output_device: int,
+        output_id: int,
+        stream: int,
+        output_later: bool,
+    ) -> None: ...
+
 class Session:
     @property
     def address(self) -> int: ...  # of the bps_session; valid until close()
@@ -147,6 +165,7 @@ class Session:
         timeout: float | None = None,
         completions: Completions | None = None,
         token: int = 0,
+        place: DevicePlace | None = None,
     ) -> Request: ...
     def broadcast(
         self,
@@ -161,6 +180,7 @@ class Session:
         timeout: float | None = None,
         completions: Completions | None = None,
         token: int = 0,
+        place: DevicePlace | None = None,
     ) -> Request: ...
     def collective(
         self, operation: Collective, buffers: object, completions: Completions | None = None, token: int = 0

@@ -113,6 +113,10 @@ void AddConstants(py::module_& module) {
   module.attr("SEND") = BPS_SEND;
   module.attr("RECEIVE") = BPS_RECEIVE;
   module.attr("BARRIER") = BPS_BARRIER;
+
+  module.attr("CPU") = BPS_CPU;
+  module.attr("CUDA") = BPS_CUDA;
+  module.attr("CUDA_HOST") = BPS_CUDA_HOST;
 }
 
 }  // namespace
@@ -123,7 +127,9 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<Request, std::shared_ptr<Request>>(module, "Request")
       .def("wait", &Request::Wait, py::arg("timeout") = py::none())
+      .def("wait_on_stream", &Request::WaitOnStream, py::arg("stream"), py::arg("timeout") = py::none())
       .def("test", &Request::Test)
+      .def("is_enqueued", &Request::IsEnqueued)
       .def(
           "result",
           [](const std::shared_ptr<Request>& request, int32_t index) {
@@ -171,6 +177,14 @@ PYBIND11_MODULE(_native, module) {
       .def("fileno", &Completions::descriptor)
       .def("take", &Completions::Take);
 
+  py::class_<DevicePlace>(module, "DevicePlace")
+      .def(py::init([](int32_t input_device, int32_t input_id, int32_t output_device, int32_t output_id,
+                       uintptr_t stream, bool output_later) {
+             return DevicePlace{input_device, input_id, output_device, output_id, stream, output_later};
+           }),
+           py::arg("input_device"), py::arg("input_id"), py::arg("output_device"), py::arg("output_id"),
+           py::arg("stream"), py::arg("output_later"));
+
   py::class_<Session, std::shared_ptr<Session>>(module, "Session")
       .def("info", &Session::Info)
       .def_property_readonly("address", &Session::Address)
@@ -184,24 +198,24 @@ PYBIND11_MODULE(_native, module) {
           "push_pull",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
              uintptr_t output, int32_t op, py::object buffers, int64_t priority, std::optional<double> timeout,
-             const py::object& completions, uint64_t token) {
+             const py::object& completions, uint64_t token, const OptionalPlace& place) {
             return session.PushPull({std::move(name), dtype, std::move(shape)}, input, output, op, priority, timeout,
-                                    std::move(buffers), NoticeOf(completions, token));
+                                    std::move(buffers), NoticeOf(completions, token), place);
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("op"),
           py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
-          py::arg("completions") = py::none(), py::arg("token") = 0)
+          py::arg("completions") = py::none(), py::arg("token") = 0, py::arg("place") = py::none())
       .def(
           "broadcast",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
              uintptr_t output, int32_t root, py::object buffers, int64_t priority, std::optional<double> timeout,
-             const py::object& completions, uint64_t token) {
+             const py::object& completions, uint64_t token, const OptionalPlace& place) {
             return session.Broadcast({std::move(name), dtype, std::move(shape)}, input, output, root, priority, timeout,
-                                     std::move(buffers), NoticeOf(completions, token));
+                                     std::move(buffers), NoticeOf(completions, token), place);
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("root"),
           py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
-          py::arg("completions") = py::none(), py::arg("token") = 0)
+          py::arg("completions") = py::none(), py::arg("token") = 0, py::arg("place") = py::none())
       .def(
           "collective",
           [](Session& session, const CollectiveSpec& operation, py::object buffers,

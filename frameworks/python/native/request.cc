@@ -20,14 +20,10 @@ Request::~Request() {
   if (!session_->IsForkedChild()) session_->Adopt(request_, std::move(buffers_));
 }
 
-void Request::Wait(const std::optional<double>& timeout) const {
-  RefuseInForkedChild();
+template <typename Call>
+void Request::WaitFor(const std::optional<double>& timeout, Call wait) const {
   using Clock = std::chrono::steady_clock;
   const int64_t timeout_ms = TimeoutMs(timeout);
-  int32_t over = 0;
-  // Many are waited for one by one, and most have ended by then.
-  if (library().bps_request_state(request_) >= BPS_REQUEST_DONE) Check(library(), library().bps_test(request_, &over));
-  if (over != 0) return Check(library(), library().bps_wait(request_, /*timeout_ms=*/0));
   const auto deadline =
       timeout_ms > 0 ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point::max();
 
@@ -38,7 +34,7 @@ void Request::Wait(const std::optional<double>& timeout) const {
     {
       py::gil_scoped_release released;
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      status = library().bps_wait(request_, std::clamp<int64_t>(left.count(), 1, kSignalInterval.count()));
+      status = wait(std::clamp<int64_t>(left.count(), 1, kSignalInterval.count()));
       if (status == nullptr) return;
       if (library().bps_status_code(status) == BPS_DEADLINE_EXCEEDED) {
         // Either this slice of the wait ended, or the operation did, with its own deadline.
@@ -50,7 +46,7 @@ void Request::Wait(const std::optional<double>& timeout) const {
       if (ended != 0) {
         // The operation may have ended just after the wait: ask once more for its own outcome.
         library().bps_status_free(status);
-        status = library().bps_wait(request_, /*timeout_ms=*/0);
+        status = wait(/*timeout_ms=*/0);
       }
     }
     if (ended != 0) {
@@ -69,6 +65,30 @@ void Request::Wait(const std::optional<double>& timeout) const {
     }
     CheckSignals();
   }
+}
+
+void Request::Wait(const std::optional<double>& timeout) const {
+  RefuseInForkedChild();
+  int32_t over = 0;
+  // Many are waited for one by one, and most have ended by then.
+  if (library().bps_request_state(request_) >= BPS_REQUEST_DONE) Check(library(), library().bps_test(request_, &over));
+  if (over != 0) {
+    (void)TimeoutMs(timeout);
+    return Check(library(), library().bps_wait(request_, /*timeout_ms=*/0));
+  }
+  WaitFor(timeout, [&](int64_t timeout_ms) { return library().bps_wait(request_, timeout_ms); });
+}
+
+void Request::WaitOnStream(uintptr_t stream, const std::optional<double>& timeout) const {
+  RefuseInForkedChild();
+  WaitFor(timeout, [&](int64_t timeout_ms) {
+    return library().bps_wait_on_stream(request_, reinterpret_cast<void*>(stream), timeout_ms);
+  });
+}
+
+bool Request::IsEnqueued() const {
+  RefuseInForkedChild();
+  return library().bps_request_state(request_) == BPS_REQUEST_ENQUEUED || Test();
 }
 
 bool Request::Test() const {

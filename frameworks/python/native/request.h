@@ -33,6 +33,13 @@ class Request {
   // error. Python's signal handlers run meanwhile.
   void Wait(const std::optional<double>& timeout) const;
 
+  // Waits on the host until the result is in a stream of the output's GPU, and makes `stream`, of the same GPU, wait for
+  // it. Of an output on the host it is Wait.
+  void WaitOnStream(uintptr_t stream, const std::optional<double>& timeout) const;
+
+  // Whether the result is in a stream, or the operation has ended: WaitOnStream will not wait on the host. Never blocks.
+  bool IsEnqueued() const;
+
   // Whether the operation has ended. Never blocks, never throws the operation's error.
   bool Test() const;
 
@@ -48,6 +55,9 @@ class Request {
  private:
   const Library& library() const { return session_->library(); }
   void RefuseInForkedChild() const;
+  // `wait`: waits so many milliseconds, 0: as long as the operation may take.
+  template <typename Call>
+  void WaitFor(const std::optional<double>& timeout, Call wait) const;
 
   const std::shared_ptr<Session> session_;
   bps_request* const request_;

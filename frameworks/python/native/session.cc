@@ -57,6 +57,18 @@ std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Libr
   return noticing;
 }
 
+// `streams` must outlive the call that takes `args`.
+template <typename Args>
+void SetPlace(Args& args, bps_streams& streams, const DevicePlace& place) {
+  args.input_device = place.input_device;
+  args.input_device_id = place.input_id;
+  args.output_device = place.output_device;
+  args.output_device_id = place.output_id;
+  streams.input = streams.output = reinterpret_cast<void*>(place.stream);
+  streams.output_later = place.output_later ? 1 : 0;
+  args.ext = &streams.ext;
+}
+
 // Points into `spec`.
 bps_collective_args ArgsOf(const CollectiveSpec& spec) {
   bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
@@ -198,8 +210,10 @@ void Session::Declare(const TensorSpec& spec) {
 
 std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
                                            int64_t priority, const std::optional<double>& timeout, py::object buffers,
-                                           Notice notice) {
+                                           Notice notice, const OptionalPlace& place) {
   bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  bps_streams streams = BPS_STREAMS_INIT;
+  if (place) SetPlace(args, streams, *place);
   args.input = reinterpret_cast<const void*>(input);
   args.output = reinterpret_cast<void*>(output);
   args.op = op;
@@ -221,8 +235,10 @@ std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t inp
 
 std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
                                             int64_t priority, const std::optional<double>& timeout, py::object buffers,
-                                            Notice notice) {
+                                            Notice notice, const OptionalPlace& place) {
   bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+  bps_streams streams = BPS_STREAMS_INIT;
+  if (place) SetPlace(args, streams, *place);
   args.input = reinterpret_cast<const void*>(input);
   args.output = reinterpret_cast<void*>(output);
   args.root = root;

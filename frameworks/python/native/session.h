@@ -56,6 +56,17 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
+// Where the memory of an operation lies, if not on the host: as bps_push_pull_args says it, and bps_streams.
+struct DevicePlace {
+  int32_t input_device = BPS_CPU;
+  int32_t input_id = 0;
+  int32_t output_device = BPS_CPU;
+  int32_t output_id = 0;
+  uintptr_t stream = 0;       // of the GPU: what it holds is done before the input is read and the output written
+  bool output_later = false;  // `stream` does not wait for the result; Request::WaitOnStream names who does
+};
+using OptionalPlace = std::optional<DevicePlace>;
+
 // What bps_collective takes, of Python's values. Addresses as with PushPull; output 0: the library's memory.
 struct CollectiveSpec {
   int32_t kind = 0;
@@ -108,13 +119,13 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // `input` and `output` are addresses of row-major memory of the tensor's dtype and shape, `buffers` any object that
   // keeps them alive, `notice` whom to tell when the operation has ended (a thread that waits for a small tensor is then
-  // slower: the end comes on a thread of the library).
+  // slower: the end comes on a thread of the library), `place` where the memory is, if not on the host.
   std::shared_ptr<Request> PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
-                                    Notice notice = {});
+                                    Notice notice = {}, const OptionalPlace& place = {});
   std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
                                      int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
-                                     Notice notice = {});
+                                     Notice notice = {}, const OptionalPlace& place = {});
   std::shared_ptr<Request> Collective(const CollectiveSpec& spec, pybind11::object buffers, Notice notice = {});
   // Indices and values are read before it returns.
   std::shared_ptr<Request> SparseAllReduce(const SparseSpec& spec);

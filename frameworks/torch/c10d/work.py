@@ -20,8 +20,10 @@ class _All:
     def __init__(self, handles: Sequence[Handle | CollectiveHandle[Any]]) -> None:
         self._handles = handles
 
-    def synchronize(self) -> None:
+    def finish_on_host(self) -> None:
         wait_all(self._handles)
+        for handle in self._handles:
+            handle.finish_on_host()
 
 
 class BytePSWork(Work):

@@ -1,0 +1,410 @@
+"""Tensors in the memory of GPUs (simulated ones, fake_cuda.py): jobs of real processes, with servers.
+
+What no machine without a GPU can show is said in docs/gpu.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as bps
+from byteps.torch.completions import when_done
+from byteps.torch.device_streams import DevicePart
+from fake_cuda import FakeCuda, fake_gpus
+from torch import nn
+
+RunWorkers = Callable[..., Any]
+
+SCHEDULES = ["late", "early", "random", "late,patience=40"]
+STEPS = 6
+
+
+@contextlib.contextmanager
+def _gpus(races: bool = False) -> Iterator[FakeCuda]:
+    """The GPUs of a worker of a job, from init() to shutdown(). `races`: the program is wrong; they are reported."""
+    torch.set_num_threads(1)
+    gpu = FakeCuda.install()
+    bps.init()
+    yield gpu
+    bps.shutdown()
+    gpu.close()
+    assert not gpu.errors, gpu.errors
+    assert bool(gpu.races()) == races, gpu.races()[:3]
+
+
+def _model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 70), nn.Tanh(), nn.Linear(70, 3))
+
+
+def _on(gpu: FakeCuda, model: nn.Module) -> nn.Module:
+    """A copy with its parameters on a GPU."""
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                module._parameters[name] = nn.Parameter(gpu.tensor(parameter))
+    return model
+
+
+def _batch(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(8, 20, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def _clipped(model: nn.Module, optimizer: Any, step: int) -> None:
+    optimizer.synchronize()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+
+
+def _plain(model: nn.Module, optimizer: Any, step: int) -> None:
+    optimizer.step()
+
+
+def _train(
+    model: nn.Module,
+    place: Callable[[torch.Tensor], torch.Tensor],
+    prefix: str,
+    finish: Callable[[nn.Module, Any, int], None] = _plain,
+    steps: int = STEPS,
+    overlap: bool = False,
+    **options: Any,
+) -> Any:
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        [(prefix + name, parameter) for name, parameter in model.named_parameters()],
+        overlap_forward=model if overlap else None,
+        **options,
+    )
+    bps.broadcast_parameters(model.state_dict(), 0, prefix=prefix)
+    for step in range(steps):
+        optimizer.zero_grad()
+        (model(place(_batch(step, bps.rank()))) ** 2).mean().backward()
+        finish(model, optimizer, step)
+    optimizer.finish_step()
+    return optimizer
+
+
+# What is trained with: how a step ends, overlap_forward, compression.
+KINDS: dict[str, tuple[Callable[..., None], bool, Any]] = {
+    "plain": (_plain, False, bps.Compression.none),
+    "overlap": (_plain, True, bps.Compression.none),
+    "fp16": (_plain, False, bps.Compression.fp16),
+    "clipped": (_clipped, False, bps.Compression.none),
+}
+
+
+def _trains() -> None:
+    with _gpus() as gpu:
+        for name, (finish, overlap, compression) in KINDS.items():
+            # Each rank begins with weights of its own.
+            reference = _model(seed=bps.rank())
+            start = [parameter.detach().clone() for parameter in reference.parameters()]
+            model = _on(gpu, reference)
+            waits = gpu.counts()["synchronisations"]
+            _train(model, gpu.tensor, f"gpu.{name}.", finish, overlap=overlap, compression=compression)
+            assert gpu.counts()["synchronisations"] == waits, f"{name}: the host waited for the GPU"
+            _train(reference, lambda batch: batch, f"cpu.{name}.", finish, compression=compression)
+            for mine, theirs, begin in zip(model.parameters(), reference.parameters(), start):
+                assert torch.equal(gpu.read(mine), theirs.detach()), name
+                assert not torch.equal(theirs, begin), "it has learned"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_training(run_workers: RunWorkers, schedule: str) -> None:
+    """The bits of training on the CPU; no wait of the host for the GPU; nothing unordered."""
+    run_workers(_trains, **fake_gpus(schedule))
+
+
+MADE = ("allocations", "host_allocations", "registrations", "streams", "events")
+
+
+def _steady() -> None:
+    quiet, before = 0, None
+    with _gpus() as gpu:
+        model = _on(gpu, _model(seed=bps.rank()))
+
+        def look(model: nn.Module, optimizer: Any, step: int) -> None:
+            nonlocal quiet, before
+            optimizer.step()
+            counts = gpu.counts()
+            made = [counts[what] for what in MADE]
+            quiet = quiet + 1 if made == before else 0
+            before = made
+
+        # How many operations are under way at once differs; what is made for them is used again.
+        for number in range(40):
+            _train(model, gpu.tensor, "steady.", look, steps=10)
+            done = bps.push_pull(torch.tensor(float(quiet >= 9)), average=False, name=f"quiet.{number}")
+            if done == bps.size():
+                break
+        assert done == bps.size(), before
+        assert gpu.counts()["synchronisations"] == 0
+
+
+def test_the_steady_state_makes_nothing(run_workers: RunWorkers) -> None:
+    run_workers(_steady, **fake_gpus("late"))
+
+
+def _missing_wait() -> None:
+    def wrong(self: DevicePart, request: Any, output: torch.Tensor, timeout: float | None) -> None:
+        request.wait_on_stream(elsewhere, timeout)
+
+    right = DevicePart.wait
+    with _gpus(races=True) as gpu:
+        elsewhere = gpu.new_stream()
+        DevicePart.wait = wrong  # type: ignore[method-assign]
+        x = gpu.tensor(torch.ones(1000))
+        for _ in range(10):
+            x.copy_(bps.push_pull(x, average=False, name="x"))
+        DevicePart.wait = right  # type: ignore[method-assign]
+
+
+def _missing_order() -> None:
+    with _gpus(races=True) as gpu:
+        elsewhere = gpu.new_stream()
+        x = gpu.tensor(torch.ones(1000))
+        with gpu.stream(elsewhere):
+            handle = bps.push_pull_async_inplace(x, name="x")
+        bps.synchronize(handle)
+
+
+# The host counts as having waited where it has seen an event; with patience the next kernel comes before that.
+@pytest.mark.parametrize("schedule", ["late,patience=300"])
+@pytest.mark.parametrize("body", [_missing_wait, _missing_order])
+def test_what_nothing_orders_is_reported(run_workers: RunWorkers, body: Callable[[], None], schedule: str) -> None:
+    """The binding without one of its waits, and a program without one: that the other tests find nothing means much."""
+    run_workers(body, **fake_gpus(schedule))
+
+
+def _operations() -> None:
+    with _gpus() as gpu:
+        rank, size = bps.rank(), bps.size()
+        values = torch.arange(24.0).view(2, 3, 4) + rank
+        total = sum(torch.arange(24.0).view(2, 3, 4) + other for other in range(size))
+        x = gpu.tensor(values)
+        out = bps.push_pull(x, average=False, name="out")
+        new = bps.allreduce(x * 2, op=bps.Sum, name="new")
+        turned = bps.push_pull(x.permute(2, 0, 1), average=False, name="turned")
+        part = x.clone()
+        bps.push_pull_inplace(part[:, 1], average=False, name="part")
+        wide = gpu.tensor(values.to(torch.int64))
+        bps.allreduce_(wide, op=bps.Average, name="wide")
+        half = bps.push_pull(x.to(torch.bfloat16), op=bps.Max, name="half")
+        sent = bps.broadcast(x, 1, name="sent")
+        bps.broadcast_(x[:, 2], 0, name="column")
+        nothing = bps.push_pull(gpu.tensor(torch.empty(0, 5)), name="nothing")
+        scalar = bps.push_pull(gpu.tensor(torch.tensor(float(rank))), average=False, name="scalar")
+        leaf = nn.Parameter(gpu.tensor(values))
+        bps.push_pull(leaf, average=False, name="leaf").sum().backward()
+        results = {
+            "out": (out, total),
+            "new": (new, total * 2),
+            "turned": (turned, total.permute(2, 0, 1)),
+            "wide": (wide, total.to(torch.int64) // size),
+            "half": (half, (torch.arange(24.0).view(2, 3, 4) + size - 1).to(torch.bfloat16)),
+            "sent": (sent, torch.arange(24.0).view(2, 3, 4) + 1),
+            "scalar": (scalar, torch.tensor(float(sum(range(size))))),
+            "gradient": (leaf.grad, torch.full((2, 3, 4), float(size))),
+        }
+        assert nothing.shape == (0, 5)
+        assert gpu.counts()["synchronisations"] == 0
+        for name, (found, expected) in results.items():
+            assert torch.equal(gpu.read(found), expected), (name, gpu.read(found), expected)
+        assert torch.equal(gpu.read(part)[:, 1], total[:, 1])
+        assert torch.equal(gpu.read(part)[:, 0], values[:, 0])
+        assert torch.equal(gpu.read(x)[:, 2], values[:, 2] - rank)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_operations(run_workers: RunWorkers, schedule: str) -> None:
+    run_workers(_operations, **fake_gpus(schedule))
+
+
+def _streams() -> None:
+    with _gpus() as gpu:
+        side, other = gpu.new_stream(), gpu.new_stream()
+        snapshots = []
+        for number in range(20):
+            # Made on one stream, reduced on it, used on another, and freed at once: its memory is the next one's.
+            with gpu.stream(side):
+                handle = bps.push_pull_async(gpu.tensor(torch.full((5000,), float(number))), average=False, name="x")
+            with gpu.stream(other):
+                snapshots.append(gpu.later(bps.synchronize(handle)))
+            del handle
+        # Dropped: it goes on, and its memory is nobody else's until it has ended.
+        for number in range(20):
+            bps.push_pull_async(gpu.tensor(torch.full((7000,), float(number))), average=False, name=f"dropped.{number}")
+            gpu.tensor(torch.zeros(7000))
+        gc.collect()
+        for stream in (side, other):
+            with gpu.stream(stream):
+                gpu.synchronize(0)
+        for number, found in enumerate(snapshots):
+            assert torch.equal(found[0], torch.full((5000,), float(number * bps.size())))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_streams_and_freed_memory(run_workers: RunWorkers, schedule: str) -> None:
+    run_workers(_streams, **fake_gpus(schedule))
+
+
+def _second_gpu_and_thread() -> None:
+    with _gpus() as gpu:
+        found: list[Any] = []
+
+        def work() -> None:
+            # Another thread has streams of its own, as autograd's has.
+            stream = gpu.new_stream(1)
+            with gpu.stream(stream, 1):
+                x = gpu.tensor(torch.full((3000,), 2.0), index=1)
+                bps.push_pull_inplace(x, average=False, name="second")
+                found.append(gpu.read(x))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert torch.equal(found[0], torch.full((3000,), 2.0 * bps.size()))
+
+
+def test_another_gpu_on_another_thread(run_workers: RunWorkers) -> None:
+    run_workers(_second_gpu_and_thread, **fake_gpus("late"))
+
+
+def _callbacks() -> None:
+    with _gpus() as gpu:
+        x = gpu.tensor(torch.full((3000,), 2.0))
+        ended: list[Any] = []
+        told = threading.Event()
+
+        def done(output: Any, error: BaseException | None) -> None:
+            ended.append((error, None if error else gpu.peek(output)))
+            told.set()
+
+        when_done(bps.push_pull_async_inplace(x, average=False, name="x"), done)
+        assert told.wait(60)
+        assert ended[0][0] is None
+        assert torch.equal(ended[0][1], torch.full((3000,), 2.0 * bps.size())), "told before the result was there"
+
+
+def test_a_completion_comes_when_the_result_is_there(run_workers: RunWorkers) -> None:
+    run_workers(_callbacks, **fake_gpus("late"))
+
+
+def _beside_a_cpu() -> None:
+    with _gpus() as gpu:
+        on_gpu = bps.rank() == 0
+        values = torch.arange(5000.0) + bps.rank()
+        x = gpu.tensor(values) if on_gpu else values.clone()
+        bps.push_pull_inplace(x, average=False, name="x")
+        found = gpu.read(x) if on_gpu else x
+        assert torch.equal(found, sum(torch.arange(5000.0) + rank for rank in range(bps.size())))
+
+
+def test_beside_a_worker_without_a_gpu(run_workers: RunWorkers) -> None:
+    run_workers(_beside_a_cpu, **fake_gpus("late"))
+
+
+def _scaler() -> None:
+    with _gpus() as gpu:
+        model = _on(gpu, _model(seed=1))
+        optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        start = [gpu.read(parameter) for parameter in model.parameters()]
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = (model(gpu.tensor(_batch(step, bps.rank()))) ** 2).mean()
+            if step == 1 and bps.rank() == 1:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+            optimizer.synchronize()
+            with optimizer.skip_synchronize():
+                scaler.step(optimizer)
+            scaler.update()
+        # The second step was left out on both, since one had an infinite gradient.
+        assert scaler.get_scale() == 2.0**9
+        mine = [gpu.read(parameter) for parameter in model.parameters()]
+        assert all(torch.isfinite(weight).all() for weight in mine)
+        assert not any(torch.equal(weight, begin) for weight, begin in zip(mine, start))
+        for number, weight in enumerate(mine):
+            assert torch.equal(bps.broadcast(weight, 0, name=f"check.{number}"), weight)
+
+
+def test_a_grad_scaler(run_workers: RunWorkers) -> None:
+    run_workers(_scaler, **fake_gpus("late"))
+
+
+def _errors() -> None:
+    with _gpus() as gpu:
+        x, y = gpu.tensor(torch.ones(300)), gpu.tensor(torch.ones(300), index=1)
+        with pytest.raises(ValueError, match="one operation is of one GPU"):
+            bps.push_pull_async_into(x, y, name="x")
+        with pytest.raises(ValueError, match="one operation is of one GPU"):
+            bps.push_pull_async_into(x, torch.empty(300), name="x")
+        side, second = gpu.new_stream(), gpu.new_stream(1)
+        with gpu.stream(second), pytest.raises(bps.InvalidArgumentError, match="stream is of GPU 1"):
+            bps.push_pull(x, name="x")
+        handle = bps.push_pull_async_inplace(x, average=False, name="x")
+        gpu.capture(side, True)
+        with gpu.stream(side), pytest.raises(bps.FailedPreconditionError, match="captured into a CUDA graph"):
+            bps.synchronize(handle)
+        gpu.capture(side, False)
+        bps.synchronize(handle)
+        assert torch.equal(gpu.read(x), torch.full((300,), 2.0))
+        gpu.capture(side, True)
+        # The tensors are made outside.
+        with gpu.stream(side), pytest.raises(bps.FailedPreconditionError, match="captured into a CUDA graph"):
+            bps.push_pull_inplace(x, name="x")
+        gpu.capture(side, False)
+        bps.push_pull_inplace(x, average=False, name="x")
+        assert torch.equal(gpu.read(x), torch.full((300,), 4.0))
+
+
+def test_what_callers_get_wrong(run_workers: RunWorkers) -> None:
+    run_workers(_errors, **fake_gpus("late"))
+
+
+def _lost() -> None:
+    gpu = FakeCuda.install()
+    bps.init()
+    x = gpu.tensor(torch.ones(3000))
+    bps.push_pull_inplace(x, name="x")
+    gpu.lose(0)
+    with pytest.raises(bps.BytePSError, match=r"GPU 0.*its context is lost"):
+        bps.push_pull_inplace(x, name="x")
+    # What the host has goes on.
+    assert bps.push_pull(torch.ones(1), average=False, name="host").item() == bps.size()
+    bps.shutdown()
+
+
+def test_a_lost_gpu_is_an_error_of_the_call(run_workers: RunWorkers) -> None:
+    """In the middle of a round: tests/e2e/device_test.cc."""
+    run_workers(_lost, **fake_gpus("late"))
+
+
+def _no_plugin() -> None:
+    gpu = FakeCuda(fake_gpus("late")["BYTEPS_DEVICE"])
+    FakeCuda.instance = gpu
+    import byteps.torch.device_streams as device_streams
+
+    device_streams.STREAMS = gpu
+    bps.init()
+    with pytest.raises(bps.NotFoundError, match='device "absent"'):
+        bps.push_pull(gpu.tensor(torch.ones(3)), name="x")
+    assert bps.push_pull(torch.ones(1), average=False, name="host").item() == bps.size()
+    bps.shutdown()
+    gpu.close()
+
+
+def test_without_a_plugin(run_workers: RunWorkers) -> None:
+    run_workers(_no_plugin, **{**fake_gpus("late"), "BYTEPS_DEVICE": "absent"})
