@@ -185,6 +185,33 @@ TEST(DeviceTest, TheSteadyStateMakesNothing) {
   ExpectNoRaces();
 }
 
+// Nobody's stream waits for a result before the tensor is submitted again: its copies out of the pinned area are still
+// under way when the next input could be copied into it. Without `last` in DeviceStage::Ready these race, and this test
+// alone says so: in the random programs above the trainer's stream orders the two.
+TEST(DeviceTest, AResultThatNobodyHasWaitedForIsNotOverwritten) {
+  ForEachSeed(20, [](uint64_t seed) {
+    const std::string options = "devices=2,schedule=late,patience=40,seed=" + std::to_string(seed);
+    ASSERT_EQ(Gpu().reset(options.c_str()), 1);
+    SimulatedJob job({.seed = seed});
+    ASSERT_TRUE(job.Start());
+    DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+    DeviceCall* x = nullptr;
+    std::vector<std::vector<float>> inputs;
+    for (int round = 0; round < 5; ++round) {
+      inputs = {job.Numbers(5000), job.Numbers(5000)};
+      x = a.Submit({.name = "w", .elements = 5000, .input = inputs[0], .later = true});
+      DeviceCall* y = b.Submit({.name = "w", .elements = 5000, .input = inputs[1], .later = true});
+      ASSERT_TRUE(x != nullptr && y != nullptr);
+      ASSERT_TRUE(job.RunUntil([&] { return x->in_stream() && y->in_stream(); }));
+    }
+    a.Read(x);
+    a.Synchronize();
+    EXPECT_EQ(x->result(), SimulatedJob::Sum(inputs));
+    ExpectNoRaces();
+    job.Finish();
+  });
+}
+
 // In the middle of a round: pinned memory, a copy, the context. Both ranks hear of it, and nobody hangs.
 TEST(DeviceTest, AFailureOfTheDeviceEndsTheOperationOnEveryRank) {
   for (const char* verb : {"register_host", "stream_create", "copy_to_host", "copy_to_device", "event_record", ""}) {

@@ -211,8 +211,36 @@ TEST_P(FakeGpuTest, GivingMemoryBackWaitsAndIsCounted) {
   EXPECT_EQ(after.races, 0u) << Race();
 }
 
+TEST_P(FakeGpuTest, AKernelRunsInTheOrderOfItsStream) {
+  const auto add_one = [](void* user, void* const* inside) {
+    ASSERT_NE(inside, nullptr);
+    ++*static_cast<int*>(user);
+    ++*static_cast<uint8_t*>(inside[0]);
+  };
+  int calls = 0;
+  const fake_gpu_access all = {memory_, kBytes, 1, 0};
+  Ok(table_->fill(device_, memory_, 1, kBytes, first_, nullptr));
+  Ok(gpu_->launch(0, first_, add_one, &calls, &all, 1));
+  Ok(table_->copy_to_host(device_, host_, memory_, kBytes, first_, nullptr));
+  Synchronize();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(*static_cast<uint8_t*>(host_), 2);
+  EXPECT_EQ(Races(), 0u) << Race();
+  Ok(gpu_->launch(0, first_, add_one, &calls, &all, 1));
+  Ok(table_->copy_to_host(device_, host_, memory_, kBytes, second_, nullptr));
+  Synchronize();
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(Races(), 1u) << "nothing orders the two streams";
+  const fake_gpu_access host = {host_, kBytes, 1, 0};
+  EXPECT_EQ(gpu_->launch(0, first_, add_one, &calls, &host, 1), BPS_INVALID_ARGUMENT);
+  gpu_->capture(first_, 1);
+  EXPECT_EQ(gpu_->launch(0, first_, add_one, &calls, &all, 1), BPS_FAILED_PRECONDITION);
+  gpu_->capture(first_, 0);
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(FakeGpuOptionsTest, ThoseThatMeanNothingAreErrors) {
-  for (const char* text : {"devices", "devices=x", "schedule=slow", "speed=3", "devices=1;seed=2"}) {
+  for (const char* text : {"devices", "devices=x", "schedule=slow", "speed=3", "devices=1;seed=2", "patience="}) {
     EXPECT_EQ(bps_fake_gpu()->reset(text), 0) << text;
   }
   EXPECT_EQ(bps_fake_gpu()->reset(""), 1);
