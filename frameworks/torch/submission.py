@@ -15,8 +15,9 @@ from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Adasum, ReduceOp
 from byteps.session import Session, current_session
 from byteps.speed import SPEED
+from byteps.torch import device_streams
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
-from byteps.torch.device_streams import DevicePart, is_device
+from byteps.torch.device_streams import DevicePart
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle
 from byteps.torch.wire_buffer import empty_buffer, is_wire_ready, staged_copy
@@ -90,7 +91,7 @@ def start_push_pull(
                 options={"op": op},
             )
         )
-    if is_device(tensor):
+    if device_streams.STREAMS.is_device(tensor):
         part = DevicePart(tensor, output)
         request = session.native.push_pull(
             name,
@@ -128,7 +129,7 @@ def start_broadcast(
             )
         )
     code = dtype_code(tensor.dtype)
-    if is_device(tensor):
+    if device_streams.STREAMS.is_device(tensor):
         part = DevicePart(tensor, output)
         request = session.native.broadcast(
             name,
