@@ -50,6 +50,13 @@ struct ServerSpec {
   uint64_t slot_bytes = 512 << 10;
 };
 
+// By hand: nobody else decides when the job is over.
+inline CoordinatorOptions ByHand() {
+  CoordinatorOptions options;
+  options.start_timeout = 600 * kSecond;
+  return options;
+}
+
 // One member, with everything it was told.
 class ControlMember final : public ControlHandler {
  public:
