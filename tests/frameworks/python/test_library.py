@@ -39,6 +39,19 @@ def test_a_library_that_is_none(tmp_path: Path) -> None:
     assert "invalid ELF header" in _import(path)
 
 
+def test_a_library_whose_own_libraries_are_missing(tmp_path: Path) -> None:
+    """As the wheel on a host without the Debian packages that it is linked with: these are named, not the wheel."""
+    needed, path = tmp_path / "libsodium.so.999", tmp_path / "libbyteps.so"
+    build = ["gcc", "-shared", "-x", "c", "/dev/null", "-o"]
+    subprocess.run([*build, str(needed), "-Wl,-soname,libsodium.so.999"], check=True, timeout=60)
+    subprocess.run([*build, str(path), "-Wl,--no-as-needed", str(needed)], check=True, timeout=60)
+    needed.unlink()
+    said = _import(path)
+    assert "libsodium.so.999: cannot open shared object file" in said
+    assert "apt-get install libsodium23" in said
+    assert "Install byteps again" not in said
+
+
 def test_another_library() -> None:
     with pytest.raises(RuntimeError, match=r"libm\.so\.6 has no function bps_version"):
         _native.load("libm.so.6")
