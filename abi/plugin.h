@@ -17,7 +17,7 @@
  * header calls required are checked at load and named in the error.
  *
  * Codes are those of byteps.h (BPS_OK, BPS_UNAVAILABLE, ...). Functions that set something up return a code and tell
- * the reason in one sentence through `host->fail`, functions on the hot path return the code alone.
+ * the reason in one sentence through `host->fail`, functions on the hot path return the code, and may tell the reason.
  */
 #ifndef BYTEPS_ABI_PLUGIN_H_
 #define BYTEPS_ABI_PLUGIN_H_
@@ -44,7 +44,8 @@ typedef struct bps_plugin_host {
   void (*log)(void* instance_log, int32_t level, const char* file, int32_t line, const char* message);
   /* Writes the reason of a failure (one sentence, UTF-8, copied) and returns `code`, so that a plugin can write
    * `return host->fail(failure, BPS_UNAVAILABLE, "no device named mlx5_7")`. `failure` is the one that the failing
-   * function was given; NULL in the entry function, which is given none. */
+   * function was given; NULL in a function that is given none: the entry function, and the hot path of a transport,
+   * where the reason goes with the code that the function then returns. */
   int32_t (*fail)(bps_failure* failure, int32_t code, const char* reason);
   /* The value of a configuration variable such as "BYTEPS_SPIN_US" as the session sees it, or NULL if it is not set
    * and has no default. Numbers are in digits, sizes in bytes, times in the variable's unit (or "1500ms" where that is

@@ -1,6 +1,7 @@
 #include "core/control/control_client.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/base/auth.h"
@@ -34,6 +35,14 @@ absl::Status FailureStatus(int32_t code, const std::string& error) {
 }
 
 }  // namespace
+
+std::string AsToldToOthers(std::string reason) {
+  constexpr std::string_view kOwn = "this process";
+  for (size_t at = reason.find(kOwn); at != std::string::npos; at = reason.find(kOwn, at)) {
+    reason.replace(at, 4, "its");
+  }
+  return reason;
+}
 
 const char* ControlStateName(ControlState state) {
   switch (state) {
@@ -389,7 +398,8 @@ absl::Status ControlClient::StartTimeoutError() const {
       break;
     case ControlState::kGreeting:
     case ControlState::kProving:
-      text += "connected to " + coordinator + ", but it does not answer; is it the coordinator of a BytePS job?";
+      text += "connected to " + coordinator +
+              ", but it does not answer; is it the coordinator of a BytePS job, or has it been stopped?";
       break;
     default:
       text += "coordinator " + coordinator + " waits for " +
@@ -465,7 +475,7 @@ void ControlClient::BreakSession(Time now, uint64_t session_id, uint32_t member,
   control::Envelope envelope;
   control::Failure& failure = *envelope.mutable_failure();
   failure.set_code(StatusCode(why));
-  failure.set_error(Message(why));
+  failure.set_error(AsToldToOthers(Message(why)));
   failure.set_member(member);
   failure.set_session_id(session_id);
   Send(envelope);
@@ -481,7 +491,7 @@ void ControlClient::SayWhy(const absl::Status& why) {
   control::Envelope envelope;
   control::Failure& failure = *envelope.mutable_failure();
   failure.set_code(StatusCode(why));
-  failure.set_error(Message(why));
+  failure.set_error(AsToldToOthers(Message(why)));
   failure.set_member(member_);
   Send(envelope);
 }

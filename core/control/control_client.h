@@ -134,6 +134,9 @@ struct ControlClientOptions {
   std::function<std::string(size_t)> random;
 };
 
+// `reason` as the other members read it: "this process" of the one that tells it is "its process" to them.
+std::string AsToldToOthers(std::string reason);
+
 class ControlClient {
  public:
   // The start timeout runs from `now`.

@@ -70,7 +70,8 @@ class Teller final : private ControlHandler {
 absl::Status TellRefusal(ControlLinkOptions options, const absl::Status& why, const Logger& log, int stop) {
   const std::string reason = std::string(why.message()).substr(0, kMaxReason);
   options.client.hello.clear_lanes();
-  options.client.hello.set_refusal(reason);
+  const std::string told = AsToldToOthers(reason);
+  options.client.hello.set_refusal(told);
   const Time patience = std::clamp(options.client.start_timeout, kLeastConnectTime, kMostConnectTime);
   const Time lookup_patience = std::clamp(options.client.start_timeout, kLeastLookupTime, kMostConnectTime);
   options.client.start_timeout = patience + 2 * kAnswerTime;  // this one ends by our clock
@@ -79,7 +80,7 @@ absl::Status TellRefusal(ControlLinkOptions options, const absl::Status& why, co
     BPS_LOG(log, kError) << "cannot take part: " << reason << "; waits for the coordinator at " << coordinator << ", "
                          << patience / kSecond << " s at most, so that the others hear of it";
   });
-  return absl::StrContains(answer.message(), reason) ? absl::Status(why.code(), answer.message()) : why;
+  return absl::StrContains(answer.message(), told) ? absl::Status(why.code(), answer.message()) : why;
 }
 
 }  // namespace byteps

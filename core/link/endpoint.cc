@@ -11,6 +11,7 @@
 #include "core/link/greeting.h"
 #include "core/link/link.h"
 #include "core/link/link_sender.h"
+#include "core/plugin/plugin_host.h"
 #include "core/wire/message.h"
 
 namespace byteps {
@@ -112,11 +113,18 @@ struct Endpoint::Impl : LinkSenderSink {
     failing.emplace_back(peer, std::move(why));
   }
 
+  // What the transport has answered to a call that was just made, in its own words if it has any.
+  std::string Refusal(int32_t code, const std::string& what) const {
+    const std::string words = TakeLastWords(code);
+    return absl::StrCat(what, " failed: the transport ",
+                        transport.name().empty() ? "" : absl::StrCat("\"", transport.name(), "\" "), "answered ",
+                        StatusCodeName(code), words.empty() ? "" : ": ", words);
+  }
+
   // The transport took what was to be done for an error. Of a peer that it has lost its event knows the cause; the code
   // of this call does not.
   void OnRefused(PeerId peer, Link* link, int32_t code, const std::string& what) override {
-    absl::Status why(static_cast<absl::StatusCode>(code),
-                     absl::StrCat(what, " failed: the transport answered ", StatusCodeName(code)));
+    absl::Status why(static_cast<absl::StatusCode>(code), Refusal(code, what));
     if (code != BPS_UNAVAILABLE) return Fail(peer, link, std::move(why));
     link->state = LinkState::kLost;
     link->refusal = std::move(why);
@@ -451,8 +459,7 @@ absl::Status Endpoint::Lend(PeerId peer, bps_region* region, uint64_t offset, ui
       impl_->OnRefused(peer, link, code, what);
       return absl::OkStatus();
     }
-    return absl::Status(static_cast<absl::StatusCode>(code),
-                        absl::StrCat(what, " failed: the transport answered ", StatusCodeName(code)));
+    return absl::Status(static_cast<absl::StatusCode>(code), impl_->Refusal(code, what));
   }
   impl_->sender.Queue(peer, link, wire::RecordType::kLease, BytesOf(body), {});
   return absl::OkStatus();

@@ -1,5 +1,8 @@
 #include "core/plugin/plugin_host.h"
 
+#include <string>
+#include <utility>
+
 #include "core/base/log.h"
 #include "core/base/status.h"
 
@@ -16,8 +19,16 @@ void Log(void* instance_log, int32_t level, const char* file, int32_t line, cons
 // Of the entry function that runs on this thread; nullptr: none does.
 thread_local bps_failure* entry_failure = nullptr;
 
+// What a function without a bps_failure has said on this thread, and the code that it goes with.
+thread_local bps_failure last_words;
+thread_local int32_t last_code = BPS_OK;
+
 int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
   if (failure == nullptr) failure = entry_failure;
+  if (failure == nullptr) {
+    failure = &last_words;
+    last_code = code;
+  }
   if (failure != nullptr && reason != nullptr) {
     try {
       failure->reason = reason;
@@ -36,6 +47,11 @@ const char* ConfigValue(const void* config, const char* name) {
 
 EntryFailure::EntryFailure(bps_failure* failure) { entry_failure = failure; }
 EntryFailure::~EntryFailure() { entry_failure = nullptr; }
+
+std::string TakeLastWords(int32_t code) {
+  std::string words = std::exchange(last_words.reason, {});
+  return std::exchange(last_code, BPS_OK) == code ? words : "";
+}
 
 const bps_plugin_host* PluginHost() {
   static const bps_plugin_host host = {sizeof(bps_plugin_host), Log, Fail, ConfigValue};

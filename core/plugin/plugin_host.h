@@ -47,6 +47,10 @@ class EntryFailure {
   EntryFailure& operator=(const EntryFailure&) = delete;
 };
 
+// What a function of a plugin that is given no failure has said through fail() on this thread, and forgets it: "" if
+// nothing, or if it went with another code.
+std::string TakeLastWords(int32_t code);
+
 // "subject: reason" with this code; says so where the plugin gave no reason.
 absl::Status FailureStatus(int32_t code, const bps_failure& failure, std::string_view subject);
 

@@ -341,13 +341,15 @@ absl::StatusOr<Transport> PluginRegistry::OpenTransport(std::string_view wanted,
   args.local_host = local_host.empty() ? nullptr : local_host.c_str();
   args.device = device.empty() ? nullptr : device.c_str();
   args.job_key = job_key;
-  return Transport::Open(**plugin, args);
+  return Transport::Open(**plugin, args, calls_);
 }
 
 absl::StatusOr<Scheduler> PluginRegistry::CreateScheduler(std::string_view wanted, int32_t direction) {
   absl::StatusOr<const bps_scheduler_plugin*> plugin = FindScheduler(wanted);
   if (!plugin.ok()) return plugin.status();
-  return Scheduler::Create(**plugin, direction, &config_, &log_);
+  absl::StatusOr<Scheduler> scheduler = Scheduler::Create(**plugin, direction, &config_, &log_);
+  if (scheduler.ok()) scheduler->Watch(calls_);
+  return scheduler;
 }
 
 std::vector<PluginListing> PluginRegistry::List() {

@@ -35,6 +35,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/log.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/plugin_host.h"
 #include "core/plugin/scheduler.h"
 #include "core/plugin/transport.h"
@@ -66,6 +67,9 @@ class PluginRegistry {
   using Trial = std::function<absl::Status(const std::string& kind, const std::string& path)>;
   void UseTrial(Trial trial) { trial_ = std::move(trial); }
 
+  // What is opened from now on tells `calls`, which outlives it, which function of the plugin runs.
+  void Watch(PluginCalls* calls) { calls_ = calls; }
+
   // The checked descriptor of a plugin. The scheduler "auto" is the first of credit, priority and fifo that is there.
   absl::StatusOr<const bps_transport_plugin*> FindTransport(std::string_view wanted);
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
@@ -94,6 +98,7 @@ class PluginRegistry {
  private:
   const PluginConfig& config_;
   const Logger& log_;
+  PluginCalls* calls_ = nullptr;
   Trial trial_;                    // before a file is loaded first; may be empty
   bool told_of_fallback_ = false;  // that credit is missing; once is enough
   std::vector<std::string> folders_;

@@ -44,7 +44,8 @@ PluginTransport::PluginTransport(const bps_transport_table* table, bps_transport
 }
 
 absl::StatusOr<std::unique_ptr<PluginTransport>> PluginTransport::Open(const bps_transport_plugin& plugin,
-                                                                       const bps_transport_open_args& args) {
+                                                                       const bps_transport_open_args& args,
+                                                                       PluginCalls* calls) {
   bps_transport* handle = nullptr;
   bps_failure failure;
   int32_t code = BPS_OK;
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<PluginTransport>> PluginTransport::Open(const bps
   auto transport = std::make_unique<PluginTransport>(plugin.table, handle);
   transport->says_why_ = plugin.info.abi_minor >= 1;
   if (absl::Status status = CheckCaps(subject, transport->caps()); !status.ok()) return status;
+  transport->calls_ = calls;
   transport->title_ = subject;
   transport->audit_ = std::make_unique<TransportAudit>(subject);
   return transport;
@@ -99,7 +101,7 @@ absl::Status PluginTransport::Registered(const char* verb, const bps_region* reg
 
 int32_t PluginTransport::Disconnect(bps_peer peer) {
   const bool broken = audit_ != nullptr && audit_->OnDisconnect(peer);
-  const int32_t code = table_->disconnect(handle(), peer);
+  const int32_t code = Watched("disconnect", [&] { return table_->disconnect(handle(), peer); });
   return broken ? BPS_OK : code;
 }
 
@@ -107,7 +109,7 @@ absl::StatusOr<std::string> PluginTransport::Address() {
   std::string address(BPS_TRANSPORT_MAX_ADDRESS, '\0');
   size_t size = address.size();
   bps_failure failure;
-  const int32_t code = table_->address(handle(), address.data(), &size, &failure);
+  const int32_t code = Watched("address", [&] { return table_->address(handle(), address.data(), &size, &failure); });
   if (code != BPS_OK) return FailureStatus(code, failure, "own transport address");
   address.resize(std::min(size, address.size()));
   return address;
@@ -115,7 +117,7 @@ absl::StatusOr<std::string> PluginTransport::Address() {
 
 absl::Status PluginTransport::Connect(const bps_connect_args& args) {
   bps_failure failure;
-  const int32_t code = table_->connect(handle(), &args, &failure);
+  const int32_t code = Watched("connect", [&] { return table_->connect(handle(), &args, &failure); });
   if (code != BPS_OK) return FailureStatus(code, failure, "");  // callers say whom to
   if (audit_ != nullptr) audit_->OnConnected(args.peer);
   return absl::OkStatus();
@@ -124,7 +126,7 @@ absl::Status PluginTransport::Connect(const bps_connect_args& args) {
 absl::Status PluginTransport::Reg(void* base, size_t size, bps_region** region) {
   bps_failure failure;
   *region = nullptr;
-  const int32_t code = table_->reg(handle(), base, size, region, &failure);
+  const int32_t code = Watched("reg", [&] { return table_->reg(handle(), base, size, region, &failure); });
   return code == BPS_OK ? Registered("reg", *region)
                         : FailureStatus(code, failure, "registering " + std::to_string(size) + " bytes of memory");
 }
@@ -133,7 +135,7 @@ absl::Status PluginTransport::Allocate(size_t size, bps_region** region, void** 
   if (!BPS_HAS_ENTRY(table_, allocate)) return absl::UnimplementedError("this transport allocates no memory");
   bps_failure failure;
   *region = nullptr;
-  const int32_t code = table_->allocate(handle(), size, region, base, &failure);
+  const int32_t code = Watched("allocate", [&] { return table_->allocate(handle(), size, region, base, &failure); });
   return code == BPS_OK ? Registered("allocate", *region)
                         : FailureStatus(code, failure, "allocating " + std::to_string(size) + " bytes of memory");
 }
@@ -142,7 +144,8 @@ absl::Status PluginTransport::RegShared(void* base, size_t size, int fd, bps_reg
   if (!shares_) return Reg(base, size, region);
   bps_failure failure;
   *region = nullptr;
-  const int32_t code = table_->reg_shared(handle(), base, size, fd, region, &failure);
+  const int32_t code =
+      Watched("reg_shared", [&] { return table_->reg_shared(handle(), base, size, fd, region, &failure); });
   return code == BPS_OK
              ? Registered("reg_shared", *region)
              : FailureStatus(code, failure, "registering " + std::to_string(size) + " bytes of shared memory");
@@ -153,7 +156,7 @@ size_t PluginTransport::Poll(bps_event* events, size_t capacity) {
   size_t answered = 0;
   if (!audit_->broken()) {
     try {
-      answered = table_->poll(handle(), events, capacity);
+      answered = Watched("poll", [&] { return table_->poll(handle(), events, capacity); });
     } catch (...) {
       Thrown("poll");
     }

@@ -4,7 +4,8 @@
 //     PluginTransport simulated(table, handle);        // an endpoint that somebody else opened
 //
 // A plugin is held to its contract (transport_audit.h): one that breaks it, or throws, is named in the cause with which
-// all its peers go down. An endpoint that somebody else opened is not.
+// all its peers go down. An endpoint that somebody else opened is not. `calls`, which outlives the endpoint, tells which
+// function of the plugin runs.
 #ifndef BYTEPS_CORE_PLUGIN_PLUGIN_TRANSPORT_H_
 #define BYTEPS_CORE_PLUGIN_PLUGIN_TRANSPORT_H_
 
@@ -17,17 +18,29 @@
 #include "abi/transport.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/transport_audit.h"
 #include "core/plugin/transport_verbs.h"
 
 namespace byteps {
 
 class PluginTransport final : public TransportVerbs {
+  // A call of the plugin, which may last for ever.
+  template <typename Call>
+  auto Watched(const char* verb, const Call& call) {
+    const PluginCalls::Scope scope(calls_, title_.c_str(), verb);
+    return call();
+  }
+
  public:
   static absl::StatusOr<std::unique_ptr<PluginTransport>> Open(const bps_transport_plugin& plugin,
-                                                               const bps_transport_open_args& args);
+                                                               const bps_transport_open_args& args,
+                                                               PluginCalls* calls = nullptr);
   // Takes over `handle`, which `table` drives. `table` must outlive it.
   PluginTransport(const bps_transport_table* table, bps_transport* handle);
+  ~PluginTransport() override {
+    Watched("close", [&] { handle_.reset(); });
+  }
 
   const bps_transport_caps& caps() const override { return caps_; }
   bool shares() const override { return shares_; }
@@ -39,7 +52,9 @@ class PluginTransport final : public TransportVerbs {
   absl::Status Reg(void* base, size_t size, bps_region** region) override;
   absl::Status Allocate(size_t size, bps_region** region, void** base) override;
   absl::Status RegShared(void* base, size_t size, int fd, bps_region** region) override;
-  void Unreg(bps_region* region) override { table_->unreg(handle(), region); }
+  void Unreg(bps_region* region) override {
+    Watched("unreg", [&] { table_->unreg(handle(), region); });
+  }
   int32_t ExportKey(bps_region* region, bps_peer peer, void* key) override {
     return Guarded("export_key", [&] { return table_->export_key(handle(), region, peer, key); });
   }
@@ -69,13 +84,15 @@ class PluginTransport final : public TransportVerbs {
     return Guarded("map_remote", [&] { return table_->map_remote(handle(), peer, &remote, size, base); });
   }
   void UnmapRemote(bps_peer peer, const bps_remote& remote) override {
-    if (unmaps_) table_->unmap_remote(handle(), peer, &remote);
+    if (unmaps_) Watched("unmap_remote", [&] { table_->unmap_remote(handle(), peer, &remote); });
   }
   int32_t BeginWrite(bps_peer peer, const bps_remote& remote, size_t size, void** base) override {
     if (!writes_) return BPS_UNIMPLEMENTED;
     return Guarded("begin_write", [&] { return table_->begin_write(handle(), peer, &remote, size, base); });
   }
-  void EndWrite(bps_peer peer, const bps_remote& remote) override { table_->end_write(handle(), peer, &remote); }
+  void EndWrite(bps_peer peer, const bps_remote& remote) override {
+    Watched("end_write", [&] { table_->end_write(handle(), peer, &remote); });
+  }
   int32_t CopyFrom(bps_peer peer, const bps_remote& from, void* to, size_t size) override {
     return Guarded("copy_from", [&] { return table_->copy_from(handle(), peer, &from, to, size); });
   }
@@ -84,9 +101,15 @@ class PluginTransport final : public TransportVerbs {
   }
 
   size_t Poll(bps_event* events, size_t capacity) override;
-  void Release(uint64_t lease) override { table_->release(handle(), lease); }
-  int WaitFd() override { return table_->wait_fd(handle()); }
-  bool Arm() override { return table_->arm(handle()) == BPS_OK; }
+  void Release(uint64_t lease) override {
+    Watched("release", [&] { table_->release(handle(), lease); });
+  }
+  int WaitFd() override {
+    return Watched("wait_fd", [&] { return table_->wait_fd(handle()); });
+  }
+  bool Arm() override {
+    return Watched("arm", [&] { return table_->arm(handle()) == BPS_OK; });
+  }
 
  private:
   struct Closer {
@@ -94,13 +117,13 @@ class PluginTransport final : public TransportVerbs {
     void operator()(bps_transport* transport) const { table->close(transport); }
   };
 
-  // A call of the plugin; a broken one is not called any more, and one that throws is broken.
+  // The same; a broken one is not called any more, and one that throws is broken.
   template <typename Call>
   int32_t Guarded(const char* verb, const Call& call) {
     if (audit_ == nullptr) return call();
     if (audit_->broken()) return BPS_UNAVAILABLE;
     try {
-      return call();
+      return Watched(verb, call);
     } catch (...) {
       Thrown(verb);
     }
@@ -119,6 +142,7 @@ class PluginTransport final : public TransportVerbs {
   static absl::Status CheckCaps(const std::string& subject, const bps_transport_caps& caps);
   bps_transport* handle() const { return handle_.get(); }
 
+  PluginCalls* calls_ = nullptr;
   const bps_transport_table* table_;
   std::unique_ptr<bps_transport, Closer> handle_;
   bps_transport_caps caps_{};

@@ -20,13 +20,16 @@
 #include "abi/transport.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/transport_verbs.h"
 
 namespace byteps {
 
 class Transport {
  public:
-  static absl::StatusOr<Transport> Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args);
+  // `calls`, if given, outlives it and tells which function of the plugin runs.
+  static absl::StatusOr<Transport> Open(const bps_transport_plugin& plugin, const bps_transport_open_args& args,
+                                        PluginCalls* calls = nullptr);
   // Takes over `handle`, which `table` drives. `table` must outlive it.
   static Transport Adopt(const bps_transport_table* table, bps_transport* handle, std::string name = "");
   // `name`: for people, and for peers to tell transports apart.

@@ -29,6 +29,9 @@ ServerOptions ServerOptionsFrom(const Config& config, const std::string& token) 
                       ? static_cast<uint32_t>(config.GetInt("BYTEPS_SERVER_ENGINE_THREAD"))
                       : DefaultLanes(std::thread::hardware_concurrency());
   options.memory = static_cast<uint64_t>(config.GetInt("BYTEPS_SERVER_MEMORY"));
+  const Time peer_timeout = config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
+  options.plugin_limit =
+      peer_timeout > 0 ? Watchdog::LimitOf(peer_timeout) : config.GetDuration("BYTEPS_OP_TIMEOUT").count();
   options.lane.spin = config.GetDuration("BYTEPS_SPIN_US").count();
   ReducerOptions& reducer = options.lane.reducer;
   reducer.slot_bytes = static_cast<uint64_t>(config.GetInt("BYTEPS_SLOT_BYTES"));
@@ -39,7 +42,7 @@ ServerOptions ServerOptionsFrom(const Config& config, const std::string& token) 
   reducer.endpoint.hello_interval = kHelloInterval;
   reducer.endpoint.hello_timeout = config.GetDuration("BYTEPS_START_TIMEOUT").count();
   reducer.endpoint.ping_interval = config.GetDuration("BYTEPS_HEARTBEAT_INTERVAL").count();
-  reducer.endpoint.peer_timeout = config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
+  reducer.endpoint.peer_timeout = peer_timeout;
   return options;
 }
 
@@ -50,7 +53,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!server->wake_)
     return absl::ResourceExhaustedError(absl::StrCat("no eventfd: ", std::strerror(errno), OpenFilesAdvice(errno)));
   for (uint32_t i = 0; i < options.lanes; ++i) {
-    absl::StatusOr<Transport> transport = open(i);
+    PluginCalls* calls = server->calls_.emplace_back(std::make_unique<PluginCalls>()).get();
+    server->watchdog_.Add(calls, [raw = server.get()](const absl::Status& why) { raw->OnStuck(why); });
+    absl::StatusOr<Transport> transport = open(i, calls);
     if (!transport.ok()) return transport.status();
     LaneOptions lane_options = options.lane;
     lane_options.reducer.lane = i;
@@ -68,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     }
     server->lanes_.push_back(*std::move(lane));
   }
+  if (options.plugin_limit > 0) server->watchdog_.Start();
   return server;
 }
 
@@ -97,6 +103,15 @@ void Server::OnBroken(const BrokenSession& broken) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!known_broken_.insert(broken.session).second) return;
   broken_.push_back(broken);
+  Wake();
+}
+
+void Server::OnStuck(const absl::Status& why) {
+  BPS_LOG(log_, kError) << why.message();
+  if (stuck_.Set(why)) Wake();
+}
+
+void Server::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
@@ -109,7 +124,15 @@ std::vector<BrokenSession> Server::TakeBroken() {
 }
 
 void Server::Stop() {
+  watchdog_.Stop();
   if (lanes_.empty()) return;
+  if (stuck_.any()) {
+    // A thread that returns from the plugin after all finds everything where it was.
+    for (auto& lane : lanes_) lane.release()->Detach();
+    for (auto& calls : calls_) [[maybe_unused]] const PluginCalls* left = calls.release();
+    lanes_.clear();
+    return;
+  }
   for (const auto& lane : lanes_) lane->Stop();
   BPS_LOG(log_, kInfo) << DescribeUse();
   lanes_.clear();

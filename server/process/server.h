@@ -23,20 +23,25 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/first_error.h"
 #include "core/base/log.h"
 #include "core/base/unique_fd.h"
 #include "core/config/config.h"
 #include "core/control/control.pb.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/transport.h"
+#include "core/plugin/watchdog.h"
 #include "server/reducer/lane.h"
 
 namespace byteps {
 
 struct ServerOptions {
   uint32_t lanes = 1;
-  uint64_t memory = 0;  // of all lanes together
-  LaneOptions lane;     // of each; `lane` and `memory` of its reducer are filled here
+  uint64_t memory = 0;    // of all lanes together
+  Time plugin_limit = 0;  // how long a lane may be in one call of a plugin; 0: for ever
+  LaneOptions lane;       // of each; `lane` and `memory` of its reducer are filled here
 };
 
 // From BYTEPS_SERVER_ENGINE_THREAD, BYTEPS_SERVER_MEMORY, BYTEPS_SLOT_BYTES and the rest of the table.
@@ -47,7 +52,8 @@ uint32_t DefaultLanes(uint32_t cores);
 
 class Server {
  public:
-  using OpenTransport = std::function<absl::StatusOr<Transport>(uint32_t lane)>;
+  // `calls`: of the lane's thread, for whatever plugin it will call.
+  using OpenTransport = std::function<absl::StatusOr<Transport>(uint32_t lane, PluginCalls* calls)>;
 
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, const OpenTransport& open,
                                                        const Logger& log);
@@ -59,7 +65,10 @@ class Server {
   void OnEpoch(const control::Epoch& epoch, uint32_t own_member);
   void OnSessionEnded(uint64_t session);
 
-  // Readable when TakeBroken has something.
+  // A lane is inside a plugin that does not return; OK: none is. Then Stop leaves the lanes behind.
+  absl::Status stuck() const { return stuck_.any() ? stuck_.Get() : absl::OkStatus(); }
+
+  // Readable when TakeBroken has something, or a lane is stuck.
   int wake_fd() const { return wake_.get(); }
   std::vector<BrokenSession> TakeBroken();
 
@@ -72,16 +81,22 @@ class Server {
   std::string DescribeUse() const;
 
  private:
-  Server(const ServerOptions& options, const Logger& log) : options_(options), log_(log) {}
+  Server(const ServerOptions& options, const Logger& log)
+      : options_(options), log_(log), watchdog_("this server", options.plugin_limit, &log_) {}
+  void OnStuck(const absl::Status& why);
+  void Wake();
   void OnBroken(const BrokenSession& broken);
 
   const ServerOptions options_;
   Logger log_;
   UniqueFd wake_;
   std::mutex mutex_;
-  std::vector<BrokenSession> broken_;         // under mutex_
-  std::set<uint64_t> known_broken_;           // under mutex_: sessions that were told and have not ended
-  std::vector<std::unique_ptr<Lane>> lanes_;  // last: their threads use all of this
+  std::vector<BrokenSession> broken_;  // under mutex_
+  std::set<uint64_t> known_broken_;    // under mutex_: sessions that were told and have not ended
+  FirstError stuck_;
+  std::vector<std::unique_ptr<PluginCalls>> calls_;  // one for each lane
+  std::vector<std::unique_ptr<Lane>> lanes_;         // their threads use all of the above
+  Watchdog watchdog_;                                // last: it uses all of this
 };
 
 }  // namespace byteps

@@ -63,6 +63,9 @@ class ServerRole final : private ControlHandler {
     }
     link_.Drain(After(Now(), kGoodbyeTimeout));
     server_->Stop();
+    // The lanes that were left behind use it.
+    if (!server_->stuck().ok()) [[maybe_unused]]
+      const Server* left = server_.release();
     return failure_;
   }
 
@@ -102,6 +105,11 @@ class ServerRole final : private ControlHandler {
   void TellBroken() {
     for (const BrokenSession& broken : server_->TakeBroken()) {
       link_.client().BreakSession(Now(), broken.session, broken.member, broken.why);
+    }
+    if (const absl::Status stuck = server_->stuck(); !stuck.ok() && !done_) {
+      link_.client().Fail(Now(), stuck);
+      failure_ = stuck;
+      done_ = true;
     }
   }
 
@@ -195,7 +203,12 @@ absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop
     };
   }
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-      server_options, [&](uint32_t) { return OpenTransports(&registry, config, *wanted, *address, log); }, log);
+      server_options,
+      [&](uint32_t, PluginCalls* calls) {
+        registry.Watch(calls);
+        return OpenTransports(&registry, config, *wanted, *address, log);
+      },
+      log);
   if (!server.ok()) return refuse(server.status());
 
   const Time now = Now();

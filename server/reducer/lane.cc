@@ -58,6 +58,10 @@ void Lane::Stop() {
   thread_.join();
 }
 
+void Lane::Detach() {
+  if (thread_.joinable()) thread_.detach();
+}
+
 void Lane::Put(Letter letter) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

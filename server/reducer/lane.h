@@ -54,6 +54,8 @@ class Lane {
   void AddSession(const control::Epoch& epoch, uint32_t own_member);
   void EndSession(uint64_t session);
   void Stop();
+  // Its thread is never waited for: it is inside a plugin that does not return. The lane must stay where it is.
+  void Detach();
 
   // As of the last time the lane was idle.
   ReducerStats stats() const;

@@ -181,6 +181,21 @@ TEST(FaultTest, WithoutACoordinatorItsAddressIsNamed) {
   EXPECT_NE(job.worker(0).Output().find("127.0.0.1:" + std::to_string(job.port())), std::string::npos) << job.Output();
 }
 
+// The system accepts connections for a process that does not run.
+TEST(FaultTest, ACoordinatorThatDoesNotAnswerIsNamedAtTheDeadline) {
+  Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_START_TIMEOUT", "4"}}});
+  job.coordinator().Signal(SIGSTOP);
+  job.StartWorker(0, "open_fails");
+  for (ChildProcess* each : {&job.worker(0), &job.server(0)}) {
+    const std::optional<int> code = each->Wait(kPatience);
+    EXPECT_TRUE(code.has_value() && *code != 0) << job.Output();
+    for (const char* part : {"has not started within 4 s", "connected to 127.0.0.1:", "but it does not answer",
+                             "or has it been stopped?"}) {
+      EXPECT_NE(each->Output().find(part), std::string::npos) << each->Output();
+    }
+  }
+}
+
 TEST(FaultTest, AWrongTokenIsRefused) {
   Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_JOB_TOKEN", "right"}}});
   job.StartWorker(0, "open_fails", "", {{"BYTEPS_JOB_TOKEN", "wrong"}});

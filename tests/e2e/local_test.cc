@@ -1,6 +1,7 @@
 // Whole jobs without servers: the workers of one host reduce among themselves, in each other's memory.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <optional>
 #include <string>
@@ -40,6 +41,25 @@ TEST(LocalTest, TensorsInBuffersWithoutReadingEachOthersMemory) {
     Job job({.workers = 2, .servers = 0, .of_workers = {{"BYTEPS_SHM_PROCESS_VM", "0"}}});
     job.StartWorkers("buffers", kinds);
     job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+// Containers with PID namespaces of their own: no worker can look into another one by its pid. They reduce through the
+// servers; where there are none, the error says why.
+TEST(LocalTest, WorkersOfDifferentPidNamespaces) {
+  if (::geteuid() != 0) GTEST_SKIP() << "a PID namespace needs root";
+  Job served(
+      {.workers = 2, .servers = 1, .of_workers = {{"BYTEPS_FORCE_DISTRIBUTED", "0"}}, .hindered_workers = "apart"});
+  served.StartWorkers("sums");
+  served.ExpectSuccess(120 * kSecond);
+
+  Job alone({.workers = 2, .servers = 0, .hindered_workers = "apart"});
+  alone.StartWorkers("open_fails");
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(alone.worker(rank).Wait(60 * kSecond), std::optional<int>(3)) << alone.Output();
+    const std::string output = alone.worker(rank).Output();
+    EXPECT_NE(output.find("are on one host in different PID namespaces"), std::string::npos) << output;
+    EXPECT_NE(output.find("start a server"), std::string::npos) << output;
   }
 }
 

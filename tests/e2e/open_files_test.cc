@@ -48,6 +48,28 @@ void ExpectWordsFromFewToEnough(bool servers) {
   EXPECT_GT(succeeded, 0);
 }
 
+// One worker has too few: the other one, and the server, hear it too, and that it is not theirs.
+TEST(OpenFilesTest, OfOneWorkerIsToldToTheOthers) {
+  int failed = 0;
+  for (int files = 12; files <= 24; files += 2) {
+    SCOPED_TRACE("open files: " + std::to_string(files));
+    Job job({.workers = 2, .servers = 1, .environment = {{"BYTEPS_SERVER_ENGINE_THREAD", "1"}}});
+    const Time began = Now();
+    job.StartWorker(0, "sums");
+    job.StartWorker(1, "few_files", std::to_string(files));
+    const std::optional<int> code = job.worker(0).Wait(kPatience);
+    ASSERT_TRUE(code.has_value()) << job.Output();
+    ASSERT_TRUE(job.worker(1).Wait(kPatience).has_value()) << job.Output();
+    if (*code == 0) continue;
+    ++failed;
+    EXPECT_LT(Now() - began, kAtOnce) << job.Output();
+    const std::string output = job.worker(0).Output();
+    EXPECT_NE(output.find("ulimit -n"), std::string::npos) << job.Output();
+    EXPECT_EQ(output.find("this process"), std::string::npos) << output;
+  }
+  EXPECT_GT(failed, 0);
+}
+
 TEST(OpenFilesTest, OfWorkers) { ExpectWordsFromFewToEnough(false); }
 
 TEST(OpenFilesTest, OfServers) { ExpectWordsFromFewToEnough(true); }

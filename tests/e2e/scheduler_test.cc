@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/e2e/job.h"
 
@@ -133,12 +134,13 @@ TEST(SchedulerTest, ASchedulerThatGivesNothingOutIsNamed) {
 
 // A scheduler that does not come back ends the job, by name, within a host and before the servers.
 TEST(SchedulerTest, ASchedulerThatDoesNotReturnIsNamedAndEndsTheJob) {
-  for (const char* forced : {"0", "1"}) {
+  // What is small a caller would move by itself.
+  for (const auto& [forced, elements] : {std::pair("0", "300000"), std::pair("1", "300000"), std::pair("1", "10")}) {
     Job job({.workers = 2,
              .servers = 1,
-             .environment = {{"BYTEPS_PLUGIN_PATH", Folders()}, {"BYTEPS_PEER_TIMEOUT", "6"}},
+             .environment = {{"BYTEPS_PLUGIN_PATH", Folders()}, {"BYTEPS_PEER_TIMEOUT", "8"}},
              .of_workers = {{"BYTEPS_SCHEDULER", "stuck"}, {"BYTEPS_FORCE_DISTRIBUTED", forced}}});
-    job.StartWorkers("stuck");
+    job.StartWorkers("stuck", elements);
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_TRUE(job.worker(rank).WaitForOutput("scheduler \"stuck\" has not returned from next for at least 5 s",
                                                  60 * kSecond))

@@ -1111,11 +1111,23 @@ void Stall() {
 }
 
 // The scheduler "stuck" does not come back: callers do, and hear of it.
-void Stuck() {
+void Stuck(int64_t elements) {
   bps_session* session = Open();
-  std::vector<float> values(300000, 1);
+  std::vector<float> values(static_cast<size_t>(elements), 1);
   bps_request* request =
-      Start(session, Declare(session, "kept", BPS_FLOAT32, 300000), values.data(), values.data(), BPS_SUM);
+      Start(session, Declare(session, "kept", BPS_FLOAT32, elements), values.data(), values.data(), BPS_SUM);
+  static std::atomic<int> called{0};
+  static std::atomic<int32_t> called_with{BPS_OK};
+  std::vector<float> others(static_cast<size_t>(elements), 1);
+  bps_push_pull_args call = BPS_PUSH_PULL_ARGS_INIT;
+  call.tensor = Declare(session, "called", BPS_FLOAT32, elements);
+  call.input = call.output = others.data();
+  call.done = [](void*, bps_status* status) {
+    called_with = bps_status_code(status);
+    bps_status_free(status);
+    ++called;
+  };
+  Ok(bps_push_pull(session, &call, nullptr), "bps_push_pull");
   const auto deadline = Clock::now() + std::chrono::seconds(60);
   bool described = false;
   Error error;
@@ -1128,6 +1140,11 @@ void Stuck() {
   } while (error.code == BPS_DEADLINE_EXCEEDED);
   CHECK(described);
   CHECK(error.code == BPS_INTERNAL && Has(error, "scheduler \"stuck\" has not returned from next"));
+  while (called == 0) {
+    if (Clock::now() > deadline) Die("the callback does not run");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(called_with == BPS_INTERNAL);
   // Nothing else blocks, either.
   const auto began = Clock::now();
   bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
@@ -1135,7 +1152,15 @@ void Stuck() {
   CHECK(Take(bps_shutdown(session, 0)).code == BPS_INTERNAL);
   bps_request_free(request);
   Ok(bps_close(session), "bps_close");
+  CHECK(called == 1);
   if (Clock::now() - began > std::chrono::seconds(15)) Die("the session took too long to end");
+}
+
+// Sums, in a process that may have so many open files.
+void FewFiles(int files) {
+  const rlimit limit = {static_cast<rlim_t>(files), static_cast<rlim_t>(files)};
+  CHECK(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  Sums();
 }
 
 // Works beside `loop` for a while, then ends without a word.
@@ -1166,6 +1191,7 @@ int main(int argc, char** argv) {
       {"allocations_buffers", [&] { return Allocations(Allocated::kLargeInBuffers, argument), 0; }},
       {"orders", [&] { return Orders(argument > 0 ? argument : 5), 0; }},
       {"broadcasts", [] { return Broadcasts(), 0; }},
+      {"few_files", [&] { return FewFiles(argument), 0; }},
       {"lives", [&] { return Lives(argument), 0; }},
       {"other_servers", [&] { return OtherServers(static_cast<int>(argument)), 0; }},
       {"altered", [] { return Altered(), 0; }},
@@ -1182,7 +1208,7 @@ int main(int argc, char** argv) {
       {"open_fails", [] { return OpenFails(); }},
       {"hoarded", [] { return Hoarded(), 0; }},
       {"stall", [] { return Stall(), 0; }},
-      {"stuck", [] { return Stuck(), 0; }},
+      {"stuck", [&] { return Stuck(argument > 0 ? argument : 300000), 0; }},
       {"vanish", [] { return Vanish(), 0; }},
   };
   auto it = scenarios.find(scenario);

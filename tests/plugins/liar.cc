@@ -1,8 +1,12 @@
 // Answers next() wrongly, as the last task's priority says: 1: a task it was not given; 2: the same again; 3: whatever
-// the budget; 4: before its time.
+// the budget; 4: before its time. Or as LIAR_AS says, for all tasks.
+#include <cstdlib>
+
 #include "tests/plugins/minimal_scheduler.h"
 static int32_t Next(bps_scheduler* scheduler, int64_t, const bps_budget*, size_t, uint64_t* id) {
-  *id = scheduler->task.priority == 1 ? scheduler->task.id + 1000 : scheduler->task.id;
+  const char* as = std::getenv("LIAR_AS");
+  const int wrong = as == nullptr ? scheduler->task.priority : std::atoi(as);
+  *id = wrong == 1 ? scheduler->task.id + 1000 : scheduler->task.id;
   return 1;
 }
 static void Withdraw(bps_scheduler*, uint64_t) {}

@@ -98,6 +98,15 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   Time NextTimer() const;
   // Ends everything with this cause.
   void Stop(const absl::Status& why);
+  // The same, but that nothing is called and nothing given back: the requests that end by it.
+  std::vector<std::shared_ptr<Request>> Disown(const absl::Status& why) {
+    std::vector<std::shared_ptr<Request>> requests;
+    if (std::exchange(stopped_, true)) return requests;
+    stop_cause_ = why;
+    for (const PeerRound* round : rounds_.Submitted()) requests.push_back(round->asked().request);
+    requests_.clear();  // nobody cancels them any more
+    return requests;
+  }
 
   size_t in_flight() const { return requests_.size() + (joins_.waits() ? 1 : 0); }
   // What an operation waits for; empty: it has none such.

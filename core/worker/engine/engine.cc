@@ -513,6 +513,20 @@ void Engine::End(Operation* operation, const absl::Status& outcome) {
   if (!left) name.Leave();
 }
 
+void Engine::EndRequests(const absl::Status& why) {
+  if (failure_.ok()) failure_ = why;
+  std::vector<uint64_t> ids;
+  for (const auto& [id, operation] : operations_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (uint64_t id : ids) {
+    const std::shared_ptr<Request>& request = operations_.at(id)->asked.request;
+    if (request != nullptr) completions_.push_back({request, why});
+  }
+  by_request_.clear();  // nobody cancels them any more
+  if (collectives_ == nullptr) return;
+  for (const std::shared_ptr<Request>& request : collectives_->Disown(why)) completions_.push_back({request, why});
+}
+
 void Engine::Fail(Time, const absl::Status& why) {
   if (!failure_.ok() || why.ok()) return;
   failure_ = why;

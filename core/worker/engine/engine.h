@@ -120,6 +120,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   void OnAssignment(Time now, const control::Assignment& assignment);
   // Some of the library's own buffers were freed.
   void DropFreedBuffers() {
+    if (!failure_.ok()) return;
     for (const std::unique_ptr<Stage>& stage : stages_) stage->DropFreedBuffers();
   }
   // Ends everything with this cause.
@@ -138,6 +139,9 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
 
   const absl::Status& failure() const { return failure_; }
   size_t in_flight() const { return operations_.size() + (collectives_ == nullptr ? 0 : collectives_->in_flight()); }
+  // Every request ends with `why`, and so does what is submitted later. Stages, transports and memory stay as they are,
+  // and are not used any more: for an engine whose thread is inside a plugin that does not return.
+  void EndRequests(const absl::Status& why);
   // What an operation that has not ended waits for, for people; empty if it has ended.
   std::string DescribeWait(Time now, const Request* request) const;
   // "servers": the way of every operation, stage by stage.

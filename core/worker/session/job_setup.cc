@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/auth.h"
+#include "core/base/reserved_files.h"
 #include "core/base/status.h"
 #include "core/control/host_identity.h"
 #include "core/control/refusal.h"
@@ -39,10 +40,9 @@ std::string NameOf(const control::Lane& lane) {
 
 }  // namespace
 
-JobSetup::JobSetup(const OpenArguments* given, PluginRegistry* registry, PluginCalls* plugin_calls, Logger* log)
+JobSetup::JobSetup(const OpenArguments* given, PluginRegistry* registry, Logger* log)
     : given_(*given),
       registry_(registry),
-      plugin_calls_(plugin_calls),
       log_(log),
       small_bytes_(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_INLINE_BYTES"))) {}
 
@@ -66,6 +66,8 @@ absl::Status JobSetup::CheckNamed() {
 }
 
 absl::StatusOr<ControlLinkOptions> JobSetup::Prepare(Time deadline, absl::Status able, Engine* engine) {
+  // The transports may take all descriptors there are; the coordinator, and by it the others, shall hear why then.
+  ReservedFiles reserved;
   const WorkerPlace& place = given_.place;
   const bool forced = given_.config.GetBool("BYTEPS_FORCE_DISTRIBUTED");
   if (able.ok() && place.num_servers == 0 && (place.num_hosts > 1 || forced)) {
@@ -82,6 +84,7 @@ absl::StatusOr<ControlLinkOptions> JobSetup::Prepare(Time deadline, absl::Status
   if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello, engine);
   link->client.start_timeout = deadline - Now();
   if (!able.ok()) {
+    reserved.Release();
     hello.set_named_transport(named_transport_);
     return TellRefusal(*std::move(link), able, *log_);
   }
@@ -172,7 +175,6 @@ absl::Status JobSetup::PrepareStages(Time deadline, const std::string& token, co
       registry_->CreateScheduler(given_.config.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_LOCAL);
   if (!scheduler.ok()) return scheduler.status();
   scheduler_name_ = scheduler->name();
-  scheduler->Watch(plugin_calls_);
   if (absl::Status status = PrepareLocal(address, endpoint, *std::move(scheduler), hello, engine); !status.ok()) {
     hello->set_local_refusal(std::string(status.message()).substr(0, kMaxRefusal));
     BPS_VERBOSE(*log_, 1) << "no reduction within this host: " << hello->local_refusal();
@@ -191,7 +193,6 @@ absl::Status JobSetup::PrepareServers(const std::string& address, const Endpoint
   absl::StatusOr<Scheduler> scheduler =
       registry_->CreateScheduler(given_.config.GetString("BYTEPS_SCHEDULER"), BPS_DIRECTION_PUSH);
   if (!scheduler.ok()) return scheduler.status();
-  scheduler->Watch(plugin_calls_);
   scheduler_name_ = scheduler->name();
 
   control::Lane& lane = *hello->add_lanes();

@@ -1,6 +1,6 @@
 // job_setup.h - what a worker prepares to join a job: who it is, and what leads to the others.
 //
-//     JobSetup setup(&arguments, &registry, &plugin_calls, &log);
+//     JobSetup setup(&arguments, &registry, &log);
 //     absl::Status named = setup.CheckNamed();
 //     absl::StatusOr<ControlLinkOptions> link = setup.Prepare(deadline, named, &engine);
 //
@@ -23,7 +23,6 @@
 #include "core/control/control.pb.h"
 #include "core/control/control_link.h"
 #include "core/link/endpoint.h"
-#include "core/plugin/plugin_calls.h"
 #include "core/plugin/plugin_registry.h"
 #include "core/plugin/scheduler.h"
 #include "core/plugin/transport.h"
@@ -34,7 +33,7 @@ namespace byteps {
 
 class JobSetup {
  public:
-  JobSetup(const OpenArguments* given, PluginRegistry* registry, PluginCalls* plugin_calls, Logger* log);
+  JobSetup(const OpenArguments* given, PluginRegistry* registry, Logger* log);
 
   // Plugins that the user names must be there.
   absl::Status CheckNamed();
@@ -80,7 +79,6 @@ class JobSetup {
 
   const OpenArguments& given_;
   PluginRegistry* const registry_;
-  PluginCalls* const plugin_calls_;
   Logger* const log_;
   const uint64_t small_bytes_;
   std::string named_transport_;

@@ -20,15 +20,9 @@ constexpr Time kControlInterval = kMillisecond / 2;
 // Between two looks at a transport without a descriptor, with and without operations in flight.
 constexpr Time kBusyPoll = 50'000;
 constexpr Time kIdlePoll = 5 * kMillisecond;
-// How much later than its deadline Shutdown ends at the latest: beyond ControlClientOptions.grace.
-constexpr Time kLeaveGrace = 4 * kSecond;
-// How long Close waits for the last words to the coordinator to leave.
-constexpr Time kDrainTime = kSecond / 2;
 // How soon callers hear that a plugin does not come back, and for how long one who describes a wait waits itself.
 constexpr Time kStuckLook = 500 * kMillisecond;
 constexpr Time kDescribeTime = 200 * kMillisecond;
-// Twice as long may a plugin be in one call when the session is closed.
-constexpr Time kStopTime = 2 * kSecond;
 
 }  // namespace
 
@@ -43,11 +37,13 @@ Session::Session(OpenArguments given, Logger log)
       registry_(given_.config, log_),
       gpus_(std::make_shared<Gpus>([this] { return registry_.FindDevice(given_.config.GetString("BYTEPS_DEVICE")); },
                                    &given_.config, &log_)),
-      setup_(&given_, &registry_, &plugin_calls_, &log_),
+      setup_(&given_, &registry_, &log_),
       commands_(
           given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES") ? &collapser_ : nullptr,
           [this](Time now, Submission asked) { SubmitToEngine(now, std::move(asked)); }),
-      driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {}
+      driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {
+  registry_.Watch(&plugin_calls_);
+}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args) {
   absl::StatusOr<OpenArguments> given = OpenArguments::Read(args);
@@ -94,16 +90,17 @@ absl::Status Session::PrepareAlone() {
   setup_.UseAlone();
   info_.size = info_.local_size = 1;
   info_.epoch = info_.generation = 1;
+  proven_.store(true);  // there are no plugins
   all_ranks_ = ProcessSet::All(1);
   return absl::OkStatus();
 }
 
 absl::Status Session::PrepareJob(Time deadline, const absl::Status& able) {
   engine_ = std::make_unique<Engine>(setup_.MakeEngineOptions(), static_cast<EngineHandler*>(this), &log_);
-  // The others take a worker that is silent for longer for dead.
   const Time peer_timeout = given_.config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
-  watchdog_ = std::make_unique<Watchdog>(&plugin_calls_, peer_timeout > 0 ? peer_timeout : operation_timeout_, &log_,
-                                         [this](const absl::Status& why) { OnStuck(why); });
+  watchdog_ = std::make_unique<Watchdog>(
+      "this worker", peer_timeout > 0 ? Watchdog::LimitOf(peer_timeout) : operation_timeout_, &log_);
+  watchdog_->Add(&plugin_calls_, [this](const absl::Status& why) { OnStuck(why); });
   absl::StatusOr<ControlLinkOptions> link = setup_.Prepare(deadline, able, engine_.get());
   if (!link.ok()) return link.status();
   control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
@@ -197,7 +194,7 @@ absl::Status Session::Submit(Submission asked) {
   bool alone = false;
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->Admit(asked); });
   if (!accepted.ok()) return accepted;
-  const bool small = alone && asked.tensor->bytes() <= small_bytes_;
+  const bool small = alone && MayDrive() && asked.tensor->bytes() <= small_bytes_;
   const auto submit = [&](Time now) { SubmitToEngine(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
   return Enqueue({std::move(asked), nullptr});
@@ -208,7 +205,7 @@ absl::Status Session::Submit(Collective asked) {
   bool alone = false;
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->Admit(asked); });
   if (!accepted.ok()) return accepted;
-  const bool small = alone && asked.bytes() <= small_bytes_;
+  const bool small = alone && MayDrive() && asked.bytes() <= small_bytes_;
   const auto submit = [&](Time now) { engine_->collectives()->Submit(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
   return Enqueue({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
@@ -270,7 +267,7 @@ absl::Status Session::Cancel(std::shared_ptr<Request> request) {
 
 bool Session::Wait(const Request& request, Time deadline, bool small) {
   if (request.ended()) return true;
-  if (small && in_flight_.load() == 1 && !closed_.load()) {
+  if (small && MayDrive() && in_flight_.load() == 1 && !closed_.load()) {
     // Another caller may drive: then this waits for what that one brings.
     return driver_.DriveUntil(request, deadline) || WaitUntil(request, deadline);
   }
@@ -301,7 +298,7 @@ std::string Session::DescribeWait(const Request& request) {
 
 void Session::Look(const Request& request) {
   // A caller who asks again and again instead of waiting moves things himself.
-  if (request.ended() || request.has_callback() || closed_.load() || in_flight_.load() != 1) return;
+  if (request.ended() || request.has_callback() || closed_.load() || !MayDrive() || in_flight_.load() != 1) return;
   Ended ended;
   driver_.TryRun(
       [&] {
@@ -354,64 +351,6 @@ absl::Status Session::Barrier(const std::string& name, Time timeout) {
   return request->outcome();
 }
 
-absl::Status Session::Shutdown(Time timeout) {
-  if (absl::Status status = CheckProcess(); !status.ok()) return status;
-  std::lock_guard<std::mutex> one(shutdown_mutex_);
-  if (std::exchange(shut_down_, true)) return absl::OkStatus();
-  if (timeout == 0) timeout = shutdown_timeout_;
-  const Time deadline = After(Now(), timeout);
-  auto request = std::make_shared<Request>(nullptr, nullptr);
-  driver_.Run([&] {
-    leaving_now_.store(true);
-    leaving_ = request;
-    leave_deadline_ = deadline;
-  });
-  // The coordinator answers at the deadline at the latest; that it does not, the client says, a little later.
-  if (!WaitUntil(*request, After(deadline, kLeaveGrace))) {
-    if (stuck()) return failure();
-    driver_.Run([&] {
-      leaving_.reset();
-      EndWaits(absl::CancelledError("the session was shut down"));
-    });
-    return absl::DeadlineExceededError("the session could not be left in time");
-  }
-  return request->outcome();
-}
-
-void Session::Close() {
-  if (fork_guard_.in_child() || closed_.exchange(true)) return;
-  leaving_now_.store(true);
-  buffers_->Unshare();
-  for (uint64_t call = 0; !driver_.Stop(After(Now(), kStopTime));) {
-    // Whoever closes does not wait for as long as the watchdog does.
-    const PluginCalls::Now now = plugin_calls_.Look();
-    if (now.number != 0 && now.number == std::exchange(call, now.number)) {
-      OnStuck(absl::InternalError(absl::StrCat(now.plugin, " has not returned from ", now.verb,
-                                               ": the session is closed without it. It is a defect of the plugin")));
-    }
-  }
-  collapser_.Stop();
-  if (watchdog_ != nullptr) watchdog_->Stop();
-  if (stuck()) return;  // what is left belongs to the thread that does not come back
-  std::vector<Completion> completions;
-  driver_.Run([&] {
-    if (engine_ == nullptr) return;
-    const absl::Status why = absl::CancelledError("the session was closed");
-    const Time now = Now();
-    RunCommands(now);
-    engine_->Fail(now, why);
-    EndWaits(why);
-    CollectEnded();
-    completions = std::exchange(completions_, {});
-    // Last words leave, then the others see this member gone.
-    if (control_ != nullptr) control_->Drain(After(now, kDrainTime));
-    control_.reset();
-  });
-  driver_.Deliver(completions);
-}
-
-Session::~Session() { Close(); }
-
 bps_info Session::Info() const {
   bps_info info = info_;
   info.failed = failure_.any() ? 1 : 0;
@@ -420,17 +359,6 @@ bps_info Session::Info() const {
 }
 
 // ---- The machine ----
-
-// The session ends, the host's process does not.
-void Session::OnException(const char* what) noexcept {
-  try {
-    OnFailed(absl::InternalError(absl::StrCat("unexpected exception in the session: ", what)));
-    CollectEnded();
-  } catch (...) {
-    // There is no memory left even for that. Later calls fail at once all the same.
-    failure_.Set(absl::Status(absl::StatusCode::kInternal, ""));
-  }
-}
 
 bool Session::Step(Time now) {
   now_ = now;
@@ -501,43 +429,6 @@ void Session::Descriptors(std::vector<pollfd>* descriptors) {
   for (const int fd : engine_->descriptors()) descriptors->push_back({fd, POLLIN, 0});
 }
 
-// ---- Leaving ----
-
-// First the operations end, and what the others need of us for theirs is with the transport; then Goodbye is said, and
-// the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our error.
-void Session::CheckLeaving(Time now) {
-  if (failure_.any()) {
-    completions_.push_back({std::exchange(leaving_, nullptr), failure()});
-    return;
-  }
-  if (goodbye_said_) return;
-  if (in_flight_.load() == 0 && commands_.queue_empty() && (engine_->Sent() || now >= leave_deadline_)) {
-    if (control_ == nullptr) {
-      completions_.push_back({std::exchange(leaving_, nullptr), absl::OkStatus()});
-      return;
-    }
-    goodbye_said_ = true;
-    control_->client().Goodbye(now, std::max<Time>(leave_deadline_ - now, kMillisecond));
-    return;
-  }
-  if (now < leave_deadline_) return;
-  const absl::Status why = absl::DeadlineExceededError(
-      absl::StrCat(in_flight_.load(), " operations had not ended when the time to leave was up"));
-  const absl::Status given_up = absl::CancelledError("the session was shut down");
-  engine_->CancelAll(now, given_up);
-  completions_.push_back({std::exchange(leaving_, nullptr), why});
-  EndWaits(given_up);
-}
-
-void Session::OnGoodbye(const absl::Status& status) {
-  // Servers may go now: that is no failure any more.
-  engine_->Fail(now_, absl::FailedPreconditionError("the session was shut down"));
-  if (const std::string& staying = control_->client().staying(); !staying.empty()) {
-    BPS_VERBOSE(log_, 1) << "has left the session; still there: " << staying;
-  }
-  if (leaving_ != nullptr) completions_.push_back({std::exchange(leaving_, nullptr), status});
-}
-
 // ---- The engine's wishes ----
 
 void Session::OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) {
@@ -585,26 +476,6 @@ void Session::OnBarrier(const std::string& name, uint64_t sequence, const absl::
   if (it == barriers_.end()) return;
   completions_.push_back({std::move(it->second), status});
   barriers_.erase(it);
-}
-
-// ---- Failure ----
-
-void Session::SetFailure(const absl::Status& why) {
-  if (!failure_.Set(why)) return;
-  engine_->Fail(now_, why);
-  EndWaits(why);
-}
-
-void Session::OnStuck(const absl::Status& why) {
-  BPS_LOG(log_, kError) << why.message();
-  failure_.Set(why);
-  driver_.Abandon();
-}
-
-void Session::EndWaits(const absl::Status& why) {
-  if (opening_ != nullptr) completions_.push_back({std::exchange(opening_, nullptr), why});
-  if (leaving_ != nullptr) completions_.push_back({std::exchange(leaving_, nullptr), why});
-  for (auto& [key, request] : std::exchange(barriers_, {})) completions_.push_back({request, why});
 }
 
 }  // namespace byteps

@@ -16,7 +16,9 @@
 // Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to whoever holds the
 //            drive lock. Callbacks of requests run without it.
 // Submitting. A small tensor with nothing else in flight is pushed by the caller himself, if nobody drives just now;
-//            else the submission goes through a queue without a lock, and the driver is woken if it sleeps.
+//            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers drive
+//            only once an operation has ended in this session: one that meets a plugin which never returns would not
+//            return, either, and keep no deadline.
 // Failure.   The first fatal error, from either plane, ends all operations, barriers and waits, and is the answer to
 //            every later call.
 // Lifetime.  Handles share the session. Close ends all that is running and gives descriptors and memory of peers back;
@@ -53,7 +55,7 @@
 #include "core/control/control_link.h"
 #include "core/plugin/plugin_calls.h"
 #include "core/plugin/plugin_registry.h"
-#include "core/plugin/scheduler.h"
+#include "core/plugin/watchdog.h"
 #include "core/worker/collectives/collective.h"
 #include "core/worker/collectives/joins.h"
 #include "core/worker/device/gpus.h"
@@ -64,7 +66,6 @@
 #include "core/worker/session/driver.h"
 #include "core/worker/session/job_setup.h"
 #include "core/worker/session/open_arguments.h"
-#include "core/worker/session/watchdog.h"
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/request.h"
 #include "core/worker/tensor/tensor.h"
@@ -174,7 +175,11 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void CheckOpening(Time now);
   void CheckLeaving(Time now);
   // Requests that the engine has ended are no longer in flight.
-  void CollectEnded() { in_flight_.fetch_sub(static_cast<int64_t>(engine_->TakeCompletions(&completions_))); }
+  void CollectEnded() {
+    const auto ended = static_cast<int64_t>(engine_->TakeCompletions(&completions_));
+    in_flight_.fetch_sub(ended);
+    if (ended != 0 && !proven_.load(std::memory_order_relaxed)) proven_.store(true, std::memory_order_relaxed);
+  }
   // Takes out of completions_ what has no callback: it may end on the caller's thread.
   using Ended = absl::InlinedVector<Completion, 4>;
   void TakeQuiet(Ended* ended);
@@ -185,10 +190,13 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   template <typename Body>
   bool SubmitHere(bool callback, const Body& submit);
   void SetFailure(const absl::Status& why);
-  // On the watchdog's thread, without the drive lock.
+  // On the watchdog's thread or a closing one, without the drive lock.
   void OnStuck(const absl::Status& why);
+  // The thread that drives is held inside a plugin: says on its behalf why nothing goes on.
+  void EndForStuckThread(const absl::Status& why);
   // As Request::WaitUntil, until the session is stuck.
   bool WaitUntil(const Request& request, Time deadline) const;
+  bool MayDrive() const { return proven_.load(std::memory_order_relaxed); }
   absl::Status failure() const { return failure_.Get(); }
   void EndWaits(const absl::Status& why);
 
@@ -228,8 +236,10 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   FirstError failure_;
   std::atomic<bool> leaving_now_{false};  // refuses new operations
   std::atomic<bool> closed_{false};
-  std::mutex shutdown_mutex_;  // one caller of Shutdown at a time
-  bool shut_down_ = false;     // with shutdown_mutex_
+  std::atomic<bool> stuck_told_{false};
+  std::atomic<bool> proven_{false};  // operations end here: callers may drive
+  std::mutex shutdown_mutex_;        // one caller of Shutdown at a time
+  bool shut_down_ = false;           // with shutdown_mutex_
 
   // Set before Open returns.
   std::shared_ptr<ProcessSet> all_ranks_;

@@ -42,7 +42,7 @@ def test_a_library_that_is_none(tmp_path: Path) -> None:
 def test_a_library_whose_own_libraries_are_missing(tmp_path: Path) -> None:
     """As the wheel on a host without the Debian packages that it is linked with: these are named, not the wheel."""
     needed, path = tmp_path / "libsodium.so.999", tmp_path / "libbyteps.so"
-    build = ["gcc", "-shared", "-x", "c", "/dev/null", "-o"]
+    build = ["gcc", "-shared", "-x", "c", "/dev/null", "-x", "none", "-o"]
     subprocess.run([*build, str(needed), "-Wl,-soname,libsodium.so.999"], check=True, timeout=60)
     subprocess.run([*build, str(path), "-Wl,--no-as-needed", str(needed)], check=True, timeout=60)
     needed.unlink()

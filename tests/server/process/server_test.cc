@@ -45,7 +45,7 @@ class ServerTest : public testing::Test {
     options.lane.reducer.slot_bytes = kSlotBytes;
     options.lane.reducer.endpoint = endpoint_;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
-        options, [this](uint32_t) { return Open(); }, log_);
+        options, [this](uint32_t, PluginCalls*) { return Open(); }, log_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }

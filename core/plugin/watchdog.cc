@@ -1,4 +1,4 @@
-#include "core/worker/session/watchdog.h"
+#include "core/plugin/watchdog.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -39,30 +39,30 @@ void Watchdog::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!changed_.wait_for(lock, std::chrono::nanoseconds(interval), [this] { return stop_; })) {
     lock.unlock();
-    Look(Now());
+    for (Watched& watched : watched_) Look(Now(), &watched);
     lock.lock();
   }
 }
 
-void Watchdog::Look(Time now) {
-  const PluginCalls::Now call = calls_->Look();
-  if (call.number == 0 || call.number != call_) {
-    call_ = call.number;
-    since_ = now;
-    warned_ = false;
+void Watchdog::Look(Time now, Watched* watched) const {
+  const PluginCalls::Now call = watched->calls->Look();
+  if (call.number == 0 || call.number != watched->call) {
+    watched->call = call.number;
+    watched->since = now;
+    watched->warned = false;
     return;
   }
-  const Time lasted = now - since_;
-  if (!warned_ && lasted >= std::min(kWarnAfter, limit_)) {
-    warned_ = true;
+  const Time lasted = now - watched->since;
+  if (!watched->warned && lasted >= std::min(kWarnAfter, limit_)) {
+    watched->warned = true;
     BPS_LOG(*log_, kWarning) << call.plugin << " has not returned from " << call.verb << " for at least "
-                             << lasted / kSecond << " s: nothing moves in this worker until it does";
+                             << lasted / kSecond << " s: nothing moves in " << whom_ << " until it does";
   }
-  if (ended_ || lasted < limit_) return;
-  ended_ = true;
-  on_stuck_(
+  if (watched->ended || lasted < limit_) return;
+  watched->ended = true;
+  watched->on_stuck(
       absl::InternalError(absl::StrCat(call.plugin, " has not returned from ", call.verb, " for ", lasted / kSecond,
-                                       " s, so this worker cannot go on. It is a defect of the plugin")));
+                                       " s, so ", whom_, " cannot go on. It is a defect of the plugin")));
 }
 
 }  // namespace byteps

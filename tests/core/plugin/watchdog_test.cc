@@ -1,4 +1,4 @@
-#include "core/worker/session/watchdog.h"
+#include "core/plugin/watchdog.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,8 @@ TEST(WatchdogTest, ACallThatLastsIsTold) {
   PluginCalls calls;
   Logger log;
   std::promise<absl::Status> told;
-  Watchdog watchdog(&calls, kLimit, &log, [&](const absl::Status& why) { told.set_value(why); });
+  Watchdog watchdog("this worker", kLimit, &log);
+  watchdog.Add(&calls, [&](const absl::Status& why) { told.set_value(why); });
   watchdog.Start();
   const PluginCalls::Scope scope(&calls, "scheduler \"x\"", "next");
   std::future<absl::Status> why = told.get_future();
@@ -32,7 +33,8 @@ TEST(WatchdogTest, CallsThatReturnAreNot) {
   PluginCalls calls;
   Logger log;
   std::atomic<int> told{0};
-  Watchdog watchdog(&calls, kLimit, &log, [&](const absl::Status&) { ++told; });
+  Watchdog watchdog("this worker", kLimit, &log);
+  watchdog.Add(&calls, [&](const absl::Status&) { ++told; });
   watchdog.Start();
   for (const Time until = Now() + 3 * kLimit; Now() < until;) {
     const PluginCalls::Scope scope(&calls, "scheduler \"x\"", "next");
