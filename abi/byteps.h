@@ -168,8 +168,8 @@ typedef struct bps_ext {
 #define BPS_FLOAT32 0x12002u
 #define BPS_FLOAT64 0x14002u
 #define BPS_BFLOAT16 0x11004u
-/* Since 1.2. A complex number is its real part, then its imaginary part; memory is aligned to one part. A bool is a byte
- * of 0 or 1. */
+/* Since 1.2. A complex number is its real part, then its imaginary part; memory is aligned to one part. A bool is a
+ * byte of 0 or 1. */
 #define BPS_COMPLEX64 0x14005u
 #define BPS_COMPLEX128 0x18005u
 #define BPS_BOOL 0x10806u
@@ -189,9 +189,9 @@ typedef struct bps_ext {
 #define BPS_BIT_AND 5
 #define BPS_BIT_OR 6
 #define BPS_BIT_XOR 7
-/* Since 1.3. Of ALL_REDUCE (below) alone, of floating-point numbers: gradients of like directions count once, others add up. a and b
- * become (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b; ranks are combined with their neighbours, pairs with pairs, and so
- * on, in float64, rounded once. */
+/* Since 1.3. Of ALL_REDUCE (below) alone, of floating-point numbers: gradients of like directions count once, others
+ * add up. a and b become (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b; ranks are combined with their neighbours, pairs
+ * with pairs, and so on, in float64, rounded once. */
 #define BPS_ADASUM 8
 
 /* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED, but since 1.3 in
@@ -454,9 +454,9 @@ BPS_API bps_status* bps_barrier(bps_session* session, const bps_barrier_args* ar
 
 /* ---- Process sets (since 1.2) ----------------------------------------------------------------------------------- */
 
-/* A subset of the ranks, for collectives of its own. A set is its ranks and its name: sets of the same ones on different
- * ranks are the same set, and sets that differ in either do not meet. Nobody is asked and nothing is sent, so every rank
- * may make any set at any time; operations need only be submitted by the ranks that are in it. */
+/* A subset of the ranks, for collectives of its own. A set is its ranks and its name: sets of the same ones on
+ * different ranks are the same set, and sets that differ in either do not meet. Nobody is asked and nothing is sent, so
+ * every rank may make any set at any time; operations need only be submitted by the ranks that are in it. */
 typedef struct bps_process_set bps_process_set;
 
 typedef struct bps_process_set_args {
@@ -475,8 +475,8 @@ BPS_INIT_FUNCTION(bps_process_set_args)
 BPS_API bps_status* bps_process_set_create(bps_session* session, const bps_process_set_args* args,
                                            bps_process_set** set) BPS_NOEXCEPT;
 
-/* Frees a set; NULL is allowed. FAILED_PRECONDITION while an operation of this rank that has not ended uses it: then the
- * set is as it was. */
+/* Frees a set; NULL is allowed. FAILED_PRECONDITION while an operation of this rank that has not ended uses it: then
+ * the set is as it was. */
 BPS_API bps_status* bps_process_set_free(bps_process_set* set) BPS_NOEXCEPT;
 
 /* ---- Collectives (since 1.2) ------------------------------------------------------------------------------------ */
@@ -506,7 +506,8 @@ typedef struct bps_collective_args {
                          * BROADCAST and REDUCE: may equal input; else input and output must not overlap */
   uint64_t output_bytes; /* at output; may be more than what comes */
   const int64_t* shape;  /* ndim entries, each >= 0: of the input; of BROADCAST also where there is none. SCATTER: the
-                          * first counts on the root only. RECEIVE: the sender's; without output the first does not count */
+                          * first counts on the root only. RECEIVE: the sender's; without output the first does not
+                          * count */
   const int64_t* splits; /* num_splits rows for each rank of the set, which add up; NULL: see the kinds. REDUCE_SCATTER:
                           * equal on all ranks. SCATTER: of the root */
   int64_t tag;           /* SEND, RECEIVE */
@@ -539,8 +540,8 @@ BPS_INIT_FUNCTION(bps_collective_args)
  * up); ALREADY_EXISTS (an operation of this set and name is in flight on this rank); FAILED_PRECONDITION; UNIMPLEMENTED
  * (device).
  * Errors of the operation: FAILED_PRECONDITION (the ranks disagree on kind, dtype, shape, op, root, splits or scaling:
- * every rank gets it, naming the ranks and what each asks; the session stays usable); INVALID_ARGUMENT (an output is too
- * small: every rank gets it); DEADLINE_EXCEEDED (names the ranks that did not submit); UNAVAILABLE (a member died:
+ * every rank gets it, naming the ranks and what each asks; the session stays usable); INVALID_ARGUMENT (an output is
+ * too small: every rank gets it); DEADLINE_EXCEEDED (names the ranks that did not submit); UNAVAILABLE (a member died:
  * fatal); CANCELLED; ABORTED (another rank gave up). */
 BPS_API bps_status* bps_collective(bps_session* session, const bps_collective_args* args,
                                    bps_request** request) BPS_NOEXCEPT;
@@ -557,9 +558,9 @@ typedef struct bps_group_args {
 #define BPS_GROUP_ARGS_INIT BPS_INIT(bps_group_args)
 BPS_INIT_FUNCTION(bps_group_args)
 
-/* Starts several operations as one, all or nothing: the request ends when all of them have, and if one fails, the others
- * are given up and the request has its error. Groups meet only groups of as many operations. If the call fails, none was
- * accepted. */
+/* Starts several operations as one, all or nothing: the request ends when all of them have, and if one fails, the
+ * others are given up and the request has its error. Groups meet only groups of as many operations. If the call fails,
+ * none was accepted. */
 BPS_API bps_status* bps_group(bps_session* session, const bps_group_args* args, bps_request** request) BPS_NOEXCEPT;
 
 /* ---- Memory (since 1.1) ----------------------------------------------------------------------------------------- */
@@ -578,8 +579,9 @@ typedef struct bps_buffer_args {
 #define BPS_BUFFER_ARGS_INIT BPS_INIT(bps_buffer_args)
 BPS_INIT_FUNCTION(bps_buffer_args)
 
-/* Makes a buffer. Its bytes are zero; it begins at a multiple of a page, from 2 MiB on at a multiple of 2 MiB. The caller
- * frees it; it stays valid until then, also behind bps_close. Operations may use any part of it as input or output.
+/* Makes a buffer. Its bytes are zero; it begins at a multiple of a page, from 2 MiB on at a multiple of 2 MiB. The
+ * caller frees it; it stays valid until then, also behind bps_close. Operations may use any part of it as input or
+ * output.
  * Errors: RESOURCE_EXHAUSTED (memory); UNIMPLEMENTED (device). */
 BPS_API bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args,
                                      bps_buffer** buffer) BPS_NOEXCEPT;
@@ -587,8 +589,8 @@ BPS_API bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args
 /* The first byte of `buffer`; NULL for NULL. */
 BPS_API void* bps_buffer_data(const bps_buffer* buffer) BPS_NOEXCEPT;
 
-/* Frees `buffer`; NULL is allowed. FAILED_PRECONDITION while an operation that has not ended uses a part of it: then the
- * buffer is as it was. Inside the operation's callback it has ended. Must not run beside a bps_push_pull or
+/* Frees `buffer`; NULL is allowed. FAILED_PRECONDITION while an operation that has not ended uses a part of it: then
+ * the buffer is as it was. Inside the operation's callback it has ended. Must not run beside a bps_push_pull or
  * bps_broadcast that is being called with this memory. */
 BPS_API bps_status* bps_buffer_free(bps_buffer* buffer) BPS_NOEXCEPT;
 
@@ -609,8 +611,8 @@ BPS_INIT_FUNCTION(bps_join_args)
 /* Says that this rank has no data left. Until all ranks have said so it counts as zeros in what the others submit, also
  * in tensors that it never declared, and averages divide by all ranks as ever; it submits nothing itself. The request
  * ends when all ranks have joined; then everybody may go on, and join again later. Operations that have no result with
- * zeros fail with FAILED_PRECONDITION on every rank while one has joined: BPS_MIN, BPS_MAX, BPS_PRODUCT, BPS_BIT_AND, all
- * that only moves bytes (broadcast, all-gather, all-to-all, gather, scatter, send, receive), and bps_barrier.
+ * zeros fail with FAILED_PRECONDITION on every rank while one has joined: BPS_MIN, BPS_MAX, BPS_PRODUCT, BPS_BIT_AND,
+ * all that only moves bytes (broadcast, all-gather, all-to-all, gather, scatter, send, receive), and bps_barrier.
  * Errors of the call: ALREADY_EXISTS (a join of this rank has not ended); INVALID_ARGUMENT; FAILED_PRECONDITION.
  * Errors of the request: DEADLINE_EXCEEDED (names the ranks that have not joined; this rank stays joined, and may join
  * again to wait on); CANCELLED (likewise); UNAVAILABLE (a member died: fatal). */
@@ -618,10 +620,10 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
 
 /* ---- Device memory (since 1.3) ---------------------------------------------------------------------------------- */
 
-/* Input and output of bps_push_pull and bps_broadcast may lie in the memory of a GPU (BPS_CUDA; both on the same one, or
- * one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind what its stream holds
- * at the call, and writes the output behind what the output's stream holds. Nobody waits on the host: the result is in a
- * stream when the request is ENQUEUED, and there when it is DONE.
+/* Input and output of bps_push_pull and bps_broadcast may lie in the memory of a GPU (BPS_CUDA; both on the same one,
+ * or one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind what its stream
+ * holds at the call, and writes the output behind what the output's stream holds. Nobody waits on the host: the result
+ * is in a stream when the request is ENQUEUED, and there when it is DONE.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
  * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned
@@ -656,9 +658,9 @@ static inline bps_streams bps_streams_init(void) {
 }
 #endif
 
-/* Waits on the host until the request is ENQUEUED or has ended, at most timeout_ms (0: as bps_wait), then makes `stream`,
- * of the output's GPU, wait for the result. Returns the operation's error if it has failed. Of an output on the host it
- * is bps_wait. May be called for several streams. A stream that is being captured: FAILED_PRECONDITION. */
+/* Waits on the host until the request is ENQUEUED or has ended, at most timeout_ms (0: as bps_wait), then makes
+ * `stream`, of the output's GPU, wait for the result. Returns the operation's error if it has failed. Of an output on
+ * the host it is bps_wait. May be called for several streams. A stream that is being captured: FAILED_PRECONDITION. */
 BPS_API bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) BPS_NOEXCEPT;
 
 /* ---- Sparse all-reduce (since 1.3) ------------------------------------------------------------------------------ */
@@ -687,9 +689,9 @@ typedef struct bps_sparse_args {
 BPS_INIT_FUNCTION(bps_sparse_args)
 
 /* Starts the reduction of tensors of which each rank has some rows, zeros elsewhere. bps_request_result then has the
- * rows that any rank has, in the order of their numbers, under index 0 (its first extent counts them), and their numbers,
- * int64, under index 1. Where the rows of all ranks take more bytes than the whole tensor there and back, the whole
- * tensor comes under index 0, and index 1 has no extents and no bytes. The bits are those of a reduction of whole
+ * rows that any rank has, in the order of their numbers, under index 0 (its first extent counts them), and their
+ * numbers, int64, under index 1. Where the rows of all ranks take more bytes than the whole tensor there and back, the
+ * whole tensor comes under index 0, and index 1 has no extents and no bytes. The bits are those of a reduction of whole
  * tensors, either way. Errors: as of bps_collective. */
 BPS_API bps_status* bps_sparse_all_reduce(bps_session* session, const bps_sparse_args* args,
                                           bps_request** request) BPS_NOEXCEPT;

@@ -16,15 +16,15 @@
  *               device or context is current there for its other users stays so.
  * Who waits.    Only `synchronize` and `close` block. Everything else puts work into a stream, or asks.
  * Streams.      A stream is the driver's own handle (CUDA: CUstream or cudaStream_t), so that streams of the caller's
- *               framework may be named; NULL is the legacy default stream. Work in one stream runs in order; work in two
- *               is ordered by events alone. Streams made here do not wait for the default stream.
+ *               framework may be named; NULL is the legacy default stream. Work in one stream runs in order; work in
+ *               two is ordered by events alone. Streams made here do not wait for the default stream.
  * Events.       A wait (stream_wait) is for the latest record at the time of the call: of an event that was never
  *               recorded it is nothing, and its query is BPS_OK. Recording again does not change earlier waits.
  * Addresses.    Device memory is named by addresses that mean something to the device alone. The host reads and writes
  *               what allocate_host gave, or register_host was given, and only when an event says that it may.
- * Failure.      Functions return BPS_OK or a code, with a reason in one sentence. BPS_DATA_LOSS: the context is lost (an
- *               illegal address, a hardware error): every later call on this device answers the same; what was under way
- *               may or may not have happened. Others leave everything as it was.
+ * Failure.      Functions return BPS_OK or a code, with a reason in one sentence. BPS_DATA_LOSS: the context is lost
+ *               (an illegal address, a hardware error): every later call on this device answers the same; what was
+ *               under way may or may not have happened. Others leave everything as it was.
  * Capture.      A stream that is being captured into a graph (stream_state) takes no work from the library. No function
  *               here disturbs a capture on another stream.
  * fork().       In a forked child nothing here may be called.

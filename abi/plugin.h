@@ -49,8 +49,8 @@ typedef struct bps_plugin_host {
   int32_t (*fail)(bps_failure* failure, int32_t code, const char* reason);
   /* The value of a configuration variable such as "BYTEPS_SPIN_US" as the session sees it, or NULL if it is not set
    * and has no default. Numbers are in digits, sizes in bytes, times in the variable's unit (or "1500ms" where that is
-   * not whole), yes and no 1 and 0, words as the table of variables spells them: however the user wrote them. Valid until
-   * the next call on this thread. `config` is the token the instance was opened with. */
+   * not whole), yes and no 1 and 0, words as the table of variables spells them: however the user wrote them. Valid
+   * until the next call on this thread. `config` is the token the instance was opened with. */
   const char* (*config)(const void* config, const char* name);
 } bps_plugin_host;
 

@@ -9,10 +9,11 @@
  *     sent(scheduler, now, id)                          its bytes have left: credit returns here
  *     complete(scheduler, now, id, outcome)             its result is home, or it failed: forget it
  *
- * A worker has one instance per session and direction; a server, where it is to have any (BYTEPS_SERVER_ENABLE_SCHEDULE),
- * one for each of its threads, which orders the results of all sessions. Times are nanoseconds of a monotonic clock (virtual in simulations);
- * `now` never goes back. Every task is enqueued once and answered by next() at most once; after `complete` or
- * `withdraw` its id is never seen again. The library checks this and names the plugin that breaks it.
+ * A worker has one instance per session and direction; a server, where it is to have any
+ * (BYTEPS_SERVER_ENABLE_SCHEDULE), one for each of its threads, which orders the results of all sessions. Times are
+ * nanoseconds of a monotonic clock (virtual in simulations); `now` never goes back. Every task is enqueued once and
+ * answered by next() at most once; after `complete` or `withdraw` its id is never seen again. The library checks this
+ * and names the plugin that breaks it.
  */
 #ifndef BYTEPS_ABI_SCHEDULER_H_
 #define BYTEPS_ABI_SCHEDULER_H_
@@ -46,8 +47,8 @@ typedef struct bps_task {
   uint32_t peer;         /* where it goes */
   uint32_t contributors; /* on a server: contributors that have arrived; else 0 */
   /* Since 1.1, of BPS_DIRECTION_PUSH: which operation of its tensor's name it belongs to, counted alike by all workers,
-   * from 1, modulo 2^32; 0: not known. A partition may be enqueued again in its round, with a new id, where a server had
-   * no room for it. */
+   * from 1, modulo 2^32; 0: not known. A partition may be enqueued again in its round, with a new id, where a server
+   * had no room for it. */
   uint32_t round;
 } bps_task;
 
@@ -102,7 +103,8 @@ typedef struct bps_scheduler_table {
    * found out; 0: not known. The others are told with each partition. */
   uint64_t (*rate)(bps_scheduler* scheduler);
   /* Since 1.1: the least of the rates that all workers have told with a partition, when its result comes and this has
-   * changed. All of them get the same number with the same partition, so who goes by it goes like the others. Never 0. */
+   * changed. All of them get the same number with the same partition, so who goes by it goes like the others. Never
+   * 0. */
   void (*agreed)(bps_scheduler* scheduler, int64_t now, uint64_t rate);
 } bps_scheduler_table;
 

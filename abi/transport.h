@@ -65,8 +65,8 @@ typedef uint32_t bps_peer;
 #define BPS_TRANSPORT_WRITE_ORDERED 0x20u
 #define BPS_TRANSPORT_LOCAL_ANY 0x40u /* post_write and post_read accept local memory that is not registered */
 #define BPS_TRANSPORT_CHEAP_REG 0x80u /* reg and unreg cost less than copying 64 KiB: may be done per operation */
-/* What reg makes is a range of addresses and holds on to no page: each transfer reaches what is mapped there at that time.
- * So it may stay registered when its memory is freed, and mean what is mapped there next. */
+/* What reg makes is a range of addresses and holds on to no page: each transfer reaches what is mapped there at that
+ * time. So it may stay registered when its memory is freed, and mean what is mapped there next. */
 #define BPS_TRANSPORT_REG_ADDRESSES 0x100u
 
 typedef struct bps_transport_caps {
@@ -194,8 +194,9 @@ typedef struct bps_transport_table {
   /* -- Optional, since 1.1 -- */
 
   /* As reg, of memory that is a shared mapping of the memory file `fd` (memfd_create, its size sealed) from its first
-   * byte on: peers of the same host may map it, too. The memory stays its owner's, before and after; `fd` must stay open
-   * until unreg. What a peer gets from map_remote of it is for reading; it writes between begin_write and end_write. */
+   * byte on: peers of the same host may map it, too. The memory stays its owner's, before and after; `fd` must stay
+   * open until unreg. What a peer gets from map_remote of it is for reading; it writes between begin_write and
+   * end_write. */
   int32_t (*reg_shared)(bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** region,
                         bps_failure* failure);
   /* Gives back what one map_remote of this key has given: the pointer is not used any more. */
@@ -207,8 +208,8 @@ typedef struct bps_transport_table {
   void (*end_write)(bps_transport* transport, bps_peer peer, const bps_remote* remote);
 
   /* post_send of the message and post_write behind it, as one that costs less than both: either both are accepted, and
-   * one event follows, that of the write, or neither is. BPS_UNIMPLEMENTED: not now, or not of this transport: post them
-   * one by one. */
+   * one event follows, that of the write, or neither is. BPS_UNIMPLEMENTED: not now, or not of this transport: post
+   * them one by one. */
   int32_t (*post_send_and_write)(bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
                                  const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate,
                                  uint64_t user);

@@ -3,9 +3,9 @@
 //     absl::StatusOr<ModelFile> model = ReadModel("resnet50");          // or the path of a file
 //
 // A file is lines of words. `#` at the beginning of a line makes it a comment: the first one names the source.
-// `forward_ms MS` and `backward_ms MS` say how long a step computes; `tensor NAME SHAPE BEGINS_MS READY_MS`, in the order
-// of declaration, when in the forward pass its layer begins and when in the backward pass its gradient is there. The times
-// are for bps_perf (tools/perf/model.py reads the same files); here they are only checked.
+// `forward_ms MS` and `backward_ms MS` say how long a step computes; `tensor NAME SHAPE BEGINS_MS READY_MS`, in the
+// order of declaration, when in the forward pass its layer begins and when in the backward pass its gradient is there.
+// The times are for bps_perf (tools/perf/model.py reads the same files); here they are only checked.
 //
 // Threads: free functions.
 #ifndef BYTEPS_TOOLS_MODEL_FILE_H_

@@ -134,8 +134,8 @@ class PlacedModel {
   std::vector<control::Assignment> cuts_;
 };
 
-// How often the bytes of all tensors cross the busiest link, each way: the host of a worker sends what its own server does
-// not hold, and the results of what that holds to the others; a dedicated server sends its results to all.
+// How often the bytes of all tensors cross the busiest link, each way: the host of a worker sends what its own server
+// does not hold, and the results of what that holds to the others; a dedicated server sends its results to all.
 double Crossings(const PlacementRequest& request, const std::vector<double>& shares) {
   const auto workers = static_cast<double>(request.workers);
   double most = request.colocated < request.workers ? 1 : 0;

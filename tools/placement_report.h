@@ -2,8 +2,8 @@
 //
 //     absl::StatusOr<std::string> text = PlacementReport(model, request, config);      // bps_info --placement
 //
-// The same TensorDirectory, the same shares and the same order of declaration as in a job whose configuration this is: the
-// first cut, which knows nothing of links; with a rate the one that the job has from its second round on.
+// The same TensorDirectory, the same shares and the same order of declaration as in a job whose configuration this is:
+// the first cut, which knows nothing of links; with a rate the one that the job has from its second round on.
 //
 // Threads: free functions.
 #ifndef BYTEPS_TOOLS_PLACEMENT_REPORT_H_

@@ -4,8 +4,8 @@
 //     bytes.Assign(payload);
 //     std::memcpy(bytes.Extend(header.size()), header.data(), header.size());
 //
-// What std::pmr::vector<std::byte> does one byte at a time (through its allocator) is one memcpy here: payloads of small
-// tensors pass through three such buffers.
+// What std::pmr::vector<std::byte> does one byte at a time (through its allocator) is one memcpy here: payloads of
+// small tensors pass through three such buffers.
 //
 // Threads: none. Ownership: the bytes are the buffer's, the memory resource must outlive it.
 #ifndef BYTEPS_CORE_BASE_BYTE_BUFFER_H_

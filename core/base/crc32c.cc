@@ -28,7 +28,8 @@ constexpr std::array<uint32_t, 256> kTable = MakeTable();
 
 #if defined(__x86_64__)
 
-// The instruction takes 8 bytes in one cycle and has its result after three: three runs of so many bytes go side by side.
+// The instruction takes 8 bytes in one cycle and has its result after three: three runs of so many bytes go side by
+// side.
 constexpr size_t kRun = 4096;
 
 // The checksum of the same bytes with `zeros` zero bytes behind them: a multiplication in the field, by bits.

@@ -5,9 +5,9 @@
 //     meter.Add(now, bytes);
 //     meter.bytes_per_second()         // the best of late; 0: not known yet
 //
-// The best, because what slows bytes down (waiting for others, for computation, for the scheduler of the machine) is not
-// the path; over several windows in a row, because bytes that had piled up somewhere come at once: the same part of a
-// tensor from many servers, three megabytes in no time, after a pause of the same length.
+// The best, because what slows bytes down (waiting for others, for computation, for the scheduler of the machine) is
+// not the path; over several windows in a row, because bytes that had piled up somewhere come at once: the same part of
+// a tensor from many servers, three megabytes in no time, after a pause of the same length.
 //
 // Threads: none.
 #ifndef BYTEPS_CORE_BASE_RATE_METER_H_

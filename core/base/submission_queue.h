@@ -1,9 +1,9 @@
 // submission_queue.h - hands work from any thread to the one that drives the engine.
 //
-//     queue.Push(std::move(item));                        // any thread
-//     queue.TakeAll(&items);                              // one thread at a time, into an empty vector, oldest first
+//     queue.Push(std::move(item));                    // any thread
+//     queue.TakeAll(&items);                          // one thread at a time, into an empty vector, oldest first
 //     for (T& item : items) ...
-//     items.clear();                                      // its memory goes back and forth: a steady stream allocates none
+//     items.clear();                                  // its memory goes back and forth: a steady stream allocates none
 //
 // Memory ordering: what was written before Push is visible after TakeAll. empty() and the end of Push are sequentially
 // consistent, so that "push, then look whether the driver sleeps" and the driver's "say that I sleep, then look whether

@@ -1,7 +1,7 @@
 // version.h - the release of this library.
 //
-// The ABI's version is in abi/byteps.h (BPS_ABI_MAJOR, BPS_ABI_MINOR), the wire protocol's in core/wire/wire.h: the three
-// move independently. bps_version and bps_version_string are defined with it.
+// The ABI's version is in abi/byteps.h (BPS_ABI_MAJOR, BPS_ABI_MINOR), the wire protocol's in core/wire/wire.h: the
+// three move independently. bps_version and bps_version_string are defined with it.
 #ifndef BYTEPS_CORE_BASE_VERSION_H_
 #define BYTEPS_CORE_BASE_VERSION_H_
 

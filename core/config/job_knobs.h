@@ -1,4 +1,5 @@
-// job_knobs.h - a part of the table of variables (core/config/knobs.h): who is in the job, who may join it, and how long it waits.
+// job_knobs.h - a part of the table of variables (core/config/knobs.h): who is in the job, who may join it, and how
+// long it waits.
 #ifndef BYTEPS_CORE_CONFIG_JOB_KNOBS_H_
 #define BYTEPS_CORE_CONFIG_JOB_KNOBS_H_
 

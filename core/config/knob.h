@@ -1,6 +1,7 @@
 // knob.h - one configuration variable: what it is called, what it may be, who reads it and why.
 //
-// The knobs themselves are in core/config/knobs.h, the one table of all of them; core/config/config.h reads their values.
+// The knobs themselves are in core/config/knobs.h, the one table of all of them; core/config/config.h reads their
+// values.
 #ifndef BYTEPS_CORE_CONFIG_KNOB_H_
 #define BYTEPS_CORE_CONFIG_KNOB_H_
 

@@ -17,12 +17,13 @@
 namespace byteps {
 
 struct KnobValue {
-  // Numbers and bytes as they are (kCount: of either; only the text says which); durations in nanoseconds; booleans 0 or 1; enumerations: index of the choice.
+  // Numbers and bytes as they are (kCount: of either; only the text says which); durations in nanoseconds; booleans 0
+  // or 1; enumerations: index of the choice.
   int64_t number = 0;
   // Canonical text: choices as the table spells them, booleans 0 or 1, everything else without surrounding blanks.
   std::string text;
-  // The same for whoever knows nothing of units (plugins): numbers, bytes and durations in digits alone, in the knob's unit.
-  // Two of them cannot do without: "4096B" is bytes where "4" is a count, "1500ms" a duration that is not whole.
+  // The same for whoever knows nothing of units (plugins): numbers, bytes and durations in digits alone, in the knob's
+  // unit. Two of them cannot do without: "4096B" is bytes where "4" is a count, "1500ms" a duration that is not whole.
   std::string plain;
 };
 

@@ -10,7 +10,8 @@
 // and a test checks that the page is current. The names and meanings of BytePS 0.2.5 are kept; what this release does
 // not act on says so by its status, and warns once when it is set.
 //
-// To add a knob: a row in one of them, a reader that calls Config::Get..., and `bazel run //tools:bps_info -- --markdown`.
+// To add a knob: a row in one of them, a reader that calls Config::Get..., and `bazel run //tools:bps_info --
+// --markdown`.
 #ifndef BYTEPS_CORE_CONFIG_KNOBS_H_
 #define BYTEPS_CORE_CONFIG_KNOBS_H_
 

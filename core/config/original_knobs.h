@@ -1,4 +1,5 @@
-// original_knobs.h - a part of the table of variables (core/config/knobs.h): what the original needed for GPUs and its network.
+// original_knobs.h - a part of the table of variables (core/config/knobs.h): what the original needed for GPUs and its
+// network.
 #ifndef BYTEPS_CORE_CONFIG_ORIGINAL_KNOBS_H_
 #define BYTEPS_CORE_CONFIG_ORIGINAL_KNOBS_H_
 

@@ -1,4 +1,5 @@
-// process_knobs.h - a part of the table of variables (core/config/knobs.h): what a process says, and how bpslaunch starts it.
+// process_knobs.h - a part of the table of variables (core/config/knobs.h): what a process says, and how bpslaunch
+// starts it.
 #ifndef BYTEPS_CORE_CONFIG_PROCESS_KNOBS_H_
 #define BYTEPS_CORE_CONFIG_PROCESS_KNOBS_H_
 

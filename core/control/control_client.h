@@ -5,8 +5,8 @@
 //     client.Tick(now);                              // at NextTimer() at the latest
 //     client.Declare(now, specs);  client.Barrier(now, "name", timeout);  client.Goodbye(now, timeout);
 //
-// core/control/control_link.h joins it with a TCP connection; the simulated jobs of the tests join it with a coordinator in
-// the same thread. What is said when is in docs/protocol.md.
+// core/control/control_link.h joins it with a TCP connection; the simulated jobs of the tests join it with a
+// coordinator in the same thread. What is said when is in docs/protocol.md.
 //
 // The states (ControlState), left to right, each may end in `failed`:
 //
@@ -128,7 +128,8 @@ struct ControlClientOptions {
   uint32_t control_version = kControlVersion;
   uint32_t wire_version = wire::kVersion;
   std::string release = kRelease;
-  // What is wrong on this side, if anything can be seen: said of a coordinator that is lost or silent. Empty: not known.
+  // What is wrong on this side, if anything can be seen: said of a coordinator that is lost or silent. Empty: not
+  // known.
   std::function<std::string()> own_trouble;
   // Random bytes for nonces; empty: the system's.
   std::function<std::string(size_t)> random;

@@ -47,8 +47,8 @@ struct OwnAddressOptions {
 // resolver does not answer: may change, so try again.
 absl::StatusOr<std::string> OwnAddress(const OwnAddressOptions& options);
 
-// What is wrong on this host with an address that was its own, for errors: "this host has lost its own address 10.0.0.7",
-// or the interface that has it is down, or has no carrier. "": nothing that can be seen from here.
+// What is wrong on this host with an address that was its own, for errors: "this host has lost its own address
+// 10.0.0.7", or the interface that has it is down, or has no carrier. "": nothing that can be seen from here.
 std::string OwnAddressTrouble(const std::string& address);
 
 }  // namespace byteps

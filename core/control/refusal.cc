@@ -21,8 +21,8 @@ constexpr Time kMostConnectTime = 30 * kSecond;
 constexpr Time kAnswerTime = 10 * kSecond;
 // For the resolver to answer, where the start may take no more: nobody hears anything behind a name that is not known.
 constexpr Time kLeastLookupTime = 500 * kMillisecond;
-// After that the log says what we wait for: whoever has typed a command wants to see what was wrong with it, and not twice
-// where the answer is on its way.
+// After that the log says what we wait for: whoever has typed a command wants to see what was wrong with it, and not
+// twice where the answer is on its way.
 constexpr Time kSilence = 100 * kMillisecond;
 
 class Teller final : private ControlHandler {

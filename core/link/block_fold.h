@@ -8,16 +8,16 @@
 //
 //     status = fold.Serve(reduction, group_sizes, spans, offset, bytes, stores, to, &culprit, &begun);
 //
-// A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process, or
-// the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped memory of
-// others is written only while the transport knows of it (BeginWrite): that is what makes its fence.
+// A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process,
+// or the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped
+// memory of others is written only while the transport knows of it (BeginWrite): that is what makes its fence.
 //
-// What was read from mapped memory counts only if the memory was still shown when it had been read: its owner may have given up
-// meanwhile (we were stopped, perhaps), and filled it with something else. A copy looks by itself; who writes to the same
-// owner's output holds his right until it is done; else it is asked for afterwards.
+// What was read from mapped memory counts only if the memory was still shown when it had been read: its owner may have
+// given up meanwhile (we were stopped, perhaps), and filled it with something else. A copy looks by itself; who writes
+// to the same owner's output holds his right until it is done; else it is asked for afterwards.
 //
-// Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes are
-// read before the first is written, so inputs and outputs may be the same memory.
+// Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes
+// are read before the first is written, so inputs and outputs may be the same memory.
 //
 // Threads: none. Errors: that of the transport; `culprit` says with which member.
 #ifndef BYTEPS_CORE_LINK_BLOCK_FOLD_H_
@@ -67,8 +67,8 @@ class BlockFold {
   int32_t Gather(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                  std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
 
-  // For who is none of the members: the result goes to their outputs (of those that have one: peer is not 0), and to `to`,
-  // if that is not nullptr. `begun` becomes true when an output may have been written to, also if it fails then.
+  // For who is none of the members: the result goes to their outputs (of those that have one: peer is not 0), and to
+  // `to`, if that is not nullptr. `begun` becomes true when an output may have been written to, also if it fails then.
   int32_t Serve(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                 std::span<const MemberMemory> members, uint64_t offset, size_t bytes, Stores stores, std::byte* to,
                 size_t* culprit, bool* begun);

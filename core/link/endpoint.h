@@ -1,7 +1,7 @@
 // endpoint.h - one transport with its links: HELLO, credits, coalesced records, landing slots.
 //
-// Engine (worker) and Reducer (server) speak the data-plane protocol of core/wire/wire.h through an Endpoint, which hides
-// what both sides do alike:
+// Engine (worker) and Reducer (server) speak the data-plane protocol of core/wire/wire.h through an Endpoint, which
+// hides what both sides do alike:
 //
 //     Endpoint endpoint(std::move(transport), options, &handler);
 //     endpoint.AddPeer(now, spec);             // HELLO is exchanged; handler.OnReady(peer) follows
@@ -52,9 +52,9 @@
 
 namespace byteps {
 
-// The grace period for a lost peer's own error: a transport that refuses a lost peer tells of the loss by its next polls,
-// and a member whose memory is gone gives up, or ends. Shorter than the wait for ERROR or for an end record of ours
-// (docs/architecture.md, "One host").
+// The grace period for a lost peer's own error: a transport that refuses a lost peer tells of the loss by its next
+// polls, and a member whose memory is gone gives up, or ends. Shorter than the wait for ERROR or for an end record of
+// ours (docs/architecture.md, "One host").
 inline constexpr Time kLossGrace = kSecond;
 
 class EndpointHandler {
@@ -129,8 +129,8 @@ class Endpoint {
   std::optional<RemoteSlot> TakeSlot(PeerId peer);
   void GiveBack(PeerId peer, const RemoteSlot& slot);  // taken, but not used
 
-  // Lends `memory` (of `region`, at `offset` in it) to the peer as slots of slot_bytes, numbered from first_slot. That the
-  // peer is lost is no error here: OnPeerDown tells it, with the cause.
+  // Lends `memory` (of `region`, at `offset` in it) to the peer as slots of slot_bytes, numbered from first_slot. That
+  // the peer is lost is no error here: OnPeerDown tells it, with the cause.
   absl::Status Lend(PeerId peer, bps_region* region, uint64_t offset, uint64_t slot_bytes, uint32_t first_slot,
                     uint32_t slots);
   // Lends one slot again, with this immediate (slot and its next generation). Returns coalesce.

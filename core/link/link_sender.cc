@@ -9,8 +9,8 @@
 namespace byteps {
 namespace {
 
-// More than this of what goes without credits never waits: a peer that asks again and again and reads nothing gets one answer
-// fewer, and fills no memory.
+// More than this of what goes without credits never waits: a peer that asks again and again and reads nothing gets one
+// answer fewer, and fills no memory.
 constexpr size_t kMaxUrgent = 16;
 
 }  // namespace
@@ -201,8 +201,8 @@ bool LinkSender::Flush() {
 
 bool LinkSender::Write(PeerId peer, Link* link, const bps_local& from, size_t size, const bps_remote& to,
                        uint32_t immediate, uint64_t user, const Announcement& record) {
-  // Records that wait would come behind these bytes, and others wait for them: a slot given back, what was written before.
-  // With a record of its own they go along.
+  // Records that wait would come behind these bytes, and others wait for them: a slot given back, what was written
+  // before. With a record of its own they go along.
   if (link->owed || (size >= kBulk && record.fixed.empty() && link->dirty)) {
     if (!FlushLink(peer, link)) {
       WantRoom(link);

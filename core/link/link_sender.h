@@ -76,9 +76,9 @@ class LinkSender {
   std::pmr::memory_resource* memory() { return &memory_; }
 
  private:
-  // A write of so many bytes keeps what comes behind it waiting for longer than a message of its own takes. No part that
-  // a link's rate has cut is smaller (server/membership/placement.h): records behind such writes cost a tenth of the
-  // links' time.
+  // A write of so many bytes keeps what comes behind it waiting for longer than a message of its own takes. No part
+  // that a link's rate has cut is smaller (server/membership/placement.h): records behind such writes cost a tenth of
+  // the links' time.
   static constexpr size_t kBulk = size_t{16} << 10;
 
   bool Post(PeerId peer, Link* link, MessageBuilder* message);

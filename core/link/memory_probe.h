@@ -3,8 +3,8 @@
 // Who wants to know whether its memory is reached:              Who is asked:
 //
 //     probe.Open(own_number);                                       probe.OnProbe(now, peer, who, body);
-//     probe.Ask(peer, who);                     // PROBE            probe.Answer(now);            // REACH, when it knows
-//     MemoryProbe::ReadReach(body)              // REACH            probe.NextTimer(now);         // when to call it again
+//     probe.Ask(peer, who);                  // PROBE            probe.Answer(now);            // REACH, when it knows
+//     MemoryProbe::ReadReach(body)           // REACH            probe.NextTimer(now);         // when to call it again
 //
 // Eight bytes are read, and written back as they are. What the system refuses at first is tried for a while: it may yet
 // permit it (Yama: the other side lets us in when it hears of it).

@@ -9,8 +9,8 @@
 //
 // Memory ordering. One writer. `entered` is odd while a call runs, and another number in each call; what Look returns
 //                  belongs together if the number is the same before and after.
-// Holding.         A thread that returns from a plugin looks whether it is held, and stops there for good: what it has been
-//                  working on then belongs to the thread that holds it. A call costs no fence for that: Hold lets
+// Holding.         A thread that returns from a plugin looks whether it is held, and stops there for good: what it has
+//                  been working on then belongs to the thread that holds it. A call costs no fence for that: Hold lets
 //                  the kernel run one on all threads (membarrier), so either it sees that the call has ended, or the
 //                  thread sees that it is held. Where the kernel refuses, nobody is ever held.
 #ifndef BYTEPS_CORE_PLUGIN_PLUGIN_CALLS_H_

@@ -25,9 +25,9 @@ std::string PluginNameOf(std::string_view kind, std::string_view path);
 
 bool FileExists(const std::string& path);
 
-// Is the shared object all there? The loader maps what a file's header promises and touches it: of one that was cut off,
-// by a full disk or a copy that is still under way, the process would end by SIGBUS. What is no shared object of this
-// machine's kind is left to the loader, which has an error for it. Errors: FAILED_PRECONDITION, without the path.
+// Is the shared object all there? The loader maps what a file's header promises and touches it: of one that was cut
+// off, by a full disk or a copy that is still under way, the process would end by SIGBUS. What is no shared object of
+// this machine's kind is left to the loader, which has an error for it. Errors: FAILED_PRECONDITION, without the path.
 absl::Status CheckWhole(const std::string& path);
 
 // Is it in this process already, so that none of its code runs when it is loaded again?

@@ -61,7 +61,8 @@ const bps_plugin_host* PluginHost() {
 absl::Status FailureStatus(int32_t code, const bps_failure& failure, std::string_view subject) {
   const std::string_view reason =
       failure.reason.empty() ? std::string_view("the plugin gave no reason") : std::string_view(failure.reason);
-  // What stands for several transports (core/transports/transport_set.h) passes on what one of them has failed with, subject included.
+  // What stands for several transports (core/transports/transport_set.h) passes on what one of them has failed with,
+  // subject included.
   const std::string prefix = subject.empty() ? "" : std::string(subject) + ": ";
   const bool said = reason.substr(0, prefix.size()) == prefix;
   // A code that is no error would make a failure look like success.

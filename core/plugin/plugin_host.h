@@ -29,8 +29,8 @@ namespace byteps {
 class PluginConfig {
  public:
   virtual ~PluginConfig() = default;
-  // The value of a variable as text without blanks and units of the user's own (abi/plugin.h, `config`), or nullptr if it
-  // is not set and has no default. Valid while this object is.
+  // The value of a variable as text without blanks and units of the user's own (abi/plugin.h, `config`), or nullptr if
+  // it is not set and has no default. Valid while this object is.
   virtual const char* PluginValue(std::string_view name) const = 0;
 };
 

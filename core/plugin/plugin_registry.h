@@ -11,9 +11,10 @@
 //
 // What is loaded is checked before it is used: the entry comes from the file itself and not from one of its
 // dependencies, kind and name are those of the file's name, versions fit, required functions are there, nothing throws;
-// a transport or a device plugin is asked whether what it needs is present. What fails is an error with four facts: what was asked for and
-// by which variable, each path that was tried with what happened there, what was found and what was expected, and what
-// to do. The first file that exists counts: a broken one is not passed over for another further down the path.
+// a transport or a device plugin is asked whether what it needs is present. What fails is an error with four facts:
+// what was asked for and by which variable, each path that was tried with what happened there, what was found and what
+// was expected, and what to do. The first file that exists counts: a broken one is not passed over for another further
+// down the path.
 //
 // Threads:   one at a time; registries are independent of each other.
 // Ownership: plugins are never unloaded, so descriptors are valid for the life of the process. Configuration and logger
@@ -75,8 +76,8 @@ class PluginRegistry {
   absl::StatusOr<const bps_scheduler_plugin*> FindScheduler(std::string_view wanted);
   absl::StatusOr<const bps_device_plugin*> FindDevice(std::string_view wanted);
 
-  // Why a transport cannot be used here, in one line; "" if its plugin is there and its probe is content. kNotInstalled:
-  // there is none in any of the folders.
+  // Why a transport cannot be used here, in one line; "" if its plugin is there and its probe is content.
+  // kNotInstalled: there is none in any of the folders.
   static constexpr char kNotInstalled[] = "it is not installed";
   std::string WhyNotTransport(std::string_view wanted);
 

@@ -4,8 +4,8 @@
 //     PluginTransport simulated(table, handle);        // an endpoint that somebody else opened
 //
 // A plugin is held to its contract (transport_audit.h): one that breaks it, or throws, is named in the cause with which
-// all its peers go down. An endpoint that somebody else opened is not. `calls`, which outlives the endpoint, tells which
-// function of the plugin runs.
+// all its peers go down. An endpoint that somebody else opened is not. `calls`, which outlives the endpoint, tells
+// which function of the plugin runs.
 #ifndef BYTEPS_CORE_PLUGIN_PLUGIN_TRANSPORT_H_
 #define BYTEPS_CORE_PLUGIN_PLUGIN_TRANSPORT_H_
 

@@ -4,8 +4,8 @@
 //     Transport simulated = Transport::Adopt(table, handle);   // an endpoint that somebody else opened
 //     Transport set(std::make_unique<TransportSet>(...), "tcp");
 //
-// Who uses it need not know which of these it is (transport_verbs.h). Closed on destruction; regions must be unregistered
-// by then.
+// Who uses it need not know which of these it is (transport_verbs.h). Closed on destruction; regions must be
+// unregistered by then.
 //
 // Threads: as abi/transport.h says: one at a time.
 #ifndef BYTEPS_CORE_PLUGIN_TRANSPORT_H_

@@ -5,8 +5,9 @@
 //     count = audit.Check(events, table->poll(...), capacity);
 //
 // Checked are the answers that nobody could make sense of: more events than there is room for, an event of an unknown
-// type, the end of an operation that was not posted or has ended before. The first one breaks the transport: from then on
-// its events are not believed, and Check answers with one PEER_DOWN for each connected peer, whose cause names the plugin.
+// type, the end of an operation that was not posted or has ended before. The first one breaks the transport: from then
+// on its events are not believed, and Check answers with one PEER_DOWN for each connected peer, whose cause names the
+// plugin.
 //
 // Threads: none; belongs to its Transport.
 #ifndef BYTEPS_CORE_PLUGIN_TRANSPORT_AUDIT_H_

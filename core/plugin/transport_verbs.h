@@ -1,8 +1,8 @@
 // transport_verbs.h - what can be done with a transport, whoever does it: a plugin (plugin_transport.h), or several
 // transports as one (core/transports/transport_set.h).
 //
-// The verbs are those of abi/transport.h, which has their contract: what is set up answers with a Status, what is on the
-// hot path with a code of byteps.h. Ending it closes the transport; regions must be unregistered by then.
+// The verbs are those of abi/transport.h, which has their contract: what is set up answers with a Status, what is on
+// the hot path with a code of byteps.h. Ending it closes the transport; regions must be unregistered by then.
 //
 // Threads: as abi/transport.h says: one at a time.
 #ifndef BYTEPS_CORE_PLUGIN_TRANSPORT_VERBS_H_

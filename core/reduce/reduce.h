@@ -17,9 +17,9 @@
 // All give the same bits, on every processor: the instructions are chosen when the program runs (reduce_kernels.h), the
 // arithmetic is not. One level: a left fold in rank order. Two levels, if there are several groups of which one
 // has more than one member: each group's fold is rounded to the data type, and these are folded in their order. 16-bit
-// floats are folded in float32. AVERAGE divides the last level's fold by the number of inputs (or `divisor`) before its rounding: true
-// division for floats, towards minus infinity for integers. Integer sums and products wrap. MIN and MAX keep the
-// earlier operand of equals and propagate NaN. (Which of several NaN bit patterns a sum has is not specified.)
+// floats are folded in float32. AVERAGE divides the last level's fold by the number of inputs (or `divisor`) before its
+// rounding: true division for floats, towards minus infinity for integers. Integer sums and products wrap. MIN and MAX
+// keep the earlier operand of equals and propagate NaN. (Which of several NaN bit patterns a sum has is not specified.)
 //
 // One pass: each input is read once, each output written once, and no other memory is touched.
 //

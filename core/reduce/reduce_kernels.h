@@ -50,8 +50,8 @@ struct WideTask {
   size_t end = 0;
 };
 
-// How many inputs are read side by side, kFew or kMany, is the processor's: measured are an Intel one with AVX-512, where
-// two at a time are a fifth faster, and AMD ones with AVX2 and with AVX-512, where eight are by a fifth to a half
+// How many inputs are read side by side, kFew or kMany, is the processor's: measured are an Intel one with AVX-512,
+// where two at a time are a fifth faster, and AMD ones with AVX2 and with AVX-512, where eight are by a fifth to a half
 // (docs/performance/notes/2026-11-24-reduction-kernels.md).
 struct ReduceKernels {
   static constexpr size_t kFew = 2;

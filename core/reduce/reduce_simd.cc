@@ -39,9 +39,9 @@ HWY_INLINE void Deliver(const FoldTask& task, typename Codec::Acc result, size_t
   }
 }
 
-// One pass over all inputs writes results once, and keeps nothing in memory; of more inputs than a processor reads side by
-// side well (FoldTask::at_once) so many at a time are folded in blocks, of which accumulators stay in the first-level
-// cache between passes.
+// One pass over all inputs writes results once, and keeps nothing in memory; of more inputs than a processor reads side
+// by side well (FoldTask::at_once) so many at a time are folded in blocks, of which accumulators stay in the
+// first-level cache between passes.
 constexpr size_t kBlockBytes = 4096;  // of each input
 constexpr size_t kFew = ReduceKernels::kFew;
 constexpr size_t kMany = ReduceKernels::kMany;
@@ -84,7 +84,8 @@ HWY_NOINLINE size_t Gather(typename Codec::Stored* acc, const void* const* input
   return done;
 }
 
-// n elements of `count` inputs from `at` on; use(result, i) takes those of each step. `acc` holds what is between passes.
+// n elements of `count` inputs from `at` on; use(result, i) takes those of each step. `acc` holds what is between
+// passes.
 template <class Codec, class Op, class Use>
 HWY_INLINE void FoldBlock(size_t at_once, typename Codec::Stored* acc, const void* const* inputs, size_t count,
                           size_t at, size_t n, Use use) {

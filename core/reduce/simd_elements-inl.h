@@ -1,5 +1,5 @@
-// simd_elements-inl.h - elements in memory, and the accumulators that they become: of their own type (Native), or float32
-// of the 16-bit floats.
+// simd_elements-inl.h - elements in memory, and the accumulators that they become: of their own type (Native), or
+// float32 of the 16-bit floats.
 //
 // Compiled once per target: the guard opens and shuts with HWY_TARGET_TOGGLE.
 #if defined(CORE_REDUCE_SIMD_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -57,8 +57,8 @@ struct Native {
   }
 };
 
-// float32 bits whose upper half is the bfloat16 nearest to `value`, as ToBFloat16() rounds; of a NaN only where its lower
-// half is zero and it is quiet.
+// float32 bits whose upper half is the bfloat16 nearest to `value`, as ToBFloat16() rounds; of a NaN only where its
+// lower half is zero and it is quiet.
 HWY_INLINE BitsVec NumberToUpperHalf(FloatVec value) {
   const BitsVec bits = Bits(value);
   const BitsVec odd = hn::And(hn::ShiftRight<16>(bits), Constant(1));
@@ -122,8 +122,8 @@ using Float16InOrder = InOrder<Float16Conversion>;
 using BFloat16InOrder = InOrder<BFloat16Conversion>;
 
 // bfloat16 in pairs: a 32-bit lane holds two elements, and the accumulator is a vector for each; no element changes its
-// lane. `kQuiet`: accumulators are results of arithmetic on widened elements. A NaN of these is quiet and has nothing in
-// its lower half, which rounds it to itself without asking; asking is a third of the rounding.
+// lane. `kQuiet`: accumulators are results of arithmetic on widened elements. A NaN of these is quiet and has nothing
+// in its lower half, which rounds it to itself without asking; asking is a third of the rounding.
 template <bool kQuiet>
 struct BFloat16Pairs {
   using Quieted = BFloat16Pairs<true>;

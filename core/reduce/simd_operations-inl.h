@@ -25,8 +25,8 @@ struct Sum {
   static HWY_INLINE V Apply(D, V a, V b) {
     return hn::Add(a, b);
   }
-  // a x 1 + b is a + b in every bit. Some processors (Zen) multiply and add where nothing else of a 16-bit fold is done,
-  // and add where the conversions and shifts are, which are the bound.
+  // a x 1 + b is a + b in every bit. Some processors (Zen) multiply and add where nothing else of a 16-bit fold is
+  // done, and add where the conversions and shifts are, which are the bound.
   static HWY_INLINE FloatVec ApplyWide(FloatVec a, FloatVec b) { return hn::MulAdd(a, hn::Set(FloatTag(), 1.0f), b); }
 };
 

@@ -8,7 +8,7 @@
 // was chosen, and why the better ones were not, is one line of the log. DMLC_ENABLE_RDMA means what it means in the
 // original (0: tcp, 1: verbs, fabric: efa if it is there) where BYTEPS_TRANSPORT is not set.
 //
-//     NamedTransport(config);                                       // what the user asks for, whether it is used or not
+//     NamedTransport(config);                                      // what the user asks for, whether it is used or not
 //
 // Each process chooses for itself by what its host has; the coordinator refuses a job whose members chose differently,
 // also one without servers, whose members need no network, if they were told different ones.
@@ -31,7 +31,8 @@ namespace byteps {
 absl::StatusOr<std::string> ChooseTransport(PluginRegistry* registry, const Config& config, const Logger& log,
                                             const std::string& local_host);
 
-// What BYTEPS_TRANSPORT names, or else DMLC_ENABLE_RDMA; "" where they leave the choice to us. INVALID_ARGUMENT as above.
+// What BYTEPS_TRANSPORT names, or else DMLC_ENABLE_RDMA; "" where they leave the choice to us. INVALID_ARGUMENT as
+// above.
 absl::StatusOr<std::string> NamedTransport(const Config& config);
 
 }  // namespace byteps

@@ -1,6 +1,7 @@
 // transport_set.h - several transports as one: each peer is reached over the first that both sides have.
 //
-//     absl::StatusOr<Transport> all = OpenTransports(&registry, config, "tcp", "10.0.0.2", log);      // shm, then the network
+//     absl::StatusOr<Transport> all =                                      // shm, then the network
+//         OpenTransports(&registry, config, "tcp", "10.0.0.2", log);
 //     std::vector<Transport> members;  ...  Transport all = MakeTransportSet(std::move(members));
 //
 // To its owner the set is a transport like any other: one address, one numbering of peers, one descriptor. Its address
@@ -12,7 +13,8 @@
 // what can be done towards one peer: beside verbs, shared memory still needs no registered memory. Memory is registered
 // with a member when a peer of that member first needs it. A member without peers is not polled.
 //
-// Whether the memory of a peer can be mapped and copied is no capability of the set, but (CapsOf) of the way to that peer.
+// Whether the memory of a peer can be mapped and copied is no capability of the set, but (CapsOf) of the way to that
+// peer.
 //
 // Threads: one at a time, for all functions: also CopyFrom and CopyTo.
 #ifndef BYTEPS_CORE_TRANSPORTS_TRANSPORT_SET_H_

@@ -8,8 +8,8 @@
 //     SameAsked(one.body, other.body)
 //     DescribeOffer(offer.body, offer.shape)                              // "push_pull (sum) of float32, 2x4"
 //
-// The shape is for errors alone, as in a PUSH (core/wire/push_head.h): the fingerprint says whether two shapes are equal, the
-// extents what they are.
+// The shape is for errors alone, as in a PUSH (core/wire/push_head.h): the fingerprint says whether two shapes are
+// equal, the extents what they are.
 #ifndef BYTEPS_CORE_WIRE_OFFER_H_
 #define BYTEPS_CORE_WIRE_OFFER_H_
 

@@ -5,8 +5,8 @@
 //
 //     if (!ReadShaped(bytes, &header, &shape, &rest)) ...         // cut off
 //
-// The struct's field `shape` is 1 + the number of extents (int64_t each), or 0: the shape was not told. The shape is for
-// errors alone, and is left out where a payload takes the room: ranks that disagree about it differ in key or
+// The struct's field `shape` is 1 + the number of extents (int64_t each), or 0: the shape was not told. The shape is
+// for errors alone, and is left out where a payload takes the room: ranks that disagree about it differ in key or
 // fingerprint, and the extents say how.
 //
 // Threads: any.

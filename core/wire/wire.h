@@ -13,8 +13,8 @@
 //   landed    by a transport write with an immediate into a slot that the receiver leased to the sender (LEASE), or
 //             into the output whose key the PUSH carried. Header and write may arrive in either order; the immediate
 //             (slot and generation) ties them together;
-//   in place  not at all. PUSH: a MemoryRef behind the header names key and offset from which the server reads or maps it.
-//             RESULT: the server has written it to where the PUSH said, before it sent this.
+//   in place  not at all. PUSH: a MemoryRef behind the header names key and offset from which the server reads or maps
+//             it. RESULT: the server has written it to where the PUSH said, before it sent this.
 //
 // Immediates are chosen by the receiver and unique at its endpoint, so that they need not tell who wrote:
 // bits 0..13 are the slot, bits 14..23 its generation (see core/wire/landing_table.h).

@@ -55,9 +55,9 @@ typedef struct fake_gpu_control {
   void (*lose)(int32_t device);
   void (*capture)(bps_device_stream stream, int32_t on);
   /* Puts a kernel into a stream of `device` (NULL: its default one). When its turn comes `run` is called, once, on
-   * whichever thread: `inside` has an address for each of the `count` accesses where the bytes can be touched now; it is
-   * NULL when some are of memory that was given back (a race, reported). `run` must not call the fake. BPS_OK, or a code:
-   * then `run` is never called. */
+   * whichever thread: `inside` has an address for each of the `count` accesses where the bytes can be touched now; it
+   * is NULL when some are of memory that was given back (a race, reported). `run` must not call the fake. BPS_OK, or a
+   * code: then `run` is never called. */
   int32_t (*launch)(int32_t device, bps_device_stream stream, void (*run)(void* user, void* const* inside), void* user,
                     const fake_gpu_access* accesses, size_t count);
 } fake_gpu_control;

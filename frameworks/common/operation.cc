@@ -17,8 +17,8 @@ void Finish(void* user, bps_status* error) {
   pending->done(AttachedSession::Take(pending->library, error));
 }
 
-// Declares the tensor, then calls `start(library, session, tensor, pending)`, which submits an operation with Finish and
-// `pending` as its callback.
+// Declares the tensor, then calls `start(library, session, tensor, pending)`, which submits an operation with Finish
+// and `pending` as its callback.
 template <typename F>
 void Submit(const AttachedSession& session, const TensorSpec& spec, Done done, F start) {
   std::unique_ptr<Pending> pending;

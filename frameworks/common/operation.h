@@ -7,8 +7,8 @@
 // Tensors meet by name; neither declarations nor operations need the same order on all ranks.
 //
 // `done` runs exactly once. If the operation was accepted, it runs on a thread of the library, which moves no bytes
-// meanwhile: it must hand work to the framework's own threads, and must not block. Otherwise it runs before the function
-// returns, on the caller's thread. Input and output must stay valid until then.
+// meanwhile: it must hand work to the framework's own threads, and must not block. Otherwise it runs before the
+// function returns, on the caller's thread. Input and output must stay valid until then.
 //
 // Threads: any.
 #ifndef BYTEPS_FRAMEWORKS_COMMON_OPERATION_H_

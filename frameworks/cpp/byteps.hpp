@@ -1,4 +1,5 @@
-// byteps.hpp - BytePS for C++20: abi/byteps.h with owners, spans, futures, and errors as exceptions or values; one header.
+// byteps.hpp - BytePS for C++20: abi/byteps.h with owners, spans, futures, and errors as exceptions or values; one
+// header.
 //
 //     byteps::Session session;                                             // the environment says which job
 //     byteps::TensorOf<float> tensor = session.Declare<float>("layer1.weight", {64, 32});
@@ -13,15 +14,15 @@
 //     std::future<void> future = session.PushPullFuture(tensor, span, op);
 //     OwningRequest<std::vector<float>> request = session.PushPullOwned(tensor, std::move(vector), op);
 //
-// Memory. Spans must stay valid until the operation has ended. A Request that is destroyed before lets its operation go on; a
-// Group waits for its requests when it is destroyed, so that spans of the same block outlive them; an OwningRequest owns the
-// memory, which lives until the operation has ended whatever becomes of the request.
+// Memory. Spans must stay valid until the operation has ended. A Request that is destroyed before lets its operation go
+// on; a Group waits for its requests when it is destroyed, so that spans of the same block outlive them; an
+// OwningRequest owns the memory, which lives until the operation has ended whatever becomes of the request.
 //
-// Errors. Every call that can fail throws byteps::Error. Its twin with Try in front returns a Status or a Result and throws
-// nothing. Destructors do not throw.
+// Errors. Every call that can fail throws byteps::Error. Its twin with Try in front returns a Status or a Result and
+// throws nothing. Destructors do not throw.
 //
-// Threads. As the C interface; moving and destroying an object need a single owner, as everywhere. A session is destroyed
-// after the last call on it; requests, buffers and futures may outlive it.
+// Threads. As the C interface; moving and destroying an object need a single owner, as everywhere. A session is
+// destroyed after the last call on it; requests, buffers and futures may outlive it.
 #ifndef BYTEPS_FRAMEWORKS_CPP_BYTEPS_HPP_
 #define BYTEPS_FRAMEWORKS_CPP_BYTEPS_HPP_
 
@@ -237,8 +238,8 @@ class Request {
 //     byteps::Group group;
 //     for (...) group.Add(session.PushPull(...));
 //     group.Wait();
-// What has not ended when the group is destroyed (an exception is on its way) is cancelled and waited for, so that the memory
-// of this block outlives its operations. Not inside a callback of the library, where nothing can be waited for.
+// What has not ended when the group is destroyed (an exception is on its way) is cancelled and waited for, so that the
+// memory of this block outlives its operations. Not inside a callback of the library, where nothing can be waited for.
 class Group {
  public:
   Group() = default;
@@ -271,8 +272,8 @@ class Group {
   std::vector<Request> requests_;
 };
 
-// An operation that owns its memory, a container of elements such as std::vector. Destroyed early it lets the operation go on,
-// and the memory lives until that has ended.
+// An operation that owns its memory, a container of elements such as std::vector. Destroyed early it lets the operation
+// go on, and the memory lives until that has ended.
 template <typename Container>
 class OwningRequest {
  public:
@@ -299,7 +300,8 @@ class OwningRequest {
 
 // ---- Buffers --------------------------------------------------------------------------------------------------------
 
-// Zeroed memory that the library moves fastest: other workers of this host use it where it is. It may outlive its session.
+// Zeroed memory that the library moves fastest: other workers of this host use it where it is. It may outlive its
+// session.
 template <typename T>
 class Buffer {
  public:

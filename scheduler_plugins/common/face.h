@@ -2,9 +2,9 @@
 //
 //     constexpr bps_scheduler_table kTable = Face<Scheduler>::Table(create);
 //
-// Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(now, id, outcome), Withdraw(id),
-// Stats(stats) and WakeAt(); Peers(peers, count), if it wants to know who there is; Rate() and Agreed(now, rate), if it
-// cares for what the links of all workers carry.
+// Scheduler has Enqueue(now, task), Next(now, budgets, count, id), Sent(now, id), Complete(now, id, outcome),
+// Withdraw(id), Stats(stats) and WakeAt(); Peers(peers, count), if it wants to know who there is; Rate() and
+// Agreed(now, rate), if it cares for what the links of all workers carry.
 //
 // Threads: as abi/scheduler.h: one at a time for each instance. Errors: Create's alone; an exception of another verb
 // ends the process, since the table's functions may not throw.

@@ -6,8 +6,8 @@
 //     map.Erase(id);
 //
 // Four neighbours share a cache line: ids that are counted up, as those of tasks are, lie beside each other. What is
-// erased leaves no mark (those behind it move up), so that a table in use for long is as fast as a new one. It grows, and
-// keeps what it has: no allocation in a steady state.
+// erased leaves no mark (those behind it move up), so that a table in use for long is as fast as a new one. It grows,
+// and keeps what it has: no allocation in a steady state.
 //
 // Threads: one at a time. Errors: none.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_COMMON_ID_MAP_H_

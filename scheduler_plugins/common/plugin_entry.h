@@ -44,8 +44,8 @@ class PluginEntry {
     return BPS_OK;
   }
 
-  // The same for every instance and good for the life of the process. Atomic because two sessions may load the plugin at
-  // the same time, with the same value.
+  // The same for every instance and good for the life of the process. Atomic because two sessions may load the plugin
+  // at the same time, with the same value.
   static inline std::atomic<const bps_plugin_host*> host_ = nullptr;
 
   static constexpr bps_scheduler_table kTable = Face<typename Kind::Scheduler>::Table(Create);

@@ -12,18 +12,19 @@
 // room, so that none can wait for ever. A task whose `earliest` lies ahead joins when that time has come.
 //
 // The window. Of one tensor no more than so many tasks are offered or on their way, the first of those that have not
-// left. A peer that has less to do than the others (a server beside a worker has a small share) always has room; without
-// the window its tasks, to the end of the tensor, would go before the first ones of a peer that everybody waits for. Then
-// the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor: nothing is complete.
-// With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six of 64 KiB suffice
-// to keep a link busy (docs/performance/notes/2026-11-21-window-of-six.md; with 12 and more it loses its effect), and as
-// many bytes of smaller ones (kWindowBytes): with fewer the link turns to other tensors between. 0: no window.
+// left. A peer that has less to do than the others (a server beside a worker has a small share) always has room;
+// without the window its tasks, to the end of the tensor, would go before the first ones of a peer that everybody waits
+// for. Then the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor: nothing is
+// complete. With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six of 64
+// KiB suffice to keep a link busy (docs/performance/notes/2026-11-21-window-of-six.md; with 12 and more it loses its
+// effect), and as many bytes of smaller ones (kWindowBytes): with fewer the link turns to other tensors between. 0: no
+// window.
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
-// to the task that has waited longest, once it is old. Each worker gives such answers in the middle of something else, so
-// that parts are complete later and links are not quite filled: within a step of a training nothing must grow old, however
-// long its transfer takes. So age goes by rounds (laps.h): what waits is old when a tensor has come round twice meanwhile,
-// which no step does. Where rounds are not told, and where nothing comes round, it goes by the clock.
+// to the task that has waited longest, once it is old. Each worker gives such answers in the middle of something else,
+// so that parts are complete later and links are not quite filled: within a step of a training nothing must grow old,
+// however long its transfer takes. So age goes by rounds (laps.h): what waits is old when a tensor has come round twice
+// meanwhile, which no step does. Where rounds are not told, and where nothing comes round, it goes by the clock.
 //
 // Costs: about 0.4 us per task at 100,000 tasks; the number of peers counts in each Best. A task stays in one slot, a
 // cache line, from Add to End; heaps, lanes and tables name slots, and keep their memory: in a steady state nothing is
@@ -88,7 +89,8 @@ class UrgencyQueue {
     }
   }
 
-  // The task to go: the most urgent of those that their peer can take and that `admits(task)`; nullptr if there is none.
+  // The task to go: the most urgent of those that their peer can take and that `admits(task)`; nullptr if there is
+  // none.
   template <typename Admits>
   Task* Best(int64_t now, const bps_budget* budgets, size_t count, const Admits& admits) {
     Wake(now);

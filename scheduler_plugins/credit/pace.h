@@ -8,8 +8,8 @@
 //     pace.Agreed(rate);                               // of all workers the least of what they say of pace.rate()
 //
 // All paths of a worker share its link. Where "sent" means that the kernel has the bytes (TCP), or where each of many
-// paths holds what its own delay asks for, tens of milliseconds of the link are handed over at once, and a gradient that
-// is needed first waits behind them; and each worker has handed over something else, so that nothing is complete
+// paths holds what its own delay asks for, tens of milliseconds of the link are handed over at once, and a gradient
+// that is needed first waits behind them; and each worker has handed over something else, so that nothing is complete
 // anywhere. With a pace a task counts as on its way until the link can have carried it, whatever has been said of it: a
 // clock of the link, which needs no word of the transport.
 //
@@ -26,15 +26,15 @@
 //             on, and later from one in kProbeEvery; and until all have heard of a rate
 //     HOLD    a little less than the rate
 //
-// A little less keeps the kernel's queue short, and the workers at the same parts, while gradients interrupt one another.
-// Of a large tensor that nothing interrupts all workers are at the same part anyway, and the link would stand still for
-// what the pace leaves free. So behind its first kLongRun bytes in a row it goes a little faster than the rate
-// (kLongGain), until it is kMostLead ahead of the link, tensors before it included: what comes then waits for that much
-// more at most. What goes slower than the rate makes up for it.
+// A little less keeps the kernel's queue short, and the workers at the same parts, while gradients interrupt one
+// another. Of a large tensor that nothing interrupts all workers are at the same part anyway, and the link would stand
+// still for what the pace leaves free. So behind its first kLongRun bytes in a row it goes a little faster than the
+// rate (kLongGain), until it is kMostLead ahead of the link, tensors before it included: what comes then waits for that
+// much more at most. What goes slower than the rate makes up for it.
 //
 // Nothing is held back where it would be worth nothing: while no task has been more urgent than one before it, and on
-// links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast costs
-// nothing; one that is too slow costs time, so a probe that measured a little less changes nothing, and where all
+// links faster than kFastest, where what is handed over leaves within a timer's precision. A pace that is too fast
+// costs nothing; one that is too slow costs time, so a probe that measured a little less changes nothing, and where all
 // that was handed over is home nothing waits, whatever the clock says.
 //
 // Threads: none; a pure function of the calls. Units: bytes and nanoseconds.

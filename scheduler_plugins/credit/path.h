@@ -19,8 +19,8 @@
 //
 // Small tasks say little (they may travel in the record of another, or not wait at all): only those of at least a
 // quarter of the largest are measured.
-// "Largest" is that of late: tensors are cut again (BYTEPS_PARTITION_BYTES), and where tasks have become smaller, so must
-// what is on its way.
+// "Largest" is that of late: tensors are cut again (BYTEPS_PARTITION_BYTES), and where tasks have become smaller, so
+// must what is on its way.
 //
 // Threads: none; a pure function of the calls. Units: bytes and nanoseconds.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_PATH_H_

@@ -6,21 +6,22 @@
 //     restart.Lost(task.peer);                         // it ended without one
 //
 // A connection that was silent for a retransmission timeout begins again with a few packets (RFC 5681, section 4.1; in
-// Linux tcp_slow_start_after_idle). What is handed over at once then goes to all peers at the same time, each connection
-// with its share of the link, and second parts go between first ones: no peer has a part of all workers before several
-// rows' time, and no result begins. The results' connections were silent, too, and grow with each acknowledgement, which
-// waits behind all that is in the worker's queue. So behind kSilence the first tasks go as the link carries them for
-// kGently: parts arrive one after the other, and the queue stays short while the connections grow.
+// Linux tcp_slow_start_after_idle). What is handed over at once then goes to all peers at the same time, each
+// connection with its share of the link, and second parts go between first ones: no peer has a part of all workers
+// before several rows' time, and no result begins. The results' connections were silent, too, and grow with each
+// acknowledgement, which waits behind all that is in the worker's queue. So behind kSilence the first tasks go as the
+// link carries them for kGently: parts arrive one after the other, and the queue stays short while the connections
+// grow.
 //
 // The rate of the link is the sum of the rates at which each peer's results came home while something was under way to
-// it and more waited to go: one peer that is slow, and that all wait for in the end, does not make it a slow link, nor do
-// a few small tensors that no link is full of. It is measured in windows of kWindow such results, in which some peer was
-// busy for kWindowTime; of the last kWindows the fastest counts, as waiting for a slow worker is not the link's, either.
-// A little faster than that (kGain), so that an error does not leave the link empty. Too low a rate costs a part of
-// kGently once a silence, too high a one nothing.
+// it and more waited to go: one peer that is slow, and that all wait for in the end, does not make it a slow link, nor
+// do a few small tensors that no link is full of. It is measured in windows of kWindow such results, in which some peer
+// was busy for kWindowTime; of the last kWindows the fastest counts, as waiting for a slow worker is not the link's,
+// either. A little faster than that (kGain), so that an error does not leave the link empty. Too low a rate costs a
+// part of kGently once a silence, too high a one nothing.
 //
-// A burst that is over while tasks still go gently tells nothing but the rate that they go by, and would keep for ever one
-// that was true once. So what has been seen of such a burst is thrown away, and the rate doubted: with each silence
+// A burst that is over while tasks still go gently tells nothing but the rate that they go by, and would keep for ever
+// one that was true once. So what has been seen of such a burst is thrown away, and the rate doubted: with each silence
 // without a full window since the one before it is taken for kDoubt times higher.
 //
 // Nothing is held back before a window is full, and on links faster than kFastest (as in pace.h).

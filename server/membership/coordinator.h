@@ -7,10 +7,11 @@
 //     coordinator.Tick(now);                                   // at NextTimer() at the latest
 //     if (coordinator.over()) ...
 //
-// server/process/coordinator_shell.h gives it sockets; the simulated jobs of the tests join it with the members in one thread.
-// The rules of the conversation are in docs/protocol.md. Here is who is told what, and when; what is decided is elsewhere:
-// server/membership/admission.h (who may talk to it), membership.h (who may be together), server_ranks.h and epoch_plan.h (what a
-// session starts with), job_session.h (what it knows), barrier_book.h, tensor_directory.h (keys, cuts, placement).
+// server/process/coordinator_shell.h gives it sockets; the simulated jobs of the tests join it with the members in one
+// thread. The rules of the conversation are in docs/protocol.md. Here is who is told what, and when; what is decided is
+// elsewhere: server/membership/admission.h (who may talk to it), membership.h (who may be together), server_ranks.h and
+// epoch_plan.h (what a session starts with), job_session.h (what it knows), barrier_book.h, tensor_directory.h (keys,
+// cuts, placement).
 //
 // The states of a connection: challenged (Hello is awaited) -> member -> (forgotten). Of a session:
 //
@@ -21,9 +22,10 @@
 // has taken its last message. So a session of the same name can be opened again at once; it is the next generation. A
 // worker that goes away while a session gathers is simply missing again: it may be started once more.
 //
-// Where the members of the first session do not agree the whole start has failed: the servers are told and sent home, and
-// the coordinator stays only for those who are still to come (StartupDisagreement::kLateness), and ends with the same error. With
-// `start_timeout` kNever somebody else decides when the job is over: then servers and coordinator stay.
+// Where the members of the first session do not agree the whole start has failed: the servers are told and sent home,
+// and the coordinator stays only for those who are still to come (StartupDisagreement::kLateness), and ends with the
+// same error. With `start_timeout` kNever somebody else decides when the job is over: then servers and coordinator
+// stay.
 //
 // Threads:   none; driven by one thread at a time.
 // Ownership: handler and log must outlive the coordinator. Connections are numbered by the owner and never used again.
@@ -76,7 +78,8 @@ struct CoordinatorOptions {
   std::optional<int32_t> num_servers;    // likewise DMLC_NUM_SERVER
   std::string transport;                 // likewise what BYTEPS_TRANSPORT or DMLC_ENABLE_RDMA names; empty: nothing
   std::string self = "the coordinator";  // where it is, for errors
-  // What is wrong with its own configuration: it is there to tell those who come, and no start succeeds. Empty: nothing.
+  // What is wrong with its own configuration: it is there to tell those who come, and no start succeeds. Empty:
+  // nothing.
   std::string unable;
   // Names or addresses: the order of servers that ask for no rank.
   std::vector<std::string> ordered_hosts;
@@ -102,7 +105,8 @@ class Coordinator {
   void OnOpened(Time now, ConnectionId connection, const std::string& address);
   void OnFrame(Time now, ConnectionId connection, const control::Envelope& envelope);
   void OnClosed(Time now, ConnectionId connection, const absl::Status& why);
-  // Somebody has come who could not be let in (`why`), nobody knows who: those who wait hear of it, until somebody joins.
+  // Somebody has come who could not be let in (`why`), nobody knows who: those who wait hear of it, until somebody
+  // joins.
   void OnNoRoom(Time now, const std::string& why);
   void Tick(Time now);
   // When Tick must be called at the latest; kNever: no need.

@@ -128,7 +128,8 @@ void Coordinator::OnBroken(const JobMember& server, const control::Failure& fail
   session->broken_by = failure.member();
 }
 
-// Behind all that has come: if the lost one has said goodbye or something else itself, it is no loss, or that is the cause.
+// Behind all that has come: if the lost one has said goodbye or something else itself, it is no loss, or that is the
+// cause.
 void Coordinator::FailBrokenSessions() {
   std::vector<JobSession*> broken;
   for (const auto& [id, session] : sessions_) {
@@ -161,8 +162,8 @@ void Coordinator::FailBrokenSessions() {
 }
 
 // A worker has lost another one, or was told by a server that it has: whoever died is known here by himself, and soon.
-// One that cannot go on for another reason, or has lost a server, gives up soon; should its links be missed before, what
-// it says now is known.
+// One that cannot go on for another reason, or has lost a server, gives up soon; should its links be missed before,
+// what it says now is known.
 void Coordinator::OnWorkerBlocked(const JobMember& worker, const control::Failure& failure) {
   JobSession* session = worker.session;
   session->stuck = true;

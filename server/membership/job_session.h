@@ -2,8 +2,9 @@
 //
 //     gathering --Activate: everybody is there--> active
 //
-// The coordinator (server/membership/coordinator.h) makes a session when its first worker comes, and forgets it at the moment it
-// ends or fails: there is no state after active. Here is what one session knows; who is told what is said there.
+// The coordinator (server/membership/coordinator.h) makes a session when its first worker comes, and forgets it at the
+// moment it ends or fails: there is no state after active. Here is what one session knows; who is told what is said
+// there.
 //
 // Threads:   none.
 // Ownership: by the coordinator; `workers` belong to their connections.

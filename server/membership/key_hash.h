@@ -4,8 +4,8 @@
 //     uint32_t server = hash.Server(KeyHash::Key(tensor, part), servers);
 //
 // They take the key of a partition, the tensor's number in the order of declaration << 16 | the partition's number, and
-// know nothing of sizes: shares are as even as chance makes them. "mixed" first decides, by djb2 modulo `bound`, whether
-// a key goes to a dedicated server or to a colocated one, in the proportion that BytePS computed for them.
+// know nothing of sizes: shares are as even as chance makes them. "mixed" first decides, by djb2 modulo `bound`,
+// whether a key goes to a dedicated server or to a colocated one, in the proportion that BytePS computed for them.
 //
 // Threads: a value.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_KEY_HASH_H_

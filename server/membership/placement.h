@@ -16,11 +16,11 @@
 // The cut again. How fast bytes move is known only when some have moved. A tensor of M bytes on n servers, in parts of
 // p, takes longer than its bytes take at rate B by up to 2 n p / B: no server can answer before it has a whole part of
 // all workers, and when the last has come all of them still have to get it (half of that where no server has its first
-// part later than the others, core/worker/tensor/send_order.h). And by kPartTime for each of its M / p parts. The sum is least at p =
-// sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones where the
-// processors are the bottleneck; never below `kLeastPart` (below it the cost of a message is larger than that of its
-// bytes), but for up to a sixteenth where that gives all lanes as many parts. Lanes do not count here: those of one
-// server share its link.
+// part later than the others, core/worker/tensor/send_order.h). And by kPartTime for each of its M / p parts. The sum
+// is least at p = sqrt(M B kPartTime / 2 n): small parts on a slow link, where the filling is what counts, large ones
+// where the processors are the bottleneck; never below `kLeastPart` (below it the cost of a message is larger than that
+// of its bytes), but for up to a sixteenth where that gives all lanes as many parts. Lanes do not count here: those of
+// one server share its link.
 //
 // So a row, a part for each server, is what a tensor that is alone pays for filling (one among others up to two): at
 // 200 Mbit/s less than 3% of a tensor of 860 KB and more for each server (3.4 MB on four, 14 MB on 16). Of smaller ones
@@ -33,8 +33,8 @@
 // The place. Each part goes to the server that has least to do, in bytes by its weight, and there to the lane that has
 // least to do. A part counts as its bytes and `kPartCost`, so that a thousand biases are spread as well. Part 0 of all
 // variants of a name goes to the same lane, the name's home, where a disagreement about the shape is seen. With a hash
-// in the options (BYTEPS_KEY_HASH_FN) the server of a part is what the hash of its key says, and only the lane is chosen
-// by what there is to do.
+// in the options (BYTEPS_KEY_HASH_FN) the server of a part is what the hash of its key says, and only the lane is
+// chosen by what there is to do.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_PLACEMENT_H_

@@ -40,7 +40,8 @@ ServerShares SharesOf(const std::vector<const control::Host*>& workers,
 // `shares of the servers, per cent: 12.5 12.5 75.0`, for people.
 std::string DescribeShares(const std::vector<double>& weights);
 
-// The weights of the optimum with `n` worker hosts: of a dedicated server, and of a colocated one, beside `k` dedicated.
+// The weights of the optimum with `n` worker hosts: of a dedicated server, and of a colocated one, beside `k`
+// dedicated.
 struct OptimalWeights {
   double dedicated = 0;
   double colocated = 0;

@@ -1,4 +1,5 @@
-// startup_disagreement.h - a start that failed because somebody does not agree with the others, remembered for those who come late.
+// startup_disagreement.h - a start that failed because somebody does not agree with the others, remembered for those
+// who come late.
 //
 //     disagreement.Remember(now, why, culprit_hello, sessions, servers);   // of one session, or, by a server, of all
 //     absl::Status late = disagreement.Tell(now, worker_hello);            // why, if this worker belongs to that start
@@ -8,8 +9,8 @@
 //     disagreement.OnServerAdded();
 //
 // They hear why at once, and do not wait for who has gone. Who comes a second time, or the server that was in the wrong
-// and now is not, has been started anew: then it is forgotten. Servers cannot be told from each other: if they were sent
-// home, as many as the job has are of that start.
+// and now is not, has been started anew: then it is forgotten. Servers cannot be told from each other: if they were
+// sent home, as many as the job has are of that start.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_STARTUP_DISAGREEMENT_H_

@@ -25,8 +25,8 @@ namespace {
 constexpr Time kCloseTimeout = 5 * kSecond;
 // After the job's end, for all of them.
 constexpr Time kFinishTimeout = 2 * kSecond;
-// ... and to close their side, for those whose host has everything: they may have been stopped, and bpslaunch has little
-// patience.
+// ... and to close their side, for those whose host has everything: they may have been stopped, and bpslaunch has
+// little patience.
 constexpr Time kPartingTimeout = 300 * kMillisecond;
 constexpr Time kPartingPause = 20 * kMillisecond;
 constexpr Time kAcceptPause = 100 * kMillisecond;

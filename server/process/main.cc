@@ -43,7 +43,8 @@ int Fail(const std::string& who, const absl::Status& status) {
   return ExitCode(status);
 }
 
-// Where a standard stream is closed, what is opened next would take its place, and a connection get the lines of the log.
+// Where a standard stream is closed, what is opened next would take its place, and a connection get the lines of the
+// log.
 void HoldStandardStreams() {
   int fd = ::open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::dup(fd);

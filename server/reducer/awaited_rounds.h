@@ -23,7 +23,8 @@ class AwaitedRounds {
   // It is not waited for any more; nothing, if it is not here.
   void Remove(Round* round);
   bool Contains(const Round& round) const;
-  // If it is time to look: takes each of them off the list and hands it over, which may remove others. False if it is not.
+  // If it is time to look: takes each of them off the list and hands it over, which may remove others. False if it is
+  // not.
   bool Look(Time now, const std::function<void(Round*)>& look);
   Time NextTimer() const { return look_at_; }
 

@@ -3,9 +3,9 @@
 //     absl::StatusOr<Contributors> contributors = Contributors::Make(epoch);
 //     contributors->of(rank)                     // the number of the contributor that this worker speaks for
 //
-// Where the workers of a host reduce among themselves first (Epoch.local_sizes), each part of a tensor comes from one of
-// them, as the fold of all, and its result goes back to that one: which of them it is, they settle among themselves. The
-// result is the same to the bit as if all had pushed, since these sets are the groups of the reduction.
+// Where the workers of a host reduce among themselves first (Epoch.local_sizes), each part of a tensor comes from one
+// of them, as the fold of all, and its result goes back to that one: which of them it is, they settle among themselves.
+// The result is the same to the bit as if all had pushed, since these sets are the groups of the reduction.
 //
 // Threads: immutable.
 #ifndef BYTEPS_SERVER_REDUCER_CONTRIBUTORS_H_

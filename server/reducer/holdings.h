@@ -1,12 +1,13 @@
-// holdings.h - contributions that have come and are not folded yet: in the slots where they landed, or in blocks of the pool.
+// holdings.h - contributions that have come and are not folded yet: in the slots where they landed, or in blocks of the
+// pool.
 //
 //     holdings.Store(now, round, index, payload);      // what cannot be used now
 //     holdings.FoldPrefix(round);                      // what is next in rank order goes into the accumulator
 //     holdings.FreeStuckSlots(now);                    // of workers that have had few left for too long
 //     holdings.Clear(round, index, state);             // it is not needed any more
 //
-// A contribution is moved out of its slot only if its worker needs the slot: into the round's accumulator, if it is this
-// rank's turn, into a block, or, without memory, nowhere: it is dropped, and has to be asked for.
+// A contribution is moved out of its slot only if its worker needs the slot: into the round's accumulator, if it is
+// this rank's turn, into a block, or, without memory, nowhere: it is dropped, and has to be asked for.
 //
 // Threads: those of its owner.
 #ifndef BYTEPS_SERVER_REDUCER_HOLDINGS_H_
@@ -26,7 +27,8 @@ class Holdings {
  public:
   Holdings(Windows* windows, Pool* pool) : windows_(windows), pool_(pool) {}
 
-  // Keeps a contribution that cannot be used now: at `payload` for the length of this call, or, if that is null, in its slot.
+  // Keeps a contribution that cannot be used now: at `payload` for the length of this call, or, if that is null, in its
+  // slot.
   void Store(Time now, Round* round, uint32_t index, const std::byte* payload);
   // True if there were any.
   bool FreeStuckSlots(Time now);

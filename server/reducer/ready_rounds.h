@@ -1,5 +1,5 @@
-// ready_rounds.h - rounds that only wait for their turn to be folded: the most urgent first, and of those that are equally
-// so the one that came first.
+// ready_rounds.h - rounds that only wait for their turn to be folded: the most urgent first, and of those that are
+// equally so the one that came first.
 //
 // Threads: those of its owner.
 #ifndef BYTEPS_SERVER_REDUCER_READY_ROUNDS_H_

@@ -15,23 +15,25 @@
 //            moment later if it is not: into the round's accumulator if it has one and it is this rank's turn, into a
 //            block of the pool, or, without memory, nowhere: dropped, and asked for again (SEND_AGAIN). So no worker
 //            waits for others in earnest.
-// In place.  What is announced in place stays at its worker until the round is folded: with the last announcement the round
-//            stands in a queue, by priority; one round is folded in each Poll, block by block out of everybody's memory
-//            and slots, and written straight into the outputs of those whose contribution was in place. Within one Poll
-//            nothing else happens to it, so a worker that hears ERROR, or RESULT, knows that its memory is left alone.
-//            Memory that can be mapped may be announced before it is here: its rounds stand aside until it is. A worker
-//            whose memory is not reached any more is asked for what the round has not folded yet (SEND_AGAIN).
+// In place.  What is announced in place stays at its worker until the round is folded: with the last announcement the
+//            round stands in a queue, by priority; one round is folded in each Poll, block by block out of everybody's
+//            memory and slots, and written straight into the outputs of those whose contribution was in place. Within
+//            one Poll nothing else happens to it, so a worker that hears ERROR, or RESULT, knows that its memory is
+//            left alone. Memory that can be mapped may be announced before it is here: its rounds stand aside until it
+//            is. A worker whose memory is not reached any more is asked for what the round has not folded yet
+//            (SEND_AGAIN).
 // Progress.  Rounds that everybody has announced and that lack memory stand in a queue. The first gets an accumulator,
 //            from the pool or the reserve, and is folded one contribution at a time. One accumulator, one slot per
 //            worker: with that much memory, every round completes.
 // Rounds.    Of one part at most one round gathers. A PUSH of a later round means that its sender has given the earlier
 //            one up, which then fails for everybody. Results of rounds that are over stay until they are written to
 //            everybody, however far the others are (deliveries.h).
-// Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later. One
-//            that fails since a worker has taken its memory away waits a moment for that worker's own words.
+// Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later.
+//            One that fails since a worker has taken its memory away waits a moment for that worker's own words.
 //            Every CANCEL is answered: by ERROR, unless the result is on its way already. A worker that is lost, or
 //            sends nonsense, breaks its session and no other.
-// Exceptions. A defect, or no memory, while something of a session is worked on breaks that session; what cannot be laid
+// Exceptions. A defect, or no memory, while something of a session is worked on breaks that session; what cannot be
+// laid
 //            to one goes through Poll, and the lane breaks all of its sessions (BreakAll) and goes on.
 //
 // Threads:   none; driven by one thread at a time.

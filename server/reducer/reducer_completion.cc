@@ -86,8 +86,8 @@ void Reducer::Complete(Round* round) {
 }
 
 // Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False
-// without memory for the result of those who want it elsewhere, or if a contribution must be asked for: then nothing has
-// happened.
+// without memory for the result of those who want it elsewhere, or if a contribution must be asked for: then nothing
+// has happened.
 bool Reducer::CompleteInPlace(Round* round) {
   const bool in_record = round->bytes() <= inline_bytes_;
   bool elsewhere = false;
@@ -136,8 +136,9 @@ void Reducer::GoOn(Round* round) {
   }
 }
 
-// The system does not let us at this worker's memory any more, as it did when it was tried: from now on by slots. Nothing
-// is lost if nothing was written yet: then its contribution is one that has to be asked for. False: that is not so.
+// The system does not let us at this worker's memory any more, as it did when it was tried: from now on by slots.
+// Nothing is lost if nothing was written yet: then its contribution is one that has to be asked for. False: that is not
+// so.
 bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
   if (result.code != BPS_UNIMPLEMENTED) return false;
   probe_.Retract(WorkerOf(*round, result.index).peer);
@@ -149,8 +150,9 @@ bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
   return true;
 }
 
-// The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session. Who has
-// taken it away says next why: he has given the round up, or his session has failed. It is that which the others should hear.
+// The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session.
+// Who has taken it away says next why: he has given the round up, or his session has failed. It is that which the
+// others should hear.
 void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const int32_t code = result.code;
   const PeerId peer = WorkerOf(*round, result.index).peer;

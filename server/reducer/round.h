@@ -28,8 +28,8 @@
 //   present    takes part without a payload (broadcast, not the root; no elements)
 //   at worker  is read from the worker's memory when it is folded; dropped if that turns out to be impossible
 //
-// Contributors are numbered in rank order; who they are is in contributors.h. Whatever the way, the result is the fold of
-// core/reduce/reduce.h over [first(), last()) of them: all, or a broadcast's root.
+// Contributors are numbered in rank order; who they are is in contributors.h. Whatever the way, the result is the fold
+// of core/reduce/reduce.h over [first(), last()) of them: all, or a broadcast's root.
 //
 // Threads: none. A Round is used again and again by the Reducer, which drives it.
 #ifndef BYTEPS_SERVER_REDUCER_ROUND_H_

@@ -11,9 +11,10 @@
 //
 // A slot is *held* from the moment its bytes wait in it for others until it is returned. A worker whose slots are all
 // held cannot go on. For a moment that is what it should do: the others are about to come, and nothing need be copied.
-// After it, Stuck names what should be moved elsewhere, so that nobody waits for anybody in earnest. Nor does a worker get
-// far with the few slots that are left beside contributions for which nobody else will care for seconds, because they have
-// something more urgent: where more than half of a worker's slots are held, Stuck names those that have been for long, too.
+// After it, Stuck names what should be moved elsewhere, so that nobody waits for anybody in earnest. Nor does a worker
+// get far with the few slots that are left beside contributions for which nobody else will care for seconds, because
+// they have something more urgent: where more than half of a worker's slots are held, Stuck names those that have been
+// for long, too.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_REDUCER_WINDOWS_H_
@@ -67,8 +68,8 @@ class Windows {
   void Hold(Time now, uint32_t immediate);
   // Would holding one more slot leave the peer none?
   bool Last(PeerId peer) const;
-  // What is in the slots of peers that have had none for kPatience, and what has been there for kLong where more than half
-  // are held.
+  // What is in the slots of peers that have had none for kPatience, and what has been there for kLong where more than
+  // half are held.
   const std::vector<StuckUse>& Stuck(Time now);
   // When Stuck will have something; kNever: not as things are.
   Time NextTimer() const { return next_stuck_; }

@@ -7,11 +7,12 @@
 //
 // A worker's memory is touched only within these calls: who has heard ERROR, or RESULT, afterwards has it for himself.
 //
-// What the transport maps into this process (the library's own buffers, abi/transport.h, reg_shared) is folded from where it
-// is and into where it is wanted, without a copy; any other memory is copied from and to, block by block. Both in one round,
-// too: the bits are the same. Mapped memory may have been announced before it is here: BPS_TRANSPORT_AGAIN says so, and that
-// nothing has happened. Likewise BPS_UNIMPLEMENTED: the system does not let us at it, and nobody's output was touched. So
-// whether an output can be copied to is tried before the first is written, unless its owner's input was copied already.
+// What the transport maps into this process (the library's own buffers, abi/transport.h, reg_shared) is folded from
+// where it is and into where it is wanted, without a copy; any other memory is copied from and to, block by block. Both
+// in one round, too: the bits are the same. Mapped memory may have been announced before it is here:
+// BPS_TRANSPORT_AGAIN says so, and that nothing has happened. Likewise BPS_UNIMPLEMENTED: the system does not let us at
+// it, and nobody's output was touched. So whether an output can be copied to is tried before the first is written,
+// unless its owner's input was copied already.
 //
 // Threads: those of its owner. Destroyed before the transport.
 #ifndef BYTEPS_SERVER_REDUCER_WORKER_MEMORY_H_
@@ -42,8 +43,8 @@ class WorkerMemory {
 
   explicit WorkerMemory(Transport* transport) : transport_(transport) {}
 
-  // Folds all contributions of the round. `payloads`: of those that are folded, in order, where each is; nullptr if it is at
-  // its worker. The result goes to the outputs of those that have it there, unless the round is a broadcast or
+  // Folds all contributions of the round. `payloads`: of those that are folded, in order, where each is; nullptr if it
+  // is at its worker. The result goes to the outputs of those that have it there, unless the round is a broadcast or
   // `outputs` is false, and to `to`, if that is not nullptr.
   Result Fold(const Round& round, std::span<const void* const> payloads, bool outputs, std::byte* to);
 

@@ -1,6 +1,6 @@
-// Every struct that a caller hands to the library, filled at random: sizes, NULLs, numbers at their limits, text that is
-// no text, tails that are not zero. The answer is an error with a text, or success; never a crash, and no byte beyond
-// struct_size is read. An accepted operation ends once; one that was refused never calls back.
+// Every struct that a caller hands to the library, filled at random: sizes, NULLs, numbers at their limits, text that
+// is no text, tails that are not zero. The answer is an error with a text, or success; never a crash, and no byte
+// beyond struct_size is read. An accepted operation ends once; one that was refused never calls back.
 //
 // BPS_FUZZ_CASES says how many cases, BPS_FUZZ_SEED where they begin; a failure prints the case, which runs alone with
 // BPS_FUZZ_CASES=1 BPS_FUZZ_SEED=<case>.

@@ -1,5 +1,5 @@
-/* headers_program.c - what callers and plugins write with the headers, in C and in C++: languages_test.sh compiles it by
- * each compiler there is, in each version of both languages, with every warning an error. */
+/* headers_program.c - what callers and plugins write with the headers, in C and in C++: languages_test.sh compiles it
+ * by each compiler there is, in each version of both languages, with every warning an error. */
 #include "byteps.h"
 #include "device.h"
 #include "plugin.h"

@@ -1,5 +1,5 @@
-/* types.c - every struct and table that crosses the ABI, as arguments of functions: what abidiff_test.sh compares between
- * the headers of an earlier version and today's. */
+/* types.c - every struct and table that crosses the ABI, as arguments of functions: what abidiff_test.sh compares
+ * between the headers of an earlier version and today's. */
 #include "byteps.h"
 #include "scheduler.h"
 #include "transport.h"

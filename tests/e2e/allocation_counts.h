@@ -11,8 +11,8 @@
 // name of a file of zeros that all processes share, it counts while somebody watches; the first few are shown on
 // stderr, with their stacks. What libfabric allocates itself is counted apart.
 //
-// Every registration of memory with libfabric allocates (fi_mr_reg), so a process that allocates nothing registers nothing
-// there. (Our own shared memory takes what a registration needs from a pool.)
+// Every registration of memory with libfabric allocates (fi_mr_reg), so a process that allocates nothing registers
+// nothing there. (Our own shared memory takes what a registration needs from a pool.)
 #ifndef BYTEPS_TESTS_E2E_ALLOCATION_COUNTS_H_
 #define BYTEPS_TESTS_E2E_ALLOCATION_COUNTS_H_
 

@@ -1,5 +1,5 @@
-// A steady state costs no allocation, so no registration, and no page fault: counted in all processes of real jobs. A few
-// pass (worker.cc, kMostAllocations): what depends on how the kernel lets processes take turns.
+// A steady state costs no allocation, so no registration, and no page fault: counted in all processes of real jobs. A
+// few pass (worker.cc, kMostAllocations): what depends on how the kernel lets processes take turns.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -54,7 +54,8 @@ void ExpectNoAllocations(int workers, int servers, const std::string& scenario, 
 }
 
 // Between hosts, where cuts follow the rate of the links, and with heartbeats: as for a user who sets nothing. Cuts are
-// looked at again in rounds 2, 4, 8, ...; that allocates, so the rounds watched, 520 to 1020 of each tensor, lie between.
+// looked at again in rounds 2, 4, 8, ...; that allocates, so the rounds watched, 520 to 1020 of each tensor, lie
+// between.
 TEST(AllocationsTest, LargeAsNobodyConfiguredIt) {
   Watch({.workers = 2, .hosts = {1, 1}, .servers = 1}, "allocations_large", "250");
 }

@@ -1,5 +1,6 @@
 // Two copies of libbyteps.so in one process, which share the files of their plugins, and copies that are unloaded while
-// their code is still needed: sessions have threads in it, plugins hold the host table of the copy that loaded them last.
+// their code is still needed: sessions have threads in it, plugins hold the host table of the copy that loaded them
+// last.
 
 #include <cstdlib>
 #include <filesystem>

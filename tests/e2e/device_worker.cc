@@ -2,8 +2,8 @@
 //
 //     device_worker sums|errors|abort|lost|death [argument]
 //
-// It uses the same simulated GPUs as the library: those of the plugin that BYTEPS_DEVICE names. Exits with 0 when all was
-// as it should be; otherwise says what was not and exits with 1.
+// It uses the same simulated GPUs as the library: those of the plugin that BYTEPS_DEVICE names. Exits with 0 when all
+// was as it should be; otherwise says what was not and exits with 1.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/wait.h>

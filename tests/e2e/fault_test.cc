@@ -66,8 +66,8 @@ TEST(FaultTest, AKilledCoordinatorEndsTheJob) {
   EXPECT_TRUE(job.server(0).Wait(kPatience).has_value()) << "servers do not outlive the coordinator";
 }
 
-// SIGSTOP for longer than the timeout: the others say whom they miss (`who`; or `left`, the server, which has missed him
-// first, said so, and ended); who goes on after that comes back to nothing, and ends.
+// SIGSTOP for longer than the timeout: the others say whom they miss (`who`; or `left`, the server, which has missed
+// him first, said so, and ended); who goes on after that comes back to nothing, and ends.
 void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*), const std::string& left = "",
                           int servers = 1) {
   constexpr Time kTimeout = 10 * kSecond;
@@ -123,8 +123,8 @@ TEST(FaultTest, AStoppedCoordinatorIsNamed) {
       "coordinator", [](Job* job) -> ChildProcess& { return job->coordinator(); }, "server rank 0");
 }
 
-// What notices the loss first may be the next partition, which the transport does not take any more. The coordinator, which
-// usually tells first, is kept from it.
+// What notices the loss first may be the next partition, which the transport does not take any more. The coordinator,
+// which usually tells first, is kept from it.
 TEST(FaultTest, AServerThatDiesUnheardOfIsNamed) {
   for (const char* loop : {"loop", "loop_buffer"}) {
     Job job({.workers = 2, .servers = 1});

@@ -1,5 +1,5 @@
-// A bit of a tensor changes on its way through TCP, behind everybody's back: with BYTEPS_CHECKSUM=1 the round fails by name,
-// on everybody where the server finds it, and the job goes on.
+// A bit of a tensor changes on its way through TCP, behind everybody's back: with BYTEPS_CHECKSUM=1 the round fails by
+// name, on everybody where the server finds it, and the job goes on.
 #include <gtest/gtest.h>
 
 #include <cstddef>

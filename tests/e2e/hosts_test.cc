@@ -1,5 +1,5 @@
-// Whole jobs of several hosts (in name: DMLC_WORKER_ID), some with several workers, which reduce among themselves before
-// one of them pushes.
+// Whole jobs of several hosts (in name: DMLC_WORKER_ID), some with several workers, which reduce among themselves
+// before one of them pushes.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -64,7 +64,8 @@ TEST(HostsTest, TensorsAreCutAgainWhereThereAreLinks) {
       EXPECT_TRUE(parts.empty()) << job.coordinator().Output();
     } else {
       ASSERT_FALSE(parts.empty()) << job.coordinator().Output();
-      // By how much depends on how fast they move; what would be more than 0.7 of that stays (server/membership/placement.cc).
+      // By how much depends on how fast they move; what would be more than 0.7 of that stays
+      // (server/membership/placement.cc).
       EXPECT_LT(*parts.begin(), 588'701 / 4 * 7 / 10) << "four lanes have a part each at first";
     }
   }

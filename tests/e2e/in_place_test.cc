@@ -24,7 +24,8 @@ struct Ways {
 // What the servers say at their end.
 Ways WaysOf(Job* job, int servers) {
   static const std::regex line(
-      R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), ([0-9]+) through slots, [0-9]+ parked, ([0-9]+) dropped)");
+      R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), )"
+      R"(([0-9]+) through slots, [0-9]+ parked, ([0-9]+) dropped)");
   Ways ways;
   for (int rank = 0; rank < servers; ++rank) {
     const std::string output = job->server(rank).Output();
@@ -58,8 +59,8 @@ TEST(InPlaceTest, LargeTensorsStayWhereTheyAre) {
   EXPECT_GT(ways.in_place, ways.slots);
 }
 
-// Tensors in the library's own buffers are folded where they are, without a copy: the whole contribution, or that of the
-// ranks that have it there.
+// Tensors in the library's own buffers are folded where they are, without a copy: the whole contribution, or that of
+// the ranks that have it there.
 TEST(InPlaceTest, TensorsInBuffersAreMapped) {
   for (const char* kind : {"0", "1", "2", "3"}) {
     SCOPED_TRACE(kind);
@@ -94,8 +95,8 @@ TEST(InPlaceTest, TurnedOffTheBitsAreTheSame) {
   EXPECT_GT(ways.slots, 0);
 }
 
-// Where the system lets a server look into no worker, what lies in the library's own buffers is folded where it is all the
-// same, from the first round on, and nothing but that: what lies elsewhere, input or output, comes through slots.
+// Where the system lets a server look into no worker, what lies in the library's own buffers is folded where it is all
+// the same, from the first round on, and nothing but that: what lies elsewhere, input or output, comes through slots.
 class RefusedServersTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(RefusedServersTest, BuffersBesideOtherMemory) {
@@ -159,7 +160,8 @@ TEST(InPlaceTest, AMixtureWithHardlyAnyMemoryInOppositeOrders) {
          "orders", "", {{1, {{"BYTEPS_SHM_IN_PLACE", "0"}}}});
 }
 
-// A worker's memory can no longer be read, in the middle of the job: no operation fails, and the rest comes through slots.
+// A worker's memory can no longer be read, in the middle of the job: no operation fails, and the rest comes through
+// slots.
 TEST(InPlaceTest, WhenAServerMayNotReadAnyMoreTheyComeThroughSlots) {
   for (const char* rank : {"0", "1"}) {
     const Ways ways =

@@ -1,4 +1,5 @@
-// Whoever of a job is killed, at whatever moment of a storm of operations: everybody else says whom he misses, and ends.
+// Whoever of a job is killed, at whatever moment of a storm of operations: everybody else says whom he misses, and
+// ends.
 //
 //     bazel test //tests/e2e:kill_test --test_output=all --test_env=E2E_KILL_SEED=17    # who, and about when
 //     ... --test_env=E2E_KILL_SEED=1 --test_env=E2E_KILLS=100                           # so many, from there on

@@ -1,4 +1,5 @@
-// Whole jobs over TCP whose workers or servers may have few open files: they work, or end soon with an error that says so.
+// Whole jobs over TCP whose workers or servers may have few open files: they work, or end soon with an error that says
+// so.
 #include <gtest/gtest.h>
 
 #include <optional>

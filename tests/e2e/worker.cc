@@ -420,8 +420,8 @@ void Steady(int rounds) {
 }
 
 // The same few tensors again and again, one by one and together. When all have been through a few rounds, they cost no
-// allocation in any process of the job, so no registration with libfabric, and no page: small ones, large ones in the user's memory, and
-// large ones in the library's own buffers. Needs programs that count (BUILD).
+// allocation in any process of the job, so no registration with libfabric, and no page: small ones, large ones in the
+// user's memory, and large ones in the library's own buffers. Needs programs that count (BUILD).
 enum class Allocated { kSmall, kLarge, kLargeInBuffers };
 
 // Holds the thread of the library that runs it until it is let go.
@@ -602,8 +602,8 @@ void Broadcasts() {
   End(session);
 }
 
-// Open, work, shut down, many times in one process. What leaks grows in both halves; what the allocator keeps for the next
-// time grows once.
+// Open, work, shut down, many times in one process. What leaks grows in both halves; what the allocator keeps for the
+// next time grows once.
 void Lives(int count) {
   size_t descriptors = 0, begin = 0, middle = 0;
   for (int life = 0; life < count; ++life) {
@@ -777,8 +777,8 @@ class StormTensor {
   bps_buffer* buffer_ = nullptr;
 };
 
-// Tensors of all sizes, some at a time, each rank in another order, now and then a new one or a barrier, until an error.
-// Every operation that is under way then must end, and what it says is told: "error CODE: MESSAGE", a line each.
+// Tensors of all sizes, some at a time, each rank in another order, now and then a new one or a barrier, until an
+// error. Every operation that is under way then must end, and what it says is told: "error CODE: MESSAGE", a line each.
 int Storm(uint64_t seed) {
   bps_open_args open = BPS_OPEN_ARGS_INIT;
   bps_session* session = nullptr;
@@ -983,7 +983,8 @@ void Latency(int rounds) {
   CHECK(value == 1);
   std::sort(micros.begin(), micros.end());
   std::printf("4 B: median %.1f us, p99 %.1f us\n", micros[micros.size() / 2], micros[micros.size() * 99 / 100]);
-  // Not the median: on a loaded machine most rounds wait for a processor. What waits for a timer does so in every round.
+  // Not the median: on a loaded machine most rounds wait for a processor. What waits for a timer does so in every
+  // round.
   CHECK(micros[micros.size() / 10] < 5000);
   End(session);
 }

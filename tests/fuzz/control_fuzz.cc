@@ -1,5 +1,5 @@
-// The control plane: frames cut as they come, and what is in them said to the coordinator, by a stranger and by members,
-// and to members in the coordinator's name.
+// The control plane: frames cut as they come, and what is in them said to the coordinator, by a stranger and by
+// members, and to members in the coordinator's name.
 #include <string>
 
 #include "core/control/control_client.h"

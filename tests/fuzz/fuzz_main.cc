@@ -1,10 +1,12 @@
 // fuzz_main.cc - runs a fuzz target (LLVMFuzzerTestOneInput): as a plain test, or by libFuzzer.
 //
 //     some_fuzz CORPUS             each file of the folder, and some thousand variations of them from a fixed seed
-//     some_fuzz CORPUS             with --config=fuzz: libFuzzer, for BPS_FUZZ_SECONDS from BPS_FUZZ_SEED, led by what the code does
+//     some_fuzz CORPUS             with --config=fuzz: libFuzzer, for BPS_FUZZ_SECONDS from BPS_FUZZ_SEED, led by what
+//                                  the code does
 //
-// libFuzzer is linked to what gcc has compiled. gcc tells of each branch by a call (-fsanitize-coverage=trace-pc), of which
-// libFuzzer knows nothing: here it is counted in a table, which libFuzzer takes for the counters that clang would make.
+// libFuzzer is linked to what gcc has compiled. gcc tells of each branch by a call (-fsanitize-coverage=trace-pc), of
+// which libFuzzer knows nothing: here it is counted in a table, which libFuzzer takes for the counters that clang would
+// make.
 #include <dirent.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A real transport with one fault: the plugin at FAULTY_OF, with what FAULTY_FAULT names, in the worker with the local rank
-// FAULTY_RANK, or in servers where that is not set. Everywhere else it behaves.
+// A real transport with one fault: the plugin at FAULTY_OF, with what FAULTY_FAULT names, in the worker with the local
+// rank FAULTY_RANK, or in servers where that is not set. Everywhere else it behaves.
 #include <dlfcn.h>
 
 #include <atomic>

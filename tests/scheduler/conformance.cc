@@ -56,8 +56,8 @@ struct CreditConfig : PluginConfig {
   const char* credit;
 };
 
-// A scheduler in the hands of a host that plays by the rules. core/plugin/scheduler.h checks each answer; what it reports
-// fails the test.
+// A scheduler in the hands of a host that plays by the rules. core/plugin/scheduler.h checks each answer; what it
+// reports fails the test.
 class Host {
  public:
   Host(const bps_scheduler_plugin& plugin, uint32_t peers, const char* credit = nullptr) : config(credit) {
@@ -284,8 +284,8 @@ TEST_P(SchedulerConformance, PrioritiesAndOrdersAtTheirLimits) {
   EXPECT_EQ(went.size(), all.size());
 }
 
-// A stream of tasks that are more urgent in every respect never ends; the one goes all the same: within a minute where no
-// rounds are told, and within five where they are, but no tensor ever comes again.
+// A stream of tasks that are more urgent in every respect never ends; the one goes all the same: within a minute where
+// no rounds are told, and within five where they are, but no tensor ever comes again.
 TEST_P(SchedulerConformance, UrgentOnesDelayOthersButNotForEver) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -354,12 +354,12 @@ TEST_P(SchedulerConformance, WhatComesRoundAgainAndAgainDoesNotKeepOthers) {
   }
 }
 
-// A random life: every task that is not withdrawn goes exactly once, within its budget and its time (core/plugin/scheduler.h
-// checks), nothing is held back when nothing is in flight and everything fits, and the bytes in flight stay within the
-// credit that was asked for (one task may be larger than all of it).
-// Every third history has rounds and a rate that all workers have agreed upon, as jobs do, and results that come home no
-// faster than that: a scheduler may then hold back for a while what would fit, if it says for how long. So it may at the
-// beginning of a burst behind a silence, once it has seen enough of the link: every tenth history is a long one.
+// A random life: every task that is not withdrawn goes exactly once, within its budget and its time
+// (core/plugin/scheduler.h checks), nothing is held back when nothing is in flight and everything fits, and the bytes
+// in flight stay within the credit that was asked for (one task may be larger than all of it).
+// Every third history has rounds and a rate that all workers have agreed upon, as jobs do, and results that come home
+// no faster than that: a scheduler may then hold back for a while what would fit, if it says for how long. So it may at
+// the beginning of a burst behind a silence, once it has seen enough of the link: every tenth history is a long one.
 TEST_P(SchedulerConformance, RandomHistories) {
   constexpr Time kSilence = 200 * kMillisecond;
   constexpr Time kGently = 60 * kMillisecond;

@@ -1,6 +1,7 @@
 // conformance.h - what every scheduler plugin must do, as a parameterised suite.
 //
-//     INSTANTIATE_TEST_SUITE_P(All, SchedulerConformance, testing::Values(SchedulerUnderTest{"fifo", entry}), SchedulerName);
+//     INSTANTIATE_TEST_SUITE_P(All, SchedulerConformance, testing::Values(SchedulerUnderTest{"fifo", entry}),
+//     SchedulerName);
 //
 // Histories are random but told by their seed alone: a failure prints the seed, and runs again the same.
 #ifndef BYTEPS_TESTS_SCHEDULER_CONFORMANCE_H_

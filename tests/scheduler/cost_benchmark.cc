@@ -2,10 +2,10 @@
 //
 //     bazel run -c opt //tests/scheduler:cost_benchmark [-- <tasks> <peers>]
 //
-// "plugin": enqueue, next, sent and complete of the plugin alone; "checked": the same through core/plugin/scheduler.h, which
-// remembers each task to hold the plugin to its contract. The queue stays full: one comes for each that goes. In the last
-// line all have agreed on the rate of a link, 24 MB/s, so credit has its pace and makes the caller wait (time is virtual)
-// before nearly every task: what the question in vain costs, and asking until when, is in.
+// "plugin": enqueue, next, sent and complete of the plugin alone; "checked": the same through core/plugin/scheduler.h,
+// which remembers each task to hold the plugin to its contract. The queue stays full: one comes for each that goes. In
+// the last line all have agreed on the rate of a link, 24 MB/s, so credit has its pace and makes the caller wait (time
+// is virtual) before nearly every task: what the question in vain costs, and asking until when, is in.
 
 #include <time.h>
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint64_t kPart = 64 << 10;
 
-// Workers that hand in rounds of tensors, the later ones more urgent, over a link of `rate`. Results come home one after
-// the other, `others` behind what the link has carried: others push the same later.
+// Workers that hand in rounds of tensors, the later ones more urgent, over a link of `rate`. Results come home one
+// after the other, `others` behind what the link has carried: others push the same later.
 class Job {
  public:
   static constexpr int64_t kOthers = 30'000'000;
@@ -144,9 +144,9 @@ TEST(Pace, IsLearnedInTheFirstRoundsAndEverMoreRarely) {
   }
 }
 
-// The link is never behind by more than the part that it carries and the one handed over before that has left: two. Hundreds
-// of tensors of half a megabyte are no run, however many parts go in a row: as one run they would get the whole lead of a
-// large tensor, kMostLead, nearly four parts more.
+// The link is never behind by more than the part that it carries and the one handed over before that has left: two.
+// Hundreds of tensors of half a megabyte are no run, however many parts go in a row: as one run they would get the
+// whole lead of a large tensor, kMostLead, nearly four parts more.
 TEST(Pace, TensorsOfAFewPartsAreNoRun) {
   Job job(kRate);
   Rounds(&job, 8);
@@ -184,8 +184,8 @@ TEST(Pace, FollowsALinkThatHasBecomeFasterOrSlower) {
   }
 }
 
-// While nothing urgent comes, tasks go faster than the clock of the link. When something urgent comes again, nobody waits
-// for that clock.
+// While nothing urgent comes, tasks go faster than the clock of the link. When something urgent comes again, nobody
+// waits for that clock.
 TEST(Pace, WhatWentFreelyIsNotHeldAgainstWhatFollows) {
   Job job(kRate);
   Rounds(&job, 8);
@@ -266,7 +266,8 @@ TEST(Pace, IsNeverFarBelowWhatComesHome) {
   EXPECT_NEAR(job.pace().pace(), Pace::kGain * 0.5 * kRate, 0.01 * kRate);
 }
 
-// The clock knows a link of the rate agreed upon, however fast the link is; where all has come home nothing waits for it.
+// The clock knows a link of the rate agreed upon, however fast the link is; where all has come home nothing waits for
+// it.
 TEST(Pace, WhatIsHomeHasLeftTheLink) {
   Job job(kRate, 0);
   const int64_t free = job.Round(200);

@@ -12,9 +12,9 @@
 namespace byteps {
 namespace {
 
-// What was sent in a round, in the mean of five, with 500 tensors of 4 KiB from each of two workers. Three records fit into a
-// message of 16 KiB, so 167 messages of a worker and 334 of the server are the least; a message for each record would be 500
-// and 1000.
+// What was sent in a round, in the mean of five, with 500 tensors of 4 KiB from each of two workers. Three records fit
+// into a message of 16 KiB, so 167 messages of a worker and 334 of the server are the least; a message for each record
+// would be 500 and 1000.
 struct Messages {
   double of_a_worker = 0;
   double of_the_server = 0;

@@ -1,4 +1,5 @@
-// detour_stage.h - a stage that hands on other memory, and other bytes in it: what a codec or a copy out of a device does.
+// detour_stage.h - a stage that hands on other memory, and other bytes in it: what a codec or a copy out of a device
+// does.
 //
 //     options.stages.push_back({"", [](uint64_t) { return std::make_unique<DetourStage>(); }});
 //

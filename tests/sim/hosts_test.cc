@@ -1,4 +1,5 @@
-// Several hosts, some with several workers: these reduce among themselves, and one of them speaks for all at the servers.
+// Several hosts, some with several workers: these reduce among themselves, and one of them speaks for all at the
+// servers.
 
 #include <functional>
 #include <string>

@@ -1,4 +1,5 @@
-// Ranks that run out of data: random amounts of work on each rank, against the sums with zeros; and what fails meanwhile.
+// Ranks that run out of data: random amounts of work on each rank, against the sums with zeros; and what fails
+// meanwhile.
 
 #include "core/worker/collectives/joins.h"
 

@@ -1,4 +1,5 @@
-// link_job.h - a job on links of a known rate, with processors that cost next to nothing and the defaults of a real job.
+// link_job.h - a job on links of a known rate, with processors that cost next to nothing and the defaults of a real
+// job.
 #ifndef BYTEPS_TESTS_SIM_LINK_JOB_H_
 #define BYTEPS_TESTS_SIM_LINK_JOB_H_
 

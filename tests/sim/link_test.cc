@@ -54,9 +54,9 @@ TEST(Link, CarriesPayloadNearlyAllTheTime) { ExpectLastRound(LinkJob(4, 4), 2'50
 
 TEST(Link, AlsoWithTwoOfEach) { ExpectLastRound(LinkJob(2, 2), 2'500'000, 5, 1.0, 1.04); }
 
-// Ten rows of eight parts, one for each server: the first results can leave when a row is there, a tenth of the time. All
-// workers began with the first server, whose row was there then, the last one's a row later, and the same with results:
-// 1.2 of the least possible.
+// Ten rows of eight parts, one for each server: the first results can leave when a row is there, a tenth of the time.
+// All workers began with the first server, whose row was there then, the last one's a row later, and the same with
+// results: 1.2 of the least possible.
 TEST(Link, AllServersHaveARowOfPartsAtTheSameTime) {
   JobOptions options = LinkJob(8, 8);
   options.partition_bytes = 125'000;
@@ -65,8 +65,9 @@ TEST(Link, AllServersHaveARowOfPartsAtTheSameTime) {
   ExpectLastRound(options, 2'500'000, 2, 1.0, 1.14);
 }
 
-// Dedicated servers beside colocated ones have several times their share. The colocated ones, which always had room, got
-// theirs first, to the end of the tensor, and then everybody waited for the dedicated ones: 1.4 of the least possible.
+// Dedicated servers beside colocated ones have several times their share. The colocated ones, which always had room,
+// got theirs first, to the end of the tensor, and then everybody waited for the dedicated ones: 1.4 of the least
+// possible.
 TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
   JobOptions options = LinkJob(8, 12);
   options.colocated = true;
@@ -74,9 +75,9 @@ TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
   ExpectLastRound(options, 2'500'000, 2, LeastOf(8, 4), LeastOf(8, 4) * 1.11);
 }
 
-// What real links must meet (1.05), with the cut that adapts, as a job without configuration has it, and kernels that hold a
-// megabyte of each connection. The cut adapts at rounds 2, 4 and 8: from the third round on each must keep the bound, by seeds
-// that are no choice. `least` is T_opt over the time of the bytes on a link.
+// What real links must meet (1.05), with the cut that adapts, as a job without configuration has it, and kernels that
+// hold a megabyte of each connection. The cut adapts at rounds 2, 4 and 8: from the third round on each must keep the
+// bound, by seeds that are no choice. `least` is T_opt over the time of the bytes on a link.
 void ExpectEachAdaptedRound(JobOptions options, size_t elements, int count, double least, double bound) {
   options.endpoint.socket_bytes = 1'000'000;
   ForEachSeed(2, [&](uint64_t seed) {
@@ -112,9 +113,9 @@ TEST(LinkGoal, FourWorkersAndFourServersOnLinksOfAGigabit) {
   ExpectEachAdaptedRound(options, 25'000'000, 9, 1, 1.03);
 }
 
-// One of eight whose link carries a tenth. A tensor needs all of its parts: its round takes as long as that link needs for
-// the eighth of the tensor that both workers send there, and hardly longer. What does not lie on that server is not held up:
-// a gradient that another one has comes home in the middle of such a round as fast as if all were equal.
+// One of eight whose link carries a tenth. A tensor needs all of its parts: its round takes as long as that link needs
+// for the eighth of the tensor that both workers send there, and hardly longer. What does not lie on that server is not
+// held up: a gradient that another one has comes home in the middle of such a round as fast as if all were equal.
 TEST(Link, ASlowServerIsNamedAndHoldsUpWhatItHasAlone) {
   constexpr uint64_t kRate = 25'000'000, kSlow = kRate / 10;
   constexpr size_t kLarge = 1'000'000, kSmall = 10'000;

@@ -1,5 +1,5 @@
-// A stage more, before and behind each that there is, on several hosts: one that delays parts and lets them change places,
-// one that hands on other bytes in other memory. What the stages beside it do stays what it is, to the bit.
+// A stage more, before and behind each that there is, on several hosts: one that delays parts and lets them change
+// places, one that hands on other bytes in other memory. What the stages beside it do stays what it is, to the bit.
 
 #include <memory>
 #include <string>
@@ -59,6 +59,13 @@ TEST_P(PipelineTest, SumsAndBroadcastsAreTheSameToTheBit) {
   ForEachSeed(30, [](uint64_t seed) {
     SimulatedJob job(Options(seed));
     ASSERT_TRUE(job.Start());
+    const std::string chain = job.worker(0).engine().DescribeStages();
+    for (const JobOptions::AddedStage& added : GetParam().stages) {
+      // A chain without servers has no place before them.
+      if (chain.find(added.before) != std::string::npos) {
+        ASSERT_THAT(chain, HasSubstr(added.make(0)->name()));
+      }
+    }
     for (int round = 0; round < 2; ++round) {
       Exchanges exchanges(&job, 0.1);
       for (const size_t size : {0, 1, 17, 257, 5000, 20'000}) exchanges.Sum("t" + std::to_string(size), size);

@@ -1,6 +1,6 @@
-// How close a step of training comes to the least that its links and its computation allow, in virtual time: what a step
-// takes is the same on every machine. Four workers and four servers on links of 200 Mbit/s, of which 23.9 MB/s are payload,
-// and a kernel that holds a megabyte of each connection.
+// How close a step of training comes to the least that its links and its computation allow, in virtual time: what a
+// step takes is the same on every machine. Four workers and four servers on links of 200 Mbit/s, of which 23.9 MB/s are
+// payload, and a kernel that holds a megabyte of each connection.
 
 #include "tests/sim/replay.h"
 
@@ -65,9 +65,9 @@ TEST(Replay, Vgg16) { ExpectSteps(Links(), ReadModel("tools/models/vgg16.model",
 
 TEST(Replay, Transformer) { ExpectSteps(Links(), ReadModel("tools/models/transformer.model", 8, 1.32), 1.05, 22); }
 
-// Each gradient interrupts the one before it, in its own place on each worker, and what some workers alone have pushed takes
-// landing slots of servers until the others come back to it, seconds later. With one of eight left for what was urgent, a step
-// took up to 1.16 of the least possible, another one 1.02, by chance; in a real network 1.44.
+// Each gradient interrupts the one before it, in its own place on each worker, and what some workers alone have pushed
+// takes landing slots of servers until the others come back to it, seconds later. With one of eight left for what was
+// urgent, a step took up to 1.16 of the least possible, another one 1.02, by chance; in a real network 1.44.
 TEST(Replay, TransformerInHalfOfItsSize) {
   ExpectSteps(Links(), ReadModel("tools/models/transformer.model", 2, 2.5), 1.03);
 }

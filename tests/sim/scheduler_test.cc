@@ -1,4 +1,5 @@
-// The schedulers of the tree in whole jobs: what is urgent comes home first, nothing is stuck, and no bit depends on it.
+// The schedulers of the tree in whole jobs: what is urgent comes home first, nothing is stuck, and no bit depends on
+// it.
 
 #include <algorithm>
 #include <string>
@@ -104,9 +105,9 @@ TEST(Schedulers, ALateUrgentTensorComesHomeFirst) {
   EXPECT_LT(credit.all, fifo.all * 107 / 100);
 }
 
-// Where kernels take a megabyte of each connection, what is urgent waits behind it, until the pace of the link is known:
-// then no more than the link carries is handed over, and the link is as busy as before. (Two large tensors: of one alone
-// workers send less ahead.)
+// Where kernels take a megabyte of each connection, what is urgent waits behind it, until the pace of the link is
+// known: then no more than the link carries is handed over, and the link is as busy as before. (Two large tensors: of
+// one alone workers send less ahead.)
 TEST(Schedulers, TheUrgentOvertakesWhatKernelsWouldHold) {
   JobOptions options = Slow("credit");
   options.servers = 2;

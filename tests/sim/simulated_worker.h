@@ -1,5 +1,5 @@
-// simulated_worker.h - a worker on a node of the fabric: engine and control client, joined as core/worker/session/session.h joins
-// them.
+// simulated_worker.h - a worker on a node of the fabric: engine and control client, joined as
+// core/worker/session/session.h joins them.
 //
 //     Call* call = worker.PushPull("w", input);
 //     job.RunUntil([&] { return call->ended(); });

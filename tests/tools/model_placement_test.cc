@@ -93,8 +93,8 @@ std::vector<uint64_t> BytesOf(const std::vector<control::Assignment>& cuts, cons
   return bytes;
 }
 
-// What a job has from its second round on, when the coordinator has cut again by the rate at which results came home; and
-// again at the rounds 4 and 8, when that has become another one. Workers ask in the order of a backward pass.
+// What a job has from its second round on, when the coordinator has cut again by the rate at which results came home;
+// and again at the rounds 4 and 8, when that has become another one. Workers ask in the order of a backward pass.
 TEST(ModelPlacementTest, NorIsAnyServerWhenTensorsWereCutAgain) {
   constexpr double kMbit = 1e6 / 8 * 0.956;
   const std::vector<std::vector<double>> rates_told = {{200},    {1000},    {10'000},

@@ -33,8 +33,8 @@ sentence by sentence. Each test runs in a process of its own, so that one that c
     --timeout SECONDS  for each test; 300 if not given
     --verbose          print also what tests that pass have written
 
-The plugin's configuration (host->config) are the BYTEPS_ variables of the environment; a transport binds DMLC_NODE_HOST,
-127.0.0.1 if it is not set.
+The plugin's configuration (host->config) are the BYTEPS_ variables of the environment; a transport binds
+DMLC_NODE_HOST, 127.0.0.1 if it is not set.
 
 Exit status: 0: all tests that apply pass; 1: some fail; 2: wrong use, or the plugin cannot be loaded or used here.
 Tests of what a transport does not announce are skipped, each with its reason.

@@ -44,8 +44,8 @@ bool HasAddress(const std::string& address) {
   return fd && ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0;
 }
 
-// The address of this host that was named, or else one of loopback: that of the root, if it is one, or else IPv4's; on a
-// host without it IPv6's.
+// The address of this host that was named, or else one of loopback: that of the root, if it is one, or else IPv4's; on
+// a host without it IPv6's.
 absl::StatusOr<std::string> FirstAddress(const Config& config, OwnAddressOptions own) {
   if (!own.node_host.empty() || !own.interface.empty()) {
     absl::StatusOr<std::string> address = OwnAddress(own);

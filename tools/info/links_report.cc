@@ -42,8 +42,8 @@ std::string Describe(const std::string& name, const InterfaceFacts& facts) {
   return text;
 }
 
-// Those that `folder` shows and that are not ours: of the namespace in which it was mounted. An interface that has come or
-// gone since `interfaces` were read counts, too.
+// Those that `folder` shows and that are not ours: of the namespace in which it was mounted. An interface that has come
+// or gone since `interfaces` were read counts, too.
 std::vector<std::string> Strangers(const std::string& folder, const InterfaceMap& interfaces) {
   std::vector<std::string> strangers;
   for (const std::string& name : Entries(folder)) {

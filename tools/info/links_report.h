@@ -2,9 +2,9 @@
 //
 //     std::cout << LinksReport("", Interfaces());
 //
-// Which interfaces there are, the kernel is asked about this process's network namespace. /sys is that of the namespace in
-// which it was mounted, which may be another one (`unshare -n`, `ip netns` without its own mount): then what only /sys
-// knows is left out, and said to be.
+// Which interfaces there are, the kernel is asked about this process's network namespace. /sys is that of the namespace
+// in which it was mounted, which may be another one (`unshare -n`, `ip netns` without its own mount): then what only
+// /sys knows is left out, and said to be.
 //
 // Threads: free functions.
 #ifndef BYTEPS_TOOLS_INFO_LINKS_REPORT_H_

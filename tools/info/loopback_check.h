@@ -3,8 +3,8 @@
 //     LoopbackCheck check({.library = library, .server = server, .program = "/proc/self/exe", ...});
 //     absl::StatusOr<LoopbackTimes> times = check.Run({.transport = "tcp", .address = "127.0.0.1"});
 //
-// A coordinator, a server and two workers, each a process, as they would be in any job; or two workers that reduce among
-// themselves (`alone`). The workers load the very libbyteps.so that trainers do, and check the sums. The settings
+// A coordinator, a server and two workers, each a process, as they would be in any job; or two workers that reduce
+// among themselves (`alone`). The workers load the very libbyteps.so that trainers do, and check the sums. The settings
 // of the environment hold, but for those that say which job this is.
 //
 // Threads: one at a time. Nothing is left running.

@@ -1,6 +1,7 @@
 // plugin_trial.h - loads a plugin in a process of its own first, so that one that crashes is a line of a report.
 //
-//     registry.UseTrial([&](const std::string& kind, const std::string& path) { return TryPlugin(config, kind, path); });
+//     registry.UseTrial([&](const std::string& kind, const std::string& path) { return TryPlugin(config, kind, path);
+//     });
 //
 // Threads: to be called while the process has one thread, since it forks.
 #ifndef BYTEPS_TOOLS_INFO_PLUGIN_TRIAL_H_

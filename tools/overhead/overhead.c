@@ -1,5 +1,5 @@
-/* What a push_pull of 4 bytes takes from C, in a job of one worker: submit, wait, free. Nothing travels, so what another
- * language takes more is its wrapper's. tools/overhead/README.md says how the programs are run. */
+/* What a push_pull of 4 bytes takes from C, in a job of one worker: submit, wait, free. Nothing travels, so what
+ * another language takes more is its wrapper's. tools/overhead/README.md says how the programs are run. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
 //     constexpr bps_transport_table kTable = Face::Table(Open);
 //
 // Transport has a method for each function, of its name (WriteAddress for address); those whose function takes a
-// bps_failure get a string for the reason instead. host() is what logs and fails for it: a transports::Host, or derived.
-// Optional functions are in the table if it has the method. Region is what its bps_region* point to.
+// bps_failure get a string for the reason instead. host() is what logs and fails for it: a transports::Host, or
+// derived. Optional functions are in the table if it has the method. Region is what its bps_region* point to.
 //
 // Threads: as abi/transport.h. Errors: an exception becomes a code (guard.h).
 #ifndef BYTEPS_TRANSPORT_PLUGINS_COMMON_FACE_H_

@@ -100,8 +100,8 @@ class ConnectedTransport : public Transport {
 
   // Progress.
   void Progress();
-  // Handles what has completed, one fetch full; more may come at once. Returns how many. To ask once more whether that was
-  // all would cost as many system calls as to ask the first time.
+  // Handles what has completed, one fetch full; more may come at once. Returns how many. To ask once more whether that
+  // was all would cost as many system calls as to ask the first time.
   size_t FetchCompletions();
   // Handles all that has come.
   void EmptyQueue();

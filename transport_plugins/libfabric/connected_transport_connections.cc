@@ -128,8 +128,8 @@ int ConnectedTransport::Answer(Peer* peer, fi_info* request) {
 
 void ConnectedTransport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
 
-// A request holds the socket that was accepted for it, which the provider does not close by itself. Whoever calls on and
-// on while we close is not waited for.
+// A request holds the socket that was accepted for it, which the provider does not close by itself. Whoever calls on
+// and on while we close is not waited for.
 void ConnectedTransport::RejectRequests() {
   for (const Request& request : requests_) Reject(request.info.get());
   requests_.clear();
@@ -158,8 +158,8 @@ bool ConnectedTransport::Meet(Request& request) {
 
 bool ConnectedTransport::NextConnectionEvent(ConnectionEvent* event) {
   *event = {};
-  // libfabric 1.17 takes what is left in errno for the error of a recv(2) that has met the end of a connection: with EAGAIN
-  // there it would wait for more, for ever.
+  // libfabric 1.17 takes what is left in errno for the error of a recv(2) that has met the end of a connection: with
+  // EAGAIN there it would wait for more, for ever.
   errno = 0;
   alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + kMaxConnectionData];
   const auto* const entry = reinterpret_cast<fi_eq_cm_entry*>(buffer);
@@ -259,8 +259,8 @@ void ConnectedTransport::MarkFailed(Peer* peer, int32_t code, const std::string&
   failed_peers_.push_back(peer);
 }
 
-// What is flushed from a connection says that it has ended, and of the cause nothing: that is in the other queue, or was
-// an error of another operation.
+// What is flushed from a connection says that it has ended, and of the cause nothing: that is in the other queue, or
+// was an error of another operation.
 void ConnectedTransport::MarkFlushedPeersFailed() {
   if (flushed_.empty()) return;
   DrainConnections();

@@ -2,8 +2,8 @@
 //
 //     if (FreeDescriptors(4) < 4) reason = "..." + DescriptorAdvice();
 //
-// libfabric 1.17 answers with an error of its own where it has found no descriptor (EIO), or with none: a connection that
-// comes in is then never seen. So it is asked beforehand.
+// libfabric 1.17 answers with an error of its own where it has found no descriptor (EIO), or with none: a connection
+// that comes in is then never seen. So it is asked beforehand.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_DESCRIPTORS_H_
 #define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_DESCRIPTORS_H_
 

@@ -7,13 +7,13 @@
 //     door->Admit(data);                              // when FI_CONNREQ tells of it: its socket is the caller's now
 //
 // What is wrong with libfabric's own: it accepts whoever calls and waits without limit for a request (as many
-// descriptors as somebody likes to open); 1.17 keeps a connection that the other side has closed, wakes for it again and
-// again, and blocks its thread in recv(2) where a request is announced and does not come. So its passive endpoint gets
-// another listening socket, a Unix socket that no other process can reach, and the door keeps the one of the network.
-// A caller's request (32 bytes of libfabric's header, then ours) is read here, with a deadline, and checked. A request
-// of this job is played to libfabric through that Unix socket; when its FI_CONNREQ comes, the caller's socket takes the
-// place of the Unix connection that libfabric has accepted (dup3 onto its number). From then on there is no difference
-// to a connection that libfabric has accepted by itself, and nothing of this is in the way of data.
+// descriptors as somebody likes to open); 1.17 keeps a connection that the other side has closed, wakes for it again
+// and again, and blocks its thread in recv(2) where a request is announced and does not come. So its passive endpoint
+// gets another listening socket, a Unix socket that no other process can reach, and the door keeps the one of the
+// network. A caller's request (32 bytes of libfabric's header, then ours) is read here, with a deadline, and checked. A
+// request of this job is played to libfabric through that Unix socket; when its FI_CONNREQ comes, the caller's socket
+// takes the place of the Unix connection that libfabric has accepted (dup3 onto its number). From then on there is no
+// difference to a connection that libfabric has accepted by itself, and nothing of this is in the way of data.
 //
 // This rests on: a passive endpoint has its socket from fi_passive_ep on and listens in fi_listen; it names sockets by
 // number; between FI_CONNREQ and fi_endpoint it does not wait on the socket of a request. So do 1.17 and 2.x.

@@ -6,9 +6,10 @@
 // what is missing. And loading it is not harmless: Debian's libfabric brings the libraries of all its providers along,
 // of which one (libpsm_infinipath) puts handlers on SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGBUS and SIGILL (measured).
 // In a trainer's process that would take Python its KeyboardInterrupt, and they end the process. Here the handlers are
-// put back, and the thread that loads takes no signal meanwhile. For those milliseconds another thread of the process may
-// take one, as Python's main thread does; that library leaves its handlers out where IPATH_NO_BACKTRACE is set, as it is
-// by bpslaunch and by the Python package. Here it is not set: that may not be done while other threads read variables.
+// put back, and the thread that loads takes no signal meanwhile. For those milliseconds another thread of the process
+// may take one, as Python's main thread does; that library leaves its handlers out where IPATH_NO_BACKTRACE is set, as
+// it is by bpslaunch and by the Python package. Here it is not set: that may not be done while other threads read
+// variables.
 //
 // The functions of libfabric that are no inline calls through an object (fi_getinfo, fi_fabric, ...) are defined in
 // fabric_library.cc, hidden, and pass their arguments on.

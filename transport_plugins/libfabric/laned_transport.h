@@ -3,13 +3,13 @@
 //     std::vector<std::unique_ptr<ConnectedTransport>> lanes;  ...
 //     LanedTransport transport(host, std::move(lanes), /*least=*/65536);
 //
-// One thread moves some 20 to 30 Gbit/s through TCP; a faster network needs several. Each lane is an endpoint of its own:
-// its own connection to each peer, its own thread. Lane 0 is the owner's: it carries messages and small writes, on the
-// owner's thread, so these are no slower than without lanes. A write of `least` bytes and more goes to the lane that has
-// the fewest bytes under way to this peer; a tensor, which is many writes, is so striped over all of them.
+// One thread moves some 20 to 30 Gbit/s through TCP; a faster network needs several. Each lane is an endpoint of its
+// own: its own connection to each peer, its own thread. Lane 0 is the owner's: it carries messages and small writes, on
+// the owner's thread, so these are no slower than without lanes. A write of `least` bytes and more goes to the lane
+// that has the fewest bytes under way to this peer; a tensor, which is many writes, is so striped over all of them.
 //
-// The address is those of the lanes, one after the other. Two sides use as many lanes as both have; a ConnectedTransport
-// reads the first of the list, and is a side with one lane.
+// The address is those of the lanes, one after the other. Two sides use as many lanes as both have; a
+// ConnectedTransport reads the first of the list, and is a side with one lane.
 //
 // The subtle parts:
 //

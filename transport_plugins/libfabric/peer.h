@@ -6,15 +6,16 @@
 // Operations are handed to the provider in the order they were posted. Those it does not take yet wait in `waiting`;
 // waiting and taken ones together are at most `depth`, so neither side of the provider's queue grows without limit.
 //
-// Silent sends (Provider::silent_sends). A message is copied before it is posted, so its owner need not hear when it has
-// left. On a connection on which nothing else is under way it is sent without a completion, and its end is told as soon as
-// the provider has taken it. Its buffer is free when an operation behind it ends, which every kMostSilent-th message says
-// of itself at the latest. A connection that carries more than that is watched as ever: what is under way there has an end.
+// Silent sends (Provider::silent_sends). A message is copied before it is posted, so its owner need not hear when it
+// has left. On a connection on which nothing else is under way it is sent without a completion, and its end is told as
+// soon as the provider has taken it. Its buffer is free when an operation behind it ends, which every kMostSilent-th
+// message says of itself at the latest. A connection that carries more than that is watched as ever: what is under way
+// there has an end.
 //
 // A provider whose writes outlive their registration (Provider::write_outlives_registration) gets an announcement ahead
 // of each write, on the same stream. The receiver counts them: a write that was announced, and whose immediate is not
-// here, is under way. That is what makes unreg sound; see Transport::Unreg. Where a message goes ahead of the write anyway,
-// it carries the announcement: one packet less.
+// here, is under way. That is what makes unreg sound; see Transport::Unreg. Where a message goes ahead of the write
+// anyway, it carries the announcement: one packet less.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_PEER_H_
 #define BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_PEER_H_
 
@@ -67,7 +68,8 @@ struct Completion {
 
 struct Operation : Completion {
   uint64_t user;
-  // kSend: a buffer of the send pool; kWrite: the local memory, and in the buffer the message that announces it, if any.
+  // kSend: a buffer of the send pool; kWrite: the local memory, and in the buffer the message that announces it, if
+  // any.
   uint32_t buffer;
   size_t message_size;  // with what is in front of it; 0: none
   const void* data;
@@ -115,8 +117,8 @@ class Peer {
   Operation* NewOperation(Completion::Kind kind, uint64_t user);
   // Appends `operation` and gives the provider what it takes.
   void Enqueue(Operation* operation) { waiting_.push_back(operation); }
-  // Gives the provider a write and the message in its buffer, on a connection on which nothing waits. -FI_EAGAIN: it takes
-  // nothing now, and the operation is none any more.
+  // Gives the provider a write and the message in its buffer, on a connection on which nothing waits. -FI_EAGAIN: it
+  // takes nothing now, and the operation is none any more.
   int GiveAnnounced(Operation* operation);
   // Gives the provider what it takes of what waits; appends those whose end may be told now. 0, or the code of the
   // operation that it refuses for good.

@@ -3,8 +3,8 @@
 namespace byteps::fabric {
 namespace {
 
-// libfabric 1.17 has reliable datagrams over TCP by a layer (ofi_rxm), 2.x by the provider itself, which it offers first:
-// so the layer is not named.
+// libfabric 1.17 has reliable datagrams over TCP by a layer (ofi_rxm), 2.x by the provider itself, which it offers
+// first: so the layer is not named.
 constexpr Provider Datagrams(const char* name, const char* description, Writes writes) {
   return {
       .name = name,

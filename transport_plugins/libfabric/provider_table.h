@@ -54,7 +54,8 @@ struct Provider {
   bool bounded_queue;
   // An immediate takes a posted receive of its peer (FI_RX_CQ_DATA), and so tells whose it is.
   bool immediate_takes_receive;
-  // Registered memory is locked: RLIMIT_MEMLOCK counts, and a registration is not of addresses (BPS_TRANSPORT_REG_ADDRESSES).
+  // Registered memory is locked: RLIMIT_MEMLOCK counts, and a registration is not of addresses
+  // (BPS_TRANSPORT_REG_ADDRESSES).
   bool locks_memory;
   // Connections are TCP sockets, which whoever likes may open: its port is guarded (door.h).
   bool open_to_strangers;

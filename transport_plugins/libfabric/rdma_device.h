@@ -1,4 +1,5 @@
-// rdma_device.h - the RDMA devices of this host, and the network addresses by which the connection manager reaches them.
+// rdma_device.h - the RDMA devices of this host, and the network addresses by which the connection manager reaches
+// them.
 //
 //     for (const RdmaAddress& at : RdmaAddresses()) ...     // rxe0, port 1, GID 1, interface v0, "10.5.0.1"
 //     std::string address = FindRdmaAddress(RdmaAddresses(), {.device = "mlx5_0", .port = 1, .gid = 3}, &reason);

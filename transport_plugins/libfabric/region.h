@@ -43,8 +43,8 @@ class Region {
   bool Contains(const void* at, size_t size) const;
   void* descriptor() const { return local_ == nullptr ? nullptr : fi_mr_desc(local_.get()); }
 
-  // The same answer for the same peer until Withdraw. `wanted`: this number, where keys are ours to choose; else a random
-  // one. 0 or a libfabric code.
+  // The same answer for the same peer until Withdraw. `wanted`: this number, where keys are ours to choose; else a
+  // random one. 0 or a libfabric code.
   int GrantTo(bps_peer peer, Key* key, const uint64_t* wanted = nullptr);
   void Withdraw(bps_peer peer) { grants_.erase(peer); }
   void WithdrawAll() { grants_.clear(); }

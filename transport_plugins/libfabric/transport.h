@@ -3,8 +3,8 @@
 //     std::unique_ptr<Transport> transport = OpenTransport(provider, host, args, &reason);
 //     transport->Connect(args, &reason); transport->PostWrite(...); transport->Poll(events, n);
 //
-// There are two kinds: ConnectedTransport has a connection to each peer (tcp, verbs), DatagramTransport one endpoint for
-// all of them (efa). Which one a provider gets is said in provider_table.h.
+// There are two kinds: ConnectedTransport has a connection to each peer (tcp, verbs), DatagramTransport one endpoint
+// for all of them (efa). Which one a provider gets is said in provider_table.h.
 //
 // Threads: one at a time.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_TRANSPORT_H_

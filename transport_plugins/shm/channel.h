@@ -13,9 +13,10 @@
 // looks whether something was published, put a sequentially consistent fence between the two: one of them sees the
 // other (see Peer::Wake and Peer::Quiet).
 //
-// Trust. The other side can write all of this at any time, also between two reads of ours. So what is not atomic is read
-// once, whole, by CopyOnce: the copy is checked, and the copy is used. A peer can harm its own traffic, not the memory of
-// this process. (The bytes of a message stay where they are while they are on loan: who reads them does so likewise.)
+// Trust. The other side can write all of this at any time, also between two reads of ours. So what is not atomic is
+// read once, whole, by CopyOnce: the copy is checked, and the copy is used. A peer can harm its own traffic, not the
+// memory of this process. (The bytes of a message stay where they are while they are on loan: who reads them does so
+// likewise.)
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_CHANNEL_H_
 #define BYTEPS_TRANSPORT_PLUGINS_SHM_CHANNEL_H_
 

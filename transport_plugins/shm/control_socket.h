@@ -68,8 +68,8 @@ struct Caller {
 };
 Caller CallerOf(int fd);
 
-// A pidfd of that very process, also if it has ended and its number is in use again (SO_PEERPIDFD, Linux 6.5; before, the
-// process that has the number now). Invalid: it is not visible, or has ended. *ended: it is known to have ended.
+// A pidfd of that very process, also if it has ended and its number is in use again (SO_PEERPIDFD, Linux 6.5; before,
+// the process that has the number now). Invalid: it is not visible, or has ended. *ended: it is known to have ended.
 UniqueFd OpenCaller(int fd, const Caller& caller, bool* ended);
 
 }  // namespace byteps::shm

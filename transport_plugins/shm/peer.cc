@@ -188,8 +188,8 @@ void Peer::TakeRequest(uint32_t index) {
   }
   const RequestBody body = CopyOnce(request.body);
   if (body.kind != Request::kRead && body.kind != Request::kWrite) return Violation("a request that makes no sense");
-  // Of each number one request is under way: a number that is announced again and again fills no memory of ours. (Feeds are
-  // of our own writes, too, also of some that have ended.)
+  // Of each number one request is under way: a number that is announced again and again fills no memory of ours. (Feeds
+  // are of our own writes, too, also of some that have ended.)
   if (pulls_.size() >= kOperations || feeds_.size() >= 4 * kOperations)
     return Violation("more requests than there are");
   if (body.kind == Request::kRead) {

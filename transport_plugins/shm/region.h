@@ -5,8 +5,8 @@
 //     table.FindGranted(key.region, key.secret, peer)             // nullptr: no such right (any more)
 //     table.FindShared(address, size, &offset)                    // the shared region that holds these bytes
 //
-// Ordinary memory is registered anew whenever a tensor lies elsewhere, so what that takes comes from a pool, which keeps
-// what it has.
+// Ordinary memory is registered anew whenever a tensor lies elsewhere, so what that takes comes from a pool, which
+// keeps what it has.
 //
 // Threads: none.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_REGION_H_

@@ -1,4 +1,5 @@
-// sleeper.h - what a sleeping endpoint waits for, behind one descriptor: its bell, its sockets, the end of peers, a time.
+// sleeper.h - what a sleeping endpoint waits for, behind one descriptor: its bell, its sockets, the end of peers, a
+// time.
 //
 //     Sleeper sleeper(&reason);
 //     sleeper.Watch(fd, Sleeper::kSocket, peer);        // edge-triggered: read it empty

@@ -95,8 +95,8 @@ void Transport::Call(Peer* peer) {
   }
 }
 
-// The other side would wait for us until its peer timeout. The descriptor that was kept for this lets us say that we have
-// none. If somebody else of this process takes it meanwhile, the other side is left with its timeout.
+// The other side would wait for us until its peer timeout. The descriptor that was kept for this lets us say that we
+// have none. If somebody else of this process takes it meanwhile, the other side is left with its timeout.
 void Transport::CallOff(Peer* peer) {
   Control word = Greeting(*peer);
   word.kind = Control::kNoRoom;
@@ -298,8 +298,8 @@ void Transport::OnControl(Peer* peer, Packet* packet) {
       if (peer->state != PeerState::kGreeting || control.from_nonce != peer->address().nonce) break;
       return Establish(peer, packet);
     case Control::kReach: {
-      // Where Yama is in the way, those that were started with us may be let in, only then. Several may have been refused
-      // before the first of them was heard: each tries again, once.
+      // Where Yama is in the way, those that were started with us may be let in, only then. Several may have been
+      // refused before the first of them was heard: each tries again, once.
       if (control.error != EPERM || std::exchange(peer->tries_again, true)) return;
       if (!permitted_) permitted_ = PermitDescendantsOf(context_.host.LauncherPid());
       if (!*permitted_) return;

@@ -1,4 +1,5 @@
-// absent_part.h - an operation that a rank which has joined is asked to take part in: what is asked of it, and among whom.
+// absent_part.h - an operation that a rank which has joined is asked to take part in: what is asked of it, and among
+// whom.
 //
 //     AbsentPart part = AbsentPart::Of(asked, own_rank, round);         // a collective among workers
 //     part.through_stages = true;                                       // or a push_pull or broadcast of all

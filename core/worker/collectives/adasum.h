@@ -7,8 +7,8 @@
 //
 // The combination of a and b is (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b: the sum where they are orthogonal, the
 // mean where they are equal. A vector of zeros adds nothing and takes nothing away. More than two are combined in pairs
-// of neighbours (0 with 1, 2 with 3, ...), the pairs in pairs, and so on; one that is left over waits for the next level.
-// All is done in float64, and rounded once at the end.
+// of neighbours (0 with 1, 2 with 3, ...), the pairs in pairs, and so on; one that is left over waits for the next
+// level. All is done in float64, and rounded once at the end.
 //
 // Threads: plain functions.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_ADASUM_H_

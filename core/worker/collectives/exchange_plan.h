@@ -13,13 +13,13 @@
 //   spread, merge   rows of a sparse_all_reduce (sparse_rows.h): into a whole tensor; those of all ranks
 //   widen, dots, combine, narrow   Adasum (adasum.h): slices in float64, their dot products, the combination of pairs.
 //
-// Large tensors are cut into chunks, so that what comes in is folded or passed on while more is coming. The ways, with M
-// for the bytes of a tensor and n ranks (docs/collectives.md has the bytes on the busiest link):
+// Large tensors are cut into chunks, so that what comes in is folded or passed on while more is coming. The ways, with
+// M for the bytes of a tensor and n ranks (docs/collectives.md has the bytes on the busiest link):
 //
 //   all_gather, gather, scatter, all_to_all   directly from owner to receiver
 //   reduce_scatter      each rank's slice directly to it, which folds
-//   all_reduce, reduce  small: everything to everybody (to the root). Else a reduce_scatter, whose slices then go to all
-//                       (to the root)
+//   all_reduce, reduce  small: everything to everybody (to the root). Else a reduce_scatter, whose slices then go to
+//                       all (to the root)
 //   all_reduce by Adasum   as a large one; each rank has a slice of all inputs, and gives its part of each level's dot
 //                       products to all
 //   sparse_all_reduce   the rows of each to all, which merge them; where that is more than twice the whole tensor: the

@@ -1,9 +1,9 @@
 // peer_records.h - what workers say to each other in a collective; records of core/wire.h's messages.
 //
-// ANNOUNCE goes to everybody who takes part: what the sender asks, and what is small of its bytes for the receiver. With
-// the announcements of all, everybody computes the same plan (exchange_plan.h), or sees the same disagreement. READY
-// shows memory for the transfers that are written, DATA carries those that are small. ABORT ends a round without a
-// result. A round is the n-th operation of an id (Collective::id) on each rank.
+// ANNOUNCE goes to everybody who takes part: what the sender asks, and what is small of its bytes for the receiver.
+// With the announcements of all, everybody computes the same plan (exchange_plan.h), or sees the same disagreement.
+// READY shows memory for the transfers that are written, DATA carries those that are small. ABORT ends a round without
+// a result. A round is the n-th operation of an id (Collective::id) on each rank.
 //
 // JOINED, SEEN, ALL_JOINED and TAKE_PART are of joins (joins.h).
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_RECORDS_H_

@@ -1,13 +1,14 @@
-// sparse_rows.h - some rows of a large tensor, by their numbers: how they are packed, added up, and made a whole tensor.
+// sparse_rows.h - some rows of a large tensor, by their numbers: how they are packed, added up, and made a whole
+// tensor.
 //
 //     absl::StatusOr<SparseRows> rows = SparseRows::Pack(dtype, row_bytes, most, indices, values, count);
 //     rows->memory: sorted numbers, each once, then the rows; rows with the same number have been added up
 //     Spread(packed, count, row_bytes, to);                  // into a whole tensor of zeros
 //     SparseRows merged = Merge(reduction, groups, parts, row_bytes);
 //
-// The sums are those of whole tensors that are zero elsewhere, to the bit: rows of one rank with one number are added up
-// in their order first; then, for each number that any rank has, the rows of all ranks are folded as a push_pull folds
-// them, with zeros from those that lack it.
+// The sums are those of whole tensors that are zero elsewhere, to the bit: rows of one rank with one number are added
+// up in their order first; then, for each number that any rank has, the rows of all ranks are folded as a push_pull
+// folds them, with zeros from those that lack it.
 //
 // Threads: plain functions.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_SPARSE_ROWS_H_

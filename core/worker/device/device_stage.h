@@ -7,9 +7,9 @@
 //         copy of a part to the host ─> next stage ... ─> copy of a part to the device
 //
 // An operation waits until what its caller's stream held at the submission has ended; then its parts are copied to the
-// host, the most urgent operation first, a few at a time. Each goes on to the next stage as soon as it is there. Results
-// are copied back as they come. When all copies are in the stream, a stream of the caller waits for them: the request is
-// *enqueued*, and the next operation on the tensor may be submitted. When they have ended it is *done*.
+// host, the most urgent operation first, a few at a time. Each goes on to the next stage as soon as it is there.
+// Results are copied back as they come. When all copies are in the stream, a stream of the caller waits for them: the
+// request is *enqueued*, and the next operation on the tensor may be submitted. When they have ended it is *done*.
 //
 // No call here blocks the host, or the caller's stream longer than its result takes. Events are asked for at intervals,
 // of kLeastPoll while something moves and up to kMostPoll otherwise.

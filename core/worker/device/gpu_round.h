@@ -31,8 +31,8 @@ struct GpuRound {
   End output;
   bool stream_later = false;  // WaitOn names the stream that the result is wanted on
 
-  // The result's copies are in a stream that `finished` was recorded in (empty: the result is in host memory). Makes the
-  // output's stream wait for them.
+  // The result's copies are in a stream that `finished` was recorded in (empty: the result is in host memory). Makes
+  // the output's stream wait for them.
   absl::Status Finish();
   // Makes `stream`, of the output's GPU, wait for the result of a round that has been finished.
   absl::Status WaitOn(bps_device_stream stream);

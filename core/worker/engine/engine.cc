@@ -392,7 +392,8 @@ bool Engine::Poll(Time now) {
   if (now >= stall_look_) CheckStalls(now);
   if (!fatal_.ok() && now >= fatal_at_) {
     const absl::Status why = fatal_;
-    // Before the links close, which the others notice: what this member says of itself is the cause that they should hear.
+    // Before the links close, which the others notice: what this member says of itself is the cause that they should
+    // hear.
     handler_->OnFailed(why);
     Fail(now, why);
     return true;

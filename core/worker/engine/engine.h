@@ -92,8 +92,8 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   void UseAlone();
   ServersStage& UseServers(Scheduler scheduler);
   void UseLocal(Scheduler scheduler, Transport transport, EndpointOptions endpoint);
-  // A stage more, before the one of this name; "": before all others. Join puts it there, if there is such a one. Behind
-  // Join a stage may come before all others only, and must let operations pass that it has not seen begin.
+  // A stage more, before the one of this name; "": before all others. Join puts it there, if there is such a one.
+  // Behind Join a stage may come before all others only, and must let operations pass that it has not seen begin.
   void UseStage(std::string before, std::unique_ptr<Stage> stage);
 
   // Beside any of these: operations among workers.

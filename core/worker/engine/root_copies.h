@@ -3,8 +3,8 @@
 //     if (RootCopies::Owes(operation, own_rank)) copies.Add(operation);
 //     for (Operation* done : copies.Run()) ...            // a bounded step: call it again while not empty
 //
-// A copy of gigabytes takes seconds where the output was never touched before, and the thread that copies also says that
-// this worker is alive. So it goes in steps of kStep bytes.
+// A copy of gigabytes takes seconds where the output was never touched before, and the thread that copies also says
+// that this worker is alive. So it goes in steps of kStep bytes.
 //
 // Threads: none; driven by whoever drives the engine.
 #ifndef BYTEPS_CORE_WORKER_ENGINE_ROOT_COPIES_H_

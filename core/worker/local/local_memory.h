@@ -1,15 +1,16 @@
 // local_memory.h - a round's memory: what of ours the others are shown, and where theirs is.
 //
 //     LocalMemory memory(&transport, &neighbours, &role);
-//     memory.Show(round);                             // before the offer: registers source and target
-//     if (memory.Reach(round, &error)) ...            // everybody has offered: round->memory says where their bytes are
-//     memory.LetGo(round);                            // theirs is not used any more
-//     memory.Finish(round, ok);                       // nor ours by them: the result is where it belongs
-//     memory.TakeAway(round);                         // or: they may not use it any more (unreg is the fence)
+//     memory.Show(round);                            // before the offer: registers source and target
+//     if (memory.Reach(round, &error)) ...           // everybody has offered: round->memory says where their bytes are
+//     memory.LetGo(round);                           // theirs is not used any more
+//     memory.Finish(round, ok);                      // nor ours by them: the result is where it belongs
+//     memory.TakeAway(round);                        // or: they may not use it any more (unreg is the fence)
 //
-// The library's own buffers stay registered until they are freed, and the others map them. Any other memory is registered
-// for the operation, or still is from an earlier one (core/worker/tensor/kept_regions.h), and they copy from and to it. Where the system
-// does not let them (neighbours.staged()), they are shown a copy in memory of the transport's.
+// The library's own buffers stay registered until they are freed, and the others map them. Any other memory is
+// registered for the operation, or still is from an earlier one (core/worker/tensor/kept_regions.h), and they copy from
+// and to it. Where the system does not let them (neighbours.staged()), they are shown a copy in memory of the
+// transport's.
 //
 // Threads: none; driven by whoever drives the local stage.
 // Ownership: transport, neighbours and role outlive it; registrations belong to the round while it lasts.
@@ -35,8 +36,8 @@ class LocalMemory {
 
   // Ours.
   absl::Status Show(LocalRound* round);
-  // Nobody touches it any more. `result`: there is one, and if it is in memory that was shown in place of the output, it
-  // is copied out.
+  // Nobody touches it any more. `result`: there is one, and if it is in memory that was shown in place of the output,
+  // it is copied out.
   void Finish(LocalRound* round, bool result);
   void TakeAway(LocalRound* round);
   void DropFreedBuffers() { buffers_.DropFreed(); }

@@ -9,17 +9,19 @@
 //
 // The way of an operation (states and end records in core/worker/local/local_round.h):
 //
-//   1. When all its parts were pushed, every member sends every other an OFFER. A small tensor's bytes are in it; of a large one, keys that let the others read
+//   1. When all its parts were pushed, every member sends every other an OFFER. A small tensor's bytes are in it; of a
+//   large one, keys that let the others read
 //      the source and write the target.
-//   2. When all offers are there, they are compared: every member sees a disagreement alike. Small: every member folds all
+//   2. When all offers are there, they are compared: every member sees a disagreement alike. Small: every member folds
+//   all
 //      sources by itself, and is done. Large: every member has one slice of the tensor (64-byte borders), reads it from
 //      all sources, block by block, folds it in rank order, and writes it into all targets.
 //   3. DONE to every member. When the slices of all are done, so is the operation.
 //
-// With other hosts, slices are runs of the tensor's parts (core/worker/tensor/part_owners.h), and the way of a part goes
-// further: its owner folds it into its own target, the next stage takes it from there, as the host's contribution, and
-// brings the result back to the same place; then the owner writes it into all other targets. A small tensor has one owner,
-// its leader, to whom alone the bytes are sent, and whose DONE has the result.
+// With other hosts, slices are runs of the tensor's parts (core/worker/tensor/part_owners.h), and the way of a part
+// goes further: its owner folds it into its own target, the next stage takes it from there, as the host's contribution,
+// and brings the result back to the same place; then the owner writes it into all other targets. A small tensor has one
+// owner, its leader, to whom alone the bytes are sent, and whose DONE has the result.
 //
 // A block is a step of the engine. What is done next is the scheduler plugin's choice (core/worker/local/local_work.h).
 //
@@ -27,12 +29,12 @@
 //
 // How the others reach our memory, and we theirs, is described in core/worker/local/local_memory.h.
 //
-// Giving up. A member that fails a round sends GIVE_UP to every other; these fail it too and send GIVE_UP themselves. An
-// operation leaves when the end records of all are there. A member that sends none within a grace period loses its access
-// to our memory (unreg is the fence). The stage behind it tells the servers: the member that detected the failure cancels
-// all parts there. A member that is lost while operations are in flight is fatal: Stop ends all access. When a member's
-// memory cannot be reached any more, its own error may still be under way: it is waited for during a grace period that is
-// shorter than the wait for the coordinator's.
+// Giving up. A member that fails a round sends GIVE_UP to every other; these fail it too and send GIVE_UP themselves.
+// An operation leaves when the end records of all are there. A member that sends none within a grace period loses its
+// access to our memory (unreg is the fence). The stage behind it tells the servers: the member that detected the
+// failure cancels all parts there. A member that is lost while operations are in flight is fatal: Stop ends all access.
+// When a member's memory cannot be reached any more, its own error may still be under way: it is waited for during a
+// grace period that is shorter than the wait for the coordinator's.
 //
 // Threads: none; driven by whoever drives the engine.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_STAGE_H_

@@ -5,8 +5,8 @@
 //     work.Add(now, round, {LocalPiece::Kind::kReduce, first, last});
 //     while (work.Run(now)) ...                        // sink->OnPiece(round) when it is done
 //
-// What is done next is the choice of the scheduler plugin, made for BPS_DIRECTION_LOCAL: it has one task for each round,
-// its next piece.
+// What is done next is the choice of the scheduler plugin, made for BPS_DIRECTION_LOCAL: it has one task for each
+// round, its next piece.
 //
 // Threads: none; driven by whoever drives the local stage.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_WORK_H_

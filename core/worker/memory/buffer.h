@@ -8,9 +8,10 @@
 // Buffers outlive the session: the table is shared with whoever holds one. Ordinary memory costs a look at an empty
 // table.
 //
-// Shared. Once a transport has said that it makes a difference (Share), a large buffer is a memory file: whoever registers
-//         it (core/worker/memory/buffer_regions.h) keeps it mapped until he has heard that it was freed. Small ones travel within
-//         messages, whatever they are.
+// Shared. Once a transport has said that it makes a difference (Share), a large buffer is a memory file: whoever
+// registers
+//         it (core/worker/memory/buffer_regions.h) keeps it mapped until he has heard that it was freed. Small ones
+//         travel within messages, whatever they are.
 //
 // Threads: any. Pages are zero and come at their first touch.
 // Errors:  RESOURCE_EXHAUSTED.
@@ -95,14 +96,14 @@ class BufferUse {
 
 class BufferTable {
  public:
-  // From now on large buffers can be mapped by other processes. `on_free` is called after each Free, on its thread, until
-  // Unshare, when it is not running any more.
+  // From now on large buffers can be mapped by other processes. `on_free` is called after each Free, on its thread,
+  // until Unshare, when it is not running any more.
   void Share(std::function<void()> on_free);
   void Unshare();
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t size);
-  // Ends the table's hold on the buffer, unless an operation uses it or this is a forked child. Its memory goes with the
-  // last owner.
+  // Ends the table's hold on the buffer, unless an operation uses it or this is a forked child. Its memory goes with
+  // the last owner.
   absl::Status Free(Buffer* buffer);
   // Of the buffer that bytes [at, at + size) touch.
   BufferUse Use(const void* at, size_t size);

@@ -254,8 +254,8 @@ void Carrier::OnReady(PeerId peer) {
   sink_->OnReady(this, peer);
 }
 
-// Until it answers, and if it cannot be asked or cannot reach us, payloads go by its slots, unless they lie where it maps
-// them.
+// Until it answers, and if it cannot be asked or cannot reach us, payloads go by its slots, unless they lie where it
+// maps them.
 void Carrier::AskReach(PeerId peer) {
   if (probe_ == nullptr) {
     auto probe = std::make_unique<MemoryProbe>(endpoint_.get(), "", log_);

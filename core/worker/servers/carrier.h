@@ -2,20 +2,20 @@
 //
 //     Carrier carrier("tcp", std::move(transport), options, &sink, log);
 //     carrier.endpoint().AddPeer(...);
-//     carrier.Source(&partition, &buffer, &error);           // where the transport may read the partition's payload
-//     carrier.Expose(&partition, &header.memory, &error);    // where the server may write its result
-//     carrier.Show(&partition, &source);                     // where the server itself may read it, if InPlace(partition)
+//     carrier.Source(&partition, &buffer, &error);        // where the transport may read the partition's payload
+//     carrier.Expose(&partition, &header.memory, &error); // where the server may write its result
+//     carrier.Show(&partition, &source);                  // where the server itself may read it, if InPlace(partition)
 //
-// How a result reaches the output depends on the transport, of a set on the member that leads to the server. Where registering is cheap, the output of the operation is
-// registered and each partition gets an immediate of its own: the server writes in place. Elsewhere each server lane is
-// lent a window of slots, and results are copied out of it.
+// How a result reaches the output depends on the transport, of a set on the member that leads to the server. Where
+// registering is cheap, the output of the operation is registered and each partition gets an immediate of its own: the
+// server writes in place. Elsewhere each server lane is lent a window of slots, and results are copied out of it.
 //
-// A server that has copied from and to our memory when it was asked to (core/link/memory_probe.h) needs no payloads: it is shown
-// the input for the operation, and reads it when it folds. The library's own buffers it can map, where the transport leads
-// through memory that both share, also if the system refuses it copies: they are registered once, until they are freed.
-// Whether it can is not asked beforehand, since each buffer is mapped by itself (the server may have no descriptors left):
-// a server that cannot asks for the contribution by SEND_AGAIN, or writes the result elsewhere, and from then on is not
-// expected to.
+// A server that has copied from and to our memory when it was asked to (core/link/memory_probe.h) needs no payloads: it
+// is shown the input for the operation, and reads it when it folds. The library's own buffers it can map, where the
+// transport leads through memory that both share, also if the system refuses it copies: they are registered once, until
+// they are freed. Whether it can is not asked beforehand, since each buffer is mapped by itself (the server may have no
+// descriptors left): a server that cannot asks for the contribution by SEND_AGAIN, or writes the result elsewhere, and
+// from then on is not expected to.
 //
 // Threads: none; driven by whoever drives the engine. Callbacks of the sink run inside Poll.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_CARRIER_H_

@@ -58,8 +58,8 @@ void PushQueue::Enqueue(Time now, Partition* partition, uint32_t turn) {
 }
 
 // What the lane can take now: anything while there is a slot, or if none is ever needed, small payloads otherwise, and
-// nothing while its outbox is full or something chosen before still waits. (Where only some tensors need slots, the others
-// wait with them: whoever holds all slots gives one back soon.)
+// nothing while its outbox is full or something chosen before still waits. (Where only some tensors need slots, the
+// others wait with them: whoever holds all slots gives one back soon.)
 void PushQueue::UpdateBudget(Time now, size_t index) {
   ServerLane& lane = (*lanes_)[index];
   bps_budget& budget = budgets_[index];

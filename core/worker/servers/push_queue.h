@@ -1,4 +1,5 @@
-// push_queue.h - which partition is pushed next: the scheduler plugin, what each server lane can take, and how far ahead.
+// push_queue.h - which partition is pushed next: the scheduler plugin, what each server lane can take, and how far
+// ahead.
 //
 //     PushQueue queue(std::move(scheduler), &lanes, &transfers, &sender, outbox_bytes, &sink);
 //     queue.Join(slot_bytes, inline_bytes, at_home);
@@ -8,14 +9,14 @@
 //
 // Every partition is one task of the scheduler from Enqueue to End; queue.OnSent gives its credit back in between.
 //
-// Two rows. What a worker has sent is worth nothing before all the others have sent it, too. Of a tensor that is alone it
-// keeps two parts for each server under way, one that is sent and one that is folded: with more the kernel, which sends
-// for all connections at the same time, lets some run ahead of others, each worker other ones, and results wait for the
-// last; and what is under way falls out of the caches. (A server that has more to do than others may have more of them:
-// all its slots.) Where all servers share this worker's link, so that nothing crosses a network and the processors are
-// the bound, one row does, and stays in the caches. All workers send parts in nearly the same order, so that some part is
-// always complete; where they do not (a scheduler with an order of its own), nothing comes back, and after a while the
-// rest goes, too.
+// Two rows. What a worker has sent is worth nothing before all the others have sent it, too. Of a tensor that is alone
+// it keeps two parts for each server under way, one that is sent and one that is folded: with more the kernel, which
+// sends for all connections at the same time, lets some run ahead of others, each worker other ones, and results wait
+// for the last; and what is under way falls out of the caches. (A server that has more to do than others may have more
+// of them: all its slots.) Where all servers share this worker's link, so that nothing crosses a network and the
+// processors are the bound, one row does, and stays in the caches. All workers send parts in nearly the same order, so
+// that some part is always complete; where they do not (a scheduler with an order of its own), nothing comes back, and
+// after a while the rest goes, too.
 //
 // Threads: none; driven by whoever drives the servers stage.
 // Ownership: lanes, transfers, sender and sink outlive it.

@@ -1,4 +1,5 @@
-// push_sender.h - puts a partition on its way to its server: in the PUSH record, in a slot of the server's, or in place.
+// push_sender.h - puts a partition on its way to its server: in the PUSH record, in a slot of the server's, or in
+// place.
 //
 //     PushSender sender(&lanes, checksum);
 //     sender.Join(inline_bytes, own_rank);

@@ -312,7 +312,8 @@ void ServersStage::OnRound(PeerId peer, wire::RecordType type, std::span<const s
     return;
   }
   const absl::Status why = MakeStatus(round.code == BPS_OK ? BPS_INTERNAL : round.code, text);
-  // Every operation ends with the session, and with its words: the first error a caller sees is that of all later calls.
+  // Every operation ends with the session, and with its words: the first error a caller sees is that of all later
+  // calls.
   if ((round.flags & wire::kFlagSessionOver) != 0) return Fatal(why);
   // The server has nothing of this partition any more, nor will it write its result.
   FailPart(partition);

@@ -8,10 +8,10 @@
 //     stage.Begin(now, operation, areas, range);  stage.Push(now, operation, part, source, target) ...
 //
 // The way of a partition (states in core/worker/servers/partition.h): it is enqueued with the scheduler plugin
-// (push_queue.h); when the plugin picks it, the payload is put into the PUSH record (small), or written into a slot that
-// the server lent, with the record beside it, or left where it is, if the server reads it there (push_sender.h); the
-// RESULT brings or announces the bytes, and the partition is home. docs/protocol.md has the details; this class is the
-// worker's side of its data plane.
+// (push_queue.h); when the plugin picks it, the payload is put into the PUSH record (small), or written into a slot
+// that the server lent, with the record beside it, or left where it is, if the server reads it there (push_sender.h);
+// the RESULT brings or announces the bytes, and the partition is home. docs/protocol.md has the details; this class is
+// the worker's side of its data plane.
 //
 // Giving up. Aborting a transfer withdraws what has not left and sends CANCEL for the rest. The operation leaves this
 // stage when nothing touches its memory: its writes have ended, and the server of each partition that it may read in

@@ -11,8 +11,9 @@
 // always last: connections that share a link do not share it evenly.) A slow worker makes all servers slow, and names
 // none.
 //
-// It is the partitions' time that counts, and it grows with what waits in front of a link: where nobody waits for a server
-// whose link is half as fast, it is not named; where all links are full all the time, one that carries a sixth less is.
+// It is the partitions' time that counts, and it grows with what waits in front of a link: where nobody waits for a
+// server whose link is half as fast, it is not named; where all links are full all the time, one that carries a sixth
+// less is.
 //
 // Threads: none. Units: Time, nanoseconds.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_SLOW_SERVERS_H_

@@ -210,8 +210,8 @@ void Driver::Park() {
 }
 
 bool Driver::DriveUntil(const Request& request, Time deadline) {
-  // In this order, before anybody can see that we drive: a parked I/O thread that saw the same drive for kParkTime relies on
-  // being called at its end, however long we were preempted in here.
+  // In this order, before anybody can see that we drive: a parked I/O thread that saw the same drive for kParkTime
+  // relies on being called at its end, however long we were preempted in here.
   const Time began = Now();
   drives_.fetch_add(1);
   if (driving_.exchange(true)) {

@@ -46,8 +46,8 @@ JobSetup::JobSetup(const OpenArguments* given, PluginRegistry* registry, Logger*
       log_(log),
       small_bytes_(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_INLINE_BYTES"))) {}
 
-// Plugins that the user names must be there, also where this job has no use for them: a name with a slip in it should not
-// wait for the day on which it counts.
+// Plugins that the user names must be there, also where this job has no use for them: a name with a slip in it should
+// not wait for the day on which it counts.
 absl::Status JobSetup::CheckNamed() {
   absl::StatusOr<std::string> transport = NamedTransport(given_.config);
   if (!transport.ok()) return transport.status();

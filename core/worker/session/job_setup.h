@@ -4,8 +4,8 @@
 //     absl::Status named = setup.CheckNamed();
 //     absl::StatusOr<ControlLinkOptions> link = setup.Prepare(deadline, named, &engine);
 //
-// Opens transports and schedulers by their plugins, hands them to the engine, and says in the Hello what there is, so that
-// the coordinator can decide which way operations go.
+// Opens transports and schedulers by their plugins, hands them to the engine, and says in the Hello what there is, so
+// that the coordinator can decide which way operations go.
 //
 // Threads: none; afterwards, OpenPeerTransport on the engine's.
 // Ownership: everything outlives it; it outlives the engine.
@@ -38,9 +38,9 @@ class JobSetup {
   // Plugins that the user names must be there.
   absl::Status CheckNamed();
   EngineOptions MakeEngineOptions() const;
-  // Opens what leads to the others, and hands it to the engine; the answer is what the control plane needs. `able`: what
-  // is wrong with what the user has named or set. An error, that one or another, has been told to the coordinator, if it
-  // can be reached: the others need not wait for us.
+  // Opens what leads to the others, and hands it to the engine; the answer is what the control plane needs. `able`:
+  // what is wrong with what the user has named or set. An error, that one or another, has been told to the coordinator,
+  // if it can be reached: the others need not wait for us.
   absl::StatusOr<ControlLinkOptions> Prepare(Time deadline, absl::Status able, Engine* engine);
 
   // There are no others.

@@ -152,8 +152,8 @@ absl::StatusOr<Tensor*> Session::Declare(std::string_view name, uint32_t dtype, 
   return tensor;
 }
 
-// Drives the engine on the caller's thread, where nothing else is under way: `submit(now)` gives it the operation, whose
-// request ends then, whatever happens. False: somebody else drives, and nothing was submitted.
+// Drives the engine on the caller's thread, where nothing else is under way: `submit(now)` gives it the operation,
+// whose request ends then, whatever happens. False: somebody else drives, and nothing was submitted.
 template <typename Body>
 bool Session::SubmitHere(bool callback, const Body& submit) {
   Ended ended;

@@ -8,17 +8,17 @@
 //     status = (*session)->Shutdown(timeout);
 //     (*session)->Close();
 //
-// The shell around two step functions: the engine (data plane) and the control client. It is a Machine (core/worker/session/driver.h):
-// one I/O thread steps it, or a caller who waits for a small tensor.
+// The shell around two step functions: the engine (data plane) and the control client. It is a Machine
+// (core/worker/session/driver.h): one I/O thread steps it, or a caller who waits for a small tensor.
 //
 // The subtle parts:
 //
 // Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to whoever holds the
 //            drive lock. Callbacks of requests run without it.
 // Submitting. A small tensor with nothing else in flight is pushed by the caller himself, if nobody drives just now;
-//            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers drive
-//            only once an operation has ended in this session: one that meets a plugin which never returns would not
-//            return, either, and keep no deadline.
+//            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers
+//            drive only once an operation has ended in this session: one that meets a plugin which never returns would
+//            not return, either, and keep no deadline.
 // Failure.   The first fatal error, from either plane, ends all operations, barriers and waits, and is the answer to
 //            every later call.
 // Lifetime.  Handles share the session. Close ends all that is running and gives descriptors and memory of peers back;

@@ -80,7 +80,8 @@ void Session::Close() {
 Session::~Session() { Close(); }
 
 // First the operations end, and what the others need of us for theirs is with the transport; then Goodbye is said, and
-// the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our error.
+// the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our
+// error.
 void Session::CheckLeaving(Time now) {
   if (failure_.any()) {
     completions_.push_back({std::exchange(leaving_, nullptr), failure()});

@@ -4,12 +4,12 @@
 //     absl::StatusOr<Region> region = kept.Take(name, Side::kOutput, memory);    // the operation's now
 //     kept.Keep(name, Side::kOutput, memory, *std::move(region));                // its peers are done with it
 //
-// The fence stays what it was: an operation that fails destroys its registrations, so that no late write lands in memory
-// that its user has back. One that ended well has had every write it was owed, and nobody is left who owes one: its
-// registrations may wait for the next operation of the name on the same memory.
+// The fence stays what it was: an operation that fails destroys its registrations, so that no late write lands in
+// memory that its user has back. One that ended well has had every write it was owed, and nobody is left who owes one:
+// its registrations may wait for the next operation of the name on the same memory.
 //
-// An address is no identity: memory is freed, and other memory mapped there. So only registrations that hold on to no page
-// may be kept (BPS_TRANSPORT_REG_ADDRESSES); the caller sees to it.
+// An address is no identity: memory is freed, and other memory mapped there. So only registrations that hold on to no
+// page may be kept (BPS_TRANSPORT_REG_ADDRESSES); the caller sees to it.
 //
 // Threads: those of the transport. Destroyed before it.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_KEPT_REGIONS_H_

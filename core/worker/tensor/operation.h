@@ -33,7 +33,8 @@ struct Submission {
   // Where these are; with device memory, what the caller's streams were told (core/worker/device/gpu_round.h).
   Device input_device, output_device;
   std::shared_ptr<GpuRound> gpu;
-  // Of collectives that go this way: a part of a group (0: none), and the factors that the caller applies, for comparing.
+  // Of collectives that go this way: a part of a group (0: none), and the factors that the caller applies, for
+  // comparing.
   uint32_t group_size = 0, group_index = 0;
   bool scaled = false;
   double prescale = 1, postscale = 1;

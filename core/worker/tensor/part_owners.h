@@ -1,8 +1,8 @@
 // part_owners.h - which of the workers of a host reduces which bytes of a tensor, or carries which parts of it.
 //
-//     const Slice mine = SliceOf(bytes, own, members);                 // on one host: a slice for each member
-//     const PartRange mine = PartsOf(parts, name, own, members);       // to servers: runs of parts, one for each member
-//     const size_t leader = LeaderOf(name, members);                   // of a small tensor: all of it
+//     const Slice mine = SliceOf(bytes, own, members);                // on one host: a slice for each member
+//     const PartRange mine = PartsOf(parts, name, own, members);      // to servers: runs of parts, one for each member
+//     const size_t leader = LeaderOf(name, members);                  // of a small tensor: all of it
 //
 // Functions of what all members know, so nobody has to ask. Names begin with different members: the many tensors that
 // have fewer parts than a host has workers are spread over all of them.

@@ -1,7 +1,7 @@
 // payload.h - bytes on their way through the stages: of a whole tensor, or of one of its parts.
 //
-//     const Areas areas = AreasOf(submission, own_rank);          // where an operation's bytes are, and its result belongs
-//     const Payload part = PartOf(areas.source, *tensor.cut, 3);  // the third part of it, as elements one after the other
+//     const Areas areas = AreasOf(submission, own_rank);          // where its bytes are, and its result belongs
+//     const Payload part = PartOf(areas.source, *tensor.cut, 3);  // its third part, as elements one after the other
 //
 // A stage that changes what travels (a codec, a copy out of a device) hands payloads of its own to the next stage: at
 // other addresses, of another data type, or of other bytes. Everybody else takes address, elements and bytes from here,

@@ -6,8 +6,8 @@
 //       void OnPartHome(...) override { Decode(result, target); sink_->OnPartHome(operation, part, target); }
 //     };
 //
-// An operation that a derived stage has not seen begin passes by it unchanged. So it may be put in front of a chain that
-// has operations in flight.
+// An operation that a derived stage has not seen begin passes by it unchanged. So it may be put in front of a chain
+// that has operations in flight.
 //
 // Threads: none; called by whoever drives the engine.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_RELAY_STAGE_H_

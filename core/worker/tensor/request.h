@@ -1,6 +1,6 @@
 // request.h - one accepted operation as its caller sees it: a state, an outcome, somebody who waits.
 //
-//     auto request = std::make_shared<Request>(done, user);       // or in memory that is used again: core/base/block_stock.h
+//     auto request = std::make_shared<Request>(done, user); // or in memory that is used again: core/base/block_stock.h
 //     request->Advance(RequestState::kActive);          // the engine, while it works
 //     request->Complete(absl::OkStatus());              // once; runs `done`, then wakes those who wait
 //     if (request->WaitUntil(deadline)) return request->outcome();
@@ -51,8 +51,8 @@ class Request {
   RequestState state() const { return state_.load(std::memory_order_acquire); }
 
   // Has it ended, and its callback returned?
-  // (Sequentially consistent, with Complete: "end it, then look for sleepers" and "sleep, then look whether it has ended"
-  // cannot both miss each other; see core/worker/session/driver.h.)
+  // (Sequentially consistent, with Complete: "end it, then look for sleepers" and "sleep, then look whether it has
+  // ended" cannot both miss each other; see core/worker/session/driver.h.)
   bool ended() const { return ended_.load(std::memory_order_seq_cst); }
 
   // Does somebody want to be called? Then Complete belongs on a thread of the library.

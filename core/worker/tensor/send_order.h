@@ -4,13 +4,14 @@
 //     for (uint32_t turn = 0; turn < cut.parts(); ++turn) Send(order.part(turn));
 //
 // All workers send the same parts at the same time. If all began with the first one, they would all write to the server
-// that has it, whose link they would share, while the other servers' links stand still; each server in a row would begin
-// its work one part of all workers later than the one before it, and end so much later. So every worker begins each row of
-// parts (Cut::row) at another of its servers: at any time all links are in use, and all servers have the row at the same
-// time. Of a tensor's transfer this saves up to the time of one row (docs/performance/notes/2026-11-22-turned-rows.md).
-// The servers do the same with the results (ServedSession::first_served). Rows stay in their order, so that a prefix of
-// what is sent is complete but for its last row. Each worker chooses by itself, without agreement: for a tensor that is
-// alone when it begins (Operation::alone).
+// that has it, whose link they would share, while the other servers' links stand still; each server in a row would
+// begin its work one part of all workers later than the one before it, and end so much later. So every worker begins
+// each row of parts (Cut::row) at another of its servers: at any time all links are in use, and all servers have the
+// row at the same time. Of a tensor's transfer this saves up to the time of one row
+// (docs/performance/notes/2026-11-22-turned-rows.md). The servers do the same with the results
+// (ServedSession::first_served). Rows stay in their order, so that a prefix of what is sent is complete but for its
+// last row. Each worker chooses by itself, without agreement: for a tensor that is alone when it begins
+// (Operation::alone).
 //
 // Threads: immutable.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_SEND_ORDER_H_

@@ -18,7 +18,8 @@
 // Contract:
 //   - Every operation that has begun ends with one OnStageDone, unless Drop came first. A good one comes behind the
 //     OnPartHome of every part of the range, any other behind OnGivingUp.
-//   - Begin and Push end nothing: what becomes of an operation is told from Run, or from Abort and Withdraw, which may do
+//   - Begin and Push end nothing: what becomes of an operation is told from Run, or from Abort and Withdraw, which may
+//   do
 //     so before they return.
 //   - From Begin to OnStageDone the areas belong to the stage. It touches a part's payload from its Push on.
 //   - A failure may begin anywhere. Where it was noticed, the stage tells the stage before (OnGivingUp) or behind it
@@ -56,8 +57,8 @@ class StageSink {
   virtual void OnGivingUp(Operation* operation, const absl::Status& why, bool told) {
     (void)operation, (void)why, (void)told;
   }
-  // Of a result in device memory: its copies are in a stream, and the tensor may be submitted again. OnStageDone follows
-  // when they have ended.
+  // Of a result in device memory: its copies are in a stream, and the tensor may be submitted again. OnStageDone
+  // follows when they have ended.
   virtual void OnEnqueued(Operation* operation) { (void)operation; }
   // The stage, and whatever is behind it, touches none of the operation's memory any more.
   virtual void OnStageDone(Operation* operation, const absl::Status& outcome) = 0;

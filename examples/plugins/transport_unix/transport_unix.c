@@ -13,8 +13,8 @@
  *     WRITE     a piece of a write: which region, where in it, the bytes; the last piece carries the immediate
  *
  * SOCK_SEQPACKET keeps packets whole and in order. What the socket does not take now waits in the peer's queue and goes
- * when poll() finds room. The receiver reads a piece straight to its place, or drops it when the region is gone: that is
- * the fence of unreg. A closed socket is the fence of disconnect, and the news of a peer's death. */
+ * when poll() finds room. The receiver reads a piece straight to its place, or drops it when the region is gone: that
+ * is the fence of unreg. A closed socket is the fence of disconnect, and the news of a peer's death. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

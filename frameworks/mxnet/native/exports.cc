@@ -1,5 +1,5 @@
-// exports.cc - what byteps/mxnet calls by ctypes. Each returns 1, or 0 and what is wrong in `error` (`error_size` bytes,
-// NUL included).
+// exports.cc - what byteps/mxnet calls by ctypes. Each returns 1, or 0 and what is wrong in `error` (`error_size`
+// bytes, NUL included).
 
 #include <cstddef>
 #include <cstdint>

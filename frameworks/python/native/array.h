@@ -1,10 +1,11 @@
-// array.h - the memory of somebody else's array, for the length of an operation: whatever has the buffer protocol or DLPack.
+// array.h - the memory of somebody else's array, for the length of an operation: whatever has the buffer protocol or
+// DLPack.
 //
 //     array = _native.Array(numpy_array, writable=True)
 //     session.push_pull(name, array.dtype, array.shape, array.address, array.address, SUM, buffers=array)
 //
-// The owner is held as its protocol asks for: a bytearray cannot be resized, a NumPy array cannot be reallocated, and a tensor
-// that came by DLPack keeps its storage, until this is dropped.
+// The owner is held as its protocol asks for: a bytearray cannot be resized, a NumPy array cannot be reallocated, and a
+// tensor that came by DLPack keeps its storage, until this is dropped.
 //
 // Threads: as Python's own objects; made and dropped with the GIL.
 #ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_ARRAY_H_
@@ -20,8 +21,9 @@ namespace byteps::python {
 
 class Array {
  public:
-  // Takes hold of the memory of `object`. Throws TypeError for what has neither protocol or elements that cannot be reduced,
-  // and ValueError for memory that has gaps, is not in this process's memory, or is read-only where `writable` is asked for.
+  // Takes hold of the memory of `object`. Throws TypeError for what has neither protocol or elements that cannot be
+  // reduced, and ValueError for memory that has gaps, is not in this process's memory, or is read-only where `writable`
+  // is asked for.
   Array(const pybind11::object& object, bool writable);
   ~Array();
   Array(const Array&) = delete;

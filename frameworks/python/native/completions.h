@@ -4,8 +4,8 @@
 //     loop.add_reader(completions.fileno(), lambda: completions.take())      # the tokens of what has ended
 //     session.push_pull(..., completions=completions, token=7)
 //
-// The library's thread notes the token and makes the descriptor readable; it never touches Python. A token comes once, whether
-// its operation has succeeded or failed; the request knows which.
+// The library's thread notes the token and makes the descriptor readable; it never touches Python. A token comes once,
+// whether its operation has succeeded or failed; the request knows which.
 //
 // Threads: Note() by any, the rest as Python's own objects. It lives as long as an operation that will note something.
 #ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_COMPLETIONS_H_

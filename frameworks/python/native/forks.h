@@ -3,8 +3,8 @@
 //     const uint64_t made_at = Forks();       // when an object is made
 //     if (Forks() != made_at) ...             // a forked child looks at its parent's object
 //
-// Counted by pthread_atfork(3), so that to ask costs no system call. A child that was made by the bare system call is not
-// noticed here; the library refuses it by itself.
+// Counted by pthread_atfork(3), so that to ask costs no system call. A child that was made by the bare system call is
+// not noticed here; the library refuses it by itself.
 //
 // Threads: any.
 #ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_FORKS_H_

@@ -33,11 +33,12 @@ class Request {
   // error. Python's signal handlers run meanwhile.
   void Wait(const std::optional<double>& timeout) const;
 
-  // Waits on the host until the result is in a stream of the output's GPU, and makes `stream`, of the same GPU, wait for
-  // it. Of an output on the host it is Wait.
+  // Waits on the host until the result is in a stream of the output's GPU, and makes `stream`, of the same GPU, wait
+  // for it. Of an output on the host it is Wait.
   void WaitOnStream(uintptr_t stream, const std::optional<double>& timeout) const;
 
-  // Whether the result is in a stream, or the operation has ended: WaitOnStream will not wait on the host. Never blocks.
+  // Whether the result is in a stream, or the operation has ended: WaitOnStream will not wait on the host. Never
+  // blocks.
   bool IsEnqueued() const;
 
   // Whether the operation has ended. Never blocks, never throws the operation's error.

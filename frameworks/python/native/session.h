@@ -118,8 +118,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void Declare(const TensorSpec& spec);
 
   // `input` and `output` are addresses of row-major memory of the tensor's dtype and shape, `buffers` any object that
-  // keeps them alive, `notice` whom to tell when the operation has ended (a thread that waits for a small tensor is then
-  // slower: the end comes on a thread of the library), `place` where the memory is, if not on the host.
+  // keeps them alive, `notice` whom to tell when the operation has ended (a thread that waits for a small tensor is
+  // then slower: the end comes on a thread of the library), `place` where the memory is, if not on the host.
   std::shared_ptr<Request> PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
                                     Notice notice = {}, const OptionalPlace& place = {});

@@ -43,8 +43,9 @@ uint32_t DtypeOf(int type) {
   }
 }
 
-// TensorFlow's callback is a std::function<void()> in the frame of whoever called Compute: TF_RunAsyncOpKernelDoneCallback
-// works until Compute returns, and not later. So the function itself is copied out of it.
+// TensorFlow's callback is a std::function<void()> in the frame of whoever called Compute:
+// TF_RunAsyncOpKernelDoneCallback works until Compute returns, and not later. So the function itself is copied out of
+// it.
 using DoneFunction = std::function<void()>;
 
 const DoneFunction& FunctionOf(TF_AsyncOpKernelDoneCallback* done) { return *reinterpret_cast<DoneFunction*>(done); }

@@ -41,8 +41,8 @@ void Register(const CApi& api, const char* op, std::initializer_list<const char*
   api.TF_OpDefinitionBuilderAddAttr(definition, "tensor_name: string");
   api.TF_OpDefinitionBuilderAddAttr(definition, "priority: int = 0");
   for (const char* attribute : attributes) api.TF_OpDefinitionBuilderAddAttr(definition, attribute);
-  // Else equal calls are merged, and those with constant inputs computed once. byteps/tensorflow/library.py then sees to
-  // it that they need not run one after another.
+  // Else equal calls are merged, and those with constant inputs computed once. byteps/tensorflow/library.py then sees
+  // to it that they need not run one after another.
   api.TF_OpDefinitionBuilderSetIsStateful(definition, true);
   if (api.SetIsDistributedCommunication != nullptr) api.SetIsDistributedCommunication(definition);
   api.TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, InferShape);

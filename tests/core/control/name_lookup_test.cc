@@ -31,8 +31,8 @@ Gate& TheGate() {
 
 }  // namespace
 
-// The program's own comes before the C library's. Names that begin with "slow" are answered when the gate is open, others
-// at once.
+// The program's own comes before the C library's. Names that begin with "slow" are answered when the gate is open,
+// others at once.
 extern "C" int getaddrinfo(const char* host, const char* port, const struct addrinfo* hints, struct addrinfo** found) {
   using Function = int(const char*, const char*, const struct addrinfo*, struct addrinfo**);
   static Function* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "getaddrinfo"));

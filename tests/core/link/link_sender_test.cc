@@ -44,7 +44,8 @@ struct Told {
   wire::RoundBody body{};
 };
 
-// Behind it, the record would come late by the time of all its bytes, and of those that are written to others meanwhile.
+// Behind it, the record would come late by the time of all its bytes, and of those that are written to others
+// meanwhile.
 TEST_P(LinkSenderTest, WhatTellsOfALargeWriteGoesBeforeIt) {
   if (GetParam() != 0) GTEST_SKIP() << "where links reorder, what leaves first may come last";
   knobs_.bytes_per_second = 25'000'000;  // and one link for all peers

@@ -1,4 +1,5 @@
-// reduce_benchmark - the loops of core/reduce/reduce.h next to a plain c = a + b, and to the memory's bandwidth, in one run.
+// reduce_benchmark - the loops of core/reduce/reduce.h next to a plain c = a + b, and to the memory's bandwidth, in one
+// run.
 //
 //     bazel run -c opt //tests/core/reduce:reduce_benchmark [-- <seconds per line, 0.4> <kernels: AVX2, scalar, ...>]
 //

@@ -1,5 +1,5 @@
-// What each worker of a job of two does with byteps.hpp: spans, callbacks, futures, memory that requests own, groups, errors as
-// values, two sessions. test_cpp_job.py builds and starts it; the exit status is 0 if everything was right.
+// What each worker of a job of two does with byteps.hpp: spans, callbacks, futures, memory that requests own, groups,
+// errors as values, two sessions. test_cpp_job.py builds and starts it; the exit status is 0 if everything was right.
 #include <atomic>
 #include <chrono>
 #include <complex>

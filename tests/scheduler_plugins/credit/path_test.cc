@@ -107,7 +107,8 @@ TEST(PathTest, WhereTheKernelHoldsTheQueueATaskAtATimeIsEnough) {
   EXPECT_LE(path.credit(), 3 * kTask);
 }
 
-// Tasks that go one at a time cannot share a message: each would have one for itself, though the link is as busy with one.
+// Tasks that go one at a time cannot share a message: each would have one for itself, though the link is as busy with
+// one.
 TEST(PathTest, OfSmallTasksAMessageOfThemAtLeast) {
   for (const uint64_t bytes : {uint64_t{100}, uint64_t{4} << 10, uint64_t{16} << 10}) {
     Path path;

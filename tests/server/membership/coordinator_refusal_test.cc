@@ -402,8 +402,8 @@ TEST(CoordinatorRefusalTest, ANewcomerDoesNotDisturbARunningSession) {
   EXPECT_EQ(trio.server.client().state(), ControlState::kActive);
 }
 
-// Two jobs that were told of the same coordinator: those of the second who find no place taken would wait for the others of
-// theirs, and the first one could not open its next session beside them.
+// Two jobs that were told of the same coordinator: those of the second who find no place taken would wait for the
+// others of theirs, and the first one could not open its next session beside them.
 TEST(CoordinatorRefusalTest, WhoCannotBeOfTheRunningSessionIsRefusedAtOnceAndTheNextOneStarts) {
   for (const auto& [spec, words] : std::vector<std::pair<WorkerSpec, std::vector<std::string>>>{
            {{.host = 0, .hosts = 2, .local_rank = 1, .local_size = 2}, {"BYTEPS_LOCAL_SIZE", "2 at worker host 0"}},

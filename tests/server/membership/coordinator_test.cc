@@ -1,4 +1,5 @@
-// The coordinator and its members, whole, in one thread and in virtual time: how sessions start, and anything in any order.
+// The coordinator and its members, whole, in one thread and in virtual time: how sessions start, and anything in any
+// order.
 #include "server/membership/coordinator.h"
 
 #include <gtest/gtest.h>

@@ -283,10 +283,10 @@ std::vector<double> MixedWeights(size_t n, size_t k) {
   return shares.weights;
 }
 
-// By the formulas: 2(n-1) / (n^2+kn-2k) of the bytes for a dedicated server, (n-k) / (n^2+kn-2k) for a colocated one, which is
-// nothing where k = n. A server has whole parts, so of a share of less than twenty parts one part more may be more than 5%:
-// beside 15 dedicated servers each of 16 colocated ones should have 0.2 MB of ResNet-50, two parts or three. There, one part
-// is what it may have too much; with eight hosts of workers and fewer it is 5% all the same.
+// By the formulas: 2(n-1) / (n^2+kn-2k) of the bytes for a dedicated server, (n-k) / (n^2+kn-2k) for a colocated one,
+// which is nothing where k = n. A server has whole parts, so of a share of less than twenty parts one part more may be
+// more than 5%: beside 15 dedicated servers each of 16 colocated ones should have 0.2 MB of ResNet-50, two parts or
+// three. There, one part is what it may have too much; with eight hosts of workers and fewer it is 5% all the same.
 TEST(PlacementTest, BesideDedicatedServersNoServerHoldsMoreThanFivePercentOverItsShare) {
   const struct {
     const char* name;
@@ -386,8 +386,8 @@ TEST(PlacementTest, ASlowLinkIsFilledWithSmallParts) {
   }
 }
 
-// 110 KB on four servers: five parts of 24 KiB would be eight of 14 KB, so that each lane has as many as any other; four
-// of 28 KB do as well.
+// 110 KB on four servers: five parts of 24 KiB would be eight of 14 KB, so that each lane has as many as any other;
+// four of 28 KB do as well.
 TEST(PlacementTest, PartsStayWorthAMessage) {
   Placement placement(Servers(4, 1));
   const uint64_t elements = 27'648;

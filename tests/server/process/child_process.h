@@ -5,8 +5,8 @@
 //     child.Signal(SIGTERM);
 //     EXPECT_EQ(child.Wait(10 * kSecond), 0);
 //
-// It gets the given variables alone (and PATH, and the options of sanitizers). Standard output and error go to one place. A child that is still there
-// when the object goes is killed.
+// It gets the given variables alone (and PATH, and the options of sanitizers). Standard output and error go to one
+// place. A child that is still there when the object goes is killed.
 #ifndef BYTEPS_TESTS_SERVER_PROCESS_CHILD_PROCESS_H_
 #define BYTEPS_TESTS_SERVER_PROCESS_CHILD_PROCESS_H_
 

@@ -89,7 +89,8 @@ TEST(CoordinatorShellTest, AnIdleJobUsesNoCpu) {
   })) << coordinator.child->Output();
 }
 
-// bpslaunch gives a coordinator a second after its SIGTERM. On a machine that has more to do one attempt may take longer.
+// bpslaunch gives a coordinator a second after its SIGTERM. On a machine that has more to do one attempt may take
+// longer.
 TEST(CoordinatorShellTest, AMemberThatDoesNotMoveDoesNotKeepIt) {
   Time least = kNever;
   for (int attempt = 0; attempt < 5 && least >= kSecond; ++attempt) {

@@ -150,8 +150,8 @@ TEST_F(ServerTest, AnIdleServerUsesNoCpu) {
   EXPECT_TRUE(server_->TakeBroken().empty());
 }
 
-// A signal that outlives the letter it was for wakes the lane until the next one comes: each time the last letter counts.
-// Several lanes, because they get in each other's way as those of a busy server do.
+// A signal that outlives the letter it was for wakes the lane until the next one comes: each time the last letter
+// counts. Several lanes, because they get in each other's way as those of a busy server do.
 TEST_F(ServerTest, MailForALaneThatIsAwakeLetsItSleepAgain) {
   constexpr Time kWindow = 2 * kMillisecond;
   StartServer(8);

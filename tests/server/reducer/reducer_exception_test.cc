@@ -1,5 +1,5 @@
-// What a Reducer does when something throws in the middle of its work: the session that it hits breaks, and the others go
-// on.
+// What a Reducer does when something throws in the middle of its work: the session that it hits breaks, and the others
+// go on.
 #include <stdexcept>
 #include <string>
 

@@ -159,8 +159,8 @@ TEST_P(ReducerInPlaceTest, MemoryThatIsNotHereYetIsWaitedFor) {
   }
 }
 
-// The system takes the permission to reach a worker's memory away in the middle of a session: no round is lost, and from
-// then on this worker's contributions come by its slots.
+// The system takes the permission to reach a worker's memory away in the middle of a session: no round is lost, and
+// from then on this worker's contributions come by its slots.
 TEST_P(ReducerInPlaceTest, AfterARefusalContributionsComeBySlots) {
   for (const size_t elements : {size_t{2000}, size_t{64}}) {  // 64: the result travels in the record
     ReductionWorld world(options());
@@ -194,9 +194,9 @@ TEST_P(ReducerInPlaceTest, AfterARefusalContributionsComeBySlots) {
   }
 }
 
-// An input that can be mapped beside an output that cannot: it is copied to, or, where the system refuses that, the whole
-// contribution comes by a slot, and the result to where slots' results go. Nobody's output has been written to before that
-// is known, so no round is lost.
+// An input that can be mapped beside an output that cannot: it is copied to, or, where the system refuses that, the
+// whole contribution comes by a slot, and the result to where slots' results go. Nobody's output has been written to
+// before that is known, so no round is lost.
 TEST_P(ReducerInPlaceTest, MappedInputsWhoseOutputsAreNot) {
   for (const bool copies : {true, false}) {
     SCOPED_TRACE(copies);
@@ -232,8 +232,8 @@ TEST_P(ReducerInPlaceTest, MappedInputsWhoseOutputsAreNot) {
   }
 }
 
-// Invariant 2 with a mixture: reversed orders, one slot, the least memory. What is dropped comes again; what is in place
-// need not.
+// Invariant 2 with a mixture: reversed orders, one slot, the least memory. What is dropped comes again; what is in
+// place need not.
 TEST_P(ReducerInPlaceTest, ReversedOrdersInTheLeastMemory) {
   ReductionWorldOptions options = this->options();
   options.slots_per_peer = 1;

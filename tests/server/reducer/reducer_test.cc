@@ -162,8 +162,8 @@ TEST_P(ReducerTest, ReversedOrdersInTheLeastMemory) {
   EXPECT_GT(world.reducer().stats().sent_again, 0u);
 }
 
-// Large contributions wait in their slots, even in the last one, but not for ever: workers that go through the tensors in
-// different orders get on.
+// Large contributions wait in their slots, even in the last one, but not for ever: workers that go through the tensors
+// in different orders get on.
 TEST_P(ReducerTest, ReversedOrdersOfLargePartitions) {
   ReductionWorldOptions options = this->options();
   options.slot_bytes = 128 << 10;
@@ -183,8 +183,8 @@ TEST_P(ReducerTest, ReversedOrdersOfLargePartitions) {
   ExpectAllHome(&world, session, rounds);
 }
 
-// A worker whose contributions the others will not care for as long as they have something more urgent is left half of its
-// slots, not one: it has something more urgent to send, too.
+// A worker whose contributions the others will not care for as long as they have something more urgent is left half of
+// its slots, not one: it has something more urgent to send, too.
 TEST_P(ReducerTest, WhatWaitsForLongDoesNotKeepASlotFromWhatIsUrgent) {
   ReductionWorldOptions options = this->options();
   options.slot_bytes = 64 << 10;

@@ -1,8 +1,8 @@
 // What is written for EFA, under the conformance suite of transports, on reliable datagrams that every machine has: as
-// they are, and as bad as EFA's documents allow (adverse_wire.h). Writes go as messages; or, in adverse_device, as those of
-// a device, imitated (device_wire.h); or, in adverse_remote, as the provider's own, through the calls of libfabric that a
-// device's go through. Of the last only what ends in peace is run (see BUILD): on TCP they cannot be stopped, and ofi_rxm of
-// libfabric 1.17 crashes when it is closed over one.
+// they are, and as bad as EFA's documents allow (adverse_wire.h). Writes go as messages; or, in adverse_device, as
+// those of a device, imitated (device_wire.h); or, in adverse_remote, as the provider's own, through the calls of
+// libfabric that a device's go through. Of the last only what ends in peace is run (see BUILD): on TCP they cannot be
+// stopped, and ofi_rxm of libfabric 1.17 crashes when it is closed over one.
 
 #include "abi/transport.h"
 #include "gtest/gtest.h"

@@ -1,11 +1,11 @@
 // device_wire.h - the writes of a device, imitated over a provider whose own cannot be stopped.
 //
-// What EFA's device promises, and TCP's provider does not: memory is written in any order, without its owner's help, and
-// not a byte of it after its registration, or that of the memory it is read from, was closed. Everything local is registered,
-// and addresses are virtual. All endpoints are of this process, so that a write is a copy.
+// What EFA's device promises, and TCP's provider does not: memory is written in any order, without its owner's help,
+// and not a byte of it after its registration, or that of the memory it is read from, was closed. Everything local is
+// registered, and addresses are virtual. All endpoints are of this process, so that a write is a copy.
 //
-// A write goes on in small steps while its own side polls, as EFA's progress is made. When all has landed, a message of the
-// provider brings the immediate, and wakes who sleeps.
+// A write goes on in small steps while its own side polls, as EFA's progress is made. When all has landed, a message of
+// the provider brings the immediate, and wakes who sleeps.
 #ifndef BYTEPS_TESTS_TRANSPORT_PLUGINS_LIBFABRIC_DEVICE_WIRE_H_
 #define BYTEPS_TESTS_TRANSPORT_PLUGINS_LIBFABRIC_DEVICE_WIRE_H_
 

@@ -1,6 +1,6 @@
-// Bytes of the data plane that change on their way, or are lost: whatever changes, in a connection of the tcp transport, no
-// process falls and none waits for ever. The connection goes on, or it is lost to both sides in time. stream_changer.h
-// makes the changes; a seed says which.
+// Bytes of the data plane that change on their way, or are lost: whatever changes, in a connection of the tcp
+// transport, no process falls and none waits for ever. The connection goes on, or it is lost to both sides in time.
+// stream_changer.h makes the changes; a seed says which.
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -54,8 +54,8 @@ Outcome Talk(const Change& change) {
       return lost() || (right.messages().size() >= want && left.messages().size() >= want &&
                         right.Count(BPS_EVENT_IMMEDIATE) >= want);
     };
-    // An immediate, or a message, that was taken for something else does not come, and its owner has deadlines of his own:
-    // that is no wait of the transport.
+    // An immediate, or a message, that was taken for something else does not come, and its owner has deadlines of his
+    // own: that is no wait of the transport.
     if (!Until(left, right, there, 1)) break;
   }
   if (lost() && !Until(left, right, both, 5)) return kHanging;
@@ -70,7 +70,8 @@ Outcome Talk(const Change& change) {
   return !TheStreamChanger().done() ? kUntouched : lost() ? kLost : kOver;
 }
 
-// The same, each in a process of its own, several at a time; -1 - signal where it fell. `misled`: as StreamChanger's, of each.
+// The same, each in a process of its own, several at a time; -1 - signal where it fell. `misled`: as StreamChanger's,
+// of each.
 std::vector<int> TalkApart(const std::vector<Change>& changes, std::vector<bool>* misled = nullptr) {
   constexpr size_t kAtOnce = 16;
   std::vector<int> outcomes;
@@ -137,8 +138,8 @@ TEST(Flips, OfWhatWeSend) {
   ExpectNoHarm(changes);
 }
 
-// Behind them the other side reads headers where there are none. What libfabric makes of those two that it cannot survive is
-// its own; of any other, nothing falls.
+// Behind them the other side reads headers where there are none. What libfabric makes of those two that it cannot
+// survive is its own; of any other, nothing falls.
 TEST(Flips, OneToEightBytesLeftOut) {
   std::vector<Change> changes;
   for (uint32_t seed = 0; seed < 64; ++seed) {
@@ -167,8 +168,8 @@ TEST(Flips, OfEachByteOfRequestAndAnswer) {
   ExpectNoHarm(changes);
 }
 
-// libfabric's own header, field by field: what becomes of it is libfabric's doing, before a byte of it is ours to check. Not
-// run by itself: --gtest_also_run_disabled_tests prints the table of transport_plugins/libfabric/README.md.
+// libfabric's own header, field by field: what becomes of it is libfabric's doing, before a byte of it is ours to
+// check. Not run by itself: --gtest_also_run_disabled_tests prints the table of transport_plugins/libfabric/README.md.
 TEST(FlipsOfLibfabric, DISABLED_Table) {
   constexpr const char* kFields[kHead] = {"version",  "op",       "flags", "flags", "op_data", "rma_iov_cnt",
                                           "hdr_size", "reserved", "size",  "size",  "size",    "size",

@@ -18,8 +18,8 @@ namespace byteps::fabric {
 
 class LossyWire : public DatagramWire {
  public:
-  // The first `losses` packets are lost, and their completions have `error`: a libfabric code, or 0. Calls go to `wire`,
-  // which must outlive this.
+  // The first `losses` packets are lost, and their completions have `error`: a libfabric code, or 0. Calls go to
+  // `wire`, which must outlive this.
   LossyWire(DatagramWire& wire, uint32_t losses, int error) : wire_(wire), losses_(losses), error_(error) {}
 
   // Sends that were asked for, whatever became of them.

@@ -1,12 +1,13 @@
-// stream_changer.h - alters one place of what this process sends over TCP by libfabric: flips bits, or leaves bytes out.
+// stream_changer.h - alters one place of what this process sends over TCP by libfabric: flips bits, or leaves bytes
+// out.
 //
 //     TheStreamChanger().Set({Where::kBody, 1000, 0xff});            // byte 1000 of all that is ours, xor 0xff
 //     TheStreamChanger().Set({Where::kBody, 1000, 0, 3});            // the three bytes from there on are left out
 //     if (TheStreamChanger().done()) ...
 //
 // Whoever links this has its own send(2) and sendmsg(2), which come before libc's for libfabric, too; they know how
-// libfabric cuts a stream, so that a number says which byte it is. As a shared object to be preloaded (altered_streams.cc)
-// it does the same to any process.
+// libfabric cuts a stream, so that a number says which byte it is. As a shared object to be preloaded
+// (altered_streams.cc) it does the same to any process.
 //
 // Threads: any.
 #ifndef BYTEPS_TESTS_TRANSPORT_PLUGINS_LIBFABRIC_STREAM_CHANGER_H_
@@ -22,12 +23,12 @@
 
 namespace byteps::testing {
 
-// Of a connection request or its answer; of libfabric's own header in front of each message and write; of what is behind it;
-// of writes above kLarge bytes alone, which are parts of tensors.
+// Of a connection request or its answer; of libfabric's own header in front of each message and write; of what is
+// behind it; of writes above kLarge bytes alone, which are parts of tensors.
 enum class Where { kNowhere, kGreeting, kHead, kBody, kPayload };
 
-// One change: at byte `at` of all bytes of that kind which this process sends, whatever the connection. Of kHead, kPlaces
-// for each header: byte `at` % kPlaces of header `at` / kPlaces.
+// One change: at byte `at` of all bytes of that kind which this process sends, whatever the connection. Of kHead,
+// kPlaces for each header: byte `at` % kPlaces of header `at` / kPlaces.
 struct Change {
   static constexpr size_t kPlaces = 256;
 
@@ -47,13 +48,13 @@ class StreamChanger {
   void Set(const Change& change, uint16_t port = 0);
   // Has it been made?
   bool done() const { return done_; }
-  // Where it is told when what is left of the stream has the receiver take for a header something by which libfabric 1.17
-  // falls (transport_plugins/libfabric/README.md), before a byte of it is ours to check.
+  // Where it is told when what is left of the stream has the receiver take for a header something by which libfabric
+  // 1.17 falls (transport_plugins/libfabric/README.md), before a byte of it is ours to check.
   void TellMisled(std::atomic<bool>* misled) { misled_ = misled; }
   bool Concerns(int fd) const;
 
-  // What becomes of bytes that are to be sent: they, changed. `first` is the number of the first byte that is left out, or
-  // their number.
+  // What becomes of bytes that are to be sent: they, changed. `first` is the number of the first byte that is left out,
+  // or their number.
   std::vector<uint8_t> Offer(int fd, const std::vector<uint8_t>& bytes, size_t* first);
   // The kernel has taken so many of them, those left out included.
   void Taken(int fd, const std::vector<uint8_t>& bytes, size_t count);

@@ -1,6 +1,7 @@
 // write_benchmark - writes of 1 MiB into a window of four slots, next to a plain TCP stream in the same run.
 //
-//     bazel run -c opt //tests/transport_plugins/libfabric:write_benchmark [-- <slot KiB> <slots> <seconds> <rounds> <lanes>]
+//     bazel run -c opt //tests/transport_plugins/libfabric:write_benchmark [-- <slot KiB> <slots> <seconds> <rounds>
+//     <lanes>]
 //
 // Two processes on the loopback interface. A slot is written again when the receiver, which has seen its immediate,
 // says so in a message, as the core does. Plain TCP: send() of the same pieces, recv() into the same slots; no credit.

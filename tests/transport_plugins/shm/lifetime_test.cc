@@ -34,8 +34,8 @@ size_t Descriptors() {
 // Of an end that hears of others, or waits for ever.
 const std::map<std::string, std::string> kPatient = {{"BYTEPS_PEER_TIMEOUT", "0"}};
 
-// Of few descriptors, each may be the first that there is not: of the endpoint, of the connection, of what comes over it.
-// Whoever lacks it knows that it was this, and that nobody else has failed; the other one hears of the end.
+// Of few descriptors, each may be the first that there is not: of the endpoint, of the connection, of what comes over
+// it. Whoever lacks it knows that it was this, and that nobody else has failed; the other one hears of the end.
 TEST(ShmLifetime, WhoHasNoDescriptorsLeftKnowsIt) {
   constexpr int kNotOpened = 5, kNotConnected = 4, kStarved = 20, kLost = 21, kSilent = 22;
   std::map<int, int> ends;
@@ -88,8 +88,8 @@ TEST(ShmLifetime, WhoHasNoDescriptorsLeftKnowsIt) {
   EXPECT_GT(ends[0], 0);
 }
 
-// Whoever cannot be connected to for lack of descriptors says so to the other side: whoever of the two is to call (it is
-// drawn by lot), and whether the other one knows him already or not yet.
+// Whoever cannot be connected to for lack of descriptors says so to the other side: whoever of the two is to call (it
+// is drawn by lot), and whether the other one knows him already or not yet.
 TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
   int told = 0;
   for (int lot = 0; lot < 64; ++lot) {
@@ -126,8 +126,8 @@ TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
   EXPECT_GT(told, 32);
 }
 
-// Who calls before he is known, where nobody can be let in: he is heard when he is known, and no processor is used until
-// then.
+// Who calls before he is known, where nobody can be let in: he is heard when he is known, and no processor is used
+// until then.
 TEST(ShmLifetime, WhoCannotBeLetInYetDoesNotKeepItsHostAwake) {
   // Who calls whom is drawn by lot: of these, some caller calls.
   const auto called = std::make_unique<End>();

@@ -257,9 +257,9 @@ void TakeBackWithoutSignals(End* end, bps_region* region, const MemoryFile& file
       << "what was there is not there any more";
 }
 
-// A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not signal
-// anybody, gets the memory back all the same, with what is in it. A third one, who has written there, too, is either lost
-// or sees no file in it any more (`third_stays`).
+// A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not
+// signal anybody, gets the memory back all the same, with what is in it. A third one, who has written there, too, is
+// either lost or sees no file in it any more (`third_stays`).
 void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region)>& take_back, bool third_stays) {
   constexpr bps_peer kThird = 2;
   Child child(WriteWithoutEnd);

@@ -1,5 +1,5 @@
-// Connections to shm's Unix sockets that are not of the job: idle ones, those of other users, thousands of them, and of a
-// process whose number belongs to another one by now.
+// Connections to shm's Unix sockets that are not of the job: idle ones, those of other users, thousands of them, and of
+// a process whose number belongs to another one by now.
 
 #include <linux/sched.h>
 #include <poll.h>
@@ -58,7 +58,8 @@ int Call(const std::string& name) {
   return -1;
 }
 
-// A process that does `body` once it is told to, as another user if asked; it says when it has begun to hold what it has.
+// A process that does `body` once it is told to, as another user if asked; it says when it has begun to hold what it
+// has.
 class Stranger {
  public:
   using Body = std::function<void(const std::vector<std::string>& names)>;

@@ -183,8 +183,8 @@ TEST_P(EngineTest, TheSchedulerKnowsRoundsAndTellsWhatItsLinkCarries) {
   EXPECT_EQ(rates, std::vector<uint32_t>(83, UINT32_MAX)) << "of more than a number holds, the largest there is";
 }
 
-// Each worker begins a row of parts at another server, so that no link stands still; but several tensors at once keep to
-// one order: in what is interrupted another part would be missing on each worker.
+// Each worker begins a row of parts at another server, so that no link stands still; but several tensors at once keep
+// to one order: in what is interrupted another part would be missing on each worker.
 TEST_P(EngineTest, ARowIsTurnedForATensorThatIsAloneAndForNoOther) {
   Listening fifo;
   fifo.table.enqueue = [](bps_scheduler* scheduler, int64_t now, const bps_task* task) {
@@ -197,8 +197,8 @@ TEST_P(EngineTest, ARowIsTurnedForATensorThatIsAloneAndForNoOther) {
   ASSERT_TRUE(job.Connect());
   const std::vector<float> in = Ramp(2 * 4 * options.part_elements, 1);  // two rows
   std::vector<float> out(in.size());
-  // The servers in the order in which worker 1 hands over the parts of a tensor. EngineJob places part 0 of the name that
-  // was declared as number n on server n mod 4.
+  // The servers in the order in which worker 1 hands over the parts of a tensor. EngineJob places part 0 of the name
+  // that was declared as number n on server n mod 4.
   const auto servers_from = [](uint32_t first) {
     std::vector<uint32_t> peers;
     for (uint32_t turn = 0; turn < 8; ++turn) peers.push_back(PeerOf({(first + turn) % 4, 0}));

@@ -34,8 +34,8 @@ namespace {
 constexpr size_t kElements = size_t{1} << 18;  // of float32: eight blocks
 constexpr size_t kBytes = kElements * sizeof(float);
 
-// Shared memory whose news of losses can be kept back: as if other events had filled what a poll takes at once. Counts the
-// registrations of ordinary memory.
+// Shared memory whose news of losses can be kept back: as if other events had filled what a poll takes at once. Counts
+// the registrations of ordinary memory.
 class SlowNews {
  public:
   static const bps_transport_plugin* Of(const bps_transport_plugin* plugin) {
@@ -201,8 +201,8 @@ class LocalStageTest : public testing::TestWithParam<wire::Operation> {
   Time now_ = kSecond;
 };
 
-// It wakes up when the other has given up long ago, taken its memory back, and filled it with something else. What it read there
-// is not what was meant.
+// It wakes up when the other has given up long ago, taken its memory back, and filled it with something else. What it
+// read there is not what was meant.
 TEST_P(LocalStageTest, OneThatWasStoppedInTheMiddleDoesNotTakeForAResultWhatItFindsLater) {
   Worker &root = workers_[0], &stopped = workers_[1];
   root.Fill(3);
@@ -274,8 +274,8 @@ TEST_P(LocalStageTest, RegistrationsOutliveRoundsThatEndWell) {
   EXPECT_EQ(registered(&memory), 1);
 }
 
-// One that fails takes its memory away, and closes. Who is in the middle of a block then finds the memory gone before it hears
-// of that: the loss is what everything ends with, and not the one operation alone.
+// One that fails takes its memory away, and closes. Who is in the middle of a block then finds the memory gone before
+// it hears of that: the loss is what everything ends with, and not the one operation alone.
 TEST_P(LocalStageTest, OneWhoseMemoryIsGoneBeforeTheNewsIsLost) {
   Worker &root = workers_[0], &stopped = workers_[1];
   root.Submit(GetParam(), 600 * kSecond);

@@ -86,8 +86,8 @@ TEST(SlowServersTest, WhoIsLastByChanceIsNotNamed) {
   }
 }
 
-// An hour of a job in which nothing is wrong. Some partitions take ten times as long as others, and one server of eight is
-// always somewhat behind.
+// An hour of a job in which nothing is wrong. Some partitions take ten times as long as others, and one server of eight
+// is always somewhat behind.
 TEST(SlowServersTest, NobodyIsNamedInAnHourOfAHealthyJob) {
   constexpr int kHour = static_cast<int>(3600 * kSecond / SlowServers::kWindow);
   for (const int partitions : {4, 20, 200}) {

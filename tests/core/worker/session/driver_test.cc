@@ -166,8 +166,8 @@ TEST(DriverTest, AnExceptionIsToldAndTheLockIsFree) {
   driver.Stop();
 }
 
-// Again and again: one time in ten the thread is on its way to sleep, or has not yet woken for the signal that the caller's
-// own drive clears.
+// Again and again: one time in ten the thread is on its way to sleep, or has not yet woken for the signal that the
+// caller's own drive clears.
 TEST(DriverTest, TheThreadTakesOverWhatACallerLeft) {
   for (int round = 0; round < 60; ++round) {
     Echo echo;

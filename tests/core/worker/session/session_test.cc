@@ -450,7 +450,8 @@ TEST_F(SessionTest, EnvironmentThatMakesNoSense) {
   EXPECT_TRUE(credit.Contains("BYTEPS_SCHEDULING_CREDIT=-4 is not accepted")) << credit;
 }
 
-// A worker that was started by hand, and no coordinator that could be told: the user sees the error before it has waited.
+// A worker that was started by hand, and no coordinator that could be told: the user sees the error before it has
+// waited.
 TEST_F(SessionTest, WhatIsWrongIsLoggedAtOnceThoughTheCoordinatorIsWaitedFor) {
   struct Log {
     Time began = 0;

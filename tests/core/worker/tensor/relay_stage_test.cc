@@ -1,4 +1,5 @@
-// A relay stage hands on every call, both ways: a call that it swallowed would be missing in one job of a thousand only.
+// A relay stage hands on every call, both ways: a call that it swallowed would be missing in one job of a thousand
+// only.
 #include "core/worker/tensor/relay_stage.h"
 
 #include <gtest/gtest.h>
