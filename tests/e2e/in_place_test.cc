@@ -23,9 +23,8 @@ struct Ways {
 
 // What the servers say at their end.
 Ways WaysOf(Job* job, int servers) {
-  static const std::regex line(
-      R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), )"
-      R"(([0-9]+) through slots, [0-9]+ parked, ([0-9]+) dropped)");
+  static const std::regex line(R"(contributions: ([0-9]+) read in place \(([0-9]+) of them mapped\), )"
+                               R"(([0-9]+) through slots, [0-9]+ parked, ([0-9]+) dropped)");
   Ways ways;
   for (int rank = 0; rank < servers; ++rank) {
     const std::string output = job->server(rank).Output();
