@@ -1,5 +1,5 @@
 // Answers next() wrongly, as the last task's priority says: 1: a task it was not given; 2: the same again; 3: whatever
-// the budget; 4: before its time. Or as LIAR_AS says, for all tasks.
+// the budget; 4: before its time; 5: neither yes nor no. Or as LIAR_AS says, for all tasks.
 #include <cstdlib>
 
 #include "tests/plugins/minimal_scheduler.h"
@@ -7,7 +7,7 @@ static int32_t Next(bps_scheduler* scheduler, int64_t, const bps_budget*, size_t
   const char* as = std::getenv("LIAR_AS");
   const int wrong = as == nullptr ? scheduler->task.priority : std::atoi(as);
   *id = wrong == 1 ? scheduler->task.id + 1000 : scheduler->task.id;
-  return 1;
+  return wrong == 5 ? 2 : 1;
 }
 static void Withdraw(bps_scheduler*, uint64_t) {}
 static constexpr bps_scheduler_table kTable = {

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -74,6 +76,28 @@ TEST(HugePagesTest, ABufferThatComesBackGetsThemOnceAndKeepsItsContent) {
     EXPECT_GT(buffer.Huge(), 0u);
     EXPECT_TRUE(buffer.Intact());
   }
+}
+
+// A kernel that takes as long as the test wants: who submits does not wait for it, however large the buffer.
+TEST(HugePagesTest, TheMoveIsLeftToTheCollapser) {
+  Buffer buffer;
+  if (::madvise(buffer.base(), kSize, MADV_HUGEPAGE) != 0) GTEST_SKIP() << "no huge pages here";
+  std::promise<void> go;
+  std::shared_future<void> gone = go.get_future().share();
+  std::atomic<size_t> moved{0};
+  PageCollapser collapser([&](void*, size_t bytes) {
+    gone.wait();
+    moved += bytes;
+    return true;
+  });
+  HugePages pages;
+  for (int i = 0; i < 3; ++i) pages.Use(buffer.base(), kSize, &collapser);
+  EXPECT_FALSE(collapser.idle());
+  EXPECT_EQ(moved, 0u);
+  go.set_value();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!collapser.idle() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_GE(moved, kSize - PageCollapser::kHugePage);  // but for what is not aligned
 }
 
 TEST(HugePagesTest, TwoThatTakeTurnsAreKnownAndOthersAreLeftAlone) {
