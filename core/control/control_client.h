@@ -24,8 +24,8 @@
 //   over        the coordinator has ended the job
 //   failed      the first fatal error has been told; nothing is sent or told any more
 //
-// A member whose coordinator is of another version says Hello all the same, and is refused by it: so those who wait for
-// it hear of it.
+// A member whose coordinator is of another version sends Hello all the same, and is refused: so the members that wait
+// for it are told.
 //
 // The subtle parts:
 //

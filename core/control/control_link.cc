@@ -52,7 +52,7 @@ void ControlLink::OnConnected() {
 }
 
 void ControlLink::OnClosed(const absl::Status& why) {
-  // Where nobody answers yet, and no answer would be believed: who waits for the coordinator learns it while he waits.
+  // While it connects, a refusal that no coordinator could lift is reported at once, not at the end of the wait.
   absl::Status refused;
   if (client_.state() == ControlState::kConnecting) {
     for (const std::string& address : connection_.known_addresses()) {

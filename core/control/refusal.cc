@@ -19,10 +19,10 @@ constexpr size_t kMaxReason = 2048;
 constexpr Time kLeastConnectTime = 3 * kSecond;
 constexpr Time kMostConnectTime = 30 * kSecond;
 constexpr Time kAnswerTime = 10 * kSecond;
-// For the resolver to answer, where the start may take no more: nobody hears anything behind a name that is not known.
+// For the resolver to answer, where the start may take no more: an unknown name has nobody to report to.
 constexpr Time kLeastLookupTime = 500 * kMillisecond;
-// After that the log says what we wait for: whoever has typed a command wants to see what was wrong with it, and not
-// twice where the answer is on its way.
+// After that the log says what is waited for: a mistyped command shows its mistake. Earlier, the answer may be on its
+// way, and say the same again.
 constexpr Time kSilence = 100 * kMillisecond;
 
 class Teller final : private ControlHandler {

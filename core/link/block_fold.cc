@@ -73,7 +73,7 @@ int32_t BlockFold::Serve(const Reduction& reduction, std::span<const uint32_t> g
                          std::byte* to, size_t* culprit, bool* begun) {
   const int32_t code = FoldInto(reduction, group_sizes, members, SIZE_MAX, offset, bytes, stores, to, culprit, begun);
   if (code != BPS_OK) return code;
-  // Whose output was written has had his right to it asked for; with it he would have lost the input, too.
+  // Writing the output has checked the right to it; a member that took it away would have taken the input away, too.
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i].output.peer != 0) continue;
     if (const int32_t confirmed = Confirm(members[i].input); confirmed != BPS_OK) {

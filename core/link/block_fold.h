@@ -13,8 +13,9 @@
 // memory of others is written only while the transport knows of it (BeginWrite): that is what makes its fence.
 //
 // What was read from mapped memory counts only if the memory was still shown when it had been read: its owner may have
-// given up meanwhile (we were stopped, perhaps), and filled it with something else. A copy looks by itself; who writes
-// to the same owner's output holds his right until it is done; else it is asked for afterwards.
+// given up meanwhile (this process was stopped, perhaps), and filled it with something else. A copy checks that by
+// itself; a write to an output of the same owner holds the right to its memory until it is done; a mapped input without
+// a mapped output is checked afterwards.
 //
 // Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes
 // are read before the first is written, so inputs and outputs may be the same memory.

@@ -1,11 +1,11 @@
-// admission.h - may whoever says this Hello talk to this coordinator at all?
+// admission.h - whether a Hello is accepted: version, proof of the token, job.
 //
 //     const Admission admission({job, token, num_hosts, num_servers});
 //     absl::Status status = admission.CheckVersion(address, hello);               // then: is it one of us?
 //     status = admission.CheckIdentity(address, nonce, hello);                    // proof, sense, job
 //     status = admission.CheckExpected(hello);                                    // the size of the job
 //
-// Whether he may be together with those who are there is said in server/membership/membership.h.
+// Whether it goes together with the members that are there: server/membership/membership.h.
 //
 // Threads: any.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_ADMISSION_H_
@@ -39,7 +39,7 @@ class Admission {
   absl::Status CheckVersion(const std::string& address, const control::Hello& hello) const;
   // Likewise. `nonce`: that it was challenged with.
   absl::Status CheckIdentity(const std::string& address, const std::string& nonce, const control::Hello& hello) const;
-  // Does he expect what is expected here? FAILED_PRECONDITION names the variable that differs.
+  // Does the member expect what is expected here? FAILED_PRECONDITION names the variable that differs.
   absl::Status CheckExpected(const control::Hello& hello) const;
 
  private:

@@ -105,7 +105,7 @@ class Coordinator {
   void OnOpened(Time now, ConnectionId connection, const std::string& address);
   void OnFrame(Time now, ConnectionId connection, const control::Envelope& envelope);
   void OnClosed(Time now, ConnectionId connection, const absl::Status& why);
-  // Somebody has come who could not be let in (`why`), nobody knows who: those who wait hear of it, until somebody
+  // A connection of an unknown caller was refused for lack of descriptors (`why`): waiting members are told, until one
   // joins.
   void OnNoRoom(Time now, const std::string& why);
   void Tick(Time now);

@@ -117,7 +117,7 @@ void Coordinator::OnBroken(const JobMember& server, const control::Failure& fail
   const auto found = sessions_.find(failure.session_id());
   if (found == sessions_.end() || !found->second->active()) return;  // it has ended meanwhile
   JobSession* session = found->second.get();
-  // One who has said goodbye may take his links down.
+  // The links of a member that has said goodbye may close.
   if (session->HasLeft(failure.member())) return FailOnMissingMember(session, failure.member());
   const JobMember* lost = session->Find(failure.member());
   const std::string who = lost == nullptr ? "session \"" + session->name + "\"" : lost->Describe();
@@ -128,8 +128,8 @@ void Coordinator::OnBroken(const JobMember& server, const control::Failure& fail
   session->broken_by = failure.member();
 }
 
-// Behind all that has come: if the lost one has said goodbye or something else itself, it is no loss, or that is the
-// cause.
+// Runs when every message that has come is read: the lost member may have said goodbye, which is no loss, or why it
+// ends, which is the cause.
 void Coordinator::FailBrokenSessions() {
   std::vector<JobSession*> broken;
   for (const auto& [id, session] : sessions_) {
@@ -146,11 +146,11 @@ void Coordinator::FailBrokenSessions() {
     if (trouble != session->troubles.end() && !absl::IsUnavailable(trouble->second)) {
       why = trouble->second;
     } else if (trouble != session->troubles.end()) {
-      // That links are gone is what the other end of the same ones says, too: only both together may tell which was it.
+      // Both ends of a link report that it is gone: the cause may be in either report, so the error has both.
       why = Extended(why, "; " + Message(trouble->second));
     }
     if (const JobMember* lost = session->Find(member); lost != nullptr) {
-      // A link that fails in one direction only: it has given up for want of an answer, and its last words are stuck.
+      // A link that fails in one direction only: the member got no answer and gave up, and its report did not arrive.
       const Time silence = now_ - connections_.at(lost->connection)->last_heard;
       if (silence / 3 * 2 > options_.heartbeat) {
         why = Extended(why,
@@ -161,9 +161,9 @@ void Coordinator::FailBrokenSessions() {
   }
 }
 
-// A worker has lost another one, or was told by a server that it has: whoever died is known here by himself, and soon.
-// One that cannot go on for another reason, or has lost a server, gives up soon; should its links be missed before,
-// what it says now is known.
+// A worker has lost another one, or a server has told it so. The coordinator learns of a death itself, from the closed
+// connection, and soon. A worker that cannot go on for another reason, or has lost a server, gives up soon; if others
+// report the loss of its links before, its own report is already here.
 void Coordinator::OnWorkerBlocked(const JobMember& worker, const control::Failure& failure) {
   JobSession* session = worker.session;
   session->stuck = true;
@@ -177,8 +177,8 @@ void Coordinator::OnWorkerBlocked(const JobMember& worker, const control::Failur
   if (lost != 0) FailOnMissingMember(session, lost);
 }
 
-// Somebody went in order, and his links with him. Whoever does not need him any more is not disturbed. Those who do are
-// as lost as after a death, and should hear what it was.
+// A member has said goodbye, and its links are closed. A session that does not need it any more goes on. One that does
+// fails as after a death, with this cause.
 void Coordinator::FailOnMissingMember(JobSession* session, uint32_t member) {
   session->missed = member;
   if (!session->stuck) return;

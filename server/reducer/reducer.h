@@ -13,8 +13,8 @@
 // Arrival.   A contribution waits in the slot where it landed, and all are folded in one pass into the result when the
 //            last one is there. It is moved only when its worker has no slot left, and at once if it is small or a
 //            moment later if it is not: into the round's accumulator if it has one and it is this rank's turn, into a
-//            block of the pool, or, without memory, nowhere: dropped, and asked for again (SEND_AGAIN). So no worker
-//            waits for others in earnest.
+//            block of the pool, or, without memory, nowhere: dropped, and asked for again (SEND_AGAIN). So a slow
+//            worker holds the landing slots of the others for a moment only (windows.h).
 // In place.  What is announced in place stays at its worker until the round is folded: with the last announcement the
 //            round stands in a queue, by priority; one round is folded in each Poll, block by block out of everybody's
 //            memory and slots, and written straight into the outputs of those whose contribution was in place. Within

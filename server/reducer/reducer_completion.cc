@@ -151,8 +151,8 @@ bool Reducer::Refused(Round* round, const WorkerMemory::Result& result) {
 }
 
 // The memory of a worker cannot be read or written: the end of the round, or, if the worker is lost, of the session.
-// Who has taken it away says next why: he has given the round up, or his session has failed. It is that which the
-// others should hear.
+// The worker reports next why it took the memory away: it has given the round up, or its session has failed. The others
+// are told that cause.
 void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const int32_t code = result.code;
   const PeerId peer = WorkerOf(*round, result.index).peer;

@@ -11,10 +11,9 @@
 //
 // A slot is *held* from the moment its bytes wait in it for others until it is returned. A worker whose slots are all
 // held cannot go on. For a moment that is what it should do: the others are about to come, and nothing need be copied.
-// After it, Stuck names what should be moved elsewhere, so that nobody waits for anybody in earnest. Nor does a worker
-// get far with the few slots that are left beside contributions for which nobody else will care for seconds, because
-// they have something more urgent: where more than half of a worker's slots are held, Stuck names those that have been
-// for long, too.
+// After it, Stuck names the slots whose bytes should be moved elsewhere, so that a worker does not wait for the
+// contributions of others. Other workers may have something more urgent for seconds, and a few free slots do not take a
+// worker far: where more than half of its slots are held, Stuck names those that have been held for long, too.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_REDUCER_WINDOWS_H_

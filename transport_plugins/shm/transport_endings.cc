@@ -168,7 +168,7 @@ void Transport::DetachFrom(const Peer& peer, const std::string& who) {
   }
 }
 
-// Who goes on writing into the file writes for nobody: better that he is lost than what he has sent.
+// What a peer still writes into the file would be lost: it is disconnected, so that it notices.
 void Transport::Withdraw(Region* region) {
   for (const auto& [number, grant] : region->grants) {
     Peer* other = Find(number);

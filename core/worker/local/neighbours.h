@@ -3,8 +3,8 @@
 //     Neighbours neighbours(&endpoint, log);
 //     neighbours.Join(now, epoch, self, first_rank, size);
 //     neighbours.OnReady(index);                  // linked: asks it to read eight bytes of ours
-//     if (neighbours.ready()) ...                 // everybody has said whether he could
-//     if (neighbours.staged()) ...                // somebody could not: our tensors must be shown as copies
+//     if (neighbours.ready()) ...                 // all have reported whether they could
+//     if (neighbours.staged()) ...                // one of them could not: our tensors must be shown as copies
 //
 // They are numbered in rank order, this worker included; a worker's number at the endpoint of another is that plus 1.
 //
@@ -61,7 +61,7 @@ class Neighbours {
   Time NextTimer(Time now) const { return probe_.NextTimer(now); }
 
   bool ready() const { return reached_ == members_.size(); }
-  // Who has not said yet whether he reaches our memory.
+  // Which of them have not reported yet.
   std::string Missing() const;
   bool staged() const { return staged_; }
 

@@ -8,9 +8,8 @@
 // Buffers outlive the session: the table is shared with whoever holds one. Ordinary memory costs a look at an empty
 // table.
 //
-// Shared. Once a transport has said that it makes a difference (Share), a large buffer is a memory file: whoever
-// registers
-//         it (core/worker/memory/buffer_regions.h) keeps it mapped until he has heard that it was freed. Small ones
+// Shared. Once a transport has said that it makes a difference (Share), a large buffer is a memory file. A registration
+//         of it (core/worker/memory/buffer_regions.h) keeps it mapped until its free has been reported. Small ones
 //         travel within messages, whatever they are.
 //
 // Threads: any. Pages are zero and come at their first touch.

@@ -17,19 +17,19 @@
 //               a descriptor of its own, by which it is called back. A drive that was short and left nothing to do does
 //               not call it back: it looks by itself every kParkTime, so that a stream of small operations costs no
 //               wake-ups.
-// No lost wake. A thread that goes to sleep counts itself as a sleeper, and then looks at the queue; who pushes, pushes
-//               and then looks for sleepers. Both are sequentially consistent, so one of them sees the other.
-//               A signal wakes both sleepers, but the one who runs first may clear it before the other has looked: a
-//               caller who leaves signals again if the I/O thread still sleeps past something (Changed).
-// No lost end.  Whoever took completions runs them without the lock, and meanwhile a caller may come whose request is
-//               among them, find nothing to do and go to sleep. So who has run completions looks for sleepers
-//               afterwards, and a caller looks at his request once more when he counts as one.
+// No lost wake. A thread that goes to sleep counts itself as a sleeper, then checks the queue; a thread that hands work
+//               over pushes it, then checks for sleepers. Both are sequentially consistent, so one sees the other.
+//               A signal wakes both sleepers, but the one that runs first may clear it before the other has looked: a
+//               caller that leaves signals again if the I/O thread still sleeps past something (Changed).
+// No lost end.  Completions run without the lock. Meanwhile a caller may come whose request is among them, find nothing
+//               to do and go to sleep. So the thread that has run completions checks for sleepers afterwards, and a
+//               caller checks its request once more when it counts as a sleeper.
 // Callbacks.    Completions run without the lock, on the I/O thread or on that of a caller inside DriveUntil;
 //               InCallback() is true meanwhile on that thread.
 // Exceptions.   One guard on each thread that enters the machine: what is thrown there goes to Machine::OnException,
 //               and the drive lock is free again. Run and TryRun do not throw what their body throws.
-// Abandoned.    A thread that is inside the machine and never comes back keeps the lock for good. Whoever knows that
-//               says Abandon: Run and DriveUntil give up then, and Stop leaves that thread behind; so machine and
+// Abandoned.    A thread that is inside the machine and never comes back keeps the lock for good. The watchdog
+//               calls Abandon then: Run and DriveUntil give up, and Stop leaves that thread behind; so machine and
 //               driver must stay where they are.
 // Threads:      Wake, Run, TryRun and DriveUntil on any thread; Start and Stop once.
 #ifndef BYTEPS_CORE_WORKER_SESSION_DRIVER_H_
