@@ -3,9 +3,20 @@
 #include <cstdlib>
 
 #include "tests/plugins/minimal_scheduler.h"
-static int32_t Next(bps_scheduler* scheduler, int64_t, const bps_budget*, size_t, uint64_t* id) {
+static bool Fits(const bps_task& task, const bps_budget* budgets, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (budgets[i].peer == task.peer && budgets[i].tasks > 0 && budgets[i].bytes >= task.bytes) return true;
+  }
+  return false;
+}
+static int32_t Next(bps_scheduler* scheduler, int64_t, const bps_budget* budgets, size_t count, uint64_t* id) {
   const char* as = std::getenv("LIAR_AS");
   const int wrong = as == nullptr ? scheduler->task.priority : std::atoi(as);
+  // Its first answer is right: what is wrong is the second.
+  if (wrong == 2 && scheduler->queued) {
+    if (!Fits(scheduler->task, budgets, count)) return 0;
+    scheduler->queued = false;
+  }
   *id = wrong == 1 ? scheduler->task.id + 1000 : scheduler->task.id;
   return wrong == 5 ? 2 : 1;
 }
