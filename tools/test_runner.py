@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from side_process import SideProcess, end, let_stop, stops_held_back
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".deps" / "results"
+# Where the Python tests find the simulated GPU.
+FAKE_GPU = RESULTS / "libbyteps_device_fake.so"
 
 # C++ tests that also run under the sanitizers: those whose label carries this tag.
 SANITIZER_TAG = "sanitize"
@@ -183,6 +186,14 @@ def install_wheel(python: str | None = None) -> bool:
     targets = ["//frameworks/python:wheel", "//device_plugins/fake"]
     if run(["bazel", "build", "--show_progress_rate_limit=10", *targets]) != 0:
         return False
+    built = ROOT / "bazel-bin/device_plugins/fake" / FAKE_GPU.name
+    if built.exists():
+        # A copy: the sanitizers' builds put theirs into the same place while the Python tests run.
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        fresh = FAKE_GPU.with_suffix(".new")
+        shutil.copy(built, fresh)
+        fresh.replace(FAKE_GPU)
+        os.environ["FAKE_GPU_PLUGIN"] = str(FAKE_GPU)
     return run([python or sys.executable, "tools/install_wheel.py"]) == 0
 
 

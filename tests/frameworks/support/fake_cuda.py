@@ -43,7 +43,9 @@ _VERBS = tuple(
     copy_to_device copy_within fill synchronize""".split()  # noqa: SIM905
 )
 
-_PLUGIN = Path(__file__).parents[3] / "bazel-bin/device_plugins/fake/libbyteps_device_fake.so"
+_BUILT = Path(__file__).parents[3] / "bazel-bin/device_plugins/fake/libbyteps_device_fake.so"
+# tools/test keeps a copy of its own, which other builds leave alone.
+_PLUGIN = Path(os.environ.get("FAKE_GPU_PLUGIN") or _BUILT)
 
 
 def fake_gpus(schedule: str, devices: int = 2) -> dict[str, str]:
