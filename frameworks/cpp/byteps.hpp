@@ -1,5 +1,4 @@
-// byteps.hpp - BytePS for C++20: abi/byteps.h with owners, spans, futures, and errors as exceptions or values; one
-// header.
+// byteps.hpp - BytePS for C++20: abi/byteps.h with owners, spans, futures, and errors as exceptions or values.
 //
 //     byteps::Session session;                                             // the environment says which job
 //     byteps::TensorOf<float> tensor = session.Declare<float>("layer1.weight", {64, 32});
@@ -14,6 +13,12 @@
 //     std::future<void> future = session.PushPullFuture(tensor, span, op);
 //     OwningRequest<std::vector<float>> request = session.PushPullOwned(tensor, std::move(vector), op);
 //
+// Every other collective is started by its description, and brings its result:
+//
+//     CollectiveRequest request = session.Start(Collective::AllGather("tokens", std::move(rows), {4, 3}));
+//     request.Wait();
+//     Output<float> all = request.Output<float>();                         // all.data, all.shape, all.splits
+//
 // Memory. Spans must stay valid until the operation has ended. A Request that is destroyed before lets its operation go
 // on; a Group waits for its requests when it is destroyed, so that spans of the same block outlive them; an
 // OwningRequest owns the memory, which lives until the operation has ended whatever becomes of the request.
@@ -26,153 +31,26 @@
 #ifndef BYTEPS_FRAMEWORKS_CPP_BYTEPS_HPP_
 #define BYTEPS_FRAMEWORKS_CPP_BYTEPS_HPP_
 
-#include <chrono>
-#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
-#include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "abi/byteps.h"
+#include "frameworks/cpp/collective.hpp"
+#include "frameworks/cpp/element.hpp"
+#include "frameworks/cpp/request.hpp"
+#include "frameworks/cpp/status.hpp"
 
 namespace byteps {
 
-namespace internal {
-
-// A struct of the C interface as its ..._INIT macro makes it, without the warnings that those have in strict C++.
-template <typename Struct>
-Struct Initialised() {
-  Struct made{};
-  made.struct_size = sizeof(Struct);
-  return made;
-}
-
-}  // namespace internal
-
-// ---- Errors ---------------------------------------------------------------------------------------------------------
-
-// The outcome of a call, as a value.
-class Status {
- public:
-  // Success.
-  Status() = default;
-  // Takes ownership of `status`; NULL is success.
-  explicit Status(bps_status* status) {
-    if (status == nullptr) return;
-    code_ = bps_status_code(status);
-    message_ = bps_status_message(status);
-    retryable_ = bps_status_retryable(status) != 0;
-    bps_status_free(status);
-  }
-  Status(int32_t code, std::string message) : code_(code), message_(std::move(message)) {}
-
-  bool ok() const { return code_ == BPS_OK; }
-  // BPS_UNAVAILABLE and so on.
-  int32_t code() const { return code_; }
-  // The library's words; empty for success.
-  const std::string& message() const { return message_; }
-  // Whether the same call may succeed when tried again on this session.
-  bool retryable() const { return retryable_; }
-
- private:
-  int32_t code_ = BPS_OK;
-  std::string message_;
-  bool retryable_ = false;
-};
-
-// A failed call, in the library's own words.
-class Error : public std::runtime_error {
- public:
-  // `status` is not success.
-  explicit Error(const Status& status) : std::runtime_error(status.message()), status_(status) {}
-  // Takes ownership of `status`, which is not NULL.
-  explicit Error(bps_status* status) : Error(Status(status)) {}
-
-  const Status& status() const { return status_; }
-  int32_t code() const { return status_.code(); }
-  bool retryable() const { return status_.retryable(); }
-
- private:
-  Status status_;
-};
-
-// Throws unless `status` is success.
-inline void Check(bps_status* status) {
-  if (status != nullptr) throw Error(status);
-}
-inline void Check(const Status& status) {
-  if (!status.ok()) throw Error(status);
-}
-
-// A value, or why there is none.
-template <typename T>
-class [[nodiscard]] Result {
- public:
-  Result(T value) : content_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Result(Status failure) : content_(std::move(failure)) {}  // NOLINT(google-explicit-constructor)
-
-  bool ok() const { return std::holds_alternative<T>(content_); }
-  explicit operator bool() const { return ok(); }
-  // Success if there is a value.
-  Status status() const { return ok() ? Status() : std::get<Status>(content_); }
-  // The value; throws Error if there is none.
-  T value() && {
-    if (!ok()) throw Error(std::get<Status>(content_));
-    return std::get<T>(std::move(content_));
-  }
-  T& operator*() & { return std::get<T>(content_); }
-  T* operator->() { return &std::get<T>(content_); }
-
- private:
-  std::variant<T, Status> content_;
-};
-
-// Deadlines of the calls below; zero is the session's default.
-using Timeout = std::chrono::milliseconds;
-
-// ---- Tensors --------------------------------------------------------------------------------------------------------
-
-// The number of an element type. Types of other libraries join by a specialisation:
-//     template <> struct byteps::DType<half_float::half> { static constexpr uint32_t kValue = BPS_FLOAT16; };
-template <typename T>
-struct DType;
-#define BYTEPS_CPP_DTYPE(type, value)           \
-  template <>                                   \
-  struct DType<type> {                          \
-    static constexpr uint32_t kValue = (value); \
-  }
-BYTEPS_CPP_DTYPE(int8_t, BPS_INT8);
-BYTEPS_CPP_DTYPE(int16_t, BPS_INT16);
-BYTEPS_CPP_DTYPE(int32_t, BPS_INT32);
-BYTEPS_CPP_DTYPE(int64_t, BPS_INT64);
-BYTEPS_CPP_DTYPE(uint8_t, BPS_UINT8);
-BYTEPS_CPP_DTYPE(float, BPS_FLOAT32);
-BYTEPS_CPP_DTYPE(double, BPS_FLOAT64);
-BYTEPS_CPP_DTYPE(bool, BPS_BOOL);
-BYTEPS_CPP_DTYPE(std::complex<float>, BPS_COMPLEX64);
-BYTEPS_CPP_DTYPE(std::complex<double>, BPS_COMPLEX128);
-#undef BYTEPS_CPP_DTYPE
-
-// What push_pull makes of the contributions of all workers; see abi/byteps.h.
-enum class Op : int32_t {
-  kSum = BPS_SUM,
-  kAverage = BPS_AVERAGE,
-  kMin = BPS_MIN,
-  kMax = BPS_MAX,
-  kProduct = BPS_PRODUCT,
-  kBitAnd = BPS_BIT_AND,
-  kBitOr = BPS_BIT_OR,
-  kBitXor = BPS_BIT_XOR,
-};
+// ---- Tensors ---------------------------------------------------------------------------------------------------------
 
 // A declared tensor; belongs to its session.
 class Tensor {
@@ -193,109 +71,6 @@ class TensorOf : public Tensor {
 
  private:
   size_t size_;
-};
-
-// How an operation is done.
-struct Options {
-  int64_t priority = 0;  // larger is sooner
-  Timeout timeout{0};    // of the whole operation
-  // Runs once if the operation was accepted, on a thread of the library. It must not block, nor throw (std::terminate).
-  std::function<void(Status)> done = nullptr;
-};
-
-// ---- Requests -------------------------------------------------------------------------------------------------------
-
-// One operation that was accepted.
-class Request {
- public:
-  explicit Request(bps_request* request) : request_(request) {}
-
-  // Waits until the operation has ended; throws its error, or BPS_DEADLINE_EXCEEDED if the wait ended first.
-  void Wait(Timeout timeout = Timeout(0)) { Check(bps_wait(request_.get(), timeout.count())); }
-  Status TryWait(Timeout timeout = Timeout(0)) { return Status(bps_wait(request_.get(), timeout.count())); }
-
-  // Whether the operation has ended. Never blocks, and does not throw the operation's error.
-  bool Test() const {
-    int32_t done = 0;
-    Check(bps_test(request_.get(), &done));
-    return done != 0;
-  }
-
-  // Asks to give up.
-  void Cancel() { Check(bps_cancel(request_.get())); }
-  Status TryCancel() { return Status(bps_cancel(request_.get())); }
-
-  bps_request* get() const { return request_.get(); }
-
- private:
-  struct Free {
-    void operator()(bps_request* request) const { bps_request_free(request); }
-  };
-  std::unique_ptr<bps_request, Free> request_;
-};
-
-// Requests that end in this block:
-//     byteps::Group group;
-//     for (...) group.Add(session.PushPull(...));
-//     group.Wait();
-// What has not ended when the group is destroyed (an exception is on its way) is cancelled and waited for, so that the
-// memory of this block outlives its operations. Not inside a callback of the library, where nothing can be waited for.
-class Group {
- public:
-  Group() = default;
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  ~Group() {
-    for (Request& request : requests_) bps_status_free(bps_cancel(request.get()));
-    for (Request& request : requests_) {
-      // The wait may end before the operation; it always ends.
-      while (request.TryWait().code() == BPS_DEADLINE_EXCEEDED && !request.Test()) {
-      }
-    }
-  }
-
-  void Add(Request request) { requests_.push_back(std::move(request)); }
-
-  // Waits for all; throws the first error when all have ended.
-  void Wait() { Check(TryWait()); }
-  Status TryWait() {
-    Status first;
-    for (Request& request : requests_) {
-      Status status = request.TryWait();
-      if (first.ok()) first = std::move(status);
-    }
-    std::erase_if(requests_, [](const Request& request) { return request.Test(); });
-    return first;
-  }
-
- private:
-  std::vector<Request> requests_;
-};
-
-// An operation that owns its memory, a container of elements such as std::vector. Destroyed early it lets the operation
-// go on, and the memory lives until that has ended.
-template <typename Container>
-class OwningRequest {
- public:
-  OwningRequest(Request request, std::shared_ptr<Container> memory)
-      : request_(std::move(request)), memory_(std::move(memory)) {}
-
-  // Waits as Request does; gives the memory back, once.
-  Container Wait() {
-    request_.Wait();
-    return std::move(*memory_);
-  }
-  // The same; the memory comes back whatever the outcome was. Without timeout: the operation has ended then.
-  std::pair<Container, Status> TryWait() {
-    Status status = request_.TryWait();
-    while (!request_.Test()) status = request_.TryWait();
-    return {std::move(*memory_), std::move(status)};
-  }
-  Request& request() { return request_; }
-
- private:
-  Request request_;
-  std::shared_ptr<Container> memory_;
 };
 
 // ---- Buffers --------------------------------------------------------------------------------------------------------
@@ -410,7 +185,7 @@ class Session {
   OwningRequest<Container> PushPullOwned(TensorOf<T> tensor, Container container, Op op, Options options = {}) {
     auto memory = std::make_shared<Container>(std::move(container));
     const std::span<T> data(memory->data(), memory->size());
-    Keep(memory, &options);
+    options.done = internal::Keeping(memory, std::move(options.done));
     return {TryPushPull<T>(tensor, data, data, op, std::move(options)).value(), std::move(memory)};
   }
 
@@ -435,6 +210,93 @@ class Session {
                                     Options options = {}) {
     return Future(std::move(options),
                   [&](Options with) { return TryBroadcast<T>(tensor, data, data, root, std::move(with)); });
+  }
+
+  // Some of the ranks, for collectives of their own. Sets of the same ranks and name are the same set on all ranks.
+  ProcessSet NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name = "") {
+    return TryNewProcessSet(ranks, name).value();
+  }
+  Result<ProcessSet> TryNewProcessSet(const std::vector<int32_t>& ranks, const std::string& name = "") {
+    auto args = internal::Initialised<bps_process_set_args>();
+    args.name = name.c_str();
+    args.ranks = ranks.data();
+    args.num_ranks = static_cast<int32_t>(ranks.size());
+    bps_process_set* set = nullptr;
+    if (bps_status* status = bps_process_set_create(session_.get(), &args, &set)) return Status(status);
+    return ProcessSet(set);
+  }
+
+  // Starts a collective: session.Start(Collective::AllGather(...)). `done` as of Options.
+  CollectiveRequest Start(Collective collective, std::function<void(Status)> done = nullptr) {
+    return TryStart(std::move(collective), std::move(done)).value();
+  }
+  Result<CollectiveRequest> TryStart(Collective collective, std::function<void(Status)> done = nullptr) {
+    return CollectiveRequest::Start(session_.get(), std::move(collective), std::move(done));
+  }
+  // Starts several as one, all or nothing: it ends when all of them have.
+  CollectiveRequest StartGroup(std::vector<Collective> collectives, std::function<void(Status)> done = nullptr) {
+    return TryStartGroup(std::move(collectives), std::move(done)).value();
+  }
+  Result<CollectiveRequest> TryStartGroup(std::vector<Collective> collectives,
+                                          std::function<void(Status)> done = nullptr) {
+    return CollectiveRequest::Start(session_.get(), std::move(collectives), std::move(done));
+  }
+
+  // Starts the reduction of a tensor of which each rank has some rows, zeros elsewhere: `values` are the rows numbered
+  // `indices`, both read before this returns. The request then has the rows that any rank has as Output<T>(0) and their
+  // numbers as Output<int64_t>(1); or the whole tensor, and no numbers, where that is less to send.
+  template <typename T>
+  CollectiveRequest SparseAllReduce(const std::string& name, std::span<const int64_t> indices,
+                                    std::span<const std::type_identity_t<T>> values, const Shape& shape, Op op,
+                                    const CollectiveOptions& options = {}) {
+    return TrySparseAllReduce<T>(name, indices, values, shape, op, options).value();
+  }
+  template <typename T>
+  Result<CollectiveRequest> TrySparseAllReduce(const std::string& name, std::span<const int64_t> indices,
+                                               std::span<const std::type_identity_t<T>> values, const Shape& shape,
+                                               Op op, const CollectiveOptions& options = {}) {
+    size_t row = 1;
+    for (size_t i = 1; i < shape.size(); ++i) row *= static_cast<size_t>(shape[i]);
+    if (values.size() != indices.size() * row) {
+      return Status(BPS_INVALID_ARGUMENT, "sparse tensor \"" + name + "\": " + std::to_string(indices.size()) +
+                                              " rows of " + std::to_string(row) + " elements each are not " +
+                                              std::to_string(values.size()) + " values");
+    }
+    if (!options.splits.empty() || options.factors) {
+      return Status(BPS_INVALID_ARGUMENT, "sparse tensor \"" + name + "\": it has neither splits nor factors");
+    }
+    auto args = internal::Initialised<bps_sparse_args>();
+    args.name = name.c_str();
+    args.set = options.set ? options.set->get() : nullptr;
+    args.indices = indices.data();
+    args.values = values.data();
+    args.num_rows = static_cast<int64_t>(indices.size());
+    args.shape = shape.data();
+    args.ndim = static_cast<int32_t>(shape.size());
+    args.dtype = DType<T>::kValue;
+    args.op = static_cast<int32_t>(op);
+    args.priority = options.priority;
+    args.timeout_ms = options.timeout.count();
+    bps_request* request = nullptr;
+    if (bps_status* status = bps_sparse_all_reduce(session_.get(), &args, &request)) return Status(status);
+    std::vector<ProcessSet> sets;
+    if (options.set) sets.push_back(*options.set);
+    return CollectiveRequest(Request(request), {DType<T>::kValue, BPS_INT64}, std::move(sets));
+  }
+
+  // Says that this rank has no data left: until all have said so it counts as zeros in what the others submit.
+  JoinRequest Join(Timeout timeout = Timeout(0)) { return TryJoin(timeout).value(); }
+  Result<JoinRequest> TryJoin(Timeout timeout = Timeout(0)) {
+    auto last_rank = std::make_shared<int32_t>(-1);
+    auto args = internal::Initialised<bps_join_args>();
+    args.last_rank = last_rank.get();
+    args.timeout_ms = timeout.count();
+    Result<Request> request = internal::Submit(args, internal::Keeping(last_rank, nullptr),
+                                               [this](const bps_join_args& filled, bps_request** submitted) {
+                                                 return bps_join(session_.get(), &filled, submitted);
+                                               });
+    if (!request) return request.status();
+    return JoinRequest(std::move(*request), std::move(last_rank));
   }
 
   template <typename T>
@@ -509,27 +371,14 @@ class Session {
                                             std::to_string(input) + ", the output " + std::to_string(output));
   }
 
-  // The bps_done_fn of a callable.
-  static void Done(void* user, bps_status* error) noexcept {
-    const std::unique_ptr<std::function<void(Status)>> done(static_cast<std::function<void(Status)>*>(user));
-    (*done)(Status(error));
-  }
-
   // Submits the arguments of any operation.
   template <typename Args>
   Result<Request> Start(Args args, Options options) {
     args.priority = options.priority;
     args.timeout_ms = options.timeout.count();
-    std::unique_ptr<std::function<void(Status)>> done;
-    if (options.done) {
-      done = std::make_unique<std::function<void(Status)>>(std::move(options.done));
-      args.done = &Done;
-      args.user = done.get();
-    }
-    bps_request* request = nullptr;
-    if (bps_status* status = Submit(session_.get(), args, &request)) return Status(status);
-    done.release();  // It runs once, and frees itself.
-    return Request(request);
+    return internal::Submit(args, std::move(options.done), [this](const Args& filled, bps_request** request) {
+      return Submit(session_.get(), filled, request);
+    });
   }
 
   // `start(options)` with a callback that fulfils the future, before the caller's own.
@@ -544,14 +393,6 @@ class Session {
     Result<Request> request = start(std::move(options));
     if (!request) throw Error(request.status());
     return future;
-  }
-
-  // Keeps `memory` until the operation has ended.
-  template <typename Memory>
-  static void Keep(const std::shared_ptr<Memory>& memory, Options* options) {
-    options->done = [memory, then = std::move(options->done)](const Status& status) {
-      if (then) then(status);
-    };
   }
 
   struct Closer {

@@ -37,7 +37,9 @@ for plugin in scheduler_plugins/*/*.so transport_plugins/*/*.so device_plugins/*
   put 755 "$plugin" "lib/byteps/plugins/$(basename "$plugin")"
 done
 for header in byteps device plugin scheduler transport; do put 644 "abi/$header.h" "include/byteps/$header.h"; done
-put 644 tools/install/byteps.hpp include/byteps/byteps.hpp
+for header in byteps collective element request status; do
+  put 644 "tools/install/$header.hpp" "include/byteps/$header.hpp"
+done
 for program in server/byteps_server tools/bps_info tools/conformance/bps_conformance; do
   put 755 "$program" "bin/$(basename "$program")"
 done

@@ -18,6 +18,7 @@
 
 namespace {
 
+using byteps::Collective;
 using byteps::Op;
 using Vector = std::vector<float>;
 
@@ -39,12 +40,15 @@ byteps::TensorOf<float> Declare(byteps::Session& session, const std::string& nam
 struct Watched {
   explicit Watched(size_t size, std::shared_ptr<std::atomic<bool>> flag) : values(size, 1), freed(std::move(flag)) {}
   Watched(Watched&& other) noexcept = default;
+  auto begin() const { return values.begin(); }
+  auto end() const { return values.end(); }
   ~Watched() {
     if (freed == nullptr) return;
     std::fill(values.begin(), values.end(), -1.0F);  // what the library still uses must not change
     *freed = true;
   }
   float* data() { return values.data(); }
+  const float* data() const { return values.data(); }
   size_t size() const { return values.size(); }
 
   Vector values;
@@ -165,6 +169,101 @@ void TwoSessions(byteps::Session& session) {
   second.Shutdown();
 }
 
+void Collectives(byteps::Session& session, int rank) {
+  const auto own = static_cast<float>(rank);
+  // Rows differ between ranks.
+  auto gathered = session.Start(Collective::AllGather("gather", Vector(2 * (own + 1), own), {rank + 1, 2}));
+  gathered.Wait();
+  const byteps::Output<float> rows = gathered.Output<float>();
+  EXPECT((Vector(rows.data.begin(), rows.data.end()) == Vector{0, 0, 1, 1, 1, 1}));
+  EXPECT((rows.shape == byteps::Shape{3, 2}) && (rows.splits == std::vector<int64_t>{1, 2}));
+  EXPECT(gathered.TryOutput<double>().status().code() == BPS_INVALID_ARGUMENT);
+
+  const Vector three = {1, 2, 3};
+  Vector output(3);
+  session.Start(Collective::AllReduce("max", three, {3}, Op::kMax).Into(std::span(output))).Wait();
+  EXPECT(output == three);
+  const auto set = session.NewProcessSet({rank});
+  const byteps::CollectiveOptions alone = {.set = set, .factors = byteps::Factors{2, 0.25}};
+  auto scaled = session.Start(Collective::AllReduce("max", three, {3}, Op::kSum, alone));
+  scaled.Wait();
+  EXPECT(scaled.Output<float>().data[2] == 1.5F);
+  auto adasum = session.Start(Collective::AllReduce("adasum", three, {3}, Op::kAdasum));
+  adasum.Wait();
+  EXPECT(adasum.Output<float>().data[0] == 1);  // equal vectors: their mean
+
+  auto scattered = session.Start(Collective::ReduceScatter("rs", three, {3}, Op::kSum, {.splits = {1, 2}}));
+  scattered.Wait();
+  EXPECT(scattered.Output<float>().data.back() == (rank == 0 ? 2.0F : 6.0F));
+  auto exchanged = session.Start(Collective::AllToAll("a2a", std::vector<int32_t>{10 * rank, 10 * rank + 1}, {2}));
+  exchanged.Wait();
+  EXPECT(exchanged.Output<int32_t>().data[0] == rank && exchanged.Output<int32_t>().data[1] == 10 + rank);
+
+  auto reduced = session.Start(Collective::Reduce("reduce", three, {3}, Op::kProduct, 1));
+  reduced.Wait();
+  EXPECT(rank == 0 ? reduced.Output<float>().data.empty() : reduced.Output<float>().data[2] == 9);
+  auto to_root = session.Start(Collective::Gather("to root", three, {3}, 0));
+  to_root.Wait();
+  EXPECT(to_root.Output<float>().data.size() == (rank == 0 ? 6U : 0U));
+  const std::vector<int64_t> none;
+  auto from_root = rank == 0 ? session.Start(Collective::Scatter("s", std::vector<int64_t>{5, 6, 7}, {3}, 0))
+                             : session.Start(Collective::Scatter("s", none, {0}, 0));
+  from_root.Wait();
+  EXPECT(from_root.Output<int64_t>().data[0] == (rank == 0 ? 5 : 7));
+  auto copied = session.Start(Collective::Broadcast("b", std::vector<double>(rank == 1 ? 2 : 0, 4), {2}, 1));
+  copied.Wait();
+  EXPECT(copied.Output<double>().data[1] == 4);
+
+  // Each to the other, in the order of submission.
+  auto first = session.Start(Collective::Send(1 - rank, 3, Vector{own}, {1}));
+  auto second = session.Start(Collective::Receive<float>(1 - rank, 3, {0}));
+  second.Wait();
+  first.Wait();
+  EXPECT(second.Output<float>().data[0] == 1 - own);
+
+  auto together =
+      session.StartGroup({Collective::AllReduce("one", Vector(kLarge, 1), {kLarge}, Op::kSum),
+                          Collective::AllGather("two", std::vector<int16_t>(1, 7), {1}), Collective::Barrier("three")});
+  together.Wait();
+  EXPECT(together.Output<float>(0).data[kLarge - 1] == 2 && together.Output<int16_t>(1).data[1] == 7);
+
+  const int64_t numbers[] = {rank, 90};
+  auto sparse = session.SparseAllReduce<float>("sparse", numbers, Vector{1, 1, 2, 2}, {100, 2}, Op::kSum);
+  sparse.Wait();
+  EXPECT(sparse.Output<float>().data[5] == 4 && sparse.Output<int64_t>(1).data[2] == 90);
+
+  // What a request owns lives until the end of the operation, also when nobody waits.
+  if (rank == 0) {
+    auto freed = std::make_shared<std::atomic<bool>>(false);
+    session.Start(Collective::AllGather("dropped", Watched(kLarge, freed), {kLarge}));
+    EXPECT(!*freed);
+    session.Barrier();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!*freed && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT(*freed);
+  } else {
+    session.Barrier();
+    auto all = session.Start(Collective::AllGather("dropped", Vector(kLarge, 2), {kLarge}));
+    all.Wait();
+    EXPECT(all.Output<float>().data[0] == 1 && all.Output<float>().data[kLarge] == 2);
+  }
+
+  const auto wrong = session.TryStart(Collective::AllGather("wrong", three, {2, 3}));
+  EXPECT(wrong.status().code() == BPS_INVALID_ARGUMENT);
+  auto apart = session.Start(Collective::AllGather("apart", three, {3 - 2 * rank, 1 + 2 * rank}));
+  EXPECT(apart.TryWait().code() == BPS_FAILED_PRECONDITION);
+  EXPECT(apart.TryOutput<float>().status().code() == BPS_FAILED_PRECONDITION);
+
+  // Rank 1 has twice as many steps.
+  const auto tensor = Declare(session, "steps", 3);
+  for (int step = 0; step < (rank == 0 ? 2 : 4); ++step) {
+    Vector values = three;
+    session.PushPull(tensor, values, Op::kSum).Wait();
+    EXPECT(values[0] == (step < 2 ? 2 : 1));
+  }
+  EXPECT(session.Join().Wait() == 1);
+}
+
 }  // namespace
 
 int main() {
@@ -177,6 +276,7 @@ int main() {
   Groups(session, rank);
   Errors(session, rank);
   TwoSessions(session);
+  Collectives(session, rank);
   session.Shutdown();
   std::printf("rank %d: everything was right\n", rank);
   return 0;

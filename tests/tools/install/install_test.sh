@@ -42,6 +42,15 @@ cc -std=c11 -Wall -Wextra -pedantic -Werror "$hello/hello.c" -o "$work/by_pkg_co
   -Wl,-rpath,"$prefix/lib"
 expect '^hello from BytePS 0\.' "$(alone "$work/by_pkg_config")"
 
+# C++, whose header includes others that lie beside it
+printf '%s\n' '#include <byteps/byteps.hpp>' 'int main() {' '  byteps::Session session;' \
+  '  auto request = session.Start(byteps::Collective::AllGather("rows", std::vector<float>(6), {3, 2}));' \
+  '  request.Wait();' '  return request.Output<float>().shape == byteps::Shape{3, 2} ? 0 : 1;' '}' >"$work/gather.cc"
+# shellcheck disable=SC2046
+c++ -std=c++20 -Wall -Wextra -Werror "$work/gather.cc" -o "$work/gather" $(pkg-config --cflags --libs byteps) \
+  -Wl,-rpath,"$prefix/lib"
+alone "$work/gather" || fail "a collective of byteps.hpp"
+
 # Linked by path, found by its SONAME elsewhere.
 cc -std=c11 "$hello/hello.c" -o "$work/by_path" -I"$prefix/include" "$prefix/lib/libbyteps.so"
 expect '^hello from BytePS 0\.' "$(alone LD_LIBRARY_PATH="$prefix/lib" "$work/by_path")"
