@@ -7,16 +7,18 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from byteps.library import LIBRARY
 
 Cargo = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_jobs(cargo: Cargo) -> None:
-    done = cargo("frameworks/rust", "test", "--test", "jobs", "--", "--test-threads=2")
+@pytest.mark.parametrize(("program", "least"), [("jobs", 12), ("collectives", 8)])
+def test_jobs(cargo: Cargo, program: str, least: int) -> None:
+    done = cargo("frameworks/rust", "test", "--test", program, "--", "--test-threads=2")
     assert done.returncode == 0, done.stdout
     passed = re.search(r"test result: ok\. (\d+) passed", done.stdout)
-    assert passed is not None and int(passed[1]) >= 12, done.stdout
+    assert passed is not None and int(passed[1]) >= least, done.stdout
     assert "skipped" not in done.stdout
 
 

@@ -10,7 +10,7 @@ use std::os::raw::{c_char, c_void};
 use std::ptr;
 
 pub const BPS_ABI_MAJOR: i32 = 1;
-pub const BPS_ABI_MINOR: i32 = 2;
+pub const BPS_ABI_MINOR: i32 = 3;
 
 pub const BPS_OK: i32 = 0;
 pub const BPS_CANCELLED: i32 = 1;
@@ -31,6 +31,7 @@ pub const BPS_DATA_LOSS: i32 = 15;
 pub const BPS_UNAUTHENTICATED: i32 = 16;
 
 pub const BPS_EXT_IGNORABLE: u32 = 1;
+pub const BPS_EXT_STREAMS: u32 = 1;
 
 /// A data type: DLPack's code and bits, one lane.
 pub const fn BPS_DTYPE(code: u32, bits: u32) -> u32 {
@@ -57,6 +58,7 @@ pub const BPS_PRODUCT: i32 = 4;
 pub const BPS_BIT_AND: i32 = 5;
 pub const BPS_BIT_OR: i32 = 6;
 pub const BPS_BIT_XOR: i32 = 7;
+pub const BPS_ADASUM: i32 = 8;
 
 pub const BPS_CPU: i32 = 1;
 pub const BPS_CUDA: i32 = 2;
@@ -76,6 +78,19 @@ pub const BPS_REQUEST_QUEUED: i32 = 1;
 pub const BPS_REQUEST_ACTIVE: i32 = 2;
 pub const BPS_REQUEST_DONE: i32 = 3;
 pub const BPS_REQUEST_FAILED: i32 = 4;
+pub const BPS_REQUEST_ENQUEUED: i32 = 5;
+
+pub const BPS_ALL_REDUCE: i32 = 0;
+pub const BPS_BROADCAST: i32 = 1;
+pub const BPS_ALL_GATHER: i32 = 2;
+pub const BPS_REDUCE_SCATTER: i32 = 3;
+pub const BPS_ALL_TO_ALL: i32 = 4;
+pub const BPS_REDUCE: i32 = 5;
+pub const BPS_GATHER: i32 = 6;
+pub const BPS_SCATTER: i32 = 7;
+pub const BPS_SEND: i32 = 8;
+pub const BPS_RECEIVE: i32 = 9;
+pub const BPS_BARRIER: i32 = 10;
 
 macro_rules! opaque {
     ($($name:ident)*) => {$(
@@ -87,7 +102,7 @@ macro_rules! opaque {
         }
     )*};
 }
-opaque!(bps_status bps_session bps_tensor bps_request bps_buffer);
+opaque!(bps_status bps_session bps_tensor bps_request bps_buffer bps_process_set);
 
 pub type bps_log_fn =
     unsafe extern "C" fn(user: *mut c_void, level: i32, file: *const c_char, line: i32, message: *const c_char);
@@ -207,6 +222,111 @@ args!(bps_buffer_args {
     device_id: i32 = 0,
 });
 
+args!(bps_result {
+    data: *mut c_void = ptr::null_mut(),
+    bytes: u64 = 0,
+    shape: *const i64 = ptr::null(),
+    splits: *const i64 = ptr::null(),
+    ndim: i32 = 0,
+    num_splits: i32 = 0,
+});
+
+args!(bps_process_set_args {
+    ext: *const bps_ext = ptr::null(),
+    name: *const c_char = ptr::null(),
+    ranks: *const i32 = ptr::null(),
+    num_ranks: i32 = 0,
+    reserved: i32 = 0,
+});
+
+args!(bps_collective_args {
+    ext: *const bps_ext = ptr::null(),
+    name: *const c_char = ptr::null(),
+    set: *mut bps_process_set = ptr::null_mut(),
+    input: *const c_void = ptr::null(),
+    output: *mut c_void = ptr::null_mut(),
+    output_bytes: u64 = 0,
+    shape: *const i64 = ptr::null(),
+    splits: *const i64 = ptr::null(),
+    tag: i64 = 0,
+    priority: i64 = 0,
+    timeout_ms: i64 = 0,
+    prescale: f64 = 0.0,
+    postscale: f64 = 0.0,
+    done: Option<bps_done_fn> = None,
+    user: *mut c_void = ptr::null_mut(),
+    kind: i32 = 0,
+    ndim: i32 = 0,
+    dtype: u32 = 0,
+    op: i32 = 0,
+    num_splits: i32 = 0,
+    root: i32 = 0,
+    peer: i32 = 0,
+    scaled: i32 = 0,
+    input_device: i32 = 0,
+    input_device_id: i32 = 0,
+    output_device: i32 = 0,
+    output_device_id: i32 = 0,
+});
+
+args!(bps_group_args {
+    ext: *const bps_ext = ptr::null(),
+    operations: *const *const bps_collective_args = ptr::null(),
+    num_operations: i32 = 0,
+    reserved: i32 = 0,
+    done: Option<bps_done_fn> = None,
+    user: *mut c_void = ptr::null_mut(),
+});
+
+args!(bps_join_args {
+    ext: *const bps_ext = ptr::null(),
+    last_rank: *mut i32 = ptr::null_mut(),
+    timeout_ms: i64 = 0,
+    done: Option<bps_done_fn> = None,
+    user: *mut c_void = ptr::null_mut(),
+});
+
+args!(bps_sparse_args {
+    ext: *const bps_ext = ptr::null(),
+    name: *const c_char = ptr::null(),
+    set: *mut bps_process_set = ptr::null_mut(),
+    indices: *const i64 = ptr::null(),
+    values: *const c_void = ptr::null(),
+    num_rows: i64 = 0,
+    shape: *const i64 = ptr::null(),
+    priority: i64 = 0,
+    timeout_ms: i64 = 0,
+    done: Option<bps_done_fn> = None,
+    user: *mut c_void = ptr::null_mut(),
+    ndim: i32 = 0,
+    dtype: u32 = 0,
+    op: i32 = 0,
+    reserved: i32 = 0,
+});
+
+/// Streams of a GPU: an extension, of which `ext` is the head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bps_streams {
+    pub ext: bps_ext,
+    pub input: *mut c_void,
+    pub output: *mut c_void,
+    pub output_later: i32,
+    pub reserved: i32,
+}
+
+impl Default for bps_streams {
+    fn default() -> Self {
+        bps_streams {
+            ext: bps_ext { struct_size: size_of::<bps_streams>(), type_: BPS_EXT_STREAMS, ..Default::default() },
+            input: ptr::null_mut(),
+            output: ptr::null_mut(),
+            output_later: 0,
+            reserved: 0,
+        }
+    }
+}
+
 extern "C" {
     pub fn bps_version(major: *mut i32, minor: *mut i32);
     pub fn bps_version_string() -> *const c_char;
@@ -260,6 +380,35 @@ extern "C" {
     ) -> *mut bps_status;
     pub fn bps_buffer_data(buffer: *const bps_buffer) -> *mut c_void;
     pub fn bps_buffer_free(buffer: *mut bps_buffer) -> *mut bps_status;
+
+    pub fn bps_request_result(request: *const bps_request, index: i32, result: *mut bps_result) -> *mut bps_status;
+    pub fn bps_process_set_create(
+        session: *mut bps_session,
+        args: *const bps_process_set_args,
+        set: *mut *mut bps_process_set,
+    ) -> *mut bps_status;
+    pub fn bps_process_set_free(set: *mut bps_process_set) -> *mut bps_status;
+    pub fn bps_collective(
+        session: *mut bps_session,
+        args: *const bps_collective_args,
+        request: *mut *mut bps_request,
+    ) -> *mut bps_status;
+    pub fn bps_group(
+        session: *mut bps_session,
+        args: *const bps_group_args,
+        request: *mut *mut bps_request,
+    ) -> *mut bps_status;
+    pub fn bps_join(
+        session: *mut bps_session,
+        args: *const bps_join_args,
+        request: *mut *mut bps_request,
+    ) -> *mut bps_status;
+    pub fn bps_sparse_all_reduce(
+        session: *mut bps_session,
+        args: *const bps_sparse_args,
+        request: *mut *mut bps_request,
+    ) -> *mut bps_status;
+    pub fn bps_wait_on_stream(request: *mut bps_request, stream: *mut c_void, timeout_ms: i64) -> *mut bps_status;
 }
 
 /// The inline `bps_open` of byteps.h.

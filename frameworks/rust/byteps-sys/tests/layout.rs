@@ -71,14 +71,14 @@ fn declarations_are_those_of_the_header() {
         None => return println!("skipped: byteps.h is neither in BYTEPS_HOME/include nor in the source tree"),
     };
     let mut all = Comparison::default();
-    constants!(all: BPS_ABI_MAJOR BPS_OK BPS_CANCELLED BPS_UNKNOWN BPS_INVALID_ARGUMENT BPS_DEADLINE_EXCEEDED
+    constants!(all: BPS_ABI_MAJOR BPS_ABI_MINOR BPS_OK BPS_CANCELLED BPS_UNKNOWN BPS_INVALID_ARGUMENT BPS_DEADLINE_EXCEEDED
         BPS_NOT_FOUND BPS_ALREADY_EXISTS BPS_PERMISSION_DENIED BPS_RESOURCE_EXHAUSTED BPS_FAILED_PRECONDITION
         BPS_ABORTED BPS_OUT_OF_RANGE BPS_UNIMPLEMENTED BPS_INTERNAL BPS_UNAVAILABLE BPS_DATA_LOSS BPS_UNAUTHENTICATED
         BPS_EXT_IGNORABLE BPS_INT8 BPS_INT16 BPS_INT32 BPS_INT64 BPS_UINT8 BPS_FLOAT16 BPS_FLOAT32 BPS_FLOAT64
         BPS_BFLOAT16 BPS_COMPLEX64 BPS_COMPLEX128 BPS_BOOL BPS_SUM BPS_AVERAGE BPS_MIN BPS_MAX BPS_PRODUCT BPS_BIT_AND
-        BPS_BIT_OR BPS_BIT_XOR BPS_CPU BPS_CUDA BPS_CUDA_HOST BPS_MODE_SYNCHRONOUS BPS_MODE_ASYNCHRONOUS BPS_LOG_TRACE
+        BPS_BIT_OR BPS_BIT_XOR BPS_ADASUM BPS_EXT_STREAMS BPS_ALL_REDUCE BPS_BROADCAST BPS_ALL_GATHER BPS_REDUCE_SCATTER BPS_ALL_TO_ALL BPS_REDUCE BPS_GATHER BPS_SCATTER BPS_SEND BPS_RECEIVE BPS_BARRIER BPS_CPU BPS_CUDA BPS_CUDA_HOST BPS_MODE_SYNCHRONOUS BPS_MODE_ASYNCHRONOUS BPS_LOG_TRACE
         BPS_LOG_DEBUG BPS_LOG_INFO BPS_LOG_WARNING BPS_LOG_ERROR BPS_REQUEST_DECLARING BPS_REQUEST_QUEUED
-        BPS_REQUEST_ACTIVE BPS_REQUEST_DONE BPS_REQUEST_FAILED);
+        BPS_REQUEST_ACTIVE BPS_REQUEST_DONE BPS_REQUEST_FAILED BPS_REQUEST_ENQUEUED);
     structs!(all:
         bps_ext { type_ flags next }
         bps_open_args { ext coordinator job name token host transport scheduler has_place host_index num_hosts
@@ -90,7 +90,21 @@ fn declarations_are_those_of_the_header() {
         bps_broadcast_args { ext tensor input output priority root input_device input_device_id output_device
             output_device_id reserved timeout_ms done user }
         bps_barrier_args { ext name timeout_ms }
-        bps_buffer_args { ext size device device_id });
+        bps_buffer_args { ext size device device_id }
+        bps_result { data bytes shape splits ndim num_splits }
+        bps_process_set_args { ext name ranks num_ranks reserved }
+        bps_collective_args { ext name set input output output_bytes shape splits tag priority timeout_ms prescale postscale done user kind ndim dtype op num_splits root peer scaled input_device input_device_id output_device output_device_id }
+        bps_group_args { ext operations num_operations reserved done user }
+        bps_join_args { ext last_rank timeout_ms done user }
+        bps_sparse_args { ext name set indices values num_rows shape priority timeout_ms done user ndim dtype op reserved });
+    let streams = bps_streams::default();
+    let base = &streams as *const bps_streams as usize;
+    all.size("bps_streams", size_of::<bps_streams>());
+    all.offset("bps_streams", "input", &streams.input as *const _ as usize - base);
+    all.offset("bps_streams", "output", &streams.output as *const _ as usize - base);
+    all.offset("bps_streams", "output_later", &streams.output_later as *const _ as usize - base);
+    all.offset("bps_streams", "reserved", &streams.reserved as *const _ as usize - base);
+    assert_eq!(streams.ext.struct_size, size_of::<bps_streams>());
 
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, program) = (folder.join("layout.c"), folder.join("layout"));

@@ -22,6 +22,8 @@
 //! Run it as `bpslaunch --workers 2 -- program`; alone it is a job of one worker.
 //!
 //! * [`Session`]: the membership in a job; [`Tensor`]: what operations are about; [`Operation`]: how they begin.
+//! * [`Collective`]: all-gather, all-to-all and the others, also of some ranks alone ([`ProcessSet`]) and several as one
+//!   ([`Group`]).
 //! * Memory in flight is owned by a [`Request`] or borrowed by a [`scope`]: it can be neither freed nor moved, also when a
 //!   request is dropped or forgotten.
 //! * [`Error`] has the library's words, a [`Code`], and whether trying again can help. Nothing panics that is not a bug in
@@ -33,28 +35,40 @@
 
 mod buffer;
 mod callback;
+mod collective;
 mod element;
 mod error;
+mod group;
+mod join;
 mod log;
 mod open_options;
 mod operation;
+mod output;
+mod process_set;
 mod request;
 mod scope;
 mod session;
+mod sparse;
 mod tensor;
 mod timeout;
 mod wait;
 
 pub use buffer::Buffer;
 pub use byteps_sys as sys;
+pub use collective::{Collective, CollectiveRequest};
 pub use element::{Bf16, Bool, Complex, Element, F16};
 pub use error::{Code, Error, Failed, Result};
+pub use group::{Group, GroupRequest, Outputs};
+pub use join::JoinRequest;
 pub use log::Level;
 pub use open_options::{OpenOptions, Place};
 pub use operation::{Operation, ReduceOp};
+pub use output::Output;
+pub use process_set::ProcessSet;
 pub use request::Request;
 pub use scope::{scope, Scope, ScopedRequest};
 pub use session::{Info, Session};
+pub use sparse::{SparseOutput, SparseReduction, SparseRequest};
 pub use tensor::Tensor;
 
 /// The release of the library that is loaded, such as "0.1.0".

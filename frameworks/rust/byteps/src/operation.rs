@@ -3,7 +3,7 @@
 use crate::callback;
 use crate::element::Element;
 use crate::error::{check, Code, Error, Failed, Result};
-use crate::request::{Flight, Request};
+use crate::request::Request;
 use crate::scope::{Scope, ScopedRequest};
 use crate::tensor::Tensor;
 use crate::timeout::milliseconds;
@@ -13,7 +13,7 @@ use std::os::raw::c_void;
 use std::ptr;
 use std::time::Duration;
 
-/// What `push_pull` makes of the contributions of all workers. The result has the same bits on every rank and in every
+/// What a reduction makes of the contributions of all workers. The result has the same bits on every rank and in every
 /// run. Sums and products of integers wrap; minima and maxima propagate NaN. The sum of [`Bool`](crate::Bool)s is their "or", the
 /// product their "and". InvalidArgument, because it has no meaning: minima and maxima of complex numbers, the average of
 /// `Bool`s, bitwise operations on anything but integers and `Bool`s.
@@ -37,9 +37,12 @@ pub enum ReduceOp {
     BitOr = sys::BPS_BIT_OR,
     /// Bit by bit: set where an odd number have it set.
     BitXor = sys::BPS_BIT_XOR,
+    /// Of [`Session::all_reduce`](crate::Session::all_reduce) alone, of floats: gradients of like directions count once,
+    /// others add up.
+    Adasum = sys::BPS_ADASUM,
 }
 
-/// The collectives. A new one is a variant here, its arguments in `submit`, and its sizes in `sizes`.
+/// The operations on declared tensors; all others are collectives (`collective.rs`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     PushPull(ReduceOp),
@@ -153,23 +156,11 @@ impl<'t, T: Element> Operation<'t, T> {
         memory: B,
         slices: impl FnOnce(&mut B) -> (*const T, usize, *mut T, usize),
     ) -> std::result::Result<Request<B>, Failed<B>> {
-        let flight = Flight::new(memory);
-        // Nobody else knows of the flight yet. The borrow of the memory goes on, in the pointers, until the flight ends:
-        // nothing moves, drops or looks at the memory before.
-        let (input, input_len, output, output_len) = slices(unsafe { flight.memory() });
-        let submitted = self.check_lengths(input_len, output_len).and_then(|()| {
-            let user = flight.share();
-            self.submit(input, output, Some(Flight::<B>::done), user).map_err(|error| {
-                // Not accepted: the callback never runs.
-                unsafe { Flight::<B>::unshare(user) };
-                error
-            })
-        });
-        match submitted {
-            Ok(request) => Ok(Request::new(flight, request)),
-            // The flight has ended before it began.
-            Err(error) => Err(Failed { error, memory: unsafe { flight.take_memory() } }),
-        }
+        Request::launch(memory, |memory, done, user| {
+            let (input, input_len, output, output_len) = slices(memory);
+            self.check_lengths(input_len, output_len)?;
+            self.submit(input, output, Some(done), user)
+        })
     }
 
     fn run(self, input: *const T, output: *mut T) -> Result<()> {

@@ -11,6 +11,7 @@ use std::future::Future;
 use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::Pin;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -94,6 +95,19 @@ impl<B: Send + 'static> Flight<B> {
     }
 }
 
+/// A request of the library, freed with this.
+pub(crate) struct Handle(pub(crate) *mut sys::bps_request);
+
+// The library's calls on a request may be made concurrently, on any thread.
+unsafe impl Send for Handle {}
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        unsafe { sys::bps_request_free(self.0) };
+    }
+}
+
 /// An operation in flight that owns its memory `B`, and gives it back when it has ended. Both ways of waiting take it
 /// whole: [`wait`](Request::wait) blocks, and as a [`Future`] it wakes a task; no executor is needed that knows of it.
 ///
@@ -114,34 +128,66 @@ impl<B: Send + 'static> Flight<B> {
 #[must_use = "dropping a request lets its operation go on, and drops the result"]
 pub struct Request<B: Send + 'static> {
     flight: Arc<Flight<B>>,
-    request: *mut sys::bps_request,
+    request: Handle,
 }
 
-// The library's calls on a request may be made concurrently, on any thread; a shared request shows nothing of its memory.
+// A shared request shows nothing of its memory.
 unsafe impl<B: Send> Send for Request<B> {}
 unsafe impl<B: Send> Sync for Request<B> {}
 
 impl<B: Send + 'static> Request<B> {
-    pub(crate) fn new(flight: Arc<Flight<B>>, request: *mut sys::bps_request) -> Request<B> {
-        Request { flight, request }
+    /// Starts an operation that owns `memory`: `submit` gets it in the place that it keeps, and what `done` and `user` are
+    /// to be. The operation may use the memory until it has ended.
+    pub(crate) fn launch(
+        memory: B,
+        submit: impl FnOnce(&mut B, sys::bps_done_fn, *mut c_void) -> Result<*mut sys::bps_request>,
+    ) -> std::result::Result<Request<B>, Failed<B>> {
+        let flight = Flight::new(memory);
+        // Nobody else knows of the flight yet. The borrow of the memory goes on, in the pointers that `submit` makes, until
+        // the flight ends: nothing moves, drops or looks at the memory before.
+        let user = flight.share();
+        match submit(unsafe { flight.memory() }, Flight::<B>::done, user) {
+            Ok(request) => Ok(Request { flight, request: Handle(request) }),
+            Err(error) => {
+                // Not accepted: the callback never runs, and the flight has ended before it began.
+                unsafe { Flight::<B>::unshare(user) };
+                Err(Failed { error, memory: unsafe { flight.take_memory() } })
+            }
+        }
     }
 
-    /// Blocks until the operation has ended; gives the memory back, with the result or with the error.
-    pub fn wait(self) -> std::result::Result<B, Failed<B>> {
+    /// Waits as `wait` does; the handle stays, for what the operation has brought.
+    pub(crate) fn wait_and_keep(self) -> std::result::Result<(B, Handle), Failed<B>> {
         if callback::is_inside() {
             let error = Error::new(Code::FailedPrecondition, "nothing may block on a thread of the library");
             return Err(Failed { error, memory: None });
         }
-        match unsafe { wait::wait(self.request) } {
+        match unsafe { wait::wait(self.request.0) } {
             // An ended operation touches its memory no more; and it is this request alone that takes it.
-            Waited::Ended(outcome) => self.land(outcome),
+            Waited::Ended(outcome) => self.land(outcome).map(|memory| (memory, self.request)),
             Waited::Refused(error) => Err(Failed { error, memory: None }),
         }
     }
 
+    /// Polls as a future; the handle stays, for what the operation has brought.
+    pub(crate) fn poll_and_keep(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<std::result::Result<(B, Handle), Failed<B>>> {
+        Pin::new(&mut *self).poll(context).map(|landed| {
+            let handle = std::mem::replace(&mut self.request, Handle(ptr::null_mut()));
+            landed.map(|memory| (memory, handle))
+        })
+    }
+
+    /// Blocks until the operation has ended; gives the memory back, with the result or with the error.
+    pub fn wait(self) -> std::result::Result<B, Failed<B>> {
+        self.wait_and_keep().map(|(memory, _)| memory)
+    }
+
     /// Blocks until the operation has ended, at most `timeout`; says whether it has. `wait` then does not block.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        let outcome = unsafe { check(sys::bps_wait(self.request, milliseconds(Some(timeout))?)) };
+        let outcome = unsafe { check(sys::bps_wait(self.request.0, milliseconds(Some(timeout))?)) };
         let ended = self.is_ended();
         match outcome {
             Err(error) if !ended && error.code() != Code::DeadlineExceeded => Err(error),
@@ -151,12 +197,12 @@ impl<B: Send + 'static> Request<B> {
 
     /// Whether the operation has ended. Never blocks.
     pub fn is_ended(&self) -> bool {
-        unsafe { wait::has_ended(self.request) }.unwrap_or(false)
+        unsafe { wait::has_ended(self.request.0) }.unwrap_or(false)
     }
 
     /// Asks to give up. The operation then ends with Cancelled here and with Aborted elsewhere, unless it was complete.
     pub fn cancel(&self) -> Result<()> {
-        unsafe { check(sys::bps_cancel(self.request)) }
+        unsafe { check(sys::bps_cancel(self.request.0)) }
     }
 
     fn land(&self, outcome: Result<()>) -> std::result::Result<B, Failed<B>> {
@@ -193,12 +239,6 @@ impl<B: Send + 'static> Future for Request<B> {
 
 // The memory is in its flight, which does not move with the request.
 impl<B: Send + 'static> Unpin for Request<B> {}
-
-impl<B: Send + 'static> Drop for Request<B> {
-    fn drop(&mut self) {
-        unsafe { sys::bps_request_free(self.request) };
-    }
-}
 
 impl<B: Send + 'static> fmt::Debug for Request<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ use crate::timeout::milliseconds;
 use byteps_sys as sys;
 use std::ffi::{CStr, CString};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A membership in a job, from [`open`](Session::open) to the drop of the last clone of it and of its last [`Tensor`].
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// without it the other members see this one fail.
 #[derive(Clone)]
 pub struct Session {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// Who we are.
@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     session: NonNull<sys::bps_session>,
     // The library may log until the session is closed.
     log: Option<Box<LogSink>>,
+    // Sets that could not be freed yet, since operations still used them.
+    left_sets: Mutex<Vec<NonNull<sys::bps_process_set>>>,
 }
 
 // The library's calls on a session may be made concurrently, on any thread.
@@ -60,7 +62,14 @@ unsafe impl Sync for Inner {}
 
 impl Inner {
     pub(crate) fn new(session: NonNull<sys::bps_session>, log: Option<Box<LogSink>>) -> Inner {
-        Inner { session, log }
+        Inner { session, log, left_sets: Mutex::default() }
+    }
+
+    /// Frees a set, at the latest when the session is closed.
+    pub(crate) fn free_set(&self, set: NonNull<sys::bps_process_set>) {
+        if unsafe { check(sys::bps_process_set_free(set.as_ptr())) }.is_err() {
+            self.left_sets.lock().unwrap_or_else(PoisonError::into_inner).push(set);
+        }
     }
 
     #[inline]
@@ -71,7 +80,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let closing = Closing { session: self.session, log: self.log.take() };
+        let left_sets = std::mem::take(self.left_sets.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let closing = Closing { session: self.session, log: self.log.take(), left_sets };
         if callback::is_inside() {
             // A wake-up has dropped the last handle. Closing waits for the thread that this runs on: another one does it.
             // If none can be had, the session stays open until the process ends.
@@ -85,6 +95,7 @@ impl Drop for Inner {
 struct Closing {
     session: NonNull<sys::bps_session>,
     log: Option<Box<LogSink>>,
+    left_sets: Vec<NonNull<sys::bps_process_set>>,
 }
 
 unsafe impl Send for Closing {}
@@ -94,6 +105,10 @@ impl Closing {
         // Refused in a forked child, and in a callback that is not of this crate: there the session lives on, and its log.
         if unsafe { check(sys::bps_close(self.session.as_ptr())) }.is_err() {
             std::mem::forget(self.log);
+        }
+        for set in self.left_sets {
+            // Refused in a forked child alone, where it stays.
+            let _ = unsafe { check(sys::bps_process_set_free(set.as_ptr())) };
         }
     }
 }
@@ -214,7 +229,7 @@ pub(crate) fn c_string(text: &str, what: &str) -> Result<CString> {
         .map_err(|_| Error::new(Code::InvalidArgument, format!("{} {:?} has a NUL character", what, text)))
 }
 
-fn extents(name: &str, shape: &[usize]) -> Result<Vec<i64>> {
+pub(crate) fn extents(name: &str, shape: &[usize]) -> Result<Vec<i64>> {
     let too_large =
         || Error::new(Code::InvalidArgument, format!("tensor \"{}\" of shape {:?} has too many elements", name, shape));
     // The product must fit too: it is what slices are compared with.
