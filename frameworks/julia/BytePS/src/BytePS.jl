@@ -18,7 +18,11 @@ import Libdl
 
 export Session, BytePSError, Buffer
 export push_pull!, push_pull_async!, bcast!, bcast_async!, barrier, shutdown, declare, info, isended, cancel
-export SUM, AVERAGE, MIN, MAX, PRODUCT, BIT_AND, BIT_OR, BIT_XOR
+export ProcessSet, allreduce!, allreduce_async!, allgather, allgather_async, reducescatter, reducescatter_async
+export alltoall, alltoall_async, reduceto, reduceto_async, gather, gather_async, scatter, scatter_async
+export send, send_async, receive!, receive_async!, group, group_async, splits
+export sparse_allreduce, sparse_allreduce_async, join!, join_async!
+export SUM, AVERAGE, MIN, MAX, PRODUCT, BIT_AND, BIT_OR, BIT_XOR, ADASUM
 
 include("structs.jl")
 include("library.jl")
@@ -28,5 +32,10 @@ include("session.jl")
 include("buffer.jl")
 include("request.jl")
 include("operations.jl")
+include("process_set.jl")
+include("collectives.jl")
+include("group.jl")
+include("sparse.jl")
+include("join.jl")
 
 end

@@ -26,5 +26,8 @@ if isdefined(Core, :BFloat16)
     dtype(::Type{Core.BFloat16}) = BFLOAT16
 end
 
-"What `push_pull!` makes of the contributions of all workers. The result has the same bits on every rank and in every run."
-@enum ReduceOp::Int32 SUM AVERAGE MIN MAX PRODUCT BIT_AND BIT_OR BIT_XOR
+"""
+What a reduction makes of the contributions of all workers. The result has the same bits on every rank and in every run. `ADASUM`
+is of [`allreduce!`](@ref) alone.
+"""
+@enum ReduceOp::Int32 SUM AVERAGE MIN MAX PRODUCT BIT_AND BIT_OR BIT_XOR ADASUM

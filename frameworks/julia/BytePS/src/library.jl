@@ -1,7 +1,7 @@
 # libbyteps.so, found and loaded at the first use. It stays loaded: its threads and statuses point into it.
 
 const ABI_MAJOR = Int32(1)
-const ABI_MINOR = Int32(2)
+const ABI_MINOR = Int32(3)
 
 const FUNCTIONS = (
     :bps_version, :bps_version_string,
@@ -10,6 +10,8 @@ const FUNCTIONS = (
     :bps_declare, :bps_wait, :bps_test, :bps_cancel, :bps_request_free,
     :bps_push_pull, :bps_broadcast, :bps_barrier,
     :bps_buffer_alloc, :bps_buffer_data, :bps_buffer_free,
+    :bps_process_set_create, :bps_process_set_free,
+    :bps_collective, :bps_group, :bps_request_result, :bps_join, :bps_sparse_all_reduce,
 )
 
 "The addresses of the functions, by name."

@@ -46,14 +46,14 @@ push_pull!(session::Session, name::AbstractString, output, input...; options...)
     push_pull!(declare(session, name, output), output, input...; options...)
 
 """
-    bcast!(session, name, array; root=0, priority=0, timeout=nothing)
+    bcast!(session, name, array; root=0, set=nothing, priority=0, timeout=nothing)
     bcast!(tensor, ...)
 
-Replaces the array by that of the worker with rank `root`, and returns it.
+Replaces the array by that of the worker with rank `root`, and returns it. A declared tensor is of all ranks.
 """
 bcast!(tensor::Tensor, arrays...; options...) = wait(bcast_async!(tensor, arrays...; options...))
 bcast!(session::Session, name::AbstractString, output, input...; options...) =
-    bcast!(declare(session, name, output), output, input...; options...)
+    wait(bcast_async!(session, name, output, input...; options...))
 
 """
     push_pull_async!(session, name, array; ...) -> Request
@@ -84,8 +84,9 @@ function bcast_async!(tensor::Tensor, output::AbstractArray, input::AbstractArra
                     timeout_ms=timeout_ms)
     end
 end
-bcast_async!(session::Session, name::AbstractString, output::AbstractArray, input...; options...) =
-    bcast_async!(declare(session, name, output), output, input...; options...)
+bcast_async!(session::Session, name::AbstractString, output::AbstractArray, input...; set=nothing, options...) =
+    set === nothing ? bcast_async!(declare(session, name, output), output, input...; options...) :
+    bcast_among(session, name, output, input...; set=set, options...)
 
 "Starts an operation; `arguments(input, output)` makes its struct."
 function start(arguments::F, tensor::Tensor, output::AbstractArray, input::AbstractArray, call::Ptr{Cvoid}) where {F}
@@ -108,9 +109,12 @@ function check_array(tensor::Tensor{T}, array::AbstractArray, what) where {T}
     eltype(array) === T || invalid("tensor \"$(tensor.name)\" has elements of type $T, the $what of type $(eltype(array))")
     size(array) == tensor.size ||
         invalid("tensor \"$(tensor.name)\" has size $(tensor.size), the $what has size $(size(array))")
-    is_dense(array) || invalid("tensor \"$(tensor.name)\": the $what is a $(typeof(array)), which is not a block of memory; " *
-                               "copy it, or take a contiguous view")
+    check_dense(tensor.name, array, what)
 end
+
+check_dense(name, array, what) =
+    is_dense(array) || invalid("\"$name\": the $what is a $(typeof(array)), which is not a block of memory; " *
+                               "copy it, or take a contiguous view")
 
 is_dense(array::DenseArray) = true
 is_dense(array::SubArray) = is_dense(parent(array)) && Base.iscontiguous(array)

@@ -1,6 +1,5 @@
 """
-One operation in flight, made by [`push_pull_async!`](@ref) and [`bcast_async!`](@ref). `wait(request)` ends it and returns the
-output; `isended(request)` asks; `cancel(request)` gives up.
+One operation in flight, made by [`push_pull_async!`](@ref) and its kin. `wait(request)` ends it and returns the output; `isended(request)` asks; `cancel(request)` gives up.
 
 The session holds the arrays until the operation has ended, also when nobody holds the request.
 """
@@ -74,12 +73,17 @@ function Base.wait(request::Request; timeout=nothing)
     return land(request)
 end
 
-function land(request::Request)
+function land(request::Request{<:AbstractArray})
     release(request)
-    if length(request.output) > 0 && Ptr{Cvoid}(pointer(request.output)) != request.address
+    return in_place(request.output, request.address)
+end
+
+"The output, if its memory is still where the result was written."
+function in_place(output::AbstractArray, address::Ptr{Cvoid})
+    if length(output) > 0 && Ptr{Cvoid}(pointer(output)) != address
         error("the output was resized while its operation was in flight: the result is not in it")
     end
-    return request.output
+    return output
 end
 
 "Holds a request until its operation has ended."

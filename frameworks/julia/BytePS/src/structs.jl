@@ -98,7 +98,95 @@ struct BufferArgs
     device_id::Int32
 end
 
-zero_of(::Type{T}) where {T<:Integer} = zero(T)
+struct ProcessSetArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    name::Cstring
+    ranks::Ptr{Int32}
+    num_ranks::Int32
+    reserved::Int32
+end
+
+struct CollectiveArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    name::Cstring
+    set::Ptr{Cvoid}
+    input::Ptr{Cvoid}
+    output::Ptr{Cvoid}
+    output_bytes::UInt64
+    shape::Ptr{Int64}
+    splits::Ptr{Int64}
+    tag::Int64
+    priority::Int64
+    timeout_ms::Int64
+    prescale::Float64
+    postscale::Float64
+    done::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    kind::Int32
+    ndim::Int32
+    dtype::UInt32
+    op::Int32
+    num_splits::Int32
+    root::Int32
+    peer::Int32
+    scaled::Int32
+    input_device::Int32
+    input_device_id::Int32
+    output_device::Int32
+    output_device_id::Int32
+end
+
+struct GroupArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    operations::Ptr{Ptr{CollectiveArgs}}
+    num_operations::Int32
+    reserved::Int32
+    done::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+end
+
+struct ResultStruct
+    struct_size::Csize_t
+    data::Ptr{Cvoid}
+    bytes::UInt64
+    shape::Ptr{Int64}
+    splits::Ptr{Int64}
+    ndim::Int32
+    num_splits::Int32
+end
+
+struct JoinArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    last_rank::Ptr{Int32}
+    timeout_ms::Int64
+    done::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+end
+
+struct SparseArgs
+    struct_size::Csize_t
+    ext::Ptr{Cvoid}
+    name::Cstring
+    set::Ptr{Cvoid}
+    indices::Ptr{Int64}
+    values::Ptr{Cvoid}
+    num_rows::Int64
+    shape::Ptr{Int64}
+    priority::Int64
+    timeout_ms::Int64
+    done::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    ndim::Int32
+    dtype::UInt32
+    op::Int32
+    reserved::Int32
+end
+
+zero_of(::Type{T}) where {T<:Real} = zero(T)
 zero_of(::Type{Ptr{T}}) where {T} = Ptr{T}(C_NULL)
 zero_of(::Type{Cstring}) = Cstring(C_NULL)
 

@@ -18,8 +18,8 @@ end
     if Sys.which("bpslaunch") === nothing
         @info "skipped: bpslaunch is not in PATH"
     else
-        @testset "$servers servers" for servers in (1, 0)
-            @test run_job("job.jl", servers)
+        @testset "$file, $servers servers" for file in ("job.jl", "collectives.jl"), servers in (1, 0)
+            @test run_job(file, servers)
         end
     end
 end

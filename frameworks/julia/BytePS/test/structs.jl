@@ -17,6 +17,9 @@ end
             BytePS.OpenArgs => "bps_open_args", BytePS.InfoStruct => "bps_info", BytePS.DeclareArgs => "bps_declare_args",
             BytePS.PushPullArgs => "bps_push_pull_args", BytePS.BroadcastArgs => "bps_broadcast_args",
             BytePS.BarrierArgs => "bps_barrier_args", BytePS.BufferArgs => "bps_buffer_args",
+            BytePS.ProcessSetArgs => "bps_process_set_args", BytePS.CollectiveArgs => "bps_collective_args",
+            BytePS.GroupArgs => "bps_group_args", BytePS.ResultStruct => "bps_result", BytePS.JoinArgs => "bps_join_args",
+            BytePS.SparseArgs => "bps_sparse_args",
         ]
         dtypes = [
             Int8 => "INT8", Int16 => "INT16", Int32 => "INT32", Int64 => "INT64", UInt8 => "UINT8", Float16 => "FLOAT16",
@@ -37,7 +40,7 @@ end
         end
         push!(ours, "BFLOAT16 $(Int(BytePS.BFLOAT16))")
         push!(theirs, "printf(\"BFLOAT16 %d\\n\", (int)BPS_BFLOAT16);")
-        for op in instances(BytePS.ReduceOp)
+        for op in [instances(BytePS.ReduceOp)..., instances(BytePS.Kind)...]
             push!(ours, "$op $(Int(op))")
             push!(theirs, "printf(\"$op %d\\n\", BPS_$op);")
         end
