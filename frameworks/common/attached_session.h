@@ -13,11 +13,13 @@
 #define BYTEPS_FRAMEWORKS_COMMON_ATTACHED_SESSION_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "frameworks/common/library.h"
@@ -55,13 +57,22 @@ class AttachedSession {
     return Take(*library_, call(*library_, session_));
   }
 
+  // Inside of Use(): the set of these ranks of the attached session, made by the first call. It is the same set as that
+  // of any other part of the process that names the same ranks. Freed by Detach().
+  bps_status* ProcessSet(const std::vector<int32_t>& ranks, bps_process_set** set) const;
+
   // The outcome that `status` stands for; frees it.
   static Outcome Take(const Library& library, bps_status* status);
 
  private:
+  void FreeSets();
+
   mutable std::shared_mutex attaching_;  // shared: inside a call; exclusive: another session
   std::shared_ptr<const Library> library_;
   bps_session* session_ = nullptr;
+  mutable std::mutex making_sets_;
+  mutable std::map<std::vector<int32_t>, bps_process_set*> sets_;  // by ranks
+  std::vector<bps_process_set*> left_;  // of earlier sessions; operations in flight have kept them
 };
 
 // The one of this shared object. It is never destroyed: threads of the framework may outlive main().

@@ -38,19 +38,24 @@ class Call(NamedTuple):
     name: str
     argument: tuple[str, int]  # ("op", a ReduceOp) or ("root", a rank)
     priority: int
+    more: tuple[tuple[str, int | tuple[int, ...]], ...] = ()  # further attributes of the handler
+    shape: tuple[int, ...] | None = None  # of the result; None: the operand's, whose memory it may use
 
-    def attributes(self, name: str) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """For the handler."""
-        key, value = self.argument
-        return {"name": name, key: np.int64(value), "priority": np.int64(self.priority)}
+        given = dict([self.argument, *self.more])
+        numbers = {key: np.asarray(value, np.int64)[()] for key, value in given.items()}
+        return {"name": self.name, **numbers, "priority": np.int64(self.priority)}
+
+    def result(self, array: jax.Array) -> jax.ShapeDtypeStruct:
+        """What the handler makes of `array`."""
+        return jax.ShapeDtypeStruct(array.shape if self.shape is None else self.shape, array.dtype)
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def _outside(array: jax.Array, name: jax.Array, target: str, argument: tuple[str, int], priority: int) -> jax.Array:
+@partial(jax.jit, static_argnums=(2,))
+def _outside(array: jax.Array, name: jax.Array, call: Call) -> jax.Array:
     """A program of one operation, whose name is an operand: compiled once for all names."""
-    call = Call(target, "", argument, priority)
-    shape = jax.ShapeDtypeStruct(array.shape, array.dtype)
-    return versions.call(target, shape, (array, name), in_place=False, **call.attributes(""))
+    return versions.call(call.target, call.result(array), (array, name), in_place=False, **call.attributes())
 
 
 def _padded(name: str) -> np.ndarray:
@@ -68,10 +73,9 @@ def device_number() -> jax.Array | None:
 def run(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
     """Runs `call` on `array`, on the device with this number."""
     if device is None and not versions.is_traced(array):
-        return _outside(array, _padded(call.name), call.target, call.argument, call.priority)
+        return _outside(array, _padded(call.name), call._replace(name=""))
     operands = (array,) if device is None else (array, device)
-    shape = jax.ShapeDtypeStruct(array.shape, array.dtype)
-    return versions.call(call.target, shape, operands, in_place=True, **call.attributes(call.name))
+    return versions.call(call.target, call.result(array), operands, in_place=call.shape is None, **call.attributes())
 
 
 def sent_array(name: str, value: Any) -> jax.Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 from byteps.arguments import tensor_name
 from byteps.jax import versions
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.session import current_session
 
 import jax
@@ -37,7 +38,7 @@ def leaf_names(prefix: str, tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, [leaf for _, leaf in with_paths], structure
 
 
-def operation_name(kind: str, name: str | None, tree: Any) -> str:
+def operation_name(kind: str, name: str | None, tree: Any, process_set: ProcessSet = global_process_set) -> str:
     """The name of an operation on `tree`: the caller's, or the next number of its kind. Operations of programs are
     numbered when those are traced.
 
@@ -50,4 +51,4 @@ def operation_name(kind: str, name: str | None, tree: Any) -> str:
         return tensor_name(name)
     if any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
         return f"{kind}.traced.{next(_TRACED)}"
-    return f"{kind}.noname.{session.number(kind)}"
+    return f"{kind}.noname.{session.number(kind, process_set.key())}"

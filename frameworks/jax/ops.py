@@ -23,17 +23,41 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from byteps import _native
 from byteps.arguments import priority_number, root
 from byteps.jax import targets
 from byteps.jax.call import Call, device_number, run, sent_array
 from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import Axes, AxisName, axes_of, reduce_over
 from byteps.jax.names import leaf_names, operation_name
-from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
 
 import jax
 import jax.numpy as jnp
+
+
+def ranks_of(process_set: ProcessSet) -> tuple[int, ...]:
+    """The ranks of a set that was checked, as handlers take them."""
+    return tuple(process_set.ranks or ())
+
+
+def _reduce_call(name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...]) -> Call:
+    """A reduction; without ranks over all. Servers sum parts of tensors of all ranks, which is not all there is."""
+    argument = ("op", int(op))
+    if not ranks and op is not Adasum:
+        return Call(targets.PUSH_PULL, name, argument, priority)
+    ranks = ranks or ranks_of(global_process_set)
+    return Call(
+        targets.COLLECTIVE, name, argument, priority, (("kind", _native.ALL_REDUCE), ("root", 0), ("ranks", ranks))
+    )
+
+
+def _set_ranks(process_set: Any) -> tuple[int, ...]:
+    """The ranks; none of the set of all. Raises TypeError, ValueError."""
+    checked = check_process_set(process_set)
+    return () if checked is global_process_set else ranks_of(checked)
 
 
 # The gradient of a sum over workers is the sum of the workers' gradients.
@@ -59,10 +83,18 @@ _push_pull.defvjp(_push_pull_forward, _push_pull_backward)
 
 
 def reduce_leaf(
-    name: str, leaf: Any, op: ReduceOp, priority: int, compression: type[Compressor], axes: Axes
+    name: str,
+    leaf: Any,
+    op: ReduceOp,
+    priority: int,
+    compression: type[Compressor],
+    axes: Axes,
+    process_set: ProcessSet = global_process_set,
 ) -> jax.Array:
     """push_pull of one array, with arguments that were checked."""
-    call = Call(targets.PUSH_PULL, name, ("op", int(op)), priority)
+    if axes and op is Adasum:
+        raise NotImplementedError("op=Adasum combines workers, and not their devices: give no axis_name")
+    call = _reduce_call(name, op, priority, _set_ranks(process_set))
     sent, context = compression.compress(sent_array(name, leaf))
     device = device_number()
     if device is not None and sent.size == 0:
@@ -84,6 +116,7 @@ def push_pull(
     compression: type[Compressor] = Compression.none,
     op: ReduceOp | None = None,
     axis_name: AxisName = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Reduces an array, or each array of a pytree, over all workers.
 
@@ -97,9 +130,10 @@ def push_pull(
         version: accepted for compatibility; the library counts the rounds of a tensor itself.
         priority: larger is sooner.
         compression: Compression.none, Compression.fp16 or Compression.bf16.
-        op: Sum, Average, Min, Max, Product, BitAnd, BitOr or BitXor.
+        op: Sum, Average, Min, Max, Product, BitAnd, BitOr, BitXor or Adasum.
         axis_name: inside shard_map or pmap: the axis, or axes, over whose devices to reduce as well. Average then
             divides by the number of all devices.
+        process_set: the ranks that take part; this rank is one of them.
 
     Returns:
         Arrays of the same shapes and dtypes; the same bits on all ranks.
@@ -112,11 +146,11 @@ def push_pull(
     """
     del version
     check_compression(compression)
-    chosen = choose_op(op, average)
+    chosen = choose_op(op, average, adasum=True)
     number = priority_number(priority)
-    names, leaves, structure = leaf_names(operation_name("push_pull", name, tensor), tensor)
+    names, leaves, structure = leaf_names(operation_name("push_pull", name, tensor, process_set), tensor)
     axes = axes_of(axis_name)
-    reduced = [reduce_leaf(*each, chosen, number, compression, axes) for each in zip(names, leaves)]
+    reduced = [reduce_leaf(*each, chosen, number, compression, axes, process_set) for each in zip(names, leaves)]
     return jax.tree_util.tree_unflatten(structure, reduced)
 
 
@@ -131,7 +165,7 @@ def _broadcast_forward(call: Call, array: jax.Array, device: jax.Array | None) -
 
 
 def _broadcast_backward(call: Call, device: jax.Array | None, gradient: jax.Array) -> tuple[jax.Array, None]:
-    back = Call(targets.PUSH_PULL, call.name + ".gradient", ("op", int(Sum)), call.priority)
+    back = _reduce_call(call.name + ".gradient", Sum, call.priority, dict(call.more).get("ranks", ()))
     total = _push_pull(back, gradient, device)
     is_root = current_session().native.info()["rank"] == call.argument[1]
     return total if is_root else jnp.zeros_like(total), None
@@ -140,16 +174,23 @@ def _broadcast_backward(call: Call, device: jax.Array | None, gradient: jax.Arra
 _broadcast.defvjp(_broadcast_forward, _broadcast_backward)
 
 
-def broadcast(tensor: Any, root_rank: int, name: str | None = None, priority: int = 0) -> Any:
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Copies the root's array, or each array of its pytree, to every rank. Works where push_pull does.
 
     Inside shard_map and pmap each device gets what the same device of the root has.
 
     Args:
         tensor: an array or a pytree of arrays: the same structure, shapes and dtypes on all ranks.
-        root_rank: whose values are sent.
+        root_rank: whose values are sent: a rank of the job, also with a process set.
         name: the same on all ranks; None: numbered (see the module).
         priority: larger is sooner.
+        process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
         XlaRuntimeError, TypeError: as push_pull.
@@ -157,8 +198,11 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None, priority: in
     """
     root_rank = root(current_session(), root_rank)
     number = priority_number(priority)
-    names, leaves, structure = leaf_names(operation_name("broadcast", name, tensor), tensor)
+    names, leaves, structure = leaf_names(operation_name("broadcast", name, tensor, process_set), tensor)
     device = device_number()
-    calls = [Call(targets.BROADCAST, each, ("root", root_rank), number) for each in names]
+    target, more = targets.BROADCAST, ()
+    if ranks := _set_ranks(process_set):
+        target, more = targets.COLLECTIVE, (("kind", _native.BROADCAST), ("op", 0), ("ranks", ranks))
+    calls = [Call(target, each, ("root", root_rank), number, more) for each in names]
     sent = [_broadcast(call, sent_array(call.name, leaf), device) for call, leaf in zip(calls, leaves)]
     return jax.tree_util.tree_unflatten(structure, sent)

@@ -9,6 +9,7 @@ from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import AxisName, axes_of
 from byteps.jax.names import leaf_names
 from byteps.jax.ops import reduce_leaf
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 
@@ -35,6 +36,7 @@ def DistributedOptimizer(
     op: ReduceOp = Average,
     axis_name: AxisName = None,
     name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer of optax that gets the gradients of all workers: `update` reduces them, then calls the one given.
 
@@ -54,6 +56,7 @@ def DistributedOptimizer(
         axis_name: inside shard_map or pmap: the axis, or axes, over whose devices to reduce as well.
         name: before the names of the gradients, the same on all ranks. None: "Gradient" for the first optimizer of a
             session, "Gradient.1" for the second and so on, in the order in which they are made.
+        process_set: the ranks that take part; this rank is one of them.
 
     Returns:
         A transformation whose state is that of `optimizer` (an AccumulatedState with backward_passes_per_step > 1).
@@ -68,7 +71,8 @@ def DistributedOptimizer(
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise TypeError(f"optimizer is {optimizer!r}; it must be a GradientTransformation of optax")
     check_compression(compression)
-    chosen = choose_op(op, average=True)
+    check_process_set(process_set)
+    chosen = choose_op(op, average=True, adasum=True)
     passes = whole_number("backward_passes_per_step", backward_passes_per_step)
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}; it must be at least 1")
@@ -81,7 +85,7 @@ def DistributedOptimizer(
     def reduced(gradients: Any) -> Any:
         names, leaves, structure = leaf_names(name, gradients)
         results = [
-            leaf if _is_absent(leaf) else reduce_leaf(each, leaf, chosen, -index, compression, axes)
+            leaf if _is_absent(leaf) else reduce_leaf(each, leaf, chosen, -index, compression, axes, process_set)
             for index, (each, leaf) in enumerate(zip(names, leaves))
         ]
         return jax.tree_util.tree_unflatten(structure, results)

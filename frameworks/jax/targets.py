@@ -9,6 +9,7 @@ versions.check()
 
 PUSH_PULL = "bps_push_pull"
 BROADCAST = "bps_broadcast"
+COLLECTIVE = "bps_collective"
 
 _SHIM = Shim("jax")
 
@@ -18,7 +19,7 @@ _PLATFORMS = {"cpu": "bps_shim_jax_{}", "CUDA": "bps_shim_jax_refuse_device", "R
 
 def _register() -> None:
     ffi = versions.ffi()
-    for target, handler in ((PUSH_PULL, "push_pull"), (BROADCAST, "broadcast")):
+    for target, handler in ((PUSH_PULL, "push_pull"), (BROADCAST, "broadcast"), (COLLECTIVE, "collective")):
         for platform, function in _PLATFORMS.items():
             ffi.register_ffi_target(target, ffi.pycapsule(_SHIM.library[function.format(handler)]), platform=platform)
 

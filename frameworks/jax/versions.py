@@ -54,8 +54,8 @@ def call(
     target: str, result: jax.ShapeDtypeStruct, operands: tuple[jax.Array, ...], in_place: bool, **attributes: Any
 ) -> jax.Array:
     """The array that the handler `target` makes. `in_place`: in the memory of the first operand, if the program can
-    give it away."""
-    options: dict[str, Any] = {"has_side_effect": True, "vmap_method": "expand_dims"}
+    give it away; its shape is then that of the operand, and vmap calls the handler once for a batch."""
+    options: dict[str, Any] = {"has_side_effect": True, "vmap_method": "expand_dims" if in_place else "sequential"}
     if in_place:
         options["input_output_aliases"] = {0: 0}
     made: jax.Array = ffi().ffi_call(target, result, **options)(*operands, **attributes)

@@ -12,7 +12,8 @@ from zlib import crc32
 
 import numpy as np
 from byteps.arguments import root
-from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array
+from byteps.collectives import push_pull_arrays
+from byteps.keras.arrays import broadcast_to_variables, to_array
 from byteps.keras.flavor import installed_keras
 from byteps.reduce_op import Average, Min
 from byteps.session import current_session

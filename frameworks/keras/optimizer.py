@@ -9,6 +9,7 @@ from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.reduce import Options, Reduce, reduction
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 
 _SCALED_TWICE = (
@@ -182,6 +183,8 @@ def DistributedOptimizer(
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """Makes `optimizer` one that applies the gradients of all workers.
 
@@ -198,12 +201,14 @@ def DistributedOptimizer(
         compression: one of Compression's.
         sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
-        op: Average, Sum, Min, Max or Product.
+        op: Average, Sum, Min, Max or Product; or Adasum, of gradients.
         backward_passes_per_step: gradients of that many steps are added up before they are applied; with Keras 3,
             before the optimizer is built.
         average_aggregated_gradients: divides the sum of the steps by their number.
         num_groups: accepted for compatibility; gradients need no groups here.
         groups: the same.
+        process_set: the ranks that take part; this rank is one of them.
+        scale_local_gradients: accepted for compatibility: all gradients are reduced here.
 
     Returns:
         `optimizer` itself, or the LossScaleOptimizer around it.
@@ -212,7 +217,7 @@ def DistributedOptimizer(
         TypeError: no optimizer of Keras, or no compression.
         ValueError: an unknown op, a DistributedOptimizer already, or backward_passes_per_step where it cannot be.
     """
-    del num_groups, groups
+    del num_groups, groups, scale_local_gradients
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
         raise TypeError(
@@ -221,7 +226,9 @@ def DistributedOptimizer(
         )
     if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
-    options = Options(op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse)
+    options = Options(
+        op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse, process_set
+    )
     _accumulate(optimizer, keras, backward_passes_per_step)
     optimizer = _with_loss_scaling(optimizer, keras)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byteps.keras.compression import Compression, choice
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 
 # reduce(gradients, names): the reduced gradients; None stays None.
@@ -23,9 +24,12 @@ class Options:
     predivide: float = 1.0
     device_dense: str = ""
     device_sparse: str = ""
+    process_set: ProcessSet = global_process_set
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "op", choose_op(self.op, True))
+        object.__setattr__(self, "op", choose_op(self.op, True, adasum=True))
+        if self.process_set is not global_process_set:
+            check_process_set(self.process_set)
         choice(self.compression)
         if self.predivide != 1.0 and self.op is not Average:
             raise ValueError(f"gradient_predivide_factor is {self.predivide} and op={self.op.name}; it needs Average")
@@ -42,6 +46,7 @@ def _on_tensorflow(options: Options) -> Reduce:
         options.predivide,
         options.device_dense,
         options.device_sparse,
+        process_set=options.process_set,
     )
 
 
@@ -55,22 +60,17 @@ def _chosen(compression: Any, of_framework: Any) -> Any:
 
 def _on_torch(options: Options) -> Reduce:
     import torch
+    from byteps.torch.allreduce import allreduce_async
     from byteps.torch.compression import Compression as OfTorch
     from byteps.torch.functions import wait_all
     from byteps.torch.ops import push_pull_async
 
-    class WithBfloat16(OfTorch):
-        class bf16:
-            @staticmethod
-            def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-                wide = tensor.dtype in (torch.float32, torch.float64)
-                return (tensor.to(torch.bfloat16) if wide else tensor), tensor.dtype
+    compression = _chosen(options.compression, OfTorch)
 
-            @staticmethod
-            def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
-                return tensor.to(ctx)
-
-    compression = _chosen(options.compression, WithBfloat16)
+    def start(sent: torch.Tensor, name: str, priority: int) -> Any:
+        if options.process_set is global_process_set:
+            return push_pull_async(sent, name=name, priority=priority, op=options.op)
+        return allreduce_async(sent, name=name, priority=priority, op=options.op, process_set=options.process_set)
 
     # Compiled training steps leave it to Python, as it is.
     @torch.compiler.disable
@@ -84,8 +84,7 @@ def _on_torch(options: Options) -> Reduce:
             if options.predivide != 1.0:
                 gradient = gradient / options.predivide
             sent, context = compression.compress(gradient)
-            handle = push_pull_async(sent, name=f"gradient.{name}", priority=-index, op=options.op)
-            started.append((index, handle, context))
+            started.append((index, start(sent, f"gradient.{name}", -index), context))
         wait_all([handle for _, handle, _ in started])
         for index, handle, context in started:
             reduced = compression.decompress(handle.synchronize(), context)
@@ -109,7 +108,12 @@ def _on_jax(options: Options) -> Reduce:
             if options.predivide != 1.0:
                 gradient = gradient / options.predivide
             reduced = push_pull(
-                gradient, name=f"gradient.{name}", op=options.op, priority=-index, compression=compression
+                gradient,
+                name=f"gradient.{name}",
+                op=options.op,
+                priority=-index,
+                compression=compression,
+                process_set=options.process_set,
             )
             results[index] = reduced * options.predivide if options.predivide != 1.0 else reduced
         return results

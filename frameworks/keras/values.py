@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from byteps import collectives
 from byteps.arguments import root, tensor_name
-from byteps.keras.arrays import broadcast_arrays, push_pull_arrays, to_array
+from byteps.collectives import broadcast_arrays, push_pull_arrays
+from byteps.keras.arrays import to_array
 from byteps.keras.compression import choice
-from byteps.reduce_op import ReduceOp, choose_op
+from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 
 
@@ -26,7 +28,7 @@ def push_pull(
         value: a number, a NumPy array or a tensor of any backend; not inside a graph.
         name: the same on all ranks; None: numbered, which needs the same order of unnamed calls on all ranks.
         average: with op=None: True for Average, False for Sum.
-        op: Sum, Average, Min, Max or Product.
+        op: Sum, Average, Min, Max, Product or Adasum.
 
     Returns:
         A NumPy array of the value's shape and dtype.
@@ -35,7 +37,7 @@ def push_pull(
         BytePSError: see byteps.errors.
         ValueError: before init(), a dtype that cannot be sent, an unknown op.
     """
-    return push_pull_arrays([to_array(value)], [_name("push_pull", name)], choose_op(op, average))[0]
+    return push_pull_arrays([to_array(value)], [_name("push_pull", name)], choose_op(op, average, adasum=True))[0]
 
 
 def allreduce(
@@ -76,19 +78,16 @@ def allgather(value: Any, name: str | None = None) -> np.ndarray:
     Raises:
         As push_pull; ValueError also for a value without dimensions.
     """
-    given = to_array(value)
-    if given.ndim == 0:
-        raise ValueError("allgather of a number; give it a dimension: numpy.atleast_1d(value)")
-    name = _name("allgather", name)
-    info = current_session().native.info()
-    counts = np.zeros(info["size"], np.int64)
-    counts[info["rank"]] = given.shape[0]
-    counts = push_pull_arrays([counts], [f"{name}.rows"], choose_op(None, False))[0]
-    parts = []
-    for of, count in enumerate(counts):
-        own = given if of == info["rank"] else np.empty((count, *given.shape[1:]), given.dtype)
-        parts.append(broadcast_arrays([own], [f"{name}.of.{of}"], of)[0])
-    return np.concatenate(parts)
+    return collectives.allgather(to_array(value), _name("allgather", name))
+
+
+def reducescatter(value: Any, name: str | None = None, op: ReduceOp | int = Average) -> np.ndarray:
+    """This worker's rows of the reduction: as even as possible, the first workers have one more.
+
+    Raises:
+        As push_pull; ValueError also for a value without dimensions.
+    """
+    return collectives.reducescatter(to_array(value), _name("reducescatter", name), choose_op(op, None))
 
 
 def broadcast_global_variables(root_rank: int) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from byteps.arguments import priority_number, root, tensor_name
 from byteps.mxnet import library
 from byteps.mxnet.compression import Compression, Compressor, check_compression
-from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
 
 import mxnet as mx
@@ -38,7 +39,8 @@ def _turn(name: str) -> mx.nd.NDArray:
     return turn
 
 
-def _check(tensor: Any) -> None:
+def check_array(tensor: Any) -> None:
+    """Raises TypeError for what is no dense NDArray in host memory."""
     if not isinstance(tensor, mx.nd.NDArray):
         raise TypeError(f"the tensor is {type(tensor).__name__}; it must be an NDArray of MXNet")
     if tensor.stype != "default":
@@ -47,10 +49,36 @@ def _check(tensor: Any) -> None:
         raise TypeError(f"the tensor is on {tensor.context}; byteps.mxnet sends host memory: as_in_context(mx.cpu())")
 
 
-def _name(session: Session, kind: str, name: str | None) -> str:
+def operation_name(session: Session, kind: str, name: str | None, process_set: ProcessSet = global_process_set) -> str:
+    """The name of an operation: the one given, or a number. Raises ValueError."""
     if name is None:
-        return f"{kind}.noname.{session.number(kind)}"
+        return f"{kind}.noname.{session.number(kind, process_set.key())}"
     return tensor_name(name)
+
+
+def set_ranks(process_set: ProcessSet) -> tuple[int, ...]:
+    """The ranks of a set; none: all. Raises TypeError, ValueError."""
+    return () if check_process_set(process_set).native() is None else tuple(process_set.ranks or ())
+
+
+def _reduce(
+    tensor: mx.nd.NDArray, output: mx.nd.NDArray, name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...]
+) -> None:
+    if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
+        turn = _turn(",".join(map(str, ranks)) + "/" + name)
+        library.all_reduce(tensor, output, turn, name, op, priority, ranks)
+    else:
+        library.push_pull(tensor, output, _turn(name), name, op, priority)
+
+
+def _send(
+    tensor: mx.nd.NDArray, output: mx.nd.NDArray, name: str, root_rank: int, priority: int, ranks: tuple[int, ...]
+) -> None:
+    if ranks:
+        turn = _turn(",".join(map(str, ranks)) + "/" + name)
+        library.set_broadcast(tensor, output, turn, name, root_rank, priority, ranks)
+    else:
+        library.broadcast(tensor, output, _turn(name), name, root_rank, priority)
 
 
 def _empty_like(tensor: mx.nd.NDArray) -> mx.nd.NDArray:
@@ -61,25 +89,25 @@ def _empty_like(tensor: mx.nd.NDArray) -> mx.nd.NDArray:
 class _PushPull(mx.autograd.Function):
     """push_pull for autograd: the gradient of a sum over workers is the sum of the workers' gradients."""
 
-    def __init__(self, op: ReduceOp, name: str, priority: int) -> None:
+    def __init__(self, op: ReduceOp, name: str, priority: int, ranks: tuple[int, ...]) -> None:
         super().__init__()
-        self._arguments = (op, name, priority)
+        self._arguments = (op, name, priority, ranks)
 
     def forward(self, tensor: mx.nd.NDArray) -> mx.nd.NDArray:
         """The reduced tensor."""
-        op, name, priority = self._arguments
+        op, name, priority, ranks = self._arguments
         output = _empty_like(tensor)
-        library.push_pull(tensor, output, _turn(name), name, op, priority)
+        _reduce(tensor, output, name, op, priority, ranks)
         return output
 
     def backward(self, gradient: mx.nd.NDArray) -> mx.nd.NDArray:
         """The reduced gradient."""
-        op, name, priority = self._arguments
+        op, name, priority, ranks = self._arguments
         if op not in (Sum, Average):
             raise NotImplementedError(f"push_pull with op={op.name} has no gradient; Sum and Average have")
         name = name + ".gradient"
         output = _empty_like(gradient)
-        library.push_pull(gradient, output, _turn(name), name, op, priority)
+        _reduce(gradient, output, name, op, priority, ranks)
         return output
 
 
@@ -91,6 +119,7 @@ def push_pull(
     priority: int = 0,
     compression: type[Compressor] = Compression.none,
     op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> mx.nd.NDArray:
     """Reduces `tensor` over all workers into a new array; asynchronous. Under autograd.record() it is differentiable
     for Sum and Average: the gradient is the push_pull of the gradients.
@@ -102,7 +131,8 @@ def push_pull(
         version: accepted for compatibility; the library counts the rounds of a tensor itself.
         priority: larger is sooner.
         compression: Compression.none or Compression.fp16.
-        op: Sum, Average, Min, Max, Product, BitAnd, BitOr or BitXor.
+        op: Sum, Average, Min, Max, Product, BitAnd, BitOr, BitXor or Adasum.
+        process_set: the ranks that take part; this rank is one of them.
 
     Returns:
         An array of the same shape, dtype and context; the same bits on all ranks.
@@ -114,11 +144,13 @@ def push_pull(
         TypeError: not a dense NDArray in host memory, a priority that is no whole number, or no compression.
     """
     del version
-    _check(tensor)
+    check_array(tensor)
     check_compression(compression)
-    chosen = choose_op(op, average)
-    name = _name(current_session(), "push_pull", name)
-    function = _PushPull(chosen, name, priority_number(priority))
+    chosen = choose_op(op, average, adasum=True)
+    session = current_session()
+    ranks = set_ranks(process_set)
+    name = operation_name(session, "push_pull", name, process_set)
+    function = _PushPull(chosen, name, priority_number(priority), ranks)
     sent, context = compression.compress(tensor)
     reduced = function(sent) if mx.autograd.is_recording() else function.forward(sent)
     return compression.decompress(reduced, context)
@@ -131,13 +163,17 @@ def push_pull_inplace(
     version: int = 0,
     priority: int = 0,
     op: ReduceOp | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> mx.nd.NDArray:
     """Reduces `tensor` over all workers into itself and returns it; asynchronous. Otherwise as push_pull, without
     gradient and compression."""
     del version
-    _check(tensor)
-    name = _name(current_session(), "push_pull", name)
-    library.push_pull(tensor, tensor, _turn(name), name, choose_op(op, average), priority_number(priority))
+    check_array(tensor)
+    chosen = choose_op(op, average, adasum=True)
+    session = current_session()
+    ranks = set_ranks(process_set)
+    name = operation_name(session, "push_pull", name, process_set)
+    _reduce(tensor, tensor, name, chosen, priority_number(priority), ranks)
     return tensor
 
 
@@ -163,33 +199,48 @@ def byteps_declare_tensor(name: str, **kwargs: Any) -> None:
         raise NotImplementedError(f"{key}={value!r}: this release has no compressors in the core")
 
 
-def broadcast(tensor: mx.nd.NDArray, root_rank: int, name: str | None = None, priority: int = 0) -> mx.nd.NDArray:
+def broadcast(
+    tensor: mx.nd.NDArray,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> mx.nd.NDArray:
     """Copies the root's `tensor` into a new array on every rank; asynchronous.
 
     Args:
         tensor: the same shape and dtype on all ranks.
-        root_rank: whose values are sent.
+        root_rank: whose values are sent: a rank of the job, also with a process set.
         name: the same on all ranks; None: numbered.
         priority: larger is sooner.
+        process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
         MXNetError, TypeError: as push_pull.
         ValueError: before init(), or the root is not a rank.
     """
-    _check(tensor)
+    check_array(tensor)
     session = current_session()
     rank = root(session, root_rank)
-    name = _name(session, "broadcast", name)
+    ranks = set_ranks(process_set)
+    name = operation_name(session, "broadcast", name, process_set)
     output = _empty_like(tensor)
-    library.broadcast(tensor, output, _turn(name), name, rank, priority_number(priority))
+    _send(tensor, output, name, rank, priority_number(priority), ranks)
     return output
 
 
-def broadcast_(tensor: mx.nd.NDArray, root_rank: int, name: str | None = None, priority: int = 0) -> mx.nd.NDArray:
+def broadcast_(
+    tensor: mx.nd.NDArray,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> mx.nd.NDArray:
     """Copies the root's `tensor` into every rank's, and returns it; asynchronous. Otherwise as broadcast."""
-    _check(tensor)
+    check_array(tensor)
     session = current_session()
     rank = root(session, root_rank)
-    name = _name(session, "broadcast", name)
-    library.broadcast(tensor, tensor, _turn(name), name, rank, priority_number(priority))
+    ranks = set_ranks(process_set)
+    name = operation_name(session, "broadcast", name, process_set)
+    _send(tensor, tensor, name, rank, priority_number(priority), ranks)
     return tensor

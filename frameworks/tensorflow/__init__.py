@@ -16,13 +16,18 @@ trained with fit() take byteps.keras.
 import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
 from byteps import __version__
+from byteps.horovod_basics import init, join
+from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from byteps.tensorflow import distribute, elastic
 from byteps.tensorflow.allreduce import allreduce, broadcast_, grouped_allreduce
+from byteps.tensorflow.alltoall import alltoall
 from byteps.tensorflow.compression import Compression
-from byteps.tensorflow.gather import allgather
+from byteps.tensorflow.gather import allgather, grouped_allgather
 from byteps.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from byteps.tensorflow.ops import broadcast, grouped_push_pull, push_pull
 from byteps.tensorflow.optimizer import DistributedOptimizer
+from byteps.tensorflow.rank_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from byteps.tensorflow.reducescatter import grouped_reducescatter, reducescatter
 from byteps.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from byteps.tensorflow.variables import (
     BroadcastGlobalVariablesHook,
@@ -31,16 +36,19 @@ from byteps.tensorflow.variables import (
 )
 
 __all__ = [
-    *(name for name in _byteps.__all__ if name != "broadcast_object"),
+    *(name for name in _byteps.__all__ if name not in ("broadcast_object", "init", "join")),
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
+    "ProcessSet",
     "__version__",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "broadcast",
     "broadcast_",
     "broadcast_global_variables",
@@ -49,7 +57,19 @@ __all__ = [
     "broadcast_variables",
     "distribute",
     "elastic",
+    "global_process_set",
+    "grouped_allgather",
     "grouped_allreduce",
     "grouped_push_pull",
+    "grouped_reducescatter",
+    "init",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
     "push_pull",
+    "rank_op",
+    "reducescatter",
+    "remove_process_set",
+    "size_op",
 ]

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from byteps.names import unnumbered
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
+from byteps.tensorflow.collectives import set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.names import unique_in_graph
 from byteps.tensorflow.ops import reduce_named
@@ -28,9 +30,12 @@ class Reduction:
     device_dense: str = ""
     device_sparse: str = ""
     prefix: str = "gradient"
+    process_set: ProcessSet = global_process_set
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "op", choose_op(self.op, True))
+        object.__setattr__(self, "op", choose_op(self.op, True, adasum=True))
+        if self.process_set is not global_process_set:
+            check_process_set(self.process_set)
         check_compression(self.compression)
         if self.predivide != 1.0 and self.op is not Average:
             raise ValueError(f"gradient_predivide_factor is {self.predivide} and op={self.op.name}; it needs Average")
@@ -39,7 +44,7 @@ class Reduction:
         with tf.device(self.device_dense):
             if self.predivide != 1.0:
                 gradients = [gradient / tf.cast(self.predivide, gradient.dtype) for gradient in gradients]
-            reduced = reduce_named(gradients, names, self.op, priorities, self.compression)
+            reduced = reduce_named(gradients, names, self.op, priorities, self.compression, set_ranks(self.process_set))
             if self.predivide != 1.0:
                 reduced = [gradient * tf.cast(self.predivide, gradient.dtype) for gradient in reduced]
             return reduced
@@ -64,7 +69,9 @@ class Reduction:
                     dense.append(index)
                     continue
                 with tf.device(self.device_sparse):
-                    results[index] = push_pull_slices(gradient, names[index], self.op, -index, self.compression)
+                    results[index] = push_pull_slices(
+                        gradient, names[index], self.op, -index, self.compression, self.process_set
+                    )
             elif gradient is not None:
                 dense.append(index)
         reduced = self._dense(

@@ -13,7 +13,7 @@ import tensorflow as tf
 _OLDEST = (2, 13)
 
 # Unless told otherwise, TensorFlow runs stateful ops of a tf.function one after another.
-_CONCURRENT = frozenset({"BytepsPushPull", "BytepsBroadcast"})
+_CONCURRENT = frozenset({"BytepsPushPull", "BytepsBroadcast", "BytepsCollective"})
 
 
 def _check_version() -> None:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from byteps.arguments import tensor_name
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.session import current_session
 
 import tensorflow as tf
@@ -32,7 +33,9 @@ def unique_in_graph(name: str) -> str:
     return name if asked[name] == 1 else f"{name}.{asked[name]}"
 
 
-def operation_name(kind: str, name: str | None, scope: str, tensor: Any) -> str:
+def operation_name(
+    kind: str, name: str | None, scope: str, tensor: Any, process_set: ProcessSet = global_process_set
+) -> str:
     """The name of an operation on `tensor`: the one given; in a graph, that of the tensor, made unique in the graph; in
     eager execution a number, which needs the same order of unnamed calls on all ranks.
 
@@ -42,16 +45,18 @@ def operation_name(kind: str, name: str | None, scope: str, tensor: Any) -> str:
     if name is not None:
         return scope + tensor_name(name)
     if tf.executing_eagerly():
-        return f"{scope}{kind}.noname.{current_session().number(kind)}"
+        return f"{scope}{kind}.noname.{current_session().number(kind, process_set.key())}"
     return unique_in_graph(f"{scope}{kind}." + _OUTPUT.sub("", getattr(tensor, "name", None) or "tensor"))
 
 
-def group_names(kind: str, name: str | None, scope: str, tensors: Sequence[Any]) -> list[str]:
+def group_names(
+    kind: str, name: str | None, scope: str, tensors: Sequence[Any], process_set: ProcessSet = global_process_set
+) -> list[str]:
     """A name for each tensor of a group: the group's and a number. A group without one is named by the shapes and
     dtypes of its tensors, so that a loop that sends the same group again and again uses the same names."""
     if name is None:
         if not tf.executing_eagerly():
-            return [operation_name(kind, None, scope, tensor) for tensor in tensors]
+            return [operation_name(kind, None, scope, tensor, process_set) for tensor in tensors]
         content = ",".join(f"{tensor.dtype.name}{tensor.shape}" for tensor in tensors)
         name = f"noname.{len(tensors)}.{crc32(content.encode()):08x}"
     else:

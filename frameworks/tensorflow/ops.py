@@ -20,10 +20,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from byteps import _native
 from byteps.arguments import priority_number, root
 from byteps.errors import UnimplementedError
-from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
+from byteps.tensorflow.collectives import collective, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import OPS, refuse_xla
 from byteps.tensorflow.names import group_names, operation_name
@@ -35,13 +38,18 @@ def check_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
     """The reduction that `op` and `average` ask for. Raises ValueError if both are given."""
     if op is not None and average is not None:
         raise ValueError("both op and average are given; give one of the two")
-    return choose_op(op, True if average is None else bool(average))
+    return choose_op(op, True if average is None else bool(average), adasum=True)
 
 
-def _reduce(tensor: tf.Tensor, name: str, op: ReduceOp, priority: int, compression: Any) -> tf.Tensor:
+def _reduce(
+    tensor: tf.Tensor, name: str, op: ReduceOp, priority: int, compression: Any, ranks: tuple[int, ...]
+) -> tf.Tensor:
     refuse_xla()
     sent, context = compression.compress(tensor)
-    reduced = OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
+    if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
+        reduced, _ = collective(_native.ALL_REDUCE, sent, name, ranks, priority, op)
+    else:
+        reduced = OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
     return compression.decompress(reduced, context)
 
 
@@ -76,6 +84,7 @@ def push_pull(
     enable_async: bool = False,
     name: str | None = None,
     priority: int = 0,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Reduces `tensor` over all workers. Differentiable for Sum and Average.
 
@@ -88,10 +97,11 @@ def push_pull(
         device_dense: where the operation is placed.
         device_sparse: the same for IndexedSlices.
         compression: one of Compression's.
-        op: Sum, Average, Min, Max, Product; BitAnd, BitOr, BitXor for integers and bools.
+        op: Sum, Average, Min, Max, Product; Adasum for floats; BitAnd, BitOr, BitXor for integers and bools.
         enable_async: asynchronous training, which there is not yet.
         name: the same on all ranks; None: see the module.
         priority: larger is sooner.
+        process_set: the ranks that take part; this rank is one of them.
 
     Returns:
         A tensor of the same shape and dtype, or IndexedSlices; the same bits on all ranks.
@@ -106,25 +116,29 @@ def push_pull(
     priority = priority_number(priority)
     if enable_async:
         raise UnimplementedError("enable_async: this version of BytePS has no asynchronous training")
+    process_set = check_process_set(process_set)
     if isinstance(tensor, tf.IndexedSlices):
         from byteps.tensorflow.sparse import push_pull_slices
 
         with tf.device(device_sparse):
-            given = operation_name("push_pull", name, scope, tensor.values)
-            return push_pull_slices(tensor, given, chosen, priority, compression)
+            given = operation_name("push_pull", name, scope, tensor.values, process_set)
+            return push_pull_slices(tensor, given, chosen, priority, compression, process_set)
     with tf.device(device_dense):
         tensor = tf.convert_to_tensor(tensor)
-        return _reduce(tensor, operation_name("push_pull", name, scope, tensor), chosen, priority, compression)
+        given = operation_name("push_pull", name, scope, tensor, process_set)
+        return _reduce(tensor, given, chosen, priority, compression, set_ranks(process_set))
 
 
 @functools.lru_cache(maxsize=256)
-def _group_function(names: tuple[str, ...], op: ReduceOp, priorities: tuple[int, ...], compression: Any) -> Any:
+def _group_function(
+    names: tuple[str, ...], op: ReduceOp, priorities: tuple[int, ...], compression: Any, ranks: tuple[int, ...]
+) -> Any:
     """A graph that reduces its arguments at the same time."""
 
     @tf.function(autograph=False)
     def reduce_group(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return [
-            _reduce(tensor, name, op, priority, compression)
+            _reduce(tensor, name, op, priority, compression, ranks)
             for tensor, name, priority in zip(tensors, names, priorities)
         ]
 
@@ -132,13 +146,19 @@ def _group_function(names: tuple[str, ...], op: ReduceOp, priorities: tuple[int,
 
 
 def reduce_named(
-    tensors: Sequence[tf.Tensor], names: Sequence[str], op: ReduceOp, priorities: Sequence[int], compression: Any
+    tensors: Sequence[tf.Tensor],
+    names: Sequence[str],
+    op: ReduceOp,
+    priorities: Sequence[int],
+    compression: Any,
+    ranks: tuple[int, ...] = (),
 ) -> list[tf.Tensor]:
     """Reduces tensors under these names, at the same time in eager execution, too."""
     if tf.executing_eagerly() and len(tensors) > 1:
-        return list(_group_function(tuple(names), op, tuple(priorities), compression)(list(tensors)))
+        return list(_group_function(tuple(names), op, tuple(priorities), compression, ranks)(list(tensors)))
     return [
-        _reduce(tensor, name, op, priority, compression) for tensor, name, priority in zip(tensors, names, priorities)
+        _reduce(tensor, name, op, priority, compression, ranks)
+        for tensor, name, priority in zip(tensors, names, priorities)
     ]
 
 
@@ -150,6 +170,7 @@ def grouped_push_pull(
     op: ReduceOp | int | None = None,
     name: str | None = None,
     priority: int = 0,
+    process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
     """Reduces several tensors at the same time; the first is the most urgent. Otherwise as push_pull.
 
@@ -162,8 +183,10 @@ def grouped_push_pull(
     converted = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if tf.executing_eagerly():
         current_session()
-    names = group_names("push_pull", name, scope, converted)
-    return reduce_named(converted, names, chosen, range(priority, priority - len(converted), -1), compression)
+    process_set = check_process_set(process_set)
+    names = group_names("push_pull", name, scope, converted, process_set)
+    priorities = range(priority, priority - len(converted), -1)
+    return reduce_named(converted, names, chosen, priorities, compression, set_ranks(process_set))
 
 
 def broadcast(
@@ -173,16 +196,18 @@ def broadcast(
     name: str | None = None,
     is_variable: bool = True,
     priority: int = 0,
+    process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
     """Copies the root's `tensor` to every rank. Differentiable.
 
     Args:
         tensor: the same shape and dtype on all ranks.
-        root_rank: whose values are sent.
+        root_rank: whose values are sent: a rank of the job, also with a process set.
         scope: put before the name.
         name: the same on all ranks; None: see the module.
         is_variable: accepted for compatibility.
         priority: larger is sooner.
+        process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
         tf.errors.OpError: see the module.
@@ -192,9 +217,10 @@ def broadcast(
     refuse_xla()
     root_rank = root(current_session(), root_rank)
     tensor = tf.convert_to_tensor(tensor)
-    return OPS.byteps_broadcast(
-        tensor,
-        tensor_name=operation_name("broadcast", name, scope, tensor),
-        root_rank=root_rank,
-        priority=priority_number(priority),
-    )
+    process_set = check_process_set(process_set)
+    given = operation_name("broadcast", name, scope, tensor, process_set)
+    priority = priority_number(priority)
+    ranks = set_ranks(process_set)
+    if ranks:
+        return collective(_native.BROADCAST, tensor, given, ranks, priority, root_rank=root_rank)[0]
+    return OPS.byteps_broadcast(tensor, tensor_name=given, root_rank=root_rank, priority=priority)

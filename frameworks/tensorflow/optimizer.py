@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.tensorflow.compression import Compression
 from byteps.tensorflow.gradients import Reduction, source_names
@@ -42,6 +43,8 @@ def DistributedOptimizer(
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """Makes `optimizer` one that reduces gradients over all workers before it applies them.
 
@@ -56,11 +59,13 @@ def DistributedOptimizer(
         sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
         backward_passes_per_step: of optimizers of Keras: gradients of that many steps are added up before they are
             reduced.
-        op: Average or Sum; with dense gradients also Min, Max, Product.
+        op: Average, Sum or Adasum (of gradients, not of steps); with dense gradients also Min, Max, Product.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
         average_aggregated_gradients: with backward_passes_per_step: divides the sum of the steps by their number.
         num_groups: accepted for compatibility; gradients need no groups here.
         groups: the same.
+        process_set: the ranks that take part; this rank is one of them.
+        scale_local_gradients: accepted for compatibility: all gradients are reduced here.
 
     Raises:
         TypeError: not an optimizer, or no compression.
@@ -80,13 +85,23 @@ def DistributedOptimizer(
             op=op,
             backward_passes_per_step=backward_passes_per_step,
             average_aggregated_gradients=average_aggregated_gradients,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
         )
-    del name, use_locking, num_groups, groups
+    del name, use_locking, num_groups, groups, scale_local_gradients
     if backward_passes_per_step != 1:
         raise ValueError(
             f"backward_passes_per_step is {backward_passes_per_step}; with an optimizer of TensorFlow 1 it must be 1"
         )
-    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse)
+    reduction = Reduction(
+        op,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        device_dense,
+        device_sparse,
+        process_set=process_set,
+    )
     kind = type(optimizer)
     optimizer.__class__ = type(kind.__name__, (_Optimizer, kind), {})
     optimizer._bps_reduction = reduction

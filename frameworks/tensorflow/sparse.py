@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import current_session
+from byteps.tensorflow.collectives import set_ranks
 from byteps.tensorflow.gather import gather_rows
 
 import tensorflow as tf
 
 
 def push_pull_slices(
-    slices: tf.IndexedSlices, name: str, op: ReduceOp, priority: int, compression: Any
+    slices: tf.IndexedSlices,
+    name: str,
+    op: ReduceOp,
+    priority: int,
+    compression: Any,
+    process_set: ProcessSet = global_process_set,
 ) -> tf.IndexedSlices:
     """The sum or average as IndexedSlices; an index that several workers have stands there several times, which means
     the sum.
@@ -22,10 +29,11 @@ def push_pull_slices(
     """
     if op not in (Sum, Average):
         raise ValueError(f"IndexedSlices can be summed or averaged, not op={op.name}; give sparse_as_dense=True")
+    ranks = set_ranks(process_set)
     sent, context = compression.compress(tf.convert_to_tensor(slices.values))
-    values = compression.decompress(gather_rows(sent, f"{name}.values", priority), context)
-    indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority)
+    values = compression.decompress(gather_rows(sent, f"{name}.values", priority, ranks), context)
+    indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority, ranks)
     if op is Average:
-        size = tf.cast(current_session().native.info()["size"], values.dtype)
+        size = tf.cast(len(ranks) or current_session().native.info()["size"], values.dtype)
         values = values / size if values.dtype.is_floating else values // size
     return tf.IndexedSlices(values, indices, slices.dense_shape)

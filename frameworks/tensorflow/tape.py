@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
-from byteps.session import current_session
 from byteps.tensorflow.compression import Compression
 from byteps.tensorflow.gradients import Reduction, source_names
 
@@ -39,7 +39,7 @@ class _Tape:
         for index, gradient in zip(shared, self._bps_reduction([flat[index] for index in shared], names)):
             flat[index] = gradient
         if self._bps_scale_local and len(shared) < len(flat):
-            size = current_session().native.info()["size"]
+            size = self._bps_reduction.process_set.size() or 1
             for index in set(range(len(flat))) - set(shared):
                 flat[index] = _divided(flat[index], size)
         return tf.nest.pack_sequence_as(sources, flat) if tf.nest.is_nested(sources) else flat[0]
@@ -63,6 +63,7 @@ def DistributedGradientTape(
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     groups: Any = None,
+    process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """Makes `gradtape` one whose gradient() reduces over all workers::
@@ -80,10 +81,11 @@ def DistributedGradientTape(
         device_sparse: the same for tf.IndexedSlices.
         compression: one of Compression's.
         sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
-        op: Average or Sum; with dense gradients also Min, Max, Product.
+        op: Average, Sum or Adasum; with dense gradients also Min, Max, Product.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
         num_groups: accepted for compatibility; gradients need no groups here.
         groups: the same.
+        process_set: the ranks that take part; this rank is one of them.
         scale_local_gradients: divides the gradients of register_local_source() by size(), so that they are of the size
             of an average.
 
@@ -94,7 +96,15 @@ def DistributedGradientTape(
     del num_groups, groups
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"gradtape is a {type(gradtape).__name__}; it must be a tf.GradientTape")
-    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse)
+    reduction = Reduction(
+        op,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        device_dense,
+        device_sparse,
+        process_set=process_set,
+    )
     kind = type(gradtape)
     # The object itself changes its class: a tape that has recorded already keeps what it has.
     gradtape.__class__ = type(kind.__name__, (_Tape, kind), {})

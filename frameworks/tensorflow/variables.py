@@ -6,8 +6,11 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from byteps import _native
 from byteps.arguments import root
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
+from byteps.tensorflow.collectives import collective, set_ranks
 from byteps.tensorflow.gradients import source_names
 from byteps.tensorflow.library import OPS, refuse_xla
 from byteps.tensorflow.names import unique_in_graph
@@ -20,38 +23,56 @@ _WIRE_TYPES = frozenset(
 )
 
 
-def _broadcast_value(value: tf.Tensor, name: str, root_rank: int, priority: int) -> tf.Tensor:
+def _broadcast_value(value: tf.Tensor, name: str, root_rank: int, priority: int, ranks: tuple[int, ...]) -> tf.Tensor:
     """The root's value, of any dtype but strings and the like."""
     dtype = value.dtype
+
+    def broadcast(sent: tf.Tensor) -> tf.Tensor:
+        if ranks:
+            return collective(_native.BROADCAST, sent, name, ranks, priority, root_rank=root_rank)[0]
+        return OPS.byteps_broadcast(sent, tensor_name=name, root_rank=root_rank, priority=priority)
+
     if dtype in _WIRE_TYPES:
-        return OPS.byteps_broadcast(value, tensor_name=name, root_rank=root_rank, priority=priority)
+        return broadcast(value)
     if not dtype.is_numpy_compatible or dtype is tf.string:
         raise TypeError(f"a {dtype.name} variable cannot be broadcast; send its value with broadcast_object")
     # Such as uint32, of Keras's random numbers: as bytes.
-    sent = OPS.byteps_broadcast(tf.bitcast(value, tf.uint8), tensor_name=name, root_rank=root_rank, priority=priority)
-    return tf.ensure_shape(tf.bitcast(sent, dtype), value.shape)
+    return tf.ensure_shape(tf.bitcast(broadcast(tf.bitcast(value, tf.uint8)), dtype), value.shape)
 
 
 @functools.lru_cache(maxsize=64)
-def _broadcast_function(names: tuple[str, ...], root_rank: int) -> Any:
+def _broadcast_function(names: tuple[str, ...], root_rank: int, ranks: tuple[int, ...]) -> Any:
     @tf.function(autograph=False)
     def broadcast_all(values: list[tf.Tensor]) -> list[tf.Tensor]:
-        return [
-            _broadcast_value(value, name, root_rank, -index) for index, (value, name) in enumerate(zip(values, names))
-        ]
+        return _each(values, names, root_rank, ranks)
 
     return broadcast_all
 
 
-def broadcast_values(values: Sequence[tf.Tensor], names: Sequence[str], root_rank: int) -> list[tf.Tensor]:
+def _each(values: Sequence[tf.Tensor], names: Sequence[str], root_rank: int, ranks: tuple[int, ...]) -> list[tf.Tensor]:
+    return [
+        _broadcast_value(value, name, root_rank, -index, ranks)
+        for index, (value, name) in enumerate(zip(values, names))
+    ]
+
+
+def broadcast_values(
+    values: Sequence[tf.Tensor], names: Sequence[str], root_rank: int, ranks: tuple[int, ...] = ()
+) -> list[tf.Tensor]:
     """The root's values, all at the same time."""
     refuse_xla()
     if tf.executing_eagerly() and len(values) > 1:
-        return list(_broadcast_function(tuple(names), root_rank)(list(values)))
-    return [_broadcast_value(value, name, root_rank, -index) for index, (value, name) in enumerate(zip(values, names))]
+        return list(_broadcast_function(tuple(names), root_rank, ranks)(list(values)))
+    return _each(values, names, root_rank, ranks)
 
 
-def broadcast_variables(variables: Iterable[Any], root_rank: int, scope: str = "", inplace: bool = False) -> Any:
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    scope: str = "",
+    inplace: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Overwrites every rank's variables with the root's.
 
     Args:
@@ -59,6 +80,7 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int, scope: str = "
         root_rank: whose values are sent.
         scope: put before each name.
         inplace: accepted for compatibility.
+        process_set: the ranks that take part; the root and this rank are among them.
 
     Returns:
         In a graph of TensorFlow 1 the op that does it; else None.
@@ -72,7 +94,8 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int, scope: str = "
     root_rank = root(current_session(), root_rank)
     listed = list(variables)
     names = [unique_in_graph(f"{scope}broadcast.{name}") for name in source_names(listed)]
-    values = broadcast_values([tf.convert_to_tensor(variable) for variable in listed], names, root_rank)
+    ranks = set_ranks(check_process_set(process_set))
+    values = broadcast_values([tf.convert_to_tensor(variable) for variable in listed], names, root_rank, ranks)
     assigned = [variable.assign(value) for variable, value in zip(listed, values)]
     if tf.executing_eagerly() or tf.inside_function():
         return None

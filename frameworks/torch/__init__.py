@@ -12,11 +12,11 @@ Start it with `bpslaunch --workers 2 -- python train.py`; examples/torch/digits.
 import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: rank, size, the errors, the reductions ...
 from byteps import __version__
+from byteps.horovod_basics import init, join
 from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
 from byteps.torch.alltoall import alltoall, alltoall_async
 from byteps.torch.barrier import barrier
-from byteps.torch.basics import init
 from byteps.torch.batched import batched_fuse_, batched_unfuse_, batched_zero_, dc_adam_, delay_compensation_
 from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.c10d import register as _register_backend
@@ -36,7 +36,6 @@ from byteps.torch.grouped_allreduce import (
     grouped_allreduce_async_,
 )
 from byteps.torch.handle import Handle, poll, synchronize
-from byteps.torch.join import join
 from byteps.torch.memory import empty, empty_like
 from byteps.torch.ops import (
     byteps_push_pull,

@@ -18,9 +18,9 @@ from typing import Any
 from byteps import _native
 from byteps.arguments import whole_number
 from byteps.basics import get_pushpull_speed, local_rank, local_size, rank, resume, shutdown, size, suspend
+from byteps.horovod_basics import init
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
-from byteps.torch.basics import init
 from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor, check_compression

@@ -1,4 +1,4 @@
-// handlers.cc - what XLA calls when a program comes to push_pull or broadcast: typed FFI handlers, by name.
+// handlers.cc - what XLA calls when a program comes to an operation: typed FFI handlers, by name.
 //
 // Each returns at once with a future; no thread of XLA is held while a tensor travels. Input and output are the same
 // memory where the program gives its operand away.
@@ -10,6 +10,7 @@
 
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/collective.h"
 #include "frameworks/common/operation.h"
 #include "frameworks/jax/native/data_type.h"
 #include "frameworks/jax/native/pending_call.h"
@@ -62,6 +63,33 @@ ffi::Future RunBroadcast(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi:
   });
 }
 
+// The output has the size that a program was compiled for; that of a gather is the sum of what all ranks have.
+binding::Outcome CheckSize(const std::string& name, const binding::CollectiveResult& result, size_t expected) {
+  if (result.bytes() == expected) return {};
+  return {BPS_FAILED_PRECONDITION, name + ": this program expects " + std::to_string(expected) +
+                                       " bytes, and the ranks together have brought " + std::to_string(result.bytes()) +
+                                       ": in compiled programs all ranks have as many rows"};
+}
+
+ffi::Future RunCollective(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi::Result<ffi::AnyBuffer> output,
+                          std::string_view name, int64_t kind, int64_t op, int64_t root, ffi::Span<const int64_t> ranks,
+                          int64_t priority) {
+  return Submit(input, name, operands, [&](const TensorSpec& tensor, const binding::Done& done) {
+    binding::CollectiveSpec spec{static_cast<int32_t>(kind), tensor, input.untyped_data()};
+    spec.output = output->untyped_data();
+    spec.output_bytes = output->size_bytes();
+    spec.op = static_cast<int32_t>(op);
+    spec.root = static_cast<int32_t>(root);
+    spec.priority = priority;
+    spec.ranks.assign(ranks.begin(), ranks.end());
+    binding::Collective(TheSession(), spec,
+                        [name = std::string(tensor.name), expected = spec.output_bytes, done](
+                            const binding::Outcome& outcome, const binding::CollectiveResult& result) {
+                          done(outcome.ok() ? CheckSize(name, result, expected) : outcome);
+                        });
+  });
+}
+
 // What is registered for devices whose memory the library cannot read.
 ffi::Error RefuseDevice(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
   return ffi::Error(
@@ -78,6 +106,7 @@ ffi::Error RefuseDevice(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary)
 
 BYTEPS_JAX_HANDLER(bps_shim_jax_push_pull);
 BYTEPS_JAX_HANDLER(bps_shim_jax_broadcast);
+BYTEPS_JAX_HANDLER(bps_shim_jax_collective);
 BYTEPS_JAX_HANDLER(bps_shim_jax_refuse_device);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_push_pull, RunPushPull,
@@ -96,6 +125,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_broadcast, RunBroadcast,
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<std::string_view>("name")
                                   .Attr<int64_t>("root")
+                                  .Attr<int64_t>("priority"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_collective, RunCollective,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<std::string_view>("name")
+                                  .Attr<int64_t>("kind")
+                                  .Attr<int64_t>("op")
+                                  .Attr<int64_t>("root")
+                                  .Attr<ffi::Span<const int64_t>>("ranks")
                                   .Attr<int64_t>("priority"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_refuse_device, RefuseDevice,

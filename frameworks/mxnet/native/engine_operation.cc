@@ -7,7 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/collective.h"
 #include "frameworks/common/operation.h"
 #include "frameworks/mxnet/native/array.h"
 #include "frameworks/mxnet/native/completion.h"
@@ -26,7 +28,7 @@ constexpr int kPrioritized = 3;  // mxnet::FnProperty::kCPUPrioritized
 // From Push until the operation has ended.
 struct Running {
   explicit Running(const EngineOperation& of)
-      : kind(of.kind), input(of.input), name(of.name), argument(of.argument), priority(of.priority) {
+      : kind(of.kind), input(of.input), name(of.name), argument(of.argument), priority(of.priority), ranks(of.ranks) {
     if (of.output != of.input) output.emplace(of.output);
   }
 
@@ -36,6 +38,7 @@ struct Running {
   const std::string name;
   const int32_t argument;
   const int64_t priority;
+  const std::vector<int32_t> ranks;
   Completion completion;
 };
 
@@ -48,6 +51,13 @@ void End(std::unique_ptr<Running> running, const Outcome& outcome) {
   } else {
     completion.Fail(outcome.message);
   }
+}
+
+uint64_t BytesOf(const Array& array) {
+  const uint64_t bits = array.dtype() >> 8 & 0xFF;
+  uint64_t elements = 1;
+  for (const int64_t extent : array.shape()) elements *= static_cast<uint64_t>(extent);
+  return elements * bits / 8;
 }
 
 // On a thread of the engine's, once the input is there and the output may be written.
@@ -71,9 +81,21 @@ void Run(void*, void* callback, void* parameter) {
   // The tensor's name and shape are those of `raw`, which may be gone when these return.
   if (raw->kind == Kind::kPushPull) {
     binding::PushPull(TheSession(), tensor, input, output, raw->argument, raw->priority, done);
-  } else {
-    binding::Broadcast(TheSession(), tensor, input, output, raw->argument, raw->priority, done);
+    return;
   }
+  if (raw->kind == Kind::kBroadcast) {
+    binding::Broadcast(TheSession(), tensor, input, output, raw->argument, raw->priority, done);
+    return;
+  }
+  const bool reduces = raw->kind == Kind::kAllReduce;
+  binding::CollectiveSpec spec{reduces ? BPS_ALL_REDUCE : BPS_BROADCAST, tensor, input};
+  spec.output = output;
+  spec.output_bytes = BytesOf(array);
+  (reduces ? spec.op : spec.root) = raw->argument;
+  spec.priority = raw->priority;
+  spec.ranks = raw->ranks;
+  binding::Collective(TheSession(), spec,
+                      [done](const Outcome& outcome, const binding::CollectiveResult&) { done(outcome); });
 }
 
 }  // namespace

@@ -10,21 +10,28 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "frameworks/mxnet/native/c_api.h"
 
 namespace byteps::mxnet {
 
 struct EngineOperation {
-  enum class Kind { kPushPull, kBroadcast };
+  enum class Kind {
+    kPushPull,
+    kBroadcast,
+    kAllReduce,     // of `ranks`, and what servers cannot do
+    kSetBroadcast,  // of `ranks`
+  };
 
   Kind kind;
   NDArrayHandle input;
   NDArrayHandle output;  // may be `input`
   NDArrayHandle turn;    // stands for the name
   std::string name;
-  int32_t argument;  // BPS_SUM, ...; or the root's rank
-  int64_t priority;  // larger is sooner
+  int32_t argument;                 // BPS_SUM, ...; or the root's rank
+  int64_t priority;                 // larger is sooner
+  std::vector<int32_t> ranks = {};  // of a process set; empty: all
 };
 
 // Hands it to the engine. Throws std::runtime_error if it cannot be done at all; what goes wrong later is an MXNetError

@@ -41,6 +41,37 @@ BYTEPS_MXNET_EXPORT int bps_shim_mxnet_push_pull(void* input, void* output, void
   });
 }
 
+// The same over `num_ranks` ranks (0: all), with any op.
+BYTEPS_MXNET_EXPORT int bps_shim_mxnet_all_reduce(void* input, void* output, void* turn, const char* name, int32_t op,
+                                                  int64_t priority, const int32_t* ranks, int32_t num_ranks,
+                                                  char* error, size_t error_size) {
+  return byteps::mxnet::Try(error, error_size, [&] {
+    byteps::mxnet::Push({byteps::mxnet::EngineOperation::Kind::kAllReduce,
+                         input,
+                         output,
+                         turn,
+                         name,
+                         op,
+                         priority,
+                         {ranks, ranks + num_ranks}});
+  });
+}
+
+BYTEPS_MXNET_EXPORT int bps_shim_mxnet_set_broadcast(void* input, void* output, void* turn, const char* name,
+                                                     int32_t root, int64_t priority, const int32_t* ranks,
+                                                     int32_t num_ranks, char* error, size_t error_size) {
+  return byteps::mxnet::Try(error, error_size, [&] {
+    byteps::mxnet::Push({byteps::mxnet::EngineOperation::Kind::kSetBroadcast,
+                         input,
+                         output,
+                         turn,
+                         name,
+                         root,
+                         priority,
+                         {ranks, ranks + num_ranks}});
+  });
+}
+
 BYTEPS_MXNET_EXPORT int bps_shim_mxnet_broadcast(void* input, void* output, void* turn, const char* name, int32_t root,
                                                  int64_t priority, char* error, size_t error_size) {
   return byteps::mxnet::Try(error, error_size, [&] {

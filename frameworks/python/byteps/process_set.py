@@ -162,6 +162,14 @@ class _Registry:
             known[ranks] = process_set
         return True
 
+    def by_number(self, number: int) -> ProcessSet | None:
+        """The set of the session that is open now with this process_set_id."""
+        session = current_session()
+        with self._lock:
+            return next(
+                (known for known in self._sets.get(session, {}).values() if known.process_set_id == number), None
+            )
+
     def remove(self, process_set: ProcessSet) -> bool:
         """False: the session does not know it, or an operation of this rank still uses it."""
         session = current_session()
@@ -214,6 +222,14 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     if not _REGISTRY.add(made):
         raise ValueError(f"Attempted to add a duplicate process set: {made}")
     return made
+
+
+def process_set_by_id(process_set_id: int) -> ProcessSet:
+    """The set with this number, 0 being that of all ranks. Raises ValueError before init() or where there is none."""
+    found = global_process_set if process_set_id == 0 else _REGISTRY.by_number(process_set_id)
+    if found is None:
+        raise ValueError(f"no process set has the number {process_set_id}")
+    return found
 
 
 def unlisted_process_set(ranks: Iterable[int]) -> ProcessSet:

@@ -7,6 +7,7 @@ from typing import Any
 import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
 from byteps import __version__
+from byteps.horovod_basics import init, join
 from byteps.keras import (
     Compression,
     DistributedOptimizer,
@@ -15,8 +16,10 @@ from byteps.keras import (
     broadcast,
     broadcast_global_variables,
     push_pull,
+    reducescatter,
 )
 from byteps.keras import load_model as _load_model
+from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from byteps.tensorflow.keras import callbacks
 
 import tensorflow as _tf
@@ -34,10 +37,16 @@ def load_model(
 
 
 __all__ = [
-    *_byteps.__all__,
+    *(name for name in _byteps.__all__ if name not in ("init", "join")),
     "Compression",
     "DistributedOptimizer",
     "__version__",
+    "remove_process_set",
+    "join",
+    "init",
+    "global_process_set",
+    "add_process_set",
+    "ProcessSet",
     "allgather",
     "allreduce",
     "broadcast",
@@ -45,4 +54,5 @@ __all__ = [
     "callbacks",
     "load_model",
     "push_pull",
+    "reducescatter",
 ]

@@ -78,6 +78,15 @@ enum DataType : int {
   X(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                                     \
     (TF_OpKernelContext*, const int* candidates, int num_candidates, int output, const int64_t* dims, int num_dims,  \
      int* forwarded, TF_Status*))                                                                                    \
+  X(void, TF_OpKernelConstruction_GetAttrInt64List,                                                                  \
+    (TF_OpKernelConstruction*, const char* name, int64_t* values, int size, TF_Status*))                             \
+  X(void, TF_ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext*, TF_Status*))                          \
+  X(TF_Tensor*, TF_NewTensor,                                                                                        \
+    (int type, const int64_t* dims, int num_dims, void* data, size_t size,                                           \
+     void (*drop)(void* data, size_t size, void* user), void* user))                                                 \
+  X(void, TF_SetOutput, (TF_OpKernelContext*, int index, const TF_Tensor*, TF_Status*))                              \
+  X(TF_Tensor*, TF_AllocateOutput,                                                                                   \
+    (TF_OpKernelContext*, int index, int type, const int64_t* dims, int num_dims, size_t size, TF_Status*))          \
   X(void, TF_DeleteTensor, (TF_Tensor*))                                                                             \
   X(int, TF_NumDims, (const TF_Tensor*))                                                                             \
   X(int64_t, TF_Dim, (const TF_Tensor*, int index))                                                                  \

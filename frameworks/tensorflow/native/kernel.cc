@@ -1,54 +1,17 @@
 #include "frameworks/tensorflow/native/kernel.h"
 
-#include <functional>
 #include <utility>
 
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
 #include "frameworks/common/operation.h"
+#include "frameworks/tensorflow/native/data_type.h"
+#include "frameworks/tensorflow/native/done_function.h"
 
 namespace byteps::tensorflow {
 namespace {
 
 using binding::Outcome;
-
-uint32_t DtypeOf(int type) {
-  switch (type) {
-    case kFloat:
-      return BPS_FLOAT32;
-    case kDouble:
-      return BPS_FLOAT64;
-    case kInt32:
-      return BPS_INT32;
-    case kUint8:
-      return BPS_UINT8;
-    case kInt16:
-      return BPS_INT16;
-    case kInt8:
-      return BPS_INT8;
-    case kInt64:
-      return BPS_INT64;
-    case kBfloat16:
-      return BPS_BFLOAT16;
-    case kHalf:
-      return BPS_FLOAT16;
-    case kBool:
-      return BPS_BOOL;
-    case kComplex64:
-      return BPS_COMPLEX64;
-    case kComplex128:
-      return BPS_COMPLEX128;
-    default:
-      return 0;  // the op's definition allows no other
-  }
-}
-
-// TensorFlow's callback is a std::function<void()> in the frame of whoever called Compute:
-// TF_RunAsyncOpKernelDoneCallback works until Compute returns, and not later. So the function itself is copied out of
-// it.
-using DoneFunction = std::function<void()>;
-
-const DoneFunction& FunctionOf(TF_AsyncOpKernelDoneCallback* done) { return *reinterpret_cast<DoneFunction*>(done); }
 
 }  // namespace
 

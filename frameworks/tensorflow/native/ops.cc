@@ -4,6 +4,7 @@
 #include <string>
 
 #include "frameworks/tensorflow/native/c_api.h"
+#include "frameworks/tensorflow/native/collective_kernel.h"
 #include "frameworks/tensorflow/native/kernel.h"
 
 namespace byteps::tensorflow {
@@ -21,22 +22,54 @@ void InferShape(TF_ShapeInferenceContext* context, TF_Status* status) {
   api.TF_DeleteShapeHandle(shape);
 }
 
-template <Kind kind>
-void* Create(TF_OpKernelConstruction* construction) {
-  return new Kernel(*CApi::Find(), kind, construction);
+// Results of collectives have the size that they have: byteps/tensorflow says what is known of it.
+void InferNoShape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  CApi::Find()->TF_ShapeInferenceContextSetUnknownShape(context, status);
 }
 
+// A kernel, and how its op is defined.
+struct PushPullOp {
+  using Of = Kernel;
+  static constexpr const char* kName = "BytepsPushPull";
+  static void* Create(TF_OpKernelConstruction* of) { return new Kernel(*CApi::Find(), Kind::kPushPull, of); }
+};
+
+struct BroadcastOp {
+  using Of = Kernel;
+  static constexpr const char* kName = "BytepsBroadcast";
+  static void* Create(TF_OpKernelConstruction* of) { return new Kernel(*CApi::Find(), Kind::kBroadcast, of); }
+};
+
+struct CollectiveOp {
+  using Of = CollectiveKernel;
+  static constexpr const char* kName = "BytepsCollective";
+  static void* Create(TF_OpKernelConstruction* of) { return new CollectiveKernel(*CApi::Find(), of); }
+};
+
+template <typename T>
 void Compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  static_cast<Kernel*>(kernel)->Compute(context, done);
+  static_cast<T*>(kernel)->Compute(context, done);
 }
 
-void Destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
+template <typename T>
+void Destroy(void* kernel) {
+  delete static_cast<T*>(kernel);
+}
 
-template <Kind kind>
-void Register(const CApi& api, const char* op, std::initializer_list<const char*> attributes) {
-  TF_OpDefinitionBuilder* definition = api.TF_NewOpDefinitionBuilder(op);
+using Names = std::initializer_list<const char*>;
+
+template <typename Op>
+void Register(const CApi& api, Names more_inputs, Names more_outputs, Names attributes,
+              void (*infer)(TF_ShapeInferenceContext*, TF_Status*)) {
+  TF_OpDefinitionBuilder* definition = api.TF_NewOpDefinitionBuilder(Op::kName);
   api.TF_OpDefinitionBuilderAddInput(definition, "tensor: T");
+  for (const char* name : more_inputs) {
+    api.TF_OpDefinitionBuilderAddInput(definition, (std::string(name) + ": int64").c_str());
+  }
   api.TF_OpDefinitionBuilderAddOutput(definition, "result: T");
+  for (const char* name : more_outputs) {
+    api.TF_OpDefinitionBuilderAddOutput(definition, (std::string(name) + ": int64").c_str());
+  }
   api.TF_OpDefinitionBuilderAddAttr(definition, kTypes);
   api.TF_OpDefinitionBuilderAddAttr(definition, "tensor_name: string");
   api.TF_OpDefinitionBuilderAddAttr(definition, "priority: int = 0");
@@ -45,18 +78,20 @@ void Register(const CApi& api, const char* op, std::initializer_list<const char*
   // to it that they need not run one after another.
   api.TF_OpDefinitionBuilderSetIsStateful(definition, true);
   if (api.SetIsDistributedCommunication != nullptr) api.SetIsDistributedCommunication(definition);
-  api.TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, InferShape);
+  api.TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, infer);
   const ScopedStatus status(api);
   api.TF_RegisterOpDefinition(definition, status.get());
 
   // A kernel for a GPU, whose tensors TensorFlow then copies through host memory.
   for (const char* device : {"CPU", "GPU"}) {
-    TF_KernelBuilder* builder = api.TF_NewAsyncKernelBuilder(op, device, Create<kind>, Compute, Destroy);
+    TF_KernelBuilder* builder =
+        api.TF_NewAsyncKernelBuilder(Op::kName, device, Op::Create, Compute<typename Op::Of>, Destroy<typename Op::Of>);
     if (std::string(device) != "CPU") {
-      api.TF_KernelBuilder_HostMemory(builder, "tensor");
-      api.TF_KernelBuilder_HostMemory(builder, "result");
+      for (const char* name : {"tensor", "result"}) api.TF_KernelBuilder_HostMemory(builder, name);
+      for (const char* name : more_inputs) api.TF_KernelBuilder_HostMemory(builder, name);
+      for (const char* name : more_outputs) api.TF_KernelBuilder_HostMemory(builder, name);
     }
-    api.TF_RegisterKernelBuilder(op, builder, status.get());
+    api.TF_RegisterKernelBuilder(Op::kName, builder, status.get());
   }
 }
 
@@ -64,8 +99,10 @@ __attribute__((constructor)) void RegisterAll() {
   const CApi* api = CApi::Find();
   // Whoever loads this object without TensorFlow finds no ops: byteps/tensorflow/library.py says what is wrong.
   if (api == nullptr) return;
-  Register<Kind::kPushPull>(*api, "BytepsPushPull", {"op: int"});
-  Register<Kind::kBroadcast>(*api, "BytepsBroadcast", {"root_rank: int"});
+  Register<PushPullOp>(*api, {}, {}, {"op: int"}, InferShape);
+  Register<BroadcastOp>(*api, {}, {}, {"root_rank: int"}, InferShape);
+  Register<CollectiveOp>(*api, {"splits"}, {"rows"},
+                         {"kind: int", "op: int = 0", "root_rank: int = 0", "ranks: list(int) = []"}, InferNoShape);
 }
 
 }  // namespace

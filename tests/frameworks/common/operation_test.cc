@@ -16,6 +16,7 @@
 
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/collective.h"
 #include "frameworks/common/library.h"
 #include "frameworks/common/shim.h"
 
@@ -110,6 +111,71 @@ TEST_F(OperationTest, ReportsWhatTheLibraryRefuses) {
               ++calls;
             });
   EXPECT_EQ(calls, 1) << "refused in the call";
+}
+
+// How a collective of `values` has ended, and what it has brought.
+struct Ended {
+  Outcome outcome;
+  std::vector<float> values;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> splits;
+};
+
+Ended Collect(int32_t kind, const std::vector<float>& values, std::vector<int32_t> ranks = {},
+              std::vector<int64_t> splits = {}) {
+  const auto size = static_cast<int64_t>(values.size());
+  CollectiveSpec spec{kind, {"c", BPS_FLOAT32, &size, 1}, values.data()};
+  spec.ranks = std::move(ranks);
+  spec.splits = std::move(splits);
+  std::promise<Ended> ended;
+  auto future = ended.get_future();
+  Collective(TheSession(), spec, [&](const Outcome& outcome, const CollectiveResult& result) {
+    Ended end{outcome, {}, {}, {}};
+    if (outcome.ok()) {
+      const auto* data = static_cast<const float*>(result.data());
+      end = {outcome, {data, data + result.bytes() / sizeof(float)}, result.shape(), result.splits()};
+    }
+    ended.set_value(end);
+  });
+  if (future.wait_for(kDeadline) != std::future_status::ready) std::abort();
+  return future.get();
+}
+
+TEST_F(OperationTest, CollectivesBringTheirResult) {
+  Attach(session_);
+  const std::vector<float> values{1, 2, 3};
+  for (const int32_t kind : {BPS_ALL_GATHER, BPS_ALL_TO_ALL, BPS_REDUCE_SCATTER, BPS_ALL_REDUCE}) {
+    const Ended ended = Collect(kind, values, /*ranks=*/{0});
+    EXPECT_TRUE(ended.outcome.ok()) << kind << ": " << ended.outcome.message;
+    EXPECT_EQ(ended.values, values) << kind;
+    EXPECT_EQ(ended.shape, std::vector<int64_t>{3}) << kind;
+    EXPECT_EQ(ended.splits, kind == BPS_ALL_REDUCE ? std::vector<int64_t>{} : std::vector<int64_t>{3}) << kind;
+  }
+  EXPECT_EQ(Collect(BPS_ALL_TO_ALL, {}, {}, {0}).shape, std::vector<int64_t>{0});
+}
+
+TEST_F(OperationTest, CollectivesReportWhatTheLibraryRefuses) {
+  EXPECT_EQ(Collect(BPS_ALL_GATHER, {1}).outcome.code, BPS_FAILED_PRECONDITION) << "no session";
+  Attach(session_);
+  EXPECT_EQ(Collect(BPS_ALL_GATHER, {1}, /*ranks=*/{7}).outcome.code, BPS_INVALID_ARGUMENT);
+  EXPECT_EQ(Collect(BPS_ALL_TO_ALL, {1}, {}, /*splits=*/{5}).outcome.code, BPS_INVALID_ARGUMENT);
+  EXPECT_EQ(Collect(BPS_ALL_GATHER, {1, 2}).values, (std::vector<float>{1, 2})) << "as before";
+}
+
+TEST_F(OperationTest, ResultsOutliveTheirSession) {
+  bps_session* other = Open();
+  Attach(other);
+  const int64_t size = 2;
+  const std::vector<float> values{4, 5};
+  std::promise<CollectiveResult> ended;
+  auto future = ended.get_future();
+  Collective(TheSession(), {BPS_ALL_GATHER, {"c", BPS_FLOAT32, &size, 1}, values.data()},
+             [&](const Outcome&, CollectiveResult result) { ended.set_value(std::move(result)); });
+  if (future.wait_for(kDeadline) != std::future_status::ready) std::abort();
+  const CollectiveResult result = future.get();
+  Close(other);
+  ASSERT_EQ(result.bytes(), 8u);
+  EXPECT_EQ(static_cast<const float*>(result.data())[1], 5);
 }
 
 TEST_F(OperationTest, GoesToTheSessionThatIsAttachedLast) {

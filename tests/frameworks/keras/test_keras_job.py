@@ -178,9 +178,22 @@ def _values() -> None:
     np.testing.assert_array_equal(bps.allreduce([rank * 1.0], prescale_factor=4.0), [2])
     np.testing.assert_array_equal(bps.broadcast(np.array(["rank", str(rank)]), 1), ["rank", "1"])
     np.testing.assert_array_equal(bps.allgather(np.full([rank + 1, 2], rank)), [[0, 0], [1, 1], [1, 1]])
+    np.testing.assert_array_equal(bps.reducescatter(np.full([3], rank + 1.0)), [1.5] * (2 - rank))
+    np.testing.assert_allclose(bps.push_pull(np.eye(2)[rank], op=bps.Adasum), [1, 1])
     variable = keras.Variable([1.0 * rank]) if hasattr(keras, "Variable") else None
     if variable is not None:
         np.testing.assert_array_equal(bps.push_pull(variable), [0.5])
+
+
+def _process_set_of_one() -> None:
+    """Its gradients are its own: as a plain optimizer on this rank's data."""
+    bps.init()
+    mine = [bps.add_process_set([rank]) for rank in range(2)][bps.rank()]
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01), process_set=mine))
+    fit(model, bps.rank(), epochs=1)
+    plain = model_of(keras, keras.optimizers.SGD(0.01))
+    fit(plain, bps.rank(), epochs=1)
+    np.testing.assert_array_equal(weights_of(model), weights_of(plain))
 
 
 def _state() -> None:
@@ -283,6 +296,7 @@ OF_ALL = [
     _saved_and_loaded,
     _best_model_of_rank_0,
     _values,
+    _process_set_of_one,
     _state,
     _wrong_arguments,
 ]

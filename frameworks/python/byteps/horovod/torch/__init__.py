@@ -13,8 +13,8 @@ from typing import Any
 from byteps.horovod.torch import elastic
 from byteps.horovod.torch.mpi_ops import *  # noqa: F403
 from byteps.horovod.torch.mpi_ops import __all__ as _OPERATIONS
+from byteps.horovod_basics import init as _init
 from byteps.torch import __version__
-from byteps.torch.basics import init as _init
 from byteps.torch.compression import Compression
 from byteps.torch.functions import (
     allgather_object,

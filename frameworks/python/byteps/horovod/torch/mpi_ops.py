@@ -30,11 +30,11 @@ from byteps import (
     start_timeline,
     stop_timeline,
 )
+from byteps.horovod_basics import init, join
 from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
 from byteps.torch.alltoall import alltoall, alltoall_async
 from byteps.torch.barrier import barrier
-from byteps.torch.basics import init
 from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.grouped_allreduce import (
     grouped_allreduce,
@@ -43,7 +43,6 @@ from byteps.torch.grouped_allreduce import (
     grouped_allreduce_async_,
 )
 from byteps.torch.handle import poll, synchronize
-from byteps.torch.join import join
 from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from byteps.torch.reducescatter import (
     grouped_reducescatter,

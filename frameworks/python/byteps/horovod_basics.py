@@ -1,4 +1,4 @@
-"""init() for users of BytePS and of Horovod alike."""
+"""init() and join() for users of BytePS and of Horovod alike: what the modules of the frameworks have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from byteps import basics
-from byteps.torch.process_set import ProcessSet, take_process_sets
+from byteps.arguments import whole_number
+from byteps.process_set import ProcessSet, take_process_sets
 
 _NOT_GIVEN: Any = object()
 
@@ -75,3 +76,27 @@ def init(
         if joins:
             basics.shutdown()
         raise
+
+
+def join(device: int = -1, *, timeout: float | None = None) -> int:
+    """Says that this rank has no data left, and waits until all ranks have said so.
+
+    Until then it counts as zeros in what the others reduce (Sum and Average, of all ranks and of process sets, and what
+    DistributedOptimizer and DistributedDataParallel reduce), averages divide by all ranks as ever. Broadcasts, gathers,
+    exchanges, Min, Max and Product are an error on every rank while one has joined, and so are sparse gradients: give
+    sparse_as_dense=True.
+
+    Args:
+        device: accepted for compatibility; the zeros are in host memory.
+        timeout: seconds since the last operation of another rank; None means BYTEPS_OP_TIMEOUT.
+
+    Returns:
+        The rank that joined last, the same on all ranks.
+
+    Raises:
+        BytePSError: see byteps.join.
+        ValueError: before init().
+        TypeError: `device` is no whole number.
+    """
+    whole_number("device", device)
+    return basics.join(timeout)

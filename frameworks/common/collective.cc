@@ -1,0 +1,88 @@
+#include "frameworks/common/collective.h"
+
+#include <atomic>
+#include <utility>
+
+namespace byteps::binding {
+namespace {
+
+// An operation from its call to its end. It ends when the call has returned, which brings the request, and the library
+// has called back: the later of the two tells.
+struct Pending {
+  explicit Pending(const Library& of, CollectiveDone call) : library(of), done(std::move(call)) {}
+
+  const Library& library;  // stays loaded until the process ends
+  CollectiveDone done;
+  bps_request* request = nullptr;
+  Outcome outcome;
+  std::atomic<bool> other_was_here = false;
+};
+
+void Arrive(Pending* arrived) {
+  if (!arrived->other_was_here.exchange(true, std::memory_order_acq_rel)) return;
+  const std::unique_ptr<Pending> pending(arrived);
+  CollectiveResult result;
+  if (pending->outcome.ok()) {
+    result = CollectiveResult(pending->library, pending->request);
+  } else {
+    pending->library.bps_request_free(pending->request);
+  }
+  pending->done(pending->outcome, std::move(result));
+}
+
+void Finish(void* user, bps_status* error) {
+  auto* pending = static_cast<Pending*>(user);
+  pending->outcome = AttachedSession::Take(pending->library, error);
+  Arrive(pending);
+}
+
+}  // namespace
+
+CollectiveResult::CollectiveResult(const Library& library, bps_request* request)
+    : request_(request, library.bps_request_free) {
+  library.bps_status_free(library.bps_request_result(request, 0, &result_));
+}
+
+std::vector<int64_t> CollectiveResult::shape() const { return {result_.shape, result_.shape + result_.ndim}; }
+
+std::vector<int64_t> CollectiveResult::splits() const {
+  if (result_.splits == nullptr) return {};
+  return {result_.splits, result_.splits + result_.num_splits};
+}
+
+void Collective(const AttachedSession& session, const CollectiveSpec& spec, CollectiveDone done) {
+  std::unique_ptr<Pending> pending;
+  const Outcome outcome = session.Use([&](const Library& library, bps_session* open) -> bps_status* {
+    bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
+    if (!spec.ranks.empty()) {
+      if (bps_status* error = session.ProcessSet(spec.ranks, &args.set)) return error;
+    }
+    args.kind = spec.kind;
+    args.name = spec.tensor.name;
+    args.dtype = spec.tensor.dtype;
+    args.shape = spec.tensor.shape;
+    args.ndim = spec.tensor.ndim;
+    args.input = spec.input;
+    args.output = spec.output;
+    args.output_bytes = spec.output_bytes;
+    args.op = spec.op;
+    args.root = spec.root;
+    args.priority = spec.priority;
+    if (!spec.splits.empty()) {
+      args.splits = spec.splits.data();
+      args.num_splits = static_cast<int32_t>(spec.splits.size());
+    }
+    pending = std::make_unique<Pending>(library, std::move(done));
+    args.done = Finish;
+    args.user = pending.get();
+    return library.bps_collective(open, &args, &pending->request);
+  });
+  if (outcome.ok()) {
+    Arrive(pending.release());
+    return;
+  }
+  if (pending != nullptr) done = std::move(pending->done);
+  done(outcome, {});
+}
+
+}  // namespace byteps::binding

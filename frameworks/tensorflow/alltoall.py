@@ -1,0 +1,60 @@
+"""alltoall: from each worker to each worker its rows. (A row is what the first dimension counts.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from byteps import _native
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.session import current_session
+from byteps.tensorflow.collectives import collective, set_ranks
+from byteps.tensorflow.gather import rows_of
+from byteps.tensorflow.names import operation_name
+
+import tensorflow as tf
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends each worker its rows of the tensor, and brings those of all workers for this one. Differentiable:
+    gradients go the way back.
+
+    Args:
+        tensor: at least one dimension, of which the first may differ between ranks; the others and the dtype are the
+            same.
+        splits: how many rows go to each rank: int32 or int64, one for each, which add up to the tensor's rows. None:
+            equal numbers.
+        name: the same on all ranks; None: see byteps.tensorflow.ops.
+        ignore_name_scope: accepted for compatibility: a name given has no scope in front of it here.
+        process_set: the ranks that take part; this rank is one of them.
+
+    Returns:
+        The rows for this rank, those of rank 0 first. With splits: these, and how many came from each rank, in the
+        dtype of `splits`.
+
+    Raises:
+        tf.errors.OpError: see byteps.tensorflow.ops; InvalidArgumentError: the splits do not fit.
+        ValueError: before init(), a tensor without dimensions, or a process set that the job does not know.
+        TypeError: splits are no whole numbers.
+    """
+    del ignore_name_scope
+    current_session()
+    process_set = check_process_set(process_set)
+    tensor = rows_of("alltoall", tensor)
+    given = operation_name("alltoall", name, "", tensor, process_set)
+    ranks = set_ranks(process_set)
+    if splits is None:
+        return collective(_native.ALL_TO_ALL, tensor, given, ranks, 0)[0]
+    splits = tf.convert_to_tensor(splits)
+    if splits.dtype not in (tf.int32, tf.int64):
+        raise TypeError(f"splits is a {splits.dtype.name}; it must be int32 or int64")
+    if splits.shape.rank != 1 or splits.shape[0] == 0:
+        # An empty one would mean the same as none.
+        raise ValueError(f"splits has shape {splits.shape}; it must have one dimension, an entry for each rank")
+    received, rows = collective(_native.ALL_TO_ALL, tensor, given, ranks, 0, splits=tf.cast(splits, tf.int64))
+    return received, tf.cast(rows, splits.dtype)

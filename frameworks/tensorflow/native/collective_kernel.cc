@@ -1,0 +1,133 @@
+#include "frameworks/tensorflow/native/collective_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "abi/byteps.h"
+#include "frameworks/common/attached_session.h"
+#include "frameworks/tensorflow/native/data_type.h"
+#include "frameworks/tensorflow/native/done_function.h"
+
+namespace byteps::tensorflow {
+namespace {
+
+using binding::CollectiveResult;
+using binding::CollectiveSpec;
+using binding::Outcome;
+
+// An input tensor. The context holds its memory as well, until the kernel has ended.
+struct Input {
+  std::vector<int64_t> shape;
+  const void* data = nullptr;
+};
+
+Input Read(const CApi& api, TF_OpKernelContext* context, int index, TF_Status* status) {
+  TF_Tensor* tensor = nullptr;
+  api.TF_GetInput(context, index, &tensor, status);
+  if (api.TF_GetCode(status) != 0) return {};
+  Input input;
+  input.data = api.TF_TensorData(tensor);
+  for (int dim = 0; dim < api.TF_NumDims(tensor); ++dim) input.shape.push_back(api.TF_Dim(tensor, dim));
+  api.TF_DeleteTensor(tensor);
+  return input;
+}
+
+// Memory of a result, held as long as the tensor that it has become.
+void Drop(void*, size_t, void* result) { delete static_cast<CollectiveResult*>(result); }
+
+}  // namespace
+
+CollectiveKernel::CollectiveKernel(const CApi& api, TF_OpKernelConstruction* construction) : api_(api) {
+  const ScopedStatus status(api);
+  int32_t list_size = 0;
+  int32_t size = 0;
+  const auto number = [&](const char* attribute, int64_t& value) {
+    if (status.ok()) api.TF_OpKernelConstruction_GetAttrInt64(construction, attribute, &value, status.get());
+  };
+  number("kind", kind_);
+  number("op", op_);
+  number("root_rank", root_);
+  number("priority", priority_);
+  if (status.ok()) {
+    api.TF_OpKernelConstruction_GetAttrSize(construction, "tensor_name", &list_size, &size, status.get());
+  }
+  if (status.ok()) {
+    name_.resize(static_cast<size_t>(size));
+    api.TF_OpKernelConstruction_GetAttrString(construction, "tensor_name", name_.data(), name_.size(), status.get());
+  }
+  if (status.ok()) api.TF_OpKernelConstruction_GetAttrType(construction, "T", &type_, status.get());
+  if (status.ok()) api.TF_OpKernelConstruction_GetAttrSize(construction, "ranks", &list_size, &size, status.get());
+  if (status.ok()) {
+    std::vector<int64_t> ranks(static_cast<size_t>(list_size));
+    api.TF_OpKernelConstruction_GetAttrInt64List(construction, "ranks", ranks.data(), list_size, status.get());
+    for (const int64_t rank : ranks) ranks_.push_back(static_cast<int32_t>(rank));
+  }
+  if (!status.ok()) api.TF_OpKernelConstruction_Failure(construction, status.get());
+  dtype_ = DtypeOf(type_);
+}
+
+void CollectiveKernel::SetOutputs(TF_OpKernelContext* context, const CollectiveResult& result,
+                                  std::vector<int64_t> shape, TF_Status* status) const {
+  TF_Tensor* output = nullptr;
+  if (result.bytes() > 0) {
+    shape = result.shape();
+    output = api_.TF_NewTensor(type_, shape.data(), static_cast<int>(shape.size()), const_cast<void*>(result.data()),
+                               result.bytes(), Drop, new CollectiveResult(result));
+    api_.TF_SetOutput(context, 0, output, status);
+  } else {
+    // No rows, or rows of no elements: then the result says how many.
+    if (result.shape().size() == shape.size()) {
+      shape = result.shape();
+    } else if (!shape.empty()) {
+      shape[0] = 0;
+    }
+    output = api_.TF_AllocateOutput(context, 0, type_, shape.data(), static_cast<int>(shape.size()), 0, status);
+  }
+  api_.TF_DeleteTensor(output);
+  if (api_.TF_GetCode(status) != 0) return;
+  const std::vector<int64_t> rows = result.splits();
+  const auto size = static_cast<int64_t>(rows.size());
+  TF_Tensor* counts = api_.TF_AllocateOutput(context, 1, kInt64, &size, 1, rows.size() * sizeof(int64_t), status);
+  if (api_.TF_GetCode(status) == 0 && !rows.empty()) {
+    std::memcpy(api_.TF_TensorData(counts), rows.data(), rows.size() * sizeof(int64_t));
+  }
+  api_.TF_DeleteTensor(counts);
+}
+
+void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) const {
+  const ScopedStatus status(api_);
+  const Input tensor = Read(api_, context, 0, status.get());
+  const Input splits = status.ok() ? Read(api_, context, 1, status.get()) : Input{};
+  if (!status.ok()) {
+    api_.TF_OpKernelContext_Failure(context, status.get());
+    FunctionOf(done)();
+    return;
+  }
+  CollectiveSpec spec{static_cast<int32_t>(kind_),
+                      {name_.c_str(), dtype_, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size())},
+                      tensor.data};
+  spec.op = static_cast<int32_t>(op_);
+  spec.root = static_cast<int32_t>(root_);
+  spec.priority = priority_;
+  spec.ranks = ranks_;
+  if (splits.shape.size() == 1) {
+    const auto* rows = static_cast<const int64_t*>(splits.data);
+    spec.splits.assign(rows, rows + splits.shape[0]);
+  }
+  // The last call takes context and kernel along, so nothing of them is touched behind it.
+  binding::Collective(binding::TheSession(), spec,
+                      [this, context, shape = tensor.shape, function = FunctionOf(done)](
+                          const Outcome& outcome, const CollectiveResult& result) {
+                        const ScopedStatus ended(api_);
+                        if (outcome.ok()) {
+                          SetOutputs(context, result, shape, ended.get());
+                        } else {
+                          api_.TF_SetStatus(ended.get(), outcome.code, outcome.message.c_str());
+                        }
+                        if (!ended.ok()) api_.TF_OpKernelContext_Failure(context, ended.get());
+                        function();
+                      });
+}
+
+}  // namespace byteps::tensorflow

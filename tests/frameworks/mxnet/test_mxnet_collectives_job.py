@@ -1,0 +1,131 @@
+"""The operations of Horovod's MXNet part over three workers: allgather, alltoall, reducescatter, process sets, Adasum,
+join, and the errors on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from installed import framework
+
+mx = framework("mxnet")
+
+import byteps.mxnet as bps
+import numpy as np
+from jobs import Outcomes, clean_environment, launcher_command, run_job
+
+_SIZE = 3
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """One job of three workers that has run all bodies."""
+    environment = clean_environment(BYTEPS_OP_TIMEOUT="120")
+    folder = tmp_path_factory.mktemp("job")
+    return Outcomes(run_job(folder, launcher_command(_SIZE, 1), _SIZE, BODIES, (), environment, check=False))
+
+
+def _same(found: mx.nd.NDArray, expected: object) -> None:
+    np.testing.assert_array_equal(found.asnumpy(), expected)
+
+
+def _own(rows: int, rank: int) -> np.ndarray:
+    return (np.arange(rows * 2) + 100 * rank).reshape(rows, 2).astype("float32")
+
+
+def _allreduce() -> None:
+    bps.init()
+    rank = bps.rank()
+    x = mx.nd.array([1.0, 2.0]) * (rank + 1)
+    _same(bps.allreduce(x), [2, 4])
+    _same(bps.allreduce(x, average=False, prescale_factor=0.5, postscale_factor=4.0), [12, 24])
+    for found in bps.grouped_allreduce([x, x + 1], op=bps.Max):
+        assert found.shape == (2,)
+    mine = [x.copy(), x.copy()]
+    assert bps.grouped_allreduce_(mine, op=bps.Sum, name="g")[0] is mine[0]
+    _same(mine[1], [6, 12])
+    with pytest.raises(ValueError, match="cannot be scaled"):
+        bps.allreduce(mx.nd.array([1], dtype="int32"), prescale_factor=2.0)
+    with pytest.raises(ValueError, match="both op and average"):
+        bps.allreduce(x, average=True, op=bps.Sum)
+
+
+def _rows() -> None:
+    bps.init()
+    rank = bps.rank()
+    rows = (1, 2, 3)
+    everything = np.concatenate([_own(rows[of], of) for of in range(_SIZE)])
+    _same(bps.allgather(mx.nd.array(_own(rows[rank], rank))), everything)
+    for found in bps.grouped_allgather([mx.nd.array(_own(rows[rank], rank))] * 2):
+        _same(found, everything)
+    x = mx.nd.arange(14).reshape((7, 2)) * (rank + 1)
+    own = np.arange(14.0).reshape(7, 2)[[slice(0, 3), slice(3, 5), slice(5, 7)][rank]]
+    _same(bps.reducescatter(x), own * 2)
+    _same(bps.reducescatter(x, op=bps.Sum, prescale_factor=0.5, postscale_factor=4.0), own * 12)
+    _same(bps.grouped_reducescatter([x], op=bps.Max)[0], own * 3)
+    _same(bps.alltoall(mx.nd.array([10 * rank + to for to in range(_SIZE)])), [10 * of + rank for of in range(_SIZE)])
+    splits = [to + 1 for to in range(_SIZE)]
+    for given in (splits, mx.nd.array(splits, dtype="int32")):
+        found, came = bps.alltoall(mx.nd.ones((6,)) * rank, given)
+        _same(came, [rank + 1] * _SIZE)
+        _same(found, np.repeat([0, 1, 2], rank + 1))
+    assert bps.allgather_object({"rank": rank}) == [{"rank": of} for of in range(_SIZE)]
+    with pytest.raises(ValueError, match="one entry"):
+        bps.alltoall(x, [])
+
+
+def _process_sets() -> None:
+    outer = bps.ProcessSet([2, 0])
+    bps.init(process_sets=[outer])
+    rank = bps.rank()
+    mine = outer if rank != 1 else bps.add_process_set([1])
+    x = mx.nd.array([1.0, 2.0]) * (rank + 1)
+    total = np.array([1.0, 2.0]) * (4 if rank != 1 else 2)
+    _same(bps.allreduce(x, op=bps.Sum, process_set=mine), total)
+    _same(bps.push_pull(x, name="mean", process_set=mine), total / mine.size())
+    in_place = x.copy()
+    bps.allreduce_(in_place, op=bps.Sum, name="in place", process_set=mine)
+    _same(in_place, total)
+    root = 2 if rank != 1 else 1
+    _same(bps.broadcast(x, root, process_set=mine), np.array([1.0, 2.0]) * (root + 1))
+    assert bps.broadcast_(x, root, process_set=mine) is x
+    _same(x, np.array([1.0, 2.0]) * (root + 1))
+    _same(bps.allgather(mx.nd.ones((1,)) * rank, process_set=mine), [0, 2] if rank != 1 else [1])
+    with pytest.raises(ValueError, match="does not know"):
+        bps.allreduce(x, process_set=bps.ProcessSet([0, 1]))
+
+
+def _gradient_over_a_set() -> None:
+    bps.init()
+    everyone_else = bps.add_process_set([bps.rank()])
+    x = mx.nd.ones((2,))
+    x.attach_grad()
+    with mx.autograd.record():
+        y = (bps.push_pull(x, average=False, name="d", process_set=everyone_else) * (bps.rank() + 1)).sum()
+    y.backward()
+    _same(x.grad, [bps.rank() + 1] * 2)
+
+
+def _adasum_and_join() -> None:
+    bps.init()
+    own = mx.nd.one_hot(mx.nd.array([bps.rank()]), _SIZE)[0]
+    np.testing.assert_allclose(bps.allreduce(own, op=bps.Adasum).asnumpy(), np.ones(_SIZE), rtol=1e-6)
+    for step in range(bps.rank() + 1):
+        _same(bps.allreduce(mx.nd.ones((2,)), op=bps.Sum, name="x"), [_SIZE - step] * 2)
+    assert bps.join() == _SIZE - 1
+
+
+def _disagreement() -> None:
+    bps.init()
+    dtype = "float32" if bps.rank() == 0 else "int32"
+    with pytest.raises(mx.base.MXNetError, match="do not agree"):
+        bps.allgather(mx.nd.zeros((2,), dtype=dtype), name="x")
+    _same(bps.allgather(mx.nd.ones((1,)) * bps.rank(), name="x"), [0, 1, 2])
+
+
+BODIES = [_allreduce, _rows, _process_sets, _gradient_over_a_set, _adasum_and_join, _disagreement]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
+    outcomes.check(body)
