@@ -1,71 +1,43 @@
-"""Compression of gradients on their way: what a worker does to an array before it is sent, and undoes afterwards."""
+"""Compression of gradients on their way, for JAX; see byteps.compression."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from byteps.compression import CastCompressor, Compressor, NoneCompressor, check_compression
+
 import jax
 import jax.numpy as jnp
 
-
-class Compressor:
-    """The interface: `compress` gives what is sent and a context, `decompress` takes both back. Both are traced."""
-
-    @staticmethod
-    def compress(array: jax.Array) -> tuple[jax.Array, Any]:
-        """What is sent instead of `array`, and what decompress needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(array: jax.Array, ctx: Any) -> jax.Array:
-        """The result as the caller of push_pull expects it."""
-        raise NotImplementedError
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "NoneCompressor",
+    "check_compression",
+]
 
 
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
+class _CastCompressor(CastCompressor):
+    wide = (jnp.float32, jnp.float64)
 
     @staticmethod
-    def compress(array: jax.Array) -> tuple[jax.Array, None]:
-        """The array itself."""
-        return array, None
-
-    @staticmethod
-    def decompress(array: jax.Array, ctx: None) -> jax.Array:
-        """The array itself."""
-        return array
+    def cast(tensor: jax.Array, dtype: Any) -> jax.Array:
+        """Of CastCompressor."""
+        return tensor.astype(dtype)
 
 
-class _Narrowing(Compressor):
-    narrow: Any
-    wide: tuple[Any, ...]
-
-    @classmethod
-    def compress(cls, array: jax.Array) -> tuple[jax.Array, Any]:
-        """The array with fewer bits, and the dtype it had."""
-        return (array.astype(cls.narrow) if array.dtype in cls.wide else array), array.dtype
-
-    @classmethod
-    def decompress(cls, array: jax.Array, ctx: Any) -> jax.Array:
-        """The array in the dtype it had."""
-        return array.astype(ctx)
-
-
-class FP16Compressor(_Narrowing):
-    """Sends float32 and float64 as float16: half or a quarter of the bytes, 11 bits of precision, largest value 65504.
-
-    Servers sum float16 in float32 and round once. Other dtypes are sent as they are.
-    """
+class FP16Compressor(_CastCompressor):
+    """Sends float32 and float64 as float16: half or a quarter of the bytes, 11 bits of precision, at most 65504."""
 
     narrow = jnp.float16
-    wide = (jnp.float32, jnp.float64)
 
 
-class BF16Compressor(_Narrowing):
-    """Sends float32 and float64 as bfloat16: the range of float32, 8 bits of precision. Otherwise as FP16Compressor."""
+class BF16Compressor(_CastCompressor):
+    """Sends float32 and float64 as bfloat16: half or a quarter of the bytes, float32's range, 8 bits of precision."""
 
     narrow = jnp.bfloat16
-    wide = (jnp.float32, jnp.float64)
 
 
 class Compression:
@@ -74,11 +46,3 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
-
-
-def check_compression(compression: Any) -> None:
-    """Refuses what cannot compress. Raises TypeError."""
-    if not (callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None))):
-        raise TypeError(
-            f"compression is {compression!r}; it must be Compression.none, .fp16, .bf16 or another Compressor"
-        )

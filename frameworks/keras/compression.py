@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.compression import check_compression
+
 
 class Compressor:
     """A choice; what it does to a tensor is its backend's affair (byteps.keras.reduce)."""
@@ -43,6 +45,5 @@ def choice(compression: Any) -> str | None:
     """ "none", "fp16" or "bf16"; None for a compressor of a framework's own module. Raises TypeError."""
     if isinstance(compression, type) and issubclass(compression, Compressor) and compression.name:
         return compression.name
-    if callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None)):
-        return None
-    raise TypeError(f"compression is {compression!r}; it must be one of Compression's, or have compress and decompress")
+    check_compression(compression)
+    return None

@@ -1,11 +1,17 @@
-"""State of a model that survives a failure, on all backends; see byteps.state for what the methods do.
+"""Training that survives a failed operation, on all backends; see byteps.elastic.
 
-state = bps.elastic.KerasState(model, epoch=0, batch=0)
-state.sync()
-model.fit(..., initial_epoch=state.epoch, callbacks=[
-    bps.elastic.UpdateEpochStateCallback(state),
-    bps.elastic.CommitStateCallback(state, batches_per_commit=100),
-])
+    state = bps.elastic.KerasState(model, epoch=0, batch=0)
+
+    @bps.elastic.run
+    def train(state):
+        model.fit(..., initial_epoch=state.epoch, callbacks=[
+            bps.elastic.UpdateEpochStateCallback(state),
+            bps.elastic.CommitStateCallback(state, batches_per_commit=100),
+        ])
+
+    train(state)
+
+All workers commit at the same batches.
 """
 
 from __future__ import annotations
@@ -14,10 +20,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from byteps.arguments import root
+from byteps.elastic import ObjectState, State, run
 from byteps.keras.arrays import broadcast_to_variables, to_array
 from byteps.keras.callbacks import callback_class
 from byteps.session import current_session
-from byteps.state import ObjectState
+
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
 
 
 class KerasState(ObjectState):
@@ -68,7 +84,7 @@ def model_variables(model: Any, optimizer: Any) -> list[Any]:
     return [*model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
 
 
-class _CommitState:
+class CommitState:
     """Commits a state every so many batches, and at the end of each epoch."""
 
     def __init__(self, state: ObjectState, batches_per_commit: int = 1) -> None:
@@ -94,7 +110,7 @@ class _CommitState:
         self.state.commit()
 
 
-class _UpdateBatchState:
+class UpdateBatchState:
     """Keeps state.batch at the number of batches of this epoch that are done."""
 
     def __init__(self, state: Any) -> None:
@@ -110,7 +126,7 @@ class _UpdateBatchState:
         self.state.batch = 0
 
 
-class _UpdateEpochState:
+class UpdateEpochState:
     """Keeps state.epoch at the number of epochs that are done: initial_epoch of the next fit()."""
 
     def __init__(self, state: Any) -> None:
@@ -122,6 +138,6 @@ class _UpdateEpochState:
         self.state.epoch = epoch + 1
 
 
-CommitStateCallback = callback_class("CommitStateCallback", _CommitState)
-UpdateBatchStateCallback = callback_class("UpdateBatchStateCallback", _UpdateBatchState)
-UpdateEpochStateCallback = callback_class("UpdateEpochStateCallback", _UpdateEpochState)
+CommitStateCallback = callback_class("CommitStateCallback", CommitState)
+UpdateBatchStateCallback = callback_class("UpdateBatchStateCallback", UpdateBatchState)
+UpdateEpochStateCallback = callback_class("UpdateEpochStateCallback", UpdateEpochState)

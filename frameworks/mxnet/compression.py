@@ -1,59 +1,27 @@
-"""Compression of gradients on their way: what a worker does to an array before it is sent, and undoes afterwards."""
+"""Compression of gradients on their way, for MXNet; see byteps.compression."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from byteps.compression import CastCompressor, Compressor, NoneCompressor, check_compression
 
 import mxnet as mx
 
-
-class Compressor:
-    """The interface: `compress` gives what is sent and a context, `decompress` takes both back."""
-
-    @staticmethod
-    def compress(tensor: mx.nd.NDArray) -> tuple[mx.nd.NDArray, Any]:
-        """What is sent instead of `tensor`, and what decompress needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: mx.nd.NDArray, ctx: Any) -> mx.nd.NDArray:
-        """The result as the caller of push_pull expects it."""
-        raise NotImplementedError
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor", "check_compression", "from_params"]
 
 
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
+class FP16Compressor(CastCompressor):
+    """Sends float32 and float64 as float16: half or a quarter of the bytes, 11 bits of precision, at most 65504."""
+
+    narrow = np.float16
+    wide = (np.float32, np.float64)
 
     @staticmethod
-    def compress(tensor: mx.nd.NDArray) -> tuple[mx.nd.NDArray, None]:
-        """The array itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: mx.nd.NDArray, ctx: None) -> mx.nd.NDArray:
-        """The array itself."""
-        return tensor
-
-
-class FP16Compressor(Compressor):
-    """Sends float32 and float64 as float16: half or a quarter of the bytes, 11 bits of precision, largest value 65504.
-
-    Servers sum float16 in float32 and round once. Other dtypes are sent as they are.
-    """
-
-    @staticmethod
-    def compress(tensor: mx.nd.NDArray) -> tuple[mx.nd.NDArray, Any]:
-        """The array as float16, and the dtype it had."""
-        if np.dtype(tensor.dtype) in (np.float32, np.float64):
-            return tensor.astype(np.float16), tensor.dtype
-        return tensor, tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: mx.nd.NDArray, ctx: Any) -> mx.nd.NDArray:
-        """The array in the dtype it had."""
-        return tensor.astype(ctx, copy=False)
+    def cast(tensor: mx.nd.NDArray, dtype: Any) -> mx.nd.NDArray:
+        """Of CastCompressor."""
+        return tensor.astype(dtype, copy=False)
 
 
 class Compression:
@@ -61,14 +29,6 @@ class Compression:
 
     none = NoneCompressor
     fp16 = FP16Compressor
-
-
-def check_compression(compression: Any) -> None:
-    """Refuses what cannot compress. Raises TypeError."""
-    if not (callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None))):
-        raise TypeError(
-            f"compression is {compression!r}; it must be Compression.none, Compression.fp16 or another Compressor"
-        )
 
 
 def from_params(params: dict[str, Any] | None) -> type[Compressor]:

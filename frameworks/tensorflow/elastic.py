@@ -1,26 +1,32 @@
-"""State of variables and models that survives a failure; see byteps.state for what the methods do."""
+"""Training that survives a failed operation: the state of variables and models. See byteps.elastic."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from byteps.state import ObjectState
+from byteps.elastic import ObjectState, State, run
+from byteps.errors import UnimplementedError
 from byteps.tensorflow.variables import broadcast_variables
 
 import tensorflow as tf
+
+__all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 class TensorFlowState(ObjectState):
     """Variables of TensorFlow or Keras, and values.
 
     Args:
-        variables: the same on all ranks.
+        variables: the same on all ranks; None: the global ones of TensorFlow 1.
+        session: None; sessions of TensorFlow 1 are refused.
         values: further values, as of ObjectState.
     """
 
-    def __init__(self, variables: Iterable[Any], **values: Any) -> None:
-        self._given = variables
+    def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **values: Any) -> None:
+        if session is not None:
+            raise UnimplementedError("TensorFlowState takes no session of TensorFlow 1; use it in eager execution")
+        self._given = tf.compat.v1.global_variables() if variables is None else variables
         super().__init__(**values)
         self.save()
 

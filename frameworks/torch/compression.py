@@ -1,74 +1,40 @@
-"""Compression of gradients on their way: what a worker does to a tensor before it is sent, and undoes afterwards."""
+"""Compression of gradients on their way, for PyTorch; see byteps.compression."""
 
-from typing import Any
+from __future__ import annotations
+
+from byteps.compression import CastCompressor, Compressor, NoneCompressor, check_compression
 
 import torch
 
-
-class Compressor:
-    """The interface: `compress` gives what is sent and a context, `decompress` takes both back."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """What is sent instead of `tensor`, and what decompress needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result as the caller of push_pull expects it."""
-        raise NotImplementedError
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "NoneCompressor",
+    "check_compression",
+]
 
 
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+class _CastCompressor(CastCompressor):
+    wide = (torch.float32, torch.float64)
 
     @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """The tensor itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: None) -> torch.Tensor:
-        """The tensor itself."""
-        return tensor
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Of CastCompressor."""
+        return tensor.to(dtype)
 
 
-class FP16Compressor(Compressor):
-    """Sends float32 and float64 as float16: half or a quarter of the bytes, 11 bits of precision, largest value 65504.
+class FP16Compressor(_CastCompressor):
+    """Sends float32 and float64 as float16: half or a quarter of the bytes, 11 bits of precision, at most 65504."""
 
-    Servers sum float16 in float32 and round once. Other dtypes are sent as they are.
-    """
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-        """The tensor as float16, and the dtype it had."""
-        if tensor.dtype in (torch.float32, torch.float64):
-            return tensor.to(torch.float16), tensor.dtype
-        return tensor, tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
-        """The tensor in the dtype it had."""
-        return tensor.to(ctx)
+    narrow = torch.float16
 
 
-class BF16Compressor(Compressor):
-    """Sends float32 and float64 as bfloat16: half or a quarter of the bytes, 8 bits of precision, the range of float32.
+class BF16Compressor(_CastCompressor):
+    """Sends float32 and float64 as bfloat16: half or a quarter of the bytes, float32's range, 8 bits of precision."""
 
-    Servers sum bfloat16 in float32 and round once. Other dtypes are sent as they are.
-    """
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-        """The tensor as bfloat16, and the dtype it had."""
-        if tensor.dtype in (torch.float32, torch.float64):
-            return tensor.to(torch.bfloat16), tensor.dtype
-        return tensor, tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
-        """The tensor in the dtype it had."""
-        return tensor.to(ctx)
+    narrow = torch.bfloat16
 
 
 class Compression:
@@ -77,12 +43,3 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
-
-
-def check_compression(compression: Any) -> None:
-    """Refuses what cannot compress. Raises TypeError."""
-    if not (callable(getattr(compression, "compress", None)) and callable(getattr(compression, "decompress", None))):
-        raise TypeError(
-            f"compression is {compression!r}; it must be Compression.none, Compression.fp16, Compression.bf16 or "
-            "another Compressor"
-        )

@@ -132,7 +132,7 @@ HorovodInternalError = BytePSError
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The members of the job change: what an elastic function is interrupted by (byteps.torch.elastic).
+    """The members of the job change: what an elastic function is interrupted by (byteps.elastic).
 
     Attributes:
         skip_sync: members were only removed, so those that go on are in the same state already.

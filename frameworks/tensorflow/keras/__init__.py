@@ -20,7 +20,7 @@ from byteps.keras import (
 )
 from byteps.keras import load_model as _load_model
 from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
-from byteps.tensorflow.keras import callbacks
+from byteps.tensorflow.keras import callbacks, elastic
 
 import tensorflow as _tf
 
@@ -52,6 +52,7 @@ __all__ = [
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
+    "elastic",
     "load_model",
     "push_pull",
     "reducescatter",

@@ -15,8 +15,8 @@ without ending the session (a deadline, ranks that disagree) takes training back
 is lost ends it with the error that names the member.
 """
 
-from byteps.torch.elastic.run import run
+from byteps.elastic import ObjectState, State, run
 from byteps.torch.elastic.sampler import ElasticSampler
-from byteps.torch.elastic.state import ObjectState, State, TorchState
+from byteps.torch.elastic.state import TorchState
 
 __all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]

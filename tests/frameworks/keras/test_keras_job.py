@@ -17,7 +17,8 @@ framework("keras")
 
 import byteps.keras as bps
 import numpy as np
-from byteps.keras.callbacks import callbacks_of
+from byteps.keras.callbacks import callback_class, callbacks_of
+from byteps.keras.elastic import CommitState, UpdateEpochState
 from byteps.keras.optimizer import is_distributed
 from jobs import Outcomes, clean_environment, launcher_command, run_job
 
@@ -210,6 +211,46 @@ def _state() -> None:
     np.testing.assert_array_equal(weights_of(model), before)
 
 
+def _elastic() -> None:
+    """A failed operation, in fit(), takes training back to the last commit, and both ends are the same."""
+
+    def trained(fail: bool) -> tuple[np.ndarray, list[int]]:
+        bps.init()
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+        state = bps.elastic.KerasState(model, epoch=0)
+        begun: list[int] = []
+
+        class Failing(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                begun.append(epoch)
+
+            def on_batch_end(self, batch: int, logs: Any = None) -> None:
+                if fail and len(begun) == 2:
+                    begun.append(-1)
+                    bps.push_pull(np.ones(1 + bps.rank()), name="disagreement")
+
+        @bps.elastic.run
+        def train(state: Any) -> None:
+            x, y = data(bps.rank())
+            callbacks = [
+                callback_class("Update", UpdateEpochState, keras)(state),
+                callback_class("Commit", CommitState, keras)(state, batches_per_commit=1000),
+                Failing(),
+            ]
+            model.fit(
+                x, y, batch_size=8, epochs=3, initial_epoch=state.epoch, shuffle=False, verbose=0, callbacks=callbacks
+            )
+
+        train(state)
+        return weights_of(model), begun
+
+    plain, begun = trained(fail=False)
+    assert begun == [0, 1, 2]
+    again, begun = trained(fail=True)
+    assert begun == [0, 1, -1, 1, 2]
+    np.testing.assert_array_equal(plain, again)
+
+
 def _wrong_arguments() -> None:
     bps.init()
     optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
@@ -298,6 +339,7 @@ OF_ALL = [
     _values,
     _process_set_of_one,
     _state,
+    _elastic,
     _wrong_arguments,
 ]
 OF_KERAS_3 = [

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from byteps.basics import info, init, shutdown
-from byteps.errors import BytePSError, HostsUpdatedInterrupt
-from byteps.torch.elastic.state import State
+from byteps.elastic.failures import is_failed_operation
+from byteps.elastic.state import State
+from byteps.errors import HostsUpdatedInterrupt
 
 T = TypeVar("T")
 
@@ -24,8 +25,9 @@ def run(function: Callable[..., T]) -> Callable[..., T]:
     that state. HostsUpdatedInterrupt does the same without going back.
 
     Raises:
-        BytePSError: the session itself has failed (a member is lost: in this release the job keeps its members), or it
-            failed ten times in a row without a commit.
+        The operation's error (BytePSError, or what its framework makes of it): the session itself has failed (a member
+            is lost: in this release the job keeps its members), or an operation failed ten times in a row without a
+            commit.
         What the function raises otherwise.
     """
 
@@ -39,7 +41,9 @@ def run(function: Callable[..., T]) -> Callable[..., T]:
                 return function(state, *arguments, **keywords)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            except BytePSError:
+            except Exception as error:
+                if not is_failed_operation(error):
+                    raise
                 failures = 1 if state.commits != commits else failures + 1
                 commits, skip_sync = state.commits, False
                 if info().failed or failures >= _MOST_FAILURES:
