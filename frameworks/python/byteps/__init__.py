@@ -12,6 +12,28 @@ or DLPack::
 """
 
 from byteps import _main_interpreter  # noqa: F401  (first)
+from byteps.array_collectives import (
+    CollectiveOperation,
+    Group,
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_async,
+    alltoall,
+    alltoall_async,
+    gather,
+    gather_async,
+    receive,
+    receive_async,
+    reduce,
+    reduce_async,
+    reducescatter,
+    reducescatter_async,
+    scatter,
+    scatter_async,
+    send,
+    send_async,
+)
 from byteps.array_session import ArraySession, open_session
 from byteps.arrays import broadcast, broadcast_async, push_pull, push_pull_async
 from byteps.basics import (
@@ -70,6 +92,12 @@ from byteps.features import (
 from byteps.library import LIBRARY as _LIBRARY
 from byteps.objects import broadcast_object
 from byteps.operation import Operation
+from byteps.process_set import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.runner import WorkerError, run
 from byteps.sparse import SparseOperation, sparse_push_pull, sparse_push_pull_async
@@ -87,8 +115,10 @@ __all__ = [
     "BitXor",
     "BytePSError",
     "CancelledError",
+    "CollectiveOperation",
     "DeadlineExceededError",
     "FailedPreconditionError",
+    "Group",
     "HorovodInternalError",
     "HostsUpdatedInterrupt",
     "InternalError",
@@ -98,6 +128,7 @@ __all__ = [
     "NotFoundError",
     "NotInitializedError",
     "Operation",
+    "ProcessSet",
     "Product",
     "ReduceOp",
     "ResourceExhaustedError",
@@ -110,6 +141,13 @@ __all__ = [
     "UnimplementedError",
     "WorkerError",
     "__version__",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_async",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_async",
@@ -120,7 +158,10 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "gather",
+    "gather_async",
     "get_pushpull_speed",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "info",
@@ -138,9 +179,20 @@ __all__ = [
     "push_pull",
     "push_pull_async",
     "rank",
+    "receive",
+    "receive_async",
+    "reduce",
+    "reduce_async",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
     "resume",
     "rocm_built",
     "run",
+    "scatter",
+    "scatter_async",
+    "send",
+    "send_async",
     "shutdown",
     "size",
     "sparse_push_pull",

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from byteps import _native
+from byteps.array_collectives import ASKED, CollectiveOperation, start
 from byteps.arrays import start_broadcast, start_push_pull
 from byteps.basics import SessionInfo
 from byteps.library import LIBRARY
@@ -52,6 +53,12 @@ class ArraySession:
     ) -> Operation:
         """Starts byteps.broadcast on this session."""
         return start_broadcast(self._session, array, root_rank, output, name, priority, timeout)
+
+    def collective(self, kind: str, array: Any, *arguments: Any, **options: Any) -> CollectiveOperation:
+        """Starts a collective of byteps on this session, of all its ranks: `session.collective("allgather", rows)`."""
+        if kind not in ASKED:
+            raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(sorted(ASKED))}")
+        return start(self._session, ASKED[kind](self._session, array, *arguments, **options))
 
     def barrier(self, name: str | None = None, timeout: float | None = None) -> None:
         """As byteps.barrier. It blocks: in a coroutine `await asyncio.to_thread(session.barrier)`."""
