@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -50,6 +52,9 @@ class Guarded {
   unsigned char* base_ = nullptr;
 };
 
+// What a collective moves at most: the tests' shapes claim no more memory than there is.
+constexpr size_t kBytes = 1024;
+
 struct Ended {
   std::atomic<int> times{0};
 };
@@ -73,8 +78,16 @@ class FuzzTest : public testing::Test {
     declare.shape = &shape;
     declare.ndim = 1;
     ASSERT_EQ(bps_declare(session_, &declare, &tensor_), nullptr);
+    bps_process_set_args set = BPS_PROCESS_SET_ARGS_INIT;
+    const int32_t rank = 0;
+    set.ranks = &rank;
+    set.num_ranks = 1;
+    ASSERT_EQ(bps_process_set_create(session_, &set, &set_), nullptr);
   }
-  void TearDown() override { bps_status_free(bps_close(session_)); }
+  void TearDown() override {
+    bps_status_free(bps_close(session_));
+    EXPECT_EQ(bps_process_set_free(set_), nullptr);
+  }
 
   uint64_t Below(uint64_t n) { return random_() % n; }
   bool Rarely() { return Below(8) == 0; }
@@ -84,6 +97,12 @@ class FuzzTest : public testing::Test {
     constexpr int64_t kNumbers[] = {0,  0,  0,  1,    1,         2,         3,         4,
                                     -1, 64, 65, 1000, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
     return static_cast<Number>(Rarely() ? static_cast<int64_t>(random_()) : kNumbers[Below(std::size(kNumbers))]);
+  }
+
+  // What is right, but for one field in sixteen: so that what many fields make together is tried, too.
+  template <typename Number>
+  Number Mostly(Number right) {
+    return Below(16) == 0 ? Odd<Number>() : right;
   }
 
   const char* Text() {
@@ -266,6 +285,192 @@ class FuzzTest : public testing::Test {
     EXPECT_TRUE(Check(bps_buffer_free(buffer)));
   }
 
+  void ProcessSet() {
+    bps_process_set_args args = {};
+    const int32_t ranks[] = {Rarely() ? Odd<int32_t>() : 0, Odd<int32_t>()};
+    args.ext = Extensions();
+    args.name = Text();
+    args.ranks = Rarely() ? nullptr : ranks;
+    args.num_ranks = Rarely() ? Odd<int32_t>() : static_cast<int32_t>(Below(3));
+    args.reserved = Rarely() ? Odd<int32_t>() : 0;
+    bps_process_set* set = nullptr;
+    const bool made =
+        Check(bps_process_set_create(Rarely() ? nullptr : session_, Place(args), Rarely() ? nullptr : &set));
+    EXPECT_EQ(made, set != nullptr);
+    EXPECT_TRUE(Check(bps_process_set_free(set)));
+  }
+
+  uint32_t Dtype() {
+    constexpr uint32_t kDtypes[] = {BPS_INT8,    BPS_INT16,    BPS_UINT8,     BPS_FLOAT16,    BPS_FLOAT32,
+                                    BPS_FLOAT64, BPS_BFLOAT16, BPS_COMPLEX64, BPS_COMPLEX128, BPS_BOOL};
+    return Mostly(kDtypes[Below(std::size(kDtypes))]);
+  }
+
+  // Extents that are small, sometimes one that is not; `rows` of them count bytes that a caller has to have.
+  int32_t Shape(int64_t* shape) {
+    for (int i = 0; i < 64; ++i) shape[i] = static_cast<int64_t>(Below(4));
+    if (Rarely()) shape[Below(3)] = Odd<int64_t>();
+    return Mostly(static_cast<int32_t>(Below(4)));
+  }
+
+  // Whether a tensor of these extents, of the widest type, lies within kBytes; one that is no tensor does, too.
+  static bool Fits(const int64_t* shape, int32_t ndim) {
+    constexpr int64_t kMost = kBytes / 16;
+    int64_t elements = 1;
+    for (int32_t i = 0; i < std::min(ndim, 64); ++i) {
+      if (shape[i] < 0) return true;
+      if (shape[i] == 0) return true;
+      elements = shape[i] > kMost ? kMost + 1 : elements * shape[i];
+      if (elements > kMost) return false;
+    }
+    return true;
+  }
+
+  // A collective of memory that is there: where the shape claims more there is no input.
+  bps_collective_args CollectiveArgs() {
+    bps_collective_args args = {};
+    int64_t* shape = shapes_[next_shape_++ % std::size(shapes_)];
+    args.struct_size = sizeof args;
+    args.ext = Extensions();
+    args.name = Below(16) == 0 ? Text() : "collective";
+    args.set = Below(2) == 0 ? nullptr : set_;
+    args.kind = Mostly(static_cast<int32_t>(Below(12)));
+    args.ndim = Shape(shape);
+    args.shape = Below(16) == 0 ? nullptr : shape;
+    args.dtype = Dtype();
+    const bool in_place = args.kind == BPS_ALL_REDUCE || args.kind == BPS_BROADCAST || args.kind == BPS_REDUCE;
+    unsigned char* other = in_place && Below(2) == 0 ? to_ : from_;
+    args.input = Below(16) == 0 || !Fits(shape, args.ndim) ? nullptr : other + (Below(16) == 0 ? 1 : 0);
+    args.output = Below(2) == 0 ? nullptr : to_ + (Below(16) == 0 ? 1 : 0);
+    if (args.input != nullptr && args.output != nullptr && other == to_) args.output = other;
+    if (other == to_ && args.input != nullptr) args.input = other;
+    args.output_bytes = Mostly<uint64_t>(Below(4) == 0 ? Below(kBytes) : kBytes);
+    for (int64_t& rows : splits_) rows = Mostly(shape[0]);
+    args.splits = Below(2) == 0 ? nullptr : splits_;
+    args.num_splits = Mostly(static_cast<int32_t>(Below(4) / 3));
+    args.tag = Odd<int64_t>();
+    args.priority = Odd<int64_t>();
+    args.timeout_ms = Mostly(int64_t{0});
+    args.scaled = Mostly(static_cast<int32_t>(Below(2)));
+    constexpr double kFactors[] = {0, 1, -0.5, 1e308, std::numeric_limits<double>::infinity(), 5e-324};
+    args.prescale = Rarely() ? std::nan("") : kFactors[Below(std::size(kFactors))];
+    args.postscale = Rarely() ? std::nan("") : kFactors[Below(std::size(kFactors))];
+    args.op = Mostly(static_cast<int32_t>(Below(9)));
+    args.root = Mostly(0);
+    args.peer = Mostly(0);
+    args.input_device = Mostly(0);
+    args.output_device_id = Mostly(0);
+    return args;
+  }
+
+  // What an accepted operation has brought, asked in any way; a rightly ended one is asked rightly, too.
+  void Result(bps_request* request) {
+    bps_status_free(bps_wait(request, 10000));
+    bps_result result = {};
+    Check(bps_request_result(Rarely() ? nullptr : request, Odd<int32_t>(), Place(result)));
+    if (bps_request_state(request) != BPS_REQUEST_DONE) return;
+    result = BPS_RESULT_INIT;
+    EXPECT_TRUE(Check(bps_request_result(request, 0, &result)));
+    if (result.data != nullptr) std::memset(result.data, 1, result.bytes);
+    EXPECT_TRUE(result.ndim == 0 || result.shape != nullptr);
+    EXPECT_TRUE(result.num_splits == 0 || result.splits != nullptr);
+  }
+
+  void Collective() {
+    Ended ended;
+    bps_collective_args args = CollectiveArgs();
+    const bool callback = Below(2) == 0;
+    if (callback) args.done = Done;
+    args.user = &ended;
+    bps_request* request = nullptr;
+    const bool accepted = Check(bps_collective(Rarely() ? nullptr : session_, Place(args), &request));
+    if (accepted) Result(request);
+    collectives_ += accepted;
+    Settle(accepted, request, ended, callback);
+  }
+
+  void Group() {
+    Ended ended;
+    bps_collective_args members[3];
+    const bps_collective_args* pointers[3];
+    const char* const kNames[] = {"first", "second", "third"};
+    for (size_t i = 0; i < std::size(members); ++i) {
+      members[i] = CollectiveArgs();
+      if (Below(16) != 0) members[i].name = kNames[i];
+      // Smaller ones are there as a whole; larger ones would not be.
+      if (Below(16) == 0) members[i].struct_size = Below(sizeof members[i]);
+      if (Below(16) == 0) members[i].done = Done;
+      members[i].user = nullptr;
+      pointers[i] = Below(16) == 0 ? nullptr : &members[i];
+    }
+    bps_group_args args = {};
+    args.ext = Extensions();
+    args.operations = Rarely() ? nullptr : pointers;
+    args.num_operations = Rarely() ? -static_cast<int32_t>(Below(3)) : static_cast<int32_t>(Below(3));
+    args.reserved = Rarely() ? Odd<int32_t>() : 0;
+    const bool callback = Below(2) == 0;
+    if (callback) args.done = Done;
+    args.user = &ended;
+    bps_request* request = nullptr;
+    const bool accepted = Check(bps_group(Rarely() ? nullptr : session_, Place(args), &request));
+    if (accepted) bps_status_free(bps_wait(request, 10000));
+    groups_ += accepted;
+    Settle(accepted, request, ended, callback);
+  }
+
+  void Join() {
+    Ended ended;
+    bps_join_args args = {};
+    int32_t last_rank = -1;
+    args.ext = Extensions();
+    args.last_rank = Rarely() ? nullptr : &last_rank;
+    args.timeout_ms = Odd<int64_t>();
+    args.done = Done;
+    args.user = &ended;
+    bps_request* request = nullptr;
+    const bool accepted = Check(bps_join(Rarely() ? nullptr : session_, Place(args), &request));
+    if (accepted) {
+      EXPECT_TRUE(Check(bps_wait(request, 10000)));
+      if (args.last_rank != nullptr) {
+        EXPECT_EQ(last_rank, 0);
+      }
+    }
+    joins_ += accepted;
+    Settle(accepted, request, ended, true);
+  }
+
+  void Sparse() {
+    Ended ended;
+    bps_sparse_args args = {};
+    int64_t numbers[4];
+    int64_t* shape = shapes_[0];
+    for (int64_t& number : numbers) number = Mostly(static_cast<int64_t>(Below(2)));
+    args.ext = Extensions();
+    args.name = Below(16) == 0 ? Text() : "sparse";
+    args.set = Below(2) == 0 ? nullptr : set_;
+    args.ndim = Shape(shape);
+    args.shape = Rarely() ? nullptr : shape;
+    args.num_rows = static_cast<int64_t>(Below(6)) - 1;
+    args.indices = Rarely() ? nullptr : numbers;
+    int64_t claimed[64];
+    std::copy(shape, shape + 64, claimed);
+    claimed[0] = std::clamp<int64_t>(args.num_rows, 0, 4);
+    args.values = Rarely() || !Fits(claimed, args.ndim) ? nullptr : from_ + (Rarely() ? 1 : 0);
+    args.num_rows = std::min<int64_t>(args.num_rows, 4);
+    args.priority = Odd<int64_t>();
+    args.timeout_ms = Mostly(int64_t{0});
+    args.dtype = Dtype();
+    args.op = Mostly(static_cast<int32_t>(Below(2)));
+    args.reserved = Mostly(0);
+    args.done = Done;
+    args.user = &ended;
+    bps_request* request = nullptr;
+    const bool accepted = Check(bps_sparse_all_reduce(Rarely() ? nullptr : session_, Place(args), &request));
+    if (accepted) Result(request);
+    sparse_ += accepted;
+    Settle(accepted, request, ended, true);
+  }
+
   std::mt19937_64 random_;
   Guarded guarded_;
   bps_session* session_ = nullptr;
@@ -273,13 +478,22 @@ class FuzzTest : public testing::Test {
   Extension extensions_[8] = {};
   alignas(16) float input_[kElements + 1] = {};
   alignas(16) float output_[kElements + 1] = {};
+  bps_process_set* set_ = nullptr;
+  int64_t shapes_[3][64] = {};
+  size_t next_shape_ = 0;
+  int64_t splits_[3] = {};
+  // Of those that were accepted.
+  uint64_t collectives_ = 0, groups_ = 0, joins_ = 0, sparse_ = 0;
+  alignas(16) unsigned char from_[kBytes + 1] = {};
+  alignas(16) unsigned char to_[kBytes + 1] = {};
 };
 
 TEST_F(FuzzTest, EveryStructIsAnErrorOrASuccess) {
   const uint64_t first = Variable("BPS_FUZZ_SEED", 1), cases = Variable("BPS_FUZZ_CASES", 1'000'000);
   for (uint64_t seed = first; seed < first + cases; ++seed) {
     random_.seed(seed);
-    switch (Below(8)) {
+    next_shape_ = 0;
+    switch (Below(15)) {
       case 0:
         Open();
         break;
@@ -301,12 +515,32 @@ TEST_F(FuzzTest, EveryStructIsAnErrorOrASuccess) {
       case 6:
         Barrier();
         break;
+      case 7:
+        ProcessSet();
+        break;
+      case 8:
+      case 9:
+      case 10:
+        Collective();
+        break;
+      case 11:
+        Group();
+        break;
+      case 12:
+        Join();
+        break;
+      case 13:
+        Sparse();
+        break;
       default:
         BufferAlloc();
         break;
     }
     ASSERT_FALSE(HasFailure()) << "case " << seed;
   }
+  if (cases < 100'000) return;
+  // Else nothing but refusals would have been tried.
+  for (const uint64_t accepted : {collectives_, groups_, joins_, sparse_}) EXPECT_GT(accepted, cases / 1000);
 }
 
 }  // namespace

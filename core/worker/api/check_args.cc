@@ -2,6 +2,7 @@
 
 #include "abi/byteps.h"
 #include "absl/strings/str_cat.h"
+#include "core/wire/wire.h"
 #include "core/worker/session/driver.h"
 
 namespace byteps {
@@ -31,6 +32,11 @@ absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id, b
   if (device_id == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(which, "_id is ", device_id, ": CPU memory has no device number but 0"));
+}
+
+absl::Status CheckDimensions(const char* what, int32_t ndim) {
+  if (ndim >= 0 && static_cast<uint32_t>(ndim) <= wire::kMaxExtents) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " is ", ndim, ", not 0 to ", wire::kMaxExtents));
 }
 
 absl::Status CheckReserved(const char* name, int32_t value) {

@@ -25,6 +25,8 @@ absl::Status CheckNotNull(const void* pointer, const char* what);
 absl::Status CheckTimeout(int64_t timeout_ms);
 // `which`: the field of the device; its id is in `which`_id. `gpus`: may it be memory that a GPU has a part in?
 absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id, bool gpus = false);
+// `what`: the field; a shape of so many extents is read behind this.
+absl::Status CheckDimensions(const char* what, int32_t ndim);
 // A field without meaning must be 0: otherwise it could never be given one. `name`: of the struct.
 absl::Status CheckReserved(const char* name, int32_t value);
 // FAILED_PRECONDITION inside a callback.

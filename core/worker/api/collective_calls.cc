@@ -27,6 +27,7 @@ using byteps::Boundary;
 namespace {
 
 using byteps::CheckDevice;
+using byteps::CheckDimensions;
 using byteps::CheckNotNull;
 using byteps::CheckReserved;
 using byteps::CheckTimeout;
@@ -40,7 +41,7 @@ using byteps::Submission;
 absl::Status CheckCounts(const bps_collective_args& args) {
   if (args.kind < BPS_ALL_REDUCE || args.kind > BPS_BARRIER)
     return absl::InvalidArgumentError(absl::StrCat("unknown kind ", args.kind));
-  if (args.ndim < 0) return absl::InvalidArgumentError(absl::StrCat("bps_collective_args.ndim is ", args.ndim));
+  RETURN_IF_ERROR(CheckDimensions("bps_collective_args.ndim", args.ndim));
   if (args.ndim > 0) RETURN_IF_ERROR(CheckNotNull(args.shape, "bps_collective_args.shape"));
   if (args.num_splits < 0) {
     return absl::InvalidArgumentError(absl::StrCat("bps_collective_args.num_splits is ", args.num_splits));
@@ -91,6 +92,11 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_collective_arg
     asked.capacity = args.output == nullptr ? 0 : args.output_bytes;
   } else {
     asked.shape = {0};
+  }
+  // More than ranks are not read: the caller may not have them.
+  if (static_cast<size_t>(args.num_splits) > asked.set->size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked.Describe(), ": it has ", args.num_splits, " splits for ", asked.set->size(), " ranks"));
   }
   asked.splits.assign(args.splits, args.splits + args.num_splits);
   asked.root = args.root;
@@ -276,6 +282,10 @@ bps_status* bps_process_set_create(bps_session* session, const bps_process_set_a
     if (known->num_ranks > 0) RETURN_IF_ERROR(CheckNotNull(known->ranks, "bps_process_set_args.ranks"));
     if (known->num_ranks < 0) {
       return absl::InvalidArgumentError(absl::StrCat("bps_process_set_args.num_ranks is ", known->num_ranks));
+    }
+    if (known->num_ranks > static_cast<int32_t>(session->session->size())) {
+      return absl::InvalidArgumentError(absl::StrCat("a process set of ", known->num_ranks, " ranks in a job of ",
+                                                     session->session->size(), ": each can be in it once"));
     }
     auto made =
         byteps::ProcessSet::Make(known->name == nullptr ? "" : known->name,

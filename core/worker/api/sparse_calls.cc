@@ -32,6 +32,7 @@ absl::Status CheckFields(const bps_sparse_args& args) {
   if (args.ndim < 1) {
     return absl::InvalidArgumentError(absl::StrCat("bps_sparse_args.ndim is ", args.ndim, ": a scalar has no rows"));
   }
+  RETURN_IF_ERROR(byteps::CheckDimensions("bps_sparse_args.ndim", args.ndim));
   RETURN_IF_ERROR(CheckNotNull(args.shape, "bps_sparse_args.shape"));
   if (args.num_rows >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("bps_sparse_args.num_rows is ", args.num_rows, ": negative"));
