@@ -63,7 +63,8 @@ struct Logger::Shared {
 Logger::Logger(const LogOptions& options)
     : shared_(new Shared{{}, options.sink, options.user, options.hide_time}),
       level_(options.level),
-      verbose_(options.verbose) {}
+      // Who asks for debug lines wants to see connections, too.
+      verbose_(options.level <= LogLevel::kDebug ? std::max(options.verbose, 1) : options.verbose) {}
 
 Logger Logger::WithPrefix(std::string_view prefix) const {
   Logger logger(*this);

@@ -91,7 +91,8 @@ struct Loading {
 // Loads the plugin at `path` and checks it.
 template <typename Plugin>
 absl::Status LoadFile(const std::string& path, const std::string& name, const Loading& loading, const Plugin** plugin) {
-  if (!PluginLoaded(path)) {
+  const bool first = !PluginLoaded(path);
+  if (first) {
     // A crash in its initialisers would leave no other trace of it.
     BPS_LOG(loading.log, kInfo) << "loading the " << Kind<Plugin>::kName << " plugin " << path;
     if (loading.trial) {
@@ -100,7 +101,13 @@ absl::Status LoadFile(const std::string& path, const std::string& name, const Lo
   }
   absl::StatusOr<void*> entry = LoadPluginEntry(path, Kind<Plugin>::kEntry);
   if (!entry.ok()) return entry.status();
-  return Kind<Plugin>::kCheck(reinterpret_cast<typename Kind<Plugin>::Entry>(*entry), name, plugin);
+  const absl::Status usable =
+      Kind<Plugin>::kCheck(reinterpret_cast<typename Kind<Plugin>::Entry>(*entry), name, plugin);
+  if (usable.ok() && first) {
+    BPS_LOG(loading.log, kDebug) << Kind<Plugin>::kName << " plugin " << (*plugin)->info.name << " "
+                                 << ((*plugin)->info.version == nullptr ? "" : (*plugin)->info.version) << " is loaded";
+  }
+  return usable;
 }
 
 // Names of the plugins of a kind that could be chosen.

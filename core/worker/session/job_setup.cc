@@ -82,6 +82,9 @@ absl::StatusOr<ControlLinkOptions> JobSetup::Prepare(Time deadline, absl::Status
   if (able.ok()) able = found;
   control::Hello& hello = link->client.hello;
   if (able.ok()) able = PrepareStages(deadline, link->client.token, &hello, engine);
+  BPS_LOG(*log_, kDebug) << "coordinator at " << link->connection.host << ":" << link->connection.port << ", job \""
+                         << hello.job() << "\"; this worker is at " << hello.host().address() << " (host \""
+                         << hello.host().name() << "\", pid " << hello.pid() << ")";
   link->client.start_timeout = deadline - Now();
   if (!able.ok()) {
     reserved.Release();

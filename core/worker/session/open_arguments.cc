@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/utf8.h"
+#include "core/base/version.h"
 
 namespace byteps {
 namespace {
@@ -126,6 +127,21 @@ absl::StatusOr<OpenArguments> OpenArguments::Read(const bps_open_args& args) {
     wrong = absl::InvalidArgumentError("BYTEPS_JOB_ID is not UTF-8");
   }
   return OpenArguments{*std::move(config), place, args.name == nullptr ? "" : args.name, wrong};
+}
+
+void OpenArguments::Tell(const Logger& log) const {
+  if (!log.Enabled(LogLevel::kDebug)) return;
+  BPS_LOG(log, kDebug) << "open: BytePS " << kRelease << ", ABI " << BPS_ABI_MAJOR << "." << BPS_ABI_MINOR
+                       << ", session \"" << name << "\", worker host " << place.host_index << " of " << place.num_hosts
+                       << ", local rank " << place.local_rank << " of " << place.local_size << ", " << place.num_servers
+                       << " servers";
+  std::string text;
+  for (size_t i = 0; i < kKnobCount; ++i) {
+    if (config.SourceAt(i) == ConfigSource::kDefault) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", kKnobs[i].name, "=", config.ShownAt(i), " (",
+                    ConfigSourceName(config.SourceAt(i)), ")");
+  }
+  BPS_LOG(log, kDebug) << "configuration: " << (text.empty() ? "all defaults" : text);
 }
 
 bool OpenArguments::alone() const {

@@ -13,6 +13,7 @@
 #include "abi/byteps.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/log.h"
 #include "core/config/config.h"
 
 namespace byteps {
@@ -35,6 +36,9 @@ struct OpenArguments {
 
   // An error: nobody can be told of anything.
   static absl::StatusOr<OpenArguments> Read(const bps_open_args& args);
+
+  // What was asked for, as lines of level debug: the release, the place, and every variable that is not its default.
+  void Tell(const Logger& log) const;
 
   // The only worker of its job, which needs no coordinator?
   bool alone() const;

@@ -53,6 +53,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   log_options.user = args.log_user;
   Logger log(log_options);
   given->config.LogWarnings(log);
+  given->Tell(log);
 
   const Time deadline = After(Now(), given->config.GetDuration("BYTEPS_START_TIMEOUT").count());
   std::shared_ptr<Session> session(new Session(*std::move(given), std::move(log)));
@@ -91,6 +92,7 @@ absl::Status Session::PrepareAlone() {
   info_.size = info_.local_size = 1;
   info_.epoch = info_.generation = 1;
   proven_.store(true);  // there are no plugins
+  BPS_LOG(log_, kDebug) << "ready: rank 0 of 1, alone: it needs no coordinator, server or plugin";
   all_ranks_ = ProcessSet::All(1);
   return absl::OkStatus();
 }
@@ -120,6 +122,7 @@ absl::Status Session::Join(const Request& opening, Time deadline) const {
 void Session::CheckOpening(Time now) {
   if (opening_ == nullptr) return;
   if (info_.epoch != 0 && engine_->ready()) {
+    BPS_LOG(log_, kDebug) << "ready: rank " << info_.rank << " of " << info_.size << ", every link is up";
     completions_.push_back({std::exchange(opening_, nullptr), absl::OkStatus()});
   } else if (now >= open_deadline_ && info_.epoch != 0) {
     OnFailed(absl::DeadlineExceededError(
@@ -466,9 +469,25 @@ void Session::OnEpoch(const control::Epoch& epoch) {
   }
   setup_.OnEpoch(epoch, control_->client().member(), &info_);
   all_ranks_ = ProcessSet::All(static_cast<uint32_t>(info_.size));
+  if (log_.Enabled(LogLevel::kDebug)) TellMembers(epoch);
   const std::vector<uint32_t> groups(epoch.group_sizes().begin(), epoch.group_sizes().end());
   BPS_VERBOSE(log_, 1) << "rank " << info_.rank << " of " << info_.size << "; stages: " << engine_->DescribeStages()
                        << "; groups of the reduction: " << GroupRanges(groups);
+}
+
+void Session::TellMembers(const control::Epoch& epoch) const {
+  for (const auto* members : {&epoch.workers(), &epoch.servers()}) {
+    for (const control::Member& member : *members) {
+      std::string lanes;
+      for (const control::Lane& lane : member.lanes()) {
+        absl::StrAppend(&lanes, lanes.empty() ? "" : ", ", lane.transport());
+      }
+      BPS_LOG(log_, kDebug) << "member " << member.member() << " is "
+                            << (member.role() == control::SERVER ? "server " : "worker rank ") << member.rank()
+                            << " (host \"" << member.host().name() << "\", " << member.host().address() << ", pid "
+                            << member.pid() << ")" << (lanes.empty() ? "" : ", reached by ") << lanes;
+    }
+  }
 }
 
 void Session::OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {

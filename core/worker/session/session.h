@@ -161,6 +161,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void OnWaiting(const std::vector<std::string>& missing) override;
   void OnOtherRefused(const std::string& why) override;
   void OnEpoch(const control::Epoch& epoch) override;
+  void TellMembers(const control::Epoch& epoch) const;
   void OnAssignment(const control::Assignment& assignment) override { engine_->OnAssignment(now_, assignment); }
   void OnPeerAddress(uint32_t member, const control::Lane& lane) override {
     engine_->collectives()->OnAddress(now_, member, lane);
