@@ -1,5 +1,7 @@
-"""What push_pull adds to a program of JAX, or to MXNet's engine, over an operation that does nothing.
+"""What push_pull adds to a graph of TensorFlow, a program of JAX, or to MXNet's engine, over an operation that does
+nothing.
 
+    python tools/operation_overhead.py tensorflow
     python tools/operation_overhead.py jax
     bpslaunch --workers 2 -- python tools/operation_overhead.py mxnet
 
@@ -31,6 +33,32 @@ def fastest(bps: Any, run: Callable[[], object], seconds: float) -> float:
         run()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def tensorflow_runs(operations: int, chained: bool) -> tuple[Any, list[Callable[[], object]]]:
+    """byteps.tensorflow, and a run of a graph of identities and one of push_pulls."""
+    import byteps.tensorflow as bps
+    import tensorflow as tf
+
+    bps.init()
+    arrays = [tf.ones([VALUES]) for _ in range(operations)]
+
+    def graph(operation: Callable[[tf.Tensor, str], tf.Tensor]) -> Callable[[], object]:
+        @tf.function
+        def body(arrays: list[tf.Tensor]) -> list[tf.Tensor]:
+            results: list[tf.Tensor] = []
+            for number, array in enumerate(arrays):
+                source = results[-1] if chained and results else array
+                results.append(operation(source, f"{chained} {number}"))
+            return results
+
+        return lambda: [result.numpy() for result in body(arrays)[-1:]]
+
+    # An identity that is not optimized away.
+    return bps, [
+        graph(lambda x, _: tf.raw_ops.PreventGradient(input=x)),
+        graph(lambda x, name: bps.push_pull(x, name=name)),
+    ]
 
 
 def jax_runs(operations: int, chained: bool) -> tuple[Any, list[Callable[[], object]]]:
@@ -78,11 +106,11 @@ def mxnet_runs(operations: int, chained: bool) -> tuple[Any, list[Callable[[], o
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("framework", choices=["jax", "mxnet"])
+    parser.add_argument("framework", choices=["jax", "mxnet", "tensorflow"])
     parser.add_argument("--operations", type=int, default=100, help="of one run")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     args = parser.parse_args()
-    runs_of = {"jax": jax_runs, "mxnet": mxnet_runs}[args.framework]
+    runs_of = {"jax": jax_runs, "mxnet": mxnet_runs, "tensorflow": tensorflow_runs}[args.framework]
     for chained in (False, True):
         bps, runs = runs_of(args.operations, chained)
         identity, push_pull = (1e6 * fastest(bps, run, args.seconds) / args.operations for run in runs)

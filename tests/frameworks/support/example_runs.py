@@ -14,9 +14,14 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 def run_example(path: str, *arguments: str, workers: int = 1, **variables: str) -> str:
     """What the example prints, in one process or in a job of some workers and one server. It must succeed."""
+    return run_program(EXAMPLES / path, *arguments, workers=workers, **variables)
+
+
+def run_program(path: Path, *arguments: str, workers: int = 1, **variables: str) -> str:
+    """The same of any program."""
     launcher = launcher_command(workers, 1) if workers > 1 else []
     done = subprocess.run(
-        [*launcher, sys.executable, str(EXAMPLES / path), *arguments],
+        [*launcher, sys.executable, str(path), *arguments],
         env=clean_environment(**variables),
         check=False,
         capture_output=True,
