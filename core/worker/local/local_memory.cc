@@ -1,7 +1,6 @@
 #include "core/worker/local/local_memory.h"
 
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -43,7 +42,7 @@ absl::Status LocalMemory::Show(LocalRound* round) {
     absl::StatusOr<Staging> staging = staging_.Take(bytes);
     if (!staging.ok()) return Annotate(staging.status(), "there is no shared memory for it");
     round->staging = *std::move(staging);
-    if (gives) std::memcpy(round->staging.base, areas.source.address, bytes);
+    if (gives) round->to_show = {0, bytes};
     const BufferRegions::Place place{round->staging.region.get(), 0};
     round->shown_input = gives ? place : BufferRegions::Place();
     round->shown_output = gives ? BufferRegions::Place() : place;
@@ -138,7 +137,6 @@ void LocalMemory::Finish(LocalRound* round, bool result) {
     kept_.Keep(name, KeptRegions::Side::kOutput, {areas.target.address, round->bytes()}, std::move(round->output));
   }
   if (!round->staging.region || !round->shown) return;
-  if (result && !role_->Root(*round->operation)) CopyOut(*round);
   staging_.Return(std::move(round->staging));
 }
 
@@ -151,20 +149,20 @@ void LocalMemory::TakeAway(LocalRound* round) {
   round->shown = false;
 }
 
-// The result, out of the memory that was shown in place of the output. What went through this member to the servers is
-// in the output already.
-void LocalMemory::CopyOut(const LocalRound& round) {
-  const Payload& target = round.areas.target;
+// What went through this member to the servers is in the output already.
+bool LocalMemory::ListToTake(LocalRound* round) const {
+  if (!round->staging.region || !round->shown || role_->Root(*round->operation)) return false;
+  const Payload& target = round->areas.target;
   uint64_t first = 0, last = 0;
-  if (round.parts.size() != 0) {
-    const Cut& cut = *round.operation->asked.tensor->cut;
-    const uint32_t end = round.parts.last - 1;
+  if (round->parts.size() != 0) {
+    const Cut& cut = *round->operation->asked.tensor->cut;
+    const uint32_t end = round->parts.last - 1;
     const uint64_t size = DtypeSize(target.dtype);
-    first = cut.first(round.parts.first) * size;
+    first = cut.first(round->parts.first) * size;
     last = (cut.first(end) + cut.count(end)) * size;
   }
-  std::memcpy(target.address, round.staging.base, first);
-  std::memcpy(target.address + last, round.staging.base + last, target.bytes - last);
+  round->to_take = {Slice{0, first}, Slice{last, target.bytes}};
+  return first != 0 || last != target.bytes;
 }
 
 }  // namespace byteps

@@ -1,10 +1,13 @@
 // local_memory.h - a round's memory: what of ours the others are shown, and where theirs is.
 //
 //     LocalMemory memory(&transport, &neighbours, &role);
-//     memory.Show(round);                            // before the offer: registers source and target
+//     memory.Show(round);                            // before the offer: registers source and target; then, by pieces:
+//     ... copies round->to_show of the source into round->staging
 //     if (memory.Reach(round, &error)) ...           // everybody has offered: round->memory says where their bytes are
 //     memory.LetGo(round);                           // theirs is not used any more
-//     memory.Finish(round, ok);                      // nor ours by them: the result is where it belongs
+//     memory.ListToTake(round);                      // nor ours by them: then, by pieces:
+//     ... copies round->to_take of round->staging into the target
+//     memory.Finish(round, ok);
 //     memory.TakeAway(round);                        // or: they may not use it any more (unreg is the fence)
 //
 // The library's own buffers stay registered until they are freed, and the others map them. Any other memory is
@@ -36,8 +39,10 @@ class LocalMemory {
 
   // Ours.
   absl::Status Show(LocalRound* round);
-  // Nobody touches it any more. `result`: there is one, and if it is in memory that was shown in place of the output,
-  // it is copied out.
+  // Nobody touches it any more, and there is a result: which bytes of it are in memory that was shown in place of the
+  // output. False: none.
+  bool ListToTake(LocalRound* round) const;
+  // Nobody touches it any more, and no piece of it is under way. `result`: there is one.
   void Finish(LocalRound* round, bool result);
   void TakeAway(LocalRound* round);
   void DropFreedBuffers() { buffers_.DropFreed(); }
@@ -48,7 +53,6 @@ class LocalMemory {
 
  private:
   bool MapSpan(MemberSpan* span, size_t bytes);
-  static void CopyOut(const LocalRound& round);
 
   Transport* const transport_;
   const Neighbours* const neighbours_;

@@ -10,6 +10,10 @@
 
 namespace byteps {
 
+absl::Status LocalOffers::Prepare(LocalRound* round) {
+  return role_->Small(*round) ? absl::OkStatus() : memory_->Show(round);
+}
+
 absl::Status LocalOffers::Send(LocalRound* round) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;
@@ -28,7 +32,6 @@ absl::Status LocalOffers::Send(LocalRound* round) {
   offer.shape = static_cast<uint32_t>(asked.tensor->shape().size()) + 1;
   if (!small) {
     offer.key_size = endpoint_->caps().key_size;
-    if (absl::Status status = memory_->Show(round); !status.ok()) return status;
     if (round->shown_input.region != nullptr) offer.memory |= wire::kOfferInput;
     if (round->shown_output.region != nullptr) offer.memory |= wire::kOfferOutput;
     offer.input_offset = round->shown_input.offset;

@@ -1,6 +1,7 @@
 // local_offers.h - the OFFERs of a round: what a member asks, and where the others find its bytes.
 //
 //     LocalOffers offers(&endpoint, &neighbours, &role, &memory, beyond, inline_bytes);
+//     absl::Status shown = offers.Prepare(round);
 //     absl::Status sent = offers.Send(round);               // ours, to every other member
 //     if (const char* wrong = offers.Check(index, told)) ... // one that came
 //     offers.Store(told, &round->voices[index]);
@@ -37,7 +38,10 @@ class LocalOffers {
         beyond_(beyond),
         inline_bytes_(inline_bytes) {}
 
-  // Offers a round to every other member; shows them its memory, if it is not small.
+  // Makes its memory one that the others can reach, if it is not small: to be called before Send, and what
+  // round->to_show names is to be copied in between.
+  absl::Status Prepare(LocalRound* round);
+  // Offers a round to every other member.
   absl::Status Send(LocalRound* round);
   // What is wrong with the offer of this member; nullptr: nothing.
   const char* Check(size_t index, const Offer& told) const;

@@ -22,6 +22,7 @@
 #define BYTEPS_CORE_WORKER_LOCAL_LOCAL_ROUND_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -50,6 +51,8 @@ struct LocalPiece {
     kFold,    // everybody's source, folded into our target: on its way to the next stage
     kSpread,  // our target, into everybody else's
     kFetch,   // the root's source, into our target
+    kShow,    // our source, into the memory that is shown in its place
+    kTake,    // what came there, into our target
   };
   Kind kind = Kind::kReduce;
   uint64_t next = 0;
@@ -129,7 +132,9 @@ class LocalRound {
   // What this member does. One piece at a time: `task` in the scheduler, 0 if there is none.
   uint64_t task = 0;
   LocalPiece piece;
-  Slice slice;  // bytes that are reduced or fetched; what of them has no piece yet
+  Slice to_show;                 // bytes of the source that are not in the staging memory yet
+  Slice slice;                   // bytes that are reduced or fetched; what of them has no piece yet
+  std::array<Slice, 2> to_take;  // bytes of the result that are in the staging memory alone
   // Behind it is another stage:
   bool beyond = false;               // which has the operation
   PartRange parts;                   // that go through this member

@@ -15,13 +15,8 @@
 namespace byteps {
 namespace {
 
-constexpr size_t kMaxReason = 1024;
 // Between two looks for memory of a peer of which we have heard before it came.
 constexpr Time kReachInterval = 100'000;
-
-std::span<const std::byte> BytesOfText(absl::string_view text) {
-  return std::as_bytes(std::span<const char>(text.data(), text.size()));
-}
 
 }  // namespace
 
@@ -156,7 +151,12 @@ void LocalStage::Push(Time now, Operation* operation, uint32_t, const Payload&, 
   now_ = now;
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || round->state() != LocalState::kGathering || --round->awaited_parts != 0) return;
-  if (absl::Status status = offers_->Send(round); !status.ok()) return FailSoon(round, status, now);
+  if (absl::Status status = offers_->Prepare(round); !status.ok()) return FailSoon(round, status, now);
+  round->to_show.first == round->to_show.last ? SendOffer(round) : NextPiece(round);
+}
+
+void LocalStage::SendOffer(LocalRound* round) {
+  if (absl::Status status = offers_->Send(round); !status.ok()) return FailSoon(round, status, now_);
   if (round->AllOffered()) ready_.push_back(round);
 }
 
@@ -317,16 +317,31 @@ LocalPiece LocalStage::PieceOf(const LocalRound& round, uint32_t part, LocalPiec
   return {kind, first, first + cut.count(part) * size};
 }
 
+// The next piece of these bytes becomes the round's. False: there is none.
+bool LocalStage::AddPiece(LocalRound* round, LocalPiece::Kind kind, Slice* bytes) {
+  if (bytes->first == bytes->last) return false;
+  const uint64_t end = std::min(bytes->last, bytes->first + LocalWork::kPieceBytes);
+  work_.Add(now_, round, {kind, bytes->first, end});
+  bytes->first = end;
+  return true;
+}
+
 // A round without a piece gets its next one, or is done; or waits for the servers.
 void LocalStage::NextPiece(LocalRound* round) {
   if (!round->loss.ok()) return;
-  Slice& slice = round->slice;
-  if (slice.first != slice.last) {
-    const uint64_t end = std::min(slice.last, slice.first + LocalWork::kPieceBytes);
-    const bool fetch = !IsPushPull(*round->operation);
-    work_.Add(now_, round, {fetch ? LocalPiece::Kind::kFetch : LocalPiece::Kind::kReduce, slice.first, end});
-    slice.first = end;
-  } else if (!round->spread.empty()) {
+  if (round->state() == LocalState::kGathering) {
+    if (!AddPiece(round, LocalPiece::Kind::kShow, &round->to_show)) SendOffer(round);
+    return;
+  }
+  if (round->state() == LocalState::kFinishing) {
+    for (Slice& bytes : round->to_take) {
+      if (AddPiece(round, LocalPiece::Kind::kTake, &bytes)) return;
+    }
+    return Leave(round);
+  }
+  const auto kind = IsPushPull(*round->operation) ? LocalPiece::Kind::kReduce : LocalPiece::Kind::kFetch;
+  if (AddPiece(round, kind, &round->slice)) return;
+  if (!round->spread.empty()) {
     work_.Add(now_, round, PieceOf(*round, round->spread.front(), LocalPiece::Kind::kSpread));
   } else if (round->next_part != round->parts.last) {
     work_.Add(now_, round, PieceOf(*round, round->next_part, LocalPiece::Kind::kFold));
@@ -384,137 +399,6 @@ void LocalStage::OnStageDone(Operation* operation, const absl::Status&) {
     SendEnd(*round, wire::RecordType::kDone, BPS_OK, {round->areas.target.address, round->areas.target.bytes});
   }
   Leave(round);
-}
-
-// ---- Ending ----
-
-void LocalStage::OnEnd(size_t index, wire::RecordType type, std::span<const std::byte> body) {
-  wire::RoundBody end;
-  if (!ReadStruct(body, &end) || end.text > body.size() - sizeof end || end.rank != neighbours_->rank(index)) {
-    return ProtocolError(index, "an end record that makes no sense");
-  }
-  LocalRound* round = rounds_.FindOrMake(end.key, end.round, neighbours_->size());
-  if (round == nullptr) return;
-  LocalVoice& voice = round->voices[index];
-  voice.ended = true;
-  const std::span<const std::byte> rest = body.subspan(sizeof end, end.text);
-  if (type == wire::RecordType::kGiveUp) {
-    const size_t size = std::min<size_t>(rest.size(), kMaxReason);
-    const std::string_view text(reinterpret_cast<const char*>(rest.data()), size);
-    const absl::Status why = MakeStatus(end.code == BPS_OK ? BPS_INTERNAL : end.code, text);
-    if (round->failure.ok()) return GiveUp(round, why, why, Cause::kNeighbour);
-  } else if (next_ != nullptr && round->failure.ok()) {
-    if (rest.size() > inline_bytes_) return ProtocolError(index, "a result that is no small tensor's");
-    if (!rest.empty()) voice.payload.Assign(rest);
-    const bool awaited = round->state() == LocalState::kWorking && role_->Small(*round);
-    if (awaited && index == role_->Leader(*round->operation)) {
-      if (CopyFrom(round, index)) Leave(round);
-      return;
-    }
-  }
-  MaybeLeave(round);
-}
-
-void LocalStage::Abort(Time now, Operation* operation, const absl::Status& why) {
-  now_ = now;
-  if (rounds_.FindOf(*operation) == nullptr) Begin(now, operation, Areas(), {0, PartCount(*operation)});
-  LocalRound* round = rounds_.FindOf(*operation);
-  if (round == nullptr || !round->failure.ok()) return;
-  GiveUp(round, why, ReasonForOthers(why), Cause::kHere);
-}
-
-// What the others are told of a failure here.
-absl::Status LocalStage::ReasonForOthers(const absl::Status& why) const {
-  return MakeStatus(
-      absl::IsCancelled(why) ? BPS_ABORTED : StatusCode(why),
-      absl::StrCat(neighbours_->description(neighbours_->own()), " gave up: ", absl::string_view(why.message())));
-}
-
-// `told`: what the others are told.
-void LocalStage::GiveUp(LocalRound* round, const absl::Status& why, const absl::Status& told, Cause cause) {
-  if (!round->failure.ok()) return;
-  round->failure = why;
-  work_.Withdraw(now_, round);
-  Unlist(round);
-  LocalVoice& own = round->voices[neighbours_->own()];
-  if (!own.ended) {
-    own.ended = true;
-    SendEnd(*round, wire::RecordType::kGiveUp, StatusCode(told), BytesOfText(told.message().substr(0, kMaxReason)));
-  }
-  if (round->operation == nullptr) return round->Move(LocalState::kRefused);
-  Operation* operation = round->operation;
-  round->Move(LocalState::kReleasing);
-  round->release_at = After(now_, options_.release_grace);
-  releasing_.push_back(round);
-  sink_->OnGivingUp(operation, why, cause != Cause::kHere);
-  // The next stage, if it has the operation or has to tell the servers, says when it is through: OnStageDone.
-  if (next_ != nullptr && cause == Cause::kHere) {
-    round->beyond = true;
-    return next_->Abort(now_, operation, why);
-  }
-  if (!round->beyond) return MaybeLeave(round);
-  if (cause == Cause::kNeighbour) next_->Withdraw(now_, operation, why);
-}
-
-void LocalStage::Unlist(LocalRound* round) {
-  std::erase(ready_, round);
-  std::erase(reaching_, round);
-  std::erase(failing_, round);
-}
-
-void LocalStage::MaybeLeave(LocalRound* round) {
-  const bool over = round->state() == LocalState::kFinishing   ? round->AllEnded()
-                    : round->state() == LocalState::kReleasing ? !round->shown || round->AllEnded()
-                                                               : false;
-  if (over && !round->beyond) Leave(round);
-}
-
-// Nobody touches the operation's memory any more. Forgets the round.
-void LocalStage::Leave(LocalRound* round) {
-  Operation* operation = round->operation;
-  const absl::Status outcome =
-      round->failure.ok() ? round->failure : Retryable(Annotate(round->failure, DescribeOperation(*operation)));
-  if (!stopped_) memory_->Finish(round, outcome.ok());
-  const Payload target = round->areas.target;
-  Drop(operation);
-  if (outcome.ok()) {
-    const Cut& cut = *operation->asked.tensor->cut;
-    for (uint32_t part = 0; part < cut.parts(); ++part) sink_->OnPartHome(operation, part, PartOf(target, cut, part));
-  }
-  sink_->OnStageDone(operation, outcome);
-}
-
-void LocalStage::Drop(Operation* operation) {
-  LocalRound* round = rounds_.FindOf(*operation);
-  if (round == nullptr) return;
-  if (!stopped_) {
-    work_.Withdraw(now_, round);
-    memory_->LetGo(round);
-  }
-  if (round->beyond) next_->Drop(operation);
-  std::erase(releasing_, round);
-  Unlist(round);
-  rounds_.Forget(round->name_id(), round->number());
-  --in_flight_;
-}
-
-void LocalStage::Stop() {
-  if (stopped_) return;
-  stopped_ = true;
-  work_.Halt();
-  rounds_.ForEach([](LocalRound* round) {
-    round->input = Region();
-    round->output = Region();
-    round->staging = Staging();
-  });
-  offers_.reset();
-  memory_.reset();
-  neighbours_->Stop();
-  endpoint_.reset();
-}
-
-void LocalStage::DropFreedBuffers() {
-  if (memory_ != nullptr) memory_->DropFreedBuffers();
 }
 
 // ---- Progress ----

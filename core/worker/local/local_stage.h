@@ -143,6 +143,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   void Send(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
             std::span<const std::byte> payload = {});
   void SendEnd(const LocalRound& round, wire::RecordType type, int32_t code, std::span<const std::byte> rest);
+  void SendOffer(LocalRound* round);
   void Proceed(LocalRound* round);
 
   // Small tensors.
@@ -153,6 +154,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   // Large ones.
   void BeginWork(LocalRound* round);
   void Contribute(LocalRound* round, PartRange parts, bool all_ready);
+  bool AddPiece(LocalRound* round, LocalPiece::Kind kind, Slice* bytes);
   void NextPiece(LocalRound* round);
   void PushOn(const LocalRound& round, uint32_t part);
   static LocalPiece PieceOf(const LocalRound& round, uint32_t part, LocalPiece::Kind kind);

@@ -124,6 +124,12 @@ int32_t LocalWork::Block(LocalRound* round, uint64_t bytes, size_t* culprit) {
                            culprit);
     case LocalPiece::Kind::kSpread:
       return fold_->Spread(round->memory, own_, target, offset, bytes, culprit);
+    case LocalPiece::Kind::kShow:
+      std::memcpy(round->staging.base + offset, round->areas.source.address + offset, bytes);
+      return BPS_OK;
+    case LocalPiece::Kind::kTake:
+      std::memcpy(target, round->staging.base + offset, bytes);
+      return BPS_OK;
     case LocalPiece::Kind::kFetch:
       break;
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "core/base/log.h"
 #include "core/base/time.h"
 #include "core/control/control.pb.h"
+#include "core/link/block_fold.h"
 #include "core/plugin/plugin_host.h"
 #include "core/plugin/scheduler.h"
 #include "core/plugin/transport.h"
@@ -76,15 +78,28 @@ class SlowNews {
   static inline bps_transport_plugin plugin_{};
 };
 
+// A transport's configuration: nothing is set, or that processes do not copy from each other's memory.
+class Configuration : public PluginConfig {
+ public:
+  explicit Configuration(bool staged) : staged_(staged) {}
+  const char* PluginValue(std::string_view name) const override {
+    return staged_ && name == "BYTEPS_SHM_PROCESS_VM" ? "0" : nullptr;
+  }
+
+ private:
+  const bool staged_;
+};
+
 class Worker : public EngineHandler {
  public:
-  explicit Worker(Logger* log) {
+  explicit Worker(Logger* log, bool staged = false) : config(staged) {
     const bps_transport_plugin* shm = nullptr;
     const bps_scheduler_plugin* fifo = nullptr;
     EXPECT_EQ(bps_transport_plugin_v1_shm(PluginHost(), &shm), BPS_OK);
     EXPECT_EQ(bps_scheduler_plugin_v1_fifo(PluginHost(), &fifo), BPS_OK);
     bps_transport_open_args args{};
     args.struct_size = sizeof args;
+    args.config = static_cast<const PluginConfig*>(&config);
     absl::StatusOr<Transport> transport = Transport::Open(*SlowNews::Of(shm), args);
     EXPECT_TRUE(transport.ok()) << transport.status();
     provider = transport->provider();
@@ -142,6 +157,7 @@ class Worker : public EngineHandler {
     engine->Submit(now, asked);
   }
 
+  const Configuration config;
   std::string provider, address;
   BufferTable buffers;
   std::shared_ptr<Buffer> buffer;
@@ -154,6 +170,8 @@ class Worker : public EngineHandler {
 
 class LocalStageTest : public testing::TestWithParam<wire::Operation> {
  protected:
+  explicit LocalStageTest(bool staged = false) : workers_{Worker(&log_, staged), Worker(&log_, staged)} {}
+
   void SetUp() override {
     control::Epoch epoch;
     epoch.set_session_id(42);
@@ -197,7 +215,7 @@ class LocalStageTest : public testing::TestWithParam<wire::Operation> {
   }
 
   Logger log_{LogOptions{}};
-  std::array<Worker, 2> workers_ = {Worker(&log_), Worker(&log_)};
+  std::array<Worker, 2> workers_;
   Time now_ = kSecond;
 };
 
@@ -325,11 +343,80 @@ TEST_P(LocalStageTest, OneThatIsLostWhileATensorIsHandedToItIsNamedWithTheCause)
   EXPECT_EQ(why.find("cannot be shown"), std::string::npos) << why;
 }
 
+// Where nobody may read the memory of others, a copy is shown.
+class StagedTest : public LocalStageTest {
+ protected:
+  StagedTest() : LocalStageTest(true) {}
+};
+
+// The thread that copies also says that this worker is alive: it copies a block in each step, and no more.
+TEST_P(StagedTest, CopiesInAndOutAreMadeInSteps) {
+  constexpr size_t kBlock = BlockFold::kBlockBytes / sizeof(float);
+  std::array<std::vector<float>, 2> memory;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    memory[rank].assign(kElements, static_cast<float>(rank + 2));
+    workers_[rank].Submit(GetParam(), 600 * kSecond, &memory[rank]);
+  }
+  // The declaration, then the first block: the last element has not been copied yet, so what it is now counts.
+  for (int step = 0; step < 2; ++step) {
+    now_ += 1000;
+    for (Worker& worker : workers_) worker.Step(now_);
+  }
+  memory[0].back() = 40;
+  const bool broadcast = GetParam() == wire::Operation::kBroadcast;
+  const float expected = broadcast ? 2.0f : 5.0f, last = broadcast ? 40.0f : 43.0f;
+  std::vector<float>& taker = memory[1];
+  size_t home = 0, most = 0;
+  ASSERT_TRUE(Until([&] {
+    const auto now_home = static_cast<size_t>(std::count(taker.begin(), taker.end() - 1, expected));
+    most = std::max(most, now_home - home);
+    home = now_home;
+    return workers_[0].request->ended() && workers_[1].request->ended();
+  }));
+  EXPECT_GT(most, 0U);
+  EXPECT_LE(most, kBlock);
+  EXPECT_EQ(home, kElements - 1);
+  for (const Worker& worker : workers_) EXPECT_TRUE(worker.request->outcome().ok()) << worker.request->outcome();
+  EXPECT_EQ(taker.back(), last);
+  EXPECT_EQ(memory[0].back(), broadcast ? 40.0f : 43.0f);
+}
+
+// Only a sum has a result to copy out: what is broadcast is fetched into the output itself.
+class StagedSumTest : public StagedTest {};
+
+// An operation that is given up while its result is copied out touches the output no more.
+TEST_P(StagedSumTest, OneThatIsGivenUpBetweenTwoStepsLeavesTheRestAlone) {
+  std::array<std::vector<float>, 2> memory;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    memory[rank].assign(kElements, static_cast<float>(rank + 2));
+    workers_[rank].Submit(GetParam(), (rank == 1 ? 5 : 600) * kSecond, &memory[rank]);
+  }
+  const float expected = 5;
+  std::vector<float>& taker = memory[1];
+  ASSERT_TRUE(Until([&] { return taker[0] == expected; }));
+  ASSERT_FALSE(workers_[1].request->ended());
+  now_ += 10 * kSecond;
+  ASSERT_TRUE(Until([&] { return workers_[0].request->ended() && workers_[1].request->ended(); }));
+  EXPECT_TRUE(workers_[0].request->outcome().ok()) << workers_[0].request->outcome();
+  EXPECT_FALSE(workers_[1].request->outcome().ok());
+  EXPECT_EQ(taker.back(), 3);
+  // The next one is as if nothing had been.
+  for (size_t rank = 0; rank < 2; ++rank) {
+    memory[rank].assign(kElements, static_cast<float>(rank + 2));
+    workers_[rank].Submit(GetParam(), 600 * kSecond, &memory[rank]);
+  }
+  ASSERT_TRUE(Until([&] { return workers_[0].request->ended() && workers_[1].request->ended(); }));
+  EXPECT_EQ(std::count(taker.begin(), taker.end(), expected), static_cast<ptrdiff_t>(kElements));
+}
+
+std::string NameOf(const testing::TestParamInfo<wire::Operation>& kind) {
+  return kind.param == wire::Operation::kBroadcast ? "Broadcast" : "PushPull";
+}
 INSTANTIATE_TEST_SUITE_P(Kinds, LocalStageTest,
-                         testing::Values(wire::Operation::kBroadcast, wire::Operation::kPushPull),
-                         [](const auto& kind) {
-                           return kind.param == wire::Operation::kBroadcast ? "Broadcast" : "PushPull";
-                         });
+                         testing::Values(wire::Operation::kBroadcast, wire::Operation::kPushPull), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, StagedSumTest, testing::Values(wire::Operation::kPushPull), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, StagedTest, testing::Values(wire::Operation::kBroadcast, wire::Operation::kPushPull),
+                         NameOf);
 
 }  // namespace
 }  // namespace byteps
