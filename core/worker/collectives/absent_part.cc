@@ -59,6 +59,14 @@ std::vector<std::byte> AbsentPart::Encode() const {
   return asked.Encode(bytes);
 }
 
+absl::Status AbsentPart::CheckGap(uint64_t seen) const {
+  const uint64_t round = asked.body.round;
+  if (round < seen || round - seen <= kMostSkipped) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("rank ", asked.body.rank,
+                                          " asks this rank, which has joined, to take part in ", "round ", round,
+                                          " of \"", asked.name, "\", of which it has seen ", seen));
+}
+
 absl::Status AbsentPart::CheckZeros(const std::string& who) const {
   const CollectiveKind kind = asked.kind();
   if (kind == CollectiveKind::kBarrier || (IsReducing(kind) && IsNeutral(asked.body.reduction))) {

@@ -26,6 +26,10 @@
 namespace byteps {
 
 struct AbsentPart {
+  // Rounds that were given up before this rank was asked to take part. More are no worker's of this release, and would
+  // keep this rank busy for ever.
+  static constexpr uint64_t kMostSkipped = uint64_t{1} << 16;
+
   PeerAnnouncement asked;  // by the rank that tells; body.round counts its own submissions
   std::string set_name;
   std::vector<int32_t> ranks;  // of the set
@@ -33,6 +37,8 @@ struct AbsentPart {
   bool through_stages = false;  // the way of bps_push_pull; body.id has no meaning then
 
   static AbsentPart Of(const Collective& asked, int32_t own_rank, uint64_t round);
+  // Of the rounds of this operation this rank has seen so many. INTERNAL: no worker of this release asks for this one.
+  absl::Status CheckGap(uint64_t seen) const;
   // INVALID_ARGUMENT: it makes no sense.
   static absl::StatusOr<AbsentPart> Decode(std::span<const std::byte> bytes);
   std::vector<std::byte> Encode() const;

@@ -362,6 +362,7 @@ bool Collectives::OnTakePart(Time now, const AbsentPart& part) {
   if (rounds_.submitted(id) > number) return true;
   absl::StatusOr<Collective> zero = part.ToCollective(own_rank_, job_size_);
   const absl::Status none = part.CheckZeros(links_.description(static_cast<uint32_t>(own_rank_)));
+  if (absl::Status gap = part.CheckGap(rounds_.submitted(id)); !gap.ok()) return Fatal(gap, 0), true;
   while (rounds_.submitted(id) < number) {
     Refuse(now, part, rounds_.submitted(id), absl::AbortedError("it was given up"));
   }

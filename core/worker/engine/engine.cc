@@ -318,6 +318,7 @@ bool Engine::OnTakePart(Time now, const AbsentPart& part) {
   if (!tensor.ok() || !failure_.ok()) return true;
   TensorName& name = (*tensor)->name();
   if (name.rounds > part.asked.body.round) return true;
+  if (absl::Status gap = part.CheckGap(name.rounds); !gap.ok()) return OnCollectivesFatal(gap, 0), true;
   absl::StatusOr<Collective> zero = part.ToCollective(static_cast<int32_t>(own_rank_), size_);
   if (!zero.ok()) return true;
   if (!name.Enter()) return false;
