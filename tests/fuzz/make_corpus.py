@@ -14,7 +14,12 @@ from pathlib import Path
 CORPUS = Path(__file__).parent / "corpus"
 HELLO, PUSH, RESULT, ERROR, CANCEL, SEND_AGAIN, LEASE, RETURN, REVOKE, HAVE, ALL_HAVE, PING, CREDIT = range(1, 14)
 OFFER, DONE, GIVE_UP, PROBE, REACH = range(32, 37)
+ANNOUNCE, READY, DATA, ABORT = range(48, 52)
+JOINED, SEEN, ALL_JOINED, TAKE_PART = range(56, 60)
+# As abi/byteps.h numbers them.
+ALL_REDUCE, BROADCAST, ALL_GATHER, ALL_TO_ALL, BARRIER = 0, 1, 2, 4, 10
 INLINE, LANDED, IN_PLACE = 1, 2, 3
+UINT8 = 1 | 8 << 8 | 1 << 16
 FLOAT32 = 2 | 32 << 8 | 1 << 16
 
 
@@ -88,6 +93,46 @@ def offer(elements: int, payload: bytes = b"", keys: bytes = b"", rank: int = 1)
 
 def probe(key: bytes = b"k" * 24) -> bytes:
     return struct.pack("<QII64s", 9, len(key), 0, key)
+
+
+def announce(
+    operation: int,
+    kind: int,
+    elements: int,
+    *,
+    round_: int = 0,
+    rank: int = 1,
+    root: int = 0,
+    capacity: int = 0,
+    dtype: int = FLOAT32,
+    name: bytes = b"",
+    payload: bytes = b"",
+) -> bytes:
+    """`operation`: which of those under way, as tests/fuzz/peers_fuzz.cc numbers them."""
+    head = struct.pack(
+        "<3Q3iI2iqQ2d8I", operation, round_, 0, rank, kind, 0, dtype, root, 0, 0, capacity,
+        1.0, 1.0, 0, 0, 0, len(name), 1, 0, len(payload), 0,
+    )  # fmt: skip
+    assert len(head) == 112
+    return head + name + struct.pack("<q", elements) + payload
+
+
+def ready(operation: int, *transfers: int, key: bytes = b"k" * 24) -> bytes:
+    entries = b"".join(struct.pack("<Q4I", 64 * n, n, n + 1, 0, 0) for n in transfers)
+    return struct.pack("<QQII", operation, 0, len(key), len(transfers)) + 2 * key + entries
+
+
+def bytes_of(operation: int, transfer: int, payload: bytes) -> bytes:
+    return struct.pack("<QQII", operation, 0, transfer, len(payload)) + payload
+
+
+def abort(operation: int, answer: int = 0, text: bytes = b"because") -> bytes:
+    return struct.pack("<QQiiII", operation, 0, 1, 10, len(text), answer) + text
+
+
+def take_part(operation: int, kind: int, elements: int, ranks: tuple[int, ...] = (0, 1), round_: int = 0) -> bytes:
+    tail = struct.pack("<qIIII", 10**9, len(ranks), 0, 0, 0) + struct.pack(f"<{len(ranks)}i", *ranks)
+    return announce(operation, kind, elements, name=b"zeros", payload=tail, round_=round_)
 
 
 def envelope(field: int, body: bytes) -> bytes:
@@ -174,6 +219,43 @@ def main() -> None:
                 command(DONE, about_round(text=b"", rank=1)),
             ],
             "give_up": [b"\1", command(OFFER, offer(5000, keys=2 * key)), command(GIVE_UP, about_round(rank=1)), ping],
+        },
+        # The first byte: 1 if the worker has joined. Operations under way: 0 a small sum, 1 a large one, 2 an
+        # all_gather, 3 an all_to_all, 4 a broadcast from here, 5 what it receives, 6 a barrier.
+        "peers": {
+            "sum": [b"\0", command(ANNOUNCE, announce(0, ALL_REDUCE, 16, capacity=64, name=b"sum0", payload=ones))],
+            "large_sum": [
+                b"\0",
+                command(ANNOUNCE, announce(1, ALL_REDUCE, 5000, capacity=20000, name=b"large0")),
+                command(READY, ready(1, 0, 1, 2)),
+                command(ABORT, abort(1)),
+                command(ABORT, abort(1, answer=1)),
+            ],
+            "gather": [
+                b"\0",
+                command(READY, ready(2, 0)),
+                command(ANNOUNCE, announce(2, ALL_GATHER, 3000, capacity=24000, name=b"gather0")),
+            ],
+            "swap": [
+                b"\0",
+                command(DATA, bytes_of(3, 0, ones[:20])),
+                command(ANNOUNCE, announce(3, ALL_TO_ALL, 10, capacity=80, name=b"swap0", payload=ones[:20])),
+            ],
+            "root": [
+                b"\0",
+                command(ANNOUNCE, announce(4, BROADCAST, 2000, root=1, capacity=8000, name=b"root0")),
+                command(DATA, bytes_of(4, 0, ones)),
+            ],
+            "disagreement": [b"\0", command(ANNOUNCE, announce(0, BARRIER, 3, dtype=UINT8, name=b"other"))],
+            "joined": [b"\0", command(JOINED, struct.pack("<Qq", 1, 0)), command(ALL_JOINED, struct.pack("<Qq", 1, 1))],
+            "take_part_of_a_far_round": [b"\1", command(TAKE_PART, take_part(99, ALL_REDUCE, 16, round_=1 << 60))],
+            "take_part": [
+                b"\1",
+                command(SEEN, struct.pack("<Qq", 1, 0)),
+                command(TAKE_PART, take_part(99, ALL_REDUCE, 16)),
+                command(TAKE_PART, take_part(99, ALL_REDUCE, 16, round_=3)),
+                command(JOINED, struct.pack("<Qq", 1, 0)),
+            ],
         },
         "control": {},
     }
