@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/plugin/crash_witness.h"
 #include "core/plugin/plugin_check.h"
 #include "core/plugin/plugin_file.h"
 
@@ -93,12 +94,13 @@ template <typename Plugin>
 absl::Status LoadFile(const std::string& path, const std::string& name, const Loading& loading, const Plugin** plugin) {
   const bool first = !PluginLoaded(path);
   if (first) {
-    // A crash in its initialisers would leave no other trace of it.
     BPS_LOG(loading.log, kInfo) << "loading the " << Kind<Plugin>::kName << " plugin " << path;
     if (loading.trial) {
       if (absl::Status tried = loading.trial(Kind<Plugin>::kName, path); !tried.ok()) return tried;
     }
   }
+  // A crash in its initialisers or its entry leaves no other trace of it.
+  const CrashWitness witness(absl::StrCat("loading the ", Kind<Plugin>::kName, " plugin ", path));
   absl::StatusOr<void*> entry = LoadPluginEntry(path, Kind<Plugin>::kEntry);
   if (!entry.ok()) return entry.status();
   const absl::Status usable =
