@@ -42,5 +42,10 @@ for ((number = 2; ; ++number)); do
     fi
   done
 done
+# Nor do the plugins of 1.0.
+(cd tests/abi/v1_0_plugins && sha256sum --check --quiet SHA256SUMS) || {
+  echo "tests/abi/v1_0_plugins: the sources of frozen plugins never change"
+  failed=1
+}
 [[ $number -gt 2 ]] || { echo "abi/CHANGELOG.md has no earlier versions"; failed=1; }
 exit $failed
