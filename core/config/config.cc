@@ -22,8 +22,9 @@ const Knob* FindKnob(std::string_view name) {
 }
 
 bool IsAlias(std::string_view name) {
-  return std::any_of(std::begin(kKnobs), std::end(kKnobs),
-                     [&](const Knob& knob) { return knob.alias != nullptr && name == knob.alias; });
+  return std::any_of(std::begin(kKnobs), std::end(kKnobs), [&](const Knob& knob) {
+    return (knob.alias != nullptr && name == knob.alias) || (knob.alias_off != nullptr && name == knob.alias_off);
+  });
 }
 
 // Insertions, deletions and replacements between two names.
@@ -76,7 +77,18 @@ struct Found {
 Found FindValue(const Knob& knob, const Environment& environment, const Environment& arguments) {
   if (const std::string* text = Lookup(arguments, knob.name)) return {text, ConfigSource::kArgument, knob.name};
   if (const std::string* text = Lookup(environment, knob.name)) return {text, ConfigSource::kEnvironment, knob.name};
-  if (const std::string* text = Lookup(environment, knob.alias)) return {text, ConfigSource::kAlias, knob.alias};
+  if (const std::string* text = Lookup(environment, knob.alias_off)) {
+    static const std::string kZero = "0";
+    constexpr Knob kSwitch = {.name = "", .type = KnobType::kBool, .readers = 0, .meaning = ""};
+    const absl::StatusOr<KnobValue> on = ParseKnob(kSwitch, *text);
+    // What is no switch is an error, which names the variable.
+    if (!on.ok() || on->number != 0) return {on.ok() ? &kZero : text, ConfigSource::kAlias, knob.alias_off};
+  }
+  if (const std::string* text = Lookup(environment, knob.alias)) {
+    const absl::StatusOr<KnobValue> value = ParseKnob(knob, *text, knob.alias);
+    const bool zero = *text == "0" || (value.ok() && value->number == 0);
+    if (!zero || !knob.alias_zero_is_default) return {text, ConfigSource::kAlias, knob.alias};
+  }
   return {nullptr, ConfigSource::kDefault, knob.name};
 }
 

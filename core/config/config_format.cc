@@ -61,6 +61,8 @@ void AppendSection(const Knob* begin, const Knob* end, std::string* page) {
     meaning += ".";
     if (knob->reason[0] != '\0') meaning.append(" Why this default: ").append(Cell(knob->reason)).append(".");
     if (knob->alias != nullptr) meaning.append(" Also read as ").append(Code(knob->alias)).append(".");
+    if (knob->alias_zero_is_default) meaning.append(" Its 0 means the default.");
+    if (knob->alias_off != nullptr) meaning.append(" ").append(Code(knob->alias_off)).append("=1 means 0.");
     if (knob->status != KnobStatus::kActive) {
       meaning.append(" *").append(KnobStatusName(knob->status)).append("*");
     }

@@ -193,6 +193,8 @@ inline constexpr Knob kJobKnobs[] = {
      .fallback = "600",
      .unit = "s",
      .min = 1,
+     .alias = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .alias_zero_is_default = true,
      .meaning = "Of one operation, from its submission",
      .reason = "ranks may be minutes apart while one of them writes a checkpoint"},
     {.name = "BYTEPS_SHUTDOWN_TIMEOUT",
@@ -245,6 +247,7 @@ inline constexpr Knob kJobKnobs[] = {
      .fallback = "60",
      .unit = "s",
      .alias = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .alias_off = "HOROVOD_STALL_CHECK_DISABLE",
      .meaning = "Log a tensor, the ranks that have submitted it and those that have not when an operation takes longer "
                 "than this; 0: never",
      .reason = "ranks that have diverged wait for each other until BYTEPS_OP_TIMEOUT"},

@@ -60,6 +60,10 @@ struct Knob {
   const char* choices = "";
   // Another variable that is read when this one is not set.
   const char* alias = nullptr;
+  // The alias says 0 where it means the default.
+  bool alias_zero_is_default = false;
+  // A switch of another library that means 0 here when it is on and this one is not set.
+  const char* alias_off = nullptr;
   // What it does.
   const char* meaning;
   // Why its default is what it is; "" where that is plain.

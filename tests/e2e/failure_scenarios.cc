@@ -317,7 +317,8 @@ void Stall() {
   bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
   Ok(bps_barrier(session, &barrier), "barrier");
   if (info.rank == 1) ::raise(SIGSTOP);
-  CHECK(PushPull(session, tensor, values.data(), values.data(), BPS_SUM).code == BPS_OK);
+  const Error error = PushPull(session, tensor, values.data(), values.data(), BPS_SUM);
+  if (error.code != BPS_OK) Die(error.message);
   CHECK(values[299999] == 2);
   End(session);
 }

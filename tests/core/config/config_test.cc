@@ -37,6 +37,9 @@ TEST(KnobsTest, NamesAndAliasesAreUniqueAndDefaultsParse) {
     if (knob.alias != nullptr) {
       EXPECT_TRUE(names.insert(knob.alias).second);
     }
+    if (knob.alias_off != nullptr) {
+      EXPECT_TRUE(names.insert(knob.alias_off).second);
+    }
     if (knob.fallback != nullptr) {
       absl::StatusOr<KnobValue> value = ParseKnob(knob, knob.fallback);
       EXPECT_TRUE(value.ok()) << value.status();
@@ -49,6 +52,28 @@ TEST(KnobsTest, NamesAndAliasesAreUniqueAndDefaultsParse) {
     EXPECT_EQ(knob.type == KnobType::kEnum, std::string_view(knob.choices) != "");
     EXPECT_LE(knob.min, knob.max);
   }
+}
+
+// Horovod's three: a time, a switch, and a time whose 0 means that nothing ends.
+TEST(ConfigTest, StallVariablesOfHorovodMeanWhatTheyMeanThere) {
+  const auto warning = [](const Environment& environment) {
+    return MakeOrDie(environment).GetDuration("BYTEPS_STALL_WARNING");
+  };
+  EXPECT_EQ(warning({{"HOROVOD_STALL_CHECK_TIME_SECONDS", "7"}}), std::chrono::seconds(7));
+  EXPECT_EQ(warning({{"HOROVOD_STALL_CHECK_TIME_SECONDS", "7"}, {"HOROVOD_STALL_CHECK_DISABLE", "1"}}),
+            std::chrono::seconds(0));
+  EXPECT_EQ(warning({{"HOROVOD_STALL_CHECK_TIME_SECONDS", "7"}, {"HOROVOD_STALL_CHECK_DISABLE", "0"}}),
+            std::chrono::seconds(7));
+  EXPECT_EQ(warning({{"BYTEPS_STALL_WARNING", "9"}, {"HOROVOD_STALL_CHECK_DISABLE", "1"}}), std::chrono::seconds(9));
+  EXPECT_NE(ErrorOf({{"HOROVOD_STALL_CHECK_DISABLE", "perhaps"}}, {}).find("HOROVOD_STALL_CHECK_DISABLE=perhaps"),
+            std::string::npos);
+  const auto timeout = [](const Environment& environment) {
+    return MakeOrDie(environment).GetDuration("BYTEPS_OP_TIMEOUT");
+  };
+  EXPECT_EQ(timeout({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "30"}}), std::chrono::seconds(30));
+  EXPECT_EQ(timeout({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"}}), timeout({}));
+  EXPECT_EQ(timeout({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "30"}, {"BYTEPS_OP_TIMEOUT", "40"}}),
+            std::chrono::seconds(40));
 }
 
 // Every variable that the documents of BytePS 0.2.5 mention.
