@@ -14,12 +14,12 @@
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/plugin/transport_verbs.h"
+#include "core/transports/host_transport.h"
 
 namespace byteps {
 namespace {
 
 constexpr char kMagic[4] = {'B', 'P', 'S', 'A'};
-constexpr char kShm[] = "shm";
 
 // One transport of a list of addresses.
 struct Entry {
@@ -388,8 +388,8 @@ absl::StatusOr<Transport> MakeTransportSet(std::vector<Transport> transports) {
 absl::StatusOr<Transport> OpenTransports(PluginRegistry* registry, const Config& config, const std::string& network,
                                          const std::string& local_host, const Logger& log) {
   std::vector<Transport> members;
-  if (config.GetBool("BYTEPS_SHM") && network != kShm) {
-    absl::StatusOr<Transport> shm = registry->OpenTransport(kShm, local_host);
+  if (config.GetBool("BYTEPS_SHM") && network != kHostTransport) {
+    absl::StatusOr<Transport> shm = registry->OpenTransport(kHostTransport, local_host);
     if (shm.ok()) {
       members.push_back(*std::move(shm));
     } else {

@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/control/host_identity.h"
 #include "core/control/refusal.h"
+#include "core/transports/host_transport.h"
 #include "core/transports/transport_choice.h"
 #include "core/transports/transport_set.h"
 
@@ -28,8 +29,6 @@ constexpr uint64_t kOutboxBytes = 64 * 1024;
 constexpr uint32_t kWindowSlots = 4;
 constexpr uint32_t kBounceBlocks = 16;
 constexpr Time kHelloInterval = 20 * kMillisecond;
-// Between the workers of one host.
-constexpr char kLocalTransport[] = "shm";
 // Of the reason why a worker cannot reduce with the others of its host.
 constexpr size_t kMaxRefusal = 1024;
 
@@ -206,8 +205,8 @@ absl::Status JobSetup::PrepareServers(const std::string& address, const Endpoint
   lane.set_address(*bytes);
   transport_name_ = NameOf(lane);
   // Where there is such a member, the processes of one host meet in it.
-  if (transport->shares() && lane.transport() != kLocalTransport) {
-    absl::StrAppend(&transport_name_, " between hosts, ", kLocalTransport, " within");
+  if (transport->shares() && lane.transport() != kHostTransport) {
+    absl::StrAppend(&transport_name_, " between hosts, ", kHostTransport, " within");
   }
   polled_transport_ = !transport->Has(BPS_TRANSPORT_WAIT_FD);
   shared_buffers_ |= transport->shares();
@@ -231,10 +230,10 @@ absl::Status JobSetup::PrepareLocal(const std::string& address, const EndpointOp
     return absl::FailedPreconditionError("it is the only worker of its host");
   }
   // Nobody has asked for it by name, as the error of opening it would say.
-  if (const std::string why = registry_->WhyNotTransport(kLocalTransport); !why.empty()) {
-    return absl::UnavailableError(absl::StrCat("transport \"", kLocalTransport, "\" cannot be used here: ", why));
+  if (const std::string why = registry_->WhyNotTransport(kHostTransport); !why.empty()) {
+    return absl::UnavailableError(absl::StrCat("transport \"", kHostTransport, "\" cannot be used here: ", why));
   }
-  absl::StatusOr<Transport> transport = registry_->OpenTransport(kLocalTransport, address);
+  absl::StatusOr<Transport> transport = registry_->OpenTransport(kHostTransport, address);
   if (!transport.ok()) return transport.status();
   const bps_transport_caps caps = transport->caps();
   if (absl::Status usable = LocalStage::Usable(caps); !usable.ok()) {
@@ -285,7 +284,7 @@ void JobSetup::OnEpoch(const control::Epoch& epoch, uint32_t member, bps_info* i
 absl::StatusOr<Transport> JobSetup::OpenPeerTransport(const std::string& address) {
   absl::StatusOr<Transport> transport = absl::UnknownError("");
   if (one_host_) {
-    transport = registry_->OpenTransport(kLocalTransport, address);
+    transport = registry_->OpenTransport(kHostTransport, address);
   } else {
     const absl::StatusOr<std::string> wanted = ChooseTransport(registry_, given_.config, *log_, address);
     if (!wanted.ok()) return wanted.status();
