@@ -207,6 +207,24 @@ void Steady(int rounds) {
   End(session);
 }
 
+void Large(int megabytes) {
+  bps_session* session = Open();
+  const bps_info info = Info(session);
+  const size_t elements = static_cast<size_t>(megabytes) << 18;
+  const std::unique_ptr<float[]> input(new float[elements]), output(new float[elements]);
+  std::fill_n(input.get(), elements, static_cast<float>(info.rank + 1));
+  bps_tensor* tensor = Declare(session, "large", BPS_FLOAT32, static_cast<int64_t>(elements));
+  // From the third on the library asks for huge pages.
+  for (int round = 0; round < 4; ++round) {
+    const Error error = PushPull(session, tensor, input.get(), output.get(), BPS_SUM);
+    if (error.code != BPS_OK) Die(error.message);
+    const float expected = static_cast<float>(info.size * (info.size + 1)) / 2;
+    CHECK(std::all_of(output.get(), output.get() + elements, [&](float each) { return each == expected; }));
+    std::fill_n(output.get(), elements, 0.0f);
+  }
+  End(session);
+}
+
 void Many(int tensors) {
   constexpr size_t kElements = 256;
   bps_session* session = Open();

@@ -24,6 +24,9 @@ void Guarded(int guarded_rank);
 // Once it has settled, a tensor that is reduced again and again costs no page and no memory of its size.
 void Steady(int rounds);
 
+// A tensor of so many megabytes, from memory that was written to memory that was not, some rounds.
+void Large(int megabytes);
+
 // Many small tensors, which the library finds all at once: said before and after, so that its messages can be counted.
 void Many(int tensors);
 

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
       {"buffers_brief", [&] { return Buffers(argument, true), 0; }},
       {"guarded", [&] { return Guarded(argument), 0; }},
       {"steady", [&] { return Steady(argument), 0; }},
+      {"large", [&] { return Large(argument), 0; }},
       {"many", [&] { return Many(static_cast<int>(argument)), 0; }},
       {"allocations", [&] { return Allocations(Allocated::kSmall, argument), 0; }},
       {"allocations_large", [&] { return Allocations(Allocated::kLarge, argument), 0; }},

@@ -156,15 +156,17 @@ void Driver::Block(std::vector<pollfd>* descriptors, Time until) {
 void Driver::Loop() {
   std::vector<pollfd> descriptors;
   std::vector<Completion> completions;
-  Time worked_at = Now();
+  Time worked_at = Now(), step = 0;
   while (!stop_.load()) {
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
     if (driving_.load() || wanted_.load() > 0 || !lock.try_lock()) {
       Park();
       worked_at = Now();
+      step = 0;
       continue;
     }
     const Time now = Now();
+    NoteStep(now, step);
     asleep_until_ = 0;
     bool worked = false;
     bool block = false;
@@ -177,6 +179,8 @@ void Driver::Loop() {
         if (block) asleep_until_ = until;
       }
     });
+    // (What callbacks take is the application's.)
+    step = worked && completions.empty() ? now : 0;
     lock.unlock();
     Deliver(completions);
     completions.clear();
@@ -227,9 +231,10 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
     handback_.Signal();
     return request.ended();
   }
-  Time worked_at = Now();
+  Time worked_at = Now(), step = 0;
   while (!request.ended() && !stop_.load()) {
     const Time now = Now();
+    NoteStep(now, step);
     if (now >= deadline) break;
     bool worked = false;
     bool block = false;
@@ -241,6 +246,7 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
         block = Prepare(now, &drive_descriptors_, &until);
       }
     });
+    step = worked && drive_completions_.empty() && wanted_.load() == 0 ? now : 0;
     if (block) {
       // It may have ended on the thread that drove before: see "No lost end" in the header.
       Block(&drive_descriptors_, request.ended() ? now : std::min(until, deadline));

@@ -37,6 +37,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -113,6 +114,10 @@ class Driver {
   // Waits for a request, running the machine meanwhile. True if the request has ended.
   bool DriveUntil(const Request& request, Time deadline);
 
+  // How long the longest step took after which there was another at once: for so long this process may have said
+  // nothing to its peers. To be asked when no thread drives.
+  Time longest_step() const { return longest_step_; }
+
   // Is this thread inside a callback of ours?
   static bool InCallback();
 
@@ -134,6 +139,10 @@ class Driver {
   void Loop();
   // Blocks. False: not until `deadline`, or never.
   bool LockUntil(std::unique_lock<std::mutex>* lock, Time deadline);
+  // With the lock, at the beginning of a step. `last`: when the one before began, if it has worked; else 0.
+  void NoteStep(Time now, Time last) {
+    if (last != 0) longest_step_ = std::max(longest_step_, now - last);
+  }
   // With the lock: does the I/O thread have to hear of what was done?
   bool Changed();
   void Hand(bool wake, bool called_back);
@@ -160,6 +169,7 @@ class Driver {
   std::atomic<bool> stop_{false};
   std::atomic<bool> ended_{false};  // the thread has nothing more to do with the machine
   std::atomic<bool> abandoned_{false};
+  Time longest_step_ = 0;  // with the lock
   Time asleep_until_ = 0;  // with the lock: until when the I/O thread blocks; 0: it does not
   std::thread thread_;
 };

@@ -58,6 +58,9 @@ void Session::Close() {
     }
   }
   collapser_.Stop();
+  if (const Time step = driver_.longest_step(); step != 0 && !stuck()) {
+    BPS_LOG(log_, kInfo) << "the longest step of this session's thread took " << step / 1'000 << " us";
+  }
   if (watchdog_ != nullptr) watchdog_->Stop();
   if (stuck()) return;  // what is left belongs to the thread that does not come back
   std::vector<Completion> completions;
