@@ -11,7 +11,7 @@ The modules, in the order in which a launch passes through them:
     remote         a whole job over several hosts, by ssh
     guardian       the processes in front: cover the death of the launcher itself
     supervisor     starts the processes, waits, ends the job
-    child          one process: its pipes, its last lines, how it ended
+    child          one process: its pipes, its last lines, how it ended (`missing_library`: if it did not load)
     output         prefixes, whole lines, files per process
     process_tree   everything that descends from a process, and its end
 

@@ -30,7 +30,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from . import process_tree
+from . import missing_library, process_tree
 from .cause import Cause, Verdict, gravity, raised_first
 from .child import CHUNK_BYTES, Child, ChildSpec, Member, Role, Stream, Text
 from .countdown import Countdown
@@ -400,4 +400,6 @@ class Supervisor:
             self._say("\n".join([f"last lines of {child.spec.name}:", *(f"  {line}" for line in lines)]))
         else:
             self._say(f"{child.spec.name} wrote nothing")
+        if todo := missing_library.advice(lines):
+            self._say(todo)
         self._say(f"{child.spec.name} {child.ending()}: exit code {self._cause.exit_code}")

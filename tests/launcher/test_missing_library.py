@@ -1,0 +1,39 @@
+"""A server on a machine that lacks a library which it is linked with: the error names its package."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from launching import Start, Worker
+
+
+def program_without(library: str, folder: pathlib.Path) -> str:
+    """A program that is linked with a library of this name, which is then gone."""
+    source, binary, shared = folder / "source.c", folder / "byteps_server", folder / library
+    source.write_text("int of_library(void);\nint main(void) { return of_library(); }\n")
+    (folder / "library.c").write_text("int of_library(void) { return 0; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{library}", "-o", shared, folder / "library.c"], check=True)
+    subprocess.run(["cc", "-o", binary, source, shared], check=True)
+    shared.unlink()
+    return str(binary)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
+@pytest.mark.parametrize(
+    "library, todo",
+    [
+        ("libglog.so.77", "apt-get install libgoogle-glog0v6 on Debian 12"),
+        ("libnobody.so.1", "install the package that has it"),
+    ],
+)
+def test_what_the_server_lacks_is_named_with_its_package(
+    start: Start, worker: Worker, tmp_path: pathlib.Path, library: str, todo: str
+) -> None:
+    variables = {"BYTEPS_SERVER_BINARY": program_without(library, tmp_path)}
+    wait = worker("import time\ntime.sleep(600)\n")
+    launch = start("--workers", "2", "--servers", "1", "--kill-after", "1", "--", *wait, variables=variables)
+    assert launch.wait() == 127, launch.stderr
+    assert f"this machine lacks {library}, which it is linked with: {todo}" in launch.stderr
