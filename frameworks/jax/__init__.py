@@ -13,6 +13,7 @@ import byteps as _byteps
 from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
 from byteps import __version__
 from byteps.horovod_basics import init, join
+from byteps.jax.allreduce import allreduce
 from byteps.jax.collectives import allgather, alltoall, reducescatter
 from byteps.jax.compression import Compression
 from byteps.jax.functions import broadcast_optimizer_state, broadcast_parameters
@@ -30,6 +31,7 @@ __all__ = [
     "add_process_set",
     "allgather",
     "allgather_object",
+    "allreduce",
     "alltoall",
     "broadcast",
     "broadcast_optimizer_state",

@@ -19,10 +19,10 @@ from byteps import __version__
 from byteps.horovod_basics import init, join
 from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from byteps.tensorflow import distribute, elastic
+from byteps.tensorflow.allgather import allgather, grouped_allgather
 from byteps.tensorflow.allreduce import allreduce, broadcast_, grouped_allreduce
 from byteps.tensorflow.alltoall import alltoall
 from byteps.tensorflow.compression import Compression
-from byteps.tensorflow.gather import allgather, grouped_allgather
 from byteps.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from byteps.tensorflow.ops import broadcast, grouped_push_pull, push_pull
 from byteps.tensorflow.optimizer import DistributedOptimizer

@@ -7,8 +7,8 @@ from typing import Any
 from byteps import _native
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
+from byteps.tensorflow.allgather import rows_of
 from byteps.tensorflow.collectives import collective, set_ranks
-from byteps.tensorflow.gather import rows_of
 from byteps.tensorflow.names import operation_name
 
 import tensorflow as tf

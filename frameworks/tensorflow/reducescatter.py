@@ -10,9 +10,9 @@ from byteps import _native
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
+from byteps.tensorflow.allgather import rows_of
 from byteps.tensorflow.collectives import collective, group, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
-from byteps.tensorflow.gather import rows_of
 from byteps.tensorflow.names import group_names, operation_name
 from byteps.tensorflow.scaling import scaled
 

@@ -7,8 +7,8 @@ from typing import Any
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import current_session
+from byteps.tensorflow.allgather import gather_rows
 from byteps.tensorflow.collectives import set_ranks
-from byteps.tensorflow.gather import gather_rows
 
 import tensorflow as tf
 

@@ -48,6 +48,19 @@ def _allgather() -> None:
         bps.allgather(1.0)
 
 
+def _allreduce() -> None:
+    bps.init()
+    x = {"a": jnp.array([1.0, 2.0]) * (bps.rank() + 1)}
+    for call in (bps.allreduce, jax.jit(bps.allreduce)):
+        np.testing.assert_array_equal(call(x)["a"], [2, 4])
+    scaled = bps.allreduce(x, average=False, prescale_factor=0.5, postscale_factor=4.0)
+    np.testing.assert_array_equal(scaled["a"], [12, 24])
+    with pytest.raises(ValueError, match="cannot be scaled"):
+        bps.allreduce(jnp.array([1]), prescale_factor=2.0)
+    with pytest.raises(ValueError, match="both op and average"):
+        bps.allreduce(x, average=True, op=bps.Sum)
+
+
 def _reducescatter() -> None:
     bps.init()
     rank = bps.rank()
@@ -162,6 +175,7 @@ def _disagreement() -> None:
 
 BODIES = [
     _allgather,
+    _allreduce,
     _reducescatter,
     _alltoall,
     _transformations,
