@@ -8,7 +8,7 @@ from byteps.compression import check_compression
 
 
 class Compressor:
-    """A choice; what it does to a tensor is its backend's affair (byteps.keras.reduce)."""
+    """A choice; what it does to a tensor is its backend's affair (byteps.keras.gradients)."""
 
     name = ""
 

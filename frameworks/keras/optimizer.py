@@ -8,7 +8,7 @@ from typing import Any
 from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
-from byteps.keras.reduce import Options, Reduce, reduction
+from byteps.keras.gradients import Options, Reduce, reduction
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 
