@@ -328,7 +328,7 @@ class Session {
   // What the destructor does, but with a word: it cannot be done inside a callback. The session is empty afterwards.
   void Close() {
     Check(bps_close(session_.get()));
-    session_.release();
+    (void)session_.release();
   }
 
   bps_session* get() const { return session_.get(); }

@@ -133,7 +133,7 @@ Result<Request> Submit(Args args, std::function<void(Status)> callback, SubmitFn
   }
   bps_request* request = nullptr;
   if (bps_status* status = submit(args, &request)) return Status(status);
-  done.release();  // It runs once, and frees itself.
+  (void)done.release();  // It runs once, and frees itself.
   return Request(request);
 }
 
