@@ -27,6 +27,7 @@
  *               under way may or may not have happened. Others leave everything as it was.
  * Capture.      A stream that is being captured into a graph (stream_state) takes no work from the library. No function
  *               here disturbs a capture on another stream.
+ * Collectives.  Optional; a contract of their own, below.
  * fork().       In a forked child nothing here may be called.
  */
 #ifndef BYTEPS_ABI_DEVICE_H_
@@ -38,7 +39,7 @@
 extern "C" {
 #endif
 
-#define BPS_DEVICE_ABI_MINOR 0
+#define BPS_DEVICE_ABI_MINOR 1
 
 /* One GPU. Defined by the plugin. */
 typedef struct bps_device bps_device;
@@ -143,6 +144,78 @@ typedef struct bps_device_table {
   int32_t (*synchronize)(bps_device* device, bps_device_stream stream, bps_failure* failure);
 } bps_device_table;
 
+/* -- Collectives among the devices of several processes (1.1) --
+ *
+ *     collectives->unique_id(config, id, failure);                     one member makes it, and tells the others
+ *     collectives->join(device, &args, &comm, failure);                every member
+ *     while (collectives->state(comm, failure) == BPS_DEVICE_NOT_READY) ...;
+ *     collectives->begin(comm, failure);
+ *     collectives->all_reduce(comm, from, to, count, BPS_FLOAT32, BPS_SUM, stream, failure);    any number of these
+ *     collectives->end(comm, failure);
+ *     while (collectives->state(comm, failure) == BPS_DEVICE_NOT_READY) ...;     now it is in the stream
+ *
+ * Order.        All members put the same collectives into a comm, in the same order, and each into one stream after
+ *               another. Send and receive match by pair. What is between `begin` and `end` is one unit: a member whose
+ *               sends and receives wait for each other puts them into one.
+ * Who waits.    Nothing here blocks the host for another member: `join` and `end` may go on in the background, and
+ *               `state` tells. Nothing may be put in before it is BPS_OK. Deadlines are the caller's: `abort` ends what
+ *               is under way, in the stream, too.
+ * Failure.      A `state` other than BPS_OK and BPS_DEVICE_NOT_READY is final: the comm can only be aborted. A member
+ *               that is gone may be told here, or never.
+ * Threads.      Calls for one comm come one at a time.
+ * In place.     reduce_scatter: `to` may be from + rank x count; all_gather: `from` may be to + rank x count; others:
+ *               `from` and `to` may be equal. Otherwise they do not overlap.
+ * Elements.     BPS_FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, UINT8, INT32, INT64; reductions BPS_SUM, PRODUCT, MIN,
+ *               MAX, and AVERAGE of floats. In which order they are added is the implementation's affair. Others:
+ *               BPS_UNIMPLEMENTED. */
+
+/* One member of a set of devices that meet. Defined by the plugin. */
+typedef struct bps_device_comm bps_device_comm;
+
+#define BPS_DEVICE_COMM_ID 128
+
+typedef struct bps_device_join_args {
+  size_t struct_size;
+  const uint8_t* id;  /* BPS_DEVICE_COMM_ID bytes */
+  int32_t rank;       /* among the members, from 0 */
+  int32_t size;       /* how many there are */
+  int32_t max_blocks; /* of the device's processors that a collective takes; 0: the implementation's default */
+  int32_t reserved;
+} bps_device_join_args;
+
+typedef struct bps_device_collectives {
+  size_t struct_size;
+
+  /* -- Required -- */
+  /* `id`: BPS_DEVICE_COMM_ID bytes. */
+  int32_t (*unique_id)(const void* config, uint8_t* id, bps_failure* failure);
+  int32_t (*join)(bps_device* device, const bps_device_join_args* args, bps_device_comm** comm, bps_failure* failure);
+  int32_t (*state)(bps_device_comm* comm, bps_failure* failure);
+  /* Ends a comm: `leave` in order, when all that was put in has ended on all members; `abort` at once. */
+  void (*leave)(bps_device_comm* comm);
+  void (*abort)(bps_device_comm* comm);
+  int32_t (*begin)(bps_device_comm* comm, bps_failure* failure);
+  int32_t (*end)(bps_device_comm* comm, bps_failure* failure);
+  /* `count`: elements that each member gets. */
+  int32_t (*reduce_scatter)(bps_device_comm* comm, const void* from, void* to, uint64_t count, uint32_t dtype,
+                            int32_t reduction, bps_device_stream stream, bps_failure* failure);
+  /* `count`: elements that each member gives. */
+  int32_t (*all_gather)(bps_device_comm* comm, const void* from, void* to, uint64_t count, uint32_t dtype,
+                        bps_device_stream stream, bps_failure* failure);
+  int32_t (*all_reduce)(bps_device_comm* comm, const void* from, void* to, uint64_t count, uint32_t dtype,
+                        int32_t reduction, bps_device_stream stream, bps_failure* failure);
+  /* `to`: of `root` only. */
+  int32_t (*reduce)(bps_device_comm* comm, const void* from, void* to, uint64_t count, uint32_t dtype,
+                    int32_t reduction, int32_t root, bps_device_stream stream, bps_failure* failure);
+  /* `from`: of `root` only. */
+  int32_t (*broadcast)(bps_device_comm* comm, const void* from, void* to, uint64_t count, uint32_t dtype, int32_t root,
+                       bps_device_stream stream, bps_failure* failure);
+  int32_t (*send)(bps_device_comm* comm, const void* from, uint64_t count, uint32_t dtype, int32_t peer,
+                  bps_device_stream stream, bps_failure* failure);
+  int32_t (*receive)(bps_device_comm* comm, void* to, uint64_t count, uint32_t dtype, int32_t peer,
+                     bps_device_stream stream, bps_failure* failure);
+} bps_device_collectives;
+
 struct bps_device_plugin {
   size_t struct_size;
   bps_plugin_info info;
@@ -155,6 +228,8 @@ struct bps_device_plugin {
   /* Fills up to versions->struct_size; looks for the collectives' library. */
   int32_t (*versions)(const void* config, bps_device_versions* versions, bps_failure* failure);
   const bps_device_table* table;
+  /* Optional (1.1): NULL where there are none. What `versions` says of them is why they cannot be used here. */
+  const bps_device_collectives* collectives;
 };
 
 typedef int32_t (*bps_device_plugin_fn)(const bps_plugin_host* host, const bps_device_plugin** plugin);

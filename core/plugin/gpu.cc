@@ -1,8 +1,17 @@
 #include "core/plugin/gpu.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/plugin/plugin_check.h"
 
 namespace byteps {
+
+Gpu::Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name, std::string pci)
+    : table_(plugin.table),
+      handle_(handle),
+      index_(index),
+      name_(std::move(name)),
+      pci_(std::move(pci)),
+      collectives_(DeviceCollectives(plugin)) {}
 
 absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Open(const bps_device_plugin& plugin, int32_t index,
                                                const PluginConfig* config, const Logger* log) {
@@ -23,7 +32,8 @@ absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Open(const bps_device_plugin& plugin, 
     return absl::InternalError(
         absl::StrCat("device plugin \"", plugin.info.name, "\" answered open with success and no device"));
   }
-  return std::unique_ptr<Gpu>(new Gpu(plugin, handle, index, std::move(name)));
+  return std::unique_ptr<Gpu>(
+      new Gpu(plugin, handle, index, std::move(name), known && facts.pci != nullptr ? facts.pci : ""));
 }
 
 Gpu::~Gpu() { table_->close(handle_); }

@@ -34,6 +34,11 @@ class Gpu {
   int32_t index() const { return index_; }
   // "GPU 0 (NVIDIA H200)"
   const std::string& name() const { return name_; }
+  // "0000:1b:00.0"; empty: not known
+  const std::string& pci() const { return pci_; }
+  // What GPUs of several processes do together; nullptr: nothing.
+  const bps_device_collectives* collectives() const { return collectives_; }
+  bps_device* handle() const { return handle_; }
 
   absl::StatusOr<void*> Allocate(uint64_t size);
   absl::Status Release(void* base);
@@ -58,8 +63,7 @@ class Gpu {
   absl::Status Synchronize(bps_device_stream stream);
 
  private:
-  Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name)
-      : table_(plugin.table), handle_(handle), index_(index), name_(std::move(name)) {}
+  Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name, std::string pci);
 
   // Calls a verb of the table; what it makes is written through `out` by the caller.
   template <typename Function>
@@ -69,6 +73,8 @@ class Gpu {
   bps_device* const handle_;
   const int32_t index_;
   const std::string name_;
+  const std::string pci_;
+  const bps_device_collectives* const collectives_;
 };
 
 }  // namespace byteps

@@ -133,12 +133,37 @@ absl::Status CheckSchedulerPlugin(bps_scheduler_plugin_fn entry, std::string_vie
       .status();
 }
 
+const bps_device_collectives* DeviceCollectives(const bps_device_plugin& plugin) {
+  constexpr size_t kEnd = offsetof(bps_device_plugin, collectives) + sizeof plugin.collectives;
+  return plugin.struct_size >= kEnd ? plugin.collectives : nullptr;
+}
+
 absl::Status CheckDevicePlugin(bps_device_plugin_fn entry, std::string_view name, const bps_device_plugin** plugin) {
   if (absl::Status status = CallEntry(entry, plugin); !status.ok()) return status;
   const bps_device_plugin& found = **plugin;
   if (absl::Status status = CheckInfo(found.info, "device", name, BPS_DEVICE_ABI_MINOR); !status.ok()) return status;
   if (found.probe == nullptr || found.count == nullptr || found.facts == nullptr || found.versions == nullptr) {
     return Unusable("its descriptor lacks one of the required: probe, count, facts, versions");
+  }
+  if (const bps_device_collectives* collectives = DeviceCollectives(found); collectives != nullptr) {
+    using Collectives = bps_device_collectives;
+    absl::Status status = Required<Collectives>(collectives)
+                              .BPS_REQUIRE(Collectives, unique_id)
+                              .BPS_REQUIRE(Collectives, join)
+                              .BPS_REQUIRE(Collectives, state)
+                              .BPS_REQUIRE(Collectives, leave)
+                              .BPS_REQUIRE(Collectives, abort)
+                              .BPS_REQUIRE(Collectives, begin)
+                              .BPS_REQUIRE(Collectives, end)
+                              .BPS_REQUIRE(Collectives, reduce_scatter)
+                              .BPS_REQUIRE(Collectives, all_gather)
+                              .BPS_REQUIRE(Collectives, all_reduce)
+                              .BPS_REQUIRE(Collectives, reduce)
+                              .BPS_REQUIRE(Collectives, broadcast)
+                              .BPS_REQUIRE(Collectives, send)
+                              .BPS_REQUIRE(Collectives, receive)
+                              .status();
+    if (!status.ok()) return status;
   }
   using Table = bps_device_table;
   return Required<Table>(found.table)

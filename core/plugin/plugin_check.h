@@ -21,6 +21,8 @@ absl::Status CheckTransportPlugin(bps_transport_plugin_fn entry, std::string_vie
                                   const bps_transport_plugin** plugin);
 absl::Status CheckSchedulerPlugin(bps_scheduler_plugin_fn entry, std::string_view name,
                                   const bps_scheduler_plugin** plugin);
+// What a device plugin has for several processes; nullptr: nothing.
+const bps_device_collectives* DeviceCollectives(const bps_device_plugin& plugin);
 absl::Status CheckDevicePlugin(bps_device_plugin_fn entry, std::string_view name, const bps_device_plugin** plugin);
 
 }  // namespace byteps

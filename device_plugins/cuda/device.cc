@@ -16,26 +16,6 @@ StreamHandle Of(bps_device_stream stream) { return static_cast<StreamHandle>(str
 EventHandle Of(bps_device_event* event) { return reinterpret_cast<EventHandle>(event); }
 DevicePointer Address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
 
-// Makes a context current; puts back what was.
-class Current {
- public:
-  Current(const Driver& driver, Context context) : driver_(driver) {
-    driver_.Check(driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
-    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  ~Current() {
-    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-    Context ignored = nullptr;
-    driver_.cuCtxPopCurrent_v2(&ignored);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  const Driver& driver_;
-  int mode_ = kCaptureRelaxed;
-};
-
 DeviceNumber NumberOf(const Driver& driver, int32_t index) {
   if (index < 0 || index >= driver.devices()) {
     throw Error(BPS_INVALID_ARGUMENT, "there is no CUDA device " + std::to_string(index) + "; this process sees " +
@@ -49,6 +29,19 @@ DeviceNumber NumberOf(const Driver& driver, int32_t index) {
 #define BPS_CUDA_CALL(name, ...) driver_.Check(driver_.name(__VA_ARGS__), #name)
 
 }  // namespace
+
+Device::Use::Use(const Device& device) : Use(device.driver_, device.context_) {}
+
+Device::Use::Use(const Driver& driver, Context context) : driver_(driver), mode_(kCaptureRelaxed) {
+  driver_.Check(driver_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
+  driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+}
+
+Device::Use::~Use() {
+  driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+  Context ignored = nullptr;
+  driver_.cuCtxPopCurrent_v2(&ignored);
+}
 
 Device::Device(const Driver& driver, int32_t index) : driver_(driver), index_(index), number_(NumberOf(driver, index)) {
   BPS_CUDA_CALL(cuDevicePrimaryCtxRetain, &context_, number_);
@@ -67,41 +60,41 @@ Device::~Device() {
 }
 
 void* Device::Allocate(uint64_t size) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   DevicePointer base = 0;
   BPS_CUDA_CALL(cuMemAlloc_v2, &base, size);
   return reinterpret_cast<void*>(base);
 }
 
 void Device::Release(void* base) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemFree_v2, Address(base));
 }
 
 void* Device::AllocateHost(uint64_t size) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   void* base = nullptr;
   BPS_CUDA_CALL(cuMemHostAlloc, &base, size, kHostAllocPortable);
   return base;
 }
 
 void Device::ReleaseHost(void* base) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemFreeHost, base);
 }
 
 void Device::RegisterHost(void* base, uint64_t size) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemHostRegister_v2, base, size, kHostRegisterPortable);
 }
 
 void Device::UnregisterHost(void* base) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemHostUnregister, base);
 }
 
 bps_device_pointer Device::Pointer(const void* address) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   bps_device_pointer pointer = {};
   pointer.type = BPS_CPU;
   unsigned type = 0;
@@ -126,7 +119,7 @@ bps_device_pointer Device::Pointer(const void* address) {
 }
 
 bps_device_stream Device::StreamCreate(int32_t urgent) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   int least = 0, greatest = 0;  // CUDA: the smaller the number, the sooner
   BPS_CUDA_CALL(cuCtxGetStreamPriorityRange, &least, &greatest);
   StreamHandle stream = nullptr;
@@ -137,7 +130,7 @@ bps_device_stream Device::StreamCreate(int32_t urgent) {
 }
 
 void Device::StreamDestroy(bps_device_stream stream) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (own_.erase(Of(stream)) == 0) throw Error(BPS_INVALID_ARGUMENT, "this stream was not made here");
@@ -146,14 +139,14 @@ void Device::StreamDestroy(bps_device_stream stream) {
 }
 
 bps_device_stream_state Device::StreamState(bps_device_stream stream) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   bps_device_stream_state state = {};
   // First: the context of a stream may not be asked for while it is captured.
   BPS_CUDA_CALL(cuStreamIsCapturing, Of(stream), &state.capturing);
   state.capturing = state.capturing == kCaptureNone ? 0 : 1;
   Context context = nullptr;
   BPS_CUDA_CALL(cuStreamGetCtx, Of(stream), &context);
-  const Current theirs(driver_, context);
+  const Use theirs(driver_, context);
   DeviceNumber number = 0;
   BPS_CUDA_CALL(cuCtxGetDevice, &number);
   for (state.id = 0; state.id < driver_.devices(); ++state.id) {
@@ -163,29 +156,29 @@ bps_device_stream_state Device::StreamState(bps_device_stream stream) {
 }
 
 void Device::StreamWait(bps_device_stream stream, bps_device_event* event) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuStreamWaitEvent, Of(stream), Of(event), 0);
 }
 
 bps_device_event* Device::EventCreate() {
-  const Current current(driver_, context_);
+  const Use use(*this);
   EventHandle event = nullptr;
   BPS_CUDA_CALL(cuEventCreate, &event, kEventDisableTiming);
   return reinterpret_cast<bps_device_event*>(event);
 }
 
 void Device::EventDestroy(bps_device_event* event) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuEventDestroy_v2, Of(event));
 }
 
 void Device::EventRecord(bps_device_event* event, bps_device_stream stream) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuEventRecord, Of(event), Of(stream));
 }
 
 bool Device::EventQuery(bps_device_event* event) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   const Result result = driver_.cuEventQuery(Of(event));
   if (result == kNotReady) return false;
   driver_.Check(result, "cuEventQuery");
@@ -194,30 +187,30 @@ bool Device::EventQuery(bps_device_event* event) {
 
 void Device::CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream) {
   if (size == 0) return;
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemcpyDtoHAsync_v2, to, Address(from), size, Of(stream));
 }
 
 void Device::CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream) {
   if (size == 0) return;
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemcpyHtoDAsync_v2, Address(to), from, size, Of(stream));
 }
 
 void Device::CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream) {
   if (size == 0) return;
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemcpyDtoDAsync_v2, Address(to), Address(from), size, Of(stream));
 }
 
 void Device::Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream) {
   if (size == 0) return;
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuMemsetD8Async, Address(to), byte, size, Of(stream));
 }
 
 void Device::Synchronize(bps_device_stream stream) {
-  const Current current(driver_, context_);
+  const Use use(*this);
   BPS_CUDA_CALL(cuStreamSynchronize, Of(stream));
 }
 

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <mutex>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "abi/device.h"
 #include "device_plugins/cuda/driver.h"
@@ -18,10 +20,28 @@ namespace byteps::cuda {
 
 class Device {
  public:
+  // Makes its context current on this thread, as long as it lives; then what was.
+  class Use {
+   public:
+    explicit Use(const Device& device);
+    Use(const Driver& driver, Context context);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    const Driver& driver_;
+    int mode_;
+  };
+
   Device(const Driver& driver, int32_t index);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
+
+  // Where NCCL is sought for it (BYTEPS_NCCL_HOME).
+  void UseNcclHome(std::string home) { nccl_home_ = std::move(home); }
+  const std::string& nccl_home() const { return nccl_home_; }
 
   void* Allocate(uint64_t size);
   void Release(void* base);
@@ -49,6 +69,7 @@ class Device {
   const int32_t index_;
   DeviceNumber number_ = 0;
   Context context_ = nullptr;
+  std::string nccl_home_;
   std::mutex mutex_;
   std::set<StreamHandle> own_;  // made here
 };

@@ -58,6 +58,8 @@ Nccl FindNccl(const std::string& home) {
     found.why_not = std::string(kLibrary) + " does not tell its version";
     return found;
   }
+  found.version = number;
+  found.library = library;
   found.text = "NCCL " + NcclVersion(number) + ", " + where.dli_fname;
   return found;
 }

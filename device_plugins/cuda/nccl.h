@@ -18,6 +18,8 @@ namespace byteps::cuda {
 struct Nccl {
   std::string text;
   std::string why_not;
+  int version = 0;          // 22809
+  void* library = nullptr;  // for dlsym; never closed
 };
 
 Nccl FindNccl(const std::string& home);

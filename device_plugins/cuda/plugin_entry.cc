@@ -1,13 +1,16 @@
 // plugin_entry.cc - the plugin's face: abi/device.h on the outside, the CUDA driver inside.
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
 
 #include "abi/byteps.h"
 #include "abi/device.h"
+#include "device_plugins/common/collectives_face.h"
 #include "device_plugins/common/face.h"
+#include "device_plugins/cuda/comm.h"
 #include "device_plugins/cuda/device.h"
 #include "device_plugins/cuda/driver.h"
 #include "device_plugins/cuda/nccl.h"
@@ -17,7 +20,11 @@ namespace {
 
 std::atomic<const bps_plugin_host*> g_host{nullptr};
 
-Device* Open(const bps_device_open_args& args) { return new Device(Driver::Get(), args.index); }
+Device* Open(const bps_device_open_args& args) {
+  auto* device = new Device(Driver::Get(), args.index);
+  device->UseNcclHome(devices::Config(g_host.load(), args.config, "BYTEPS_NCCL_HOME"));
+  return device;
+}
 
 using Face = devices::Face<Device, &g_host>;
 constexpr bps_device_table kTable = Face::Table<Open>();
@@ -34,6 +41,23 @@ const char* Keep(const std::string& text) {
   const std::lock_guard<std::mutex> lock(mutex);
   return texts->insert(text).first->c_str();
 }
+
+void NewId(const void* config, uint8_t* id) {
+  const NcclFunctions& nccl = GetNccl(devices::Config(g_host.load(), config, "BYTEPS_NCCL_HOME"));
+  NcclUniqueId made;
+  const NcclResult result = nccl.ncclGetUniqueId(&made);
+  if (result != kNcclSuccess) {
+    throw devices::Error(BPS_INTERNAL, std::string("ncclGetUniqueId: ") + nccl.ncclGetErrorString(result));
+  }
+  std::memcpy(id, made.bytes, sizeof made.bytes);
+}
+
+Comm* Join(bps_device* device, const bps_device_join_args& args) {
+  const auto* known = reinterpret_cast<const Device*>(device);
+  return new Comm(known, GetNccl(known->nccl_home()), args);
+}
+
+constexpr bps_device_collectives kCollectives = devices::CollectivesFace<Comm, &g_host>::Table<NewId, Join>();
 
 int32_t Probe(const void*, bps_failure* failure) {
   return Answer(failure, [] { Driver::Get(); });
@@ -71,6 +95,7 @@ constexpr bps_device_plugin kPlugin = {
     .facts = Facts,
     .versions = Versions,
     .table = &kTable,
+    .collectives = &kCollectives,
 };
 
 }  // namespace

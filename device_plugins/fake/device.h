@@ -42,6 +42,9 @@ class Device {
   void Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream);
   void Synchronize(bps_device_stream stream);
 
+  const std::shared_ptr<Machine>& machine() const { return machine_; }
+  int index() const { return index_; }
+
  private:
   // A stream of this device that takes work.
   Stream* Of(bps_device_stream stream);

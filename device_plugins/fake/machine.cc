@@ -1,8 +1,10 @@
 #include "device_plugins/fake/machine.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -72,9 +74,11 @@ void Machine::Register(void* base, uint64_t size) {
 }
 
 void Machine::Release(void* base, Memory::Kind kind) {
-  const Lock lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   ++counts_.synchronisations;
-  for (const auto& [stream, owned] : streams_) DriveAll(stream);
+  std::vector<Stream*> all;
+  for (const auto& [stream, owned] : streams_) all.push_back(stream);
+  for (Stream* stream : all) Settle(&lock, stream);
   const Memory::Range* range = memory_.Find(base, 0);
   const uint64_t size = range == nullptr ? 0 : range->size;
   memory_.Release(base, kind);
@@ -108,8 +112,8 @@ Stream* Machine::StreamCreate(int device) {
 }
 
 void Machine::StreamDestroy(Stream* stream) {
-  const Lock lock(mutex_);
-  DriveAll(stream);
+  std::unique_lock<std::mutex> lock(mutex_);
+  Settle(&lock, stream);
   streams_.erase(stream);
 }
 
@@ -163,15 +167,19 @@ bool Machine::Query(const Event& event) {
 }
 
 void Machine::Synchronize(Stream* stream) {
-  const Lock lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   ++counts_.synchronisations;
-  DriveAll(stream);
+  Settle(&lock, stream);
   host_.Join(stream->clock);
 }
 
 void Machine::Drain(Stream* stream) {
-  const Lock lock(mutex_);
-  if (!lost_[static_cast<size_t>(stream->device)]) DriveAll(stream);
+  std::unique_lock<std::mutex> lock(mutex_);
+  try {
+    if (!lost_[static_cast<size_t>(stream->device)]) Settle(&lock, stream);
+  } catch (const Error& error) {
+    races_.Report(error.what());
+  }
   streams_.erase(stream);
 }
 
@@ -231,6 +239,17 @@ void Machine::Launch(Stream* stream, std::function<void(void* const* inside)> ke
           {.kind = Work::kKernel, .verb = "launch", .accesses = std::move(accesses), .kernel = std::move(kernel)});
 }
 
+void Machine::Meet(Stream* stream, std::function<bool(void* const* inside)> meet,
+                   std::vector<fake_gpu_access> accesses) {
+  const Lock lock(mutex_);
+  for (const fake_gpu_access& access : accesses) {
+    if (access.size == 0) continue;
+    CheckRange(access.address, access.size, Memory::Kind::kDevice, stream->device, "a collective");
+  }
+  Enqueue(stream,
+          {.kind = Work::kMeet, .verb = "a collective", .accesses = std::move(accesses), .meet = std::move(meet)});
+}
+
 void Machine::Enqueue(Stream* stream, Work work) {
   host_.Tick(0);
   work.issued = host_;
@@ -244,8 +263,13 @@ void Machine::Enqueue(Stream* stream, Work work) {
 
 bool Machine::RunFirst(Stream* stream) {
   if (stream->queue.empty() || lost_[static_cast<size_t>(stream->device)]) return false;
-  const Work& first = stream->queue.front();
+  Work& first = stream->queue.front();
   if (first.kind == Work::kWait && !first.record->done) return false;
+  if (first.kind == Work::kMeet) {
+    if (!RunMeeting(stream, &first)) return false;
+    stream->queue.pop_front();
+    return true;
+  }
   const Work work = std::move(stream->queue.front());
   stream->queue.pop_front();
   Run(stream, work);
@@ -279,18 +303,39 @@ void Machine::Run(Stream* stream, const Work& work) {
   }
 }
 
-void Machine::RunKernel(Stream* stream, const Work& work) {
+std::vector<void*> Machine::Touch(Stream* stream, const Work& work, const char* what) {
   std::vector<void*> inside;
   for (const fake_gpu_access& access : work.accesses) {
+    if (access.size == 0 && work.kind == Work::kMeet) {
+      inside.push_back(nullptr);
+      continue;
+    }
     inside.push_back(memory_.At(access.address, access.size));
     if (inside.back() == nullptr) {
-      races_.Report("a kernel of stream " + std::to_string(stream->actor) + " touches memory that was given back");
-      return work.kernel(nullptr);
+      races_.Report(std::string(what) + " of stream " + std::to_string(stream->actor) +
+                    " touches memory that was given back");
+      return {};
     }
+    if (work.seen) continue;
     const uintptr_t begin = AddressOf(access.address);
-    races_.OnAccess({begin, begin + access.size, access.write != 0, stream->actor, "a kernel"}, stream->clock);
+    races_.OnAccess({begin, begin + access.size, access.write != 0, stream->actor, what}, stream->clock);
   }
-  work.kernel(inside.data());
+  return inside;
+}
+
+void Machine::RunKernel(Stream* stream, const Work& work) {
+  const std::vector<void*> inside = Touch(stream, work, "a kernel");
+  work.kernel(inside.empty() && !work.accesses.empty() ? nullptr : inside.data());
+}
+
+bool Machine::RunMeeting(Stream* stream, Work* work) {
+  if (!work->seen) {
+    stream->clock.Join(work->issued);
+    stream->clock.Tick(stream->actor);
+  }
+  const std::vector<void*> inside = Touch(stream, *work, "a collective");
+  work->seen = true;
+  return work->meet(inside.empty() ? nullptr : inside.data());
 }
 
 void Machine::Drive(const Record& record) {
@@ -299,6 +344,7 @@ void Machine::Drive(const Record& record) {
     if (RunFirst(stream)) continue;
     if (stream->queue.empty() || lost_[static_cast<size_t>(stream->device)]) return;
     const std::shared_ptr<Record> awaited = stream->queue.front().record;
+    if (awaited == nullptr) return;  // other processes
     Drive(*awaited);
     if (!awaited->done) return;
   }
@@ -311,8 +357,24 @@ void Machine::DriveAll(Stream* stream) {
     if (RunFirst(stream)) continue;
     if (lost_[static_cast<size_t>(stream->device)]) return;
     const std::shared_ptr<Record> awaited = stream->queue.front().record;
+    if (awaited == nullptr) return;  // other processes
     Drive(*awaited);
     if (!awaited->done) return;
+  }
+}
+
+void Machine::Settle(std::unique_lock<std::mutex>* lock, Stream* stream) {
+  DriveAll(stream);
+  // A process that does not come is waited for, as on hardware; not for ever, so that a test ends.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (!stream->queue.empty() && !lost_[static_cast<size_t>(stream->device)]) {
+    if (std::chrono::steady_clock::now() > limit) {
+      throw Error(BPS_DEADLINE_EXCEEDED, "a collective in the stream waits for a member that does not come");
+    }
+    lock->unlock();
+    ::sched_yield();
+    lock->lock();
+    DriveAll(stream);
   }
 }
 

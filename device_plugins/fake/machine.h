@@ -49,7 +49,7 @@ struct Event {
 };
 
 struct Work {
-  enum Kind { kCopy, kFill, kRecord, kWait, kKernel };
+  enum Kind { kCopy, kFill, kRecord, kWait, kKernel, kMeet };
   Kind kind;
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
@@ -57,9 +57,12 @@ struct Work {
   uint8_t byte = 0;
   std::shared_ptr<Record> record;
   const char* verb = "";
-  std::vector<fake_gpu_access> accesses;  // kKernel
+  std::vector<fake_gpu_access> accesses;  // kKernel, kMeet
   std::function<void(void* const* inside)> kernel;
-  Clock issued;  // of the host, when it was put in; filled in
+  // kMeet: once, or again and again until it answers true: it may wait for other processes.
+  std::function<bool(void* const* inside)> meet;
+  bool seen = false;  // kMeet: its accesses are known
+  Clock issued;       // of the host, when it was put in; filled in
 };
 
 struct Stream {
@@ -103,6 +106,8 @@ class Machine {
             Memory::Kind from_kind);
   void Fill(Stream* stream, void* to, uint8_t byte, uint64_t size);
   void Launch(Stream* stream, std::function<void(void* const* inside)> kernel, std::vector<fake_gpu_access> accesses);
+  // `meet` is called until it answers true: then the stream goes on. NULL for accesses of no bytes.
+  void Meet(Stream* stream, std::function<bool(void* const* inside)> meet, std::vector<fake_gpu_access> accesses);
   void Synchronize(Stream* stream);
   // As Synchronize, of the end of an instance: not counted.
   void Drain(Stream* stream);
@@ -128,9 +133,15 @@ class Machine {
   bool RunFirst(Stream* stream);
   void Run(Stream* stream, const Work& work);
   void RunKernel(Stream* stream, const Work& work);
+  // False: others are waited for.
+  bool RunMeeting(Stream* stream, Work* work);
+  // Where its accesses can be touched; empty: some of them are of memory that was given back.
+  std::vector<void*> Touch(Stream* stream, const Work& work, const char* what);
   // Runs what this place of its stream waits for, and no more.
   void Drive(const Record& record);
   void DriveAll(Stream* stream);
+  // The same; waits for other processes, too.
+  void Settle(std::unique_lock<std::mutex>* lock, Stream* stream);
   void RunSome();
   void CheckMine() const;
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,7 +11,9 @@
 
 #include "abi/byteps.h"
 #include "abi/device.h"
+#include "device_plugins/common/collectives_face.h"
 #include "device_plugins/common/face.h"
+#include "device_plugins/fake/comm.h"
 #include "device_plugins/fake/control.h"
 #include "device_plugins/fake/device.h"
 #include "device_plugins/fake/machine.h"
@@ -47,6 +50,22 @@ int32_t Answer(bps_failure* failure, Function function) {
   return devices::Answer(g_host.load(), failure, function);
 }
 
+void NewId(const void*, uint8_t* id) {
+  const std::string text = Meeting::NewId();
+  std::memset(id, 0, BPS_DEVICE_COMM_ID);
+  std::memcpy(id, text.data(), text.size());
+}
+
+Comm* Join(bps_device* device, const bps_device_join_args& args) {
+  const auto* known = reinterpret_cast<const Device*>(device);
+  known->machine()->Begin(known->index(), "join");
+  const char* id = reinterpret_cast<const char*>(args.id);
+  return new Comm(known->machine(), known->index(), std::string(id, strnlen(id, BPS_DEVICE_COMM_ID)), args.rank,
+                  args.size);
+}
+
+constexpr bps_device_collectives kCollectives = devices::CollectivesFace<Comm, &g_host>::Table<NewId, Join>();
+
 int32_t Probe(const void*, bps_failure* failure) {
   return Answer(failure, [] {
     if (ReadOptions(Variable()).devices < 1) throw devices::Error(BPS_UNAVAILABLE, "BYTEPS_FAKE_GPU has no devices");
@@ -73,8 +92,8 @@ int32_t Versions(const void*, bps_device_versions* versions, bps_failure* failur
   return Answer(failure, [&] {
     bps_device_versions known = {};
     known.driver = "no driver: this GPU is simulated";
-    known.collectives = "";
-    known.why_not = "this GPU is simulated";
+    known.collectives = "simulated, among the processes of this machine";
+    known.why_not = "";
     devices::WriteOut(known, versions);
   });
 }
@@ -92,6 +111,7 @@ constexpr bps_device_plugin kPlugin = {
     .facts = Facts,
     .versions = Versions,
     .table = &kTable,
+    .collectives = &kCollectives,
 };
 
 constexpr fake_gpu_control kControl = {

@@ -423,7 +423,34 @@ FIELD(bps_device_plugin, count, 64);
 FIELD(bps_device_plugin, facts, 72);
 FIELD(bps_device_plugin, versions, 80);
 FIELD(bps_device_plugin, table, 88);
-SIZE(bps_device_plugin, 96);
+FIELD(bps_device_plugin, collectives, 96);
+SIZE(bps_device_plugin, 104);
+
+/* device.h 1.1. */
+FIELD(bps_device_join_args, struct_size, 0);
+FIELD(bps_device_join_args, id, 8);
+FIELD(bps_device_join_args, rank, 16);
+FIELD(bps_device_join_args, size, 20);
+FIELD(bps_device_join_args, max_blocks, 24);
+FIELD(bps_device_join_args, reserved, 28);
+SIZE(bps_device_join_args, 32);
+
+FIELD(bps_device_collectives, struct_size, 0);
+FIELD(bps_device_collectives, unique_id, 8);
+FIELD(bps_device_collectives, join, 16);
+FIELD(bps_device_collectives, state, 24);
+FIELD(bps_device_collectives, leave, 32);
+FIELD(bps_device_collectives, abort, 40);
+FIELD(bps_device_collectives, begin, 48);
+FIELD(bps_device_collectives, end, 56);
+FIELD(bps_device_collectives, reduce_scatter, 64);
+FIELD(bps_device_collectives, all_gather, 72);
+FIELD(bps_device_collectives, all_reduce, 80);
+FIELD(bps_device_collectives, reduce, 88);
+FIELD(bps_device_collectives, broadcast, 96);
+FIELD(bps_device_collectives, send, 104);
+FIELD(bps_device_collectives, receive, 112);
+SIZE(bps_device_collectives, 120);
 
 /* Enumerators are part of the ABI too: bindings write them down as numbers. */
 

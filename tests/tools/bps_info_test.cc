@@ -69,9 +69,9 @@ TEST(BpsInfoTest, ShowsGpusAndWhyThereAreNone) {
                                             "scheduler_plugins/credit"};
   const Outcome outcome = RunInfo("", devices, "BYTEPS_FAKE_GPU=devices=2,memory=67108864 CUDA_VISIBLE_DEVICES=");
   EXPECT_EQ(outcome.code, 0) << "no GPU is no error: " << outcome.output;
-  EXPECT_THAT(outcome.output,
-              AllOf(HasSubstr("no driver: this GPU is simulated, no collectives: this GPU is simulated"),
-                    HasSubstr("device 0: fake GPU, 64 MiB, device 1: fake GPU, 64 MiB")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("no driver: this GPU is simulated, "
+                                              "simulated, among the processes of this machine"),
+                                    HasSubstr("device 0: fake GPU, 64 MiB, device 1: fake GPU, 64 MiB")));
   // Without a driver, and with one that shows no device.
   EXPECT_THAT(outcome.output,
               testing::ContainsRegex("device cuda .+\n +not usable: (no NVIDIA driver: libcuda.so.1|the "
