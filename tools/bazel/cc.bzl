@@ -248,11 +248,16 @@ def bps_proto_lite_library(name, src, visibility = None):
     if not src.endswith(".proto"):
         fail("bps_proto_lite_library %s: %s is no .proto file" % (name, src))
     stem = src[:-len(".proto")]
+
+    # From another workspace this one is below external/, where its names begin.
+    repository = native.repository_name().lstrip("@")
+    below = "external/" + repository if repository else "."
+    out = "$(GENDIR)/" + below if repository else "$(GENDIR)"
     native.genrule(
         name = name + "_generated",
         srcs = [src],
         outs = [stem + ".pb.h", stem + ".pb.cc"],
-        cmd = "$(location @protobuf_source//:protoc) --proto_path=. --cpp_out=lite:$(GENDIR) $(location %s)" % src,
+        cmd = "$(location @protobuf_source//:protoc) --proto_path=%s --cpp_out=lite:%s $(location %s)" % (below, out, src),
         tools = ["@protobuf_source//:protoc"],
         message = "Generating " + stem + ".pb.h",
         visibility = ["//visibility:private"],
