@@ -100,8 +100,9 @@ static_assert(sizeof(RecordHeader) == 8);
 
 enum class PayloadWay : uint8_t { kNone = 0, kInline = 1, kLanded = 2, kInPlace = 3 };
 
-// What is asked with a PUSH. Values from 64 on are reserved for asynchronous, sparse and peer-to-peer requests.
-enum class Operation : uint8_t { kPushPull = 0, kBroadcast = 1 };
+// What is asked with a PUSH. Asynchronous: is added to the value that the server keeps, which is the result. Other
+// values from 64 on are reserved for sparse and peer-to-peer requests.
+enum class Operation : uint8_t { kPushPull = 0, kBroadcast = 1, kAsynchronous = 64 };
 
 // Names memory of the header's sender: a transport key and an offset from the start of what it was exported for.
 struct MemoryRef {
@@ -166,6 +167,9 @@ static_assert(sizeof(RoundBody) == 48);
 // In the flags of ERROR: not only this round has failed, the server has given the whole session up. The
 // coordinator says why, to everybody, in the same words.
 inline constexpr uint32_t kFlagSessionOver = 1u << 0;
+
+// In the flags of CANCEL: of an asynchronous tensor, whose rounds are each worker's own.
+inline constexpr uint32_t kFlagAsynchronous = 1u << 1;
 
 using ErrorBody = RoundBody;
 

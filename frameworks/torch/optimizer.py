@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Iterable
 
-from byteps.reduce_op import Adasum, Average, ReduceOp, choose_op
+from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.torch.adasum_optimizer import AdasumOptimizer, PassCounter
+from byteps.torch.async_optimizer import AsyncOptimizer
 from byteps.torch.base_optimizer import BaseOptimizer, check_passes
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.distributed_class import is_distributed, make_distributed, named_gradients
@@ -28,6 +30,31 @@ def _check_predivide(factor: float, op: ReduceOp) -> float:
     if not number > 0 or math.isinf(number):
         raise ValueError(f"gradient_predivide_factor is {factor!r}; it must be a positive number")
     return number
+
+
+def _wants_asynchronous() -> bool:
+    """What BYTEPS_ENABLE_ASYNC says; init() has refused what is neither yes nor no."""
+    return os.environ.get("BYTEPS_ENABLE_ASYNC", "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _check_asynchronous(
+    op: ReduceOp,
+    compression: type[Compressor],
+    groups: object,
+    process_set: ProcessSet,
+    overlap_forward: torch.nn.Module | None,
+) -> None:
+    """Raises ValueError for what asynchronous training cannot do."""
+    refused = {
+        f"op={op.name}": op not in (Average, Sum),
+        "compression": compression is not Compression.none,
+        "groups": bool(groups),
+        "process_set": process_set is not global_process_set,
+        "overlap_forward": overlap_forward is not None,
+    }
+    for argument, given in refused.items():
+        if given:
+            raise ValueError(f"{argument} does not go with asynchronous training (BYTEPS_ENABLE_ASYNC=1)")
 
 
 def DistributedOptimizer(
@@ -139,7 +166,10 @@ def DistributedOptimizer(
     members = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     joined = split_into_groups(members, groups)
     unnamed, names = named_gradients(optimizer, named_parameters)
-    kind = PassCounter if op is Adasum else Reducer
+    asynchronous = _wants_asynchronous() and is_distributed(process_set)
+    if asynchronous:
+        _check_asynchronous(op, compression, groups, process_set, overlap_forward)
+    kind = PassCounter if asynchronous or op is Adasum else Reducer
     reducer = kind(
         compression,
         backward_passes_per_step,
@@ -150,6 +180,9 @@ def DistributedOptimizer(
         sparse_as_dense,
         process_set,
     )
+    if asynchronous:
+        own = {"_groups": [], "_process_set": process_set, "_begun": False}
+        return make_distributed(optimizer, AsyncOptimizer, reducer, names, unnamed, own, process_set)
     if op is Adasum:
         combined = {"_groups": joined, "_process_set": process_set}
         return make_distributed(optimizer, AdasumOptimizer, reducer, names, unnamed, combined, process_set)

@@ -82,6 +82,8 @@ absl::StatusOr<EpochPlan> PlanEpoch(const std::vector<JobMember*>& workers, cons
   for (const uint32_t size : plan.local.sizes) plan.epoch.add_local_sizes(size);
   AddWorkers(&plan);
   AddServers(servers, &plan);
+  plan.epoch.set_asynchronous(hellos.front()->asynchronous());
+  plan.epoch.set_staleness(hellos.front()->staleness());
 
   const ServerShares shares = SharesOf(HostsOf(plan.workers), HostsOf(servers));
   if (options.mixed_mode != MixedMode::kOff) plan.placement.weights = shares.weights;

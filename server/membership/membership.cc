@@ -232,6 +232,10 @@ absl::Status CheckTransports(const control::Hello& newcomer, const control::Hell
   return TransportDiffers(one, newcomer, other, DescribeHello(present));
 }
 
+std::string StalenessText(const control::Hello& hello) {
+  return hello.staleness() == 0 ? "(unset)" : std::to_string(hello.staleness() - 1);
+}
+
 }  // namespace
 
 absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello& present) {
@@ -244,6 +248,13 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
   if (newcomer.num_hosts() != 0 && present.num_hosts() != 0 && newcomer.num_hosts() != present.num_hosts()) {
     return Differs("DMLC_NUM_WORKER", std::to_string(newcomer.num_hosts()), newcomer,
                    std::to_string(present.num_hosts()), present);
+  }
+  if (newcomer.asynchronous() != present.asynchronous()) {
+    return Differs("BYTEPS_ENABLE_ASYNC", newcomer.asynchronous() ? "1" : "0", newcomer,
+                   present.asynchronous() ? "1" : "0", present);
+  }
+  if (newcomer.staleness() != present.staleness()) {
+    return Differs("BYTEPS_STALENESS", StalenessText(newcomer), newcomer, StalenessText(present), present);
   }
   if (newcomer.role() != control::WORKER || present.role() != control::WORKER) return absl::OkStatus();
   if (newcomer.host_index() == present.host_index() && newcomer.local_size() != present.local_size()) {
@@ -371,6 +382,8 @@ std::string WhyNotLocal(const control::Hello& worker) {
   if (!worker.local_refusal().empty()) return DescribeHello(worker) + ": " + worker.local_refusal();
   if (!worker.has_local()) return DescribeHello(worker) + " has no transport for its own host";
   if (worker.force_servers()) return DescribeHello(worker) + ": BYTEPS_FORCE_DISTRIBUTED=1";
+  // What the servers keep is each worker's to add to.
+  if (worker.asynchronous()) return DescribeHello(worker) + ": BYTEPS_ENABLE_ASYNC=1";
   return "";
 }
 

@@ -19,8 +19,9 @@ uint64_t NextCut(uint64_t from) { return from == 0 ? kFirstCut : 2 * from; }
 
 absl::StatusOr<uint64_t> TensorDirectory::Check(const control::TensorSpec& spec) {
   if (spec.process_set() != 0) return absl::UnimplementedError("process sets are not supported yet");
-  if (spec.mode() != BPS_MODE_SYNCHRONOUS)
-    return absl::UnimplementedError("only synchronous tensors are supported yet");
+  if (spec.mode() != BPS_MODE_SYNCHRONOUS && spec.mode() != BPS_MODE_ASYNCHRONOUS) {
+    return absl::UnimplementedError("there is no mode " + std::to_string(spec.mode()));
+  }
   if (spec.name().empty()) return absl::InvalidArgumentError("a tensor needs a name");
   if (spec.name().size() > kMaxNameBytes) {
     return absl::InvalidArgumentError("its name has " + std::to_string(spec.name().size()) + " bytes; at most " +
@@ -57,6 +58,11 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   const Shape shape(spec.dtype(), std::vector<int64_t>(spec.shape().begin(), spec.shape().end()));
   const auto known = names_.find(key);
   if (known != names_.end()) {
+    if (known->second.mode != spec.mode()) {
+      const bool now = spec.mode() == BPS_MODE_ASYNCHRONOUS;
+      return absl::FailedPreconditionError(std::string("it is declared ") + (now ? "asynchronous" : "synchronous") +
+                                           " here, and " + (now ? "synchronous" : "asynchronous") + " elsewhere");
+    }
     const auto assigned = known->second.variants.find(shape);
     if (assigned != known->second.variants.end()) {
       if (absl::Status status = Recut(spec, known->second, &assigned->second); !status.ok()) return status;
@@ -82,12 +88,15 @@ absl::Status TensorDirectory::Assign(const control::TensorSpec& spec, control::A
   if (!placed.ok()) return placed.status();
   Name& name = names_[key];
   if (name.id == 0) name.id = next_id_++;
+  name.mode = spec.mode();
   if (!name.home.has_value()) name.home = placed->home();
   Variant& made = name.variants[shape];
   made.key = name.id << 16 | (name.variants.size() - 1);
   // What is as small as a first part may be stays whole.
   const bool large = *elements > Placement::kLeastFirst / DtypeSize(spec.dtype());
-  made.cut_again = name.variants.size() == 1 && large && placement_.adapts();
+  // What servers keep stays where it is.
+  const bool moves = spec.mode() == BPS_MODE_SYNCHRONOUS;
+  made.cut_again = name.variants.size() == 1 && large && moves && placement_.adapts();
   made.cuts.push_back({0, std::make_shared<Placed>(*std::move(placed))});
   Describe(spec, made, answer);
   return absl::OkStatus();

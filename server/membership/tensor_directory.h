@@ -60,6 +60,7 @@ class TensorDirectory {
   using Shape = std::pair<uint32_t, std::vector<int64_t>>;  // dtype, shape
   struct Name {
     uint64_t id = 0;
+    int32_t mode = 0;
     std::optional<LanePlace> home;
     std::map<Shape, Variant> variants;
   };

@@ -147,6 +147,10 @@ absl::StatusOr<ControlLinkOptions> Greeting(const Config& config) {
   *hello.mutable_host() = HostIdentity(config.GetString("BYTEPS_HOST_ID"));
   hello.set_pid(::getpid());
   hello.set_num_servers(static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER")));
+  hello.set_asynchronous(config.GetBool("BYTEPS_ENABLE_ASYNC"));
+  if (config.Has("BYTEPS_STALENESS")) {
+    hello.set_staleness(1 + static_cast<uint64_t>(config.GetInt("BYTEPS_STALENESS")));
+  }
   // It needs no number of workers; one that was set is compared with that of the others.
   if (config.IsSet("DMLC_NUM_WORKER")) hello.set_num_hosts(static_cast<int32_t>(config.GetInt("DMLC_NUM_WORKER")));
   hello.set_preferred_rank(static_cast<int32_t>(config.GetInt("DMLC_RANK")));

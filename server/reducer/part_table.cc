@@ -13,6 +13,7 @@ Part* PartTable::FindOrMake(uint64_t name, uint32_t number) {
     part = std::make_unique<Part>();
     part->name = name;
     part->number = number;
+    part->table = this;
   }
   return part.get();
 }

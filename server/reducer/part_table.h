@@ -22,6 +22,7 @@
 
 namespace byteps {
 
+class PartTable;
 class Round;
 
 // The last round that has failed: some worker may still come to it, and must hear why.
@@ -37,6 +38,7 @@ struct Part {
   bool any_over = false;
   uint64_t over = 0;                    // the last round whose result was given out
   std::unique_ptr<FailedRound> failed;  // later than `over`
+  PartTable* table = nullptr;           // that it is in
 
  private:
   friend class PartTable;

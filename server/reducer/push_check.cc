@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "abi/byteps.h"
 #include "absl/strings/str_cat.h"
 #include "core/reduce/dtype.h"
 
@@ -21,7 +22,11 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
     return absl::UnimplementedError(absl::StrCat("this server does not know ", what...));
   };
   if (header.process_set != 0) return later("process sets (", header.process_set, ")");
-  if (header.operation > wire::Operation::kBroadcast) return later("operation ", static_cast<int>(header.operation));
+  const bool asynchronous = header.operation == wire::Operation::kAsynchronous;
+  if (asynchronous && !limits.asynchronous) return later("asynchronous tensors in a job without BYTEPS_ENABLE_ASYNC");
+  if (asynchronous && header.reduction != BPS_SUM) return later("asynchronous reductions other than sums");
+  if (header.operation > wire::Operation::kBroadcast && !asynchronous)
+    return later("operation ", static_cast<int>(header.operation));
   if (header.codec != 0) return later("codec ", static_cast<int>(header.codec));
   const bool checked = (header.flags & wire::kFlagChecksum) != 0;
   if ((header.flags & ~wire::kFlagChecksum) != 0) return later("flags ", header.flags);
@@ -35,7 +40,7 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
   }
   if (!IsDtype(header.dtype)) return later("data type ", header.dtype);
   if (header.wire_dtype != header.dtype) return later("payloads of another type than the tensor's");
-  if (header.operation == wire::Operation::kPushPull) {
+  if (header.operation != wire::Operation::kBroadcast) {
     if (const absl::Status status = CheckReduction(header.dtype, header.reduction); !status.ok()) {
       return later("reduction ", static_cast<int>(header.reduction), ": ", status.message());
     }

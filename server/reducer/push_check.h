@@ -22,6 +22,7 @@ struct PushLimits {
   uint32_t key_size = 0;     // of the transport's keys
   size_t payload_bytes = 0;  // behind the header in the record
   bool in_place = false;     // can the sender's memory be reached?
+  bool asynchronous = false;
 };
 
 absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits);

@@ -148,6 +148,7 @@ bool Reducer::Poll(Time now) {
   if (awaited_.Look(now, [this](Round* round) { GoOn(round); })) worked = true;
   if (FoldReady()) worked = true;
   if (FeedStarved()) worked = true;
+  if (FeedHungry()) worked = true;
   if (CheckDeadlines()) worked = true;
   if (deliveries_.Pump(now)) worked = true;
   if (const absl::Status& broken = deliveries_.status(); !broken.ok()) {
@@ -253,17 +254,21 @@ void Reducer::Break(ServedSession* session, uint32_t member, const absl::Status&
 
 // ---- Contributions ----
 
-void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> body) {
+void Reducer::OnPush(PeerId peer, const Link& sender, std::span<const std::byte> body) {
   Push push;
+  Link link = sender;
   if (!ReadPush(body, &push)) return Violation(peer, link, absl::InvalidArgumentError("PUSH is cut off"));
   const wire::DataHeader& header = push.header;
+  const bool asynchronous = header.operation == wire::Operation::kAsynchronous;
+  if (asynchronous) link.contributor = 0;  // of rounds of its own
   const std::span<const std::byte> payload = push.payload;
   const PushLimits limits{link.rank,
                           static_cast<uint32_t>(link.session->workers.size()),
                           link.session->slot_bytes,
                           caps().key_size,
                           payload.size(),
-                          (endpoint_.transport().CapsOf(peer).flags & BPS_TRANSPORT_COPY) != 0};
+                          (endpoint_.transport().CapsOf(peer).flags & BPS_TRANSPORT_COPY) != 0,
+                          link.session->asynchronous};
   const absl::Status status = CheckPush(header, limits);
   if (absl::IsInvalidArgument(status)) return Violation(peer, link, status);
   if (header.way == wire::PayloadWay::kLanded && !windows_.Expects(peer, header.immediate)) {
@@ -283,6 +288,14 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     return FailNumber(peer, link, BodyOf(header), why);
   }
   absl::Status why = link.session->failure;
+  KeptValue* kept = nullptr;
+  if (why.ok() && asynchronous) {
+    kept = link.session->kept.FindOrMake(header.key, header.part, header.payload_bytes, link.session->workers.size());
+    if (kept == nullptr) {
+      Discard(header);
+      return Violation(peer, link, absl::InvalidArgumentError("a PUSH of another size than the value has"));
+    }
+  }
   Round* round = why.ok() ? RoundOf(link, push, &why) : nullptr;
   if (round == nullptr) {
     Discard(header);
@@ -300,6 +313,7 @@ void Reducer::OnPush(PeerId peer, const Link& link, std::span<const std::byte> b
     Discard(header);
     return FailMismatch(round, link.rank, push);
   }
+  round->kept = kept;
   round->MergeHints(header);
   Take(round, link, header, payload);
 }
@@ -312,7 +326,8 @@ void Reducer::Discard(const wire::DataHeader& header) {
 
 Round* Reducer::RoundOf(const Link& link, const Push& push, absl::Status* why) {
   const wire::DataHeader& header = push.header;
-  Part* part = link.session->parts.FindOrMake(wire::NameId(header.key), header.part);
+  PartTable& parts = link.session->PartsOf(link.rank, header.operation == wire::Operation::kAsynchronous);
+  Part* part = parts.FindOrMake(wire::NameId(header.key), header.part);
   if (part->round != nullptr) {
     if (part->round->number() == header.round) return part->round;
     if (header.round > part->round->number()) {
@@ -339,9 +354,10 @@ Round* Reducer::NewRound(const Link& link, Part* part, const Push& push) {
   }
   Round* round = free_rounds_.back();
   free_rounds_.pop_back();
-  link.session->parts.SetBusy(part);
+  part->table->SetBusy(part);
   part->round = round;
-  round->Begin(now_, link.session, part, push.header, link.session->contributors, push.shape);
+  const bool asynchronous = push.header.operation == wire::Operation::kAsynchronous;
+  round->Begin(now_, link.session, part, push.header, asynchronous ? one_ : link.session->contributors, push.shape);
   round->open_index = open_.size();
   open_.push_back(round);
   round->stall_told = false;
@@ -375,6 +391,8 @@ void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& heade
     ReadStruct(payload, &contribution.source);
     contribution.in_place = true;
     round->SetState(index, ContributionState::kAtWorker);
+    // Asked for again.
+    if (round->kept != nullptr && round->state() != RoundState::kGathering) return ApplyInPlace(round);
     return round->state() == RoundState::kRecalling ? Recall(round) : Settle(round);
   }
   if (header.payload_bytes == 0) {
@@ -418,6 +436,7 @@ bool Reducer::Unaltered(Round* round, uint32_t index, const std::byte* payload) 
 // The bytes of a contribution are here: at `payload` for the length of this call, or, if that is null, in its slot.
 void Reducer::Arrived(Round* round, uint32_t index, const std::byte* payload) {
   if (!Unaltered(round, index, payload)) return;
+  if (round->kept != nullptr) return Apply(round, payload);
   if (round->state() == RoundState::kRecalling) {
     if (index == round->next()) {
       holdings_.Fold(round, index, payload);
@@ -452,6 +471,10 @@ void Reducer::Unlist(Round* round) {
   open_[round->open_index]->open_index = round->open_index;
   open_.pop_back();
   if (round->state() == RoundState::kStarved) std::erase(starved_, round);
+  if (round->kept != nullptr) {
+    std::erase(round->kept->waiting, round);
+    std::erase(hungry_, round);
+  }
   if (round->state() == RoundState::kReady) ready_.Remove(round);
   awaited_.Remove(round);
 }
@@ -459,7 +482,7 @@ void Reducer::Unlist(Round* round) {
 void Reducer::Close(Round* round) {
   Part* part = round->part();
   part->round = nullptr;
-  round->session()->parts.SetIdle(part);
+  part->table->SetIdle(part);
   round->End();
   free_rounds_.push_back(round);
 }

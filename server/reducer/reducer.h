@@ -28,6 +28,8 @@
 // Rounds.    Of one part at most one round gathers. A PUSH of a later round means that its sender has given the earlier
 //            one up, which then fails for everybody. Results of rounds that are over stay until they are written to
 //            everybody, however far the others are (deliveries.h).
+// Asynchronous. Each worker has rounds of its own, of one contribution, which is added to the value that is kept
+//            (kept_value.h) and answered with it.
 // Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later.
 //            One that fails since a worker has taken its memory away waits a moment for that worker's own words.
 //            Every CANCEL is answered: by ERROR, unless the result is on its way already. A worker that is lost, or
@@ -67,6 +69,7 @@
 #include "server/reducer/awaited_rounds.h"
 #include "server/reducer/deliveries.h"
 #include "server/reducer/holdings.h"
+#include "server/reducer/kept_value.h"
 #include "server/reducer/pool.h"
 #include "server/reducer/ready_rounds.h"
 #include "server/reducer/round.h"
@@ -190,6 +193,14 @@ class Reducer : private EndpointHandler {
   void DeliverInline(Round* round);
   void Over(Round* round);
 
+  // Asynchronous tensors.
+  void Apply(Round* round, const std::byte* payload);
+  void ApplyInPlace(Round* round);
+  void AskAgain(Round* round);
+  void AnswerWaiting(KeptValue* value);
+  bool Answer(Round* round);
+  bool FeedHungry();
+
   // Short of memory.
   void Starve(Round* round);
   void Recall(Round* round);
@@ -237,6 +248,7 @@ class Reducer : private EndpointHandler {
   MemoryProbe probe_;
   WorkerMemory memory_;
   uint64_t inline_bytes_ = 0;
+  const Contributors one_{1};  // of rounds of asynchronous tensors
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<ServedSession>> sessions_;
   using Kept = std::pair<uint64_t, uint64_t>;  // key and round
@@ -246,6 +258,7 @@ class Reducer : private EndpointHandler {
   std::vector<Round*> free_rounds_;
   std::vector<Round*> open_;  // neither over nor failed
   std::deque<Round*> starved_;
+  std::deque<Round*> hungry_;  // of asynchronous tensors: added, and no memory for the answer
   ReadyRounds ready_;
   AwaitedRounds awaited_;            // ready or recalling
   std::vector<const void*> inputs_;  // scratch of the folds

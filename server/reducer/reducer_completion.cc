@@ -70,6 +70,7 @@ bool Reducer::FoldReady() {
 }
 
 void Reducer::Complete(Round* round) {
+  if (round->kept != nullptr) return ApplyInPlace(round);
   // One whose slot was needed may have been dropped meanwhile.
   if (round->count(ContributionState::kDropped) != 0) {
     Starve(round);

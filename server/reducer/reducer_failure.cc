@@ -43,13 +43,16 @@ void Reducer::FailMismatch(Round* round, uint32_t rank, const Push& push) {
   SendError(peer, BodyOf(push.header), why);
 }
 
-void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte> body) {
+void Reducer::OnCancel(PeerId peer, const Link& sender, std::span<const std::byte> body) {
   wire::RoundBody round;
+  Link link = sender;
   if (!ReadStruct(body, &round) || round.text > body.size() - sizeof round || round.rank != link.rank) {
     return Violation(peer, link, absl::InvalidArgumentError("CANCEL that makes no sense"));
   }
   if (!link.session->failure.ok()) return SendError(peer, round, link.session->failure);
-  Part* part = link.session->parts.Find(wire::NameId(round.key), round.part);
+  const bool asynchronous = (round.flags & wire::kFlagAsynchronous) != 0 && link.session->asynchronous;
+  if (asynchronous) link.contributor = 0;
+  Part* part = link.session->PartsOf(link.rank, asynchronous).Find(wire::NameId(round.key), round.part);
   if (part != nullptr && part->any_over && round.round <= part->over) {
     // Its result is with the worker, or on its way: RESULT is the answer. Unless nothing of it was sent.
     const std::optional<std::string> kept = deliveries_.Withdraw(peer, round.key, round.round, round.part);
@@ -70,7 +73,8 @@ void Reducer::OnCancel(PeerId peer, const Link& link, std::span<const std::byte>
 
 void Reducer::FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why) {
   if (!link.session->failure.ok()) return SendError(peer, round, link.session->failure);
-  Part* part = link.session->parts.FindOrMake(wire::NameId(round.key), round.part);
+  const bool asynchronous = (round.flags & wire::kFlagAsynchronous) != 0 && link.session->asynchronous;
+  Part* part = link.session->PartsOf(link.rank, asynchronous).FindOrMake(wire::NameId(round.key), round.part);
   if (part->round != nullptr && part->round->number() == round.round) {
     const Contribution& contribution = part->round->of(link.contributor);
     const bool told = contribution.state != ContributionState::kAbsent && contribution.rank == link.rank;
@@ -84,7 +88,7 @@ void Reducer::FailNumber(PeerId peer, const Link& link, const wire::RoundBody& r
   const bool news = part->round == nullptr && (!part->any_over || part->over < round.round) &&
                     (part->failed == nullptr || part->failed->number < round.round);
   if (news) part->failed = std::make_unique<FailedRound>(FailedRound{round.round, why});
-  if (part->round == nullptr) link.session->parts.SetIdle(part);
+  if (part->round == nullptr) part->table->SetIdle(part);
   SendError(peer, round, why);
 }
 
@@ -125,8 +129,9 @@ Time Reducer::DueAt(const Round& round) const {
 
 void Reducer::TellStall(Round* round) {
   round->stall_told = true;
-  if (round->all_announced()) return;
-  const std::string text = StallText(now_, *round).substr(0, kMostText);
+  const bool ahead = round->kept != nullptr && round->count(ContributionState::kFolded) != 0;
+  if (round->all_announced() && !ahead) return;
+  const std::string text = (ahead ? AheadText(*round) : StallText(now_, *round)).substr(0, kMostText);
   for (uint32_t index = 0; index < round->contributors(); ++index) {
     const Contribution& contribution = round->of(index);
     if (contribution.state == ContributionState::kAbsent) continue;

@@ -106,6 +106,7 @@ void Round::Begin(Time now, ServedSession* session, Part* part, const wire::Data
   opened_ = now;
   deadline_ = kNever;
   pending_error_ = absl::OkStatus();
+  kept = nullptr;
 }
 
 void Round::End() {
@@ -194,6 +195,7 @@ wire::RoundBody BodyOf(const wire::DataHeader& header) {
   body.round = header.round;
   body.part = header.part;
   body.process_set = header.process_set;
+  if (header.operation == wire::Operation::kAsynchronous) body.flags = wire::kFlagAsynchronous;
   return body;
 }
 

@@ -51,6 +51,7 @@
 
 namespace byteps {
 
+struct KeptValue;
 struct Part;
 struct ServedSession;
 
@@ -156,6 +157,8 @@ class Round {
 
   // Those who wait have been told for whom.
   bool stall_told = false;
+  // Of an asynchronous tensor: what its one contribution is added to.
+  KeptValue* kept = nullptr;
 
   // "round 7 of part 0 of key 0x10000 gathering: 3 absent, 1 in slot"
   std::string Describe() const;

@@ -1,10 +1,12 @@
 #include "server/reducer/round_errors.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "abi/byteps.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "server/reducer/kept_value.h"
 #include "server/reducer/served_session.h"
 
 namespace byteps {
@@ -52,12 +54,28 @@ absl::Status OverdueError(Time now, const Round& round, bool awaited) {
     absl::StrAppend(&text, "the data of ", coming, " has not arrived");
   } else if (awaited) {
     absl::StrAppend(&text, "memory that was shown to the server has not arrived there");
+  } else if (round.kept != nullptr && round.count(ContributionState::kFolded) != 0) {
+    absl::StrAppend(&text, AheadText(round));
   } else if (round.state() == RoundState::kReady) {
     absl::StrAppend(&text, "the server has not come to fold it");
   } else {
     absl::StrAppend(&text, "the server has had no memory for it (BYTEPS_SERVER_MEMORY)");
   }
   return absl::DeadlineExceededError(text);
+}
+
+std::string AheadText(const Round& round) {
+  const ServedSession& session = *round.session();
+  const KeptValue& value = *round.kept;
+  const uint64_t own = value.pushes[round.of(0).rank];
+  std::string slow;
+  for (size_t rank = 0; rank < value.pushes.size(); ++rank) {
+    if (own - std::min(own, value.pushes[rank]) < session.staleness) continue;
+    absl::StrAppend(&slow, slow.empty() ? "" : ", ", session.workers[rank].description, " with ", value.pushes[rank]);
+  }
+  if (slow.empty()) return "the server has had no memory for the answer (BYTEPS_SERVER_MEMORY)";
+  return absl::StrCat("this rank has pushed it ", own, " times, and may be ", session.staleness - 1,
+                      " ahead (BYTEPS_STALENESS) of ", slow);
 }
 
 std::string StallText(Time now, const Round& round) {

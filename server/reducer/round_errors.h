@@ -23,6 +23,8 @@ absl::Status OverdueError(Time now, const Round& round, bool awaited);
 // This rank's PUSH asks something else than those that have come to the round.
 // Who has submitted the round and who has not, for the log of those who have; not yet announced by all.
 std::string StallText(Time now, const Round& round);
+// Of an asynchronous tensor: its push was added, and its answer waits for these ranks.
+std::string AheadText(const Round& round);
 absl::Status MismatchError(const Round& round, uint32_t rank, const Push& push);
 // The others are at round `past` already: in `current`, the one that gathers, if there is one.
 absl::Status PastError(uint64_t number, const Round* current, uint64_t past);

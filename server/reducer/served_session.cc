@@ -25,6 +25,11 @@ absl::StatusOr<std::unique_ptr<ServedSession>> ServedSession::Make(const control
         {worker.member(), absl::StrCat("rank ", worker.rank(), " (worker, host ", worker.host().name(), ", ",
                                        worker.host().address(), ", pid ", worker.pid(), ")")});
   }
+  session->asynchronous = epoch.asynchronous();
+  session->staleness = epoch.staleness();
+  for (size_t rank = 0; epoch.asynchronous() && rank < workers; ++rank) {
+    session->own_parts.push_back(std::make_unique<PartTable>(limits.most_idle_parts));
+  }
   // As many slots as asked for, as long as they leave half of the memory for what waits.
   const uint64_t bytes_each = workers * session->slot_bytes;
   session->slots = static_cast<uint32_t>(

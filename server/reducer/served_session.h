@@ -15,6 +15,7 @@
 #include "core/control/control.pb.h"
 #include "core/link/endpoint.h"
 #include "server/reducer/contributors.h"
+#include "server/reducer/kept_value.h"
 #include "server/reducer/part_table.h"
 #include "server/reducer/pool.h"
 #include "server/reducer/round.h"
@@ -51,6 +52,12 @@ struct ServedSession {
   // them at the same time, and would share the first worker's link (core/worker/tensor/send_order.h).
   uint32_t first_served = 0;
   PartTable parts;
+  // Asynchronous tensors: rounds of each worker, and the values that are kept.
+  bool asynchronous = false;
+  uint64_t staleness = 0;  // 1 + how many pushes a worker may be ahead of the slowest; 0: no bound
+  std::vector<std::unique_ptr<PartTable>> own_parts;  // by rank
+  KeptValues kept;
+  PartTable& PartsOf(uint32_t rank, bool own) { return own ? *own_parts[rank] : parts; }
   absl::Status failure;
   bool ending = false;
   size_t links = 0;  // of workers that the endpoint has not removed

@@ -29,6 +29,8 @@ struct JobOptions {
   bool colocated = false;        // server i shares host and link with worker i, as far as there are workers
   std::string token = "a secret";
   std::string groups = "none";  // BYTEPS_GROUPS
+  bool asynchronous = false;    // BYTEPS_ENABLE_ASYNC
+  uint64_t staleness = 0;       // 1 + BYTEPS_STALENESS; 0: unset
   bool local = false;           // workers of one host reduce among themselves; without servers they must
   bool copy_refused = false;    // but some cannot read the memory of the others
 

@@ -89,6 +89,8 @@ ControlClientOptions ClientOptionsOf(sim::SimFabric* fabric, const JobOptions& o
   client.hello.set_pid(4242);
   client.hello.set_num_servers(static_cast<int32_t>(options.servers));
   client.hello.set_preferred_rank(-1);
+  client.hello.set_asynchronous(options.asynchronous);
+  client.hello.set_staleness(options.staleness);
   return client;
 }
 

@@ -101,7 +101,7 @@ bool SimulatedWorker::Step(Time now) {
 Time SimulatedWorker::NextTimer() const { return std::min(engine_->NextTimer(), client_->NextTimer()); }
 
 Call* SimulatedWorker::Submit(Ask ask, absl::Status* refused) {
-  absl::StatusOr<Tensor*> tensor = engine_->tensors().Declare(ask.name, ask.dtype, ask.shape);
+  absl::StatusOr<Tensor*> tensor = engine_->tensors().Declare(ask.name, ask.dtype, ask.shape, ask.mode);
   if (!tensor.ok()) {
     if (refused != nullptr) *refused = tensor.status();
     return nullptr;
@@ -142,6 +142,16 @@ Call* SimulatedWorker::PushPull(const std::string& tensor, const std::vector<flo
   const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
   ask.input.assign(bytes, bytes + input.size() * sizeof(float));
   ask.reduction = reduction;
+  return Submit(std::move(ask));
+}
+
+Call* SimulatedWorker::Add(const std::string& tensor, const std::vector<float>& input) {
+  Ask ask;
+  ask.name = tensor;
+  ask.mode = BPS_MODE_ASYNCHRONOUS;
+  ask.shape = {static_cast<int64_t>(input.size())};
+  const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
+  ask.input.assign(bytes, bytes + input.size() * sizeof(float));
   return Submit(std::move(ask));
 }
 

@@ -54,6 +54,7 @@ struct Ask {
   uint32_t dtype = BPS_FLOAT32;
   std::vector<int64_t> shape;
   std::vector<std::byte> input;
+  int32_t mode = BPS_MODE_SYNCHRONOUS;
   wire::Operation kind = wire::Operation::kPushPull;
   int32_t reduction = BPS_SUM;
   int32_t root = 0;
@@ -78,6 +79,8 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   Call* Submit(Ask ask, absl::Status* refused = nullptr);
   // A one-dimensional float32 tensor.
   Call* PushPull(const std::string& name, const std::vector<float>& input, int32_t reduction = BPS_SUM);
+  // The same of an asynchronous tensor.
+  Call* Add(const std::string& name, const std::vector<float>& input);
   // Submits a collective, whose memory and result are the caller's.
   absl::Status Collect(Collective asked);
   // Has no data left.

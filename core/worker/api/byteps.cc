@@ -141,11 +141,14 @@ bps_status* bps_declare(bps_session* session, const bps_declare_args* args, bps_
     RETURN_IF_ERROR(CheckNotNull(known->name, "bps_declare_args.name"));
     if (known->ndim < 0) return absl::InvalidArgumentError(absl::StrCat("bps_declare_args.ndim is ", known->ndim));
     if (known->ndim > 0) RETURN_IF_ERROR(CheckNotNull(known->shape, "bps_declare_args.shape"));
-    if (known->mode != BPS_MODE_SYNCHRONOUS || known->staleness != 0) {
-      return absl::UnimplementedError("this version has synchronous tensors only");
+    if (known->mode != BPS_MODE_SYNCHRONOUS && known->mode != BPS_MODE_ASYNCHRONOUS) {
+      return absl::UnimplementedError(absl::StrCat("bps_declare_args.mode is ", known->mode, ", which is none"));
     }
-    absl::StatusOr<byteps::Tensor*> declared =
-        session->session->Declare(known->name, known->dtype, {known->shape, static_cast<size_t>(known->ndim)});
+    if (known->staleness != 0) {
+      return absl::UnimplementedError("bps_declare_args.staleness is reserved; BYTEPS_STALENESS is the session's");
+    }
+    absl::StatusOr<byteps::Tensor*> declared = session->session->Declare(
+        known->name, known->dtype, {known->shape, static_cast<size_t>(known->ndim)}, known->mode);
     RETURN_IF_ERROR(declared.status());
     *tensor = FromTensor(*declared);
     return absl::OkStatus();

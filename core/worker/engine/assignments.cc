@@ -12,6 +12,7 @@ control::TensorSpec Assignments::SpecOf(const Tensor& tensor) {
   spec.set_name(tensor.name().text());
   spec.set_dtype(tensor.dtype());
   for (int64_t extent : tensor.shape()) spec.add_shape(extent);
+  spec.set_mode(tensor.mode());
   return spec;
 }
 

@@ -164,6 +164,13 @@ absl::Status Engine::Admit(const Submission& asked) const {
     if (absl::Status status = CheckReduction(tensor.dtype(), asked.reduction); !status.ok()) {
       return Annotate(status, tensor.Describe());
     }
+    if (tensor.asynchronous() && asked.reduction != BPS_SUM) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          tensor.Describe(), " is asynchronous: what is pushed is added to its value, so BPS_SUM is all there is"));
+    }
+  } else if (tensor.asynchronous()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.Describe(), " is asynchronous: it can be pushed and pulled, not broadcast"));
   } else {
     if (asked.root < 0 || static_cast<uint32_t>(asked.root) >= size_) {
       return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": root ", asked.root,
@@ -288,6 +295,7 @@ void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
 // ---- Joins ----
 
 void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
+  if (operation.asked.tensor->asynchronous()) return;  // waits for nobody
   const Submission& from = operation.asked;
   Collective asked;
   asked.kind = from.kind == wire::Operation::kPushPull ? CollectiveKind::kAllReduce : CollectiveKind::kBroadcast;

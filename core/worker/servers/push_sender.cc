@@ -37,7 +37,7 @@ wire::DataHeader PushSender::HeaderOf(Time now, uint64_t rate, const Partition& 
   header.root = asked.kind == wire::Operation::kBroadcast ? asked.root : 0;
   const Time patience = std::max<Time>(operation.deadline - now, 0) / kMillisecond;
   header.timeout_ms = static_cast<uint32_t>(std::clamp<Time>(patience, 1, std::numeric_limits<uint32_t>::max()));
-  header.operation = asked.kind;
+  header.operation = asked.tensor->asynchronous() ? wire::Operation::kAsynchronous : asked.kind;
   header.reduction = static_cast<uint8_t>(asked.reduction);
   header.priority = asked.priority;
   header.rate = static_cast<uint32_t>(std::min<uint64_t>(rate, std::numeric_limits<uint32_t>::max()));
@@ -173,6 +173,7 @@ void PushSender::Cancel(const Tensor& tensor, uint64_t round, uint64_t fingerpri
   body.rank = own_rank_;
   body.code = StatusCode(why);
   body.text = static_cast<uint32_t>(text.size());
+  body.flags = tensor.asynchronous() ? wire::kFlagAsynchronous : 0;
   lane->Send(wire::RecordType::kCancel, BytesOf(body), std::as_bytes(std::span<const char>(text.data(), text.size())));
 }
 

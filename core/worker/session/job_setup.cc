@@ -126,6 +126,10 @@ absl::StatusOr<ControlLinkOptions> JobSetup::Greeting() const {
   hello.set_partition_bytes(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_PARTITION_BYTES")));
   hello.set_groups(given_.config.GetString("BYTEPS_GROUPS"));
   hello.set_force_servers(given_.config.GetBool("BYTEPS_FORCE_DISTRIBUTED"));
+  hello.set_asynchronous(given_.config.GetBool("BYTEPS_ENABLE_ASYNC"));
+  if (given_.config.Has("BYTEPS_STALENESS")) {
+    hello.set_staleness(1 + static_cast<uint64_t>(given_.config.GetInt("BYTEPS_STALENESS")));
+  }
   return link;
 }
 
@@ -225,6 +229,7 @@ absl::Status JobSetup::PrepareLocal(const std::string& address, const EndpointOp
                                     control::Hello* hello, Engine* engine) {
   if (!given_.config.GetBool("BYTEPS_LOCAL_REDUCE")) return absl::FailedPreconditionError("BYTEPS_LOCAL_REDUCE=0");
   if (hello->force_servers()) return absl::FailedPreconditionError("BYTEPS_FORCE_DISTRIBUTED=1");
+  if (hello->asynchronous()) return absl::FailedPreconditionError("BYTEPS_ENABLE_ASYNC=1");
   if (!given_.config.GetBool("BYTEPS_SHM")) return absl::FailedPreconditionError("BYTEPS_SHM=0");
   if (given_.place.num_hosts > 1 && given_.place.local_size == 1) {
     return absl::FailedPreconditionError("it is the only worker of its host");

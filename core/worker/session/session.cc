@@ -147,9 +147,16 @@ absl::Status Session::CheckOpen() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor*> Session::Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) {
+absl::StatusOr<Tensor*> Session::Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape,
+                                         int32_t mode) {
   if (absl::Status status = CheckOpen(); !status.ok()) return status;
-  absl::StatusOr<Tensor*> tensor = engine_->tensors().Declare(name, dtype, shape);
+  if (mode == BPS_MODE_ASYNCHRONOUS && !asynchronous_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor \"", absl::string_view(name.data(), name.size()),
+                     "\" cannot be asynchronous: this job trains synchronously. Asynchronous tensors need servers and "
+                     "BYTEPS_ENABLE_ASYNC=1 for all workers and servers"));
+  }
+  absl::StatusOr<Tensor*> tensor = engine_->tensors().Declare(name, dtype, shape, mode);
   // The declaration travels while the caller goes on.
   if (tensor.ok() && engine_->tensors().HasUndeclared()) driver_.Wake();
   return tensor;
@@ -467,6 +474,7 @@ void Session::OnEpoch(const control::Epoch& epoch) {
     OnFailed(status);
     return;
   }
+  asynchronous_ = epoch.asynchronous();
   setup_.OnEpoch(epoch, control_->client().member(), &info_);
   all_ranks_ = ProcessSet::All(static_cast<uint32_t>(info_.size));
   if (log_.Enabled(LogLevel::kDebug)) TellMembers(epoch);

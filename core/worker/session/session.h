@@ -78,7 +78,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   static absl::StatusOr<std::shared_ptr<Session>> Open(const bps_open_args& args);
   ~Session() override;
 
-  absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape);
+  absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape,
+                                  int32_t mode = BPS_MODE_SYNCHRONOUS);
   // Accepts an operation (its request ends, whatever happens), or refuses it. timeout 0: the session's default.
   absl::Status Submit(Submission asked);
   // The same of an operation among workers.
@@ -244,6 +245,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
 
   // Set before Open returns.
   std::shared_ptr<ProcessSet> all_ranks_;
+  bool asynchronous_ = false;  // from Open on
   bps_info info_ = BPS_INFO_INIT;
 
   Driver driver_;  // its thread uses everything above

@@ -61,20 +61,22 @@ absl::StatusOr<uint64_t> CountElements(std::string_view name, uint32_t dtype, st
 }  // namespace
 
 Tensor::Tensor(const TensorTable* table, TensorName* name, uint32_t dtype, std::vector<int64_t> shape,
-               uint64_t elements)
+               uint64_t elements, int32_t mode)
     : table_(table),
       name_(name),
       dtype_(dtype),
       shape_(std::move(shape)),
       elements_(elements),
       element_bytes_(static_cast<uint32_t>(DtypeSize(dtype))),
-      bytes_(elements * element_bytes_) {}
+      bytes_(elements * element_bytes_),
+      mode_(mode) {}
 
 std::string Tensor::Describe() const {
   return absl::StrCat("\"", name_->text(), "\" (", DtypeName(dtype_), ", ", DescribeShape(shape_), ")");
 }
 
-absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) {
+absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape,
+                                             int32_t mode) {
   if (absl::Status status = CheckName(name); !status.ok()) return status;
   if (!IsDtype(dtype)) {
     return absl::InvalidArgumentError(absl::StrCat("tensor \"", absl::string_view(name.data(), name.size()),
@@ -84,11 +86,17 @@ absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dty
   if (!elements.ok()) return elements.status();
 
   std::lock_guard<std::mutex> lock(mutex_);
-  if (auto it = tensors_.find(Key{name, dtype, shape}); it != tensors_.end()) return it->second.get();
+  if (auto it = tensors_.find(Key{name, dtype, shape}); it != tensors_.end()) {
+    Tensor* tensor = it->second.get();
+    if (tensor->mode() == mode) return tensor;
+    return absl::FailedPreconditionError(absl::StrCat(tensor->Describe(), " is declared ",
+                                                      tensor->asynchronous() ? "asynchronous" : "synchronous",
+                                                      " already; a tensor of the other mode needs a name of its own"));
+  }
   std::unique_ptr<TensorName>& shared = names_[std::string(name)];
   if (shared == nullptr) shared = std::make_unique<TensorName>(std::string(name), names_.size() - 1);
-  auto tensor =
-      std::make_unique<Tensor>(this, shared.get(), dtype, std::vector<int64_t>(shape.begin(), shape.end()), *elements);
+  auto tensor = std::make_unique<Tensor>(this, shared.get(), dtype, std::vector<int64_t>(shape.begin(), shape.end()),
+                                         *elements, mode);
   Tensor* raw = tensor.get();
   tensors_.emplace(Key{shared->text(), dtype, raw->shape()}, std::move(tensor));
   undeclared_.push_back(raw);

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/byteps.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -65,13 +66,17 @@ class TensorName {
 // A handle.
 class Tensor {
  public:
-  Tensor(const TensorTable* table, TensorName* name, uint32_t dtype, std::vector<int64_t> shape, uint64_t elements);
+  Tensor(const TensorTable* table, TensorName* name, uint32_t dtype, std::vector<int64_t> shape, uint64_t elements,
+         int32_t mode = BPS_MODE_SYNCHRONOUS);
 
   const TensorTable* table() const { return table_; }
   TensorName& name() const { return *name_; }
   uint32_t dtype() const { return dtype_; }
   const std::vector<int64_t>& shape() const { return shape_; }
   uint64_t elements() const { return elements_; }
+  // Its value stays with the servers, and each push is added to it.
+  bool asynchronous() const { return mode_ == BPS_MODE_ASYNCHRONOUS; }
+  int32_t mode() const { return mode_; }
   uint64_t bytes() const { return bytes_; }
   uint32_t element_bytes() const { return element_bytes_; }
   // "layer1.weight" (float32, 3x4)
@@ -102,6 +107,7 @@ class Tensor {
   const uint64_t elements_;
   const uint32_t element_bytes_;
   const uint64_t bytes_;
+  const int32_t mode_;
 };
 
 class TensorTable {
@@ -110,8 +116,10 @@ class TensorTable {
   TensorTable(const TensorTable&) = delete;
   TensorTable& operator=(const TensorTable&) = delete;
 
-  // The handle of these three; a new one if there is none. INVALID_ARGUMENT says what is wrong with them.
-  absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape);
+  // The handle of these three; a new one if there is none. INVALID_ARGUMENT says what is wrong with them;
+  // FAILED_PRECONDITION: it is there in another mode.
+  absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape,
+                                  int32_t mode = BPS_MODE_SYNCHRONOUS);
 
   // The handle the coordinator means; nullptr if nobody declared it here.
   Tensor* Find(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) const;

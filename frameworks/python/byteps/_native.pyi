@@ -166,6 +166,7 @@ class Session:
         completions: Completions | None = None,
         token: int = 0,
         place: DevicePlace | None = None,
+        asynchronous: bool = False,
     ) -> Request: ...
     def broadcast(
         self,

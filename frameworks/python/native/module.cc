@@ -198,13 +198,14 @@ PYBIND11_MODULE(_native, module) {
           "push_pull",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
              uintptr_t output, int32_t op, py::object buffers, int64_t priority, std::optional<double> timeout,
-             const py::object& completions, uint64_t token, const OptionalPlace& place) {
-            return session.PushPull({std::move(name), dtype, std::move(shape)}, input, output, op, priority, timeout,
-                                    std::move(buffers), NoticeOf(completions, token), place);
+             const py::object& completions, uint64_t token, const OptionalPlace& place, bool asynchronous) {
+            return session.PushPull({std::move(name), dtype, std::move(shape), asynchronous}, input, output, op,
+                                    priority, timeout, std::move(buffers), NoticeOf(completions, token), place);
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("input"), py::arg("output"), py::arg("op"),
           py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
-          py::arg("completions") = py::none(), py::arg("token") = 0, py::arg("place") = py::none())
+          py::arg("completions") = py::none(), py::arg("token") = 0, py::arg("place") = py::none(),
+          py::arg("asynchronous") = false)
       .def(
           "broadcast",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,

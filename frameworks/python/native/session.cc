@@ -29,6 +29,7 @@ bps_tensor* DeclareIn(const Library& library, bps_session* session, const Tensor
   args.shape = spec.shape.data();
   args.ndim = static_cast<int32_t>(spec.shape.size());
   args.dtype = spec.dtype;
+  args.mode = spec.asynchronous ? BPS_MODE_ASYNCHRONOUS : BPS_MODE_SYNCHRONOUS;
   bps_tensor* tensor = nullptr;
   Check(library, library.bps_declare(session, &args, &tensor));
   return tensor;

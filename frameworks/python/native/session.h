@@ -54,6 +54,7 @@ struct TensorSpec {
   std::string name;
   uint32_t dtype;
   std::vector<int64_t> shape;
+  bool asynchronous = false;
 };
 
 // Where the memory of an operation lies, if not on the host: as bps_push_pull_args says it, and bps_streams.

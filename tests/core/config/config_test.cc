@@ -253,12 +253,11 @@ TEST(ConfigTest, OneErrorNamesEveryWrongValue) {
   EXPECT_EQ(error.find("DMLC_NUM_SERVER"), std::string::npos) << error;
 }
 
-TEST(ConfigTest, RefusesWhatWouldSilentlyTrainOtherwise) {
-  const std::string error = ErrorOf({{"BYTEPS_ENABLE_ASYNC", "yes"}});
-  EXPECT_NE(error.find("BYTEPS_ENABLE_ASYNC=yes is not accepted: this release has no asynchronous training"),
-            std::string::npos)
-      << error;
-  EXPECT_TRUE(MakeOrDie({{"BYTEPS_ENABLE_ASYNC", "0"}}).warnings().empty());
+TEST(ConfigTest, AsynchronousTrainingIsAskedFor) {
+  EXPECT_TRUE(MakeOrDie({{"BYTEPS_ENABLE_ASYNC", "yes"}}).GetBool("BYTEPS_ENABLE_ASYNC"));
+  EXPECT_TRUE(MakeOrDie({{"BYTEPS_ENABLE_ASYNC", "0"}, {"BYTEPS_STALENESS", "3"}}).warnings().empty());
+  EXPECT_FALSE(MakeOrDie({}).Has("BYTEPS_STALENESS"));
+  EXPECT_NE(ErrorOf({{"BYTEPS_STALENESS", "-1"}}).find("BYTEPS_STALENESS=-1 is not accepted"), std::string::npos);
 }
 
 TEST(ConfigTest, WarnsOncePerVariableWithoutEffect) {

@@ -55,7 +55,7 @@ TEST(TensorDirectoryTest, WhatCannotBeIsRefusedByNameAndForgotten) {
   control::TensorSpec set = Spec("t", {1});
   set.set_process_set(1);
   control::TensorSpec mode = Spec("t", {1});
-  mode.set_mode(BPS_MODE_ASYNCHRONOUS);
+  mode.set_mode(7);
   const struct {
     control::TensorSpec spec;
     int32_t code;
@@ -72,7 +72,7 @@ TEST(TensorDirectoryTest, WhatCannotBeIsRefusedByNameAndForgotten) {
       {Spec("t", std::vector<int64_t>(40, 1 << 30)), BPS_INVALID_ARGUMENT, "larger than"},
       {Spec("t", {int64_t{1} << 40}), BPS_RESOURCE_EXHAUSTED, "BYTEPS_PARTITION_BYTES"},
       {set, BPS_UNIMPLEMENTED, "process sets"},
-      {mode, BPS_UNIMPLEMENTED, "synchronous"},
+      {mode, BPS_UNIMPLEMENTED, "no mode 7"},
   };
   TensorDirectory directory(Options());
   for (const auto& each : cases) {

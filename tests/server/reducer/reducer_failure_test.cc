@@ -372,7 +372,8 @@ TEST_P(ReducerFailureTest, WhatIsReservedIsRefusedByName) {
   };
   const std::vector<Case> cases = {
       {"process sets", [](wire::DataHeader* h) { h->process_set = 3; }},
-      {"operation 64", [](wire::DataHeader* h) { h->operation = static_cast<wire::Operation>(64); }},
+      {"asynchronous tensors", [](wire::DataHeader* h) { h->operation = wire::Operation::kAsynchronous; }},
+      {"operation 65", [](wire::DataHeader* h) { h->operation = static_cast<wire::Operation>(65); }},
       {"codec 2", [](wire::DataHeader* h) { h->codec = 2; }},
       {"flags 2", [](wire::DataHeader* h) { h->flags = 2; }},
       {"contributor sets", [](wire::DataHeader* h) { h->contributors = 5; }},

@@ -1,0 +1,80 @@
+"""DistributedOptimizer in asynchronous training: the servers keep the parameters, and each step of a rank is added to
+them. Nobody waits for the others, but as far as BYTEPS_STALENESS says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from byteps.basics import rank
+from byteps.reduce_op import Sum
+from byteps.session import current_session
+from byteps.torch.adasum_optimizer import AdasumOptimizer
+from byteps.torch.barrier import barrier
+from byteps.torch.dtypes import dtype_code
+from byteps.torch.handle import Handle, wait_all
+
+import torch
+
+
+class AsyncOptimizer(AdasumOptimizer):
+    """step() takes the optimizer's own step, adds what that has changed to the parameters that the servers keep, and
+    gets these: with the steps that the others have taken meanwhile.
+
+    The servers begin with the parameters that rank 0 has at its first step, for which all ranks wait.
+    """
+
+    _begun: bool
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes the optimizer's own step, and makes the parameters those of the servers.
+
+        Raises:
+            BytePSError: see byteps.torch.synchronize(). The parameters are then those of this rank's own step, which
+                the servers may have added or not.
+        """
+        if not self._is_distributed:
+            return self.own_step(closure)
+        parameters = [parameter for parameter in self._reducer.names if parameter.requires_grad]
+        if not self._begun:
+            first = rank() == 0
+            self._add(parameters, [p.detach().clone() if first else torch.zeros_like(p) for p in parameters])
+            barrier()
+            self._begun = True
+        before = [parameter.detach().clone() for parameter in parameters]
+        result = self.own_step(closure)
+        with torch.no_grad():
+            changes = [parameter.sub(start) for parameter, start in zip(parameters, before)]
+            self._add(parameters, changes)
+            for parameter, value in zip(parameters, changes):
+                parameter.copy_(value)
+        self._reducer.reset()
+        return result
+
+    # To PyTorch: this calls the step hooks already (the optimizer's own step does).
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _add(self, parameters: list[torch.Tensor], changes: list[torch.Tensor]) -> None:
+        """Makes of each change the value that the servers have with it."""
+        handles: list[Handle] = []
+        try:
+            for parameter, change in zip(parameters, changes):
+                handles.append(self._push(parameter, change))
+        finally:
+            wait_all(handles)
+
+    def _push(self, parameter: torch.Tensor, change: torch.Tensor) -> Handle:
+        sent = torch.empty(change.shape, dtype=change.dtype).copy_(change)
+        name = "AsyncParam." + self._reducer.names[parameter].removeprefix("Gradient.")
+        request = current_session().native.push_pull(
+            name,
+            dtype_code(sent.dtype),
+            sent.shape,
+            sent.data_ptr(),
+            sent.data_ptr(),
+            Sum,
+            sent,
+            self._reducer.priorities[parameter],
+            asynchronous=True,
+        )
+        return Handle(request, name, change, sent)

@@ -1,0 +1,157 @@
+"""Asynchronous training: digits with one slow worker, the bound of staleness, what ranks get, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import byteps.torch as hvd
+from torch import nn
+
+RunWorkers = Callable[..., Any]
+
+
+def _sums() -> list[float]:
+    """Each rank takes 10 steps of its own size; in the end everybody has all of them."""
+    hvd.init()
+    rank = hvd.rank()
+    weight = nn.Parameter(torch.full((300, 40), float(rank)))  # the servers begin with rank 0's
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    seen = 0.0
+    for _ in range(10):
+        optimizer.zero_grad()
+        (weight.sum() * -(rank + 1)).backward()
+        optimizer.step()
+        low, high = weight.min().item(), weight.max().item()
+        assert seen + rank + 1 <= low <= high <= 10 * sum(range(1, hvd.size() + 1))
+        seen = low
+    hvd.barrier()
+    optimizer.zero_grad()
+    weight.mul(0).sum().backward()
+    optimizer.step()
+    assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), float(hvd.size()))), "still of all"
+    with pytest.raises(AssertionError, match="more than backward_passes_per_step"):
+        weight.sum().backward()
+        weight.sum().backward()
+    for options, text in (
+        ({"op": hvd.Max}, "op=Max"),
+        ({"op": hvd.Adasum}, "op=Adasum"),
+        ({"compression": hvd.Compression.fp16}, "compression"),
+        ({"groups": 1}, "groups"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)], **options)
+    return weight.detach().flatten().unique().tolist()
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_everybody_gets_all_steps(run_workers: RunWorkers, workers: int) -> None:
+    job = run_workers(_sums, workers=workers, servers=2, BYTEPS_ENABLE_ASYNC="1")
+    assert job.results == [[10.0 * sum(range(1, workers + 1))]] * workers
+
+
+def _digits(seconds: float) -> tuple[int, float]:
+    """Trains for a time, rank 1 four times slower than it could; returns its steps and the accuracy."""
+    from sklearn.datasets import load_digits
+
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
+    labels = torch.tensor(digits.target)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    test, train = order[:360], order[360:]
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), named_parameters=model.named_parameters()
+    )
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    mine = train[rank::size]
+    hvd.barrier()
+    steps, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        batch = mine[torch.randint(len(mine), (32,))]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+        optimizer.step()
+        steps += 1
+        # As a batch of 32 on a machine that needs 5 ms for it, and one that needs 20.
+        pause = (0.02 if rank == 1 else 0.005) - (time.monotonic() - begun)
+        time.sleep(max(pause, 0))
+    hvd.barrier()
+    with torch.no_grad():
+        accuracy = (model(images[test]).argmax(1) == labels[test]).float().mean().item()
+    return steps, accuracy
+
+
+def test_digits_with_a_slow_worker(run_workers: RunWorkers) -> None:
+    pytest.importorskip("sklearn")
+    results = run_workers(_digits, 12.0, workers=3, servers=1, BYTEPS_ENABLE_ASYNC="1").results
+    steps = [steps for steps, _ in results]
+    assert all(accuracy > 0.93 for _, accuracy in results), results
+    assert min(steps[0], steps[2]) > 1.5 * steps[1], steps
+
+
+def _bounded(bound: int) -> tuple[float, bool]:
+    """Rank 1 stands still after three steps until rank 0 has been seen to stand still, too."""
+    hvd.init()
+    weight = nn.Parameter(torch.zeros(5000))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (-weight.sum()).backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    waited = False
+    if hvd.rank() == 0:
+        for _ in range(bound):
+            step()
+        ahead = threading.Thread(target=step)
+        ahead.start()
+        ahead.join(1.0)
+        waited = ahead.is_alive()
+        hvd.barrier()
+        ahead.join()
+    else:
+        hvd.barrier()
+        step()
+    return weight[0].item(), waited
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_the_bound_holds(run_workers: RunWorkers, bound: int) -> None:
+    job = run_workers(_bounded, bound, BYTEPS_ENABLE_ASYNC="1", BYTEPS_STALENESS=str(bound))
+    assert job.results == [(8.0 + bound, True), (8.0 + bound, False)]
+
+
+def _dies() -> str:
+    import os
+
+    hvd.init()
+    weight = nn.Parameter(torch.zeros(10))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    with pytest.raises(hvd.UnavailableError) as caught:
+        for number in range(1_000_000):
+            if hvd.rank() == 1 and number == 3:
+                os._exit(3)
+            weight.sum().backward()
+            optimizer.step()
+    print(f"heard: {caught.value}", flush=True)
+    raise caught.value
+
+
+def test_a_death_ends_the_job(run_workers: RunWorkers) -> None:
+    job = run_workers(_dies, check=False, BYTEPS_ENABLE_ASYNC="1")
+    assert "heard: " in job.output and "rank 1" in job.output, job.output
