@@ -200,7 +200,9 @@ typedef struct bps_ext {
 #define BPS_CUDA 2      /* of a GPU; its id is the number by which the process knows it */
 #define BPS_CUDA_HOST 3 /* of the host, pinned; its id is that of the GPU whose stream orders it */
 
-/* How the rounds of a tensor meet. Others than SYNCHRONOUS are UNIMPLEMENTED in 1.0. */
+/* How the rounds of a tensor meet. ASYNCHRONOUS (since 1.3; UNIMPLEMENTED before): the servers keep a value, zeros at
+ * first; a push_pull (BPS_SUM alone) adds its input to it and gets the value at that time, without waiting for other
+ * ranks (but see BYTEPS_STALENESS). Only in a job with servers in which BYTEPS_ENABLE_ASYNC is 1 everywhere. */
 #define BPS_MODE_SYNCHRONOUS 0
 #define BPS_MODE_ASYNCHRONOUS 1
 
@@ -311,8 +313,8 @@ typedef struct bps_declare_args {
   const int64_t* shape; /* ndim entries, each >= 0; may be NULL if ndim is 0 (a scalar) */
   int32_t ndim;         /* 0 .. 64 */
   uint32_t dtype;
-  int32_t mode;      /* BPS_MODE_SYNCHRONOUS */
-  int32_t staleness; /* 0; reserved for asynchronous modes */
+  int32_t mode;      /* BPS_MODE_SYNCHRONOUS or BPS_MODE_ASYNCHRONOUS */
+  int32_t staleness; /* 0; the bound of the whole job is BYTEPS_STALENESS */
 } bps_declare_args;
 #define BPS_DECLARE_ARGS_INIT BPS_INIT(bps_declare_args)
 BPS_INIT_FUNCTION(bps_declare_args)
