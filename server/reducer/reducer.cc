@@ -147,8 +147,8 @@ bool Reducer::Poll(Time now) {
   if (holdings_.FreeStuckSlots(now)) worked = true;
   if (awaited_.Look(now, [this](Round* round) { GoOn(round); })) worked = true;
   if (FoldReady()) worked = true;
-  if (FeedStarved()) worked = true;
-  if (FeedHungry()) worked = true;
+  if (ResumeAwaitingMemory()) worked = true;
+  if (AnswerUnanswered()) worked = true;
   if (CheckDeadlines()) worked = true;
   if (deliveries_.Pump(now)) worked = true;
   if (const absl::Status& broken = deliveries_.status(); !broken.ok()) {
@@ -190,7 +190,7 @@ void Reducer::OnRecordOf(PeerId peer, const Link& link, wire::RecordType type, s
       return OnCancel(peer, link, body);
     case wire::RecordType::kProbe:
       if (probe_.OnProbe(now_, peer, link.session->workers[link.rank].description, body)) return;
-      return Violation(peer, link, absl::InvalidArgumentError("a PROBE that makes no sense"));
+      return Violation(peer, link, absl::InvalidArgumentError("an invalid PROBE"));
     default:
       return Violation(peer, link,
                        absl::InvalidArgumentError(absl::StrCat("a record of type ", static_cast<int>(type))));
@@ -374,7 +374,7 @@ void Reducer::Take(Round* round, const Link& link, const wire::DataHeader& heade
   if (header.timeout_ms != 0) {
     // The workers of a host know who of them is missing: their word is waited for.
     const Time grace = link.session->contributors.joint() ? kGrace : 0;
-    round->Hurry(After(now_, FromMilliseconds(header.timeout_ms) + grace));
+    round->ShortenDeadline(After(now_, FromMilliseconds(header.timeout_ms) + grace));
     next_deadline_ = std::min(next_deadline_, round->deadline());
   }
   contribution.in_place = false;
@@ -459,7 +459,7 @@ void Reducer::Settle(Round* round) {
     round->Move(RoundState::kReady);
     ready_.Add(round);
   } else if (here + round->count(ContributionState::kDropped) == round->contributors()) {
-    Starve(round);
+    AwaitMemory(round);
   }
 }
 
@@ -470,10 +470,10 @@ void Reducer::Unlist(Round* round) {
   open_[round->open_index] = open_.back();
   open_[round->open_index]->open_index = round->open_index;
   open_.pop_back();
-  if (round->state() == RoundState::kStarved) std::erase(starved_, round);
+  if (round->state() == RoundState::kAwaitingMemory) std::erase(awaiting_memory_, round);
   if (round->kept != nullptr) {
     std::erase(round->kept->waiting, round);
-    std::erase(hungry_, round);
+    std::erase(unanswered_, round);
   }
   if (round->state() == RoundState::kReady) ready_.Remove(round);
   awaited_.Remove(round);

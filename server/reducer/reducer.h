@@ -199,12 +199,12 @@ class Reducer : private EndpointHandler {
   void AskAgain(Round* round);
   void AnswerWaiting(KeptValue* value);
   bool Answer(Round* round);
-  bool FeedHungry();
+  bool AnswerUnanswered();
 
   // Short of memory.
-  void Starve(Round* round);
+  void AwaitMemory(Round* round);
   void Recall(Round* round);
-  bool FeedStarved();
+  bool ResumeAwaitingMemory();
   bool FoldRest(Round* round);
 
   // Failure.
@@ -257,8 +257,8 @@ class Reducer : private EndpointHandler {
   std::vector<std::unique_ptr<Round>> rounds_;
   std::vector<Round*> free_rounds_;
   std::vector<Round*> open_;  // neither over nor failed
-  std::deque<Round*> starved_;
-  std::deque<Round*> hungry_;  // of asynchronous tensors: added, and no memory for the answer
+  std::deque<Round*> awaiting_memory_;
+  std::deque<Round*> unanswered_;  // of asynchronous tensors: added, and no memory for the answer
   ReadyRounds ready_;
   AwaitedRounds awaited_;            // ready or recalling
   std::vector<const void*> inputs_;  // scratch of the folds

@@ -45,8 +45,10 @@ void Reducer::AskAgain(Round* round) {
 void Reducer::AnswerWaiting(KeptValue* value) {
   const std::vector<Round*> waiting = value->waiting;
   for (Round* round : waiting) {
+    // A worker whose link breaks here takes all rounds of its session along.
+    if (std::find(value->waiting.begin(), value->waiting.end(), round) == value->waiting.end()) continue;
     if (value->TooFarAhead(round->of(0).rank, round->session()->staleness)) continue;
-    if (!Answer(round)) hungry_.push_back(round);
+    if (!Answer(round)) unanswered_.push_back(round);
     std::erase(value->waiting, round);
   }
 }
@@ -77,14 +79,15 @@ bool Reducer::Answer(Round* round) {
 }
 
 // Those whose answers lacked memory.
-bool Reducer::FeedHungry() {
+bool Reducer::AnswerUnanswered() {
   bool worked = false;
-  while (!hungry_.empty()) {
-    Round* round = hungry_.front();
-    bool answered = false;
+  while (!unanswered_.empty()) {
+    Round* round = unanswered_.front();
+    bool answered = true;  // an exception ends its session, and all rounds of it
     Guarded(round->session(), [&] { answered = Answer(round); });
     if (!answered) break;
-    hungry_.pop_front();
+    // An answer closes the round, which takes it off the list; one whose memory is out of reach stays open.
+    if (!unanswered_.empty() && unanswered_.front() == round) unanswered_.pop_front();
     worked = true;
   }
   return worked;

@@ -56,8 +56,8 @@ def test_everybody_gets_all_steps(run_workers: RunWorkers, workers: int) -> None
     assert job.results == [[10.0 * sum(range(1, workers + 1))]] * workers
 
 
-def _digits(seconds: float) -> tuple[int, float]:
-    """Trains for a time, rank 1 four times slower than it could; returns its steps and the accuracy."""
+def _digits(steps: int) -> float:
+    """Trains `steps` steps, rank 1 a quarter of them, each four times as long; returns the accuracy."""
     from sklearn.datasets import load_digits
 
     hvd.init()
@@ -76,29 +76,24 @@ def _digits(seconds: float) -> tuple[int, float]:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     mine = train[rank::size]
     hvd.barrier()
-    steps, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    for _ in range(steps // 4 if rank == 1 else steps):
         begun = time.monotonic()
         batch = mine[torch.randint(len(mine), (32,))]
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
-        steps += 1
-        # As a batch of 32 on a machine that needs 5 ms for it, and one that needs 20.
-        pause = (0.02 if rank == 1 else 0.005) - (time.monotonic() - begun)
-        time.sleep(max(pause, 0))
+        if rank == 1:
+            time.sleep(3 * (time.monotonic() - begun))
     hvd.barrier()
     with torch.no_grad():
-        accuracy = (model(images[test]).argmax(1) == labels[test]).float().mean().item()
-    return steps, accuracy
+        return (model(images[test]).argmax(1) == labels[test]).float().mean().item()
 
 
 def test_digits_with_a_slow_worker(run_workers: RunWorkers) -> None:
+    """The numbers of steps differ: a step that waited for all ranks would never end."""
     pytest.importorskip("sklearn")
-    results = run_workers(_digits, 12.0, workers=3, servers=1, BYTEPS_ENABLE_ASYNC="1").results
-    steps = [steps for steps, _ in results]
-    assert all(accuracy > 0.93 for _, accuracy in results), results
-    assert min(steps[0], steps[2]) > 1.5 * steps[1], steps
+    results = run_workers(_digits, 1000, workers=3, servers=1, BYTEPS_ENABLE_ASYNC="1").results
+    assert all(accuracy > 0.93 for accuracy in results), results
 
 
 def _bounded(bound: int) -> tuple[float, bool]:

@@ -80,6 +80,12 @@ TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
        worker([](auto* h) { h->mutable_lanes(0)->set_transport("verbs"); }),
        {"transport", "verbs", "tcp", "pid 1010", "pid 1000"}},
       {"provider", worker([](auto* h) { h->mutable_lanes(0)->set_provider("x"); }), {"transport", "tcp (x)"}},
+      {"asynchronous",
+       worker([](auto* h) { h->set_asynchronous(true); }),
+       {"BYTEPS_ENABLE_ASYNC", "1 at worker host 1", "0 at worker host 0"}},
+      {"staleness",
+       worker([](auto* h) { h->set_staleness(3); }),
+       {"BYTEPS_STALENESS", "2 at worker host 1", "worker host 0"}},
       {"groups", worker([](auto* h) { h->set_groups("none"); }), {"BYTEPS_GROUPS", "none"}},
       {"place",
        worker([](auto* h) {
@@ -99,6 +105,9 @@ TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
       {"server's servers",
        server([](auto* h) { h->set_num_servers(3); }),
        {"DMLC_NUM_SERVER", "3 at server", "1 at worker"}},
+      {"server's training",
+       server([](auto* h) { h->set_asynchronous(true); }),
+       {"BYTEPS_ENABLE_ASYNC", "1 at server", "0 at worker"}},
       {"server's transport",
        server([](auto* h) {
          for (auto& l : *h->mutable_lanes()) l.set_transport("efa");

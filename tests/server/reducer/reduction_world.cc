@@ -49,6 +49,8 @@ absl::Status ReductionWorld::Begin(uint32_t size, const std::vector<uint32_t>& g
   epoch.set_epoch(1);
   epoch.set_nonce("0123456789abcdef");
   epoch.set_slot_bytes(options_.slot_bytes);
+  epoch.set_asynchronous(options_.asynchronous);
+  epoch.set_staleness(options_.staleness);
   for (uint32_t group : groups) epoch.add_group_sizes(group);
   control::Member* server = epoch.add_servers();
   server->set_member(kServerMember);

@@ -30,6 +30,8 @@ struct ReductionWorldOptions {
   uint32_t more_flags = 0;  // capabilities of the transport
   Time map_delay = 0;       // until memory that was shown can be mapped
   Time stall_warning = kNever;
+  bool asynchronous = false;  // BYTEPS_ENABLE_ASYNC
+  uint64_t staleness = 0;     // as an epoch has it
   // The reducer's transport, if it is not simply the fabric's; must outlive the world.
   const bps_transport_table* (*wrap)(const bps_transport_table* table) = nullptr;
 };
