@@ -1,7 +1,7 @@
 """When the end of a job has to be over: the deadlines of its phases, which add up to a promise.
 
     countdown = Countdown(kill_after=5.0)
-    countdown.begin(now, last_words=True)        # the first failure; without last words: told to end, by a signal
+    countdown.begin(now, own_exit=True)        # the first failure; without it: told to end, by a signal
     deadline = countdown.workers(now)            # of SIGTERM to the workers, on entering that phase
     deadline = countdown.killed(now)             # of SIGKILL, in any phase
 
@@ -16,7 +16,7 @@ Before `begin`, when all workers have ended well, services have longer (freeing 
 from __future__ import annotations
 
 # How long workers have, after a process of the job has failed, to end by their own errors.
-LAST_WORDS_SECONDS = 2.0
+OWN_EXIT_SECONDS = 2.0
 # How long the coordinator has to end, and then the servers; after a failure.
 SERVICE_SECONDS = 1.0
 # How long both have, each, when all workers have ended well.
@@ -34,14 +34,14 @@ class Countdown:
         self._kill_after = kill_after
         self.limit = float("inf")
 
-    def begin(self, now: float, last_words: bool) -> None:
+    def begin(self, now: float, own_exit: bool) -> None:
         """The job must end, from now on."""
-        words = LAST_WORDS_SECONDS if last_words else 0.0
-        self.limit = now + words + self._kill_after + KILL_SECONDS + 2 * SERVICE_SECONDS
+        grace = OWN_EXIT_SECONDS if own_exit else 0.0
+        self.limit = now + grace + self._kill_after + KILL_SECONDS + 2 * SERVICE_SECONDS
 
-    def last_words(self, now: float) -> float:
+    def own_exit(self, now: float) -> float:
         """When workers that have not ended by their own errors are told to."""
-        return min(now + LAST_WORDS_SECONDS, self.limit - self._kill_after - KILL_SECONDS - 2 * SERVICE_SECONDS)
+        return min(now + OWN_EXIT_SECONDS, self.limit - self._kill_after - KILL_SECONDS - 2 * SERVICE_SECONDS)
 
     def workers(self, now: float) -> float:
         """When workers that do not end are killed."""

@@ -6,9 +6,9 @@
 The job is over when every worker has ended with code 0, or at the first failure: a worker that ends otherwise, a server
 or coordinator that ends while a worker runs, a signal, the death of the guardian. Then a small state machine runs:
 
-    RUNNING -> LAST_WORDS -> ENDING_WORKERS -> ENDING_COORDINATOR -> ENDING_SERVERS -> ENDED
+    RUNNING -> OWN_EXIT -> ENDING_WORKERS -> ENDING_COORDINATOR -> ENDING_SERVERS -> ENDED
 
-In LAST_WORDS, which only the failure of a process leads to, the other workers have a moment to hear of it and to end by
+In OWN_EXIT, which only the failure of a process leads to, the other workers have a moment to hear of it and to end by
 their own errors: these name who is missing, and a SIGTERM would silence them. Each of the three that follow sends
 SIGTERM when entered and SIGKILL at its deadline; what the deadlines add up to is said in countdown.py. Workers go
 first: one that ends in order still needs the others. The coordinator goes before the servers: it tells them that the
@@ -46,7 +46,7 @@ class Phase(enum.Enum):
 
     CONNECTING = "connecting to the hosts"
     RUNNING = "running"
-    LAST_WORDS = "waiting for the workers' own errors"
+    OWN_EXIT = "waiting for the workers' own errors"
     ENDING_WORKERS = "ending the workers"
     ENDING_COORDINATOR = "ending the coordinator"
     ENDING_SERVERS = "ending the servers"
@@ -143,7 +143,7 @@ class Supervisor:
         if self._phase in (Phase.CONNECTING, Phase.RUNNING) and self._cause is None:
             self._fail(Cause(128 + number, f"{name}: ending the job", asked_for=True))
         elif self._deadline is not None:
-            what = "ending the workers" if self._phase is Phase.LAST_WORDS else "killing what is left"
+            what = "ending the workers" if self._phase is Phase.OWN_EXIT else "killing what is left"
             self._say(f"{name} while {self._phase.value}: {what}")
             self._deadline = min(self._deadline, time.monotonic())
 
@@ -155,7 +155,7 @@ class Supervisor:
         """Notes why the job must end; an earlier cause stays."""
         if self._cause is None:
             self._failed_at = time.monotonic()
-            self._countdown.begin(self._failed_at, last_words=cause.child is not None)
+            self._countdown.begin(self._failed_at, own_exit=cause.child is not None)
             if self._deadline is not None:
                 self._deadline = min(self._deadline, self._countdown.limit)
         if self._verdict.weigh(cause):
@@ -269,10 +269,10 @@ class Supervisor:
         """Takes every step of the state machine that is due."""
         if self._phase is Phase.RUNNING:
             if self._cause is not None:
-                self._enter(Phase.LAST_WORDS if self._cause.child is not None else Phase.ENDING_WORKERS)
+                self._enter(Phase.OWN_EXIT if self._cause.child is not None else Phase.ENDING_WORKERS)
             elif not self._alive(Role.WORKER):
                 self._enter(Phase.ENDING_COORDINATOR)
-        if self._phase is Phase.LAST_WORDS and self._last_words_are_said():
+        if self._phase is Phase.OWN_EXIT and self._last_words_are_said():
             self._enter(Phase.ENDING_WORKERS)
         while self._phase in _ENDS and self._phase_is_over():
             self._enter(_ENDS[self._phase][1])
@@ -285,14 +285,14 @@ class Supervisor:
         self._deadline = self._deadline_of(phase)
         if self._verbose and self._cause is not None:
             self._say(f"{phase.value}: until {self._deadline - self._failed_at:.1f} s after the failure")
-        if phase is Phase.LAST_WORDS:
+        if phase is Phase.OWN_EXIT:
             return
         for child in self._alive(_ENDS[phase][0]):
             child.signal(signal.SIGTERM)
 
     def _deadline_of(self, phase: Phase) -> float:
         deadline = {
-            Phase.LAST_WORDS: self._countdown.last_words,
+            Phase.OWN_EXIT: self._countdown.own_exit,
             Phase.ENDING_WORKERS: self._countdown.workers,
             Phase.ENDING_COORDINATOR: self._countdown.coordinator,
             Phase.ENDING_SERVERS: self._countdown.servers,

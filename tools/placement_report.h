@@ -28,7 +28,7 @@ struct PlacementRequest {
 // Bits per second of "200mbit", "1.5gbit"; INVALID_ARGUMENT if it is none.
 absl::StatusOr<double> ParseLinkRate(const std::string& text);
 
-// INVALID_ARGUMENT: the request makes no sense.
+// INVALID_ARGUMENT: what is asked cannot be.
 absl::StatusOr<std::string> PlacementReport(const ModelFile& model, const PlacementRequest& request,
                                             const Config& config);
 

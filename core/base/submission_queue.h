@@ -31,7 +31,7 @@ class SubmissionQueue {
     empty_.store(false, std::memory_order_seq_cst);
   }
 
-  // Without the lock: whoever drives asks all the time.
+  // Without the lock: the thread that drives asks all the time.
   bool empty() const { return empty_.load(std::memory_order_seq_cst); }
 
   void TakeAll(std::vector<T>* into) {

@@ -214,7 +214,7 @@ class ControlClient {
   void EndGoodbye(const absl::Status& status);
   void CheckBarriers(Time now);
   void CheckSilence(Time now);
-  // To the coordinator: its last words of this member.
+  // To the coordinator: its final message of this member.
   void SayWhy(const absl::Status& why);
   bool IsServer() const { return options_.hello.role() == control::SERVER; }
   bool Starting() const;

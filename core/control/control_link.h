@@ -8,7 +8,7 @@
 //     poll({link.fd(), link.events()}, ..., PollTimeout(now, link.NextTimer()));
 //     link.Drive(Now());                          // the handler is called in here
 //     link.client().Declare(...); link.client().Barrier(...)
-//     link.Drain(After(Now(), kSecond));          // before it is destroyed: last words leave
+//     link.Drain(After(Now(), kSecond));          // before it is destroyed: queued messages leave
 //
 // A job without a token is refused unless the coordinator is at a loopback address (core/base/auth.h).
 //

@@ -84,7 +84,7 @@ absl::Status ControlSocket::Receive(const std::function<bool(const control::Enve
     total += static_cast<size_t>(got);
     if (static_cast<size_t>(got) < sizeof(bytes)) break;
   }
-  // Also after the end: the last words of the other side say more than the end itself.
+  // Also after the end: the final message of the other side says more than the end itself.
   control::Envelope envelope;
   while (true) {
     const absl::StatusOr<bool> more = reader_.Next(&envelope);

@@ -8,7 +8,7 @@
 // The rules (endpoint.h has the reasons): what waits goes before a large write that is posted later, and so does the
 // record that tells of it; a write that the transport does not take once its record has left is owed, and goes first.
 //
-// Threads: none; driven by whoever drives the Endpoint.
+// Threads: none; driven by the thread that drives the Endpoint.
 // Ownership: transport, log and sink outlive it; the links are the Endpoint's.
 #ifndef BYTEPS_CORE_LINK_LINK_SENDER_H_
 #define BYTEPS_CORE_LINK_LINK_SENDER_H_

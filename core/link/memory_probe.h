@@ -9,7 +9,7 @@
 // Eight bytes are read, and written back as they are. What the system refuses at first is tried for a while: it may yet
 // permit it (Yama: the other side grants access when it is told of the refusal).
 //
-// Threads: none; driven by whoever drives the endpoint. Destroyed before it.
+// Threads: none; driven by the thread that drives the endpoint. Destroyed before it.
 #ifndef BYTEPS_CORE_LINK_MEMORY_PROBE_H_
 #define BYTEPS_CORE_LINK_MEMORY_PROBE_H_
 

@@ -20,13 +20,13 @@ void Log(void* instance_log, int32_t level, const char* file, int32_t line, cons
 thread_local bps_failure* entry_failure = nullptr;
 
 // What a function without a bps_failure has said on this thread, and the code that it goes with.
-thread_local bps_failure last_words;
+thread_local bps_failure last_failure;
 thread_local int32_t last_code = BPS_OK;
 
 int32_t Fail(bps_failure* failure, int32_t code, const char* reason) {
   if (failure == nullptr) failure = entry_failure;
   if (failure == nullptr) {
-    failure = &last_words;
+    failure = &last_failure;
     last_code = code;
   }
   if (failure != nullptr && reason != nullptr) {
@@ -49,7 +49,7 @@ EntryFailure::EntryFailure(bps_failure* failure) { entry_failure = failure; }
 EntryFailure::~EntryFailure() { entry_failure = nullptr; }
 
 std::string TakeLastWords(int32_t code) {
-  std::string words = std::exchange(last_words.reason, {});
+  std::string words = std::exchange(last_failure.reason, {});
   return std::exchange(last_code, BPS_OK) == code ? words : "";
 }
 

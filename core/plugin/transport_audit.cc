@@ -33,7 +33,7 @@ bool TransportAudit::OnDisconnect(bps_peer peer) {
   return true;
 }
 
-bool TransportAudit::Believe(const bps_event& event) {
+bool TransportAudit::CheckEvent(const bps_event& event) {
   switch (event.type) {
     case BPS_EVENT_SENT:
     case BPS_EVENT_WRITTEN:
@@ -63,7 +63,7 @@ size_t TransportAudit::Check(bps_event* events, size_t answered, size_t capacity
   size_t count = 0;
   if (!broken()) {
     if (answered <= capacity) {
-      while (count < answered && Believe(events[count])) ++count;
+      while (count < answered && CheckEvent(events[count])) ++count;
       if (count == answered) return count;
     } else {
       Break(absl::StrCat("returned ", answered, " events from poll, with room for ", capacity));

@@ -46,7 +46,7 @@ class TransportAudit {
   const std::string& why() const { return why_; }
 
  private:
-  bool Believe(const bps_event& event);
+  bool CheckEvent(const bps_event& event);
 
   const std::string title_;
   std::string why_;

@@ -109,8 +109,8 @@ class Collective {
   static Collective Gather(std::string name, Range&& input, Shape shape, int32_t root, CollectiveOptions options = {}) {
     return Rooted(BPS_GATHER, std::move(name), std::forward<Range>(input), std::move(shape), root, std::move(options));
   }
-  // From the root's input to each rank its rows: the root's splits, else as even as possible. Elsewhere the input may be
-  // an empty range, and the shape's first extent does not count.
+  // From the root's input to each rank its rows: the root's splits, else as even as possible. Elsewhere the input may
+  // be an empty range, and the shape's first extent does not count.
   template <typename Range>
   static Collective Scatter(std::string name, Range&& input, Shape shape, int32_t root,
                             CollectiveOptions options = {}) {

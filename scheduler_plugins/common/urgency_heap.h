@@ -3,7 +3,7 @@
 //     heap.Push({priority, order, number, part, slot});
 //     const UrgencyHeap::Entry* top = heap.Top(stale);        // nullptr: it is empty
 //     heap.Pop();
-//     heap.Spoil(stale);               // a task that is somewhere in it has gone
+//     heap.NoteStale(stale);               // a task that is somewhere in it has gone
 //
 // Urgency: the larger priority, then the tensor declared earlier, then the lower part, then who came first. Nobody
 // knows where in a heap a task is: when one goes that is not on top, its entry stays until it comes up, or until such
@@ -80,7 +80,7 @@ class UrgencyHeap {
   }
 
   template <typename Stale>
-  void Spoil(const Stale& stale) {
+  void NoteStale(const Stale& stale) {
     ++stale_;
     if (2 * stale_ <= entries_.size() + kSlack) return;
     std::erase_if(entries_, stale);

@@ -161,7 +161,7 @@ class UrgencyQueue {
     if (state == State::kDelayed) delayed_.erase(std::pair(slot->since, slot->number));
     if (state == State::kOffered) Leave(slot);
     Free(slot);
-    if (state == State::kBehind) windows_[slot->window].behind.Spoil(Stale{slots_});
+    if (state == State::kBehind) windows_[slot->window].behind.NoteStale(Stale{slots_});
     if (state == State::kOffered) MakeRoom(slot->window);
     return true;
   }
@@ -314,7 +314,7 @@ class UrgencyQueue {
     } else if (top) {
       lane.heap.Pop();
     } else {
-      lane.heap.Spoil(Stale{slots_});
+      lane.heap.NoteStale(Stale{slots_});
     }
   }
 

@@ -370,7 +370,7 @@ void Coordinator::OnMemberFrame(Connection* connection, const control::Envelope&
     case control::Envelope::kFailure: {
       if (envelope.failure().session_id() != 0 && !member->worker()) return OnBroken(*member, envelope.failure());
       if (envelope.failure().session_id() != 0 && in_session) return OnWorkerBlocked(*member, envelope.failure());
-      // Its own last words; as after any other death it is not answered.
+      // Its own final message; as after any other death it is not answered.
       const ConnectionId id = connection->id;
       Depart(member, absl::AbortedError("it gave up: " + envelope.failure().error().substr(0, kMaxLastWords)));
       return Drop(id);

@@ -22,7 +22,7 @@
 namespace byteps {
 namespace {
 
-// For the coordinator's answer to a goodbye, and for last words to leave.
+// For the coordinator's answer to a goodbye, and for queued messages to leave.
 constexpr Time kGoodbyeTimeout = kSecond;
 constexpr Time kNamePause = 200 * kMillisecond;
 

@@ -47,14 +47,14 @@ Lane::Lane(const LaneOptions& options, OnBroken on_broken, const Logger& log)
 Lane::~Lane() { Stop(); }
 
 void Lane::AddSession(const control::Epoch& epoch, uint32_t own_member) {
-  Put({Letter::Kind::kAdd, epoch, own_member, epoch.session_id()});
+  Put({Message::Kind::kAdd, epoch, own_member, epoch.session_id()});
 }
 
-void Lane::EndSession(uint64_t session) { Put({Letter::Kind::kEnd, {}, 0, session}); }
+void Lane::EndSession(uint64_t session) { Put({Message::Kind::kEnd, {}, 0, session}); }
 
 void Lane::Stop() {
   if (!thread_.joinable()) return;
-  Put({Letter::Kind::kStop, {}, 0, 0});
+  Put({Message::Kind::kStop, {}, 0, 0});
   thread_.join();
 }
 
@@ -62,17 +62,17 @@ void Lane::Detach() {
   if (thread_.joinable()) thread_.detach();
 }
 
-void Lane::Put(Letter letter) {
+void Lane::Put(Message message) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    mail_.push_back(std::move(letter));
+    messages_.push_back(std::move(message));
   }
-  // The thread reads the signal when it sees has_mail_: set before, the mail could be gone when the signal comes, which
-  // nobody would read then, and no sleep would last.
+  // The thread reads the signal when it sees has_messages_: set before, the messages could be gone when the signal
+  // comes, which nobody would read then, and no sleep would last.
   const uint64_t one = 1;
   // Full means that the thread has been woken often enough.
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
-  has_mail_.store(true, std::memory_order_release);
+  has_messages_.store(true, std::memory_order_release);
 }
 
 ReducerStats Lane::stats() const {
@@ -90,7 +90,7 @@ void Lane::Run() {
   pthread_setname_np(pthread_self(), absl::StrCat("bps-lane-", options_.reducer.lane).c_str());
   Time busy = Now();
   while (true) {
-    if (has_mail_.load(std::memory_order_acquire)) {
+    if (has_messages_.load(std::memory_order_acquire)) {
       if (!ReadMail()) break;
       busy = Now();
     }
@@ -117,25 +117,25 @@ void Lane::Run() {
 
 bool Lane::ReadMail() {
   // In this order: what is put from now on is seen again, and its signal read then.
-  has_mail_.exchange(false, std::memory_order_acq_rel);
+  has_messages_.exchange(false, std::memory_order_acq_rel);
   uint64_t count;
   [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof count);
-  std::vector<Letter> mail;
+  std::vector<Message> messages;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    mail.swap(mail_);
+    messages.swap(messages_);
   }
-  for (const Letter& letter : mail) {
-    if (letter.kind == Letter::Kind::kStop) return false;
+  for (const Message& message : messages) {
+    if (message.kind == Message::Kind::kStop) return false;
     try {
-      if (letter.kind == Letter::Kind::kEnd) {
-        reducer_->EndSession(Now(), letter.session);
-      } else if (absl::Status status = reducer_->AddSession(Now(), letter.epoch, letter.own_member); !status.ok()) {
-        on_broken_({letter.session, 0, status});
+      if (message.kind == Message::Kind::kEnd) {
+        reducer_->EndSession(Now(), message.session);
+      } else if (absl::Status status = reducer_->AddSession(Now(), message.epoch, message.own_member); !status.ok()) {
+        on_broken_({message.session, 0, status});
       }
     } catch (const std::exception& error) {
       reducer_->BreakAll(error.what());
-      on_broken_({letter.session, 0, absl::InternalError(error.what())});
+      on_broken_({message.session, 0, absl::InternalError(error.what())});
     }
   }
   return true;

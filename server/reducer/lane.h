@@ -61,7 +61,7 @@ class Lane {
   ReducerStats stats() const;
 
  private:
-  struct Letter {
+  struct Message {
     enum class Kind { kAdd, kEnd, kStop } kind;
     control::Epoch epoch;
     uint32_t own_member = 0;
@@ -69,7 +69,7 @@ class Lane {
   };
 
   Lane(const LaneOptions& options, OnBroken on_broken, const Logger& log);
-  void Put(Letter letter);
+  void Put(Message message);
   void Run();
   // False: stop.
   bool ReadMail();
@@ -85,9 +85,9 @@ class Lane {
   std::unique_ptr<Reducer> reducer_;  // the thread's
 
   mutable std::mutex mutex_;
-  std::vector<Letter> mail_;  // under mutex_
-  ReducerStats stats_;        // under mutex_
-  std::atomic<bool> has_mail_ = false;
+  std::vector<Message> messages_;  // under mutex_
+  ReducerStats stats_;             // under mutex_
+  std::atomic<bool> has_messages_ = false;
   std::thread thread_;
 };
 

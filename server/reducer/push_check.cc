@@ -9,13 +9,13 @@
 namespace byteps {
 
 absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits) {
-  const auto nonsense = [](const auto&... what) {
+  const auto invalid = [](const auto&... what) {
     return absl::InvalidArgumentError(absl::StrCat("PUSH with ", what...));
   };
-  if (header.rank != limits.rank) return nonsense("rank ", header.rank, " from rank ", limits.rank);
-  if (header.part >= header.parts) return nonsense("part ", header.part, " of ", header.parts);
+  if (header.rank != limits.rank) return invalid("rank ", header.rank, " from rank ", limits.rank);
+  if (header.part >= header.parts) return invalid("part ", header.part, " of ", header.parts);
   if (header.memory.key_size != 0 && header.memory.key_size != limits.key_size) {
-    return nonsense("a key of ", header.memory.key_size, " bytes where keys have ", limits.key_size);
+    return invalid("a key of ", header.memory.key_size, " bytes where keys have ", limits.key_size);
   }
 
   const auto later = [](const auto&... what) {
@@ -48,34 +48,33 @@ absl::Status CheckPush(const wire::DataHeader& header, const PushLimits& limits)
 
   const size_t size = DtypeSize(header.dtype);
   if (header.elements > limits.slot_bytes / size) {
-    return nonsense(header.elements, " elements of ", DtypeName(header.dtype), ", more than a slot of ",
-                    limits.slot_bytes, " bytes");
+    return invalid(header.elements, " elements of ", DtypeName(header.dtype), ", more than a slot of ",
+                   limits.slot_bytes, " bytes");
   }
   if (header.offset > std::numeric_limits<uint64_t>::max() / size - header.elements) {
-    return nonsense("offset ", header.offset);
+    return invalid("offset ", header.offset);
   }
   const bool broadcast = header.operation == wire::Operation::kBroadcast;
   if (broadcast && (header.root < 0 || static_cast<uint32_t>(header.root) >= limits.workers)) {
-    return nonsense("root ", header.root, " of ", limits.workers);
+    return invalid("root ", header.root, " of ", limits.workers);
   }
   const bool gives = !broadcast || static_cast<uint32_t>(header.root) == header.rank;
   const uint64_t bytes = gives ? header.elements * size : 0;
-  if (header.payload_bytes != bytes)
-    return nonsense("a payload of ", header.payload_bytes, " bytes instead of ", bytes);
+  if (header.payload_bytes != bytes) return invalid("a payload of ", header.payload_bytes, " bytes instead of ", bytes);
   switch (header.way) {
     case wire::PayloadWay::kNone:
-      if (bytes != 0) return nonsense("no payload");
+      if (bytes != 0) return invalid("no payload");
       break;
     case wire::PayloadWay::kInline:
-      if (limits.payload_bytes < bytes) return nonsense("a payload that is cut off");
+      if (limits.payload_bytes < bytes) return invalid("a payload that is cut off");
       break;
     case wire::PayloadWay::kLanded:
-      if (bytes == 0) return nonsense("an empty payload in a slot");
+      if (bytes == 0) return invalid("an empty payload in a slot");
       break;
     case wire::PayloadWay::kInPlace:
-      if (bytes == 0) return nonsense("an empty payload in place");
-      if (limits.payload_bytes < sizeof(wire::MemoryRef)) return nonsense("a place that is cut off");
-      if (!broadcast && header.memory.key_size == 0) return nonsense("a payload in place, and no place for its result");
+      if (bytes == 0) return invalid("an empty payload in place");
+      if (limits.payload_bytes < sizeof(wire::MemoryRef)) return invalid("a place that is cut off");
+      if (!broadcast && header.memory.key_size == 0) return invalid("a payload in place, and no place for its result");
       break;
   }
   return absl::OkStatus();

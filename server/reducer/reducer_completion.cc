@@ -73,16 +73,16 @@ void Reducer::Complete(Round* round) {
   if (round->kept != nullptr) return ApplyInPlace(round);
   // One whose slot was needed may have been dropped meanwhile.
   if (round->count(ContributionState::kDropped) != 0) {
-    Starve(round);
+    AwaitMemory(round);
   } else if (round->has_accumulator()) {
     if (!Reach(round) || !FoldRest(round)) return;
     if (round->next() == round->last()) {
       CompleteFromAccumulator(round);
     } else {
-      Starve(round);
+      AwaitMemory(round);
     }
   } else if (!CompleteInPlace(round)) {
-    Starve(round);
+    AwaitMemory(round);
   }
 }
 
@@ -164,7 +164,7 @@ void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const bool ours = code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND || code == BPS_TRANSPORT_AGAIN;
   round->SetPendingError(
       MakeStatus(ours ? BPS_ABORTED : code, absl::StrCat("the memory of ", who, " could not be read or written")));
-  round->Hurry(After(now_, kLossGrace));
+  round->ShortenDeadline(After(now_, kLossGrace));
   next_deadline_ = std::min(next_deadline_, round->deadline());
 }
 
@@ -221,22 +221,22 @@ void Reducer::Over(Round* round) {
 
 // ---- Short of memory ----
 
-void Reducer::Starve(Round* round) {
-  round->Move(RoundState::kStarved);
-  starved_.push_back(round);
+void Reducer::AwaitMemory(Round* round) {
+  round->Move(RoundState::kAwaitingMemory);
+  awaiting_memory_.push_back(round);
 }
 
-bool Reducer::FeedStarved() {
+bool Reducer::ResumeAwaitingMemory() {
   bool worked = false;
-  while (!starved_.empty()) {
-    Round* round = starved_.front();
+  while (!awaiting_memory_.empty()) {
+    Round* round = awaiting_memory_.front();
     if (!round->has_accumulator()) {
       Block memory = pool_.Take(round->accumulator_bytes());
       if (!memory) memory = pool_.TakeReserve();
       if (!memory) break;
       round->StartAccumulator(std::move(memory));
     }
-    starved_.pop_front();
+    awaiting_memory_.pop_front();
     worked = true;
     Guarded(round->session(), [&] {
       round->Move(RoundState::kRecalling);

@@ -47,7 +47,7 @@ void Reducer::OnCancel(PeerId peer, const Link& sender, std::span<const std::byt
   wire::RoundBody round;
   Link link = sender;
   if (!ReadStruct(body, &round) || round.text > body.size() - sizeof round || round.rank != link.rank) {
-    return Violation(peer, link, absl::InvalidArgumentError("CANCEL that makes no sense"));
+    return Violation(peer, link, absl::InvalidArgumentError("invalid CANCEL"));
   }
   if (!link.session->failure.ok()) return SendError(peer, round, link.session->failure);
   const bool asynchronous = (round.flags & wire::kFlagAsynchronous) != 0 && link.session->asynchronous;

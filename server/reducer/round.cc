@@ -16,7 +16,7 @@ const char* RoundStateName(RoundState state) {
       return "gathering";
     case RoundState::kReady:
       return "ready";
-    case RoundState::kStarved:
+    case RoundState::kAwaitingMemory:
       return "starved";
     case RoundState::kRecalling:
       return "recalling";
@@ -58,10 +58,10 @@ bool RoundMayMove(RoundState from, RoundState to) {
       return false;  // Begin alone
     case RoundState::kReady:
       return from == RoundState::kGathering;
-    case RoundState::kStarved:
+    case RoundState::kAwaitingMemory:
       return from == RoundState::kGathering || from == RoundState::kReady;
     case RoundState::kRecalling:
-      return from == RoundState::kStarved;
+      return from == RoundState::kAwaitingMemory;
     case RoundState::kOver:
       return from == RoundState::kGathering || from == RoundState::kReady || from == RoundState::kRecalling;
     case RoundState::kFailed:

@@ -55,7 +55,7 @@ struct KeptValue;
 struct Part;
 struct ServedSession;
 
-enum class RoundState : uint8_t { kGathering, kReady, kStarved, kRecalling, kOver, kFailed };
+enum class RoundState : uint8_t { kGathering, kReady, kAwaitingMemory, kRecalling, kOver, kFailed };
 enum class ContributionState : uint8_t {
   kAbsent,
   kComing,
@@ -150,7 +150,7 @@ class Round {
 
   Time opened() const { return opened_; }
   Time deadline() const { return deadline_; }
-  void Hurry(Time deadline) { deadline_ = std::min(deadline_, deadline); }
+  void ShortenDeadline(Time deadline) { deadline_ = std::min(deadline_, deadline); }
   // It cannot be folded any more, and why. Until the deadline somebody may have better words for it.
   void SetPendingError(const absl::Status& why) { pending_error_ = why; }
   const absl::Status& pending_error() const { return pending_error_; }

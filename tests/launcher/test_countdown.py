@@ -11,13 +11,13 @@ from launcher.countdown import KILL_SECONDS, LEAST_KILL_SECONDS, Countdown
 START = 1000.0
 
 
-def end_of(countdown: Countdown, last_words: bool, stubborn: tuple[bool, bool, bool], late: tuple[float, ...]) -> float:
+def end_of(countdown: Countdown, own_exit: bool, stubborn: tuple[bool, bool, bool], late: tuple[float, ...]) -> float:
     """Seconds from the failure until everybody has been killed, if who is not stubborn ends at once on SIGTERM, and a
     phase is entered `late` after the one before has ended."""
-    countdown.begin(START, last_words)
+    countdown.begin(START, own_exit)
     now = START
-    if last_words:
-        now = max(now, countdown.last_words(now))
+    if own_exit:
+        now = max(now, countdown.own_exit(now))
     for phase, waits, lateness in zip((countdown.workers, countdown.coordinator, countdown.servers), stubborn, late):
         now += lateness
         if waits:
@@ -25,11 +25,11 @@ def end_of(countdown: Countdown, last_words: bool, stubborn: tuple[bool, bool, b
     return now - START
 
 
-@pytest.mark.parametrize("last_words", [True, False])
-def test_the_first_failure_ends_the_job_within_10_seconds(last_words: bool) -> None:
+@pytest.mark.parametrize("own_exit", [True, False])
+def test_the_first_failure_ends_the_job_within_10_seconds(own_exit: bool) -> None:
     for stubborn in itertools.product((False, True), repeat=3):
-        took = end_of(Countdown(5.0), last_words, stubborn, (0.0, 0.0, 0.0))
-        assert took <= (10 if last_words else 8) - LEAST_KILL_SECONDS, stubborn
+        took = end_of(Countdown(5.0), own_exit, stubborn, (0.0, 0.0, 0.0))
+        assert took <= (10 if own_exit else 8) - LEAST_KILL_SECONDS, stubborn
 
 
 def test_being_late_in_one_phase_shortens_the_following() -> None:
@@ -39,7 +39,7 @@ def test_being_late_in_one_phase_shortens_the_following() -> None:
 
 def test_what_sigkill_does_not_end_is_given_up() -> None:
     countdown = Countdown(5.0)
-    countdown.begin(START, last_words=True)
+    countdown.begin(START, own_exit=True)
     assert countdown.killed(START + 7) == START + 7 + KILL_SECONDS
     assert countdown.killed(START + 9.5) == START + 10
     assert countdown.killed(START + 20) == START + 20 + LEAST_KILL_SECONDS

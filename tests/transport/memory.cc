@@ -237,7 +237,7 @@ TEST_P(TransportTest, CopiesAreMadeOnAnyThread) {
   const std::vector<std::byte> content = Bytes(kHalf);
   std::memcpy(base, content.data(), kHalf);
   const std::string key = b.Key(region, pair.to_a);
-  // What the key stands for may come behind it, and is let in by whoever drives the transport.
+  // What the key stands for may come behind it, and is let in by the thread that drives the transport.
   const bps_remote first{key.data(), key.size(), 0};
   std::byte byte{};
   ASSERT_TRUE(Until([&] { return a.table().copy_from(a.transport(), pair.to_b, &first, &byte, 1) == BPS_OK; }));

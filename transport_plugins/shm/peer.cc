@@ -158,7 +158,7 @@ void Peer::Receive() {
     }
     if (descriptor.kind != Descriptor::kMessage || descriptor.index >= kSlots || leased_.test(descriptor.index) ||
         descriptor.size == 0 || descriptor.size > kMaxMessage) {
-      return Violation("a descriptor that makes no sense");
+      return Violation("an invalid descriptor");
     }
     leased_.set(descriptor.index);
     bps_event& event = context_->events.Add(BPS_EVENT_MESSAGE, number_);
@@ -187,7 +187,7 @@ void Peer::TakeRequest(uint32_t index) {
     return;
   }
   const RequestBody body = CopyOnce(request.body);
-  if (body.kind != Request::kRead && body.kind != Request::kWrite) return Violation("a request that makes no sense");
+  if (body.kind != Request::kRead && body.kind != Request::kWrite) return Violation("an invalid request");
   // Of each number one request is under way: a number that is announced again and again fills no memory of ours. (Feeds
   // are of our own writes, too, also of some that have ended.)
   if (pulls_.size() >= kOperations || feeds_.size() >= 4 * kOperations)
@@ -310,7 +310,7 @@ void Peer::FetchChunks() {
   for (; fetched_ != staged; ++fetched_) {
     const Chunk chunk = CopyOnce(memory.chunks[fetched_ % kStagingChunks]);
     const std::byte* bytes = memory.staging[fetched_ % kStagingChunks];
-    if (chunk.bytes > kStagingBytes || chunk.index >= kOperations) return Violation("a chunk that makes no sense");
+    if (chunk.bytes > kStagingBytes || chunk.index >= kOperations) return Violation("an invalid chunk");
     if (chunk.kind == Request::kRead) {
       Operation& operation = operations_[chunk.index];
       if (operation.ended || operation.kind != Request::kRead || operation.sequence != chunk.sequence) continue;
@@ -552,7 +552,7 @@ bool Peer::Busy() const {
   return !outstanding_.empty() || outgoing_->memory().header.tail.load(std::memory_order_relaxed) != head_;
 }
 
-uint64_t Peer::Pulse() const {
+uint64_t Peer::ProgressCount() const {
   const ChannelHeader& header = outgoing_->memory().header;
   uint64_t staged = fetched_;
   for (const uint32_t index : outstanding_) staged += operations_[index].done;

@@ -105,7 +105,7 @@ class Peer {
 
   // Does it owe us anything, and a number that changes when it does something about it.
   bool Busy() const;
-  uint64_t Pulse() const;
+  uint64_t ProgressCount() const;
 
   // Says that it sent what it must not; empty: it did not.
   const std::string& violation() const { return violation_; }
@@ -117,7 +117,7 @@ class Peer {
   std::deque<std::pair<Control, int>> unsent;  // controls, with a descriptor or -1, that the socket did not take
   int32_t failure_code = BPS_OK;
   std::string cause;
-  uint64_t pulse = 0;
+  uint64_t progress_count = 0;
   Clock::time_point progress{};
   Clock::time_point fence_deadline{};
   bool killed = false;

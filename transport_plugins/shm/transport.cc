@@ -379,9 +379,9 @@ void Transport::CheckTime() {
   if (peer_timeout_.count() == 0) return;
   for (auto& [number, peer] : peers_) {
     if (!peer->usable()) continue;
-    const uint64_t pulse = peer->Pulse();
-    if (!peer->Busy() || pulse != peer->pulse) {
-      peer->pulse = pulse;
+    const uint64_t progress_count = peer->ProgressCount();
+    if (!peer->Busy() || progress_count != peer->progress_count) {
+      peer->progress_count = progress_count;
       peer->progress = now_;
     } else if (now_ - peer->progress >= peer_timeout_) {
       const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(peer_timeout_).count();
@@ -419,8 +419,8 @@ int32_t Transport::Arm() {
     if (!peer->unsent.empty()) wake = std::min(wake, Clock::now() + kRetryInterval);
     // The sleep ends when the patience with a peer does.
     if (peer_timeout_.count() != 0 && peer->usable() && peer->Busy()) {
-      if (peer->pulse != peer->Pulse()) {
-        peer->pulse = peer->Pulse();
+      if (peer->progress_count != peer->ProgressCount()) {
+        peer->progress_count = peer->ProgressCount();
         peer->progress = now_;
       }
       wake = std::min(wake, peer->progress + peer_timeout_);

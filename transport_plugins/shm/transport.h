@@ -106,8 +106,8 @@ class Transport {
   void Show(Region* region, Peer* peer);
 
   void MarkFailed(Peer* peer, int32_t code, const std::string& cause);
-  void Starve(Peer* peer);
-  void StarveCallers();
+  void FailOutOfDescriptors(Peer* peer);
+  void FailCallersOutOfDescriptors();
   bool WatchListener();
   void ReportFailedPeers();
   void TakeDown(Peer* peer, int32_t code);

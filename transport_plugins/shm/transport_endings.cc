@@ -30,7 +30,7 @@ void Transport::MarkFailed(Peer* peer, int32_t code, const std::string& cause) {
   failed_peers_.push_back(peer);
 }
 
-void Transport::Starve(Peer* peer) {
+void Transport::FailOutOfDescriptors(Peer* peer) {
   CallOff(peer);
   MarkFailed(peer, BPS_RESOURCE_EXHAUSTED,
              "cannot be connected to: this process has no descriptors left (ulimit -n; each connection needs five)");
@@ -40,11 +40,11 @@ bool Transport::WatchListener() { return listening_ = sleeper_.Watch(listener_.g
 
 // Nobody can be let in, so those who are to call need not be waited for. Who calls before we know of it stays at the
 // door until then: the listener would wake us for ever.
-void Transport::StarveCallers() {
+void Transport::FailCallersOutOfDescriptors() {
   sleeper_.Forget(listener_.get());
   listening_ = false;
   for (const auto& [number, peer] : peers_) {
-    if (peer->state == PeerState::kCalling && peer->address().nonce < address_.nonce) Starve(peer.get());
+    if (peer->state == PeerState::kCalling && peer->address().nonce < address_.nonce) FailOutOfDescriptors(peer.get());
   }
 }
 

@@ -81,7 +81,7 @@ void Transport::Call(Peer* peer) {
     calling_.push_back(peer);
     return;
   }
-  if (OutOfDescriptors(error)) return Starve(peer);
+  if (OutOfDescriptors(error)) return FailOutOfDescriptors(peer);
   if (error != 0) {
     return MarkFailed(peer, BPS_UNAVAILABLE,
                       std::string("cannot be reached (") + std::strerror(error) + "): its process has ended");
@@ -123,7 +123,7 @@ void Transport::Accept() {
     if (!socket && errno == EINTR) continue;
     if (!socket && OutOfDescriptors(errno)) {
       if (Evict()) continue;
-      return StarveCallers();
+      return FailCallersOutOfDescriptors();
     }
     if (!socket) return;
     ++i;
@@ -234,7 +234,7 @@ bool Transport::Meet(Packet* hello, UniqueFd* socket) {
 }
 
 void Transport::Establish(Peer* peer, Packet* hello) {
-  if (hello->cut) return Starve(peer);
+  if (hello->cut) return FailOutOfDescriptors(peer);
   if (hello->descriptors.size() != 2) return MarkFailed(peer, BPS_UNAVAILABLE, "greets without memory");
   std::string reason;
   std::shared_ptr<Channel> incoming = Channel::Adopt(std::move(hello->descriptors[0]), &reason);

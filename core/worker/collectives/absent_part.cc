@@ -35,7 +35,7 @@ absl::StatusOr<AbsentPart> AbsentPart::Decode(std::span<const std::byte> bytes) 
   wire::TakePartTail tail;
   if (!ReadStruct(rest, &tail) || tail.timeout <= 0 || tail.ranks > (rest.size() - sizeof tail) / sizeof(int32_t) ||
       rest.size() - sizeof tail - tail.ranks * sizeof(int32_t) != tail.set_name) {
-    return absl::InvalidArgumentError("a TAKE_PART that makes no sense");
+    return absl::InvalidArgumentError("an invalid TAKE_PART");
   }
   AbsentPart decoded;
   decoded.timeout = tail.timeout;

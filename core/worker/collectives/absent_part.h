@@ -39,7 +39,7 @@ struct AbsentPart {
   static AbsentPart Of(const Collective& asked, int32_t own_rank, uint64_t round);
   // Of the rounds of this operation this rank has seen so many. INTERNAL: no worker of this release asks for this one.
   absl::Status CheckGap(uint64_t seen) const;
-  // INVALID_ARGUMENT: it makes no sense.
+  // INVALID_ARGUMENT: it breaks the protocol.
   static absl::StatusOr<AbsentPart> Decode(std::span<const std::byte> bytes);
   std::vector<std::byte> Encode() const;
 

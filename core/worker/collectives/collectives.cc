@@ -105,7 +105,7 @@ void Collectives::Submit(Time now, Collective asked) {
 }
 
 void Collectives::Announce(PeerRound* round) {
-  const PeerAnnouncement& own = *round->voice(own_rank_).announcement;
+  const PeerAnnouncement& own = *round->report(own_rank_).announcement;
   for (size_t place = 0; place < round->ranks().size(); ++place) {
     if (place == round->place()) continue;
     const Share share = ShareOf(own, round->ranks(), round->place(), place);
@@ -172,9 +172,9 @@ absl::Status Collectives::Prepare(PeerRound* round) {
 void Collectives::TakeDelivered(PeerRound* round) {
   for (size_t place = 0; place < round->ranks().size(); ++place) {
     if (place == round->place()) continue;
-    PeerVoice& voice = round->voice(round->ranks()[place]);
-    if (!voice.announcement->payload.empty()) Deliver(round, place, 0, voice.announcement->payload);
-    for (const auto& [transfer, bytes] : std::exchange(voice.delivered, {})) Deliver(round, place, transfer, bytes);
+    PeerReport& report = round->report(round->ranks()[place]);
+    if (!report.announcement->payload.empty()) Deliver(round, place, 0, report.announcement->payload);
+    for (const auto& [transfer, bytes] : std::exchange(report.delivered, {})) Deliver(round, place, transfer, bytes);
   }
   for (uint32_t step = 0; step < round->plan().steps.size(); ++step) {
     const PlanStep& each = round->plan().steps[step];
@@ -185,7 +185,7 @@ void Collectives::TakeDelivered(PeerRound* round) {
 void Collectives::Deliver(PeerRound* round, size_t place, uint32_t transfer, std::span<const std::byte> bytes) {
   const std::optional<uint32_t> step = round->ReceiveOf(place, transfer);
   if (!step || round->plan().steps[*step].bytes != bytes.size() || bytes.size() > wire::kPeerInline) {
-    return Nonsense(static_cast<uint32_t>(round->ranks()[place]), "bytes that nobody awaits");
+    return InvalidRecord(static_cast<uint32_t>(round->ranks()[place]), "bytes that nobody awaits");
   }
   std::memcpy(round->Address(round->plan().steps[*step].to), bytes.data(), bytes.size());
   round->Finish(*step);
@@ -223,9 +223,9 @@ bool Collectives::PumpTo(PeerRound* round, size_t place) {
       worked = true;
       continue;
     }
-    PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
-    const auto shown = voice.shown.find(send.transfer);
-    if (shown == voice.shown.end() || writes_[rank] >= kMostWrites) break;
+    PeerReport& report = round->report(static_cast<int32_t>(rank));
+    const auto shown = report.shown.find(send.transfer);
+    if (shown == report.shown.end() || writes_[rank] >= kMostWrites) break;
     if (!PostWrite(round, place, step, shown->second)) break;
     sends.pop_front();
     worked = true;
@@ -287,23 +287,23 @@ void Collectives::OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<c
     case wire::RecordType::kSeen:
     case wire::RecordType::kAllJoined:
     case wire::RecordType::kTakePart:
-      if (!joins_.OnRecord(now_, rank, type, body)) Nonsense(rank, "a word on joins that makes no sense");
+      if (!joins_.OnRecord(now_, rank, type, body)) InvalidRecord(rank, "an invalid record of joins");
       return;
     default:
-      return Nonsense(rank, "a record that no worker sends another");
+      return InvalidRecord(rank, "a record that no worker sends another");
   }
 }
 
 void Collectives::OnAnnounce(uint32_t rank, std::span<const std::byte> body) {
   absl::StatusOr<PeerAnnouncement> announcement = PeerAnnouncement::Decode(body);
   if (!announcement.ok() || announcement->body.rank != static_cast<int32_t>(rank)) {
-    return Nonsense(rank, "an ANNOUNCE that makes no sense");
+    return InvalidRecord(rank, "an invalid ANNOUNCE");
   }
   PeerRound* round = rounds_.FindOrMake(announcement->body.id, announcement->body.round);
   if (round == nullptr) return;  // given up; it was told
-  PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
-  if (voice.announcement) return Nonsense(rank, "two ANNOUNCEs of one round");
-  voice.announcement = *std::move(announcement);
+  PeerReport& report = round->report(static_cast<int32_t>(rank));
+  if (report.announcement) return InvalidRecord(rank, "two ANNOUNCEs of one round");
+  report.announcement = *std::move(announcement);
   if (round->state() == PeerRoundState::kGathering && round->AllAnnounced()) Begin(round);
 }
 
@@ -311,16 +311,16 @@ void Collectives::OnReady(uint32_t rank, std::span<const std::byte> body) {
   wire::ReadyBody ready;
   if (!ReadStruct(body, &ready) || ready.key_size > wire::kMaxKey ||
       body.size() - sizeof ready < 2 * ready.key_size + ready.count * sizeof(wire::ReadyEntry)) {
-    return Nonsense(rank, "a READY that makes no sense");
+    return InvalidRecord(rank, "an invalid READY");
   }
   PeerRound* round = rounds_.FindOrMake(ready.id, ready.round);
   if (round == nullptr) return;
-  PeerVoice& voice = round->voice(static_cast<int32_t>(rank));
+  PeerReport& report = round->report(static_cast<int32_t>(rank));
   const std::byte* keys = body.data() + sizeof ready;
   for (uint32_t i = 0; i < ready.count; ++i) {
     wire::ReadyEntry entry;
     std::memcpy(&entry, keys + 2 * ready.key_size + i * sizeof entry, sizeof entry);
-    ShownMemory& shown = voice.shown[entry.transfer];
+    ShownMemory& shown = report.shown[entry.transfer];
     shown.key_size = ready.key_size;
     std::memcpy(shown.key.data(), keys + (entry.scratch != 0 ? ready.key_size : 0), ready.key_size);
     shown.offset = entry.offset;
@@ -332,23 +332,23 @@ void Collectives::OnReady(uint32_t rank, std::span<const std::byte> body) {
 void Collectives::OnData(uint32_t rank, std::span<const std::byte> body) {
   wire::DataBody data;
   if (!ReadStruct(body, &data) || body.size() - sizeof data < data.size || data.size > wire::kPeerInline) {
-    return Nonsense(rank, "DATA that makes no sense");
+    return InvalidRecord(rank, "invalid DATA");
   }
   PeerRound* round = rounds_.FindOrMake(data.id, data.round);
   if (round == nullptr || !round->failure().ok()) return;
   const std::span<const std::byte> bytes = body.subspan(sizeof data, data.size);
   if (round->state() != PeerRoundState::kMoving) {
-    round->voice(static_cast<int32_t>(rank)).delivered[data.transfer].assign(bytes.begin(), bytes.end());
+    round->report(static_cast<int32_t>(rank)).delivered[data.transfer].assign(bytes.begin(), bytes.end());
     return;
   }
   const std::optional<size_t> place = round->asked().set->PlaceOf(rank);
-  if (!place) return Nonsense(rank, "DATA of a set that it is not in");
+  if (!place) return InvalidRecord(rank, "DATA of a set that it is not in");
   Deliver(round, *place, data.transfer, bytes);
   MaybeLeave(round);
 }
 
 // A member of this release never sends such a thing.
-void Collectives::Nonsense(uint32_t rank, const char* what) {
+void Collectives::InvalidRecord(uint32_t rank, const char* what) {
   Fatal(absl::InternalError(absl::StrCat(links_.description(rank), " sent ", what)), 0);
 }
 
@@ -433,13 +433,13 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
   wire::AbortBody abort;
   if (!ReadStruct(body, &abort) || abort.rank != static_cast<int32_t>(rank) ||
       abort.text > body.size() - sizeof abort) {
-    return Nonsense(rank, "an ABORT that makes no sense");
+    return InvalidRecord(rank, "an invalid ABORT");
   }
   PeerRound* round =
       abort.answer != 0 ? rounds_.Find(abort.id, abort.round) : rounds_.FindOrMake(abort.id, abort.round);
   if (abort.answer != 0) {
     if (round == nullptr) return;
-    round->voice(static_cast<int32_t>(rank)).last_word = true;
+    round->report(static_cast<int32_t>(rank)).released = true;
     return MaybeLeave(round);
   }
   const auto* text = reinterpret_cast<const char*>(body.data()) + sizeof abort;
@@ -470,8 +470,8 @@ void Collectives::MaybeLeave(PeerRound* round) {
     }
   }
   for (const int32_t rank : round->ranks()) {
-    const PeerVoice& voice = round->voice(rank);
-    if (voice.was_shown && !voice.last_word && now_ < round->release_at()) return;
+    const PeerReport& report = round->report(rank);
+    if (report.was_shown && !report.released && now_ < round->release_at()) return;
   }
   Leave(round, Retryable(Annotate(round->failure(), round->asked().Describe())));
 }

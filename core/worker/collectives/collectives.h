@@ -21,7 +21,7 @@
 // period is taken away: unregistering is the fence. A rank that has not submitted it yet is refused when it does.
 // A peer that is lost while operations with it are in flight is fatal.
 //
-// Threads: Admit may be called by anybody; all else by whoever drives the engine.
+// Threads: Admit may be called by anybody; all else by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 
@@ -133,7 +133,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   void OnReady(uint32_t rank, std::span<const std::byte> body);
   void OnData(uint32_t rank, std::span<const std::byte> body);
   void OnAbort(uint32_t rank, std::span<const std::byte> body);
-  void Nonsense(uint32_t rank, const char* what);
+  void InvalidRecord(uint32_t rank, const char* what);
 
   void Announce(PeerRound* round);
   void Begin(PeerRound* round);

@@ -176,7 +176,7 @@ std::string Joins::Missing() const {
     absl::StrAppend(&text, text.empty() ? "not joined by " : ", ", links_->description(rank));
   }
   if (!text.empty()) return text;
-  return held_.empty() && waiting_.empty() ? "all have joined; their last words have not come"
+  return held_.empty() && waiting_.empty() ? "all have joined; their final records have not come"
                                            : "all have joined; operations that this rank takes part in have not ended";
 }
 

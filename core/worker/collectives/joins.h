@@ -21,7 +21,7 @@
 // Joins are numbered. A rank may join for the next time while others have not ended the join before: it counts as
 // absent for them when they have.
 //
-// Threads: Admit, Withdraw and joined may be called by anybody; all else by whoever drives the engine.
+// Threads: Admit, Withdraw and joined may be called by anybody; all else by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_JOINS_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_JOINS_H_
 
@@ -96,7 +96,7 @@ class Joins {
   // The operation has ended. False: it is none such.
   bool Drop(const Request* request) { return !held_.empty() && held_.erase(request) != 0; }
 
-  // False: it makes no sense.
+  // False: it breaks the protocol.
   bool OnRecord(Time now, uint32_t rank, wire::RecordType type, std::span<const std::byte> body);
   // Can this rank not go on without that one?
   bool Needs(uint32_t rank) const;

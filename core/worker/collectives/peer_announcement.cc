@@ -89,16 +89,16 @@ PeerAnnouncement PeerAnnouncement::Of(const Collective& asked, int32_t rank, uin
 }
 
 absl::StatusOr<PeerAnnouncement> PeerAnnouncement::Decode(std::span<const std::byte> bytes) {
-  const auto nonsense = [] { return absl::InvalidArgumentError("an ANNOUNCE that makes no sense"); };
+  const auto invalid = [] { return absl::InvalidArgumentError("an invalid ANNOUNCE"); };
   PeerAnnouncement decoded;
   wire::AnnounceBody& body = decoded.body;
-  if (!ReadStruct(bytes, &body)) return nonsense();
+  if (!ReadStruct(bytes, &body)) return invalid();
   std::span<const std::byte> rest = bytes.subspan(sizeof body);
   std::vector<char> name;
   if (!Take(&rest, body.name, &name) || !Take(&rest, body.shape, &decoded.shape) ||
       !Take(&rest, body.splits, &decoded.splits) || !Take(&rest, body.payload, &decoded.payload) ||
       !IsSane(body, decoded)) {
-    return nonsense();
+    return invalid();
   }
   decoded.name.assign(name.begin(), name.end());
   return decoded;

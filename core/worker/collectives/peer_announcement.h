@@ -29,7 +29,7 @@ struct PeerAnnouncement {
   std::vector<std::byte> payload;  // of one that has come
 
   static PeerAnnouncement Of(const Collective& asked, int32_t rank, uint64_t round);
-  // INVALID_ARGUMENT: it makes no sense.
+  // INVALID_ARGUMENT: it breaks the protocol.
   static absl::StatusOr<PeerAnnouncement> Decode(std::span<const std::byte> bytes);
   std::vector<std::byte> Encode(std::span<const std::byte> bytes) const;
 

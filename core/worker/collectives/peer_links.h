@@ -15,7 +15,7 @@
 // Immediates. Whoever shows memory claims an immediate for each write into it, and is told by its number when the bytes
 //             are there. Numbers go round in 24 bits, and are not used again before they were given back.
 // Loss.       The handler hears of a lost peer once. Nothing is sent to it any more.
-// Threads:    none; driven by whoever drives the engine.
+// Threads:    none; driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_LINKS_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_PEER_LINKS_H_
 

@@ -72,7 +72,7 @@ absl::Status ShowTo(PeerRound* round, PeerLinks* links, size_t place) {
     }
     bytes += links->key_size();
   }
-  round->voice(static_cast<int32_t>(rank)).was_shown = true;
+  round->report(static_cast<int32_t>(rank)).was_shown = true;
   for (size_t at = 0; at < entries.size(); at += kMostEntries) {
     const size_t count = std::min(kMostEntries, entries.size() - at);
     const wire::ReadyBody body{round->id(), round->number(), links->key_size(), static_cast<uint32_t>(count)};

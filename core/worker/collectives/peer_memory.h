@@ -5,7 +5,7 @@
 // Registers output and scratch, where the others write into them, and whatever this rank writes from, where the
 // transport asks for it; and tells each of the others (READY) where each of its transfers goes.
 //
-// Threads: driven by whoever drives the engine.
+// Threads: driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_MEMORY_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_PEER_MEMORY_H_
 

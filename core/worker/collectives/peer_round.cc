@@ -21,7 +21,7 @@ void PeerRound::Start(Collective asked, int32_t own_rank, Time now) {
     scaled_ = AlignedMemory(asked_.bytes());
     Scale(asked_.dtype, asked_.prescale, asked_.input, scaled_.data(), asked_.elements());
   }
-  voices_[own_rank].announcement = PeerAnnouncement::Of(asked_, own_rank, number_);
+  reports_[own_rank].announcement = PeerAnnouncement::Of(asked_, own_rank, number_);
 }
 
 bool PeerRound::AllAnnounced() const {
@@ -30,7 +30,7 @@ bool PeerRound::AllAnnounced() const {
 
 std::vector<PeerAnnouncement> PeerRound::Announcements() const {
   std::vector<PeerAnnouncement> all;
-  for (const int32_t rank : ranks()) all.push_back(*voices_.at(rank).announcement);
+  for (const int32_t rank : ranks()) all.push_back(*reports_.at(rank).announcement);
   return all;
 }
 

@@ -1,7 +1,7 @@
 // peer_round.h - one round of a collective on this rank: who has announced what, and how far its plan is.
 //
 //     PeerRound round(id, number, serial);
-//     round.voice(rank).announcement = ...;                   // also before this rank has submitted it
+//     round.report(rank).announcement = ...;                   // also before this rank has submitted it
 //     round.Start(asked, own_rank, now);                      // submitted
 //     if (round.AllAnnounced()) round.Begin(plan, groups);    // memory for output and scratch, first steps
 //     round.OnArrived(step);                                  // a receive is complete
@@ -20,7 +20,7 @@
 //   releasing  it has failed; others may still write into the memory they were shown
 //   refused    it has failed before this rank submitted it
 //
-// Threads: none; driven by whoever drives the engine.
+// Threads: none; driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_ROUND_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_PEER_ROUND_H_
 
@@ -53,11 +53,11 @@ struct ShownMemory {
 };
 
 // What one of the others has said of a round.
-struct PeerVoice {
+struct PeerReport {
   std::optional<PeerAnnouncement> announcement;
   std::map<uint32_t, ShownMemory> shown;                 // by transfer
   std::map<uint32_t, std::vector<std::byte>> delivered;  // DATA that came before the plan was made
-  bool last_word = false;                                // it touches our memory no more
+  bool released = false;                                 // it touches our memory no more
   bool was_shown = false;                                // we have shown it memory
 };
 
@@ -81,10 +81,10 @@ class PeerRound {
   const std::vector<int32_t>& ranks() const { return asked_.set->ranks(); }
   size_t place() const { return place_; }
   Time deadline() const { return deadline_; }
-  PeerVoice& voice(int32_t rank) { return voices_[rank]; }
+  PeerReport& report(int32_t rank) { return reports_[rank]; }
   bool heard(int32_t rank) const {
-    const auto found = voices_.find(rank);
-    return found != voices_.end() && found->second.announcement.has_value();
+    const auto found = reports_.find(rank);
+    return found != reports_.end() && found->second.announcement.has_value();
   }
 
   // awaited -> gathering.
@@ -140,7 +140,7 @@ class PeerRound {
   const uint64_t number_;
   const uint64_t serial_;
   PeerRoundState state_ = PeerRoundState::kAwaited;
-  std::map<int32_t, PeerVoice> voices_;
+  std::map<int32_t, PeerReport> reports_;
   Collective asked_;
   size_t place_ = 0;
   Time deadline_ = kNever;

@@ -5,7 +5,7 @@
 //     table.Erase(round);                                  // it is over
 //     table.Skip(id);                                      // counted as submitted, and over
 //
-// Threads: none; belongs to whoever drives the engine.
+// Threads: none; belongs to the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_ROUND_TABLE_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_ROUND_TABLE_H_
 

@@ -19,7 +19,7 @@
 //         of the caller that never ends a copy never begins.
 // Operations without device memory pass by.
 //
-// Threads: none; called by whoever drives the engine.
+// Threads: none; called by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_DEVICE_DEVICE_STAGE_H_
 #define BYTEPS_CORE_WORKER_DEVICE_DEVICE_STAGE_H_
 

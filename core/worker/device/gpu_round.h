@@ -4,7 +4,7 @@
 // Made by Gpus::Prepare on the caller's thread; the device stage moves it on; the request keeps it as long as somebody
 // may name a stream that is to wait for the result.
 //
-// Threads: Finish and WaitOn any; the rest belongs to whoever drives the engine.
+// Threads: Finish and WaitOn any; the rest belongs to the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_
 #define BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_
 

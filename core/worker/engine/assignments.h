@@ -9,7 +9,7 @@
 // All ranks change their cuts at the same rounds, which the coordinator names; the next one is asked for well before it
 // is needed.
 //
-// Threads: none; driven by whoever drives the engine.
+// Threads: none; driven by the thread that drives the engine.
 // Ownership: tensors and sink outlive it; the operations are the engine's.
 #ifndef BYTEPS_CORE_WORKER_ENGINE_ASSIGNMENTS_H_
 #define BYTEPS_CORE_WORKER_ENGINE_ASSIGNMENTS_H_

@@ -19,8 +19,8 @@
 // Stages.        The coordinator decides which of the stages that were prepared the operations go through; Join links
 //                them, with those of UseStage between them, and lets the others go. The engine begins and pushes every
 //                operation at the first stage, and hears of its end from there.
-// Completions.   Requests do not end inside Poll: they are handed out by TakeCompletions, so that whoever drives
-//                decides where callbacks run, and may do so without holding the engine.
+// Completions.   Requests do not end inside Poll: they are handed out by TakeCompletions, so that the thread that
+//                drives decides where callbacks run, and may do so without holding the engine.
 // Failure.       After Fail, or when a stage cannot go on, every operation ends with the first cause, input and output
 //                have ended for good, and Submit fails what comes later. failure() tells.
 // Deadlines.     The servers know an operation's deadline and who is missing, so they speak first; the engine's own

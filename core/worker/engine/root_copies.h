@@ -6,7 +6,7 @@
 // A copy of gigabytes takes seconds where the output was never touched before, and the thread that copies also says
 // that this worker is alive. So it goes in steps of kStep bytes.
 //
-// Threads: none; driven by whoever drives the engine.
+// Threads: none; driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_ENGINE_ROOT_COPIES_H_
 #define BYTEPS_CORE_WORKER_ENGINE_ROOT_COPIES_H_
 

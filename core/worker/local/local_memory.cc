@@ -82,21 +82,21 @@ bool LocalMemory::Reach(LocalRound* round, absl::Status* error) {
       memory.output.base = round->staging.region ? round->staging.base : areas.target.address;
       continue;
     }
-    const LocalVoice& voice = round->voices[index];
-    const uint8_t* key = voice.keys;
-    if ((voice.offer.memory & wire::kOfferInput) != 0) {
+    const LocalReport& report = round->reports[index];
+    const uint8_t* key = report.keys;
+    if ((report.offer.memory & wire::kOfferInput) != 0) {
       memory.input.peer = Neighbours::PeerOf(index);
-      memory.input.remote = {key, voice.offer.key_size, voice.offer.input_offset};
+      memory.input.remote = {key, report.offer.key_size, report.offer.input_offset};
       all &= MapSpan(&memory.input, bytes);
-      key += voice.offer.key_size;
+      key += report.offer.key_size;
     } else if (IsPushPull(operation) || index == neighbours_->Find(asked.root)) {
       *error = absl::InternalError(neighbours_->description(index) + " has not shown its input");
       return false;
     }
-    const bool in_place = (voice.offer.memory & wire::kOfferOutput) == 0;
+    const bool in_place = (report.offer.memory & wire::kOfferOutput) == 0;
     memory.output.peer = Neighbours::PeerOf(index);
     memory.output.remote =
-        in_place ? memory.input.remote : bps_remote{key, voice.offer.key_size, voice.offer.output_offset};
+        in_place ? memory.input.remote : bps_remote{key, report.offer.key_size, report.offer.output_offset};
     separate &= !in_place;
     // It must be here before the first block is written.
     void* output = nullptr;

@@ -15,7 +15,7 @@
 // and to it. Where the system does not let them (neighbours.staged()), they are shown a copy in memory of the
 // transport's.
 //
-// Threads: none; driven by whoever drives the local stage.
+// Threads: none; driven by the thread that drives the local stage.
 // Ownership: transport, neighbours and role outlive it; registrations belong to the round while it lasts.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_MEMORY_H_
 #define BYTEPS_CORE_WORKER_LOCAL_LOCAL_MEMORY_H_

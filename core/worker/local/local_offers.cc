@@ -18,7 +18,7 @@ absl::Status LocalOffers::Send(LocalRound* round) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;
   const bool small = role_->Small(*round), gives = role_->HasSource(operation);
-  LocalVoice& own = round->voices[neighbours_->own()];
+  LocalReport& own = round->reports[neighbours_->own()];
   wire::OfferBody& offer = own.offer;
   offer.key = asked.tensor->cut->key();
   offer.fingerprint = operation.fingerprint;
@@ -78,7 +78,7 @@ const char* LocalOffers::Check(size_t index, const Offer& told) const {
   const wire::OfferBody& offer = told.body;
   if (offer.rank != neighbours_->rank(index) || !IsDtype(offer.dtype) ||
       offer.elements > UINT64_MAX / DtypeSize(offer.dtype)) {
-    return "an OFFER that makes no sense";
+    return "an invalid OFFER";
   }
   if (offer.way == wire::PayloadWay::kInline) {
     const uint64_t size = offer.elements * DtypeSize(offer.dtype);
@@ -89,16 +89,16 @@ const char* LocalOffers::Check(size_t index, const Offer& told) const {
   return nullptr;
 }
 
-void LocalOffers::Store(const Offer& told, LocalVoice* voice) {
+void LocalOffers::Store(const Offer& told, LocalReport* report) {
   const wire::OfferBody& offer = told.body;
   if (offer.way == wire::PayloadWay::kInline) {
-    voice->payload.Assign(told.rest.first(offer.elements * DtypeSize(offer.dtype)));
+    report->payload.Assign(told.rest.first(offer.elements * DtypeSize(offer.dtype)));
   } else if (offer.way == wire::PayloadWay::kInPlace) {
-    std::memcpy(voice->keys, told.rest.data(), KeyBytes(offer));
+    std::memcpy(report->keys, told.rest.data(), KeyBytes(offer));
   }
-  voice->offer = offer;
-  voice->shape.Assign(told.shape);
-  voice->offered = true;
+  report->offer = offer;
+  report->shape.Assign(told.shape);
+  report->offered = true;
 }
 
 size_t LocalOffers::KeyBytes(const wire::OfferBody& offer) {
@@ -109,14 +109,14 @@ size_t LocalOffers::KeyBytes(const wire::OfferBody& offer) {
 
 // The words are the same on all ranks, whoever sees it first.
 absl::Status LocalOffers::Compare(const LocalRound& round) const {
-  const LocalVoice& first = round.voices[0];
-  const auto describe = [](const LocalVoice& voice) { return DescribeOffer(voice.offer, voice.shape.bytes()); };
+  const LocalReport& first = round.reports[0];
+  const auto describe = [](const LocalReport& report) { return DescribeOffer(report.offer, report.shape.bytes()); };
   std::string others;
   for (size_t index = 1; index < neighbours_->size(); ++index) {
-    const LocalVoice& voice = round.voices[index];
-    if (SameAsked(voice.offer, first.offer)) continue;
-    absl::StrAppend(&others, "; ", neighbours_->description(index), ": ", describe(voice));
-    if (describe(voice) == describe(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
+    const LocalReport& report = round.reports[index];
+    if (SameAsked(report.offer, first.offer)) continue;
+    absl::StrAppend(&others, "; ", neighbours_->description(index), ": ", describe(report));
+    if (describe(report) == describe(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
   }
   if (others.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -4,10 +4,10 @@
 //     absl::Status shown = offers.Prepare(round);
 //     absl::Status sent = offers.Send(round);               // ours, to every other member
 //     if (const char* wrong = offers.Check(index, told)) ... // one that came
-//     offers.Store(told, &round->voices[index]);
+//     offers.Store(told, &round->reports[index]);
 //     absl::Status same = offers.Compare(*round);            // when all are there
 //
-// Threads: none; driven by whoever drives the local stage.
+// Threads: none; driven by the thread that drives the local stage.
 // Ownership: everything outlives it.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_OFFERS_H_
 #define BYTEPS_CORE_WORKER_LOCAL_LOCAL_OFFERS_H_
@@ -46,7 +46,7 @@ class LocalOffers {
   // What is wrong with the offer of this member; nullptr: nothing.
   const char* Check(size_t index, const Offer& told) const;
   // A member's offer, checked.
-  static void Store(const Offer& told, LocalVoice* voice);
+  static void Store(const Offer& told, LocalReport* report);
   // Do all members ask the same? The text of an error is the same on all of them.
   absl::Status Compare(const LocalRound& round) const;
 

@@ -56,18 +56,18 @@ Reduction PartialReduction(uint32_t dtype, int32_t reduction) {
 }
 
 bool LocalRound::AllOffered() const {
-  return std::all_of(voices.begin(), voices.end(), [](const LocalVoice& voice) { return voice.offered; });
+  return std::all_of(reports.begin(), reports.end(), [](const LocalReport& report) { return report.offered; });
 }
 
 bool LocalRound::AllEnded() const {
-  return std::all_of(voices.begin(), voices.end(), [](const LocalVoice& voice) { return voice.ended; });
+  return std::all_of(reports.begin(), reports.end(), [](const LocalReport& report) { return report.ended; });
 }
 
 std::string LocalRound::Describe() const {
-  const auto count = [&](auto&& what) { return std::count_if(voices.begin(), voices.end(), what); };
+  const auto count = [&](auto&& what) { return std::count_if(reports.begin(), reports.end(), what); };
   return absl::StrCat("round ", number_, " of name ", name_id_, " ", LocalStateName(state_), ": ",
-                      count([](const LocalVoice& voice) { return voice.offered; }), " of ", voices.size(), " offered, ",
-                      count([](const LocalVoice& voice) { return voice.ended; }), " ended");
+                      count([](const LocalReport& report) { return report.offered; }), " of ", reports.size(),
+                      " offered, ", count([](const LocalReport& report) { return report.ended; }), " ended");
 }
 
 }  // namespace byteps

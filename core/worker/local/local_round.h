@@ -70,9 +70,9 @@ const char* LocalStateName(LocalState state);
 bool LocalMayMove(LocalState from, LocalState to);
 
 // What one member has told in a round.
-struct LocalVoice {
+struct LocalReport {
   using allocator_type = std::pmr::polymorphic_allocator<>;
-  explicit LocalVoice(allocator_type memory = {}) : shape(memory), payload(memory) {}
+  explicit LocalReport(allocator_type memory = {}) : shape(memory), payload(memory) {}
 
   bool offered = false;
   bool ended = false;  // its end record is there
@@ -85,7 +85,7 @@ struct LocalVoice {
 class LocalRound {
  public:
   LocalRound(uint64_t name_id, uint64_t number, size_t members, std::pmr::memory_resource* resource)
-      : name_id_(name_id), number_(number), voices(members, resource), memory(members, resource), spread(resource) {}
+      : name_id_(name_id), number_(number), reports(members, resource), memory(members, resource), spread(resource) {}
   LocalRound(const LocalRound&) = delete;
   LocalRound& operator=(const LocalRound&) = delete;
 
@@ -114,7 +114,7 @@ class LocalRound {
   Operation* operation = nullptr;         // once submitted here
   Areas areas;                            // likewise
   uint32_t awaited_parts = 0;             // not pushed to this stage yet
-  std::pmr::vector<LocalVoice> voices;    // by index in the set, our own included
+  std::pmr::vector<LocalReport> reports;  // by index in the set, our own included
   std::pmr::vector<MemberMemory> memory;  // where everybody's bytes are, while working
   absl::Status failure;                   // why it is being given up, as the others are told
   absl::Status loss;                      // why it will be, unless a member tells a better cause

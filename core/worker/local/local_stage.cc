@@ -192,10 +192,10 @@ void LocalStage::OnRecord(PeerId peer, wire::RecordType type, std::span<const st
     case wire::RecordType::kOffer:
       return OnOffer(index, body);
     case wire::RecordType::kProbe:
-      if (!neighbours_->OnProbe(now_, index, body)) ProtocolError(index, "a PROBE that makes no sense");
+      if (!neighbours_->OnProbe(now_, index, body)) ProtocolError(index, "an invalid PROBE");
       return;
     case wire::RecordType::kReach:
-      if (!neighbours_->OnReach(index, body)) ProtocolError(index, "a REACH that makes no sense");
+      if (!neighbours_->OnReach(index, body)) ProtocolError(index, "an invalid REACH");
       return;
     case wire::RecordType::kDone:
     case wire::RecordType::kGiveUp:
@@ -213,9 +213,9 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
   if (const char* wrong = offers_->Check(index, told)) return ProtocolError(index, wrong);
   LocalRound* round = rounds_.FindOrMake(told.body.key, told.body.round, neighbours_->size());
   if (round == nullptr) return;  // over: we have given it up
-  LocalVoice& voice = round->voices[index];
-  if (voice.offered) return ProtocolError(index, "two OFFERs for one round");
-  LocalOffers::Store(told, &voice);
+  LocalReport& report = round->reports[index];
+  if (report.offered) return ProtocolError(index, "two OFFERs for one round");
+  LocalOffers::Store(told, &report);
   if (round->state() == LocalState::kGathering && round->AllOffered()) Proceed(round);
 }
 
@@ -257,7 +257,7 @@ void LocalStage::ProceedSmall(LocalRound* round) {
   }
   // The root has sent its bytes to all of its host; any other leader's come back from the servers.
   const bool here = !IsPushPull(operation) && !role_->RootIsRemote(operation);
-  if ((here || round->voices[leader].ended) && CopyFrom(round, leader)) Leave(round);
+  if ((here || round->reports[leader].ended) && CopyFrom(round, leader)) Leave(round);
 }
 
 // ---- Large tensors ----
@@ -371,7 +371,7 @@ void LocalStage::OnWorkFatal(const absl::Status& why) { Fatal(why); }
 
 void LocalStage::FinishShare(LocalRound* round) {
   round->Move(LocalState::kFinishing);
-  round->voices[neighbours_->own()].ended = true;
+  round->reports[neighbours_->own()].ended = true;
   SendEnd(*round, wire::RecordType::kDone, BPS_OK, {});
   MaybeLeave(round);
 }
@@ -466,7 +466,7 @@ std::string LocalStage::WhoIsMissing(const Operation& operation) const {
   if (round == nullptr) return "it has not begun";
   if (round->awaited_parts != 0) return absl::StrCat(round->awaited_parts, " of its parts are not ready here");
   if (!round->AllOffered())
-    return "not submitted by " + neighbours_->Describe([&](size_t index) { return !round->voices[index].offered; });
+    return "not submitted by " + neighbours_->Describe([&](size_t index) { return !round->reports[index].offered; });
   if (round->beyond) {
     if (std::string text = next_->WhoIsMissing(operation); !text.empty()) return text;
   }
@@ -474,7 +474,7 @@ std::string LocalStage::WhoIsMissing(const Operation& operation) const {
     return "no result from " + neighbours_->description(role_->Leader(operation));
   }
   const std::string text =
-      "not finished by " + neighbours_->Describe([&](size_t index) { return !round->voices[index].ended; });
+      "not finished by " + neighbours_->Describe([&](size_t index) { return !round->reports[index].ended; });
   if (!work_.Queued(round)) return text;
   return absl::StrCat(text, "; here scheduler \"", work_.scheduler_name(), "\" has not given out what is to be done");
 }

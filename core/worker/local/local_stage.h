@@ -36,7 +36,7 @@
 // When a member's memory cannot be reached any more, its own error may still be under way: it is waited for during a
 // grace period that is shorter than the wait for the coordinator's.
 //
-// Threads: none; driven by whoever drives the engine.
+// Threads: none; driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_STAGE_H_
 #define BYTEPS_CORE_WORKER_LOCAL_LOCAL_STAGE_H_
 

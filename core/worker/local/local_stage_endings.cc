@@ -22,12 +22,12 @@ std::span<const std::byte> BytesOfText(absl::string_view text) {
 void LocalStage::OnEnd(size_t index, wire::RecordType type, std::span<const std::byte> body) {
   wire::RoundBody end;
   if (!ReadStruct(body, &end) || end.text > body.size() - sizeof end || end.rank != neighbours_->rank(index)) {
-    return ProtocolError(index, "an end record that makes no sense");
+    return ProtocolError(index, "an invalid end record");
   }
   LocalRound* round = rounds_.FindOrMake(end.key, end.round, neighbours_->size());
   if (round == nullptr) return;
-  LocalVoice& voice = round->voices[index];
-  voice.ended = true;
+  LocalReport& report = round->reports[index];
+  report.ended = true;
   const std::span<const std::byte> rest = body.subspan(sizeof end, end.text);
   if (type == wire::RecordType::kGiveUp) {
     const size_t size = std::min<size_t>(rest.size(), kMaxReason);
@@ -36,7 +36,7 @@ void LocalStage::OnEnd(size_t index, wire::RecordType type, std::span<const std:
     if (round->failure.ok()) return GiveUp(round, why, why, Cause::kNeighbour);
   } else if (next_ != nullptr && round->failure.ok()) {
     if (rest.size() > inline_bytes_) return ProtocolError(index, "a result that is no small tensor's");
-    if (!rest.empty()) voice.payload.Assign(rest);
+    if (!rest.empty()) report.payload.Assign(rest);
     const bool awaited = round->state() == LocalState::kWorking && role_->Small(*round);
     if (awaited && index == role_->Leader(*round->operation)) {
       if (CopyFrom(round, index)) Leave(round);
@@ -67,7 +67,7 @@ void LocalStage::GiveUp(LocalRound* round, const absl::Status& why, const absl::
   round->failure = why;
   work_.Withdraw(now_, round);
   Unlist(round);
-  LocalVoice& own = round->voices[neighbours_->own()];
+  LocalReport& own = round->reports[neighbours_->own()];
   if (!own.ended) {
     own.ended = true;
     SendEnd(*round, wire::RecordType::kGiveUp, StatusCode(told), BytesOfText(told.message().substr(0, kMaxReason)));

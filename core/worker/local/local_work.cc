@@ -56,9 +56,9 @@ void LocalWork::Withdraw(Time now, LocalRound* round) {
 std::optional<size_t> LocalWork::FoldSmall(LocalRound* round, bool partial) {
   const uint64_t bytes = round->bytes();
   if (bytes == 0) return std::nullopt;
-  inputs_.resize(round->voices.size());
+  inputs_.resize(round->reports.size());
   for (size_t index = 0; index < inputs_.size(); ++index) {
-    const ByteBuffer& payload = round->voices[index].payload;
+    const ByteBuffer& payload = round->reports[index].payload;
     if (index != own_ && payload.size() != bytes) return index;
     inputs_[index] = index == own_ ? round->areas.source.address : payload.data();
   }
@@ -70,7 +70,7 @@ std::optional<size_t> LocalWork::FoldSmall(LocalRound* round, bool partial) {
 
 bool LocalWork::CopySmall(LocalRound* round, size_t index) {
   const Payload& target = round->areas.target;
-  const ByteBuffer& payload = round->voices[index].payload;
+  const ByteBuffer& payload = round->reports[index].payload;
   if (payload.size() != target.bytes) return false;
   if (!payload.empty()) std::memcpy(target.address, payload.data(), payload.size());
   return true;

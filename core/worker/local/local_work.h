@@ -8,7 +8,7 @@
 // What is done next is the choice of the scheduler plugin, made for BPS_DIRECTION_LOCAL: it has one task for each
 // round, its next piece.
 //
-// Threads: none; driven by whoever drives the local stage.
+// Threads: none; driven by the thread that drives the local stage.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_LOCAL_WORK_H_
 #define BYTEPS_CORE_WORKER_LOCAL_LOCAL_WORK_H_
 

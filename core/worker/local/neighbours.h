@@ -8,7 +8,7 @@
 //
 // They are numbered in rank order, this worker included; a worker's number at the endpoint of another is that plus 1.
 //
-// Threads: none; driven by whoever drives the local stage.
+// Threads: none; driven by the thread that drives the local stage.
 #ifndef BYTEPS_CORE_WORKER_LOCAL_NEIGHBOURS_H_
 #define BYTEPS_CORE_WORKER_LOCAL_NEIGHBOURS_H_
 

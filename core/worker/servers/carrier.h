@@ -17,7 +17,7 @@
 // descriptors left): a server that cannot asks for the contribution by SEND_AGAIN, or writes the result elsewhere, and
 // from then on is not expected to.
 //
-// Threads: none; driven by whoever drives the engine. Callbacks of the sink run inside Poll.
+// Threads: none; driven by the thread that drives the engine. Callbacks of the sink run inside Poll.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_CARRIER_H_
 #define BYTEPS_CORE_WORKER_SERVERS_CARRIER_H_
 

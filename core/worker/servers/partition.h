@@ -17,7 +17,7 @@
 //
 // A server that had no memory for it sends it back from posted or pushed to queued (SEND_AGAIN).
 //
-// Threads: none; driven by whoever drives the servers stage.
+// Threads: none; driven by the thread that drives the servers stage.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_PARTITION_H_
 #define BYTEPS_CORE_WORKER_SERVERS_PARTITION_H_
 

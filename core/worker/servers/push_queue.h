@@ -18,7 +18,7 @@
 // that some part is always complete; where they do not (a scheduler with an order of its own), nothing comes back, and
 // after a while the rest goes, too.
 //
-// Threads: none; driven by whoever drives the servers stage.
+// Threads: none; driven by the thread that drives the servers stage.
 // Ownership: lanes, transfers, sender and sink outlive it.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_PUSH_QUEUE_H_
 #define BYTEPS_CORE_WORKER_SERVERS_PUSH_QUEUE_H_

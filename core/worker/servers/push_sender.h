@@ -7,7 +7,7 @@
 //     sender.OnWritten(carrier, user)                  // a write has ended: whose
 //     sender.Cancel(tensor, round, fingerprint, part, why)
 //
-// Threads: none; driven by whoever drives the servers stage.
+// Threads: none; driven by the thread that drives the servers stage.
 // Ownership: the lanes outlive it.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_PUSH_SENDER_H_
 #define BYTEPS_CORE_WORKER_SERVERS_PUSH_SENDER_H_

@@ -3,7 +3,7 @@
 // A lane is a server's share of work with a thread and an endpoint of its own; this worker reaches it over one of its
 // carriers. Records to it wait in an outbox: what is queued there is counted, so that one knows when a record has left.
 //
-// Threads: none; driven by whoever drives the servers stage.
+// Threads: none; driven by the thread that drives the servers stage.
 // Ownership: the carriers outlive it.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_SERVER_LANES_H_
 #define BYTEPS_CORE_WORKER_SERVERS_SERVER_LANES_H_

@@ -243,8 +243,8 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
 }
 
 void ServersStage::ProtocolError(PeerId peer, const wire::DataHeader& header, const Operation& operation) {
-  Fatal(absl::InternalError(absl::StrCat(lanes_.Describe(peer), " sent a RESULT that makes no sense, for part ",
-                                         header.part, " of ", DescribeOperation(operation))));
+  Fatal(absl::InternalError(absl::StrCat(lanes_.Describe(peer), " sent an invalid RESULT, for part ", header.part,
+                                         " of ", DescribeOperation(operation))));
 }
 
 // A RESULT for a round that this worker has given up: what it fills is lent again.

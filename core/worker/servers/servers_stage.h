@@ -18,7 +18,7 @@
 // place, or whose result it may write straight into the output, has said ERROR (or the result came). A server that does
 // not say so within a grace period loses its access: input and output are unregistered.
 //
-// Threads: none; driven by whoever drives the engine.
+// Threads: none; driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_SERVERS_STAGE_H_
 #define BYTEPS_CORE_WORKER_SERVERS_SERVERS_STAGE_H_
 

@@ -2,7 +2,7 @@
 //
 // Made by ServersStage::Begin, ended when nothing touches its memory any more.
 //
-// Threads: none; driven by whoever drives the servers stage.
+// Threads: none; driven by the thread that drives the servers stage.
 #ifndef BYTEPS_CORE_WORKER_SERVERS_TRANSFER_H_
 #define BYTEPS_CORE_WORKER_SERVERS_TRANSFER_H_
 

@@ -1,4 +1,4 @@
-// commands.h - what user threads hand over to whoever drives the engine.
+// commands.h - what user threads hand over to the thread that drives the engine.
 //
 //     commands.Push({std::move(submission)});          // any thread
 //     commands.Run(now, &engine);                      // with the engine

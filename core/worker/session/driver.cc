@@ -110,7 +110,7 @@ bool Driver::Run(const std::function<void()>& body, Time deadline) {
     if (!locked) return false;
     Guarded(body);
   }
-  // What it led to is looked at by whoever drives next.
+  // What it led to is looked at by the thread that drives next.
   signalled_.store(true);
   waker_.Signal();
   if (parked_.load()) handback_.Signal();

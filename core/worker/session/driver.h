@@ -7,9 +7,10 @@
 //     driver.DriveUntil(*request, deadline);              // a caller runs the machine himself until the request ends
 //     driver.Stop();
 //
-// A machine is stepped by one thread at a time: whoever holds the drive lock. Its own thread (the I/O thread) steps it
-// while there is something to do, yields for `spin`, and then blocks in poll(2) on the machine's descriptors, without
-// the lock. So a caller finds the lock free, and can do a small thing at once instead of waking another thread for it.
+// A machine is stepped by one thread at a time: the thread that holds the drive lock. Its own thread (the I/O thread)
+// steps it while there is something to do, yields for `spin`, and then blocks in poll(2) on the machine's descriptors,
+// without the lock. So a caller finds the lock free, and can do a small thing at once instead of waking another thread
+// for it.
 //
 // The subtle parts:
 //

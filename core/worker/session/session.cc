@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
     status = session->PrepareAlone();
   }
   if (status.ok()) {
-    // From Start on, opening_ belongs to whoever drives.
+    // From Start on, opening_ belongs to the thread that drives.
     const std::shared_ptr<Request> opening = session->opening_;
     session->driver_.Start("byteps-io");
     if (session->watchdog_ != nullptr) session->watchdog_->Start();

@@ -13,8 +13,8 @@
 //
 // The subtle parts:
 //
-// Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to whoever holds the
-//            drive lock. Callbacks of requests run without it.
+// Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to the thread that
+//            holds the drive lock. Callbacks of requests run without it.
 // Submitting. A small tensor with nothing else in flight is pushed by the caller himself, if nobody drives just now;
 //            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers
 //            drive only once an operation has ended in this session: one that meets a plugin which never returns would

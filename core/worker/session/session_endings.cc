@@ -12,7 +12,7 @@ namespace {
 
 // How much later than its deadline Shutdown ends at the latest: beyond ControlClientOptions.grace.
 constexpr Time kLeaveGrace = 4 * kSecond;
-// How long Close waits for the last words to the coordinator to leave.
+// How long Close waits for the final message to the coordinator to leave.
 constexpr Time kDrainTime = kSecond / 2;
 // Twice as long may a plugin be in one call when the session is closed.
 constexpr Time kStopTime = 2 * kSecond;

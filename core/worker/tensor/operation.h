@@ -2,7 +2,7 @@
 //
 // Made by the session, owned by the engine from Engine::Submit until its request ends.
 //
-// Threads: none; belongs to whoever drives the engine.
+// Threads: none; belongs to the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_OPERATION_H_
 #define BYTEPS_CORE_WORKER_TENSOR_OPERATION_H_
 

@@ -9,7 +9,7 @@
 // An operation that a derived stage has not seen begin passes by it unchanged. So it may be put in front of a chain
 // that has operations in flight.
 //
-// Threads: none; called by whoever drives the engine.
+// Threads: none; called by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_RELAY_STAGE_H_
 #define BYTEPS_CORE_WORKER_TENSOR_RELAY_STAGE_H_
 

@@ -11,7 +11,7 @@
 // Order.     state() says DONE or FAILED when `done` runs; ended() becomes true and waits return when it has returned,
 //            so whoever waited may free what `done` uses.
 // Lifetime.  A request outlives its session: its handle, the engine and a caller inside a wait share it.
-// Threads.   Advance and Complete are called by whoever drives the engine, the rest by anybody.
+// Threads.   Advance and Complete are called by the thread that drives the engine, the rest by anybody.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_REQUEST_H_
 #define BYTEPS_CORE_WORKER_TENSOR_REQUEST_H_
 

@@ -27,7 +27,7 @@
 //   - Nothing blocks. A stage that waits for something that is no Endpoint (a device event, a file, a thread) has a
 //     descriptor (AddDescriptors) or a timer.
 //
-// Threads: none; called by whoever drives the engine.
+// Threads: none; called by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_STAGE_H_
 #define BYTEPS_CORE_WORKER_TENSOR_STAGE_H_
 

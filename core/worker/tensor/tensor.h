@@ -10,7 +10,7 @@
 // Names.    A name is not bound to one shape: declaring it with another gives another handle, and both stay valid.
 //           Rounds are counted per name, whatever the handle, and at most one operation per name is in flight.
 // Threads.  Declare, Enter and what is const may be called by anybody. Everything said to belong to the engine is
-//           touched by whoever drives it.
+//           touched by the thread that drives it.
 // Lifetime. Handles live as long as the table; they are never moved.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_
 #define BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_

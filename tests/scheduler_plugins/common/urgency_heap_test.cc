@@ -41,7 +41,7 @@ TEST(UrgencyHeapTest, RandomHistories) {
         const auto victim = std::next(expected.begin(), random() % expected.size());
         gone.insert(victim->number);
         expected.erase(victim);
-        heap.Spoil(stale);
+        heap.NoteStale(stale);
       }
       const Entry* top = heap.Top(stale);
       ASSERT_EQ(top == nullptr, expected.empty());

@@ -11,7 +11,7 @@
 namespace byteps {
 namespace {
 
-constexpr RoundState kStates[] = {RoundState::kGathering, RoundState::kStarved, RoundState::kRecalling,
+constexpr RoundState kStates[] = {RoundState::kGathering, RoundState::kAwaitingMemory, RoundState::kRecalling,
                                   RoundState::kOver, RoundState::kFailed};
 
 wire::DataHeader Header() {
@@ -31,9 +31,9 @@ wire::DataHeader Header() {
 
 TEST(RoundTest, OnlyTheDrawnArrowsExist) {
   const std::pair<RoundState, RoundState> arrows[] = {
-      {RoundState::kGathering, RoundState::kStarved}, {RoundState::kStarved, RoundState::kRecalling},
-      {RoundState::kRecalling, RoundState::kOver},    {RoundState::kGathering, RoundState::kOver},
-      {RoundState::kGathering, RoundState::kFailed},  {RoundState::kStarved, RoundState::kFailed},
+      {RoundState::kGathering, RoundState::kAwaitingMemory}, {RoundState::kAwaitingMemory, RoundState::kRecalling},
+      {RoundState::kRecalling, RoundState::kOver},           {RoundState::kGathering, RoundState::kOver},
+      {RoundState::kGathering, RoundState::kFailed},         {RoundState::kAwaitingMemory, RoundState::kFailed},
       {RoundState::kRecalling, RoundState::kFailed},
   };
   for (RoundState from : kStates) {
@@ -47,7 +47,7 @@ TEST(RoundTest, OnlyTheDrawnArrowsExist) {
   Round round;
   round.Begin(0, nullptr, nullptr, Header(), two);
   round.Move(RoundState::kOver);
-  EXPECT_THROW(round.Move(RoundState::kStarved), std::logic_error);
+  EXPECT_THROW(round.Move(RoundState::kAwaitingMemory), std::logic_error);
 }
 
 TEST(RoundTest, CountsAndDescribes) {
@@ -58,8 +58,8 @@ TEST(RoundTest, CountsAndDescribes) {
   EXPECT_EQ(round.contributors(), 4u);
   EXPECT_FALSE(round.all_announced());
   EXPECT_EQ(round.deadline(), kNever);
-  round.Hurry(100);
-  round.Hurry(200);
+  round.ShortenDeadline(100);
+  round.ShortenDeadline(200);
   EXPECT_EQ(round.deadline(), 100);
   // What is the first sender's own does not become the round's.
   EXPECT_EQ(round.header().rank, 4u);

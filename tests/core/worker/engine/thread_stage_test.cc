@@ -1,5 +1,5 @@
 // A stage that waits for something that is no connection: a thread of its own, which does its work behind the engine's
-// back. Whoever drives the engine sleeps on the descriptor that the stage has named.
+// back. The thread that drives the engine sleeps on the descriptor that the stage has named.
 
 #include <poll.h>
 

@@ -238,7 +238,7 @@ TEST(DriverTest, CallbacksKnowWhereTheyAre) {
   driver.Stop();
 }
 
-// A callback that does not return before whoever drives beside it has gone to sleep.
+// A callback that does not return before the thread that drives beside it has gone to sleep.
 struct Dawdler {
   Echo* echo;
   std::atomic<bool> entered{false}, driven{false};
