@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byteps.arguments import whole_number
+from byteps.asynchronous import refuse_asynchronous
 from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import AxisName, axes_of
 from byteps.jax.names import leaf_names
@@ -65,11 +66,13 @@ def DistributedOptimizer(
         ValueError: before init(), or an argument that cannot be used.
         TypeError: an argument of another kind.
         ImportError: optax is not installed.
+        UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
     """
     import optax
 
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise TypeError(f"optimizer is {optimizer!r}; it must be a GradientTransformation of optax")
+    refuse_asynchronous("byteps.jax.DistributedOptimizer")
     check_compression(compression)
     check_process_set(process_set)
     chosen = choose_op(op, average=True, adasum=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
@@ -216,8 +217,10 @@ def DistributedOptimizer(
     Raises:
         TypeError: no optimizer of Keras, or no compression.
         ValueError: an unknown op, a DistributedOptimizer already, or backward_passes_per_step where it cannot be.
+        UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
     """
     del num_groups, groups, scale_local_gradients
+    refuse_asynchronous("byteps.keras.DistributedOptimizer")
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
         raise TypeError(

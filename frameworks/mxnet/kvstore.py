@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.basics import init, is_initialized
 from byteps.mxnet.compression import from_params
 from byteps.mxnet.ops import broadcast_, push_pull_inplace
@@ -37,6 +38,7 @@ class BytePS(mx.kv.KVStoreBase):
     def __init__(self) -> None:
         if not is_initialized():
             init()
+        refuse_asynchronous('the store "byteps"')
         number = current_session().number("kvstore")
         self._prefix = "kvstore" if number == 0 else f"kvstore.{number}"
         self._compression = from_params(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.mxnet.ops import push_pull_inplace
 from byteps.session import current_session
 
@@ -32,6 +33,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     def __init__(self, optimizer: mx.optimizer.Optimizer, name: str | None = None) -> None:
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
+        refuse_asynchronous("byteps.mxnet.DistributedOptimizer")
         number = current_session().number("DistributedOptimizer")
         self._optimizer = optimizer
         self._name = name or ("gradient" if number == 0 else f"gradient.{number}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
 from byteps.mxnet.functions import broadcast_parameters
 from byteps.mxnet.ops import push_pull_inplace
@@ -56,6 +57,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         prefix: str | None = None,
     ) -> None:
         session = current_session()
+        refuse_asynchronous("byteps.mxnet.DistributedTrainer")
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn("DistributedTrainer takes the optimizer itself, not a DistributedOptimizer", stacklevel=2)
             optimizer = optimizer._optimizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.tensorflow.compression import Compression
@@ -70,6 +71,7 @@ def DistributedOptimizer(
     Raises:
         TypeError: not an optimizer, or no compression.
         ValueError: an unknown op, or backward_passes_per_step with an optimizer of TensorFlow 1.
+        UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
     """
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from byteps.keras.optimizer import DistributedOptimizer as KerasOptimizer
@@ -88,6 +90,7 @@ def DistributedOptimizer(
             process_set=process_set,
             scale_local_gradients=scale_local_gradients,
         )
+    refuse_asynchronous("byteps.tensorflow.DistributedOptimizer")
     del name, use_locking, num_groups, groups, scale_local_gradients
     if backward_passes_per_step != 1:
         raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.tensorflow.compression import Compression
@@ -94,6 +95,7 @@ def DistributedGradientTape(
         ValueError: an unknown op.
     """
     del num_groups, groups
+    refuse_asynchronous("byteps.tensorflow.DistributedGradientTape")
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"gradtape is a {type(gradtape).__name__}; it must be a tf.GradientTape")
     reduction = Reduction(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Iterable
 
+from byteps.asynchronous import asynchronous_training
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.torch.adasum_optimizer import AdasumOptimizer, PassCounter
 from byteps.torch.async_optimizer import AsyncOptimizer
@@ -30,11 +30,6 @@ def _check_predivide(factor: float, op: ReduceOp) -> float:
     if not number > 0 or math.isinf(number):
         raise ValueError(f"gradient_predivide_factor is {factor!r}; it must be a positive number")
     return number
-
-
-def _wants_asynchronous() -> bool:
-    """What BYTEPS_ENABLE_ASYNC says; init() has refused what is neither yes nor no."""
-    return os.environ.get("BYTEPS_ENABLE_ASYNC", "").strip().lower() in ("1", "true", "yes", "on")
 
 
 def _check_asynchronous(
@@ -166,7 +161,7 @@ def DistributedOptimizer(
     members = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     joined = split_into_groups(members, groups)
     unnamed, names = named_gradients(optimizer, named_parameters)
-    asynchronous = _wants_asynchronous() and is_distributed(process_set)
+    asynchronous = asynchronous_training() and is_distributed(process_set)
     if asynchronous:
         _check_asynchronous(op, compression, groups, process_set, overlap_forward)
     kind = PassCounter if asynchronous or op is Adasum else Reducer

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from installed import framework
@@ -253,6 +254,9 @@ def _elastic() -> None:
 
 def _wrong_arguments() -> None:
     bps.init()
+    asked = mock.patch.dict(os.environ, BYTEPS_ENABLE_ASYNC="1")
+    with asked, pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
+        bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
     optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
     for error, message, call in (
         (ValueError, "already", lambda: bps.DistributedOptimizer(optimizer)),
