@@ -180,7 +180,7 @@ inline constexpr Knob kTransferKnobs[] = {
      .type = KnobType::kBool,
      .readers = kWorker | kServer,
      .fallback = "0",
-     .meaning = "Asynchronous training: servers keep values, pushes are added to them, and nobody waits for the others. "
+     .meaning = "Asynchronous training: servers keep values, pushes are added to them, and no worker waits for others. "
                 "The same for workers and servers",
      .reason = "the sum of all is what most training wants, and is the same in every run"},
     {.name = "BYTEPS_MIN_COMPRESS_BYTES",
@@ -209,8 +209,8 @@ inline constexpr Knob kTransferKnobs[] = {
      .unit = "pushes",
      .min = 0,
      .max = 1 << 30,
-     .meaning = "Asynchronous training: how many pushes of a tensor a worker may be ahead of the slowest; 0: all wait for "
-                "each other; unset: no bound. The same for workers and servers",
+     .meaning = "Asynchronous training: how many pushes of a tensor a worker may be ahead of the slowest; 0: all wait "
+                "for each other; unset: no bound. The same for workers and servers",
      .reason = "what is best depends on how unequal the workers are"},
 
     {.section = "Server",

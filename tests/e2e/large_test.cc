@@ -15,7 +15,7 @@ namespace {
 
 constexpr Time kPatience = 600 * kSecond;
 constexpr char kMegabytes[] = "384";
-constexpr int64_t kPeerTimeout = 3;  // seconds
+constexpr int64_t kPeerTimeout = 5;  // seconds
 
 // Ends well. What the longest step of each worker took is told, and was no more than a silence that others bear.
 void RunJob(int servers, const std::map<std::string, std::string>& of_workers) {
