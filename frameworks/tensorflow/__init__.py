@@ -13,11 +13,8 @@ Start it with `bpslaunch --workers 2 -- python train.py`; examples/tensorflow/di
 trained with fit() take byteps.keras.
 """
 
-import byteps as _byteps
-from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
-from byteps import __version__
-from byteps.horovod_basics import init, join
-from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from byteps import shared as _shared
+from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the reductions ...
 from byteps.tensorflow import distribute, elastic
 from byteps.tensorflow.allgather import allgather, grouped_allgather
 from byteps.tensorflow.allreduce import allreduce, broadcast_, grouped_allreduce
@@ -36,15 +33,12 @@ from byteps.tensorflow.variables import (
 )
 
 __all__ = [
-    *(name for name in _byteps.__all__ if name not in ("broadcast_object", "init", "join")),
+    *(name for name in _shared.__all__ if name != "broadcast_object"),
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
-    "ProcessSet",
-    "__version__",
-    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -57,19 +51,15 @@ __all__ = [
     "broadcast_variables",
     "distribute",
     "elastic",
-    "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_push_pull",
     "grouped_reducescatter",
-    "init",
-    "join",
     "local_rank_op",
     "local_size_op",
     "process_set_included_op",
     "push_pull",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
     "size_op",
 ]

@@ -9,10 +9,8 @@
 Start it with `bpslaunch --workers 2 -- python train.py`; examples/torch/digits.py is a whole one.
 """
 
-import byteps as _byteps
-from byteps import *  # noqa: F403 - what all frameworks share: rank, size, the errors, the reductions ...
-from byteps import __version__
-from byteps.horovod_basics import init, join
+from byteps import shared as _shared
+from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the reductions ...
 from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
 from byteps.torch.alltoall import alltoall, alltoall_async
@@ -59,18 +57,15 @@ from byteps.torch.sync_batch_norm import SyncBatchNorm
 
 # What is of both: the functions here take tensors of PyTorch, and Horovod's arguments.
 _REPLACED = {
-    "__version__",
+    "ProcessSet",
+    "add_process_set",
     "barrier",
-    "broadcast",
-    "broadcast_async",
     "broadcast_object",
-    "init",
-    "join",
-    "push_pull",
-    "push_pull_async",
+    "global_process_set",
+    "remove_process_set",
 }
 __all__ = [
-    *(name for name in _byteps.__all__ if name not in _REPLACED),
+    *(name for name in _shared.__all__ if name not in _REPLACED),
     "CollectiveHandle",
     "CommHookState",
     "Compression",
@@ -79,7 +74,6 @@ __all__ = [
     "Handle",
     "ProcessSet",
     "SyncBatchNorm",
-    "__version__",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -117,8 +111,6 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "join",
     "poll",
     "push_pull",
     "push_pull_async",

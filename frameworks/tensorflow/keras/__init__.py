@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import byteps as _byteps
-from byteps import *  # noqa: F403 - what all frameworks share: init, rank, size, the errors, the reductions ...
-from byteps import __version__
-from byteps.horovod_basics import init, join
+from byteps import shared as _shared
 from byteps.keras import (
     Compression,
     DistributedOptimizer,
@@ -19,7 +16,7 @@ from byteps.keras import (
     reducescatter,
 )
 from byteps.keras import load_model as _load_model
-from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the reductions ...
 from byteps.tensorflow.keras import callbacks, elastic
 
 import tensorflow as _tf
@@ -37,16 +34,9 @@ def load_model(
 
 
 __all__ = [
-    *(name for name in _byteps.__all__ if name not in ("init", "join")),
+    *_shared.__all__,
     "Compression",
     "DistributedOptimizer",
-    "__version__",
-    "remove_process_set",
-    "join",
-    "init",
-    "global_process_set",
-    "add_process_set",
-    "ProcessSet",
     "allgather",
     "allreduce",
     "broadcast",
