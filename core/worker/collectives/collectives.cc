@@ -153,7 +153,7 @@ void Collectives::Begin(PeerRound* round) {
     return Leave(round, Retryable(Annotate(status, round->asked().Describe())));
   }
   if (const absl::Status shown = ShowMemory(round, &links_); !shown.ok()) return GiveUp(round, shown, Told(shown));
-  order_.emplace(-round->asked().priority, round->serial());
+  order_.emplace(~round->asked().priority, round->serial());
   TakeDelivered(round);
   Pump(round);
   MaybeLeave(round);
@@ -419,7 +419,7 @@ void Collectives::SendAbort(uint32_t rank, uint64_t id, uint64_t number, const a
 // `told`: what the others hear.
 void Collectives::GiveUp(PeerRound* round, const absl::Status& why, const absl::Status& told) {
   if (!round->failure().ok()) return;
-  order_.erase({-round->asked().priority, round->serial()});
+  order_.erase({~round->asked().priority, round->serial()});
   round->Fail(why, After(now_, options_.release_grace));
   if (round->state() == PeerRoundState::kRefused) return;
   alarms_.emplace(round->release_at(), round->serial());
@@ -478,7 +478,7 @@ void Collectives::MaybeLeave(PeerRound* round) {
 
 void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
   for (const uint32_t immediate : round->immediates) links_.ReturnImmediate(immediate);
-  order_.erase({-round->asked().priority, round->serial()});
+  order_.erase({~round->asked().priority, round->serial()});
   alarms_.erase({round->deadline(), round->serial()});
   alarms_.erase({round->release_at(), round->serial()});
   const Collective asked = round->asked();

@@ -166,7 +166,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
 
   RoundTable rounds_;
   absl::flat_hash_map<const Request*, PeerRound*> requests_;
-  std::set<std::pair<int64_t, uint64_t>> order_;  // of rounds that move: negative priority, serial
+  std::set<std::pair<int64_t, uint64_t>> order_;  // of rounds that move: complement of the priority, serial
   std::set<std::pair<Time, uint64_t>> alarms_;    // deadlines and releases, by serial
   std::vector<uint32_t> writes_;                  // to each rank, that have not ended
   bool stopped_ = false;

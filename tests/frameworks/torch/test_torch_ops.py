@@ -107,7 +107,7 @@ def test_arguments_of_a_wrong_type(alone: None) -> None:
         with pytest.raises(TypeError, match=r"root_rank is .*; it must be a whole number"):
             bps.broadcast_object(3, priority)
     for compression in (3, None, "fp16", bps.Compression):
-        with pytest.raises(TypeError, match=r"it must be Compression\.none"):
+        with pytest.raises(TypeError, match="it must be one of Compression's, or have compress and decompress"):
             bps.push_pull(tensor, name="x", compression=compression)
     for optimizer in (None, torch.nn.Linear(1, 1), [tensor]):
         with pytest.raises(TypeError, match=r"it must be a torch\.optim\.Optimizer"):

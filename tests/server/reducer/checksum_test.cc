@@ -34,7 +34,9 @@ TEST_P(ReducerChecksumTest, ResultsHaveOneIfContributionsHad) {
       const Answer* answer = session->worker(rank).answer(ask);
       ASSERT_EQ(answer->results, 1) << answer->text;
       EXPECT_EQ(answer->checksum.has_value(), told);
-      if (told) EXPECT_EQ(*answer->checksum, Crc32c(answer->result));
+      if (told) {
+        EXPECT_EQ(*answer->checksum, Crc32c(answer->result));
+      }
     }
   }
 }
