@@ -484,8 +484,8 @@ BPS_API bps_status* bps_process_set_free(bps_process_set* set) BPS_NOEXCEPT;
 /* ---- Collectives (since 1.2) ------------------------------------------------------------------------------------ */
 
 /* Kinds of operations. "Rows" are what the first dimension counts; a scalar is one row. Ranks are those of the job. */
-#define BPS_ALL_REDUCE 0 /* the reduction of all inputs, to all. On all ranks without a set's: bps_push_pull */
-#define BPS_BROADCAST 1  /* the root's input, to all. On all ranks without a set's: bps_broadcast */
+#define BPS_ALL_REDUCE 0 /* the reduction of all inputs, to all. Of all ranks as bps_push_pull, or the cheaper way */
+#define BPS_BROADCAST 1  /* the root's input, to all. Of all ranks as bps_broadcast, or the cheaper way */
 #define BPS_ALL_GATHER 2 /* all inputs, one behind the other by rank, to all; rows may differ */
 #define BPS_REDUCE_SCATTER \
   3                      /* of the reduction of all inputs to each rank its rows: splits, else as even as possible */
@@ -536,7 +536,9 @@ typedef struct bps_collective_args {
 BPS_INIT_FUNCTION(bps_collective_args)
 
 /* Starts an operation among the ranks of a set; does not block. No order is required: operations of different names may
- * be submitted in any order on any rank. Results have the bits of a fold in rank order (docs/determinism.md), whichever
+ * be submitted in any order on any rank. Of all ranks, names are those of tensors: a rank has one operation of a name
+ * in flight, also of bps_push_pull and bps_broadcast, and ranks that give one name to functions that go different ways
+ * (docs/collectives.md) disagree. Results have the bits of a fold in rank order (docs/determinism.md), whichever
  * way the bytes go. `request` as with bps_push_pull.
  * Errors of the call: INVALID_ARGUMENT (also: this rank, the root or the peer is not in the set; splits that do not add
  * up); ALREADY_EXISTS (an operation of this set and name is in flight on this rank); FAILED_PRECONDITION; UNIMPLEMENTED

@@ -30,6 +30,7 @@
 #include "tools/info/loopback_worker.h"
 #include "tools/info/plugins_report.h"
 #include "tools/model_file.h"
+#include "tools/paths_report.h"
 #include "tools/placement_report.h"
 
 namespace byteps {
@@ -42,6 +43,7 @@ SYNOPSIS
     bps_info [--all] [--json] [--check [--timeout SECONDS]]
     bps_info --markdown
     bps_info --placement MODEL [--servers N] [--workers N] [--colocate K] [--rate R]
+    bps_info --paths [--workers N] [--local L] [--servers N] [--colocate K] [--rate R]
 
 DESCRIPTION
     Without options it prints
@@ -67,6 +69,9 @@ OPTIONS
                     --servers and --workers (hosts; 4 and 4), --colocate of the servers on worker hosts (0), and the
                     configuration in force: the first cut, or with --rate, such as 10gbit, the one that a job on
                     links of that rate has from its second round on
+    --paths         which way the collectives of a job go, by size, and what each way costs there: --workers hosts
+                    (4) of --local workers each (1), with --servers (4), --colocate of them on worker hosts (0), on
+                    links of --rate (10gbit). docs/collectives.md has the formula
     --help          this page
 
 EXIT STATUS
@@ -181,6 +186,39 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
+absl::Status ReadNumber(const std::string& option, const std::string& text, uint32_t* number) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(option + " " + text + ": not a whole number");
+}
+
+// `words`: what follows --paths.
+int ReportPaths(const std::vector<std::string>& words) {
+  PathsRequest request;
+  if (words.size() % 2 != 0) return Usage("--paths takes options, and a value after each");
+  for (size_t i = 0; i < words.size(); i += 2) {
+    if (words[i] == "--rate") {
+      const absl::StatusOr<double> rate = ParseLinkRate(words[i + 1]);
+      if (!rate.ok()) return Fail(rate.status(), 2);
+      request.link_rate = *rate;
+      continue;
+    }
+    uint32_t* number = words[i] == "--servers"    ? &request.servers
+                       : words[i] == "--workers"  ? &request.workers
+                       : words[i] == "--local"    ? &request.local
+                       : words[i] == "--colocate" ? &request.colocated
+                                                  : nullptr;
+    if (number == nullptr) return Usage("unknown option " + words[i] + " of --paths");
+    if (absl::Status status = ReadNumber(words[i], words[i + 1], number); !status.ok()) return Fail(status, 2);
+  }
+  const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
+  if (!config.ok()) return Fail(config.status(), 2);
+  const absl::StatusOr<std::string> report = PathsReport(request, *config);
+  if (!report.ok()) return Fail(report.status(), 2);
+  std::cout << *report;
+  return 0;
+}
+
 // `words`: what follows --placement.
 int ReportPlacement(const std::vector<std::string>& words) {
   PlacementRequest request;
@@ -197,11 +235,7 @@ int ReportPlacement(const std::vector<std::string>& words) {
                        : words[i] == "--colocate" ? &request.colocated
                                                   : nullptr;
     if (number == nullptr) return Usage("unknown option " + words[i] + " of --placement");
-    const std::string& text = words[i + 1];
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
-    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) {
-      return Fail(absl::InvalidArgumentError(words[i] + " " + text + ": not a whole number"), 2);
-    }
+    if (absl::Status status = ReadNumber(words[i], words[i + 1], number); !status.ok()) return Fail(status, 2);
   }
   const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
   if (!config.ok()) return Fail(config.status(), 2);
@@ -221,6 +255,7 @@ int Main(const std::vector<std::string>& words) {
   };
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
+    if (word == "--paths") return ReportPaths({words.begin() + static_cast<ptrdiff_t>(i) + 1, words.end()});
     if (word == "--placement") return ReportPlacement({words.begin() + static_cast<ptrdiff_t>(i) + 1, words.end()});
     if (word == "--help" || word == "-h") {
       std::cout << kHelp;

@@ -163,6 +163,15 @@ inline constexpr Knob kTransferKnobs[] = {
      .most_bytes = 16384,
      .meaning = "Reduction groups: host (the workers of a host), none, or lists of consecutive ranks such as 0-3,4-7",
      .reason = "they define the bits of a result, so they must not depend on whether a local stage exists"},
+    {.name = "BYTEPS_COLLECTIVE_PATH",
+     .type = KnobType::kEnum,
+     .readers = kWorker,
+     .fallback = "auto",
+     .choices = "auto|servers|peers",
+     .meaning = "Which way all_reduce and broadcast of all ranks go, where they are called as collectives "
+                "(bps_collective): servers, as push_pull; peers, from worker to worker; auto, by what each costs. The "
+                "same on all workers",
+     .reason = "servers save bytes where there are enough of them"},
     {.name = "BYTEPS_LOCAL_REDUCE",
      .type = KnobType::kBool,
      .readers = kWorker,

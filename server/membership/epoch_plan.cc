@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string>
 #include <utility>
 
 namespace byteps {
@@ -50,6 +51,15 @@ void AddWorkers(EpochPlan* plan) {
   }
 }
 
+// Workers agree on the variable; one of them that forces servers speaks for all.
+std::string CollectivePathOf(const std::vector<const control::Hello*>& workers) {
+  const std::string& named = workers.front()->collective_path();
+  if (!named.empty() && named != "auto") return named;
+  const bool forced =
+      std::any_of(workers.begin(), workers.end(), [](const control::Hello* worker) { return worker->force_servers(); });
+  return forced ? "servers" : "auto";
+}
+
 // The least of what the servers have.
 void AddServers(const std::vector<JobMember*>& servers, EpochPlan* plan) {
   plan->placement.slot_bytes = UINT64_MAX;
@@ -87,6 +97,8 @@ absl::StatusOr<EpochPlan> PlanEpoch(const std::vector<JobMember*>& workers, cons
 
   const ServerShares shares = SharesOf(HostsOf(plan.workers), HostsOf(servers));
   if (options.mixed_mode != MixedMode::kOff) plan.placement.weights = shares.weights;
+  for (const double weight : plan.placement.weights) plan.epoch.add_server_shares(weight);
+  plan.epoch.set_collective_path(CollectivePathOf(hellos));
   if (!shares.obstacle.empty()) {
     const auto dedicated = std::count(shares.dedicated.begin(), shares.dedicated.end(), true);
     const bool both = dedicated > 0 && dedicated < std::ssize(shares.dedicated);

@@ -264,6 +264,10 @@ absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello
   if (Lower(newcomer.groups()) != Lower(present.groups())) {
     return Differs("BYTEPS_GROUPS", Quoted(newcomer.groups()), newcomer, Quoted(present.groups()), present);
   }
+  if (newcomer.collective_path() != present.collective_path()) {
+    return Differs("BYTEPS_COLLECTIVE_PATH", Quoted(newcomer.collective_path()), newcomer,
+                   Quoted(present.collective_path()), present);
+  }
   return absl::OkStatus();
 }
 

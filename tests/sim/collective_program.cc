@@ -100,6 +100,11 @@ void CollectiveProgram::Draw(const std::string& name, int64_t most_rows) {
     common.prescale = random_.Chance(0.5) ? 0.5 : 1;
     common.postscale = random_.Chance(0.5) ? 3 : 1;
   }
+  // A part of a group, which meets the same part only. (That a group is all or nothing, is of the C functions.)
+  if (random_.Chance(0.2)) {
+    common.group_size = static_cast<uint32_t>(1 + random_.Below(5));
+    common.group_index = static_cast<uint32_t>(random_.Below(common.group_size));
+  }
   common.priority = static_cast<int64_t>(random_.Below(3));
   common.timeout = 600 * kSecond;
   if (common.kind == CollectiveKind::kSend) {
@@ -202,7 +207,9 @@ void CollectiveProgram::MakeOdd(Operation* operation) {
   Collective& asked = operation->parts[odd].asked;
   if (asked.kind == CollectiveKind::kBarrier) return;
   operation->odd = odd;
-  if (IsReducing(asked.kind) && random_.Chance(0.5) && asked.dtype != BPS_BOOL) {
+  if (asked.group_size != 0 && random_.Chance(0.3)) {
+    ++asked.group_size;
+  } else if (IsReducing(asked.kind) && random_.Chance(0.5) && asked.dtype != BPS_BOOL) {
     asked.reduction = asked.reduction == BPS_SUM ? BPS_AVERAGE : BPS_SUM;
   } else if (IsRooted(asked.kind) && random_.Chance(0.5)) {
     const std::vector<int32_t>& ranks = operation->set->ranks();

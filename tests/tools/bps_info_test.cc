@@ -210,6 +210,24 @@ TEST(BpsInfoTest, ShowsThePlacementOfAShippedModel) {
   }
 }
 
+TEST(BpsInfoTest, ShowsTheWaysOfCollectivesAndTheirCosts) {
+  Outcome outcome = Info("--paths --workers 4 --servers 1");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("all_reduce +64 MiB +servers +2 +2 +268.4 MB"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("all_reduce +64 MiB +\\*peers +4 +24 +100.7 MB"));
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("all_to_all +64 MiB +\\*peers +3 +18 +50.3 MB"));
+  outcome = Info("--paths --workers 4 --servers 8 --colocate 4 --rate 200mbit");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::ContainsRegex("all_reduce +64 MiB +\\*servers +2 +2 +67.1 MB"));
+  EXPECT_THAT(Info("--paths", "BYTEPS_COLLECTIVE_PATH=peers").output, HasSubstr("all_reduce: peers for all sizes"));
+  EXPECT_THAT(Info("--paths --workers 1 --local 4 --servers 0").output, HasSubstr("all_reduce: shared for all sizes"));
+  for (const char* wrong : {"--paths --workers", "--paths --workers 0", "--paths --workers many", "--paths --hosts 3",
+                            "--paths --servers 1 --colocate 2", "--paths --workers 2 --servers 0",
+                            "--paths --workers 5000", "--paths --rate fast"}) {
+    EXPECT_EQ(Info(wrong).code, 2) << wrong;
+  }
+}
+
 TEST(BpsInfoTest, WrongConfigurationAndWrongCallsAreErrors) {
   Outcome outcome = Info("", "BYTEPS_PARTITION_BYTES=abc");
   EXPECT_EQ(outcome.code, 2);

@@ -1,5 +1,6 @@
-// The exported functions of process sets and collectives: each checks what it was given, and asks the session. All
-// reductions and broadcasts of all ranks go the way of bps_push_pull; everything else goes among workers.
+// The exported functions of process sets and collectives: each checks what it was given, and asks the session.
+// Reductions and broadcasts of all ranks go the way of bps_push_pull where that costs least; everything else goes among
+// workers.
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -114,12 +115,6 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_collective_arg
   return asked;
 }
 
-// Goes the way of bps_push_pull: through servers, or among the workers of one host in each other's memory.
-bool IsPushPull(const Collective& asked) {
-  const bool sums = asked.kind == CollectiveKind::kAllReduce && asked.reduction != BPS_ADASUM;
-  return asked.set->is_all() && (sums || asked.kind == CollectiveKind::kBroadcast);
-}
-
 // Its input and output, and what has come is known beforehand.
 absl::StatusOr<Submission> ToSubmission(Session* session, const Collective& asked) {
   absl::StatusOr<byteps::Tensor*> tensor = session->Declare(asked.name, asked.dtype, asked.shape);
@@ -192,7 +187,8 @@ void OnPartEnded(void* user, bps_status* error) {
   if (first_failure && !last) {
     // All or nothing. What has ended by then has an output, which counts for nothing.
     if (const std::shared_ptr<Session> session = together.session.lock()) {
-      for (const std::shared_ptr<Request>& other : together.parts) (void)session->Cancel(other);
+      const absl::Status cause = byteps::Annotate(outcome, "another operation of its group has failed");
+      for (const std::shared_ptr<Request>& other : together.parts) (void)session->Cancel(other, cause);
     }
   }
   if (last) together.whole->Complete(together.first);
@@ -204,7 +200,7 @@ absl::Status Start(bps_session* handle, std::vector<Collective> all, bps_done_fn
   const auto made =
       std::allocate_shared<bps_request>(byteps::StockAllocator<bps_request>(session->request_stock()), done, user);
   const std::shared_ptr<Request> whole(made, &made->request);
-  const bool direct = all.size() == 1 && !(IsPushPull(all[0]) && all[0].scaled && all[0].postscale != 1);
+  const bool direct = all.size() == 1 && !(session->TakesStages(all[0]) && all[0].scaled && all[0].postscale != 1);
   made->session = session;
   byteps::Time timeout = 0;
   for (const Collective& asked : all) {
@@ -227,7 +223,7 @@ absl::Status Start(bps_session* handle, std::vector<Collective> all, bps_done_fn
     part->together = together;
     part->result = asked.result;
     part->dtype = asked.dtype;
-    if (IsPushPull(asked) && asked.scaled) part->postscale = asked.postscale;
+    if (session->TakesStages(asked) && asked.scaled) part->postscale = asked.postscale;
     asked.request = std::make_shared<Request>(OnPartEnded, part.get());
     parts.push_back(part.release());
     together->parts.push_back(asked.request);
@@ -237,7 +233,7 @@ absl::Status Start(bps_session* handle, std::vector<Collective> all, bps_done_fn
   for (Collective& asked : all) {
     asked.request->Hold(session->buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.bytes()),
                         session->buffers()->Use(asked.output, asked.capacity));
-    if (!IsPushPull(asked)) {
+    if (!session->TakesStages(asked)) {
       ready.emplace_back(std::move(asked));
       continue;
     }

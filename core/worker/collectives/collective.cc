@@ -229,6 +229,13 @@ uint64_t Collective::id(int32_t own_rank) const {
   return hash.value();
 }
 
+uint64_t Collective::IdOfName(std::string_view name) {
+  StableHash hash;
+  hash.Add(uint64_t{0});  // the number of the set of all ranks
+  hash.Add(name);
+  return hash.value();
+}
+
 std::string Collective::Describe() const {
   std::string text = KindName(kind);
   if (!name.empty()) absl::StrAppend(&text, " \"", name, "\"");

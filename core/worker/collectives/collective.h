@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "abi/byteps.h"
@@ -102,6 +103,10 @@ struct Collective {
   uint64_t row_bytes() const;
   // Where operations meet: the same on all that take part.
   uint64_t id(int32_t own_rank) const;
+  // That of operations that share a name.
+  static uint64_t IdOfName(std::string_view name);
+  // Of all ranks, under a name: of one sequence with push_pulls and broadcasts of that name, whichever way each goes.
+  bool shares_name() const { return set->is_all() && !IsPairwise(kind); }
   // "all_gather \"tokens\" (int32, 5x4) of all ranks"
   std::string Describe() const;
 };

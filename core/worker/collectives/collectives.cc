@@ -57,10 +57,16 @@ absl::Status Collectives::Admit(const Collective& asked) {
 // Its name's place in flight.
 absl::Status Collectives::Take(const Collective& asked) {
   if (!IsPairwise(asked.kind)) {
-    std::lock_guard<std::mutex> lock(names_mutex_);
-    if (!names_in_flight_.insert(asked.id(own_rank_)).second) {
+    bool entered = false;
+    if (asked.shares_name()) {
+      entered = sink_->OnName(asked.name)->Enter();
+    } else {
+      std::lock_guard<std::mutex> lock(names_mutex_);
+      entered = names_in_flight_.insert(asked.id(own_rank_)).second;
+    }
+    if (!entered) {
       return Retryable(absl::AlreadyExistsError(absl::StrCat(
-          "a collective \"", asked.name, "\" of ", asked.set->Describe(), " is still in flight on this rank")));
+          "an operation \"", asked.name, "\" of ", asked.set->Describe(), " is still in flight on this rank")));
     }
   }
   asked.set->Enter();
@@ -68,7 +74,9 @@ absl::Status Collectives::Take(const Collective& asked) {
 }
 
 void Collectives::Withdraw(const Collective& asked) {
-  if (!IsPairwise(asked.kind)) {
+  if (asked.shares_name()) {
+    sink_->OnName(asked.name)->Leave();
+  } else if (!IsPairwise(asked.kind)) {
     std::lock_guard<std::mutex> lock(names_mutex_);
     names_in_flight_.erase(asked.id(own_rank_));
   }
@@ -77,7 +85,9 @@ void Collectives::Withdraw(const Collective& asked) {
 
 void Collectives::Submit(Time now, Collective asked) {
   now_ = now;
-  PeerRound* round = rounds_.Submit(asked.id(own_rank_));
+  const uint64_t id = asked.id(own_rank_);
+  if (asked.shares_name()) rounds_.Advance(id, sink_->OnName(asked.name)->rounds++);
+  PeerRound* round = rounds_.Submit(id);
   requests_[asked.request.get()] = round;
   asked.request->Advance(RequestState::kActive);
   round->Start(std::move(asked), own_rank_, now);
@@ -296,8 +306,14 @@ void Collectives::OnPeerRecord(uint32_t rank, wire::RecordType type, std::span<c
 
 void Collectives::OnAnnounce(uint32_t rank, std::span<const std::byte> body) {
   absl::StatusOr<PeerAnnouncement> announcement = PeerAnnouncement::Decode(body);
-  if (!announcement.ok() || announcement->body.rank != static_cast<int32_t>(rank)) {
+  if (!announcement.ok() || announcement->body.rank != static_cast<int32_t>(rank) ||
+      (announcement->shares_name() && announcement->body.id != Collective::IdOfName(announcement->name))) {
     return InvalidRecord(rank, "an invalid ANNOUNCE");
+  }
+  if (announcement->shares_name()) {
+    const TensorName& name = *sink_->OnName(announcement->name);
+    rounds_.Advance(announcement->body.id, name.rounds);
+    if (PassedByStages(rank, *announcement, name)) return;
   }
   PeerRound* round = rounds_.FindOrMake(announcement->body.id, announcement->body.round);
   if (round == nullptr) return;  // given up; it was told
@@ -350,55 +366,6 @@ void Collectives::OnData(uint32_t rank, std::span<const std::byte> body) {
 // A member of this release never sends such a thing.
 void Collectives::InvalidRecord(uint32_t rank, const char* what) {
   Fatal(absl::InternalError(absl::StrCat(links_.description(rank), " sent ", what)), 0);
-}
-
-// ---- Joins ----
-
-// Rounds that this rank has not submitted before this one were given up by all that had.
-bool Collectives::OnTakePart(Time now, const AbsentPart& part) {
-  now_ = now;
-  if (part.through_stages) return sink_->OnTakePart(now, part);
-  const uint64_t id = part.asked.body.id, number = part.asked.body.round;
-  if (rounds_.submitted(id) > number) return true;
-  absl::StatusOr<Collective> zero = part.ToCollective(own_rank_, job_size_);
-  const absl::Status none = part.CheckZeros(links_.description(static_cast<uint32_t>(own_rank_)));
-  if (absl::Status gap = part.CheckGap(rounds_.submitted(id)); !gap.ok()) return Fatal(gap, 0), true;
-  while (rounds_.submitted(id) < number) {
-    Refuse(now, part, rounds_.submitted(id), absl::AbortedError("it was given up"));
-  }
-  if (!zero.ok() || !none.ok()) {
-    Refuse(now, part, number, zero.ok() ? none : zero.status());
-    return true;
-  }
-  if (!Take(*zero).ok()) return false;
-  zero->request = std::make_shared<Request>(nullptr, nullptr);
-  zero->result = std::make_shared<CollectiveResult>();
-  zero->input = joins_.Hold(zero->request.get(), zero->bytes());
-  Submit(now, *std::move(zero));
-  return true;
-}
-
-// Counts the round as submitted, and gives it up.
-void Collectives::Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why) {
-  const uint64_t id = part.asked.body.id;
-  rounds_.Skip(id);
-  for (const int32_t rank : part.ranks) {
-    if (rank == own_rank_ || rank < 0 || static_cast<uint32_t>(rank) >= job_size_) continue;
-    links_.Want(now, static_cast<uint32_t>(rank));
-    SendAbort(static_cast<uint32_t>(rank), id, number, why, false);
-  }
-}
-
-void Collectives::OnAbsent(Time now, uint32_t rank) {
-  for (const PeerRound* round : rounds_.Submitted()) {
-    if (!round->asked().set->PlaceOf(rank)) continue;
-    joins_.Tell(now, rank, AbsentPart::Of(round->asked(), own_rank_, round->number()));
-  }
-  sink_->OnAbsent(now, rank);
-}
-
-void Collectives::OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) {
-  sink_->OnCollectiveDone(std::move(request), outcome);
 }
 
 // ---- Ending ----

@@ -21,6 +21,11 @@
 // period is taken away: unregistering is the fence. A rank that has not submitted it yet is refused when it does.
 // A peer that is lost while operations with it are in flight is fatal.
 //
+// Names. Operations of all ranks under one name are one sequence with the push_pulls and broadcasts of that name, which
+// go through stages: one at a time on each rank, counted together (TensorName). So ranks of which some go one way and
+// some the other meet in a round of the same number: whoever goes through stages sees it, by the ANNOUNCE of another,
+// fails its operation, and tells all others by ABORT (BeginStaged, OnAnnounce).
+//
 // Threads: Admit may be called by anybody; all else by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
@@ -47,6 +52,8 @@
 #include "core/worker/collectives/peer_links.h"
 #include "core/worker/collectives/peer_round.h"
 #include "core/worker/collectives/round_table.h"
+#include "core/worker/tensor/operation.h"
+#include "core/worker/tensor/tensor.h"
 
 namespace byteps {
 
@@ -60,6 +67,10 @@ class CollectivesSink {
   // As of JoinsHandler, of operations that are no collectives among workers.
   virtual bool OnTakePart(Time now, const AbsentPart& part) = 0;
   virtual void OnAbsent(Time now, uint32_t rank) = 0;
+  // What counts the rounds of this name; any thread.
+  virtual TensorName* OnName(const std::string& text) = 0;
+  // Others ask in its round for an operation among workers: it is to be given up.
+  virtual void OnClash(Time now, Operation* staged, const absl::Status& why) = 0;
 };
 
 struct CollectivesOptions {
@@ -88,6 +99,11 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   // Which ranks count as zeros.
   Joins& joins() { return joins_; }
   const Joins& joins() const { return joins_; }
+  // An operation that goes through stages takes a round of its name. Not OK: other ranks ask for an operation among
+  // workers in this round; they have been told, and nobody may begin it.
+  absl::Status BeginStaged(Time now, const Operation& staged);
+  // It has failed: who comes to this round later, and goes the other way, hears why.
+  void FailStaged(const Operation& staged, const absl::Status& why);
   // False: it has no such operation.
   bool Cancel(Time now, const Request* request, const absl::Status& why);
   void CancelAll(Time now, const absl::Status& why);
@@ -130,6 +146,8 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   absl::Status Take(const Collective& asked);
   void Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why);
   void OnAnnounce(uint32_t rank, std::span<const std::byte> body);
+  bool PassedByStages(uint32_t rank, const PeerAnnouncement& announcement, const TensorName& name);
+  absl::Status Clash(const PeerAnnouncement& announcement, const Operation& staged) const;
   void OnReady(uint32_t rank, std::span<const std::byte> body);
   void OnData(uint32_t rank, std::span<const std::byte> body);
   void OnAbort(uint32_t rank, std::span<const std::byte> body);
@@ -165,6 +183,11 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   absl::flat_hash_set<uint64_t> names_in_flight_;
 
   RoundTable rounds_;
+  struct FailedRound {
+    uint64_t number;
+    absl::Status why;
+  };
+  absl::flat_hash_map<uint64_t, FailedRound> failed_staged_;  // by id: the last
   absl::flat_hash_map<const Request*, PeerRound*> requests_;
   std::set<std::pair<int64_t, uint64_t>> order_;  // of rounds that move: complement of the priority, serial
   std::set<std::pair<Time, uint64_t>> alarms_;    // deadlines and releases, by serial

@@ -38,6 +38,8 @@ struct PeerAnnouncement {
   uint64_t row_bytes() const;
   uint64_t bytes() const;                        // of the input
   int64_t all_rows() const { return body.tag; }  // of sparse_all_reduce
+  // As of Collective.
+  bool shares_name() const { return body.set == 0 && !IsPairwise(kind()); }
   // What must be equal on all ranks, for people: equal texts are equal requests. `any_rows`: the first dimension may
   // differ, because the receiver takes what comes.
   std::string Terms(bool any_rows) const;

@@ -14,6 +14,16 @@ void RoundTable::Skip(uint64_t id) {
   if (const PeerRound* round = Find(id, number)) Erase(round);
 }
 
+void RoundTable::Advance(uint64_t id, uint64_t number) {
+  uint64_t& submitted = submitted_[id];
+  if (submitted >= number) return;
+  for (auto round = rounds_.lower_bound({id, submitted}); round != rounds_.end() && round->first < Key{id, number};) {
+    by_serial_.erase(round->second->serial());
+    round = rounds_.erase(round);
+  }
+  submitted = number;
+}
+
 uint64_t RoundTable::submitted(uint64_t id) const {
   const auto found = submitted_.find(id);
   return found == submitted_.end() ? 0 : found->second;

@@ -4,6 +4,7 @@
 //     PeerRound* round = table.FindOrMake(id, number);     // of a record; nullptr: it is over here
 //     table.Erase(round);                                  // it is over
 //     table.Skip(id);                                      // counted as submitted, and over
+//     table.Advance(id, number);                           // so are all before this one that are not under way
 //
 // Threads: none; belongs to the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_ROUND_TABLE_H_
@@ -24,6 +25,8 @@ class RoundTable {
  public:
   PeerRound* Submit(uint64_t id);
   void Skip(uint64_t id);
+  void Advance(uint64_t id, uint64_t number);
+  bool empty() const { return rounds_.empty(); }
   // Rounds of this id that this rank has submitted.
   uint64_t submitted(uint64_t id) const;
 

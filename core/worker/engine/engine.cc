@@ -95,6 +95,7 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
                      local && local_ == nullptr ? "with the others of its host" : "through servers",
                      ", for which it has opened no transport"));
   }
+  paths_ = PathCosts(JobLinks::Of(epoch));
   if (collectives_ != nullptr) collectives_->Start(epoch, *self);
   ServersStage* const to_servers = servers ? servers_.get() : nullptr;
   LocalStage* const to_neighbours = local ? local_.get() : nullptr;
@@ -145,6 +146,12 @@ size_t Engine::TakeCompletions(std::vector<Completion>* to) {
   std::move(completions_.begin(), completions_.end(), std::back_inserter(*to));
   completions_.clear();
   return count;
+}
+
+bool Engine::TakesStages(const Collective& asked) const {
+  const bool sums = asked.kind == CollectiveKind::kAllReduce && asked.reduction != BPS_ADASUM;
+  if (!asked.set->is_all() || !(sums || asked.kind == CollectiveKind::kBroadcast)) return false;
+  return paths_.Choose(asked.kind, asked.bytes()) != CollectivePath::kPeers;
 }
 
 std::string Engine::DescribeStages() const {
@@ -212,6 +219,11 @@ void Engine::Submit(Time now, Submission asked) {
     for (const uint32_t rank : collectives_->joins().absent()) TellAbsent(now, *operation, rank);
   }
   Tensor* tensor = operation->asked.tensor;
+  if (collectives_ != nullptr) {
+    if (const absl::Status clash = collectives_->BeginStaged(now, *operation); !clash.ok()) {
+      return RefuseTaken(operation, Retryable(Annotate(clash, DescribeOperation(*operation))));
+    }
+  }
   if (!assignments_.CutFor(tensor, operation->round)) {
     if (!tensor->refusal.ok()) {
       End(operation, tensor->refusal);
@@ -266,8 +278,8 @@ void Engine::Begin(Time now, Operation* operation) {
   }
 }
 
-void Engine::Cancel(Time now, const Request* request) {
-  const absl::Status why = absl::CancelledError("cancelled by its caller");
+void Engine::Cancel(Time now, const Request* request, const absl::Status& cause) {
+  const absl::Status why = cause.ok() ? absl::CancelledError("cancelled by its caller") : cause;
   auto it = by_request_.find(request);
   if (it != by_request_.end()) return Abort(now, it->second, why);
   if (collectives_ != nullptr) collectives_->Cancel(now, request, why);
@@ -359,8 +371,12 @@ bool Engine::OnTakePart(Time now, const AbsentPart& part) {
 // Gives an operation up before any stage has it, so that nobody ends it well.
 void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
   Operation* operation = Take(now, std::move(asked));
-  Tensor* tensor = operation->asked.tensor;
   by_request_.emplace(operation->asked.request.get(), operation);
+  RefuseTaken(operation, why);
+}
+
+void Engine::RefuseTaken(Operation* operation, const absl::Status& why) {
+  Tensor* tensor = operation->asked.tensor;
   tensor->owed.push_back({operation->round, operation->fingerprint, why});
   if (assignments_.CutFor(tensor, operation->round)) OnAssigned(tensor);
   End(operation, why);
@@ -509,6 +525,7 @@ void Engine::OnStageFatal(const absl::Status& why, uint32_t member) {
 
 void Engine::End(Operation* operation, const absl::Status& outcome) {
   TensorName& name = operation->asked.tensor->name();
+  if (!outcome.ok() && collectives_ != nullptr) collectives_->FailStaged(*operation, outcome);
   const std::shared_ptr<Request> request = std::move(operation->asked.request);
   by_request_.erase(request.get());
   if (collectives_ == nullptr || !collectives_->joins().Drop(request.get())) {

@@ -43,6 +43,7 @@
 #include "core/control/control.pb.h"
 #include "core/plugin/scheduler.h"
 #include "core/worker/collectives/collectives.h"
+#include "core/worker/collectives/path_costs.h"
 #include "core/worker/engine/assignments.h"
 #include "core/worker/engine/root_copies.h"
 #include "core/worker/local/local_stage.h"
@@ -113,8 +114,8 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
 
   // Takes an admitted submission. Its request ends, whatever happens; if this throws, by then or in Fail.
   void Submit(Time now, Submission asked);
-  // Gives an operation up, unless it has ended.
-  void Cancel(Time now, const Request* request);
+  // Gives an operation up, unless it has ended. `cause`: what the other ranks hear; OK: that its caller wants it so.
+  void Cancel(Time now, const Request* request, const absl::Status& cause = {});
   // Gives all up.
   void CancelAll(Time now, const absl::Status& why);
   void OnAssignment(Time now, const control::Assignment& assignment);
@@ -142,6 +143,8 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   // Every request ends with `why`, and so does what is submitted later. Stages, transports and memory stay as they are,
   // and are not used any more: for an engine whose thread is inside a plugin that does not return.
   void EndRequests(const absl::Status& why);
+  // Does it go the way of push_pull and broadcast? Others go among workers. From Join on; any thread.
+  bool TakesStages(const Collective& asked) const;
   // What an operation that has not ended waits for, for people; empty if it has ended.
   std::string DescribeWait(Time now, const Request* request) const;
   // "servers": the way of every operation, stage by stage.
@@ -163,8 +166,11 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   }
   bool OnTakePart(Time now, const AbsentPart& part) override;
   void OnAbsent(Time now, uint32_t rank) override;
+  TensorName* OnName(const std::string& text) override { return tensors_.Name(text); }
+  void OnClash(Time now, Operation* staged, const absl::Status& why) override { Abort(now, staged, why); }
   void TellAbsent(Time now, const Operation& operation, uint32_t rank);
   void Refuse(Time now, Submission asked, const absl::Status& why);
+  void RefuseTaken(Operation* operation, const absl::Status& why);
 
   // AssignmentsSink.
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override { handler_->OnDeclare(tensors); }
@@ -206,6 +212,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   RootCopies root_copies_;
   std::pmr::set<std::pair<Time, uint64_t>> alarms_{&memory_};  // by time, operation
   uint64_t next_operation_ = 1;
+  PathCosts paths_;
   uint32_t size_ = 1;
   uint32_t own_rank_ = 0;
   Time stall_look_ = kNever;  // when operations are looked at for stalls

@@ -13,7 +13,7 @@ bool Commands::Run(Time now, Engine* engine) {
     } else if (command.join != nullptr) {
       engine->collectives()->joins().Submit(now, *std::move(command.join));
     } else if (command.cancel != nullptr) {
-      engine->Cancel(now, command.cancel.get());
+      engine->Cancel(now, command.cancel.get(), command.cause);
     } else if (command.submission.tensor == nullptr) {
       engine->DropFreedBuffers();
     } else {

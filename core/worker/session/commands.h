@@ -26,6 +26,7 @@ struct Command {
   std::shared_ptr<Request> cancel;                   // else: to be given up; neither: buffers were freed
   std::unique_ptr<Collective> collective = nullptr;  // or this is to be submitted
   std::unique_ptr<JoinAsked> join = nullptr;         // or this
+  absl::Status cause = {};                           // of cancel; OK: its caller
 };
 
 class Commands {

@@ -125,6 +125,7 @@ absl::StatusOr<ControlLinkOptions> JobSetup::Greeting() const {
       given_.config.Has("BYTEPS_GLOBAL_RANK") ? static_cast<int32_t>(given_.config.GetInt("BYTEPS_GLOBAL_RANK")) : -1);
   hello.set_partition_bytes(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_PARTITION_BYTES")));
   hello.set_groups(given_.config.GetString("BYTEPS_GROUPS"));
+  hello.set_collective_path(given_.config.GetString("BYTEPS_COLLECTIVE_PATH"));
   hello.set_force_servers(given_.config.GetBool("BYTEPS_FORCE_DISTRIBUTED"));
   hello.set_asynchronous(given_.config.GetBool("BYTEPS_ENABLE_ASYNC"));
   if (given_.config.Has("BYTEPS_STALENESS")) {

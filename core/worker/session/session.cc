@@ -268,9 +268,9 @@ absl::Status Session::SubmitAll(std::vector<Asked> all) {
   return absl::OkStatus();
 }
 
-absl::Status Session::Cancel(std::shared_ptr<Request> request) {
+absl::Status Session::Cancel(std::shared_ptr<Request> request, const absl::Status& cause) {
   if (absl::Status status = CheckProcess(); !status.ok()) return status;
-  commands_.Push({{}, std::move(request)});
+  commands_.Push({{}, std::move(request), nullptr, nullptr, cause});
   driver_.Wake();
   return absl::OkStatus();
 }

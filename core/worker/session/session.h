@@ -87,14 +87,16 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // All of them, or none.
   using Asked = std::variant<Submission, Collective>;
   absl::Status SubmitAll(std::vector<Asked> all);
+  // Does it go the way of push_pull, as a Submission?
+  bool TakesStages(const Collective& asked) const { return engine_->TakesStages(asked); }
   // This rank has joined (core/worker/collectives/joins.h).
   absl::Status Submit(JoinAsked asked);
   // The set of all ranks, from Open on.
   const std::shared_ptr<ProcessSet>& all_ranks() const { return all_ranks_; }
   // Workers of the job.
   uint32_t size() const { return static_cast<uint32_t>(info_.size); }
-  // Asks to give an operation up.
-  absl::Status Cancel(std::shared_ptr<Request> request);
+  // Asks to give an operation up. `cause`: what the other ranks hear; OK: that its caller wants it so.
+  absl::Status Cancel(std::shared_ptr<Request> request, const absl::Status& cause = {});
   // Blocks until the request has ended or `deadline`; true if it has ended. `small`: worth driving the engine for.
   bool Wait(const Request& request, Time deadline, bool small);
   // What an operation waits for, for people; empty if it has ended.

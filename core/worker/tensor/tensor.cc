@@ -93,15 +93,25 @@ absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dty
                                                       tensor->asynchronous() ? "asynchronous" : "synchronous",
                                                       " already; a tensor of the other mode needs a name of its own"));
   }
-  std::unique_ptr<TensorName>& shared = names_[std::string(name)];
-  if (shared == nullptr) shared = std::make_unique<TensorName>(std::string(name), names_.size() - 1);
-  auto tensor = std::make_unique<Tensor>(this, shared.get(), dtype, std::vector<int64_t>(shape.begin(), shape.end()),
+  TensorName* shared = NameLocked(name);
+  auto tensor = std::make_unique<Tensor>(this, shared, dtype, std::vector<int64_t>(shape.begin(), shape.end()),
                                          *elements, mode);
   Tensor* raw = tensor.get();
   tensors_.emplace(Key{shared->text(), dtype, raw->shape()}, std::move(tensor));
   undeclared_.push_back(raw);
   undeclared_count_.store(undeclared_.size(), std::memory_order_release);
   return raw;
+}
+
+TensorName* TensorTable::Name(std::string_view name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return NameLocked(name);
+}
+
+TensorName* TensorTable::NameLocked(std::string_view name) {
+  std::unique_ptr<TensorName>& shared = names_[std::string(name)];
+  if (shared == nullptr) shared = std::make_unique<TensorName>(std::string(name), names_.size() - 1);
+  return shared.get();
 }
 
 Tensor* TensorTable::Find(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) const {

@@ -40,7 +40,8 @@ namespace byteps {
 struct Operation;
 class TensorTable;
 
-// What the handles of one name share.
+// What the handles of one name share, and all operations of all ranks under it: also those that go from worker to
+// worker (core/worker/collectives) count as its rounds, and take its place in flight.
 class TensorName {
  public:
   TensorName(std::string text, uint64_t order) : text_(std::move(text)), order_(order) {}
@@ -53,7 +54,7 @@ class TensorName {
   bool Enter() { return !in_flight_.exchange(true, std::memory_order_acq_rel); }
   void Leave() { in_flight_.store(false, std::memory_order_release); }
 
-  // The engine's: accepted submissions so far, and the operation in flight.
+  // The engine's: accepted submissions so far, and the operation in flight, if it goes through stages.
   uint64_t rounds = 0;
   Operation* operation = nullptr;
 
@@ -121,6 +122,9 @@ class TensorTable {
   absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape,
                                   int32_t mode = BPS_MODE_SYNCHRONOUS);
 
+  // What the handles of this name share, or will; any text. Nobody declares it by that.
+  TensorName* Name(std::string_view name);
+
   // The handle the coordinator means; nullptr if nobody declared it here.
   Tensor* Find(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) const;
 
@@ -129,6 +133,8 @@ class TensorTable {
   bool HasUndeclared() const { return undeclared_count_.load(std::memory_order_acquire) != 0; }
 
  private:
+  TensorName* NameLocked(std::string_view name);
+
   // What a handle is found by; a view of a name or a shape is what it views.
   struct Key {
     std::string_view name;

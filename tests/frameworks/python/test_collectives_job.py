@@ -91,61 +91,77 @@ def _expected(kind: int, op: int, root: int, place: int, inputs: list[np.ndarray
     return np.concatenate(inputs)
 
 
+class _Part:
+    """One operation of a program, as this rank submits it, and what it must bring."""
+
+    def __init__(self, source: random.Random, name: str, members: list[int], everybody: bool, most: int) -> None:
+        self.name = name
+        self.kind = source.choice(KINDS)
+        self.dtype = np.dtype(source.choice(sorted(DTYPES)))
+        self.op = source.choice(_ops(self.dtype))
+        root = source.randrange(len(members))
+        shapes = _draw_shapes(source, self.kind, len(members), most)
+        inputs = [_draw(source, self.dtype, shape) for shape in shapes]
+        splits = [even_rows(shape[0], len(members)) for shape in shapes]
+        given = self.kind in (_native.ALL_TO_ALL, _native.SCATTER, _native.REDUCE_SCATTER) and source.random() < 0.5
+        if given:
+            splits = [_cut(source, shape[0], len(members)) for shape in shapes]
+            if self.kind == _native.REDUCE_SCATTER:
+                splits = [splits[0]] * len(members)
+        if byteps.rank() not in members:
+            return
+        place = members.index(byteps.rank())
+        self.array = inputs[place].copy()
+        self.expected = _expected(self.kind, self.op, root, place, inputs, splits)
+        self._options: dict[str, Any] = {"op": self.op, "root": members[root], "splits": splits[place] if given else []}
+        self._members = None if everybody else members
+
+    def operation(self) -> _native.Collective:
+        process_set = None if self._members is None else native().process_set(self._members)
+        return operation(self.kind, self.name, self.array, process_set=process_set, **self._options)
+
+    def check(self, request: _native.Request, index: int = 0) -> None:
+        result = taken(request, self.dtype, index)
+        if self.expected is None:
+            assert result.size == 0, self.name
+            return
+        assert result.shape == self.expected.shape, (self.name, self.kind)
+        assert result.tobytes() == self.expected.tobytes(), (self.name, self.kind, self.op, self.dtype)
+
+
+def _begin(parts: list[_Part]) -> Callable[[], None]:
+    """Submits the parts, as a group where there are several; the answer waits and looks at what has come."""
+    buffers = [part.array for part in parts]
+    if len(parts) == 1:
+        request = native().collective(parts[0].operation(), buffers=buffers)
+    else:
+        request = native().group([part.operation() for part in parts], buffers=buffers)
+
+    def finish() -> None:
+        for index, part in enumerate(parts):
+            part.check(request, index)
+
+    return finish
+
+
 def _random_programs(first_seed: int = 1, programs: int = 12, most: int = 5000) -> None:
     byteps.init()
     rank, size = byteps.rank(), byteps.size()
     for seed in range(first_seed, first_seed + programs):
+        print(f"seed {seed}", flush=True)
         source = random.Random(seed)
-        work: list[Callable[[], Callable[[], None]]] = []
+        work: list[list[_Part]] = []
         for index in range(source.randrange(1, 15)):
-            kind = source.choice(KINDS)
             members = [each for each in range(size) if source.random() < 0.7] or [source.randrange(size)]
             everybody = source.random() < 0.5
             members = list(range(size)) if everybody else members
-            dtype = np.dtype(source.choice(sorted(DTYPES)))
-            op = source.choice(_ops(dtype))
-            root = source.randrange(len(members))
-            shapes = _draw_shapes(source, kind, len(members), most)
-            inputs = [_draw(source, dtype, shape) for shape in shapes]
-            splits = [even_rows(shape[0], len(members)) for shape in shapes]
-            given = kind in (_native.ALL_TO_ALL, _native.SCATTER, _native.REDUCE_SCATTER) and source.random() < 0.5
-            if given:
-                splits = [_cut(source, shape[0], len(members)) for shape in shapes]
-                if kind == _native.REDUCE_SCATTER:
-                    splits = [splits[0]] * len(members)
-            if rank not in members:
-                continue
-            place = members.index(rank)
-            array = inputs[place].copy()
-            expected = _expected(kind, op, root, place, inputs, splits)
-
-            def begin(
-                kind: int = kind,
-                name: str = f"{seed}.{index}",
-                array: np.ndarray = array,
-                op: int = op,
-                root: int = members[root],
-                splits: list[int] = splits[place] if given else [],
-                members: list[int] | None = None if everybody else members,
-                expected: np.ndarray | None = expected,
-            ) -> Callable[[], None]:
-                process_set = None if members is None else native().process_set(members)
-                request = start(kind, name, array, op=op, root=root, splits=splits, process_set=process_set)
-
-                def finish() -> None:
-                    result = taken(request, array.dtype)
-                    if expected is None:
-                        assert result.size == 0, name
-                    else:
-                        assert result.shape == expected.shape, (name, kind)
-                        assert result.tobytes() == expected.tobytes(), (name, kind, op, array.dtype)
-
-                return finish
-
-            work.append(begin)
+            count = source.randrange(2, 5) if source.random() < 0.25 else 1
+            parts = [_Part(source, f"{seed}.{index}.{each}", members, everybody, most) for each in range(count)]
+            if rank in members:
+                work.append(parts)
         # An order of this rank's own.
         random.Random(seed * 100 + rank).shuffle(work)
-        for end in [begin() for begin in work]:
+        for end in [_begin(parts) for parts in work]:
             end()
     byteps.shutdown()
 
@@ -159,8 +175,11 @@ def _over_the_network() -> None:
     _random_programs(first_seed=100, programs=6)
 
 
-def test_the_same_over_tcp(run_workers: RunWorkers) -> None:
-    run_workers(_over_the_network, workers=3, servers=1, BYTEPS_SHM="0", BYTEPS_TRANSPORT="tcp")
+@pytest.mark.parametrize("path", ["servers", "peers"])
+def test_the_same_over_tcp(run_workers: RunWorkers, path: str) -> None:
+    run_workers(
+        _over_the_network, workers=3, servers=1, BYTEPS_SHM="0", BYTEPS_TRANSPORT="tcp", BYTEPS_COLLECTIVE_PATH=path
+    )
 
 
 def _messages() -> None:
@@ -179,6 +198,44 @@ def _messages() -> None:
         for request in sends:
             request.wait()
     byteps.shutdown()
+
+
+def _both_ways() -> list[str]:
+    byteps.init()
+    rank, size = byteps.rank(), byteps.size()
+    texts = []
+    ones = np.ones(10, dtype=np.float32)
+    for turn in range(3):
+        with pytest.raises(byteps.FailedPreconditionError, match="the ranks do not agree") as caught:
+            if rank == turn:
+                byteps.push_pull(ones, name="one name")
+            else:
+                call(_native.ALL_GATHER, "one name", ones)
+        texts.append(str(caught.value))
+        # It goes on, both ways.
+        assert call(_native.ALL_GATHER, "one name", ones).shape == (10 * size,)
+        assert (byteps.push_pull(ones, name="one name", average=False) == size).all()
+        byteps.barrier()
+    if rank == 0:
+        request = start(_native.ALL_GATHER, "one name", ones)
+        with pytest.raises(byteps.AlreadyExistsError):
+            byteps.push_pull(ones, name="one name")
+        byteps.barrier()
+    else:
+        byteps.barrier()
+        request = start(_native.ALL_GATHER, "one name", ones)
+    request.wait()
+    byteps.shutdown()
+    return texts
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_one_name_both_ways_is_an_error(run_workers: RunWorkers, servers: int) -> None:
+    results = run_workers(_both_ways, workers=3, servers=servers, BYTEPS_OP_TIMEOUT="60").results
+    for texts in results:
+        for turn, text in enumerate(texts):
+            assert f'rank {turn} asks for push_pull (average) of "one name" (float32, 10)' in text
+            assert "asks for all_gather of float32, * from worker to worker" in text
 
 
 def test_messages_meet_by_tag(run_workers: RunWorkers) -> None:

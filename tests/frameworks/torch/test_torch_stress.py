@@ -15,7 +15,7 @@ import byteps.torch as hvd
 
 RunWorkers = Callable[..., Any]
 
-TENSORS, ROUNDS = 200, 50
+TENSORS, ROUNDS = 200, 100
 SETS = {2: ([0], [1]), 3: ([0, 1], [0, 2])}  # by the number of workers
 DTYPES = (
     torch.float32,

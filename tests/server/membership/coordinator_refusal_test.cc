@@ -86,6 +86,7 @@ TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
       {"staleness",
        worker([](auto* h) { h->set_staleness(3); }),
        {"BYTEPS_STALENESS", "2 at worker host 1", "worker host 0"}},
+      {"path", worker([](auto* h) { h->set_collective_path("peers"); }), {"BYTEPS_COLLECTIVE_PATH", "peers"}},
       {"groups", worker([](auto* h) { h->set_groups("none"); }), {"BYTEPS_GROUPS", "none"}},
       {"place",
        worker([](auto* h) {

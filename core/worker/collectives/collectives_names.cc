@@ -1,0 +1,62 @@
+// Operations of one name of which some ranks go through stages and some from worker to worker: see collectives.h.
+#include "absl/strings/str_cat.h"
+#include "core/worker/collectives/collectives.h"
+
+namespace byteps {
+
+absl::Status Collectives::Clash(const PeerAnnouncement& announcement, const Operation& staged) const {
+  const std::string other =
+      absl::StrCat("rank ", announcement.body.rank, " asks for ", announcement.Terms(false), " from worker to worker");
+  const std::string own = absl::StrCat("rank ", own_rank_, " asks for ", DescribeOperation(staged));
+  const bool other_first = announcement.body.rank < own_rank_;
+  return absl::FailedPreconditionError(absl::StrCat("\"", announcement.name, "\": the ranks do not agree: ",
+                                                    other_first ? other : own, "; ", other_first ? own : other));
+}
+
+// Has this rank gone through stages in this round? Then its sender must hear that nobody else comes.
+bool Collectives::PassedByStages(uint32_t rank, const PeerAnnouncement& announcement, const TensorName& name) {
+  const uint64_t id = announcement.body.id, number = announcement.body.round;
+  if (number >= name.rounds) return false;
+  Operation* staged = name.operation;
+  if (staged != nullptr && staged->round == number) {
+    const absl::Status why = Clash(announcement, *staged);
+    for (uint32_t other = 0; other < job_size_; ++other) {
+      if (other == static_cast<uint32_t>(own_rank_)) continue;
+      links_.Want(now_, other);
+      SendAbort(other, id, number, why, false);
+    }
+    sink_->OnClash(now_, staged, why);
+    return true;
+  }
+  const auto failed = failed_staged_.find(id);
+  if (failed == failed_staged_.end() || failed->second.number != number) return false;
+  SendAbort(rank, id, number, failed->second.why, false);
+  return true;
+}
+
+absl::Status Collectives::BeginStaged(Time now, const Operation& staged) {
+  if (rounds_.empty() || stopped_) return absl::OkStatus();
+  now_ = now;
+  const uint64_t id = Collective::IdOfName(staged.asked.tensor->name().text());
+  PeerRound* round = rounds_.Find(id, staged.round);
+  if (round == nullptr) return absl::OkStatus();
+  absl::Status why = round->failure();
+  for (uint32_t rank = 0; why.ok() && rank < job_size_; ++rank) {
+    if (!round->heard(static_cast<int32_t>(rank))) continue;
+    why = Clash(*round->report(static_cast<int32_t>(rank)).announcement, staged);
+    for (uint32_t other = 0; other < job_size_; ++other) {
+      if (other == static_cast<uint32_t>(own_rank_)) continue;
+      links_.Want(now, other);
+      SendAbort(other, id, staged.round, why, false);
+    }
+  }
+  rounds_.Advance(id, staged.round + 1);
+  return why;
+}
+
+void Collectives::FailStaged(const Operation& staged, const absl::Status& why) {
+  if (job_size_ == 1 || stopped_) return;
+  failed_staged_[Collective::IdOfName(staged.asked.tensor->name().text())] = {staged.round, why};
+}
+
+}  // namespace byteps
