@@ -175,5 +175,25 @@ TEST(Ways, ARankHasOneOperationOfANameInFlight) {
   });
 }
 
+// The rounds of an asynchronous tensor are each rank's own: no collective can be counted with them.
+TEST(Ways, NoCollectiveOfAnAsynchronousTensorsName) {
+  JobOptions options;
+  options.seed = 5;
+  options.workers = 2;
+  options.servers = 1;
+  options.asynchronous = true;
+  SimulatedJob job(options);
+  ASSERT_TRUE(job.Start());
+  Call* add = job.worker(0).Add("w", {1, 2});
+  ASSERT_TRUE(job.RunUntilEnded({add}));
+  ASSERT_TRUE(add->ok()) << add->outcome();
+  const Gather gather("w", job.workers(), 10);
+  const absl::Status refused = job.worker(0).Collect(gather.asked());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"w\" is an asynchronous tensor"));
+  ExpectBothWays(&job, "other");
+  job.Finish();
+}
+
 }  // namespace
 }  // namespace byteps

@@ -59,7 +59,13 @@ absl::Status Collectives::Take(const Collective& asked) {
   if (!IsPairwise(asked.kind)) {
     bool entered = false;
     if (asked.shares_name()) {
-      entered = sink_->OnName(asked.name)->Enter();
+      TensorName* name = sink_->OnName(asked.name);
+      if (name->asynchronous.load(std::memory_order_relaxed)) {
+        return absl::FailedPreconditionError(absl::StrCat("\"", asked.name,
+                                                          "\" is an asynchronous tensor, whose rounds "
+                                                          "are each rank's own; a collective needs another name"));
+      }
+      entered = name->Enter();
     } else {
       std::lock_guard<std::mutex> lock(names_mutex_);
       entered = names_in_flight_.insert(asked.id(own_rank_)).second;

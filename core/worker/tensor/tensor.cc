@@ -94,8 +94,9 @@ absl::StatusOr<Tensor*> TensorTable::Declare(std::string_view name, uint32_t dty
                                                       " already; a tensor of the other mode needs a name of its own"));
   }
   TensorName* shared = NameLocked(name);
-  auto tensor = std::make_unique<Tensor>(this, shared, dtype, std::vector<int64_t>(shape.begin(), shape.end()),
-                                         *elements, mode);
+  if (mode == BPS_MODE_ASYNCHRONOUS) shared->asynchronous.store(true, std::memory_order_relaxed);
+  auto tensor =
+      std::make_unique<Tensor>(this, shared, dtype, std::vector<int64_t>(shape.begin(), shape.end()), *elements, mode);
   Tensor* raw = tensor.get();
   tensors_.emplace(Key{shared->text(), dtype, raw->shape()}, std::move(tensor));
   undeclared_.push_back(raw);

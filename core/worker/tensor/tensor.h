@@ -54,6 +54,9 @@ class TensorName {
   bool Enter() { return !in_flight_.exchange(true, std::memory_order_acq_rel); }
   void Leave() { in_flight_.store(false, std::memory_order_release); }
 
+  // Are there asynchronous tensors of this name? Their rounds are each rank's own.
+  std::atomic<bool> asynchronous{false};
+
   // The engine's: accepted submissions so far, and the operation in flight, if it goes through stages.
   uint64_t rounds = 0;
   Operation* operation = nullptr;
