@@ -151,12 +151,13 @@ bool SameHost(const control::Host& one, const control::Host& other) { return Hos
 
 std::string HostDifference(const control::Host& one, const control::Host& other) {
   if (one.boot_id().empty() || one.boot_id() != other.boot_id()) return "are on different hosts";
-  const bool ipc = one.ipc_namespace() == other.ipc_namespace(), pid = one.pid_namespace() == other.pid_namespace();
-  if (ipc && pid) return "";
-  const char* where = ipc   ? "PID namespaces (containers: share one, as by --pid=host)"
-                      : pid ? "IPC namespaces (containers: share one, as by --ipc=host)"
-                            : "IPC and PID namespaces (containers: share them, as by --ipc=host --pid=host)";
-  return std::string("are on one host in different ") + where;
+  if (one.ipc_namespace() == other.ipc_namespace()) return "";
+  return "are on one host in different IPC namespaces (containers: share one, as by --ipc=host)";
+}
+
+bool SamePids(const control::Host& one, const control::Host& other) {
+  return !one.boot_id().empty() && one.boot_id() == other.boot_id() && !one.pid_namespace().empty() &&
+         one.pid_namespace() == other.pid_namespace();
 }
 
 std::string LinkOf(const control::Host& host) {

@@ -4,8 +4,9 @@
 //     absl::StatusOr<std::string> address = OwnAddress({.coordinator = "10.0.0.1", .port = 9000});
 //     host.set_address(*address);
 //
-// Two processes are on the same host when boot id, IPC and PID namespace are equal: then they can share memory. They
-// share a network link when their ids are equal or, where nothing was said, their boot ids: placement asks this.
+// Two processes are on the same host when boot id and IPC namespace are equal: then they can share memory. In different
+// PID namespaces they cannot read each other's pages: what they exchange they copy through memory that both have mapped.
+// They share a network link when their ids are equal or, where nothing was said, their boot ids: placement asks this.
 //
 // The address to advertise is, in this order: the one that was named (DMLC_NODE_HOST), that of the interface that was
 // named (DMLC_INTERFACE), the one this host uses on its route to the coordinator (nothing is sent to find out).
@@ -30,6 +31,9 @@ bool SameHost(const control::Host& one, const control::Host& other);
 // What keeps these two from sharing memory, for errors: "are on different hosts", "are on one host in different IPC
 // namespaces (containers: share one, as by --ipc=host)". "": they are on the same host.
 std::string HostDifference(const control::Host& one, const control::Host& other);
+
+// True: a process number of one names the same process to the other.
+bool SamePids(const control::Host& one, const control::Host& other);
 
 // Equal for those who share a network link; "": not known.
 std::string LinkOf(const control::Host& host);

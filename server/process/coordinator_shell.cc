@@ -93,7 +93,7 @@ void CoordinatorShell::OnRegistered(ConnectionId connection, const control::Hell
   link->registered = true;
   link->socket.set_max_frame(kMaxFrameBytes);
   --strangers_;
-  if (hello.pid() > 0 && SameHost(host_, hello.host())) link->process = WatchProcess(hello.pid());
+  if (hello.pid() > 0 && SamePids(host_, hello.host())) link->process = WatchProcess(hello.pid());
 }
 
 void CoordinatorShell::Close(ConnectionId connection) {

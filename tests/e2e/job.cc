@@ -65,6 +65,10 @@ std::map<std::string, std::string> Job::Environment(const std::string& role) con
   return environment;
 }
 
+bool CanRunHindered(const std::string& how) {
+  return ChildProcess({Given("E2E_HINDERED"), how, "/bin/true"}, {}).Wait(60 * kSecond) == std::optional<int>(0);
+}
+
 std::vector<std::string> Job::Command(const char* program, const std::string& hindered) {
   if (hindered.empty()) return {Given(program)};
   return {Given("E2E_HINDERED"), hindered, Given(program)};

@@ -35,6 +35,9 @@ struct JobOptions {
   bool by_hand = false;       // nothing is started: the coordinator by StartCoordinator, where the variables say
 };
 
+// False: the system does not let this user hinder processes in this way.
+bool CanRunHindered(const std::string& how);
+
 class Job {
  public:
   explicit Job(JobOptions options);

@@ -27,8 +27,14 @@ TEST(HostIdentityTest, AnotherBootOrNamespaceIsAnotherHost) {
   EXPECT_FALSE(SameHost(host, other));
   other = host;
   other.set_pid_namespace("pid:[1]");
-  EXPECT_FALSE(SameHost(host, other));
-  EXPECT_FALSE(SameHost(control::Host(), control::Host())) << "two unknown hosts";
+  EXPECT_TRUE(SameHost(host, other)) << "they share memory, though they cannot read each other's";
+  EXPECT_FALSE(SamePids(host, other));
+  other = host;
+  EXPECT_TRUE(SamePids(host, other));
+  other.set_boot_id("0");
+  EXPECT_FALSE(SamePids(host, other)) << "the first namespace of every host has one name";
+  EXPECT_FALSE(SameHost(control::Host(), control::Host()) || SamePids(control::Host(), control::Host()))
+      << "two unknown hosts";
 }
 
 TEST(HostIdentityTest, TheAddressIsTheNamedOneOrThatOfTheRoute) {

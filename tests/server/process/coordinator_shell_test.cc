@@ -198,6 +198,28 @@ TEST(CoordinatorShellTest, TheEndOfAProcessCountsThoughSomebodyHoldsItsConnectio
   EXPECT_EQ(server.state(), ControlState::kActive);
 }
 
+// A process number of another PID namespace names a process here that has nothing to do with the job.
+TEST(CoordinatorShellTest, TheEndOfAProcessOfAnotherPidNamespaceIsNobodysEnd) {
+  CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
+  ChildProcess other({"/bin/sleep", "1000"}, {});
+  ChildProcess own({"/bin/sleep", "1000"}, {});
+  control::Hello distant = LinkMember::MakeHello(control::WORKER, 0, 3);
+  control::Hello watched = LinkMember::MakeHello(control::WORKER, 1, 3);
+  distant.set_pid(other.pid());
+  distant.mutable_host()->set_pid_namespace("pid:[1]");
+  watched.set_pid(own.pid());
+  LinkMember server(control::SERVER, coordinator.port);
+  LinkMember a(distant, coordinator.port, ""), b(watched, coordinator.port, "");
+  LinkMember c(LinkMember::MakeHello(control::WORKER, 2, 3), coordinator.port, "");
+  ASSERT_TRUE(Drive({&server, &a, &b, &c}, [&] { return AllAre({&server, &a, &b, &c}, ControlState::kActive); }));
+  other.Signal(SIGKILL);
+  ASSERT_TRUE(other.Wait(kPatience).has_value());
+  // The coordinator looks at ends in the order in which they came: it has passed over the first when it reports this.
+  own.Signal(SIGKILL);
+  ASSERT_TRUE(Drive({&server, &a, &b, &c}, [&] { return c.state() == ControlState::kFailed; }));
+  EXPECT_TRUE(Says(c.failure_text(), {"worker rank 1", "its process has ended"}));
+}
+
 TEST(CoordinatorShellTest, WhatAProcessSaidBeforeItsEndCounts) {
   CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
   ChildProcess process({"/bin/sleep", "1000"}, {});
