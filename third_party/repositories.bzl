@@ -7,6 +7,7 @@ load("//third_party:pkg_config.bzl", "pkg_config")
 load("//third_party/absl:absl.bzl", "absl")
 load("//third_party/cuda:cuda.bzl", "cuda", "nccl")
 load("//third_party/protobuf:protobuf_source.bzl", "protobuf_source")
+load("//third_party/python:python_headers.bzl", "pybind11", "python_headers")
 
 def _bazel_rules(checkout):
     # Repositories that Bazel itself refers to and would otherwise download. Named before the implicit ones, which
@@ -38,7 +39,8 @@ def repositories(checkout = ""):
     pkg_config(name = "libfabric", apt = "libfabric-dev", targets = {"libfabric": ["libfabric"]})
     pkg_config(name = "libsodium", apt = "libsodium-dev", targets = {"libsodium": ["libsodium"]})
     pkg_config(name = "highway", apt = "libhwy-dev", headers_only = True, targets = {"highway": ["libhwy"]})
-    pkg_config(name = "pybind11", apt = "pybind11-dev python3-dev", targets = {"pybind11": ["pybind11", "python3"]})
+    python_headers(name = "python_headers")
+    pybind11(name = "pybind11")
     protobuf_source(name = "protobuf_source")
     cuda(name = "cuda")
     nccl(name = "nccl")

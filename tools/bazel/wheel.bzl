@@ -8,6 +8,7 @@ def _wheel_impl(ctx):
     arguments.add("--version-from", ctx.file.version_from)
     arguments.add("--license", ctx.file.license)
     arguments.add("--readme", ctx.file.readme)
+    arguments.add("--python-tag", ctx.file._python_tag)
     files = []
     for target, place in ctx.attr.contents.items():
         # "strip:place": what lies under `strip` (a folder of the repository) goes into `place` of the wheel.
@@ -23,7 +24,7 @@ def _wheel_impl(ctx):
     ctx.actions.run(
         executable = "/usr/bin/python3",
         arguments = [ctx.file._packer.path, arguments],
-        inputs = files + [ctx.file._packer, ctx.file.version_from, ctx.file.license, ctx.file.readme],
+        inputs = files + [ctx.file._packer, ctx.file.version_from, ctx.file.license, ctx.file.readme, ctx.file._python_tag],
         outputs = [folder],
         mnemonic = "PackWheel",
         progress_message = "Packing the wheel of %s" % ctx.attr.package,
@@ -32,7 +33,7 @@ def _wheel_impl(ctx):
 
 wheel = rule(
     implementation = _wheel_impl,
-    doc = "Makes a folder <name>/ that holds one wheel, for the system's Python.",
+    doc = "Makes a folder <name>/ that holds one wheel, for the Python whose headers @python_headers has.",
     attrs = {
         "package": attr.string(mandatory = True),
         "version_from": attr.label(
@@ -47,6 +48,7 @@ wheel = rule(
         "requires": attr.label_list(
             doc = "what must be there and is not contained: its absence says so before anything is packed",
         ),
+        "_python_tag": attr.label(default = "@python_headers//:tag", allow_single_file = True),
         "_packer": attr.label(default = "//tools/bazel:pack_wheel.py", allow_single_file = True),
     },
 )

@@ -1,31 +1,126 @@
-"""The build hook of `pip install .` (PEP 517): Bazel makes the wheel, this hands it over.
+"""The build hook of `pip install .` (PEP 517): Bazel makes the wheel, for the Python that runs this; this hands it on.
 
-Nothing is downloaded; what Bazel needs is installed by tools/setup (or by hand, from tools/packages.txt).
+What Bazel needs is installed by tools/setup (or by hand, from tools/packages.txt). Nothing is downloaded, unless the
+system's pybind11 is too old for this Python: then pip brings a newer one.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
 import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def build_wheel(wheel_directory: str, config_settings: dict[str, Any] | None = None, *_: Any) -> str:
-    """Builds the wheel; `--config-settings plugins=tcp,fifo` selects what it contains."""
+def needed_pybind11(python: tuple[int, int]) -> tuple[int, int]:
+    """The oldest pybind11 that knows this Python, as third_party/python/python_headers.bzl has it."""
+    return (2, 13) if python >= (3, 13) else (2, 11) if python >= (3, 12) else (2, 10)
+
+
+def pybind11_flags(python: tuple[int, int]) -> list[str]:
+    """Flags of Bazel: where pybind11 is; none where the system's serves. Raises RuntimeError if none is new enough."""
+    needed = needed_pybind11(python)
+    if system_pybind11() >= needed:
+        return []
+    installed = installed_pybind11()
+    if installed is None:
+        raise RuntimeError(
+            f"the system's pybind11 is missing or too old for Python {python[0]}.{python[1]}: "
+            f"pip install 'pybind11>={needed[0]}.{needed[1]}'"
+        )
+    return [f"--repo_env=BYTEPS_PYBIND11_INCLUDE={installed}"]
+
+
+def installed_pybind11() -> Path | None:
+    """The folder of the headers of the pybind11 that this Python has as a package."""
+    spec = importlib.util.find_spec("pybind11")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "include"
+
+
+def missing_pybind11(python: tuple[int, int]) -> list[str]:
+    """What is to be installed, where the system's pybind11 does not know this Python."""
+    needed = needed_pybind11(python)
+    return [] if system_pybind11() >= needed else [f"pybind11>={needed[0]}.{needed[1]}"]
+
+
+def system_pybind11() -> tuple[int, ...]:
+    """The version that pkg-config finds; (0,) for none."""
+    if shutil.which("pkg-config") is None:
+        return (0,)
+    said = subprocess.run(["pkg-config", "--modversion", "pybind11"], check=False, capture_output=True, text=True)
+    return tuple(int(part) for part in said.stdout.strip().split(".")[:2]) if said.returncode == 0 else (0,)
+
+
+def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """What pip installs before it builds."""
+    return missing_pybind11(sys.version_info[:2])
+
+
+def headers() -> Path:
+    """The folder of the headers of the Python that runs this. Raises RuntimeError where they are not installed."""
+    folder = Path(sysconfig.get_path("include"))
+    if not (folder / "Python.h").exists():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise RuntimeError(
+            f"the headers of Python {version} are not in {folder}: install them (Debian: python{version}-dev)"
+        )
+    return folder
+
+
+@contextmanager
+def bazel() -> Iterator[list[str]]:
+    """The command of Bazel. In a checkout it is the one that is used there. Sources that were unpacked to be built
+    once, as pip does, have one of their own, which leaves no server and no outputs behind."""
     if shutil.which("bazel") is None:
         raise RuntimeError("building BytePS needs Bazel and a few Debian packages: run tools/setup first")
-    flags = [f"--//:plugins={config_settings['plugins']}"] if config_settings and "plugins" in config_settings else []
+    if not (ROOT / "PKG-INFO").exists():
+        yield ["bazel"]
+        return
+    folder = tempfile.mkdtemp(prefix="byteps_bazel_")
+    try:
+        yield ["bazel", "--batch", f"--output_user_root={folder}"]
+    finally:
+        # Bazel's outputs are read-only.
+        subprocess.run(["chmod", "-R", "u+w", folder], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build(include: Path, python: tuple[int, int], folder: Path, flags: list[str]) -> Path:
+    """Builds the wheel of a Python that has its headers in `include`, and copies it into `folder`."""
     target = "//frameworks/python:wheel"
-    subprocess.run(["bazel", "build", *flags, target], cwd=ROOT, check=True)
-    (wheel,) = (ROOT / "bazel-bin" / "frameworks" / "python" / "wheel").glob("*.whl")
-    shutil.copyfile(wheel, Path(wheel_directory) / wheel.name)
-    return wheel.name
+    of_python = [f"--repo_env=BYTEPS_PYTHON_INCLUDE={include}", *pybind11_flags(python)]
+    with bazel() as command:
+        subprocess.run([*command, "build", *of_python, *flags, target], cwd=ROOT, check=True)
+        (wheel,) = (ROOT / "bazel-bin" / "frameworks" / "python" / "wheel").glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        made = folder / wheel.name
+        made.unlink(missing_ok=True)
+        shutil.copyfile(wheel, made)
+    return made
+
+
+def build_wheel(wheel_directory: str, config_settings: dict[str, Any] | None = None, *_: Any) -> str:
+    """Builds the wheel.
+
+    `--config-settings plugins=tcp,fifo` selects what it contains, `--config-settings "bazel=-c opt"` gives flags to
+    Bazel.
+    """
+    settings = config_settings or {}
+    flags = [f"--//:plugins={settings['plugins']}"] if "plugins" in settings else []
+    flags += shlex.split(settings.get("bazel", ""))
+    return build(headers(), sys.version_info[:2], Path(wheel_directory), flags).name
 
 
 def release() -> str:
