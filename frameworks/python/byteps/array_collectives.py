@@ -69,9 +69,7 @@ class Asked:
             raise TypeError("NumPy has no bfloat16, and the result would be NumPy's")
         self._dtype = _NUMPY_NAMES[self.array.dtype]
         self._counted = counted
-        ranks = global_process_set if process_set is None else check_process_set(process_set)
-        if ranks is not global_process_set and session is not current_session():
-            raise ValueError(f"process_set is {ranks}, which is one of init()'s session, not of this one")
+        ranks = global_process_set if process_set is None else check_process_set(process_set, session)
         pairwise = kind in (_native.SEND, _native.RECEIVE)
         if splits is not None:
             options["splits"] = [whole_number("a split", split) for split in splits]
@@ -81,7 +79,7 @@ class Asked:
             dtype=self.array.dtype,
             shape=self.array.shape,
             input=self.array.address,
-            process_set=ranks.native(),
+            process_set=ranks.native(session),
             priority=priority_number(priority),
             timeout=timeout,
             **options,
@@ -214,10 +212,13 @@ class Group:
         loss, rows = group.start().wait()           # or: await group.start()
 
     Its methods take what the functions of the same names take. If one operation fails, so does the whole.
+
+    Args:
+        session: whose operations they are; None: that of init(). `open_session().group()` gives one of its own.
     """
 
-    def __init__(self) -> None:
-        self._session = current_session()
+    def __init__(self, session: Session | None = None) -> None:
+        self._session = current_session() if session is None else session
         self._members: list[Asked] = []
 
     def _add(self, kind: str, *arguments: Any, **options: Any) -> None:

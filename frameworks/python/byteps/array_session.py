@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 from byteps import _native
-from byteps.array_collectives import ASKED, CollectiveOperation, start
+from byteps.array_collectives import ASKED, CollectiveOperation, Group, start
 from byteps.arrays import start_broadcast, start_push_pull
 from byteps.basics import SessionInfo
+from byteps.errors import FailedPreconditionError
 from byteps.library import LIBRARY
 from byteps.operation import Operation
+from byteps.process_set import ProcessSet
 from byteps.reduce_op import ReduceOp
 from byteps.session import Session
 
@@ -25,7 +28,8 @@ class ArraySession:
     """
 
     def __init__(self, native: _native.Session) -> None:
-        self._session = Session(native)
+        self._session = Session(native, private=True)
+        self._sets: list[ProcessSet] = []
 
     def push_pull(
         self,
@@ -55,10 +59,45 @@ class ArraySession:
         return start_broadcast(self._session, array, root_rank, output, name, priority, timeout)
 
     def collective(self, kind: str, array: Any, *arguments: Any, **options: Any) -> CollectiveOperation:
-        """Starts a collective of byteps on this session, of all its ranks: `session.collective("allgather", rows)`."""
+        """Starts a collective of byteps on this session: `session.collective("allgather", rows)`. `process_set`: one of
+        this session's add_process_set()."""
         if kind not in ASKED:
             raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(sorted(ASKED))}")
         return start(self._session, ASKED[kind](self._session, array, *arguments, **options))
+
+    def group(self) -> Group:
+        """A byteps.Group of operations of this session."""
+        return Group(self._session)
+
+    def add_process_set(self, process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+        """Makes a set of ranks known to this session, as byteps.add_process_set does for that of init(). Nothing is
+        sent; the set is of this session alone, until it is removed or the session is closed.
+
+        Raises:
+            ValueError: no ranks, a rank twice, or one that the job does not have; or a set of these ranks is known
+                already (that of all ranks always is: global_process_set), or this very set is another session's.
+        """
+        made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+        known = [of_session.ranks for of_session in self._sets]
+        if made._is_known() or made.ranks in [list(range(self.info().size)), *known]:
+            raise ValueError(f"Attempted to add a duplicate process set: {made}")
+        made._use(self._session)
+        self._sets.append(made)
+        return made
+
+    def remove_process_set(self, process_set: ProcessSet) -> bool:
+        """Forgets a set. False: this session does not know it, or an operation of this rank still uses it."""
+        if process_set not in self._sets:
+            return False
+        try:
+            native = process_set.native(self._session)
+            if native is not None:
+                native.remove()
+        except FailedPreconditionError:
+            return False
+        self._sets.remove(process_set)
+        process_set._invalidate()
+        return True
 
     def barrier(self, name: str | None = None, timeout: float | None = None) -> None:
         """As byteps.barrier. It blocks: in a coroutine `await asyncio.to_thread(session.barrier)`."""
@@ -84,6 +123,8 @@ class ArraySession:
     def close(self) -> None:
         """Ends the session; without shutdown() the others see this worker fail. Closing it again does nothing."""
         self._session.native.close()
+        while self._sets:
+            self._sets.pop()._invalidate()
 
     def __enter__(self) -> ArraySession:
         return self

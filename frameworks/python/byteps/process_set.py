@@ -46,9 +46,15 @@ class ProcessSet:
         self._session: weakref.ref[Session] | None = None
         self._native: _native.ProcessSet | None = None
 
+    def _owner(self) -> Session | None:
+        """The session whose operations can be over it: that of init(), while it is open, or one of open_session()."""
+        session = None if self._session is None else self._session()
+        if session is None or session.private:
+            return session
+        return session if CURRENT.is_open() and session is current_session() else None
+
     def _is_known(self) -> bool:
-        """Whether operations of the session that is open now can be over it."""
-        return self._session is not None and CURRENT.is_open() and self._session() is current_session()
+        return self._owner() is not None
 
     def _use(self, session: Session) -> None:
         """Makes it usable. Raises ValueError."""
@@ -61,29 +67,37 @@ class ProcessSet:
 
     def rank(self) -> int | None:
         """This worker's place in it; None as long as the job does not know it. Raises ValueError outside of it."""
-        if not self._is_known():
+        owner = self._owner()
+        if owner is None:
             return None
-        own = int(current_session().native.info()["rank"])
+        own = int(owner.native.info()["rank"])
         if own not in (self.ranks or ()):
             raise ValueError(f"rank {own} is not part of {self}")
         return (self.ranks or []).index(own)
 
     def included(self) -> bool | None:
         """Whether this worker is in it; None as long as the job does not know it."""
-        return current_session().native.info()["rank"] in (self.ranks or ()) if self._is_known() else None
+        owner = self._owner()
+        return None if owner is None else owner.native.info()["rank"] in (self.ranks or ())
 
     def key(self) -> str:
         """What tells it from other sets; "" for that of all ranks."""
         return ",".join(map(str, self.ranks or ()))
 
-    def native(self) -> _native.ProcessSet | None:
-        """What operations are given; None for all ranks.
+    def native(self, session: Session | None = None) -> _native.ProcessSet | None:
+        """What operations of a session, by default that of init(), are given; None for all ranks.
 
         Raises:
-            ValueError: before init(), or the session that is open now does not know the set.
+            ValueError: before init(), or the session does not know the set.
         """
+        if session is not None and session.private:
+            if self._owner() is not session:
+                raise ValueError(
+                    f"process_set is {self}, which this session does not know: give it to its add_process_set()"
+                )
+            return self._native
         current_session()
-        if not self._is_known():
+        if self._owner() is not current_session():
             raise ValueError(
                 f"process_set is {self}, which the job does not know: give it to add_process_set(), or to "
                 "init(process_sets=[...])"
@@ -120,8 +134,8 @@ class _Global(ProcessSet):
     def ranks(self, value: object) -> None:
         pass
 
-    def _is_known(self) -> bool:
-        return CURRENT.is_open()
+    def _owner(self) -> Session | None:
+        return current_session() if CURRENT.is_open() else None
 
     def size(self) -> int | None:
         """The number of workers; None before init()."""
@@ -130,7 +144,7 @@ class _Global(ProcessSet):
     def key(self) -> str:
         return ""
 
-    def native(self) -> None:
+    def native(self, session: Session | None = None) -> None:
         """None."""
         return
 
@@ -155,7 +169,7 @@ class _Registry:
         ranks = tuple(process_set.ranks or ())
         with self._lock:
             known = self._sets.setdefault(session, {})
-            if ranks in known or list(ranks) == global_process_set.ranks:
+            if ranks in known or list(ranks) == global_process_set.ranks or process_set._is_known():
                 return False
             process_set._use(session)
             process_set.process_set_id = next(self._numbers.setdefault(session, itertools.count(1)))
@@ -190,8 +204,8 @@ class _Registry:
 _REGISTRY = _Registry()
 
 
-def check_process_set(process_set: Any) -> ProcessSet:
-    """The argument, which is to be a set that the session knows.
+def check_process_set(process_set: Any, session: Session | None = None) -> ProcessSet:
+    """The argument, which is to be a set that the session (None: that of init()) knows.
 
     Raises:
         TypeError: no process set.
@@ -201,7 +215,7 @@ def check_process_set(process_set: Any) -> ProcessSet:
         return global_process_set
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set is {process_set!r}; it must be a ProcessSet")
-    process_set.native()
+    process_set.native(session)
     return process_set
 
 

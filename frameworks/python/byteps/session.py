@@ -30,10 +30,16 @@ _AT_ONCE = 0.001
 
 
 class Session:
-    """An open session with what belongs to its life: the numbers of its unnamed operations."""
+    """An open session with what belongs to its life: the numbers of its unnamed operations.
 
-    def __init__(self, native: _native.Session) -> None:
+    Args:
+        native: the session of the library.
+        private: it is not that of init(), but of open_session().
+    """
+
+    def __init__(self, native: _native.Session, private: bool = False) -> None:
         self.native = native
+        self.private = private
         self.process = os.getpid()
         self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 

@@ -65,9 +65,59 @@ def _sets_and_groups() -> None:
     group.allreduce(np.ones(1))
     with pytest.raises((byteps.FailedPreconditionError, byteps.AbortedError)):
         group.start().wait()
-    with byteps.open_session(name="second") as second, pytest.raises(ValueError, match="not of this one"):
-        second.collective("allgather", np.ones(1), process_set=alone)
     assert byteps.remove_process_set(alone)
+
+
+def _sets_of_own_sessions() -> None:
+    """Sets of a session of one's own: with and without that of init(), and never across."""
+    equal = np.testing.assert_array_equal
+    with byteps.open_session(name="first") as session:
+        rank = session.info().rank
+        alone = session.add_process_set([rank])
+        assert (alone.size(), alone.rank(), alone.included(), alone.ranks) == (1, 0, True, [rank])
+        other = session.add_process_set(byteps.ProcessSet([1 - rank]))
+        assert other.included() is False
+        with pytest.raises(ValueError, match=f"rank {rank} is not part of"):
+            other.rank()
+        with pytest.raises(byteps.BytePSError, match=f"this rank, {rank} is not in"):
+            session.collective("allgather", np.ones(1), process_set=other).wait()
+        equal(session.collective("allreduce", np.array([rank + 3.0]), process_set=alone).wait(), [rank + 3])
+        equal(session.collective("allgather", np.array([rank]), process_set=byteps.global_process_set).wait(), [0, 1])
+        group = session.group()
+        group.allgather(np.array([rank, 9]), process_set=alone)
+        group.reducescatter(np.array([5.0]), process_set=alone)
+        rows, part = group.start().wait()
+        equal(rows, [rank, 9])
+        equal(part, [5])
+        for again in ([rank], [0, 1]):
+            with pytest.raises(ValueError, match="duplicate process set"):
+                session.add_process_set(again)
+        for wrong in ([], [2]):
+            with pytest.raises(ValueError):
+                session.add_process_set(wrong)
+
+        byteps.init()
+        own = byteps.add_process_set([rank])
+        equal(byteps.allgather(np.array([7]), process_set=own), [7])
+        with pytest.raises(ValueError, match="this session does not know"):
+            session.collective("gather", np.ones(1), process_set=own)
+        with pytest.raises(ValueError, match="the job does not know"):
+            byteps.allgather(np.ones(1), process_set=alone)
+        with pytest.raises(ValueError, match="duplicate process set"):
+            byteps.add_process_set(alone)
+        assert not byteps.remove_process_set(alone)
+        assert not session.remove_process_set(own)
+
+        assert session.remove_process_set(other)
+        assert not session.remove_process_set(other)
+        assert other.size() is None
+        equal(session.collective("allreduce", np.array([8.0]), process_set=alone).wait(), [8])
+    assert (alone.size(), alone.rank(), alone.included()) == (None, None, None)
+    with byteps.open_session(name="next") as session:
+        with pytest.raises(ValueError, match="this session does not know"):
+            session.collective("allgather", np.ones(1), process_set=alone)
+        session.add_process_set(alone)
+        equal(session.collective("alltoall", np.array([4]), process_set=alone).wait(), [4])
 
 
 def _asyncio() -> None:
@@ -107,7 +157,7 @@ def _errors() -> None:
         second.collective("everything", np.ones(1))
 
 
-BODIES = [_each_kind, _sets_and_groups, _asyncio, _errors]
+BODIES = [_each_kind, _sets_and_groups, _sets_of_own_sessions, _asyncio, _errors]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__.strip("_"))
