@@ -150,6 +150,9 @@ struct Endpoint::Impl : LinkSenderSink {
       link->heard = now;
       Arm(PingAt(*link));
       sender.MarkDirty(peer, link);
+      BPS_LOG(*log, kDebug) << "the link to " << link->spec.description << ", lane " << link->spec.lane
+                            << ", is up over " << transport.NameOf(peer) << " after " << (now - link->begun) / 1000
+                            << " us";
       handler->OnReady(peer);
     }
   }
@@ -363,6 +366,7 @@ absl::Status Endpoint::AddPeer(Time now, const PeerSpec& spec) {
   auto link = std::make_unique<Link>(self.sender.memory());
   link->spec = spec;
   link->nonce = RandomNumber();
+  link->begun = now;
   link->hello_wait = self.options.hello_interval;
   link->hello_at = now + link->hello_wait;
   link->hello_deadline = now + self.options.hello_timeout;

@@ -55,6 +55,7 @@ struct Link {
   LinkState state = LinkState::kGreeting;
 
   // HELLO.
+  Time begun = 0;
   uint64_t nonce = 0;
   bool accepted = false;       // the peer's HELLO was proven
   bool answered = false;       // the peer has accepted ours

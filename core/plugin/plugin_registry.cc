@@ -228,6 +228,7 @@ PluginListing Describe(const std::string& path, const std::string& name, const a
   if (!loaded.ok()) return listing;
   listing.name = plugin->info.name;
   listing.version = plugin->info.version;
+  listing.contract = absl::StrCat("1.", plugin->info.abi_minor);
   listing.description = plugin->info.description;
   if constexpr (!std::is_same_v<Plugin, bps_scheduler_plugin>) listing.usable = Probe(*plugin, config);
   return listing;

@@ -49,6 +49,8 @@ struct PluginListing {
   std::string name;
   std::string path;  // "builtin" for those linked in
   std::string version;
+  std::string contract;  // the version of it that the plugin was written for, as "1.1"; this and those around it "" for
+                         // what does not load
   std::string description;
   absl::Status usable;  // else why not
 };

@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "abi/transport.h"
 #include "absl/status/status.h"
@@ -44,6 +45,11 @@ class Transport {
   const bps_transport_caps& CapsOf(bps_peer peer) const {
     const bps_transport_caps* theirs = verbs_->CapsOf(peer);
     return theirs == nullptr ? *caps_ : *theirs;
+  }
+  // Of a set: the name of the member that leads to this peer, as long as the peer is connected; else name().
+  std::string_view NameOf(bps_peer peer) const {
+    const std::string_view theirs = verbs_->NameOf(peer);
+    return theirs.empty() ? std::string_view(name_) : theirs;
   }
   bool Has(uint32_t capability) const { return (caps_->flags & capability) != 0; }
   // The plugin's name; of another one what it was given.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "abi/transport.h"
 #include "absl/status/status.h"
@@ -27,6 +28,8 @@ class TransportVerbs {
   virtual const bps_transport_caps& caps() const = 0;
   // Of the way to one connected peer; nullptr: those of caps().
   virtual const bps_transport_caps* CapsOf(bps_peer peer) const { return (void)peer, nullptr; }
+  // What leads to one connected peer; "": this.
+  virtual std::string_view NameOf(bps_peer peer) const { return (void)peer, std::string_view(); }
   // Does RegShared make a difference: can peers map what was registered so?
   virtual bool shares() const = 0;
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -118,6 +119,10 @@ class TransportSet final : public TransportVerbs {
   const bps_transport_caps* CapsOf(bps_peer peer) const override {
     const auto found = routes_.find(peer);
     return found == routes_.end() ? nullptr : &members_[found->second].transport.caps();
+  }
+  std::string_view NameOf(bps_peer peer) const override {
+    const auto found = routes_.find(peer);
+    return found == routes_.end() ? std::string_view() : members_[found->second].name;
   }
 
   absl::StatusOr<std::string> Address() override {

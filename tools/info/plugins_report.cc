@@ -69,7 +69,12 @@ absl::Status Choose(const Config& config, std::string* text, std::string* chosen
 
 std::string Describe(const PluginListing& plugin, const PluginFacts& facts, bool hidden) {
   std::string text = absl::StrCat("  ", plugin.kind, " ", plugin.name, " ", plugin.version, "  ", plugin.path, "\n");
-  if (!plugin.usable.ok()) return absl::StrCat(text, "      not usable: ", WhyNotUsable(plugin), "\n");
+  if (!plugin.usable.ok()) {
+    absl::StrAppend(&text, "      not usable: ", WhyNotUsable(plugin), "\n");
+    // What it can do only an open transport or device tells.
+    if (!facts.contract.empty()) absl::StrAppend(&text, "      contract ", facts.contract, "\n");
+    return text;
+  }
   absl::StrAppend(&text, "      ", plugin.description,
                   hidden ? " (not this one: another of that name is found first)" : "", "\n");
   absl::StrAppend(&text, "      contract ", facts.contract, facts.abilities.empty() ? "" : ": ",
@@ -100,7 +105,7 @@ PluginsReport ReportPlugins(const Config& config) {
   std::set<std::string> seen;
   for (const PluginListing& plugin : registry.List()) {
     const bool first = seen.insert(absl::StrCat(plugin.kind, " ", plugin.name)).second;
-    const PluginFacts facts = plugin.usable.ok() ? FactsOf(&for_facts, plugin) : PluginFacts();
+    const PluginFacts facts = plugin.usable.ok() ? FactsOf(&for_facts, plugin) : PluginFacts{plugin.contract, {}};
     report.text += Describe(plugin, facts, !first);
     report.all.push_back({plugin, facts, !first});
     if (first && plugin.kind == "transport") report.transports.push_back(plugin);

@@ -75,6 +75,7 @@ int32_t ConnectedTransport::Connect(const bps_connect_args& args, std::string* r
   Peer* peer = made.get();
   peer->nonce = address.nonce;
   peer->who = transports::PeerName(args) + " at " + endpoint_->Print(address.provided);
+  BPS_TRANSPORT_LOG(host_, DEBUG, "connecting to " + peer->who);
   peer->progress = Clock::now();
   if (const int code = peer->RegisterBuffers(); code != 0) {
     *reason = "cannot register the buffers of peer " + std::to_string(args.peer) + ": " + ErrorText(code) +

@@ -95,6 +95,7 @@ int32_t DatagramTransport::Connect(const bps_connect_args& args, std::string* re
   peer->calls = nonce_ < peer->nonce;
   peer->own_token = RandomNumber();
   peer->who = transports::PeerName(args) + " at " + endpoint_->Print(address.provided);
+  BPS_TRANSPORT_LOG(host_, DEBUG, "connecting to " + peer->who);
   peer->progress = Clock::now();
   peer->patient_until = peer->progress + (peer_timeout_.count() == 0 ? kHelloPatience : peer_timeout_);
   const MemoryDomain memory = endpoint_->memory();
