@@ -1,4 +1,4 @@
-"""The programs of frameworks/c, built as its README says."""
+"""The programs of frameworks/c and examples/c, built as the README of the former says."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _WARNINGS = ("-pedantic", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
 
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """c_program("trainer"): the path of the program."""
+    """c_program("frameworks/c/trainer"): the path of the program."""
     folder = tmp_path_factory.mktemp("c")
 
     def build(name: str) -> str:
         compiler = shutil.which("cc")
         assert compiler is not None
-        program = folder / name
+        program = folder / Path(name).name
         library = Path(LIBRARY.path).resolve().parent
-        source = _CHECKOUT / "frameworks" / "c" / f"{name}.c"
+        source = _CHECKOUT / f"{name}.c"
         subprocess.run(
             [
                 *(compiler, "-std=c11", *_WARNINGS, "-O2", f"-I{_CHECKOUT}", str(source), "-o", str(program)),

@@ -12,7 +12,7 @@ from jobs import DEADLINE, clean_environment, launcher_command
 
 @pytest.fixture(scope="module")
 def latency(c_program: Callable[[str], str]) -> str:
-    return c_program("latency")
+    return c_program("frameworks/c/latency")
 
 
 def _run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
