@@ -5,8 +5,9 @@
 //     host.set_address(*address);
 //
 // Two processes are on the same host when boot id and IPC namespace are equal: then they can share memory. In different
-// PID namespaces they cannot read each other's pages: what they exchange they copy through memory that both have mapped.
-// They share a network link when their ids are equal or, where nothing was said, their boot ids: placement asks this.
+// PID namespaces they cannot read each other's pages: what they exchange they copy through memory that both have
+// mapped. They share a network link when their ids are equal or, where nothing was said, their boot ids: placement asks
+// this.
 //
 // The address to advertise is, in this order: the one that was named (DMLC_NODE_HOST), that of the interface that was
 // named (DMLC_INTERFACE), the one this host uses on its route to the coordinator (nothing is sent to find out).
