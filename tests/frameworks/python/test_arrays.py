@@ -91,6 +91,10 @@ def test_dlpack(old: bool) -> None:
 def test_dlpack_says_read_only() -> None:
     values = np.arange(3.0)
     values.flags.writeable = False
+    try:
+        values.__dlpack__(max_version=(1, 0))
+    except (BufferError, TypeError):
+        pytest.skip("this NumPy exports no read-only memory by DLPack")
     tensor = _Dlpack(values, old=False)
     np.testing.assert_array_equal(byteps.push_pull(tensor), values)
     with pytest.raises(ValueError, match="read-only"):
