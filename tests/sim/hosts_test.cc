@@ -283,6 +283,37 @@ TEST(Hosts, CutsMayChange) {
   });
 }
 
+// As many hosts as a large job has: they all meet, the sums are right, and a death is an error on all others that names
+// it.
+TEST(Hosts, SixtyFourOfThem) {
+  ForEachSeed(2, [](uint64_t seed) {
+    JobOptions options = HostsOptions(seed);
+    options.hosts.assign(64, 2);
+    options.workers = 128;
+    options.servers = 16;
+    options.lanes = 1;
+    options.copy_refused = false;
+    options.server_memory = 64 << 20;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    Exchanges exchanges(&job, kPauses);
+    for (const size_t size : {3, 5000}) exchanges.Sum("t" + std::to_string(size), size);
+    exchanges.Check();
+    if (::testing::Test::HasFatalFailure()) return;
+
+    std::vector<Call*> calls;
+    const uint32_t dead = 77;
+    for (uint32_t w = 0; w < job.workers(); ++w) {
+      if (w != dead) calls.push_back(job.worker(w).Submit(FloatAsk("weights", 5000)));
+    }
+    job.fabric().Kill(job.worker(dead).name());
+    ASSERT_TRUE(job.RunUntilEnded(calls, 30 * kSecond));
+    for (const Call* call : calls) {
+      EXPECT_THAT(std::string(call->outcome().message()), HasSubstr("rank " + std::to_string(dead)));
+    }
+  });
+}
+
 // Groups that are not the hosts' define another result, which only the servers can give.
 TEST(Hosts, GroupsAcrossHostsAreFoldedByTheServers) {
   JobOptions options = HostsOptions(1);
