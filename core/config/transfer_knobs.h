@@ -67,6 +67,22 @@ inline constexpr Knob kTransferKnobs[] = {
      .readers = kWorker,
      .fallback = "devices=1,schedule=late,seed=1",
      .meaning = "What the device plugin fake simulates: devices=N,schedule=early|late|random,seed=N,memory=BYTES"},
+    {.name = "BYTEPS_NCCL",
+     .type = KnobType::kBool,
+     .readers = kWorker,
+     .fallback = "1",
+     .meaning =
+         "Do the GPUs of a host reduce among themselves by the device plugin's collectives (NCCL)? 0: each worker "
+         "copies its tensors to the host, and the workers reduce there",
+     .reason = "between GPUs is several times the bandwidth of the way to the host"},
+    {.name = "BYTEPS_DETERMINISTIC",
+     .type = KnobType::kBool,
+     .readers = kWorker,
+     .fallback = "0",
+     .meaning =
+         "Have results of tensors in GPU memory the bits that docs/determinism.md specifies? 1: they are reduced "
+         "in the memory of the host, and not by NCCL",
+     .reason = "NCCL adds in an order of its own, which changes with the number of GPUs and their links"},
     {.name = "BYTEPS_CHECKSUM",
      .type = KnobType::kBool,
      .readers = kWorker,

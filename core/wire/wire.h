@@ -89,6 +89,11 @@ enum class RecordType : uint16_t {
   kSeen = 57,       // JoinBody: the sender has told the receiver, which has joined, of all that it has in flight
   kAllJoined = 58,  // JoinBody: all have joined, and who was the last
   kTakePart = 59,   // AnnounceBody, TakePartTail: an operation that the receiver, which has joined, takes part in
+  // Among processes of one host, of operations on the memory of GPUs; bodies in core/worker/device/gpu_records.h:
+  kGpuOffer = 64,   // GpuOfferBody + reason: the sender takes part, with a GPU or without
+  kGpuHome = 65,    // GpuHomeBody: the sender's share of a row has come back from the servers
+  kGpuOrder = 66,   // GpuOrderBody + id or reason: what all do next, in this order
+  kGpuGiveUp = 67,  // GpuGiveUpBody + reason: the sender gives this round up
 };
 
 struct RecordHeader {

@@ -73,7 +73,14 @@ int32_t Facts(const void*, int32_t index, bps_device_facts* facts, bps_failure* 
 
 int32_t Versions(const void* config, bps_device_versions* versions, bps_failure* failure) {
   return Answer(failure, [&] {
-    const Nccl nccl = FindNccl(devices::Config(g_host.load(), config, "BYTEPS_NCCL_HOME"));
+    const std::string home = devices::Config(g_host.load(), config, "BYTEPS_NCCL_HOME");
+    Nccl nccl = FindNccl(home);
+    try {
+      GetNccl(home);
+    } catch (const devices::Error& error) {  // not there, or one that cannot be used
+      nccl.text = "";
+      nccl.why_not = error.what();
+    }
     bps_device_versions known = {};
     known.driver = Keep("CUDA " + Driver::Get().version() + ", libcuda.so.1");
     known.collectives = Keep(nccl.text);

@@ -1,10 +1,8 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|abort|lost|death [argument]
+//     device_worker sums|errors|missing|cancel|lost|death|group|dtypes|killed [argument]
 //
-// It uses the same simulated GPUs as the library: those of the plugin that BYTEPS_DEVICE names. Exits with 0 when all
-// was as it should be; otherwise says what was not and exits with 1.
-#include <dlfcn.h>
+// Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,153 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "abi/byteps.h"
-#include "device_plugins/fake/control.h"
+#include "tests/e2e/device_group_scenarios.h"
+#include "tests/e2e/device_trainer.h"
 
+namespace byteps {
 namespace {
-
-[[noreturn]] void Die(const std::string& what) {
-  std::printf("FAILED: %s\n", what.c_str());
-  std::fflush(stdout);
-  std::_Exit(1);
-}
-
-#define CHECK(condition) \
-  if (!(condition)) Die(std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #condition)
-
-void Ok(bps_status* status, const char* what) {
-  if (status == nullptr) return;
-  Die(std::string(what) + ": code " + std::to_string(bps_status_code(status)) + ": " + bps_status_message(status));
-}
-
-// The call must fail with this code, and say this.
-void Fails(bps_status* status, int32_t code, const std::string& text, const char* what) {
-  const std::string message = bps_status_message(status);
-  if (bps_status_code(status) != code || message.find(text) == std::string::npos) {
-    Die(std::string(what) + ": code " + std::to_string(bps_status_code(status)) + ", not " + std::to_string(code) +
-        ": " + message + "; expected in it: " + text);
-  }
-  bps_status_free(status);
-}
-
-// The trainer's own view of its GPU.
-class Gpu {
- public:
-  Gpu() {
-    void* plugin = dlopen(std::getenv("BYTEPS_DEVICE"), RTLD_NOW | RTLD_LOCAL);
-    if (plugin == nullptr) Die(dlerror());
-    auto* find = reinterpret_cast<const fake_gpu_control* (*)()>(dlsym(plugin, "bps_fake_gpu"));
-    CHECK(find != nullptr);
-    control = find();
-    table = control->table;
-    bps_device_open_args args = {};
-    args.struct_size = sizeof args;
-    CHECK(table->open(&args, &device, nullptr) == BPS_OK);
-    CHECK(table->stream_create(device, 0, &stream, nullptr) == BPS_OK);
-  }
-  ~Gpu() {
-    table->stream_destroy(device, stream, nullptr);
-    table->close(device);
-  }
-  Gpu(const Gpu&) = delete;
-  Gpu& operator=(const Gpu&) = delete;
-
-  float* Allocate(size_t count) const {
-    void* base = nullptr;
-    CHECK(table->allocate(device, count * sizeof(float), &base, nullptr) == BPS_OK);
-    return static_cast<float*>(base);
-  }
-  float* Host(size_t count) const {
-    void* base = nullptr;
-    CHECK(table->allocate_host(device, count * sizeof(float), &base, nullptr) == BPS_OK);
-    return static_cast<float*>(base);
-  }
-  // In the trainer's stream, as a kernel would.
-  void Write(float* to, const std::vector<float>& values) const {
-    float* fresh = Host(values.size());
-    std::memcpy(fresh, values.data(), values.size() * sizeof(float));
-    CHECK(table->copy_to_device(device, to, fresh, values.size() * sizeof(float), stream, nullptr) == BPS_OK);
-  }
-  void Read(float* to, const float* from, size_t count) const {
-    CHECK(table->copy_to_host(device, to, from, count * sizeof(float), stream, nullptr) == BPS_OK);
-  }
-  fake_gpu_counts Counts() const {
-    fake_gpu_counts counts;
-    control->counts(&counts);
-    return counts;
-  }
-  void ExpectNoRaces() const {
-    char text[400] = "";
-    if (control->race(0, text, sizeof text) != 0) Die(text);
-  }
-
-  const fake_gpu_control* control = nullptr;
-  const bps_device_table* table = nullptr;
-  bps_device* device = nullptr;
-  bps_device_stream stream = nullptr;
-};
-
-struct Trainer {
-  Trainer() {
-    bps_open_args args = BPS_OPEN_ARGS_INIT;
-    Ok(bps_open(&args, &session), "open");
-    Ok(bps_session_info(session, &info), "info");
-    const char* cpu = std::getenv("E2E_CPU_RANK");
-    on_gpu = cpu == nullptr || std::atoi(cpu) != info.rank;
-  }
-  void Leave() {
-    Ok(bps_shutdown(session, 10'000), "shutdown");
-    Ok(bps_close(session), "close");
-  }
-  bps_tensor* Declare(const std::string& name, size_t count) const {
-    const int64_t shape[] = {static_cast<int64_t>(count)};
-    bps_declare_args args = BPS_DECLARE_ARGS_INIT;
-    args.name = name.c_str();
-    args.dtype = BPS_FLOAT32;
-    args.shape = shape;
-    args.ndim = 1;
-    bps_tensor* tensor = nullptr;
-    Ok(bps_declare(session, &args, &tensor), "declare");
-    return tensor;
-  }
-  // As it is asked for most often: in place, in the trainer's stream, which is named again when the result is needed.
-  bps_push_pull_args PushPull(const std::string& name, size_t count, float* memory, bps_streams* streams) const {
-    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
-    args.tensor = Declare(name, count);
-    args.input = args.output = memory;
-    args.op = BPS_SUM;
-    args.input_device = args.output_device = on_gpu ? BPS_CUDA : BPS_CPU;
-    if (on_gpu) {
-      streams->input = streams->output = gpu.stream;
-      streams->output_later = 1;
-      args.ext = &streams->ext;
-    }
-    args.timeout_ms = 30'000;
-    return args;
-  }
-
-  const Gpu gpu;
-  bps_session* session = nullptr;
-  bps_info info = BPS_INFO_INIT;
-  bool on_gpu = true;
-};
-
-std::vector<float> Values(int rank, int round, size_t tensor, size_t count) {
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    values[i] = static_cast<float>((rank + 1) * (round + 3)) + static_cast<float>((i * 7 + tensor) % 1000);
-  }
-  return values;
-}
-
-std::vector<float> Sum(int size, int round, size_t tensor, size_t count) {
-  std::vector<float> sum = Values(0, round, tensor, count);
-  for (int rank = 1; rank < size; ++rank) {
-    const std::vector<float> more = Values(rank, round, tensor, count);
-    for (size_t i = 0; i < count; ++i) sum[i] += more[i];
-  }
-  return sum;
-}
 
 // Steps of a training: all gradients are submitted, then the stream waits for each, and the host for none of them.
 void Sums() {
@@ -415,12 +271,20 @@ void Death() {
 }
 
 }  // namespace
+}  // namespace byteps
 
 int main(int count, char** arguments) {
+  using namespace byteps;  // NOLINT(google-build-using-namespace): main is the only thing outside
   const std::string scenario = count > 1 ? arguments[1] : "";
   const std::string argument = count > 2 ? arguments[2] : "";
   if (scenario == "sums")
     Sums();
+  else if (scenario == "group")
+    RunGroup();
+  else if (scenario == "dtypes")
+    RunGroupDtypes();
+  else if (scenario == "killed")
+    RunGroupUntilKilled();
   else if (scenario == "errors")
     Errors();
   else if (scenario == "missing")

@@ -66,7 +66,7 @@ absl::StatusOr<DeviceStage::Lane*> DeviceStage::LaneOf(const std::shared_ptr<Gpu
 // ---- Down: out of the device ----
 
 void DeviceStage::Begin(Time now, Operation* operation, const Areas& areas, PartRange range) {
-  if (operation->asked.gpu == nullptr) return RelayStage::Begin(now, operation, areas, range);
+  if (operation->asked.gpu == nullptr || operation->by_gpus) return RelayStage::Begin(now, operation, areas, range);
   now_ = now;
   std::unique_ptr<Round> made = NewRound();
   Round* round = made.get();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/plugin/plugin_check.h"
 
 namespace byteps {
 
@@ -22,6 +23,18 @@ absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
   opened.events = std::make_shared<GpuEvents>(opened.gpu);
   BPS_LOG(*log_, kInfo) << "tensors of " << opened.gpu->name() << " go through pinned memory of the host";
   return opened_[index] = opened;
+}
+
+std::string Gpus::WhyNoCollectives() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bps_device_plugin& plugin = *plugin_;
+  if (DeviceCollectives(plugin) == nullptr) return absl::StrCat("the device plugin ", plugin.info.name, " has none");
+  bps_device_versions versions = {};
+  versions.struct_size = sizeof versions;
+  if (plugin.versions(config_, &versions, nullptr) != BPS_OK) return "the device plugin cannot look for them";
+  if (versions.collectives != nullptr && *versions.collectives != '\0') return "";
+  const bool told = versions.why_not != nullptr && *versions.why_not != '\0';
+  return told ? versions.why_not : "the device plugin does not say why";
 }
 
 absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
@@ -69,6 +82,7 @@ absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
 
 absl::StatusOr<std::shared_ptr<GpuRound>> Gpus::Prepare(const GpuMemory& input, const GpuMemory& output,
                                                         bool stream_later) {
+  if (!usable_.ok()) return usable_;
   const bool both = input.device.type == BPS_CUDA && output.device.type == BPS_CUDA;
   if (both && input.device.id != output.device.id) {
     return absl::InvalidArgumentError(absl::StrCat("input lies on GPU ", input.device.id, ", output on GPU ",

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "abi/device.h"
 #include "absl/status/status.h"
@@ -43,7 +44,9 @@ class Gpus {
  public:
   // `find`: the device plugin; called once, for the first GPU.
   using Find = std::function<absl::StatusOr<const bps_device_plugin*>()>;
-  Gpus(Find find, const PluginConfig* config, const Logger* log) : find_(std::move(find)), config_(config), log_(log) {}
+  // `usable`: why no operation on device memory can be taken.
+  Gpus(Find find, const PluginConfig* config, const Logger* log, absl::Status usable = absl::OkStatus())
+      : find_(std::move(find)), config_(config), log_(log), usable_(std::move(usable)) {}
   Gpus(const Gpus&) = delete;
   Gpus& operator=(const Gpus&) = delete;
 
@@ -60,6 +63,8 @@ class Gpus {
     std::shared_ptr<GpuEvents> events;
   };
   absl::StatusOr<Opened> Get(int32_t index);
+  // Why GPUs of several processes cannot work together here (no NCCL); empty: they can. Behind the first Get.
+  std::string WhyNoCollectives();
 
  private:
   absl::Status PrepareEnd(const GpuMemory& memory, GpuRound::End* end);
@@ -67,6 +72,7 @@ class Gpus {
   const Find find_;
   const PluginConfig* const config_;
   const Logger* const log_;
+  const absl::Status usable_;
   std::mutex mutex_;
   const bps_device_plugin* plugin_ = nullptr;
   std::map<int32_t, Opened> opened_;

@@ -99,6 +99,7 @@ absl::Status Engine::Join(Time now, const control::Epoch& epoch, uint32_t member
   if (collectives_ != nullptr) collectives_->Start(epoch, *self);
   ServersStage* const to_servers = servers ? servers_.get() : nullptr;
   LocalStage* const to_neighbours = local ? local_.get() : nullptr;
+  neighbours_ = to_neighbours;
   if (local) stages_.push_back(std::move(local_));
   if (servers) stages_.push_back(std::move(servers_));
   local_.reset();

@@ -97,6 +97,9 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   // Behind Join a stage may come before all others only, and must let operations pass that it has not seen begin.
   void UseStage(std::string before, std::unique_ptr<Stage> stage);
 
+  // Of the workers of this host; nullptr: there is no such stage. From Join on.
+  LocalStage* neighbours() const { return neighbours_; }
+
   // Beside any of these: operations among workers.
   void UseCollectives(CollectivesOptions options, PeerLinks::Open open);
   // nullptr: there are none.
@@ -206,6 +209,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   std::vector<std::pair<std::string, std::unique_ptr<Stage>>> added_;  // until Join: before which
   std::unique_ptr<ServersStage> servers_;                              // prepared, until Join
   std::unique_ptr<LocalStage> local_;                                  // likewise
+  LocalStage* neighbours_ = nullptr;                                   // one of stages_
   std::unique_ptr<Collectives> collectives_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;

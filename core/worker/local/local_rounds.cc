@@ -23,6 +23,14 @@ LocalRound* LocalRounds::FindOf(const Operation& operation) const {
   return round == name->second->rounds.end() || round->second.operation != &operation ? nullptr : &round->second;
 }
 
+bool LocalRounds::Submitted(uint64_t name_id, uint64_t number) const {
+  const auto name = names_.find(name_id);
+  if (name == names_.end()) return false;
+  if (number < name->second->next) return true;
+  const auto round = name->second->rounds.find(number);
+  return round != name->second->rounds.end() && round->second.operation != nullptr;
+}
+
 void LocalRounds::Forget(uint64_t name_id, uint64_t number) {
   Name& name = *names_.at(name_id);
   name.next = number + 1;

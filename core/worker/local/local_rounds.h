@@ -26,6 +26,8 @@ class LocalRounds {
   LocalRound* FindOrMake(uint64_t key, uint64_t number, size_t members);
   // nullptr: the operation is in none.
   LocalRound* FindOf(const Operation& operation) const;
+  // Has this worker taken part in this round, or is it over here?
+  bool Submitted(uint64_t name_id, uint64_t number) const;
   // Rounds of this name up to `number` are over here, come what may.
   void Forget(uint64_t name_id, uint64_t number);
 

@@ -122,6 +122,7 @@ void LocalStage::OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> given_
 // ---- Offering ----
 
 void LocalStage::Begin(Time now, Operation* operation, const Areas& areas, PartRange range) {
+  if (operation->by_gpus) return next_->Begin(now, operation, areas, range);
   now_ = now;
   ++in_flight_;
   LocalRound* round = rounds_.FindOrMake(operation->asked.tensor->cut->key(), operation->round, neighbours_->size());
@@ -147,7 +148,8 @@ void LocalStage::Begin(Time now, Operation* operation, const Areas& areas, PartR
 }
 
 // The others read the tensor as a whole: it is offered when all of it is there.
-void LocalStage::Push(Time now, Operation* operation, uint32_t, const Payload&, const Payload&) {
+void LocalStage::Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) {
+  if (operation->by_gpus) return next_->Push(now, operation, part, source, target);
   now_ = now;
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || round->state() != LocalState::kGathering || --round->awaited_parts != 0) return;
@@ -200,6 +202,12 @@ void LocalStage::OnRecord(PeerId peer, wire::RecordType type, std::span<const st
     case wire::RecordType::kDone:
     case wire::RecordType::kGiveUp:
       return OnEnd(index, type, body);
+    case wire::RecordType::kGpuOffer:
+    case wire::RecordType::kGpuHome:
+    case wire::RecordType::kGpuOrder:
+    case wire::RecordType::kGpuGiveUp:
+      side_records_.push_back({index, type, {body.begin(), body.end()}});
+      return;
     default:
       // Reserved for later versions, which ask only members that know them.
       BPS_LOG(*log_, kWarning) << neighbours_->description(index) << " sent a record of type " << static_cast<int>(type)
@@ -378,7 +386,8 @@ void LocalStage::FinishShare(LocalRound* round) {
 
 // ---- Back from the servers ----
 
-void LocalStage::OnPartHome(Operation* operation, uint32_t part, const Payload&) {
+void LocalStage::OnPartHome(Operation* operation, uint32_t part, const Payload& result) {
+  if (operation->by_gpus) return sink_->OnPartHome(operation, part, result);
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr || !round->failure.ok() || round->to_spread == 0) return;
   round->spread.push_back(part);
@@ -386,11 +395,13 @@ void LocalStage::OnPartHome(Operation* operation, uint32_t part, const Payload&)
 }
 
 void LocalStage::OnGivingUp(Operation* operation, const absl::Status& why, bool told) {
+  if (operation->by_gpus) return sink_->OnGivingUp(operation, why, told);
   LocalRound* round = rounds_.FindOf(*operation);
   if (round != nullptr) GiveUp(round, why, told ? why : ReasonForOthers(why), Cause::kNextStage);
 }
 
-void LocalStage::OnStageDone(Operation* operation, const absl::Status&) {
+void LocalStage::OnStageDone(Operation* operation, const absl::Status& outcome) {
+  if (operation->by_gpus) return sink_->OnStageDone(operation, outcome);
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr) return;
   round->beyond = false;
@@ -454,31 +465,5 @@ Time LocalStage::NextTimer() const {
   }
   return next;
 }
-
-// ---- For people ----
-
-void LocalStage::AddEndpoints(std::vector<Endpoint*>* all) {
-  if (!stopped_) all->push_back(endpoint_.get());
-}
-
-std::string LocalStage::WhoIsMissing(const Operation& operation) const {
-  const LocalRound* round = rounds_.FindOf(operation);
-  if (round == nullptr) return "it has not begun";
-  if (round->awaited_parts != 0) return absl::StrCat(round->awaited_parts, " of its parts are not ready here");
-  if (!round->AllOffered())
-    return "not submitted by " + neighbours_->Describe([&](size_t index) { return !round->reports[index].offered; });
-  if (round->beyond) {
-    if (std::string text = next_->WhoIsMissing(operation); !text.empty()) return text;
-  }
-  if (next_ != nullptr && role_->Small(*round)) {
-    return "no result from " + neighbours_->description(role_->Leader(operation));
-  }
-  const std::string text =
-      "not finished by " + neighbours_->Describe([&](size_t index) { return !round->reports[index].ended; });
-  if (!work_.Queued(round)) return text;
-  return absl::StrCat(text, "; here scheduler \"", work_.scheduler_name(), "\" has not given out what is to be done");
-}
-
-std::string LocalStage::Describe() const { return neighbours_->Describe() + rounds_.Describe(); }
 
 }  // namespace byteps

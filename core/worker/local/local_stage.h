@@ -42,10 +42,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -100,11 +102,29 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   std::string WhoIsMissing(const Operation& operation) const override;
   void AddEndpoints(std::vector<Endpoint*>* all) override;
 
+  // For a stage before this one that works with the same workers: records between the two, in order, and who they are.
+  struct SideRecord {
+    size_t index;  // of the sender, among the neighbours
+    wire::RecordType type;
+    std::vector<std::byte> body;
+  };
+  void SendSide(size_t index, wire::RecordType type, std::span<const std::byte> fixed,
+                std::span<const std::byte> payload) {
+    if (!stopped_) Send(index, type, fixed, payload);
+  }
+  bool has_side_records() const { return !side_records_.empty(); }
+  std::deque<SideRecord> TakeSideRecords() { return std::exchange(side_records_, {}); }
+  const Neighbours& neighbours() const { return *neighbours_; }
+  bool beyond() const { return next_ != nullptr; }
+  // Has this worker taken part in this round here?
+  bool Submitted(uint64_t name_id, uint64_t round) const { return rounds_.Submitted(name_id, round); }
+
   const char* name() const override { return "local"; }
   // `range` must be all parts: every member reduces its own share of the whole.
   void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) override;
   void Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) override;
   void Abort(Time now, Operation* operation, const absl::Status& why) override;
+  void Withdraw(Time now, Operation* operation, const absl::Status& why) override;
   void Drop(Operation* operation) override;
   void Stop() override;
   void DropFreedBuffers() override;
@@ -189,6 +209,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   uint64_t inline_bytes_ = 0;
 
   LocalRounds rounds_;
+  std::deque<SideRecord> side_records_;
   std::vector<LocalRound*> releasing_;
   std::vector<LocalRound*> ready_;     // for Run: every member has offered, or it was refused before it began
   std::vector<LocalRound*> reaching_;  // every member has offered; some memory cannot be reached yet

@@ -46,7 +46,13 @@ void LocalStage::OnEnd(size_t index, wire::RecordType type, std::span<const std:
   MaybeLeave(round);
 }
 
+void LocalStage::Withdraw(Time now, Operation* operation, const absl::Status& why) {
+  if (operation->by_gpus) return next_->Withdraw(now, operation, why);
+  Abort(now, operation, why);
+}
+
 void LocalStage::Abort(Time now, Operation* operation, const absl::Status& why) {
+  if (operation->by_gpus) return next_->Abort(now, operation, why);
   now_ = now;
   if (rounds_.FindOf(*operation) == nullptr) Begin(now, operation, Areas(), {0, PartCount(*operation)});
   LocalRound* round = rounds_.FindOf(*operation);
@@ -119,6 +125,7 @@ void LocalStage::Leave(LocalRound* round) {
 }
 
 void LocalStage::Drop(Operation* operation) {
+  if (operation->by_gpus) return next_ == nullptr ? void() : next_->Drop(operation);
   LocalRound* round = rounds_.FindOf(*operation);
   if (round == nullptr) return;
   if (!stopped_) {

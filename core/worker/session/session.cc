@@ -11,6 +11,8 @@
 #include "core/base/group_ranges.h"
 #include "core/base/status.h"
 #include "core/worker/device/device_stage.h"
+#include "core/worker/device/gpu_group_options.h"
+#include "core/worker/device/gpu_group_stage.h"
 
 namespace byteps {
 namespace {
@@ -36,7 +38,8 @@ Session::Session(OpenArguments given, Logger log)
       small_bytes_(static_cast<uint64_t>(given_.config.GetInt("BYTEPS_INLINE_BYTES"))),
       registry_(given_.config, log_),
       gpus_(std::make_shared<Gpus>([this] { return registry_.FindDevice(given_.config.GetString("BYTEPS_DEVICE")); },
-                                   &given_.config, &log_)),
+                                   &given_.config, &log_,
+                                   ReadGpuGroupOptions(given_.config, given_.place.local_size).status())),
       setup_(&given_, &registry_, &log_),
       commands_(
           given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES") ? &collapser_ : nullptr,
@@ -374,6 +377,7 @@ bool Session::Step(Time now) {
   now_ = now;
   bool worked = RunCommands(now);
   if (control_ != nullptr) worked |= DriveControl(now);
+  if (engine_->neighbours() != nullptr && engine_->neighbours()->has_side_records()) UseDeviceStages();
   worked |= engine_->Poll(now);
   CheckOpening(now);
   if (leaving_ != nullptr) CheckLeaving(now);
@@ -386,11 +390,23 @@ bool Session::RunCommands(Time now) {
   return commands_.Run(now, engine_.get());
 }
 
-// The stage of device memory comes with the first tensor that needs it.
-void Session::SubmitToEngine(Time now, Submission asked) {
-  if (asked.gpu != nullptr && !std::exchange(device_stage_, true)) {
-    engine_->UseStage("", std::make_unique<DeviceStage>(gpus_, buffers_, &log_));
+// The stages of device memory come with the first tensor that needs them, here or on another worker of this host.
+void Session::UseDeviceStages() {
+  if (std::exchange(device_stage_, true)) return;
+  engine_->UseStage("", std::make_unique<DeviceStage>(gpus_, buffers_, &log_));
+  LocalStage* const local = engine_->neighbours();
+  absl::StatusOr<GpuGroupOptions> options = ReadGpuGroupOptions(given_.config, given_.place.local_size);
+  if (local == nullptr) return;
+  if (!options.ok()) {
+    const std::string why(options.status().message());
+    options = GpuGroupOptions();
+    options->refusal = why;
   }
+  engine_->UseStage("", std::make_unique<GpuGroupStage>(*std::move(options), gpus_, buffers_, local, &log_));
+}
+
+void Session::SubmitToEngine(Time now, Submission asked) {
+  if (asked.gpu != nullptr) UseDeviceStages();
   engine_->Submit(now, std::move(asked));
 }
 

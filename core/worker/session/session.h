@@ -175,6 +175,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
 
   bool RunCommands(Time now);
   void SubmitToEngine(Time now, Submission asked);
+  void UseDeviceStages();
   bool DriveControl(Time now);
   void CheckOpening(Time now);
   void CheckLeaving(Time now);

@@ -51,6 +51,7 @@ struct Operation {
   Time deadline = 0;
   bool stall_told = false;  // the log has said for whom it waits
   bool left = false;        // its name may be submitted again
+  bool by_gpus = false;     // this host's GPUs have reduced it: stages among its workers let it pass
   bool known = false;       // others know of its deadline, and name whom they miss
   absl::Status failure;     // why it is being given up
 };

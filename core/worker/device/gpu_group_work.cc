@@ -1,0 +1,367 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/wire/message.h"
+#include "core/worker/device/gpu_group_stage.h"
+
+namespace byteps {
+namespace {
+
+constexpr size_t kMaxText = 1024;
+
+bool IsBroadcast(const Operation& operation) { return operation.asked.kind == wire::Operation::kBroadcast; }
+
+std::span<const std::byte> BytesOfText(const std::string& text) {
+  return std::as_bytes(std::span<const char>(text.data(), std::min(text.size(), kMaxText)));
+}
+
+std::byte* At(const std::byte* base, uint64_t element, const Tensor& tensor) {
+  return const_cast<std::byte*>(base) + element * tensor.element_bytes();
+}
+
+}  // namespace
+
+// ---- Of the first member ----
+
+void GpuGroupStage::Send(GpuOrderBody body, const std::string& text) {
+  body.text = static_cast<uint32_t>(std::min(text.size(), kMaxText));
+  for (size_t index = 1; index < members(); ++index) {
+    local_->SendSide(index, wire::RecordType::kGpuOrder, BytesOf(body), BytesOfText(text));
+  }
+  orders_.push_back({body, text});
+}
+
+bool GpuGroupStage::OrderReductions() {
+  bool worked = false;
+  while (!groups_.empty()) {
+    const absl::StatusOr<bool> done = groups_.front().Query();
+    if (done.ok() && !*done) break;
+    groups_.pop_front();
+    worked = true;
+  }
+  size_t ordered =
+      groups_.size() + static_cast<size_t>(std::count_if(orders_.begin(), orders_.end(), [](const Order& order) {
+        return order.body.kind == GpuOrderKind::kReduce;
+      }));
+  while (ordered < kGroupsAhead) {
+    const std::pair<const Key, Entry>* best = nullptr;
+    for (const auto& each : entries_) {
+      if (each.second.way != Way::kGpus || each.second.submitted_orders || each.second.own.giving_up) continue;
+      const auto rank = [](const Operation& operation) { return std::pair(operation.asked.priority, -operation.id); };
+      if (best == nullptr || rank(*each.second.own.operation) > rank(*best->second.own.operation)) best = &each;
+    }
+    if (best == nullptr) break;
+    Entry& entry = entries_.at(best->first);
+    const uint32_t rows = IsBroadcast(*entry.own.operation) ? 1 : RowsOf(*entry.own.operation).size();
+    GpuOrderBody body = {};
+    body.name = best->first.first;
+    body.round = best->first.second;
+    body.kind = GpuOrderKind::kReduce;
+    body.ring = static_cast<uint32_t>(body.name % options_.rings);
+    body.first = entry.next_row;
+    body.count = std::min(options_.rows_in_group, rows - entry.next_row);
+    entry.next_row += body.count;
+    entry.submitted_orders = entry.next_row == rows;
+    Send(body);
+    ++ordered;
+    worked = true;
+  }
+  return worked;
+}
+
+void GpuGroupStage::OnHome(const Key& key, uint32_t row) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || found->second.way != Way::kGpus || row >= found->second.away.size()) return;
+  if (found->second.away[row] == 0 || --found->second.away[row] != 0) return;
+  GpuOrderBody body = {};
+  body.name = key.first;
+  body.round = key.second;
+  body.kind = GpuOrderKind::kGather;
+  body.ring = static_cast<uint32_t>(body.name % options_.rings);
+  body.first = row;
+  body.count = 1;
+  Send(body);
+}
+
+void GpuGroupStage::OnMemberGivesUp(const Key& key, int32_t code, const std::string& text) {
+  Entry* entry = Get(key);
+  if (entry == nullptr || entry->way == Way::kEnded) return;
+  if (entry->way == Way::kHost) return;  // the stages behind tell
+  entry->way = Way::kEnded;
+  entry->ended = MakeStatus(code, text);
+  GpuOrderBody body = {};
+  body.name = key.first;
+  body.round = key.second;
+  body.kind = GpuOrderKind::kEnd;
+  body.code = code;
+  Send(body, text);
+}
+
+// ---- Working ----
+
+bool GpuGroupStage::RunOrders() {
+  bool worked = false;
+  while (!orders_.empty() && !fatal_) {
+    const absl::StatusOr<bool> done = Execute(&orders_.front());
+    if (!done.ok()) {
+      Fatal(done.status(), 0);
+      return true;
+    }
+    if (!*done) break;
+    orders_.pop_front();
+    worked = true;
+  }
+  return worked;
+}
+
+// False: it waits for something.
+absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
+  const GpuOrderBody& body = order->body;
+  const Key key = {body.name, body.round};
+  Ring& ring = rings_[body.ring];
+  if (body.kind == GpuOrderKind::kJoin) {
+    if (gpu_.gpu == nullptr) return absl::InternalError("ordered to join the GPUs of this host, without a GPU");
+    absl::StatusOr<std::unique_ptr<GpuComm>> comm = GpuComm::Join(
+        gpu_.gpu, order->text, static_cast<int32_t>(local_->neighbours().own()), static_cast<int32_t>(members()), 0);
+    if (!comm.ok()) return comm.status();
+    ring.comm = *std::move(comm);
+    return true;
+  }
+  Entry* entry = Get(key);
+  if (entry == nullptr) return true;  // it is over here, and nothing of it was ordered for GPUs
+  if (body.kind == GpuOrderKind::kHost) {
+    entry->way = Way::kHost;
+    // Else it waits for the operation.
+    const bool mine = entry->own.operation != nullptr || entry->reports[local_->neighbours().own()].offered;
+    if (mine || local_->Submitted(key.first, key.second)) ToHost(key, entry);
+    return true;
+  }
+  if (body.kind == GpuOrderKind::kEnd) {
+    entry->way = Way::kEnded;
+    entry->ended = MakeStatus(body.code == BPS_OK ? BPS_INTERNAL : body.code, order->text);
+    entry->own.end_ordered = true;
+    if (entry->own.operation != nullptr) GiveUp(key, entry, entry->ended, true, false);
+    return true;
+  }
+  Own& own = entry->own;
+  if (own.operation == nullptr || ring.comm == nullptr) {
+    return absl::InternalError("ordered to reduce what was not offered");
+  }
+  absl::StatusOr<bool> ready = ring.comm->Ready();
+  if (!ready.ok() || !*ready) return ready;
+  if (!order->launched) {
+    entry->way = Way::kGpus;
+    order->launched = own.launched = true;
+    if (absl::Status status = Launch(*order, entry, &ring); !status.ok()) return status;
+    ready = ring.comm->Ready();
+    if (!ready.ok() || !*ready) return ready;
+  }
+  const absl::Status status =
+      body.kind == GpuOrderKind::kReduce ? AfterReduce(*order, entry, &ring) : AfterGather(*order, entry, &ring);
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::Status GpuGroupStage::Launch(const Order& order, Entry* entry, Ring* ring) {
+  Own& own = entry->own;
+  const Submission& asked = own.operation->asked;
+  const Tensor& tensor = *asked.tensor;
+  const Cut& cut = *tensor.cut;
+  const GpuRows rows = RowsOf(*own.operation);
+  const auto self = static_cast<uint32_t>(local_->neighbours().own());
+  const uint32_t dtype = tensor.dtype();
+  GpuComm& comm = *ring->comm;
+  if (order.body.kind == GpuOrderKind::kGather) {
+    // What has come home is in the GPU when its copy has ended.
+    absl::StatusOr<GpuEvent> home = gpu_.events->Take();
+    if (!home.ok()) return home.status();
+    if (absl::Status status = home->Record(to_device_); !status.ok()) return status;
+    if (absl::Status status = home->Delay(ring->stream); !status.ok()) return status;
+  }
+  if (absl::Status status = comm.Begin(); !status.ok()) return status;
+  absl::Status status;
+  const auto all = [&](const absl::Status& each) {
+    if (status.ok()) status = each;
+  };
+  if (IsBroadcast(*own.operation)) {
+    const size_t root = local_->neighbours().Find(asked.root).value_or(0);
+    all(comm.Broadcast(root == self ? asked.input : asked.output, asked.output, tensor.elements(), dtype,
+                       static_cast<int32_t>(root), ring->stream));
+  } else if (!local_->beyond()) {
+    const uint64_t first = cut.first(rows.first(order.body.first));
+    const uint32_t last_part = rows.last(order.body.first + order.body.count - 1) - 1;
+    all(comm.AllReduce(At(asked.input, first, tensor), At(asked.output, first, tensor),
+                       cut.first(last_part) + cut.count(last_part) - first, dtype, asked.reduction, ring->stream));
+  } else {
+    const int32_t reduction = asked.reduction == BPS_AVERAGE ? BPS_SUM : asked.reduction;  // the servers divide
+    for (uint32_t row = order.body.first; row < order.body.first + order.body.count; ++row) {
+      const bool gather = order.body.kind == GpuOrderKind::kGather;
+      const uint64_t begin = cut.first(rows.first(row)), count = cut.count(rows.first(row));
+      if (rows.even(row)) {
+        std::byte* const mine = At(asked.output, begin + self * count, tensor);
+        all(gather ? comm.AllGather(mine, At(asked.output, begin, tensor), count, dtype, ring->stream)
+                   : comm.ReduceScatter(At(asked.input, begin, tensor), mine, count, dtype, reduction, ring->stream));
+        continue;
+      }
+      for (uint32_t part = rows.first(row); part < rows.last(row); ++part) {
+        const auto owner = static_cast<int32_t>(rows.owner(part));
+        std::byte* const to = At(asked.output, cut.first(part), tensor);
+        all(gather ? comm.Broadcast(to, to, cut.count(part), dtype, owner, ring->stream)
+                   : comm.Reduce(At(asked.input, cut.first(part), tensor), to, cut.count(part), dtype, reduction, owner,
+                                 ring->stream));
+      }
+    }
+  }
+  all(comm.End());
+  return status;
+}
+
+// The next stage hears of the own parts; they get their place in pinned memory.
+absl::Status GpuGroupStage::BeginBeyond(Entry* entry) {
+  Own& own = entry->own;
+  const Tensor& tensor = *own.operation->asked.tensor;
+  const Cut& cut = *tensor.cut;
+  const GpuRows rows = RowsOf(*own.operation);
+  const auto self = static_cast<uint32_t>(local_->neighbours().own());
+  own.operation->by_gpus = own.operation->known = true;
+  own.rows = rows.size();
+  own.offsets.assign(cut.parts(), 0);
+  uint32_t parts = 0;
+  for (uint32_t part = 0; part < cut.parts(); ++part) {
+    if (rows.owner(part) != self) continue;
+    own.offsets[part] = own.area_bytes;
+    own.area_bytes += cut.count(part) * tensor.element_bytes();
+    ++parts;
+  }
+  if (parts == 0) return absl::OkStatus();
+  Area& area = areas_[&tensor];
+  // Another cut may give this member more.
+  if (area.memory == nullptr || area.bytes < own.area_bytes) {
+    absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(gpu_.gpu, buffers_, own.area_bytes);
+    if (!made.ok()) return Annotate(made.status(), tensor.Describe());
+    // To give pinned memory back waits for all streams, and they may wait for other members.
+    if (area.memory != nullptr) outgrown_.push_back(std::move(area.memory));
+    area.memory = *std::move(made);
+    area.bytes = own.area_bytes;
+  }
+  Areas host;
+  host.source = own.asked.source;
+  host.source.address = area.memory->data();
+  host.source.bytes = own.area_bytes;
+  host.source.elements = own.area_bytes / tensor.element_bytes();
+  host.source.device = Device();
+  host.target = host.source;
+  host.source_buffer = host.target_buffer = area.memory->buffer();
+  own.begun = true;
+  own.through = false;
+  next()->Begin(now_, own.operation, host, {0, parts});
+  return absl::OkStatus();
+}
+
+Payload GpuGroupStage::OnHost(const Own& own, uint32_t part) const {
+  const Tensor& tensor = *own.operation->asked.tensor;
+  Payload payload;
+  payload.address = areas_.at(&tensor).memory->data() + own.offsets[part];
+  payload.elements = tensor.cut->count(part);
+  payload.bytes = payload.elements * tensor.element_bytes();
+  payload.dtype = tensor.dtype();
+  return payload;
+}
+
+absl::Status GpuGroupStage::AfterReduce(const Order& order, Entry* entry, Ring* ring) {
+  Own& own = entry->own;
+  absl::StatusOr<GpuEvent> reduced = gpu_.events->Take();
+  if (!reduced.ok()) return reduced.status();
+  if (absl::Status status = reduced->Record(ring->stream); !status.ok()) return status;
+  const bool all =
+      order.body.first + order.body.count == (IsBroadcast(*own.operation) ? 1 : RowsOf(*own.operation).size());
+  own.operation->asked.request->Advance(RequestState::kActive);
+  if (!local_->beyond()) {
+    own.operation->by_gpus = true;
+    if (leads()) groups_.push_back(*std::move(reduced));
+    return all ? Conclude(entry, ring) : absl::OkStatus();
+  }
+  const Key key = {order.body.name, order.body.round};
+  if (order.body.first == 0 && !own.giving_up) {
+    if (const absl::Status status = BeginBeyond(entry); !status.ok()) GiveUp(key, entry, status, false, true);
+  }
+  if (absl::Status status = reduced->Delay(to_host_); !status.ok()) return status;
+  const GpuRows rows = RowsOf(*own.operation);
+  const Tensor& tensor = *own.operation->asked.tensor;
+  for (uint32_t row = order.body.first; row < order.body.first + order.body.count && own.begun; ++row) {
+    for (uint32_t part = rows.first(row); part < rows.last(row); ++part) {
+      if (rows.owner(part) != local_->neighbours().own() || own.giving_up) continue;
+      absl::StatusOr<GpuEvent> copied = gpu_.events->Take();
+      if (!copied.ok()) return copied.status();
+      const Payload host = OnHost(own, part);
+      absl::Status status = gpu_.gpu->CopyToHost(
+          host.address, At(own.operation->asked.output, tensor.cut->first(part), tensor), host.bytes, to_host_);
+      if (status.ok()) status = copied->Record(to_host_);
+      if (!status.ok()) return status;
+      ++own.copying;
+      copies_.push_back({key, part, *std::move(copied)});
+    }
+  }
+  if (leads()) groups_.push_back(*std::move(reduced));
+  return absl::OkStatus();
+}
+
+bool GpuGroupStage::TakeCopied() {
+  bool worked = false;
+  while (!copies_.empty()) {
+    const absl::StatusOr<bool> copied = copies_.front().copied.Query();
+    if (copied.ok() && !*copied) break;
+    worked = true;
+    const Copy copy = std::move(copies_.front());
+    copies_.pop_front();
+    const auto found = entries_.find(copy.key);
+    if (found == entries_.end() || found->second.own.copying == 0) continue;
+    Own& own = found->second.own;
+    --own.copying;
+    if (!copied.ok()) {
+      GiveUp(copy.key, &found->second, copied.status(), false, true);
+    } else if (!own.giving_up) {
+      const Payload payload = OnHost(own, copy.part);
+      next()->Push(now_, own.operation, copy.part, payload, payload);
+    }
+  }
+  return worked;
+}
+
+void GpuGroupStage::OnPartHome(Operation* operation, uint32_t part, const Payload& result) {
+  Entry* entry = Find(*operation);
+  if (entry == nullptr) return RelayStage::OnPartHome(operation, part, result);
+  Own& own = entry->own;
+  if (own.giving_up) return;
+  const Key key = KeyOf(*operation);
+  const Tensor& tensor = *operation->asked.tensor;
+  const absl::Status status = gpu_.gpu->CopyToDevice(At(operation->asked.output, tensor.cut->first(part), tensor),
+                                                     result.address, result.bytes, to_device_);
+  if (!status.ok()) return GiveUp(key, entry, status, false, true);
+  const GpuHomeBody body = {key.first, key.second, part / static_cast<uint32_t>(members()), 0};
+  if (leads()) return OnHome(key, body.row);
+  local_->SendSide(0, wire::RecordType::kGpuHome, BytesOf(body), {});
+}
+
+absl::Status GpuGroupStage::AfterGather(const Order& order, Entry* entry, Ring* ring) {
+  Own& own = entry->own;
+  own.rows -= order.body.count;
+  return own.rows == 0 ? Conclude(entry, ring) : absl::OkStatus();
+}
+
+// Everything is in the stream; the caller's stream waits for it.
+absl::Status GpuGroupStage::Conclude(Entry* entry, Ring* ring) {
+  Own& own = entry->own;
+  if (own.giving_up) return absl::OkStatus();
+  if (absl::Status status = own.gpu->finished.Record(ring->stream); !status.ok()) return status;
+  if (absl::Status status = own.gpu->Finish(); !status.ok()) return status;
+  own.finishing = true;
+  if (const auto area = areas_.find(own.operation->asked.tensor); area != areas_.end()) area->second.last = own.gpu;
+  sink_->OnEnqueued(own.operation);
+  own.operation->asked.request->Advance(RequestState::kEnqueued);
+  return absl::OkStatus();
+}
+
+}  // namespace byteps

@@ -1,0 +1,19 @@
+// device_group_scenarios.h - scenarios of device_worker.cc: the GPUs of a host reduce among themselves.
+//
+// Threads: one. Errors: a check that fails prints why and ends the process with 1.
+#ifndef BYTEPS_TESTS_E2E_DEVICE_GROUP_SCENARIOS_H_
+#define BYTEPS_TESTS_E2E_DEVICE_GROUP_SCENARIOS_H_
+
+namespace byteps {
+
+// Tensors of many sizes and two reductions, in flight together; the counts of copies tell which way they went, and
+// E2E_GROUP which way they should go.
+void RunGroup();
+// Every data type with every reduction that it has.
+void RunGroupDtypes();
+// Steps without an end, until the test kills rank 1: the error names it.
+void RunGroupUntilKilled();
+
+}  // namespace byteps
+
+#endif  // BYTEPS_TESTS_E2E_DEVICE_GROUP_SCENARIOS_H_
