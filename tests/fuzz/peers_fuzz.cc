@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "abi/byteps.h"
 #include "core/worker/collectives/collectives.h"
 #include "core/worker/collectives/peer_records.h"
+#include "core/worker/tensor/tensor.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/rogue.h"
 
@@ -187,10 +189,18 @@ class Peers : private CollectivesSink {
   }
   bool OnTakePart(Time, const AbsentPart&) override { return true; }
   void OnAbsent(Time, uint32_t) override {}
+  TensorName* OnName(const std::string& text) override {
+    std::unique_ptr<TensorName>& name = names_[text];
+    if (name == nullptr) name = std::make_unique<TensorName>(text, names_.size() - 1);
+    return name.get();
+  }
+  // No operation of this worker goes through stages.
+  void OnClash(Time, Operation*, const absl::Status&) override { BPS_FUZZ_CHECK(false); }
 
   Logger log_{LogOptions{.level = LogLevel::kFatal}};
   sim::SimFabric fabric_{Fabric()};
   Rogue rogue_;
+  std::map<std::string, std::unique_ptr<TensorName>> names_;
   const std::shared_ptr<ProcessSet> all_ = ProcessSet::All(2);
   std::vector<std::unique_ptr<Asked>> asked_;
   std::unique_ptr<Asked> join_;
