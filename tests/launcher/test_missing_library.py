@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 from launching import Start, Worker
@@ -37,3 +39,18 @@ def test_what_the_server_lacks_is_named_with_its_package(
     launch = start("--workers", "2", "--servers", "1", "--kill-after", "1", "--", *wait, variables=variables)
     assert launch.wait() == 127, launch.stderr
     assert f"this machine lacks {library}, which it is linked with: {todo}" in launch.stderr
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
+def test_a_role_started_by_hand_says_it_too(tmp_path: pathlib.Path) -> None:
+    program = program_without("libglog.so.77", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", "import byteps.server"],
+        env={**os.environ, "DMLC_ROLE": "server", "BYTEPS_SERVER_BINARY": program},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 127, done.stderr
+    assert "apt-get install libgoogle-glog0v6 on Debian 12" in done.stderr

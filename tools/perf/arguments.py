@@ -46,7 +46,8 @@ job, such as one that bpslaunch or netlab runs on several hosts, it is a worker 
 _EPILOG = """\
 modes:
   latency    for each round all ranks are released from a barrier together; a round is: every tensor is submitted,
-             then every result waited for. time: the median of rank 0's times. Every output is checked.
+             then every result waited for. time: the median of rank 0's times; of allgather and its kin the median of
+             each round's longest of all ranks. Every output is checked.
   bandwidth  every tensor goes again as soon as it is back, so that --tensors of them are under way all the time.
              time: that of so many rounds over their number (of all tensors once); the percentiles are those of single
              operations. The last outputs are checked.

@@ -70,7 +70,8 @@ class Measurement:
         return Row(self._settings, workload.size, rounds, seconds, samples, cpu, peers)
 
     def latency(self, size: int, rounds: int = 0) -> Row:
-        """The time of a round is the median of rank 0's, from submission to the result."""
+        """The time of a round, from submission to the result: of push_pull rank 0's, of other collectives the longest
+        of all ranks (the root of a broadcast is ready when the bytes have left it). The row has the median."""
         workload = self._workload(size)
         if isinstance(workload, CollectiveWorkload):
             exchange: CollectiveExchange | PushPull = CollectiveExchange(workload)
@@ -96,8 +97,16 @@ class Measurement:
             if number >= 0:
                 samples.append(seconds)
                 cpu += used
+        if isinstance(workload, CollectiveWorkload):
+            samples = self._longest(samples)
+            of_peers = {name: self._longest(times) for name, times in of_peers.items()}
         peers = {name: statistics.median(times) for name, times in of_peers.items()}
         return self._row(workload, rounds, statistics.median(samples), samples, cpu, peers)
+
+    def _longest(self, times: list[float]) -> list[float]:
+        """Of each round the longest time of all ranks."""
+        own = torch.tensor(times, dtype=torch.float64)
+        return list(self._bps.push_pull(own, op=self._bps.Max, name="bps_perf.longest").tolist())
 
     def _turn_of(self, peer: Peer, workload: Workload, call: Callable[[], float | None]) -> float:
         """Seconds of one round of a peer."""

@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from types import FrameType
 
+from byteps.launcher import missing_library
+
 _ROLES = ("server", "scheduler")
+_NOT_LOADED = 127  # how the loader ends a program that lacks a library
 
 
 def program() -> Path:
@@ -38,6 +42,11 @@ def run() -> None:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+    if status == _NOT_LOADED:
+        # Its output was not ours to read: the loader says it again.
+        again = subprocess.run([str(program())], capture_output=True, text=True, check=False)
+        if todo := missing_library.advice(again.stderr.splitlines()):
+            print(todo, file=sys.stderr)
     if status != 0:
         raise SystemExit(status if status > 0 else 128 - status)
 
