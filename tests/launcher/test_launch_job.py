@@ -187,6 +187,8 @@ deadline = time.monotonic() + 100
 while time.monotonic() < deadline:
     try:
         socket.create_connection(root, timeout=5).close()
+    except ConnectionResetError:  # it was closed while this one waited to be accepted
+        continue
     except ConnectionRefusedError:
         print("refused")
         break
