@@ -10,6 +10,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "transport_plugins/common/background_unmap.h"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -129,7 +131,9 @@ bool SharedMemory::IsDetached(int fd) {
 }
 
 SharedMemory::~SharedMemory() {
-  if (base_ != nullptr && !lent()) ::munmap(base_, size_);
+  if (base_ == nullptr || lent()) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  transports::UnmapInBackground(base_, (size_ + page - 1) / page * page, std::move(fd_));
 }
 
 }  // namespace byteps::shm

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/background_unmap.h"
 
 namespace byteps {
 namespace {
@@ -66,7 +68,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Map(size_t size, bool shared) {
   return std::shared_ptr<Buffer>(new Buffer(mapping, mapped, data, size, std::move(fd)));
 }
 
-Buffer::~Buffer() { ::munmap(mapping_, mapped_); }
+// The last owner may be the thread that moves tensors.
+Buffer::~Buffer() { UnmapInBackground(mapping_, mapped_, std::move(fd_)); }
 
 void BufferTable::Share(std::function<void()> on_free) {
   std::lock_guard<std::mutex> lock(mutex_);

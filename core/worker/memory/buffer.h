@@ -67,7 +67,7 @@ class Buffer {
   const size_t mapped_;
   std::byte* const data_;
   const size_t size_;
-  const UniqueFd fd_;
+  UniqueFd fd_;
   std::atomic<int64_t> uses_{0};
   std::atomic<bool> freed_{false};
 };
