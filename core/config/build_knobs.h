@@ -16,10 +16,10 @@ inline constexpr Knob kBuildKnobs[] = {
     {.name = "BYTEPS_NCCL_HOME",
      .type = KnobType::kString,
      .readers = kWorker | kBuild,
-     .fallback = "/usr/local/nccl",
      .alias = "HOROVOD_NCCL_HOME",
-     .meaning = "Where NCCL is: sought in lib/ there, unless one is loaded already",
-     .reason = "that of the original"},
+     .meaning =
+         "Where NCCL is: in lib/ there; another one that this process has loaded already is an error. Unset: the "
+         "one that is loaded, the PyPI package's, that of /usr/local/nccl, the loader's"},
     {.name = "BYTEPS_NCCL_LINK",
      .type = KnobType::kEnum,
      .readers = kBuild,

@@ -73,15 +73,16 @@ inline constexpr Knob kTransferKnobs[] = {
      .fallback = "1",
      .meaning =
          "Do the GPUs of a host reduce among themselves by the device plugin's collectives (NCCL)? 0: each worker "
-         "copies its tensors to the host, and the workers reduce there",
+         "copies its tensors to the host, and the workers reduce there. Unset, the same with a warning where NCCL is "
+         "missing or too old; 1 makes that an error",
      .reason = "between GPUs is several times the bandwidth of the way to the host"},
     {.name = "BYTEPS_DETERMINISTIC",
      .type = KnobType::kBool,
      .readers = kWorker,
      .fallback = "0",
      .meaning =
-         "Have results of tensors in GPU memory the bits that docs/determinism.md specifies? 1: they are reduced "
-         "in the memory of the host, and not by NCCL",
+         "Have results of tensors in GPU memory the bits that docs/determinism.md specifies? 1: they are added in the "
+         "order of the ranks (docs/gpu.md says where), and not in NCCL's",
      .reason = "NCCL adds in an order of its own, which changes with the number of GPUs and their links"},
     {.name = "BYTEPS_CHECKSUM",
      .type = KnobType::kBool,

@@ -1,6 +1,7 @@
 #include "device_plugins/cuda/nccl.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <vector>
@@ -9,6 +10,8 @@ namespace byteps::cuda {
 namespace {
 
 constexpr char kLibrary[] = "libnccl.so.2";
+// The original's default of BYTEPS_NCCL_HOME.
+constexpr char kUsualHome[] = "/usr/local/nccl";
 
 // nvidia/nccl/lib below one of the folders that this plugin lies in: site-packages, where both were installed by pip.
 std::string InSitePackages() {
@@ -21,6 +24,12 @@ std::string InSitePackages() {
     if (::access(path.c_str(), R_OK) == 0) return path;
   }
   return "";
+}
+
+bool SameFile(const std::string& a, const std::string& b) {
+  struct stat one = {}, other = {};
+  return ::stat(a.c_str(), &one) == 0 && ::stat(b.c_str(), &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
 }
 
 std::string LastError() {
@@ -40,7 +49,9 @@ Nccl FindNccl(const std::string& home) {
   Nccl found;
   std::string tried;
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
-  const std::vector<std::string> paths = {home.empty() ? "" : home + "/lib/" + kLibrary, InSitePackages(), kLibrary};
+  const bool was_loaded = library != nullptr;
+  const std::vector<std::string> paths = {home.empty() ? "" : home + "/lib/" + kLibrary, InSitePackages(),
+                                          std::string(kUsualHome) + "/lib/" + kLibrary, kLibrary};
   for (size_t i = 0; library == nullptr && i < paths.size(); ++i) {
     if (paths[i].empty()) continue;
     library = ::dlopen(paths[i].c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -58,9 +69,17 @@ Nccl FindNccl(const std::string& home) {
     found.why_not = std::string(kLibrary) + " does not tell its version";
     return found;
   }
+  const std::string text = "NCCL " + NcclVersion(number) + ", " + where.dli_fname;
+  if (was_loaded && !home.empty() && !SameFile(paths[0], where.dli_fname)) {
+    found.why_not =
+        "this process has loaded " + text + " already, not that of BYTEPS_NCCL_HOME=" + home +
+        ", and two do not live in one process: unset BYTEPS_NCCL_HOME, or load its NCCL first (LD_PRELOAD=" + paths[0] +
+        ")";
+    return found;
+  }
   found.version = number;
   found.library = library;
-  found.text = "NCCL " + NcclVersion(number) + ", " + where.dli_fname;
+  found.text = text;
   return found;
 }
 

@@ -5,7 +5,8 @@
 //     nccl.why_not     // "libnccl.so.2: cannot open shared object file: No such file or directory"
 //
 // In this order: the one that is loaded already (PyTorch's; two versions do not live well in one process), lib/ below
-// `home` (BYTEPS_NCCL_HOME), the PyPI package nvidia-nccl beside which this plugin is installed, the loader's path.
+// `home` (BYTEPS_NCCL_HOME), the PyPI package nvidia-nccl beside which this plugin is installed, /usr/local/nccl, the
+// loader's path. None is found if one is loaded already that is not the one of `home`.
 //
 // Threads: any.
 #ifndef BYTEPS_DEVICE_PLUGINS_CUDA_NCCL_H_

@@ -210,4 +210,27 @@ void RunGroupUntilKilled() {
   gpu.ExpectNoRaces();
 }
 
+void RunGroupStuck(const std::string& expected) {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  float* const memory = gpu.Allocate(1000);
+  gpu.Write(memory, Values(trainer.info.rank, 0, 0, 1000));
+  bps_streams streams = BPS_STREAMS_INIT;
+  bps_push_pull_args args = trainer.PushPull("w", 1000, memory, &streams);
+  args.timeout_ms = 4'000;
+  bps_request* request = nullptr;
+  Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+  bps_status* const outcome = bps_wait(request, 90'000);
+  const int32_t code = bps_status_code(outcome);
+  std::printf("rank %d: code %d: %s\n", trainer.info.rank, code, bps_status_message(outcome));
+  std::fflush(stdout);
+  CHECK(code == BPS_DEADLINE_EXCEEDED || code == BPS_UNAVAILABLE || code == BPS_ABORTED);
+  if (trainer.info.rank == 1) CHECK(std::string(bps_status_message(outcome)).find(expected) != std::string::npos);
+  bps_status_free(outcome);
+  bps_request_free(request);
+  // Where the session goes on, the others are waited for; where it has failed this says so.
+  bps_status_free(bps_shutdown(trainer.session, 30'000));
+  Ok(bps_close(trainer.session), "close");
+}
+
 }  // namespace byteps

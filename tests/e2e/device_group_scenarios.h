@@ -4,6 +4,8 @@
 #ifndef BYTEPS_TESTS_E2E_DEVICE_GROUP_SCENARIOS_H_
 #define BYTEPS_TESTS_E2E_DEVICE_GROUP_SCENARIOS_H_
 
+#include <string>
+
 namespace byteps {
 
 // Tensors of many sizes and two reductions, in flight together; the counts of copies tell which way they went, and
@@ -13,6 +15,8 @@ void RunGroup();
 void RunGroupDtypes();
 // Steps without an end, until the test kills rank 1: the error names it.
 void RunGroupUntilKilled();
+// One operation that cannot end: by its deadline it is an error on every rank, and rank 1's contains `expected`.
+void RunGroupStuck(const std::string& expected);
 
 }  // namespace byteps
 

@@ -1,5 +1,6 @@
 // Jobs of real processes whose tensors lie in the memory of GPUs (fake ones): through servers over TCP and over shared
 // memory, among the workers of a host, beside workers without a GPU; errors, cancels, a lost GPU, a dead worker.
+// E2E_ON_CUDA=1: by the CUDA plugin, on a driver and an NCCL whose GPUs are the fake ones.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,12 +18,21 @@
 namespace byteps {
 namespace {
 
+std::string PathOf(const char* variable) { return std::filesystem::absolute(std::getenv(variable)).string(); }
+
+bool OnCuda() { return std::string(std::getenv("E2E_ON_CUDA")) == "1"; }
+
 JobOptions With(int workers, int servers, const std::string& schedule = "late") {
   JobOptions options;
   options.workers = workers;
   options.servers = servers;
-  options.of_workers = {{"BYTEPS_DEVICE", std::filesystem::absolute(std::getenv("E2E_FAKE")).string()},
+  options.of_workers = {{"BYTEPS_DEVICE", PathOf(OnCuda() ? "E2E_CUDA" : "E2E_FAKE")},
                         {"BYTEPS_FAKE_GPU", "devices=2,seed=3,schedule=" + schedule}};
+  if (OnCuda()) {
+    options.of_workers["E2E_GPUS"] = PathOf("E2E_STANDIN_DRIVER");
+    const std::filesystem::path nccl = PathOf("E2E_STANDIN_NCCL");
+    options.of_workers["BYTEPS_NCCL_HOME"] = nccl.parent_path().parent_path().string();
+  }
   return options;
 }
 
@@ -132,6 +142,58 @@ TEST(DeviceJobTest, NotAmongTheGpusIfSomebodySaysNo) {
   }
 }
 
+// Where NCCL cannot be used the copies through the host do the work, and the log says why.
+TEST(DeviceJobTest, WithoutAnNcclThatCanBeUsed) {
+  if (!OnCuda()) GTEST_SKIP() << "the fake GPUs need none";
+  for (const auto& [name, value, text] :
+       {std::tuple("BYTEPS_NCCL_HOME", "/nowhere",
+                   "no NCCL: /nowhere/lib/libnccl.so.2: cannot open shared object file"),
+        std::tuple("STANDIN_NCCL_VERSION", "21705", "is too old: 2.18.0 or later is needed"),
+        std::tuple("STANDIN_CUDA_DOMAIN", "7", "use the same GPU")}) {
+    JobOptions options = With(2, 0);
+    options.of_workers["E2E_GROUP"] = "host memory";
+    options.of_workers["BYTEPS_LOG_LEVEL"] = "INFO";
+    options.of_workers[name] = value;
+    Job job(options);
+    job.StartWorkers("group");
+    job.ExpectSuccess();
+    EXPECT_NE(job.Output().find(text), std::string::npos) << text << job.Output();
+  }
+}
+
+// Who sets BYTEPS_NCCL=1 asks for it.
+TEST(DeviceJobTest, AnNcclThatIsAskedForAndCannotBeUsedIsAnError) {
+  if (!OnCuda()) GTEST_SKIP() << "the fake GPUs need none";
+  for (const auto& [name, value, text] :
+       {std::tuple("BYTEPS_NCCL_HOME", "/nowhere", "BYTEPS_NCCL=1, but there are no collectives of GPUs: no NCCL: "),
+        std::tuple("STANDIN_NCCL_VERSION", "21705", "is too old: 2.18.0 or later is needed")}) {
+    JobOptions options = With(2, 0);
+    options.of_workers["BYTEPS_NCCL"] = "1";
+    options.of_workers[name] = value;
+    Job job(options);
+    job.StartWorkers("stuck", text);
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(job.worker(rank).Wait(120 * kSecond), std::optional<int>(0)) << job.Output();
+    }
+  }
+}
+
+// A rank whose NCCL gets no further: nobody hangs in it, and the error says where.
+TEST(DeviceJobTest, AnNcclThatGetsNoFurtherIsAbortedByTheDeadline) {
+  if (!OnCuda()) GTEST_SKIP() << "the fake GPUs have no NCCL";
+  for (const auto& [name, value, text] :
+       {std::tuple("STANDIN_NCCL_STALL", "0", "have not ended"), std::tuple("STANDIN_NCCL_STALL", "1", "has not ended"),
+        std::tuple("STANDIN_NCCL_ERROR", "1", "remote process exited"),
+        std::tuple("STANDIN_NCCL_JOIN", "2", "ncclCommInitRankConfig")}) {
+    Job job(With(2, 0));
+    job.StartWorker(0, "stuck");
+    job.StartWorker(1, "stuck", text, {{name, value}});
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(job.worker(rank).Wait(120 * kSecond), std::optional<int>(0)) << job.Output();
+    }
+  }
+}
+
 TEST(DeviceJobTest, BesideAWorkerWithoutAGpu) {
   JobOptions options = With(3, 1);
   options.of_workers["E2E_CPU_RANK"] = "1";
@@ -147,9 +209,9 @@ TEST(DeviceJobTest, WhatCallersGetWrong) {
 }
 
 TEST(DeviceJobTest, NoPluginAndNoDriver) {
-  for (const auto& [device, text] : std::map<std::string, std::string>{
-           {"absent", "device \"absent\" (from BYTEPS_DEVICE) could not be found"},
-           {std::filesystem::absolute(std::getenv("E2E_CUDA")).string(), "NVIDIA driver"}}) {
+  for (const auto& [device, text] :
+       std::map<std::string, std::string>{{"absent", "device \"absent\" (from BYTEPS_DEVICE) could not be found"},
+                                          {PathOf("E2E_CUDA"), "NVIDIA driver"}}) {
     JobOptions options = With(2, 1);
     options.of_workers = {{"BYTEPS_DEVICE", device}, {"CUDA_VISIBLE_DEVICES", ""}};
     Job job(options);

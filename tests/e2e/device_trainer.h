@@ -5,7 +5,8 @@
 //     Ok(Submit(trainer, "w", BPS_FLOAT32, count, BPS_SUM, memory, &streams, &request), "push_pull");
 //     trainer.Leave();
 //
-// The trainer uses the same simulated GPUs as the library: those of the plugin that BYTEPS_DEVICE names.
+// The trainer uses the same simulated GPUs as the library: those of the plugin that BYTEPS_DEVICE names, or of the
+// driver that E2E_GPUS names, on which the CUDA plugin runs.
 //
 // Threads: one. Errors: a check that fails prints why and ends the process with 1.
 #ifndef BYTEPS_TESTS_E2E_DEVICE_TRAINER_H_
@@ -54,7 +55,8 @@ inline void Fails(bps_status* status, int32_t code, const std::string& text, con
 class Gpu {
  public:
   Gpu() {
-    void* plugin = dlopen(std::getenv("BYTEPS_DEVICE"), RTLD_NOW | RTLD_LOCAL);
+    const char* driver = std::getenv("E2E_GPUS");
+    void* plugin = dlopen(driver != nullptr ? driver : std::getenv("BYTEPS_DEVICE"), RTLD_NOW | RTLD_LOCAL);
     if (plugin == nullptr) Die(dlerror());
     auto* find = reinterpret_cast<const fake_gpu_control* (*)()>(dlsym(plugin, "bps_fake_gpu"));
     CHECK(find != nullptr);

@@ -1,6 +1,6 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|missing|cancel|lost|death|group|dtypes|killed [argument]
+//     device_worker sums|errors|missing|cancel|lost|death|group|dtypes|killed|stuck [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
@@ -115,6 +115,7 @@ void Errors() {
   float* memory = gpu.Allocate(1000);
   float* host = gpu.Host(1000);
   std::vector<float> ordinary(1000);
+  const char* device = std::getenv("E2E_GPUS");
   const auto ask = [&](int32_t code, const std::string& text, const auto& change) {
     bps_streams streams = BPS_STREAMS_INIT;
     bps_push_pull_args args = trainer.PushPull("w", 1000, memory, &streams);
@@ -123,7 +124,7 @@ void Errors() {
     Fails(bps_push_pull(trainer.session, &args, &request), code, text, text.c_str());
     CHECK(request == nullptr);
   };
-  ask(BPS_INVALID_ARGUMENT, "there is no fake device 7",
+  ask(BPS_INVALID_ARGUMENT, device == nullptr ? "there is no fake device 7" : "there is no CUDA device 7",
       [](auto* args, auto*) { args->input_device_id = args->output_device_id = 7; });
   ask(BPS_INVALID_ARGUMENT, "input lies on GPU 0, output on GPU 1",
       [](auto* args, auto*) { args->output_device_id = 1; });
@@ -285,6 +286,8 @@ int main(int count, char** arguments) {
     RunGroupDtypes();
   else if (scenario == "killed")
     RunGroupUntilKilled();
+  else if (scenario == "stuck")
+    RunGroupStuck(argument);
   else if (scenario == "errors")
     Errors();
   else if (scenario == "missing")

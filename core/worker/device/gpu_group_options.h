@@ -18,6 +18,7 @@ namespace byteps {
 
 struct GpuGroupOptions {
   std::string refusal;          // why this worker takes no part; empty: it does
+  bool required = false;        // BYTEPS_NCCL=1: it is an error if there are no collectives of GPUs
   uint32_t rings = 1;           // BYTEPS_NCCL_NUM_RINGS: communicators, each with a stream
   uint32_t rows_in_group = 4;   // BYTEPS_NCCL_GROUP_SIZE: rows of parts that are launched at once
   std::vector<uint32_t> roots;  // BYTEPS_REDUCE_ROOTS: the members that own parts; empty: all

@@ -190,6 +190,12 @@ bool GpuGroupStage::LookForReady() {
     Own& own = entry.own;
     if (own.operation == nullptr || own.offered || own.giving_up || own.parts.size() != own.range.size()) continue;
     std::string why_not = WhyNot(*own.operation);
+    if (options_.required && obstacle_ && !obstacle_->empty()) {
+      worked = true;
+      Abort(now_, own.operation,
+            absl::UnavailableError("BYTEPS_NCCL=1, but there are no collectives of GPUs: " + *obstacle_));
+      continue;
+    }
     if (why_not.empty()) {
       const auto area = areas_.find(own.operation->asked.tensor);
       const std::shared_ptr<GpuRound> last = area == areas_.end() ? nullptr : area->second.last;
@@ -270,7 +276,11 @@ void GpuGroupStage::Decide(const Key& key, Entry* entry) {
     entry->way = Way::kHost;
     body.kind = GpuOrderKind::kHost;
     if (why != told_) {
-      BPS_LOG(*log_, kInfo) << "tensors of GPUs are reduced in the memory of the host: " << why;
+      // What is slow and was not asked for.
+      const LogLevel level = obstacle_ && !obstacle_->empty() ? LogLevel::kWarning : LogLevel::kInfo;
+      if (log_->Enabled(level)) {
+        log_->Write(level, __FILE__, __LINE__, "tensors of GPUs are reduced in the memory of the host: " + why);
+      }
     }
     told_ = std::move(why);
     return Send(body);

@@ -10,6 +10,7 @@
 
 #include "abi/byteps.h"
 #include "device_plugins/common/error.h"
+#include "device_plugins/cuda/comm.h"
 #include "device_plugins/cuda/driver.h"
 #include "device_plugins/cuda/nccl.h"
 #include "gmock/gmock.h"
@@ -98,8 +99,13 @@ TEST(LoadingTest, NcclVersions) {
 TEST(LoadingTest, NcclOfAFolderIsFoundWithItsPathAndVersion) {
   const Nccl nccl = FindNccl(kFolder + "nccl");
   EXPECT_THAT(nccl.text, AllOf(HasSubstr("NCCL 2.28.9, "), HasSubstr("/nccl/lib/libnccl.so.2"))) << nccl.why_not;
-  // One that is loaded is taken, whatever the variable says.
-  EXPECT_EQ(FindNccl("/nowhere").text, nccl.text);
+  // One that is loaded is taken if no variable says otherwise.
+  EXPECT_EQ(FindNccl("").text, nccl.text);
+  const Nccl other = FindNccl("/nowhere");
+  EXPECT_EQ(other.text, "");
+  EXPECT_THAT(other.why_not,
+              AllOf(HasSubstr("has loaded NCCL 2.28.9, "), HasSubstr("/nccl/lib/libnccl.so.2 already"),
+                    HasSubstr("BYTEPS_NCCL_HOME=/nowhere"), HasSubstr("LD_PRELOAD=/nowhere/lib/libnccl.so.2")));
 }
 
 TEST(LoadingDeathTest, NoNccl) {
@@ -110,8 +116,41 @@ TEST(LoadingDeathTest, NoNccl) {
   };
   void* loaded = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (loaded != nullptr) GTEST_SKIP() << "this process has NCCL";
-  EXPECT_EXIT(find(), testing::ExitedWithCode(1),
-              "/nowhere/lib/libnccl.so.2: cannot open shared object file.*; libnccl.so.2: cannot open");
+  EXPECT_EXIT(
+      find(), testing::ExitedWithCode(1),
+      "/nowhere/lib/libnccl.so.2: cannot open shared object file.*; /usr/local/nccl/lib/libnccl.so.2: cannot open.*; "
+      "libnccl.so.2: cannot open");
+}
+
+// What the plugin answers where NCCL is needed: GetNccl.
+[[noreturn]] void Need(const std::string& home) {
+  try {
+    GetNccl(home);
+  } catch (const devices::Error& error) {
+    std::fprintf(stderr, "%s", error.what());
+    ::_exit(error.code());
+  }
+  ::_exit(BPS_OK);
+}
+
+TEST(LoadingDeathTest, NcclThatCannotBeUsed) {
+  const auto of_version = [](const char* version) {
+    ::setenv("STANDIN_NCCL_VERSION", version, 1);
+    Need(kFolder + "nccl");
+  };
+  EXPECT_EXIT(of_version("21800"), testing::ExitedWithCode(BPS_OK), "");
+  EXPECT_EXIT(of_version("21705"), testing::ExitedWithCode(BPS_FAILED_PRECONDITION),
+              "NCCL 2.17.5, .*/nccl/lib/libnccl.so.2 is too old: 2.18.0 or later is needed");
+  EXPECT_EXIT(Need(kFolder + "partial"), testing::ExitedWithCode(BPS_FAILED_PRECONDITION),
+              "NCCL 2.28.9, .*/partial/lib/libnccl.so.2 lacks ncclGetUniqueId");
+  EXPECT_EXIT(Need("/nowhere"), testing::ExitedWithCode(BPS_UNAVAILABLE), "no NCCL: /nowhere/lib/libnccl.so.2: cannot");
+  const auto beside_another = [] {
+    Load("partial/lib/libnccl.so.2");
+    Need(kFolder + "nccl");
+  };
+  EXPECT_EXIT(beside_another(), testing::ExitedWithCode(BPS_UNAVAILABLE),
+              "no NCCL: this process has loaded NCCL 2.28.9, .*/partial/lib/libnccl.so.2 already, not that of "
+              "BYTEPS_NCCL_HOME=tests/device_plugins/cuda/nccl");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // standin_driver.cc - a libcuda.so.1 whose GPUs are fake ones: the CUDA plugin runs on it as on a driver.
 //
-// STANDIN_CUDA_INIT: what cuInit answers; STANDIN_CUDA_DEVICES=0: no devices.
+// STANDIN_CUDA_INIT: what cuInit answers; STANDIN_CUDA_DEVICES: how many devices; STANDIN_CUDA_DOMAIN: of their PCI
+// addresses, by default a number of the process: each has GPUs of its own.
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +26,11 @@ const bps_device_table& Table() { return *Gpu().table; }
 constexpr int kDevices = 2;
 
 std::mutex mutex;
-std::map<int, bps_device*> contexts;  // by device
+struct Primary {
+  bps_device* device = nullptr;
+  int retained = 0;
+};
+std::map<int, Primary> contexts;  // by device
 thread_local std::vector<Context> stack;
 
 int Number(const char* variable, int fallback) {
@@ -49,14 +55,18 @@ Result Code(int32_t code) {
   }
 }
 
-Context ContextOf(int device) {
+Context ContextOf(int device, int retain) {
   const std::lock_guard<std::mutex> lock(mutex);
-  auto [at, made] = contexts.emplace(device, nullptr);
+  auto [at, made] = contexts.emplace(device, Primary());
   bps_device_open_args args = {};
   args.struct_size = sizeof args;
   args.index = device;
-  if (made && Table().open(&args, &at->second, nullptr) != BPS_OK) contexts.erase(at);
-  return contexts.count(device) == 0 ? nullptr : reinterpret_cast<Context>(contexts.at(device));
+  if (made && Table().open(&args, &at->second.device, nullptr) != BPS_OK) {
+    contexts.erase(at);
+    return nullptr;
+  }
+  at->second.retained += retain;
+  return reinterpret_cast<Context>(at->second.device);
 }
 
 bps_device* Now() { return stack.empty() ? nullptr : reinterpret_cast<bps_device*>(stack.back()); }
@@ -82,24 +92,43 @@ EXPORT cuGetErrorName(Result result, const char** name) {
   *name = found == names.end() ? nullptr : found->second;
   return found == names.end() ? kInvalidValue : kSuccess;
 }
-EXPORT cuGetErrorString(Result, const char** text) { return *text = "says the stand-in", kSuccess; }
+EXPORT cuGetErrorString(Result result, const char** text) {
+  *text = result == kIllegalAddress ? "an illegal memory access was encountered" : "says the stand-in";
+  return kSuccess;
+}
 EXPORT cuDeviceGetCount(int* count) { return *count = Number("STANDIN_CUDA_DEVICES", kDevices), kSuccess; }
 EXPORT cuDeviceGet(DeviceNumber* device, int index) { return *device = index + 10, kSuccess; }
 EXPORT cuDeviceGetName(char* name, int size, DeviceNumber) {
   return std::snprintf(name, static_cast<size_t>(size), "stand-in"), kSuccess;
 }
 EXPORT cuDeviceGetPCIBusId(char* name, int size, DeviceNumber device) {
-  return std::snprintf(name, static_cast<size_t>(size), "0000:%02x:00.0", device), kSuccess;
+  const int domain = Number("STANDIN_CUDA_DOMAIN", ::getpid() & 0xffff);
+  return std::snprintf(name, static_cast<size_t>(size), "%04x:%02x:00.0", static_cast<unsigned>(domain),
+                       static_cast<unsigned>(device)),
+         kSuccess;
 }
 EXPORT cuDeviceTotalMem_v2(size_t* bytes, DeviceNumber) { return *bytes = size_t{1} << 30, kSuccess; }
 EXPORT cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
   return *value = attribute == kComputeCapabilityMajor ? 9 : 0, kSuccess;
 }
 EXPORT cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
-  *context = ContextOf(device - 10);
+  *context = ContextOf(device - 10, 1);
   return *context == nullptr ? kInvalidDevice : kSuccess;
 }
-EXPORT cuDevicePrimaryCtxRelease_v2(DeviceNumber) { return kSuccess; }
+EXPORT cuDevicePrimaryCtxRelease_v2(DeviceNumber device) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = contexts.find(device - 10);
+  if (found == contexts.end() || found->second.retained == 0) return kInvalidContext;
+  if (--found->second.retained == 0) {
+    Table().close(found->second.device);
+    contexts.erase(found);
+  }
+  return kSuccess;
+}
+EXPORT cuCtxGetCurrent(Context* context) {
+  *context = stack.empty() ? nullptr : stack.back();
+  return kSuccess;
+}
 EXPORT cuCtxPushCurrent_v2(Context context) {
   if (context == nullptr) return kInvalidContext;
   return stack.push_back(context), kSuccess;
@@ -112,8 +141,8 @@ EXPORT cuCtxPopCurrent_v2(Context* context) {
 EXPORT cuCtxGetDevice(DeviceNumber* device) {
   IN_CONTEXT;
   const std::lock_guard<std::mutex> lock(mutex);
-  for (const auto& [number, handle] : contexts) {
-    if (handle == Now()) return *device = number + 10, kSuccess;
+  for (const auto& [number, primary] : contexts) {
+    if (primary.device == Now()) return *device = number + 10, kSuccess;
   }
   return kInvalidContext;
 }
@@ -198,7 +227,7 @@ EXPORT cuStreamGetCtx(StreamHandle stream, Context* context) {
   bps_device_stream_state state = {};
   state.struct_size = sizeof state;
   const int32_t code = Table().stream_state(Now(), stream, &state, nullptr);
-  return *context = ContextOf(state.id), Code(code);
+  return *context = ContextOf(state.id, 0), Code(code);
 }
 
 EXPORT cuEventCreate(EventHandle* event, unsigned flags) {

@@ -1,4 +1,4 @@
-/* standin_nccl.c - a libnccl.so.2 that knows its version. */
+/* partial_nccl.c - a libnccl.so.2 that knows its version, and lacks the functions of later ones. */
 int ncclGetVersion(int* version);
 __attribute__((visibility("default"))) int ncclGetVersion(int* version) {
   *version = 22809;
