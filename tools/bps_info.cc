@@ -63,7 +63,7 @@ OPTIONS
                     took (median) or what went wrong; "local" is the reduction of the workers of one host among
                     themselves. It takes some seconds for each, and leaves nothing running
     --json          the same as one object of JSON, in a line; docs/tools.md names its members
-    --timeout S     with --check: seconds until everybody has arrived, and for each operation (30)
+    --timeout S     with --check: seconds until all have arrived, and for each operation (30)
     --markdown      docs/configuration.md, on standard output
     --placement M   which server gets what of resnet50, vgg16, bert-large, transformer or the file M, with
                     --servers and --workers (hosts; 4 and 4), --colocate of the servers on worker hosts (0), and the

@@ -231,7 +231,7 @@ absl::StatusOr<std::string> PlacementReport(const ModelFile& model, const Placem
     out << (hashed ? "There is no optimum: " : "Every server gets the same: ") << shares.obstacle << "\n";
   }
   out << cut.str();
-  // A hash knows no sizes, and nobody sees to it that a server gets its share.
+  // A hash knows no sizes, and nothing gives a server its share.
   const char* share_is = !hashed ? "its share is " : optimum ? "the optimum would be " : "an even share would be ";
   const std::vector<uint64_t> bytes = placed.Bytes(), parts = placed.Parts();
   double worst = 0;

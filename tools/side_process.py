@@ -7,7 +7,7 @@
 On leaving early, by Ctrl-C or an error, the command is asked to end, and is given the time to take down what it has
 started.
 
-A signal whose handler raises would leave behind what has just been started and is not known yet. So whoever starts a
+A signal whose handler raises would leave behind what has just been started and is not known yet. So whatever starts a
 process holds signals back until it is:
 
     with ExitStack() as stack:

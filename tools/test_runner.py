@@ -352,7 +352,7 @@ class Report:
         print(f"---- {step}", flush=True)
 
     def end(self) -> int:
-        """Prints the sum, its last line for whoever reads only that; the exit status."""
+        """Prints the sum, its last line for readers of that alone; the exit status."""
         total = sum((step.count for step in self.steps), Count())
         print("\n" + "\n".join(str(step) for step in self.steps))
         if total.passed == 0:

@@ -128,7 +128,7 @@ absl::Status CheckUnauthenticated(std::string_view token, bool allow_unauthentic
   if (!token.empty() || allow_unauthenticated || IsLoopback(address)) return absl::OkStatus();
   return absl::UnauthenticatedError(
       "this job has no token, and " + std::string(address) +
-      " is not a loopback address: anybody on the network could join. Either give all roles the same secret "
+      " is not a loopback address: any process of the network could join. Either give all roles the same secret "
       "(BYTEPS_JOB_TOKEN, or BYTEPS_JOB_TOKEN_FILE with the path of a file that holds it), or, on a network you trust, "
       "set BYTEPS_ALLOW_UNAUTHENTICATED=1 for all roles");
 }

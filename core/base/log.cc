@@ -37,7 +37,7 @@ void WriteToStderr(bool hide_time, LogLevel level, const char* file, int line, c
   if (!hide_time) text += TimeNow();
   text += kLetters[Clamp(level)];
   text.append(" ").append(file).append(":").append(std::to_string(line)).append("] ").append(message).append("\n");
-  // One write per line. A stderr that takes no more (closed, full disk) has nobody to be told.
+  // One write per line. A stderr that takes no more (closed, full disk) cannot be reported anywhere.
   const char* rest = text.data();
   size_t left = text.size();
   while (left > 0) {
@@ -63,7 +63,7 @@ struct Logger::Shared {
 Logger::Logger(const LogOptions& options)
     : shared_(new Shared{{}, options.sink, options.user, options.hide_time}),
       level_(options.level),
-      // Who asks for debug lines wants to see connections, too.
+      // The level debug shows connections, too.
       verbose_(options.level <= LogLevel::kDebug ? std::max(options.verbose, 1) : options.verbose) {}
 
 Logger Logger::WithPrefix(std::string_view prefix) const {

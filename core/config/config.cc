@@ -13,7 +13,7 @@ namespace {
 
 bool StartsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
-// BYTEPS_ and DMLC_ are ours, so that a name of theirs that we do not know is a mistake. PS_ may be anybody's.
+// BYTEPS_ and DMLC_ are ours, so that a name of theirs that we do not know is a mistake. PS_ may be another program's.
 bool IsOurs(std::string_view name) { return StartsWith(name, "BYTEPS_") || StartsWith(name, "DMLC_"); }
 
 const Knob* FindKnob(std::string_view name) {
@@ -171,7 +171,7 @@ Config Config::Collect(const Environment& environment, const Environment& argume
 
 void Config::Warn(const Knob& knob, std::string_view shown_as, const Value& value) {
   if (knob.status == KnobStatus::kActive || value.source == ConfigSource::kDefault) return;
-  // Who asks for what happens anyway needs no warning.
+  // A value that asks for what happens anyway needs no warning.
   if (knob.fallback != nullptr) {
     const absl::StatusOr<KnobValue> fallback = ParseKnob(knob, knob.fallback);
     if (fallback.ok() && fallback->number == value.number &&
@@ -186,7 +186,7 @@ void Config::Warn(const Knob& knob, std::string_view shown_as, const Value& valu
   warnings_.push_back(std::move(text));
 }
 
-// Of the schedulers that are shipped it is known who reads it; another one may.
+// Which of the shipped schedulers read it is known; another one may.
 void Config::WarnOfIdleCredit() {
   const std::string& scheduler = GetString("BYTEPS_SCHEDULER");
   if (!IsSet("BYTEPS_SCHEDULING_CREDIT") || (scheduler != "fifo" && scheduler != "priority")) return;

@@ -219,7 +219,7 @@ void ControlClient::OnChallenge(const control::Challenge& challenge) {
         "), " + Self() + " is " + options_.release + " (" + std::to_string(options_.control_version) + ", " +
         std::to_string(options_.wire_version) + "): install the same BytePS everywhere");
     other_version_until_ = After(now_, kRefusalTimeout);
-    // A proof is nothing for somebody who cannot check it.
+    // A proof says nothing to a process that cannot check it.
     if (challenge.token_required() == options_.token.empty()) return Fatal(other_version_);
     return SayHello(challenge.nonce());
   }
@@ -317,7 +317,7 @@ void ControlClient::OnGoodbyeReply(const control::GoodbyeReply& reply) {
 
 void ControlClient::EndGoodbye(const absl::Status& status) {
   Move(ControlState::kLeft);
-  // Whoever still waits in a barrier is told here: the coordinator answers one that has left no more.
+  // A wait in a barrier ends here: the coordinator no longer answers a member that has left.
   for (const auto& [key, barrier] : std::exchange(barriers_, {})) {
     handler_->OnBarrier(key.first, key.second,
                         absl::CancelledError("barrier \"" + key.first + "\": the session was shut down meanwhile"));

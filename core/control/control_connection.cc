@@ -29,7 +29,7 @@ int BindTo(int fd, int family, const std::string& address) {
   return error;
 }
 
-// Trying a port of this host's own range for outgoing connections, where nobody listens, may connect a socket to
+// Trying a port of this host's own range for outgoing connections, where no process listens, may connect a socket to
 // itself: the kernel has chosen the very port it calls.
 bool IsConnectedToItself(int fd) {
   struct sockaddr_storage own = {}, peer = {};

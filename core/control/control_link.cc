@@ -56,7 +56,7 @@ void ControlLink::OnClosed(const absl::Status& why) {
   absl::Status refused;
   if (client_.state() == ControlState::kConnecting) {
     for (const std::string& address : connection_.known_addresses()) {
-      // Who calls "any address" is answered by a loopback address.
+      // A call of "any address" is answered by a loopback address.
       const bool any = address == "0.0.0.0" || address == "::";
       refused = any ? absl::OkStatus() : CheckUnauthenticated(token_, allow_unauthenticated_, address);
       if (refused.ok()) break;

@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, cons
   return lookup.addresses();
 }
 
-// What nobody can call as one host. (0.0.0.0 and :: are refused by the transports, which could listen there.)
+// Addresses that do not name one host. (0.0.0.0 and :: are refused by the transports, which could listen there.)
 const char* NotOneHost(const SocketAddress& address) {
   if (address.family() == AF_INET) {
     const uint32_t bits = ntohl(reinterpret_cast<const struct sockaddr_in*>(&address.bytes)->sin_addr.s_addr);

@@ -82,7 +82,7 @@ NameLookup::NameLookup(const std::string& host, int port) : answer_(std::make_sh
   }
   answer_->event = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!answer_->event) {
-    answer_->Ask();  // here, since nothing could wake anybody
+    answer_->Ask();  // here, since nothing could wake a waiting thread
     return;
   }
   sigset_t all, before;

@@ -19,7 +19,8 @@ constexpr size_t kMaxReason = 2048;
 constexpr Time kLeastConnectTime = 3 * kSecond;
 constexpr Time kMostConnectTime = 30 * kSecond;
 constexpr Time kAnswerTime = 10 * kSecond;
-// For the resolver to answer, where the start may take no more: an unknown name has nobody to report to.
+// For the resolver to answer, where the start may take no more: with an unknown name there is no coordinator to report
+// to.
 constexpr Time kLeastLookupTime = 500 * kMillisecond;
 // After that the log says what is waited for: a mistyped command shows its mistake. Earlier, the answer may be on its
 // way, and say the same again.

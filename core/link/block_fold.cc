@@ -84,7 +84,7 @@ int32_t BlockFold::Serve(const Reduction& reduction, std::span<const uint32_t> g
   return BPS_OK;
 }
 
-// `to` may be nullptr: nobody here wants the result.
+// `to` may be nullptr: no member here wants the result.
 int32_t BlockFold::FoldInto(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                             std::span<const MemberMemory> members, size_t own, uint64_t offset, size_t bytes,
                             Stores stores, std::byte* to, size_t* culprit, bool* begun) {

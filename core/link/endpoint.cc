@@ -287,7 +287,7 @@ struct Endpoint::Impl : LinkSenderSink {
 
   Time PingAt(const Link& link) const { return After(link.heard, options.ping_interval); }
 
-  // Only who was asked and had the time to answer: we may have slept ourselves, with all the others.
+  // Only peers that were asked and had the time to answer: this process may have slept itself, with all the others.
   Time DeadAt(const Link& link) const {
     if (!link.ping_outstanding) return kNever;
     return After(std::max(link.heard, link.asked - options.ping_interval), options.peer_timeout);

@@ -123,7 +123,7 @@ bool LinkSender::PostWrite(PeerId peer, Link* link, const bps_local& from, size_
   return false;
 }
 
-// The record leaves before its bytes: whoever reads it first knows what they are.
+// The record leaves before its bytes: its reader then knows what they are.
 bool LinkSender::WriteAnnounced(PeerId peer, Link* link, const bps_local& from, size_t size, const bps_remote& to,
                                 uint32_t immediate, uint64_t user, const Announcement& record) {
   // Of small ones several records share a message, behind their writes.

@@ -10,7 +10,7 @@
 namespace byteps {
 namespace {
 
-// Whoever has it is the one witness of the process.
+// Its holder is the one witness of the process.
 std::mutex& OneAtATime() {
   static std::mutex mutex;
   return mutex;

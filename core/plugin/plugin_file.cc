@@ -114,7 +114,7 @@ absl::StatusOr<void*> LoadPluginEntry(const std::string& path, const std::string
   // A path without '/' would be searched for in LD_LIBRARY_PATH; ours always have one.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
-    // Who asked knows the path.
+    // The caller knows the path.
     std::string error = LastError();
     if (error.compare(0, path.size() + 2, path + ": ") == 0) error.erase(0, path.size() + 2);
     // (The loader gives no number.)

@@ -118,7 +118,7 @@ absl::StatusOr<std::string> PluginTransport::Address() {
 absl::Status PluginTransport::Connect(const bps_connect_args& args) {
   bps_failure failure;
   const int32_t code = Watched("connect", [&] { return table_->connect(handle(), &args, &failure); });
-  if (code != BPS_OK) return FailureStatus(code, failure, "");  // callers say whom to
+  if (code != BPS_OK) return FailureStatus(code, failure, "");  // callers name the peer
   if (audit_ != nullptr) audit_->OnConnected(args.peer);
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ namespace {
 void Scheduler::Destroyer::operator()(bps_scheduler* scheduler) const {
   try {
     table->destroy(scheduler);
-  } catch (...) {  // there is nobody left to tell
+  } catch (...) {  // no error can be reported any more
   }
 }
 

@@ -164,7 +164,7 @@ struct Kernel {
     alignas(64) A scratch[kBlock];
     alignas(64) A group_scratch[kBlock];
     T* out = static_cast<T*>(task.outputs[0]);
-    // Where elements are folded in their own type, and nobody reads the output again, it is the accumulator.
+    // Where elements are folded in their own type, and the output is not read again, it is the accumulator.
     bool into_output = std::is_same_v<A, T> && task.groups.empty();
     for (size_t i = 1; i < task.inputs.size(); ++i) into_output = into_output && task.inputs[i] != task.outputs[0];
     const auto input = [&](size_t index, size_t at) { return static_cast<const T*>(task.inputs[index]) + at; };

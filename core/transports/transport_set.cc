@@ -301,7 +301,7 @@ class TransportSet final : public TransportVerbs {
   bool Arm() override {
     bool armed = true;
     for (Member& member : members_) {
-      // Whatever ends the sleep may be for a member that is not polled as a rule: somebody who calls too early.
+      // Whatever ends the sleep may be for a member that is not polled as a rule: a peer that calls too early.
       member.look = true;
       if (!member.transport.Arm()) armed = false;
     }

@@ -190,7 +190,7 @@ class Session {
     return {TryPushPull<T>(tensor, data, data, op, std::move(options)).value(), std::move(memory)};
   }
 
-  // Starts the copy of the root's `input` into every rank's `output`; in place: of the root's `data` into everybody's.
+  // Starts the copy of the root's `input` into every rank's `output`; in place: of the root's `data` into every rank's.
   template <typename T>
   Request Broadcast(TensorOf<T> tensor, std::span<std::type_identity_t<T>> data, int32_t root, Options options = {}) {
     return TryBroadcast<T>(tensor, data, data, root, std::move(options)).value();

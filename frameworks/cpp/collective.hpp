@@ -70,7 +70,7 @@ class Collective {
     made.args_.op = static_cast<int32_t>(op);
     return made;
   }
-  // The root's input, to all; `shape` is everybody's. Elsewhere than on the root the input may be an empty range.
+  // The root's input, to all; `shape` is every rank's. Elsewhere than on the root the input may be an empty range.
   template <typename Range>
   static Collective Broadcast(std::string name, Range&& input, Shape shape, int32_t root,
                               CollectiveOptions options = {}) {

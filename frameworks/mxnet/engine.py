@@ -15,7 +15,7 @@ class _Engine:
         """Nothing: kernels use the shim."""
 
     def leave(self) -> None:
-        """Runs what was pushed. Raises MXNetError for an operation that failed and that nobody has waited for."""
+        """Runs what was pushed. Raises MXNetError for an operation that failed and that was not waited for."""
         mx.nd.waitall()
 
     def detach(self, native: _native.Session) -> None:

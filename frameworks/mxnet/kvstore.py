@@ -82,7 +82,7 @@ class BytePS(mx.kv.KVStoreBase):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Nothing is updated here, so whoever asks for "optimizer" updates by itself."""
+        """Nothing is updated here, so a caller that asks for "optimizer" updates by itself."""
         if capability.lower() == mx.kv.KVStoreBase.OPTIMIZER:
             return False
         raise ValueError(f"unknown capability {capability}")

@@ -235,5 +235,5 @@ def _all(references: Sequence[Any]) -> list[Any]:
 
 
 def _consequence(error: BaseException) -> bool:
-    """Whether it only tells that somebody else is gone."""
+    """Whether it only tells that another rank is gone."""
     return "byteps.errors.UnavailableError" in str(error)

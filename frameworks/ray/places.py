@@ -19,7 +19,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A job: who has which rank, and what everybody is told."""
+    """A job: who has which rank, and what every rank is told."""
 
     order: list[int]  # the workers by rank, as they were reported
     places: list[dict[str, str]]  # the variables of each rank alone

@@ -1,5 +1,5 @@
 """DistributedOptimizer in asynchronous training: the servers keep the parameters, and each step of a rank is added to
-them. Nobody waits for the others, but as far as BYTEPS_STALENESS says."""
+them. No rank waits for the others, except as far as BYTEPS_STALENESS says."""
 
 from __future__ import annotations
 

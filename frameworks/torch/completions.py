@@ -36,7 +36,7 @@ class _Waiter:
             handle, done = self.entries.get()
             try:
                 output, error = handle.finish_on_host(), None
-            except BaseException as raised:  # told to whoever wants to know
+            except BaseException as raised:  # told to the waiting thread
                 output, error = None, raised
             done(output, error)
             del handle, done, output, error  # until the next one comes, these hold no memory

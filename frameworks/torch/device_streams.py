@@ -1,7 +1,7 @@
 """What the binding asks of PyTorch about tensors in the memory of a GPU, and about its streams: this file alone knows
 torch.cuda. The tests put another object into STREAMS, whose GPUs are simulated.
 
-An operation on such a tensor is put behind what the caller's current stream holds, and the stream of whoever
+An operation on such a tensor is put behind what the caller's current stream holds, and the stream that
 synchronizes waits for the result. The host waits for the network, and for no GPU.
 """
 
@@ -36,7 +36,7 @@ class DeviceStreams:
         return int(torch.cuda.current_stream(index).cuda_stream)
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """The current stream uses the tensor: its memory is not given to anybody before that."""
+        """The current stream uses the tensor: its memory is not given out before that."""
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
     def synchronize(self, index: int) -> None:

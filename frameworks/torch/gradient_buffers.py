@@ -7,7 +7,7 @@ places at each step, nothing is copied, and the gradient is whole until its sum 
 anew at each step (set_to_none=True) is read where it is.
 
 Everywhere else the sum replaces the gradient in place: where there is nothing to gain, for small gradients, and for one
-whose memory somebody besides the parameter holds (gradient_owner.py), such as a trainer with one flat buffer for all.
+whose memory something besides the parameter holds (gradient_owner.py), such as a trainer with one flat buffer for all.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class GradientBuffers:
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
         self._arena: Arena | None = None
-        self._shared = False  # are there other workers on the host, who see the arena?
+        self._shared = False  # are there other workers on the host, which see the arena?
         self._pairs: dict[torch.Tensor, _Pair] = {}
 
     def output(self, parameter: torch.Tensor) -> torch.Tensor | None:
         """Where the sum of p.grad is to go: a tensor to become p.grad, or None: into p.grad itself. A parameter that
-        got no gradient in this step contributes zeros. Nobody but the parameter may hold p.grad during the call."""
+        got no gradient in this step contributes zeros. Nothing but the parameter may hold p.grad during the call."""
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         if not self._may_replace(parameter.grad):

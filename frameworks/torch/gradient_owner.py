@@ -1,4 +1,4 @@
-"""Whether somebody besides the parameter holds the memory of its gradient.
+"""Whether something besides the parameter holds the memory of its gradient.
 
 A trainer that keeps its gradients in one flat buffer, or that has kept the tensors themselves, reads the sums there and
 zeroes them there: they must stay where they are.
@@ -65,5 +65,5 @@ def holds_gradient_alone(parameter: torch.Tensor, ours: Sequence[torch.Tensor] =
 
 
 def holds_entry_alone(tensors: Sequence[torch.Tensor], index: int) -> bool:
-    """Whether nobody has a reference to an entry but the sequence. The entry is no gradient at the moment."""
+    """Whether nothing has a reference to an entry but the sequence. The entry is no gradient at the moment."""
     return _objects_of_entry(tensors, index) <= _UNHELD_ENTRY

@@ -1,4 +1,4 @@
-"""Parameters whose new values are still on their way: whoever uses one waits for it.
+"""Parameters whose new values are still on their way: code that uses one waits for it.
 
     hold(parameter, owner)       # from here on, every function of PyTorch that gets it calls owner.settle([parameter])
     release(parameter)           # what settle() does, before it writes the value
@@ -74,7 +74,7 @@ def _torch_function(
         if owner is not None:
             owner.settle(parameters)
         else:
-            # A copy that somebody made of the class without asking for the value.
+            # A copy that was made of the class without asking for the value.
             for parameter in parameters:
                 release(parameter)
     return function(*arguments, **keywords)
@@ -116,12 +116,12 @@ _ORIGINAL: dict[type, type] = {held: original for original, held in _HELD.items(
 
 
 def can_hold(parameter: torch.Tensor) -> bool:
-    """Whether it is of a class that can be held. A subclass of somebody's own cannot."""
+    """Whether it is of a class that can be held. A subclass of the trainer's own cannot."""
     return type(parameter) in _HELD
 
 
 def hold(parameter: torch.Tensor, owner: Owner) -> None:
-    """Whoever uses the parameter calls the owner first, which lives as long as that."""
+    """Code that uses the parameter calls the owner first, which lives as long as that."""
     setattr(parameter, _OWNER, owner)
     parameter.__class__ = _HELD[type(parameter)]
 

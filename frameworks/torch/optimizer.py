@@ -88,7 +88,7 @@ def DistributedOptimizer(
       cannot be recognised: it is not for this.
     - The first step waits as without it, and so does one with a closure, inside skip_synchronize(), or of an optimizer
       with step hooks. To clip, and with torch.amp.GradScaler: synchronize(), then step inside skip_synchronize().
-    - Whoever reads the memory of a parameter around PyTorch's functions, or through a tensor that has shared it since
+    - Code that reads the memory of a parameter around PyTorch's functions, or through a tensor that has shared it since
       before step() (`parameter.data`, a state_dict()), calls optimizer.finish_step() first.
     - What torch.compile has made waits before its call for all parameters in it: compile first, and give what that
       returns. Compiled later it is right, too, but the hooks break its graphs. Parameters of TorchScript modules are
@@ -115,7 +115,7 @@ def DistributedOptimizer(
             does.
         gradient_buffers: where a host has several workers, and shared memory, sums of large gradients go into memory of
             BytePS's own, which becomes p.grad: another tensor than the one that was there before. A gradient that
-            somebody besides the parameter holds (a part of a flat buffer, a kept reference) is reduced in place. It is
+            something besides the parameter holds (a part of a flat buffer, a kept reference) is reduced in place. It is
             fastest with zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace
             all gradients in place, and no memory is used for them.
         overlap_forward: the model. step() then returns at once, and each module waits, just before its forward, until

@@ -50,7 +50,7 @@ def check_overlap(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> N
 
 
 def _frozen(value: Any) -> Any:
-    """The value of an option, which nobody else can change."""
+    """The value of an option, which other code cannot change."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) in (list, tuple):
@@ -118,7 +118,7 @@ def _wait(reference: weakref.ref[OverlappedOptimizer], module: torch.nn.Module, 
 
 @functools.cache
 def _not_compiled() -> Callable[..., None]:
-    """_wait(), which torch.compile does not look into. Not made at import: that takes a second, which whoever makes an
+    """_wait(), which torch.compile does not look into. Not made at import: that takes a second, which a program with an
     optimizer has spent already."""
     function: Callable[..., None] = torch.compiler.disable(_wait)
     return function
@@ -255,7 +255,7 @@ class OverlappedOptimizer(BaseOptimizer):
             self._overlap.zero.clear()
             for item in items:
                 self._reducer.pending[item.parameter] = item
-            # What is home is updated at once, in one go; so is what nobody reduces, and what cannot be held.
+            # What is home is updated at once, in one go; so is what is not reduced, and what cannot be held.
             now = [p for p in self._overlap.places if p not in self._reducer.pending]
             for item in items:
                 seen = can_hold(item.parameter) and item.parameter not in self._overlap.unseen

@@ -53,7 +53,7 @@ class InFlight:
 
     @property
     def touched(self) -> bool:
-        """Whether somebody has been seen to change the gradient since. Ask before the handle is synchronized."""
+        """Whether the gradient has been seen to change since. Ask before the handle is synchronized."""
         if self._version is not None and self.gradient._version != self._version:
             return True
         return self.parameter.grad is not self.gradient

@@ -242,7 +242,7 @@ def into_new(
     finish: Callable[[torch.Tensor, list[int]], Any],
     options: dict[str, Any] | None = None,
 ) -> Part:
-    """A collective of `tensor` whose result, of a size that nobody knows beforehand, becomes a new tensor.
+    """A collective of `tensor` whose result, of a size that is not known beforehand, becomes a new tensor.
 
     Args:
         finish: makes the output of that tensor and of the rows that it has from (or for) each rank.

@@ -6,11 +6,11 @@ namespace byteps::credit {
 namespace {
 
 // A probe below this share of the rate is a slower link; between this and kAgain it is the same link, a little
-// disturbed, or the pace of others who do not probe.
+// disturbed, or the pace of others that do not probe.
 constexpr double kSlower = 0.85;
 constexpr double kAgain = 0.995;
-// Results come home when all have pushed, so nobody sees many more than the slowest link carries. Who tells less than
-// this share of it is wrong, and keeps nobody else waiting.
+// Results come home when all have pushed, so no worker sees many more than the slowest link carries. A worker that
+// tells less than this share of it is wrong, and keeps no other waiting.
 constexpr double kLeast = 0.5;
 
 int64_t TimeOf(double bytes, double rate) { return static_cast<int64_t>(bytes * 1e9 / rate); }

@@ -59,7 +59,7 @@ void Restart::ClearWindow() {
   window_results_ = 0;
 }
 
-// What is under way stays so, whoever has come or gone.
+// What is under way stays so, whichever worker has come or gone.
 void Restart::Forget() {
   std::erase_if(sources_, [](const auto& source) { return source.second.under_way == 0; });
   for (auto& [peer, source] : sources_) source = {.under_way = source.under_way};

@@ -16,7 +16,7 @@ constexpr size_t kMaxRelease = 64;
 
 absl::Status Admission::CheckVersion(const std::string& address, const control::Hello& hello) const {
   if (hello.control_version() == kControlVersion && hello.wire_version() == wire::kVersion) return absl::OkStatus();
-  const std::string who = CheckHello(hello).ok() ? DescribeHello(hello) : "somebody at " + address;
+  const std::string who = CheckHello(hello).ok() ? DescribeHello(hello) : "a caller at " + address;
   return absl::FailedPreconditionError(
       "a role of another version: " + who + " is BytePS " + hello.release().substr(0, kMaxRelease) +
       " (control protocol " + std::to_string(hello.control_version()) + ", data protocol " +
@@ -32,8 +32,8 @@ absl::Status Admission::CheckIdentity(const std::string& address, const std::str
                                : "job \"" + hello.job() + "\", this coordinator's is \"" + options_.job + "\"";
   if (!SameProof(hello.proof(),
                  MemberProof(options_.token, nonce, hello.nonce(), hello.role(), hello.job(), hello.session()))) {
-    return absl::UnauthenticatedError("somebody at " + address + " (" + jobs +
-                                      ") could not prove that he knows the job's token: BYTEPS_JOB_TOKEN or "
+    return absl::UnauthenticatedError("a caller at " + address + " (" + jobs +
+                                      ") could not prove that it knows the job's token: BYTEPS_JOB_TOKEN or "
                                       "BYTEPS_JOB_TOKEN_FILE differ, or it is another job, which needs another "
                                       "DMLC_PS_ROOT_PORT");
   }

@@ -38,7 +38,7 @@ std::string BarrierBook::Missing(const Barrier& barrier) const {
 }
 
 bool BarrierBook::Finished(const Barrier& barrier) const {
-  // Everybody has met it, or never will.
+  // All workers have met it, or never will.
   size_t met = barrier.arrived.size();
   for (const uint32_t rank : left_) met += 1 - barrier.arrived.count(rank);
   return met >= size_;
@@ -62,7 +62,7 @@ std::vector<BarrierAnswer> BarrierBook::Arrive(Time now, uint32_t rank, const co
   auto found = barriers_.find(key);
   if (found == barriers_.end()) {
     if (barriers_.size() >= kMaxOpen) {
-      // The oldest failures are forgotten first: whoever comes to one of them waits for his own deadline.
+      // The oldest failures are forgotten first: a worker that comes to one of them waits for its own deadline.
       const auto failed =
           std::find_if(barriers_.begin(), barriers_.end(), [](const auto& each) { return !each.second.failed.ok(); });
       if (failed == barriers_.end()) {

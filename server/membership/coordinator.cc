@@ -90,7 +90,7 @@ void Coordinator::OnClosed(Time now, ConnectionId id, const absl::Status& why) {
   if (found->second->member != nullptr) return Depart(found->second->member.get(), why);
   const std::string& address = found->second->address;
   if (why.code() == absl::StatusCode::kUnavailable) {
-    // It went by itself: bpslaunch --check, or somebody who looks whether this port answers.
+    // It went by itself: bpslaunch --check, or a probe of this port.
     BPS_LOG(*log_, kInfo) << "a connection from " << address << " ended before it said who it is: " << Message(why);
   } else {
     strangers_.Say(now_, address, Message(why));
@@ -166,7 +166,7 @@ absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello
   const JoinVerdict verdict = join_check_.OfWorker(hello, session);
   if (verdict.kind == JoinVerdict::Kind::kDisagrees) return Disagree(hello, verdict.why);
   if (verdict.kind == JoinVerdict::Kind::kPlaceTaken) {
-    // If nobody else comes, those who wait shall know of it.
+    // If no other member comes, those that wait shall know of it.
     session->refused = Message(verdict.why);
     announce_at_ = std::min(announce_at_, After(now_, kAnnounceDelay));
   }
@@ -216,7 +216,7 @@ void Coordinator::Welcome(Connection* connection, const control::Hello& hello) {
   handler_->Send(connection->id, envelope);
   given_up_ = absl::OkStatus();
   stay_until_ = kNever;
-  // Everybody's patience counts: the newcomer's own, and that for those who come after it.
+  // The patience of all counts: the newcomer's own, and that for those that come after it.
   if (start_deadline_ != kNever) {
     const Time patience = std::max(options_.start_timeout, FromMilliseconds(hello.start_timeout_ms()));
     start_deadline_ = std::max(start_deadline_, After(now_, patience));
@@ -299,7 +299,7 @@ absl::Status Coordinator::Activate(JobSession* session) {
   return absl::OkStatus();
 }
 
-// Nobody waits for somebody who has been told to go.
+// No member waits for one that has been told to go.
 void Coordinator::GiveUpStart(const absl::Status& why) {
   if (served_) return;
   for (const auto& [id, session] : sessions_) {

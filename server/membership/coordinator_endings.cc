@@ -1,4 +1,4 @@
-// How sessions, members and the job end for the coordinator: goodbyes, losses, and the errors that everybody hears.
+// How sessions, members and the job end for the coordinator: goodbyes, losses, and the errors that all members hear.
 #include <algorithm>
 #include <iterator>
 #include <utility>

@@ -102,7 +102,7 @@ void Coordinator::CheckLinger(Time now) {
   Stop(now, absl::OkStatus());
 }
 
-// Workers that wait give up by themselves; servers, and whoever was started for a job that never came, hear it here.
+// Workers that wait give up by themselves; servers, and members of a job that never came, hear it here.
 void Coordinator::CheckStart(Time now) {
   if (over_ || now < start_deadline_) return;
   outcome_ = StartTimeout(now - created_);

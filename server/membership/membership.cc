@@ -155,7 +155,7 @@ absl::Status CheckHello(const control::Hello& hello) {
   }
   const bool worker = hello.role() == control::WORKER;
   const bool takes_part = hello.refusal().empty();
-  // The workers of one host can do without servers. What does not fit may be why somebody cannot take part.
+  // The workers of one host can do without servers. What does not fit may be why a member cannot take part.
   const bool alone = (worker && hello.num_hosts() == 1) || !takes_part;
   absl::Status range = CheckRange(hello, "DMLC_NUM_SERVER", hello.num_servers(), alone ? 0 : 1, kMaxServers);
   if (range.ok()) range = CheckRange(hello, "DMLC_NUM_WORKER", hello.num_hosts(), worker ? 1 : 0, kMaxHosts);
@@ -426,7 +426,7 @@ LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_ran
   if (groups.size() < 2 || groups.size() == workers_by_rank.size()) return sets;
   std::span<const control::Hello* const> rest = workers_by_rank;
   for (const uint32_t size : groups) {
-    // Who is alone needs nobody.
+    // A worker alone needs no other.
     if (std::string why = size == 1 ? "" : WhyNotAmong(rest.first(size)); !why.empty()) {
       sets.refusal = why;
       return sets;

@@ -15,7 +15,7 @@ std::vector<std::string> MissingMembers(const JobSession* session, const Servers
     for (const std::string& gone : servers.gone) missing.push_back("(" + gone + ")");
   }
   if (!missing.empty() && !servers.no_room.empty()) {
-    missing.push_back("(somebody was refused: " + servers.no_room + ")");
+    missing.push_back("(a member was refused: " + servers.no_room + ")");
   }
   return missing;
 }

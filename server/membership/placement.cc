@@ -7,7 +7,7 @@
 namespace byteps {
 namespace {
 
-// Parts begin at multiples of this many elements where nobody has asked for another size: aligned for vectors.
+// Parts begin at multiples of this many elements where no other size was asked for: aligned for vectors.
 constexpr uint64_t kGranule = 64;
 
 uint64_t CeilDiv(uint64_t value, uint64_t by) { return value / by + (value % by != 0 ? 1 : 0); }

@@ -32,7 +32,7 @@ MixedMode ReadMixedMode(const std::string& choice) {
 }
 
 // Under bpslaunch the job ends with its workers. By hand, a trainer may load its data for minutes before it opens a
-// session, and everybody's patience begins there: so the default is longer here; but whoever names a time means it.
+// session, and the patience of all begins there: so the default is longer here; but a time that was named is kept.
 constexpr Time kPatience = 600 * kSecond;
 Time StartTimeout(const Config& config, Time linger) {
   if (config.IsSet("BYTEPS_COORDINATOR_FD") || linger < 0) return kNever;
@@ -52,7 +52,7 @@ CoordinatorOptions Options(const Config& config, std::string token) {
   options.job = config.GetString("BYTEPS_JOB_ID");
   options.token = std::move(token);
   options.allow_unauthenticated = config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED");
-  // Only what somebody has said here can differ from what the members say.
+  // Only what was set here can differ from what the members say.
   if (config.IsSet("DMLC_NUM_WORKER")) options.num_hosts = static_cast<int32_t>(config.GetInt("DMLC_NUM_WORKER"));
   if (config.IsSet("DMLC_NUM_SERVER")) options.num_servers = static_cast<int32_t>(config.GetInt("DMLC_NUM_SERVER"));
   for (const absl::string_view host : absl::StrSplit(config.GetString("BYTEPS_ORDERED_HOSTS"), ',')) {
@@ -126,7 +126,7 @@ absl::Status RefuseToCoordinate(const Config& readable, const absl::Status& why,
   CoordinatorOptions options = Options(readable, *std::move(token));
   options.self = Self(address);
   options.unable = reason;
-  options.start_timeout = StartupDisagreement::kLateness;  // of nobody: whoever has started it wants to see it end
+  options.start_timeout = StartupDisagreement::kLateness;  // of no member: the start that failed shall end soon
   BPS_LOG(log, kError) << "cannot take part: " << reason << "; tells those who come to " << address << ", for "
                        << StartupDisagreement::kLateness / kSecond << " s at most";
   CoordinatorShell shell(*std::move(listener), std::move(options), &log);

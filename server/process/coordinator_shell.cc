@@ -134,7 +134,7 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     const int ready = ::poll(polled.data(), polled.size(), PollTimeout(now_, NextTimer()));
     if (ready < 0 && errno != EINTR) return absl::UnavailableError(std::string("poll: ") + std::strerror(errno));
     now_ = Now();
-    // Deaths before newcomers: who is started again finds his place free.
+    // Deaths before newcomers: a member that is started again finds its place free.
     for (size_t i = 0; ready > 0 && i < ids.size(); ++i) {
       if (polled[i + 2].revents == 0) continue;
       const auto found = links_.find(ids[i]);
@@ -178,7 +178,7 @@ void CoordinatorShell::Progress(ConnectionId id, Link* link) {
   });
   if (status.ok()) status = received;
   if (link->closing) {
-    // It has gone, too: nobody is there to take the rest.
+    // It has gone, too: the rest has no reader.
     if (!status.ok()) link->done = true;
     return;
   }

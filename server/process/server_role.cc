@@ -125,7 +125,8 @@ class ServerRole final : private ControlHandler {
   ControlLink link_;
 };
 
-// Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
+// Where the coordinator is, and what this server is, but for its address. An error: it cannot be reported to any
+// coordinator.
 absl::StatusOr<ControlLinkOptions> Greeting(const Config& config) {
   const std::string& coordinator = config.GetString("DMLC_PS_ROOT_URI");
   const int port = static_cast<int>(config.GetInt("DMLC_PS_ROOT_PORT"));
@@ -157,7 +158,7 @@ absl::StatusOr<ControlLinkOptions> Greeting(const Config& config) {
   return options;
 }
 
-// Nobody shall wait for a server that cannot serve.
+// No member shall wait for a server that cannot serve.
 absl::Status Refuse(ControlLinkOptions options, const Config& config, const absl::Status& why, const Logger& log,
                     StopSignal* stop) {
   const absl::StatusOr<std::string> named = NamedTransport(config);

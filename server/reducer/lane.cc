@@ -68,7 +68,7 @@ void Lane::Put(Message message) {
     messages_.push_back(std::move(message));
   }
   // The thread reads the signal when it sees has_messages_: set before, the messages could be gone when the signal
-  // comes, which nobody would read then, and no sleep would last.
+  // comes, which would not be read then, and no sleep would last.
   const uint64_t one = 1;
   // Full means that the thread has been woken often enough.
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);

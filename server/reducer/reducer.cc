@@ -318,7 +318,7 @@ void Reducer::OnPush(PeerId peer, const Link& sender, std::span<const std::byte>
   Take(round, link, header, payload);
 }
 
-// Nobody wants what was announced: the slot is lent again when its bytes are there.
+// What was announced is not wanted: the slot is lent again when its bytes are there.
 void Reducer::Discard(const wire::DataHeader& header) {
   if (header.way != wire::PayloadWay::kLanded) return;
   if (windows_.Announce(header.immediate, nullptr, 0)) windows_.Return(header.immediate);
@@ -451,7 +451,7 @@ void Reducer::Arrived(Round* round, uint32_t index, const std::byte* payload) {
   Settle(round);
 }
 
-// Once everybody has announced, and everything that comes has come: what is next?
+// Once all have announced, and everything that comes has come: what is next?
 void Reducer::Settle(Round* round) {
   if (round->state() != RoundState::kGathering) return;
   const uint32_t here = round->here();

@@ -87,7 +87,7 @@ void Reducer::Complete(Round* round) {
 }
 
 // Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False
-// without memory for the result of those who want it elsewhere, or if a contribution must be asked for: then nothing
+// without memory for the result of those that want it elsewhere, or if a contribution must be asked for: then nothing
 // has happened.
 bool Reducer::CompleteInPlace(Round* round) {
   const bool in_record = round->bytes() <= inline_bytes_;

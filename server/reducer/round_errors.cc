@@ -106,7 +106,7 @@ absl::Status PastError(uint64_t number, const Round* current, uint64_t past) {
 }
 
 absl::Status GivenUpError(const std::string& worker, int32_t code, std::string_view reason) {
-  // Where this worker only passes on what another server told it, the others hear the same, whoever is first.
+  // Where this worker only passes on what another server told it, the others hear the same, whichever is first.
   const int32_t told = code == BPS_OK || code == BPS_CANCELLED ? BPS_ABORTED : code;
   const std::string why(reason);
   return MakeStatus(told, reason.find("gave up") != std::string_view::npos

@@ -59,7 +59,7 @@ int32_t WorkerMemory::Await(const Round& round, const MemberSpan& output, bool c
   int32_t code = transport_->BeginWrite(output.peer, output.remote, round.bytes(), &base);
   if (code == BPS_OK) transport_->EndWrite(output.peer, output.remote);
   if (code != BPS_UNIMPLEMENTED || !copies) return code == BPS_UNIMPLEMENTED ? BPS_OK : code;
-  // A byte, and back as it is: until the result is written it is nobody's but ours.
+  // A byte, and back as it is: until the result is written no other side uses it.
   std::byte byte{};
   code = transport_->CopyFrom(output.peer, output.remote, &byte, 1);
   return code == BPS_OK ? transport_->CopyTo(output.peer, output.remote, &byte, 1) : code;

@@ -8,7 +8,7 @@
 //
 // A program counts if allocation_counter.cc is linked into it, which takes the place of malloc and its relatives for
 // everything in the process: the program, its shared objects, its plugins. With E2E_ALLOCATIONS in the environment, the
-// name of a file of zeros that all processes share, it counts while somebody watches; the first few are shown on
+// name of a file of zeros that all processes share, it counts while a watcher is there; the first few are shown on
 // stderr, with their stacks. What libfabric allocates itself is counted apart.
 //
 // Every registration of memory with libfabric allocates (fi_mr_reg), so a process that allocates nothing registers

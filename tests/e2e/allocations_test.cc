@@ -46,15 +46,15 @@ void Watch(JobOptions options, const std::string& scenario, const std::string& r
 void ExpectNoAllocations(int workers, int servers, const std::string& scenario, const std::string& rounds) {
   Watch({.workers = workers,
          .servers = servers,
-         // Cuts stay as they are, and nobody says now and then that he is alive: all this allocates a little.
+         // Cuts stay as they are, and no member says now and then that it is alive: all this allocates a little.
          .environment = {{"BYTEPS_PARTITION_BYTES", "512K"},
                          {"BYTEPS_HEARTBEAT_INTERVAL", "0"},
                          {"BYTEPS_PEER_TIMEOUT", "0"}}},
         scenario, rounds);
 }
 
-// Between hosts, where cuts follow the rate of the links, and with heartbeats: as for a user who sets nothing. Cuts are
-// looked at again in rounds 2, 4, 8, ...; that allocates, so the rounds watched, 520 to 1020 of each tensor, lie
+// Between hosts, where cuts follow the rate of the links, and with heartbeats: as for a user that sets nothing. Cuts
+// are looked at again in rounds 2, 4, 8, ...; that allocates, so the rounds watched, 520 to 1020 of each tensor, lie
 // between.
 TEST(AllocationsTest, LargeAsNobodyConfiguredIt) {
   Watch({.workers = 2, .hosts = {1, 1}, .servers = 1}, "allocations_large", "250");

@@ -178,7 +178,7 @@ TEST(DeviceJobTest, AnNcclThatIsAskedForAndCannotBeUsedIsAnError) {
   }
 }
 
-// A rank whose NCCL gets no further: nobody hangs in it, and the error says where.
+// A rank whose NCCL gets no further: no member hangs in it, and the error says where.
 TEST(DeviceJobTest, AnNcclThatGetsNoFurtherIsAbortedByTheDeadline) {
   if (!OnCuda()) GTEST_SKIP() << "the fake GPUs have no NCCL";
   for (const auto& [name, value, text] :

@@ -162,7 +162,7 @@ int Storm(uint64_t seed) {
     if (round == 3) Say("working");
   }
   CHECK(!tensors.empty());
-  // The tensors are ours again: nobody writes into them any more.
+  // The tensors are ours again: no member writes into them any more.
   constexpr float kOurs = -7;
   for (const auto& each : tensors) std::fill_n(each->output, each->elements, kOurs);
   const auto began = Clock::now();
@@ -224,7 +224,7 @@ void Patience() {
   std::vector<float> values(300000, 1), other(300000, 1);
   bps_tensor* tensor = Declare(session, "late", BPS_FLOAT32, 300000);
   if (info.rank == 0) {
-    // Nobody else submits: the error says who.
+    // No other member submits: the error says who.
     const auto began = Clock::now();
     Expect(PushPull(session, tensor, values.data(), other.data(), BPS_SUM, 1000), BPS_DEADLINE_EXCEEDED,
            {"\"late\"", "rank 1"});
@@ -232,7 +232,7 @@ void Patience() {
   }
   Ok(bps_barrier(session, &barrier), "barrier");
   if (info.rank != 0) {
-    // That round has failed for everybody.
+    // That round has failed for every member.
     const Error error = PushPull(session, tensor, values.data(), other.data(), BPS_SUM);
     CHECK(error.code == BPS_DEADLINE_EXCEEDED || error.code == BPS_ABORTED);
     CHECK(error.retryable);
@@ -240,7 +240,7 @@ void Patience() {
   const Error again = PushPull(session, tensor, values.data(), other.data(), BPS_SUM);
   if (again.code != BPS_OK) Die("after a deadline: " + again.message);
 
-  // Nobody else takes part before the duplicate was tried: the round is open for certain.
+  // No other member takes part before the duplicate was tried: the round is open for certain.
   if (info.rank != 0) Ok(bps_barrier(session, &barrier), "barrier");
   bps_request* request = Start(session, tensor, values.data(), other.data(), BPS_SUM);
   if (info.rank == 0) {

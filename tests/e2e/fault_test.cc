@@ -1,4 +1,5 @@
-// Whole jobs in which somebody dies, is missing or does not fit: everybody else gets an error that names it, in time.
+// Whole jobs in which a member dies, is missing or does not fit: every other member gets an error that names it, in
+// time.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -67,7 +68,7 @@ TEST(FaultTest, AKilledCoordinatorEndsTheJob) {
 }
 
 // SIGSTOP for longer than the timeout: the others say whom they miss (`who`; or `left`, the server, which has missed
-// him first, said so, and ended); who goes on after that comes back to nothing, and ends.
+// it first, said so, and ended); one that goes on after that comes back to nothing, and ends.
 void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*), const std::string& left = "",
                           int servers = 1) {
   constexpr Time kTimeout = 10 * kSecond;
@@ -106,7 +107,7 @@ TEST(FaultTest, AStoppedWorkerIsNamed) {
   ExpectStoppedIsNamed("worker rank 1", [](Job* job) -> ChildProcess& { return job->worker(1); });
 }
 
-// Nobody but the other workers of the host waits for it.
+// No member but the other workers of the host waits for it.
 TEST(FaultTest, AStoppedWorkerOfAJobWithoutServersIsNamed) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) != "1")
     GTEST_SKIP() << "workers reduce among themselves over shm only";
@@ -203,8 +204,8 @@ TEST(FaultTest, AWrongTokenIsRefused) {
   EXPECT_NE(job.worker(0).Output().find("error 16"), std::string::npos) << job.Output();
 }
 
-// What is wrong with one worker, everybody hears at once, whether it is a value that cannot be read or one that leads
-// nowhere here.
+// What is wrong with one worker, every member hears at once, whether it is a value that cannot be read or one that
+// leads nowhere here.
 TEST(FaultTest, AWorkerThatCannotTakePartIsNamedToAllOthers) {
   for (const auto& [name, value] : std::map<std::string, std::string>{
            {"BYTEPS_INLINE_BYTES", "many"}, {"DMLC_INTERFACE", "none7"}, {"BYTEPS_LOCAL_RANK", "7"}}) {

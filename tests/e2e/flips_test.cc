@@ -1,5 +1,5 @@
-// A bit of a tensor changes on its way through TCP, behind everybody's back: with BYTEPS_CHECKSUM=1 the round fails by
-// name, on everybody where the server finds it, and the job goes on.
+// A bit of a tensor changes on its way through TCP, unseen by all members: with BYTEPS_CHECKSUM=1 the round fails by
+// name, on every member where the server finds it, and the job goes on.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -64,7 +64,7 @@ TEST_P(Flips, OfAResultAreFoundByTheWorkerThatGetsIt) {
   }
 }
 
-// That a byte is altered at all: nobody else notices.
+// That a byte is altered at all: nothing else notices.
 TEST(FlipsTest, WithoutAChecksumTheSumIsWrong) {
   Job job(Options("0"));
   job.StartWorker(0, "altered");

@@ -28,7 +28,7 @@ TEST(HostsTest, WithoutReadingEachOthersMemory) {
   job.ExpectSuccess(240 * kSecond);
 }
 
-// The bits are those of the groups, whether or not anybody reduces within a host.
+// The bits are those of the groups, whether or not any member reduces within a host.
 TEST(HostsTest, TurnedOffTheBitsAreTheSame) {
   for (const char* variable : {"BYTEPS_LOCAL_REDUCE", "BYTEPS_SHM", "BYTEPS_FORCE_DISTRIBUTED"}) {
     const bool force = std::string(variable) == "BYTEPS_FORCE_DISTRIBUTED";

@@ -174,7 +174,7 @@ TEST(InPlaceTest, WhenAServerMayNotReadAnyMoreTheyComeThroughSlots) {
   }
 }
 
-// What a host has reduced within itself is read from the memory of whoever owns the part.
+// What a host has reduced within itself is read from the memory of the part's owner.
 TEST(InPlaceTest, BehindALocalStage) {
   const Ways ways = RunJob({.workers = 4, .hosts = {2, 2}, .servers = 2}, "sums");
   EXPECT_GT(ways.in_place, 0);

@@ -1,5 +1,5 @@
-// Whoever of a job is killed, at whatever moment of a storm of operations: everybody else says whom he misses, and
-// ends.
+// Any member of a job is killed, at whatever moment of a storm of operations: every other member names the one that it
+// misses, and ends.
 //
 //     bazel test //tests/e2e:kill_test --test_output=all --test_env=E2E_KILL_SEED=17    # who, and about when
 //     ... --test_env=E2E_KILL_SEED=1 --test_env=E2E_KILLS=100                           # so many, from there on
@@ -28,7 +28,7 @@ constexpr int kServers = 2;
 
 // Until a test gives up; nothing that works comes near it.
 constexpr Time kPatience = 60 * kSecond;
-// Nobody waits for a timeout: that somebody was killed is known at once.
+// No member waits for a timeout: that a member was killed is known at once.
 constexpr Time kAtOnce = 10 * kSecond;
 
 uint64_t Number(const char* name, uint64_t otherwise) {
@@ -68,7 +68,7 @@ void Kill(uint64_t seed) {
   const int servers = layout == Layout::kLocal ? 0 : kServers;
   JobOptions options{.workers = kWorkers, .servers = servers};
   if (layout == Layout::kHosts) options.hosts = {2, 1};
-  // Longer than anybody waits here: what tells of a death is the death.
+  // Longer than any member waits here: what tells of a death is the death.
   options.environment = {{"BYTEPS_PEER_TIMEOUT", "300"}, {"BYTEPS_OP_TIMEOUT", "300"}};
   Job job(options);
   job.StartWorkers("storm", std::to_string(seed % 1000000));
@@ -115,7 +115,7 @@ TEST(KillTest, WhoeverIsKilledIsNamedByEverybodyElse) {
   for (uint64_t seed = first; seed < first + count; ++seed) Kill(seed);
 }
 
-// What a transport says of a peer can be told apart from the log alone: no numbers that nobody knows.
+// What a transport says of a peer can be told apart from the log alone: no numbers without a meaning there.
 TEST(KillTest, ATransportNamesItsPeersAsTheJobDoes) {
   Job job({.workers = 2, .servers = 1, .of_servers = {{"BYTEPS_LOG_LEVEL", "INFO"}}});
   job.StartWorkers("storm", "1");

@@ -119,9 +119,9 @@ void Buffers(int kinds, bool brief) {
       if (input != output) CHECK(std::equal(source.begin(), source.end(), input));
     }
   }
-  // Nobody needs a copy in memory of the transport's own.
+  // No member needs a copy in memory of the transport's own.
   if (kinds < 3 && info.num_servers == 0) CHECK(Mappings("byteps-memory") == 0);
-  // They have come back often, but nobody copies from them: the time that huge pages take would be lost.
+  // They have come back often, but no member copies from them: the time that huge pages take would be lost.
   if (HugePagesOnRequestAlone()) CHECK(OnHugePages("byteps-buffer") == 0);
   for (size_t i = 0; i < kept.size(); ++i) std::memset(kept[i]->data(), 0x5a, sizes[i]);
   bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
@@ -318,7 +318,7 @@ void Allocations(Allocated kind, int rounds) {
     const size_t i = large ? 0 : static_cast<size_t>(number) % watched;
     start(i), wait(i);
   }
-  // Nobody is further ahead than a round, so what one rank watches is a steady state everywhere.
+  // No member is further ahead than a round, so what one rank watches is a steady state everywhere.
   for (int number = 0; number < rounds; ++number) round();
   if (info.rank == 0) counts.Watch(true);
   for (int number = 0; number < rounds; ++number) round();

@@ -34,7 +34,7 @@ TEST(TransportChoice, TheVariableOfTheOriginalIsUnderstood) {
   job.ExpectSuccess(2 * kPatience);
   ExpectSays(job.worker(0).Output(), {"transport tcp, as DMLC_ENABLE_RDMA=zmq asks"});
 
-  // Whoever has set it finds a word of it in the log, also where it has nothing to say.
+  // Where it was set the log has a word of it, also where it has nothing to say.
   Job local({.workers = 2, .servers = 0, .environment = {{"BYTEPS_LOG_LEVEL", "INFO"}, {"DMLC_ENABLE_RDMA", "1"}}});
   local.StartWorkers("sums");
   EXPECT_TRUE(local.worker(0).WaitForOutput("DMLC_ENABLE_RDMA=1 counts for nothing here", kPatience)) << local.Output();
@@ -112,7 +112,7 @@ TEST(TransportChoice, WorkersWithoutServersThatDifferAreToldToo) {
                {"the transport differs: shm at worker host 0 local rank 1 (host ", "tcp at worker host 0 local rank 0",
                 "set BYTEPS_TRANSPORT to one value everywhere"});
   }
-  // Nobody who belongs to the job is a stranger in the coordinator's log.
+  // No member of the job is a stranger in the coordinator's log.
   ASSERT_TRUE(job.coordinator().WaitForOutput("fails: the transport differs", kPatience)) << job.Output();
   EXPECT_EQ(job.coordinator().Output().find("turned away"), std::string::npos) << job.Output();
 }
@@ -146,7 +146,7 @@ TEST(TransportChoice, AServerThatDiffersIsNamedToEveryWorker) {
   ExpectSays(job.server(0).Output(), parts);
 }
 
-// Each role as a user starts it, and one that differs. Nobody waits for the start timeout.
+// Each role as a user starts it, and one that differs. No member waits for the start timeout.
 struct Odd {
   std::string role, transport;
 };

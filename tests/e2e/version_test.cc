@@ -1,4 +1,5 @@
-// A member of another version joins a job of real processes: everybody who waits for it hears who is of which version.
+// A member of another version joins a job of real processes: every waiting member hears which member is of which
+// version.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -35,7 +36,7 @@ TEST_P(OtherVersion, EveryRoleEndsWithOneErrorThatNamesIt) {
   if (!worker) hello.set_preferred_rank(1);
   LinkMember other(hello, job.port(), "");
   ASSERT_TRUE(Drive({&other}, [&] { return !other.failure.ok(); })) << job.Output();
-  // One that comes too late to be among those who wait.
+  // One that comes too late to be among those that wait.
   if (worker) {
     job.StartServer(1);
   } else {

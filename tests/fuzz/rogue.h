@@ -36,7 +36,7 @@ inline EndpointOptions LinkOptions() {
   return options;
 }
 
-// A key that nobody has given out is refused, as hardware does; all else that breaks the contract is a defect.
+// A key that no member has given out is refused, as hardware does; all else that breaks the contract is a defect.
 inline sim::FabricOptions Fabric() {
   sim::FabricOptions options;
   options.violation = [](const std::string& what) {

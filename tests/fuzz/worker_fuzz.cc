@@ -36,7 +36,7 @@ void TalkOfServer(Input input) {
   }
 }
 
-// The worker and one neighbour, who is nothing but a link.
+// The worker and one neighbour, which is nothing but a link.
 class Host : private EngineHandler {
  public:
   Host() : rogue_(fabric_.Open("rogue", Transports())) {

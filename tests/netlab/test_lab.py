@@ -114,7 +114,7 @@ def allow(choose: Callable[[list[str]], list[str]]) -> None:
 
 @pytest.fixture
 def cubic_not_allowed() -> Iterator[None]:
-    """A machine whose namespaces may not choose cubic, as where it is a module that nobody has asked for."""
+    """A machine whose namespaces may not choose cubic, as where it is a module that was not asked for."""
     was_allowed = "cubic" in ALLOWED.read_text().split()
     allow(lambda names: [name for name in names if name != "cubic"])
     yield
@@ -145,7 +145,7 @@ def test_two_labs_do_not_meet(lab: Lab) -> None:
         another.hosts["one"].run([sys.executable, "-c", _CONNECT, address])
 
 
-# Refused is an answer: somebody is there.
+# Refused is an answer: the host is there.
 _CONNECT = """
 import socket, sys
 probe = socket.socket()

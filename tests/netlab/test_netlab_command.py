@@ -32,7 +32,7 @@ _WAIT = "for each in {}; do until [ -e $each ]; do sleep 0.05; done; done; "
 
 
 def _default_signals() -> None:
-    """In a child: whoever runs the tests in the background, or under nohup, ignores some of these, and so would it."""
+    """In a child: tests that run in the background, or under nohup, ignore some of these, and so would it."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 

@@ -22,8 +22,8 @@ from launcher.environment import Environment
 from launcher.job_folder import JobFolder
 
 SECONDS = 180.0
-# From a fault until everybody has been told, on a machine that does other things besides: where it is seen at once, and
-# where nothing tells but a silence of six seconds (_SIX_SECONDS).
+# From a fault until every member has been told, on a machine that does other things besides: where it is seen at once,
+# and where nothing tells but a silence of six seconds (_SIX_SECONDS).
 AT_ONCE = 15.0
 AT_THE_TIMEOUT = 20.0
 
@@ -353,7 +353,7 @@ def test_a_connection_that_a_firewall_has_made_half_open_is_an_error_that_names_
 
 
 def test_a_worker_that_no_longer_hears_the_coordinator_is_an_error_that_says_so(start: Start) -> None:
-    """Half open between these two alone: its last words are stuck behind what nobody acknowledges. The others hear what
+    """Half open between these two alone: its last words are stuck behind what is not acknowledged. The others hear what
     the coordinator knows."""
     job = _training_under_a_firewall(start)
     job.lab.hosts["worker1"].deafen(job.lab.hosts["coordinator"].address)
@@ -377,7 +377,7 @@ def test_a_host_that_large_packets_no_longer_reach_is_an_error_that_names_the_mt
 
 @pytest.mark.parametrize("kind", ["server", "worker"])
 def test_who_was_stopped_for_too_long_comes_back_to_nothing(start: Start, kind: str) -> None:
-    """The others name it at the timeout. When it goes on it ends, and writes into nobody's memory."""
+    """The others name it at the timeout. When it goes on it ends, and writes into no member's memory."""
     job = start(3, 2, elements=2_000_000, TEST_LOOK="1", **_SIX_SECONDS)
     for _ in range(3):
         job.start_worker()

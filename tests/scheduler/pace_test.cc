@@ -184,7 +184,7 @@ TEST(Pace, FollowsALinkThatHasBecomeFasterOrSlower) {
   }
 }
 
-// While nothing urgent comes, tasks go faster than the clock of the link. When something urgent comes again, nobody
+// While nothing urgent comes, tasks go faster than the clock of the link. When something urgent comes again, no peer
 // waits for that clock.
 TEST(Pace, WhatWentFreelyIsNotHeldAgainstWhatFollows) {
   Job job(kRate);
@@ -208,7 +208,7 @@ TEST(Pace, DoesNotSinkByProbing) {
   EXPECT_NEAR(job.pace().pace(), pace, 2);
 }
 
-// Nothing is learned again for long: a round in which the link was somebody else's must not count so long.
+// Nothing is learned again for long: a round in which others used the link must not count so long.
 TEST(Pace, OneDisturbedRoundOfAProbeIsNotBelieved) {
   for (const uint64_t disturbed : {Pace::kProbeEvery, Pace::kProbeEvery + 1}) {
     Job job(kRate);
@@ -258,7 +258,7 @@ TEST(Pace, NeedNotBeLearnedHere) {
   EXPECT_GT(pace.OpensAt(), static_cast<int64_t>(kPartTime));
 }
 
-// Who tells nonsense keeps nobody waiting for long.
+// A peer that tells nonsense keeps no other waiting for long.
 TEST(Pace, IsNeverFarBelowWhatComesHome) {
   Job job(kRate);
   job.SetOthers(1);

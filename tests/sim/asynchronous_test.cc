@@ -1,5 +1,5 @@
-// Asynchronous tensors on bad networks: every push is added once, nobody waits for anybody but by the bound, and what
-// comes back is a value that was there.
+// Asynchronous tensors on bad networks: every push is added once, no member waits for another but by the bound, and
+// what comes back is a value that was there.
 
 #include <algorithm>
 #include <string>
@@ -62,7 +62,7 @@ TEST(Asynchronous, EveryPushIsAddedOnce) {
         }
         job.RunFor(job.fabric().random().Below(5) * kMillisecond);
       }
-      // All are home: a push of zeros by anybody sees them all.
+      // All are home: a push of zeros by any member sees them all.
       Call* all = job.worker(seed % 3).Add(NameOf(size), std::vector<float>(size, 0));
       ASSERT_TRUE(job.RunUntilEnded({all}));
       ASSERT_EQ(all->Output<float>(), std::vector<float>(size, total));
@@ -71,7 +71,7 @@ TEST(Asynchronous, EveryPushIsAddedOnce) {
   });
 }
 
-// One that does not come keeps nobody waiting; synchronous tensors beside it still wait for all.
+// One that does not come keeps no member waiting; synchronous tensors beside it still wait for all.
 TEST(Asynchronous, NobodyWaits) {
   SimulatedJob job(Asynchronous(3));
   ASSERT_TRUE(job.Start());
@@ -89,7 +89,7 @@ TEST(Asynchronous, NobodyWaits) {
   job.Finish();
 }
 
-// Bounded staleness: whoever is ahead waits for the slowest, and no more than that.
+// Bounded staleness: a member that is ahead waits for the slowest, and no more than that.
 TEST(Asynchronous, TheBoundHolds) {
   for (const uint64_t bound : {0, 1, 3}) {
     SimulatedJob job(Asynchronous(7, 1 + bound));
@@ -117,7 +117,7 @@ TEST(Asynchronous, TheBoundHolds) {
   }
 }
 
-// Whoever waits too long hears for whom; the push has been added all the same.
+// A member that waits too long hears for which; the push has been added all the same.
 TEST(Asynchronous, TheDeadlineNamesTheSlowest) {
   SimulatedJob job(Asynchronous(9, 1));
   ASSERT_TRUE(job.Start());

@@ -58,7 +58,7 @@ Messages InARound(uint64_t seed, uint64_t bytes_per_second) {
   return messages;
 }
 
-// A link that nobody waits for: what shares a message is what a process has at hand when it comes to send.
+// A link that no member waits for: what shares a message is what a process has at hand when it comes to send.
 TEST(Coalescing, FiveHundredSmallTensorsShareMessages) {
   ForEachSeed(8, [](uint64_t seed) {
     const Messages messages = InARound(seed, 0);

@@ -1,5 +1,5 @@
-// A death, a lost link, a cancel in the middle of each kind of collective: everybody's operation ends in time, with an
-// error that names the rank, or well where it was complete before.
+// A death, a lost link, a cancel in the middle of each kind of collective: every member's operation ends in time, with
+// an error that names the rank, or well where it was complete before.
 
 #include <memory>
 #include <string>
@@ -127,7 +127,7 @@ TEST(CollectivesTrouble, ADeathEndsThemAllAndIsNamed) {
 TEST(CollectivesTrouble, ALostLinkEndsThemAllAndIsNamed) {
   ForEachSeed(10 * Exchange::kWays, [](uint64_t seed) {
     JobOptions options = OptionsOf(seed);
-    // Of adverse endpoints some have one queue for all peers: what is for a lost one fills it, and nobody is heard.
+    // Of adverse endpoints some have one queue for all peers: what is for a lost one fills it, and no member is heard.
     options.adverse = false;
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());

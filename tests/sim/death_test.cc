@@ -65,7 +65,7 @@ void ExpectEverybodyHears(uint64_t seed, const Fate& fate) {
     if (!worker.alive()) continue;
     EXPECT_EQ(worker.engine().in_flight(), 0u);
     const std::string text(worker.failure().message());
-    if (early) {  // whoever never came is named by its place
+    if (early) {  // a member that never came is named by its place
       EXPECT_THAT(text, AnyOf(HasSubstr(fate.victim), HasSubstr("waits for"))) << worker.name();
     } else {
       EXPECT_THAT(text, HasSubstr(fate.victim)) << worker.name();

@@ -185,9 +185,9 @@ TEST(DeviceTest, TheSteadyStateMakesNothing) {
   ExpectNoRaces();
 }
 
-// Nobody's stream waits for a result before the tensor is submitted again: its copies out of the pinned area are still
-// under way when the next input could be copied into it. Without `last` in DeviceStage::Ready these race, and this test
-// alone says so: in the random programs above the trainer's stream orders the two.
+// No member's stream waits for a result before the tensor is submitted again: its copies out of the pinned area are
+// still under way when the next input could be copied into it. Without `last` in DeviceStage::Ready these race, and
+// this test alone says so: in the random programs above the trainer's stream orders the two.
 TEST(DeviceTest, AResultThatNobodyHasWaitedForIsNotOverwritten) {
   ForEachSeed(20, [](uint64_t seed) {
     const std::string options = "devices=2,schedule=late,patience=40,seed=" + std::to_string(seed);
@@ -212,7 +212,7 @@ TEST(DeviceTest, AResultThatNobodyHasWaitedForIsNotOverwritten) {
   });
 }
 
-// In the middle of a round: pinned memory, a copy, the context. Both ranks hear of it, and nobody hangs.
+// In the middle of a round: pinned memory, a copy, the context. Both ranks hear of it, and no member hangs.
 TEST(DeviceTest, AFailureOfTheDeviceEndsTheOperationOnEveryRank) {
   for (const char* verb : {"register_host", "stream_create", "copy_to_host", "copy_to_device", "event_record", ""}) {
     SCOPED_TRACE(verb);
@@ -260,7 +260,7 @@ TEST(DeviceTest, CancelsAndDeadlinesEndInOrder) {
     DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
     const std::vector<float> numbers = job.Numbers(5000);
     const DeviceAsk ask = {.name = "w", .elements = numbers.size(), .input = numbers, .timeout = 5 * kSecond};
-    // Nobody else comes.
+    // No other member comes.
     DeviceCall* alone = a.Submit(ask);
     job.RunFor(static_cast<Time>(seed % 7) * kMillisecond);
     if (seed % 2 == 0) job.worker(0).Cancel(alone->request.get());

@@ -20,8 +20,8 @@ namespace byteps {
 
 using Words = std::vector<std::string>;
 
-// One worker, drawn from the seed, asks what `twist` makes of `ask`. Everybody's error has the name of the tensor and
-// `words(that worker)` in it. Then tensors of `sizes` must go through (ExpectGoesOn).
+// One worker, drawn from the seed, asks what `twist` makes of `ask`. Every member's error has the name of the tensor
+// and `words(that worker)` in it. Then tensors of `sizes` must go through (ExpectGoesOn).
 void ExpectMismatch(const JobOptions& options, const Ask& ask, const std::function<void(Ask*)>& twist,
                     const std::function<Words(uint32_t odd)>& words, const std::vector<size_t>& sizes = {3000});
 

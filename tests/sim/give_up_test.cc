@@ -1,5 +1,5 @@
-// Rounds that are given up by anybody, at any moment, while cuts change: what nobody gave up is right, everything ends,
-// nobody touches memory that was given back, and nothing is left.
+// Rounds that are given up by any member, at any moment, while cuts change: what was not given up is right, everything
+// ends, no member touches memory that was given back, and nothing is left.
 
 #include <algorithm>
 #include <cstring>

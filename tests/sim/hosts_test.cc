@@ -220,7 +220,7 @@ TEST(Hosts, ADeathIsAnErrorOnAllOthersThatNamesIt) {
     }
     const bool server = job.fabric().random().Chance(0.3);
     const uint32_t dead = static_cast<uint32_t>(job.fabric().random().Below(server ? 1 : job.workers()));
-    // What nobody else submits must end, too.
+    // What no other member submits must end, too.
     const uint32_t other = dead == 0 && !server ? 1 : 0;
     Call* alone = job.worker(other).Submit(FloatAsk("alone", 5000));
     job.fabric().Timer(job.fabric().now() + job.fabric().random().Between(0, 5000) * 1000,
@@ -323,7 +323,7 @@ TEST(Hosts, GroupsAcrossHostsAreFoldedByTheServers) {
   for (uint32_t w = 0; w < job.workers(); ++w) EXPECT_EQ(job.worker(w).engine().DescribeStages(), "servers");
 }
 
-// The same bits whether hosts reduce first or everybody pushes.
+// The same bits whether hosts reduce first or every member pushes.
 TEST(Hosts, WithAndWithoutTheLocalStageTheBitsAreTheSame) {
   ForEachSeed(20, [](uint64_t seed) {
     std::vector<std::vector<std::byte>> outputs[2];

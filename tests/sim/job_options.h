@@ -71,7 +71,7 @@ struct JobOptions {
   Time peer_timeout = 3 * kSecond;
   Time linger = 2 * kSecond;
 
-  std::vector<std::string>* warnings = nullptr;  // where to write what anybody warns of
+  std::vector<std::string>* warnings = nullptr;  // where to write what any member warns of
 };
 
 }  // namespace byteps

@@ -357,7 +357,7 @@ TEST(Joins, ADeadlineNamesWhoHasNotJoinedAndTheRankStaysJoined) {
     ASSERT_TRUE(job.RunUntil([&] { return joins[0]->ended(); }));
     EXPECT_EQ(joins[0]->outcome().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(joins[0]->outcome().message()), HasSubstr("not joined by rank 1"));
-    // It goes on counting as zeros, nobody waiting for it.
+    // It goes on counting as zeros, no member waiting for it.
     const std::vector<float> input = job.Numbers(2000);
     Call* call = job.worker(1).PushPull("w", input);
     ASSERT_TRUE(job.RunUntilEnded({call}));

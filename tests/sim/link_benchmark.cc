@@ -130,7 +130,7 @@ std::vector<double> RunRounds(SimulatedJob* job, size_t elements, int rounds, Ti
   return seconds;
 }
 
-// What no schedule can beat, for one tensor: a link each way for everybody, shared where servers are colocated.
+// What no schedule can beat, for one tensor: a link each way for every member, shared where servers are colocated.
 double Least(const JobOptions& options, double bytes) {
   const double alone = bytes / static_cast<double>(options.endpoint.bytes_per_second);
   if (!options.colocated) return alone * std::max(1.0, static_cast<double>(options.workers) / options.servers);

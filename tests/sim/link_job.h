@@ -10,7 +10,7 @@
 
 namespace byteps {
 
-// 200 Mbit/s each way for everybody, TCP's latency, and nothing configured: the cut adapts, `credit` schedules.
+// 200 Mbit/s each way for every member, TCP's latency, and nothing configured: the cut adapts, `credit` schedules.
 inline JobOptions LinkJob(uint32_t workers, uint32_t servers) {
   JobOptions options;
   options.adverse = false;

@@ -66,7 +66,7 @@ TEST(Link, AllServersHaveARowOfPartsAtTheSameTime) {
 }
 
 // Dedicated servers beside colocated ones have several times their share. The colocated ones, which always had room,
-// got theirs first, to the end of the tensor, and then everybody waited for the dedicated ones: 1.4 of the least
+// got theirs first, to the end of the tensor, and then every member waited for the dedicated ones: 1.4 of the least
 // possible.
 TEST(Link, DedicatedServersBesideColocatedOnesGetTheirShareAllTheTime) {
   JobOptions options = LinkJob(8, 12);

@@ -108,7 +108,7 @@ TEST(Mismatch, ACancelEndsTheRoundForEverybody) {
       calls.push_back(job.worker(2).Submit(FloatAsk("weights", 20'000)));
     }
     ASSERT_TRUE(job.RunUntilEnded(calls));
-    // Everybody has it, or nobody: but whoever had the result before the cancel came keeps it.
+    // All members have it, or none: but a member that had the result before the cancel came keeps it.
     EXPECT_TRUE(calls[1]->ok() || calls[1]->outcome().code() == absl::StatusCode::kCancelled) << calls[1]->outcome();
     for (const uint32_t w : {0u, 2u}) {
       EXPECT_TRUE(calls[w]->ok() || calls[w]->outcome().code() == absl::StatusCode::kAborted) << calls[w]->outcome();

@@ -12,7 +12,7 @@
 namespace byteps {
 namespace {
 
-// Nobody is helped by a ping: what is forgotten stays forgotten, and is found.
+// No ping helps: what is forgotten stays forgotten, and is found.
 JobOptions WithoutPings(uint64_t seed) {
   JobOptions options;
   options.seed = seed;
@@ -114,7 +114,7 @@ TEST(Progress, ManyTensorsInRandomOrderWithLittleServerMemory) {
   });
 }
 
-// Everybody goes at his own speed through many rounds; whoever has a result goes on.
+// Every member goes at its own speed through many rounds; a member that has a result goes on.
 TEST(Progress, ManyRoundsAtDifferentSpeeds) {
   ForEachSeed(80, [](uint64_t seed) {
     JobOptions options = WithoutPings(seed);

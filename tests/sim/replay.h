@@ -44,7 +44,7 @@ struct Model {
 Model ReadModel(const std::string& path, double shrink, double compute);
 
 // So many steps of all workers. When each began on rank 0, and when the last ended; empty: it went wrong, and stderr
-// says what everybody waits for. `tell_waits`: prints what rank 0 waited for.
+// says what every member waits for. `tell_waits`: prints what rank 0 waited for.
 std::vector<Time> RunSteps(SimulatedJob* job, const Model& model, int steps, bool tell_waits);
 
 }  // namespace byteps

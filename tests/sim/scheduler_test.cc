@@ -159,7 +159,7 @@ TEST(Schedulers, ResultsToo) {
   EXPECT_LT(scheduled.all, as_they_come.all * 107 / 100);
 }
 
-// Tensors in opposite orders, credit for one partition, a window of one slot: nobody waits for anybody.
+// Tensors in opposite orders, credit for one partition, a window of one slot: no member waits for another.
 TEST(Schedulers, ReversedOrdersWithCreditForOnePartitionDoNotLock) {
   for (const char* credit : {"1", "4096B"}) {
     ForEachSeed(40, [&](uint64_t seed) {

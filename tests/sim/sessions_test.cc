@@ -47,7 +47,7 @@ TEST(Sessions, OpenAgainOnTheSameServers) {
   });
 }
 
-// Operations are in flight when everybody leaves: they end, the session ends in order.
+// Operations are in flight when every member leaves: they end, the session ends in order.
 TEST(Sessions, OfAWorkerThatClosesWithoutGoodbyeFailForTheOthers) {
   ForEachSeed(60, [](uint64_t seed) {
     SimulatedJob job({.seed = seed, .workers = 2});

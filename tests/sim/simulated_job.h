@@ -4,7 +4,7 @@
 //     ASSERT_TRUE(job.Start());
 //     Call* a = job.worker(0).PushPull("w", x); ...
 //     ASSERT_TRUE(job.RunUntil([&] { return a->ended() && b->ended(); }));
-//     job.Finish();                       // everybody leaves; checks that nothing is left behind
+//     job.Finish();                       // every member leaves; checks that nothing is left behind
 //
 // Workers are numbered in the order of their ranks. What these classes add to the step functions of core and server is
 // what the shells around them add in real processes: framing, reconnecting, and who is told what.
@@ -42,9 +42,9 @@ class SimulatedJob {
   // `count` numbers whose sum depends on its order.
   std::vector<float> Numbers(size_t count);
 
-  // Everybody is there and connected.
+  // Every member is there and connected.
   [[nodiscard]] bool Start(Time limit = 100 * kSecond);
-  // Until done(), or `limit` of virtual time has passed: then false, and what everybody waits for is on stderr.
+  // Until done(), or `limit` of virtual time has passed: then false, and what every member waits for is on stderr.
   [[nodiscard]] bool RunUntil(const std::function<bool()>& done, Time limit = 120 * kSecond);
   // The same, until these have ended.
   [[nodiscard]] bool RunUntilEnded(const std::vector<Call*>& calls, Time limit = 120 * kSecond);
@@ -54,11 +54,11 @@ class SimulatedJob {
   // All workers leave, and open a session of the same name again: the next generation. The old ones are gone from
   // worker(), but not destroyed.
   void Reopen();
-  // Everybody says goodbye; the servers hold nothing any more, and are sent home. Fails the test otherwise.
+  // Every member says goodbye; the servers hold nothing any more, and are sent home. Fails the test otherwise.
   void Finish();
   // No worker's memory was touched after the end of its operation. Fails the test otherwise.
   void CheckMemory();
-  // What everybody is at.
+  // What every member is at.
   std::string Describe();
 
  private:

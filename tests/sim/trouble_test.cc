@@ -1,5 +1,5 @@
 // Trouble in the network: links that are cut for a while cost time and nothing else; links that stay cut end the
-// session for everybody, and nobody waits for ever.
+// session for every member, and no member waits for ever.
 
 #include <string>
 #include <vector>
@@ -78,7 +78,7 @@ TEST(Trouble, ALinkThatStaysCutEndsTheSessionForEverybody) {
         },
         60 * kSecond));
     EXPECT_LE(job.fabric().now() - begin, 20 * kSecond);
-    // Everybody else is told who; whoever is cut off knows his own side of it.
+    // Every other member is told which; a member that is cut off knows its own side of it.
     for (uint32_t w = 0; w < 3; ++w) {
       const std::string text(job.worker(w).failure().message());
       EXPECT_TRUE(text.find(a) != std::string::npos || text.find(b) != std::string::npos)

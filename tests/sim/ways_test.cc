@@ -117,7 +117,7 @@ TEST(Ways, OneNameBothWaysAtOnceIsAnErrorOnEveryRank) {
     for (const absl::Status& outcome : outcomes) {
       EXPECT_EQ(outcome.code(), absl::StatusCode::kFailedPrecondition) << outcome;
       EXPECT_THAT(std::string(outcome.message()), HasSubstr("x"));
-      // Those who go one way may differ among themselves, too.
+      // Those that go one way may differ among themselves, too.
       EXPECT_THAT(std::string(outcome.message()),
                   AnyOf(AllOf(HasSubstr("asks for all_gather of int64, * from worker to worker"),
                               HasSubstr("asks for push_pull (sum) of")),

@@ -167,7 +167,7 @@ def test_a_signal_ends_the_job(number: int) -> None:
     words = ("--transport", "tcp", "--against", "raw", "--sizes", "4,1M", "--rounds", "1000000")
     with start(*words, variables=dict([cookie.split("=")])) as perf:
         assert perf.stdout is not None
-        perf.stdout.readline()  # the title: everybody is there
+        perf.stdout.readline()  # the title: every process is there
         assert len(processes_with(cookie)) > 6
         perf.send_signal(number)
         code = perf.wait(120)

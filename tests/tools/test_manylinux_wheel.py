@@ -100,7 +100,7 @@ def test_its_name_and_page(wheel: Path) -> None:
 def test_it_trains_where_only_python_is(wheel: Path, minimal_debian: Path) -> None:
     shutil.copy(wheel, minimal_debian / "tmp" / wheel.name)
     (minimal_debian / "tmp" / "train.py").write_text(_TRAINER)
-    # Namespaces of its own: its processes end with it, its loopback is nobody else's, and it can reach nothing.
+    # Namespaces of its own: its processes end with it, its loopback is no other process's, and it can reach nothing.
     script = (
         "mount -t proc proc /proc && mount -t tmpfs shm /dev/shm && "
         "python3 -m venv /venv && /venv/bin/pip install -q --no-index --no-deps /tmp/*.whl && "

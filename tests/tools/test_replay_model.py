@@ -147,7 +147,7 @@ def test_the_bounds_are_ordered() -> None:
 
 
 class Time:
-    """In place of the module: goes on while somebody sleeps, and some sleep too long."""
+    """In place of the module: goes on while a process sleeps, and some sleep too long."""
 
     def __init__(self, late: Sequence[float] = ()) -> None:
         """`late`: by how much the first sleeps are too long, in seconds."""
@@ -195,7 +195,7 @@ def test_gradients_are_written_before_they_are_ready_and_the_warm_up_does_not_co
 
 
 class Group:
-    """In place of Gloo: everybody has what we have."""
+    """In place of Gloo: every rank has what this one has."""
 
     def __init__(self, size: int) -> None:
         self._size = size

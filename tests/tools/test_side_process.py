@@ -38,7 +38,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has waited for does not."""
+    """Whether a process runs; one that has ended and was not waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -85,7 +85,7 @@ def test_a_stop_in_the_middle_of_a_start_leaves_nothing(
     started = []
 
     class Popen(subprocess.Popen):  # type: ignore[type-arg]
-        """One that is stopped before anybody knows the child."""
+        """One that is stopped before the child is known."""
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)

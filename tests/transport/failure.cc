@@ -1,4 +1,4 @@
-// Failure: a dead peer is said once, after the end of all that was under way to it, and takes nobody with it.
+// Failure: a dead peer is said once, after the end of all that was under way to it, and takes no other with it.
 
 #include <algorithm>
 #include <string>
@@ -19,7 +19,7 @@ TEST_P(TransportTest, ADeadPeerIsSaidOnceAndPostsToItAreRefused) {
   Memory& source = a.NewMemory(4096);
   const std::string key = victim.Key(victim.NewMemory(4096).region, to_victim.to_a);
   victim.Die();
-  // Whether anybody notices without traffic is up to the transport: the core pings.
+  // Whether the other side notices without traffic is up to the transport: the core pings.
   int32_t code = BPS_OK;
   ASSERT_TRUE(Until([&] {
     if (a.outstanding(to_victim.to_b) < 4 && !a.down(to_victim.to_b)) code = a.Send(to_victim.to_b, "are you there?");

@@ -1,4 +1,4 @@
-// Idle: nobody polls, nothing is used; and a sleeper is woken.
+// Idle: without a poll nothing is used; and a sleeper is woken.
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ bool Readable(int fd, int timeout_ms) {
   return ::poll(&entry, 1, timeout_ms) == 1;
 }
 
-// Of a processor, by a transport that nobody needs.
+// Of a processor, by a transport that is not needed.
 constexpr double kAllowed = 0.01;
 
 // What all threads of this process have used, those of the plugin and of sanitizers included.
@@ -40,7 +40,7 @@ Used UsedSoFar() {
   return {static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9, usage.ru_nvcsw};
 }
 
-// What a second costs here in which somebody sleeps, and looks up ten times.
+// What a second costs here with a sleeper that looks up ten times.
 Used SleepForASecond() {
   int fds[2];
   EXPECT_EQ(::pipe(fds), 0);
@@ -204,12 +204,12 @@ TEST_P(TransportTest, WhoPostsAndSleepsHearsOfTheEnd) {
 
 // Wake-ups are counted, and are the same everywhere. What they cost is measured: on an emulated processor twenty times
 // what it is on a real one, and time that its host took away looks like time used. So the allowance goes by what a bare
-// sleeper costs here, and some second must be quiet; of one who spins none is.
+// sleeper costs here, and some second must be quiet; of one that spins none is.
 TEST_P(TransportTest, AnIdleTransportUsesNoCpu) {
   if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
   // Before there is an endpoint, and with it threads that might be busy.
   Used bare = SleepForASecond();
-  // 1%, unless a bare sleeper needs a good part of that in his quietest second, too: then the processor is emulated.
+  // 1%, unless a bare sleeper needs a good part of that in its quietest second, too: then the processor is emulated.
   for (int second = 1; second < 5 && 5 * bare.cpu > kAllowed; ++second) {
     const Used again = SleepForASecond();
     if (again.cpu < bare.cpu) bare = again;

@@ -276,7 +276,7 @@ TEST_P(TransportTest, CopiesAreMadeOnAnyThread) {
   b.Unregister(region);
 }
 
-// When unreg has returned nobody writes into the memory any more, however many copies were on their way.
+// When unreg has returned no peer writes into the memory any more, however many copies were on their way.
 TEST_P(TransportTest, CopiesEndWhereMemoryIsTakenBack) {
   const Pair pair = Join();
   Station& a = *pair.a;
@@ -379,7 +379,7 @@ TEST_P(TransportTest, MemoryFilesAreMappedByPeersAndStayTheirOwners) {
   const bps_remote beyond{key.data(), key.size(), size - length + 1};
   EXPECT_NE(a.table().begin_write(a.transport(), pair.to_b, &beyond, length, &written), BPS_OK);
   EXPECT_NE(a.table().map_remote(a.transport(), pair.to_b, &beyond, length, &written), BPS_OK);
-  // Taken back, it is its owner's as before, and nobody else's.
+  // Taken back, it is its owner's as before, and of no peer.
   b.Unregister(region);
   EXPECT_EQ(a.table().begin_write(a.transport(), pair.to_b, &remote, length, &written), BPS_NOT_FOUND);
   const std::vector<std::byte> copy(100);
@@ -388,7 +388,7 @@ TEST_P(TransportTest, MemoryFilesAreMappedByPeersAndStayTheirOwners) {
   Deliver(b, pair.to_a, a, pair.to_b, "it is gone");
   Settle(5'000'000);
   EXPECT_EQ(a.table().map_remote(a.transport(), pair.to_b, &remote, length, &written), BPS_NOT_FOUND);
-  // Whoever still has a pointer can look at it until he says that he does not.
+  // A peer that still has a pointer can look at it until it says that it does not.
   EXPECT_EQ(static_cast<std::byte*>(mapped)[0], std::byte{0x55});
   a.table().unmap_remote(a.transport(), pair.to_b, &remote);
   EXPECT_EQ(static_cast<size_t>(std::count(file.base(), file.base() + size, std::byte{0x55})), size);

@@ -53,7 +53,7 @@ class TransportTest : public ::testing::TestWithParam<TransportFactory> {
   // As long as the transport of this pair works: a message and a write, both ways.
   void ExpectWorks(const Pair& pair);
 
-  // `size` bytes that nobody else has.
+  // `size` bytes that are like no others.
   std::vector<std::byte> Bytes(size_t size);
   std::string Text(size_t size);
   std::mt19937_64& random() { return random_; }

@@ -97,7 +97,7 @@ std::vector<Test> Tests(const std::string& filter) {
   const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
   for (int s = 0; s < all.total_test_suite_count(); ++s) {
     const ::testing::TestSuite& suite = *all.GetTestSuite(s);
-    // GoogleTest's own note about suites that nobody instantiates.
+    // GoogleTest's own note about suites that are not instantiated.
     if (std::strncmp(suite.name(), "Plugin/", 7) != 0) continue;
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const ::testing::TestInfo& info = *suite.GetTestInfo(t);

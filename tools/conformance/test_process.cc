@@ -47,7 +47,7 @@ TestEnd RunInProcess(const std::vector<std::string>& command, std::chrono::secon
   if (child == 0) {
     ::dup2(ends[1], STDOUT_FILENO);
     ::dup2(ends[1], STDERR_FILENO);
-    // Where whoever runs this one wants its results: those of the child are read from its output.
+    // Where the caller of this one wants its results: those of the child are read from its output.
     for (const char* name : {"XML_OUTPUT_FILE", "GTEST_OUTPUT"}) ::unsetenv(name);
     ::execv(words[0], words.data());
     ::_exit(127);

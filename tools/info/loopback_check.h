@@ -25,7 +25,7 @@ struct LoopbackOptions {
   std::string server;   // byteps_server
   std::string program;  // with kLoopbackWorkerOption it is a worker (loopback_worker.h)
   std::map<std::string, std::string> environment;
-  Time timeout = 30 * kSecond;  // until everybody has arrived, and then of each operation
+  Time timeout = 30 * kSecond;  // until every process has arrived, and then of each operation
 };
 
 struct LoopbackRoute {

@@ -7,7 +7,7 @@
 
 The modules:
 
-    namespaces   network, IPC and UTS namespaces that live as long as somebody holds them
+    namespaces   network, IPC and UTS namespaces that live as long as a process holds them
     rates        "200mbit" and what a token bucket makes of it
     lab          the switch, the hosts, their cables, and what can go wrong with these
     raw          how long a plain socket takes over the same cables

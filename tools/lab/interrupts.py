@@ -32,7 +32,7 @@ def _interrupt(number: int, _frame: object) -> None:
 @contextlib.contextmanager
 def interruptible(lifeline: int) -> Iterator[None]:
     """Signals, and the end of the pipe `lifeline`, raise Interrupted inside; afterwards signals are blocked, and wait
-    for whoever unblocks them."""
+    for the code that unblocks them."""
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     for number in (*SIGNALS, signal.SIGIO):
         signal.signal(number, _interrupt)

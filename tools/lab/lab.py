@@ -14,13 +14,13 @@ one loopback interface nothing is made up, and it is this machine's.
 What can be done to a cable:
 
     link_down(), link_up()      unplugged: the host sees its carrier go
-    silence(), unsilence()      packets vanish in both directions and nobody is told: the other side is half open
+    silence(), unsilence()      packets vanish in both directions without a word: the other side is half open
     lose(percent)               some vanish, at random; 0: none
     set_rate(rate)              slower, or faster
     set_mtu(mtu)                packets of another size, in both directions
     lose_address()              the interface stays, its address is gone: as when a lease is not renewed
     remove()                    the interface is gone: as when a driver is unloaded; nothing brings it back
-    reset()                     whoever sends this host a large TCP packet gets a reset for an answer
+    reset()                     a sender of a large TCP packet gets a reset for an answer
 
 `Lab(loopback=True)` has no cables, and nothing that can be done to them: its hosts are like containers of one machine
 that share its loopback interface, but no memory. All have the address 127.0.0.1.
@@ -53,7 +53,7 @@ _HOST_QUEUE_SECONDS = 0.2
 # Where the switch sends: of its buffers a port gets about a megabyte.
 _SWITCH_QUEUE_SECONDS = 0.05
 _KILL_SECONDS = 5.0
-# What Linux has where nobody chose. Were it this machine's own, labs of two machines could not be compared.
+# What Linux has by default. Were it this machine's own, labs of two machines could not be compared.
 DEFAULT_CONGESTION = "cubic"
 
 
@@ -66,8 +66,8 @@ class LabError(Exception):
 
 @contextlib.contextmanager
 def _allowed_in_namespaces(congestion: str) -> Iterator[None]:
-    """A namespace may choose among the congestion controls that this machine allows everybody (the machine itself among
-    all it has): for as long as this takes, this one, too. What has chosen it keeps it."""
+    """A namespace may choose among the congestion controls that this machine allows every process (the machine itself
+    among all it has): for as long as this takes, this one, too. What has chosen it keeps it."""
     path = _IPV4 / "tcp_allowed_congestion_control"
     try:
         with path.open("r+") as file:
@@ -210,7 +210,7 @@ class Host:
         self.run(["nft", "-f", "-"], input="\n".join(rules) + "\n")
 
     def lose_large(self, size: int) -> None:
-        """From now on packets of more than so many bytes do not reach this host, and nobody tells their sender: what a
+        """From now on packets of more than so many bytes do not reach this host, and their sender is not told: what a
         router with a smaller MTU and a firewall that drops ICMP make of a path."""
         rules = [
             "add table ip lose_large",

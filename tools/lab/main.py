@@ -150,7 +150,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 try:
                     return _run(arguments, layout, folder, printer, lifeline)
                 except Interrupted as interrupted:
-                    # Also what was just being started, and is known to nobody.
+                    # Also what was just being started, and is not known yet.
                     process_tree.end_descendants(time.monotonic() + _SWEEP_SECONDS)
                     printer.say(f"{interrupted}: ending the job")
                     return 128 + interrupted.number

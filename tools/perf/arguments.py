@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse(words: Sequence[str], inside: bool) -> argparse.Namespace:
-    """`inside`: this is a worker of a job that somebody else has started. Ends the program if the call is wrong."""
+    """`inside`: this is a worker of a job that another process has started. Ends the program if the call is wrong."""
     parser = _parser()
     arguments = parser.parse_args(words)
     if inside and not arguments.worker:

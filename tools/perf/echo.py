@@ -14,7 +14,7 @@ _CHUNK = 1 << 20
 
 
 def _wait(source: socket.socket) -> bool:
-    """Until there is something to read; False: whoever started us has gone."""
+    """Until there is something to read; False: the process that started us has gone."""
     poll = select.poll()
     poll.register(source, select.POLLIN)
     poll.register(sys.stdin, 0)  # its end alone

@@ -1,7 +1,7 @@
 """Memory itself as the peer of push_pull within one host.
 
 Each worker, all at the same time, does in memory of its own what its share of a reduction takes at the least: of its
-1/n of the elements it adds up n inputs by c = a + b, and writes the result for n outputs. Nobody talks to anybody.
+1/n of the elements it adds up n inputs by c = a + b, and writes the result for n outputs. No process talks to another.
 """
 
 from __future__ import annotations

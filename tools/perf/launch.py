@@ -47,7 +47,7 @@ def _apart() -> None:
 
 
 def launch(program: Path, arguments: argparse.Namespace, words: list[str]) -> int:
-    """The exit code of the job; 128 + SIGPIPE if nobody reads the output, 1 if it cannot be written."""
+    """The exit code of the job; 128 + SIGPIPE if no process reads the output, 1 if it cannot be written."""
     beside = Path(sys.executable).parent / "bpslaunch"
     launcher = str(beside) if beside.exists() else shutil.which("bpslaunch")
     if launcher is None:

@@ -51,6 +51,6 @@ class Notices:
         return [server + times for server, times in sorted(found.items())]
 
     def print_slow(self, rank: int) -> None:
-        """The servers that held everybody up; on standard error, beside the table."""
+        """The servers that held up all others; on standard error, beside the table."""
         if rank == 0 and self.slow():
             print(f"bps_perf: slow: {', '.join(self.slow())}", file=sys.stderr, flush=True)

@@ -129,8 +129,8 @@ int ConnectedTransport::Answer(Peer* peer, fi_info* request) {
 
 void ConnectedTransport::Reject(fi_info* request) { fi_reject(endpoint_->listener(), request->handle, nullptr, 0); }
 
-// A request holds the socket that was accepted for it, which the provider does not close by itself. Whoever calls on
-// and on while we close is not waited for.
+// A request holds the socket that was accepted for it, which the provider does not close by itself. A peer that calls
+// on and on while we close is not waited for.
 void ConnectedTransport::RejectRequests() {
   for (const Request& request : requests_) Reject(request.info.get());
   requests_.clear();

@@ -146,7 +146,7 @@ void DatagramTransport::HandleReceive(Packet* receive, size_t size) {
     return Repost(receive);
   }
   DatagramPeer* peer = FindPeer(header.sender);
-  // What does not carry the token is of another life, or of nobody we know.
+  // What does not carry the token is of another life, or of no known peer.
   if (peer == nullptr || peer->state == PeerState::kDown || header.token != peer->own_token) return Repost(receive);
   peer->heard = true;
   peer->progress = now_;

@@ -137,7 +137,7 @@ std::unique_ptr<Door> Door::Replace(const std::string& address, std::string* rea
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     door->most_ = std::clamp<size_t>(static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) / 16, 4, kMost);
   }
-  // From here on libfabric listens where nobody else calls.
+  // From here on libfabric listens where no other process calls.
   if (::dup3(door->inside_.get(), number, O_CLOEXEC) < 0) {
     *reason = Why("dup3");
     return nullptr;
@@ -146,7 +146,7 @@ std::unique_ptr<Door> Door::Replace(const std::string& address, std::string* rea
   return door;
 }
 
-// A socket file in a folder of ours, of which nothing but a descriptor is left: whoever has not that cannot call it.
+// A socket file in a folder of ours, of which nothing but a descriptor is left: without that it cannot be called.
 bool Door::ListenInside(std::string* reason) {
   inside_ = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!inside_) {
@@ -171,7 +171,7 @@ bool Door::ListenInside(std::string* reason) {
     *reason = "the socket of the inner side cannot be named";
     return false;
   }
-  // Nowhere to put a file: a name that nobody guesses, but which users of this host can read in /proc/net/unix.
+  // Nowhere to put a file: a name that cannot be guessed, but which users of this host can read in /proc/net/unix.
   const std::string name = RandomName();
   if (name.empty() || !SetAddress(std::string(1, '\0') + "byteps-door-" + name, &inner_address_) ||
       ::bind(inside_.get(), AddressOf(inner_address_), static_cast<socklen_t>(inner_address_.size())) != 0) {
@@ -230,7 +230,7 @@ void Door::Accept(Clock::time_point now, const Check& check, const Refused& refu
     if (!socket) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-      // Those who wait here have more than those who cannot come in.
+      // Those that wait here have more than those that cannot come in.
       if (!callers_.empty()) {
         MakeRoom(refused);
         continue;

@@ -102,7 +102,7 @@ int Endpoint::Listen(const transports::Host& host) {
       BPS_TRANSPORT_LOG(
           host, WARNING,
           "the port " + Print(address_) + " is not guarded (" + why +
-              "): who can reach it can hold as many of this process's descriptors as he opens connections");
+              "): a process that can reach it holds as many of this process's descriptors as it opens connections");
     }
   }
   failed_step_ = "fi_listen";

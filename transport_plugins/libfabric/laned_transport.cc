@@ -229,7 +229,7 @@ int32_t LanedTransport::Connect(const bps_connect_args& args, std::string* reaso
     }
     const int32_t code = With(i, [&](ConnectedTransport& lane) { return lane.Connect(one, reason); });
     if (code == BPS_OK) continue;
-    // Nobody knows this peer: what comes of it is not told.
+    // The owner does not know this peer: what comes of it is not told.
     for (size_t made = 0; made < i; ++made) {
       With(made, [&](ConnectedTransport& lane) { return lane.Disconnect(args.peer); });
     }
@@ -461,7 +461,7 @@ int32_t LanedTransport::Arm() {
   if (!events_.empty()) return BPS_TRANSPORT_AGAIN;
   Drain(ready_);
   armed_.store(true);
-  // Whoever adds an event from here on signals.
+  // A thread that adds an event from here on signals.
   for (size_t i = 1; i < lanes_.size(); ++i) {
     const std::lock_guard<std::mutex> mail(lanes_[i]->mail);
     if (lanes_[i]->events.empty()) continue;

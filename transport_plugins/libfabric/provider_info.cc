@@ -24,7 +24,7 @@ namespace {
 
 // The oldest interface of libfabric this is written for.
 constexpr uint32_t kApi = FI_VERSION(1, 17);
-// EFA writes by its device only for those who ask by a newer one.
+// EFA writes by its device only for those that ask by a newer one.
 constexpr uint32_t kDatagramApi = FI_VERSION(1, 20);
 constexpr size_t kLeastMessage = 32768;
 

@@ -498,7 +498,7 @@ void Peer::EndAll(int32_t code) {
   if (remote_ != nullptr) remote_->Stop();
   for (const uint32_t index : outstanding_) {
     Request& request = outgoing_->memory().requests[index];
-    // Whoever is just carrying it out finds that it does not count any more.
+    // A peer that is just carrying it out finds that it does not count any more.
     const uint32_t found = request.state.exchange(Request::kCancelled);
     EndOperation(index, found == Request::kDone && operations_[index].kind == Request::kWrite ? BPS_OK : code);
   }

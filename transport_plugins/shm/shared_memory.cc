@@ -102,19 +102,19 @@ std::optional<SharedMemory> SharedMemory::Borrow(int fd, std::byte* base, size_t
 }
 
 bool SharedMemory::Detach() {
-  // Of two who detach the same mapping at once, the second would throw away the private pages of the first.
+  // Of two that detach the same mapping at once, the second would throw away the private pages of the first.
   static std::mutex detaching;
   const std::lock_guard<std::mutex> lock(detaching);
   struct stat status {};
   if (!lent() || ::fstat(lent_fd_, &status) != 0) return false;
   if ((status.st_mode & kPermissions) == 0) return true;
-  // The mark comes first: whoever sees the pages exchanged must not lend them.
+  // The mark comes first: code that sees the pages exchanged must not lend them.
   if (::fchmod(lent_fd_, 0) != 0) return false;
   if (::mmap(base_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, lent_fd_, 0) == MAP_FAILED) {
     ::fchmod(lent_fd_, status.st_mode & kPermissions);
     return false;
   }
-  // A private page is a copy from the first write on. A byte that is exchanged for itself is one, and nobody's is lost.
+  // A private page is a copy from the first write on. A byte that is exchanged for itself is one, and none is lost.
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   for (size_t offset = 0; offset < size_; offset += page) {
     auto* byte = reinterpret_cast<unsigned char*>(base_ + offset);

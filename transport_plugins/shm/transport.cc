@@ -16,7 +16,7 @@
 namespace byteps::shm {
 namespace {
 
-// Between two looks at the sockets while nobody sleeps: that is how fast a death is seen then.
+// Between two looks at the sockets while the owner does not sleep: that is how fast a death is seen then.
 constexpr auto kSocketInterval = std::chrono::milliseconds(1);
 constexpr auto kTimeCheckInterval = std::chrono::milliseconds(100);
 // A listener that has no time, a socket that takes nothing: both are rare.
@@ -154,7 +154,7 @@ void Transport::Unreg(Region* region) {
     Clock::time_point deadline = Clock::now() + kCopyPatience;
     while (peer->Users(grant) != 0 && peer->remote() != nullptr && !peer->remote()->Ended()) {
       ::sched_yield();
-      // Shared memory of our own goes with its mapping, whoever still writes to the pages.
+      // Shared memory of our own goes with its mapping, whichever peer still writes to the pages.
       if (region->memory && !region->memory->lent()) break;
       if (Clock::now() < deadline) continue;
       const std::string who =
@@ -170,7 +170,7 @@ void Transport::Unreg(Region* region) {
         break;
       }
     }
-    // An entry that somebody still holds is not used again.
+    // An entry that a peer still holds is not used again.
     if (peer->Users(grant) == 0) peer->FreeLedgerEntry(grant.entry);
     if (grant.shown && peer->connected()) {
       Control control;
@@ -310,7 +310,7 @@ void Transport::Progress() {
   }
   if (slept_ || now_ - looked_ >= kSocketInterval || active_.size() != peers_.size()) LookAtSockets();
   slept_ = false;
-  // Nobody is always last.
+  // No peer is always last.
   const size_t count = active_.size();
   for (size_t i = 0; i < count; ++i) {
     Peer* peer = active_[(first_ + i) % count];

@@ -38,8 +38,8 @@ void Transport::FailOutOfDescriptors(Peer* peer) {
 
 bool Transport::WatchListener() { return listening_ = sleeper_.Watch(listener_.get(), Sleeper::kListener, 0, EPOLLIN); }
 
-// Nobody can be let in, so those who are to call need not be waited for. Who calls before we know of it stays at the
-// door until then: the listener would wake us for ever.
+// No peer can be let in, so those that are to call need not be waited for. One that calls before we know of it stays at
+// the door until then: the listener would wake us for ever.
 void Transport::FailCallersOutOfDescriptors() {
   sleeper_.Forget(listener_.get());
   listening_ = false;

@@ -18,7 +18,7 @@ namespace {
 
 // Callers that have greeted, and are not known yet.
 constexpr size_t kMaxNewcomers = 4096;
-// Callers that have not greeted: of this user or root, and of others, which may be anybody.
+// Callers that have not greeted: of this user or root, and of others, which may be strangers.
 constexpr size_t kMaxOurs = 256, kMaxOthers = 16;
 // Accepted at once: the owner's thread has other work.
 constexpr int kMostAtOnce = 64;
@@ -52,7 +52,7 @@ int32_t Transport::Connect(const bps_connect_args& args, std::string* reason) {
   Peer* peer = peers_.emplace(args.peer, std::make_unique<Peer>(&context_, args, theirs, std::move(channel)))
                    .first->second.get();
   peer->progress = now_ = Clock::now();
-  // It may be one of those who could not be let in: now it is known whom that concerns.
+  // It may be one of those that could not be let in: now it is known whom that concerns.
   if (!listening_) WatchListener();
   for (auto newcomer = newcomers_.begin(); newcomer != newcomers_.end(); ++newcomer) {
     if (!newcomer->second.hello || !Meet(&*newcomer->second.hello, &newcomer->second.socket)) continue;
@@ -96,7 +96,7 @@ void Transport::Call(Peer* peer) {
 }
 
 // The other side would wait for us until its peer timeout. The descriptor that was kept for this lets us say that we
-// have none. If somebody else of this process takes it meanwhile, the other side is left with its timeout.
+// have none. If another part of this process takes it meanwhile, the other side is left with its timeout.
 void Transport::CallOff(Peer* peer) {
   Control word = Greeting(*peer);
   word.kind = Control::kNoRoom;
@@ -137,7 +137,7 @@ void Transport::Accept() {
   }
 }
 
-// Those who have not greeted have more descriptors than those who cannot come in.
+// Those that have not greeted have more descriptors than those that cannot come in.
 bool Transport::Evict() {
   const auto silent =
       std::find_if(newcomers_.begin(), newcomers_.end(), [](const auto& entry) { return !entry.second.hello; });

@@ -70,7 +70,7 @@ void Endpoint::Close() {
     if (!regions_.empty()) {
       Violation("closed with " + std::to_string(regions_.size()) + " region(s) still registered");
     }
-    // Messages that were never handed out are nobody's to release.
+    // Messages that were never handed out are not to be released.
     const auto waiting = static_cast<size_t>(std::count_if(
         queue_.begin(), queue_.end(), [](const auto& queued) { return queued.event.type == BPS_EVENT_MESSAGE; }));
     if (leases_.size() > waiting) {
@@ -90,7 +90,7 @@ void Endpoint::Die() {
 void Endpoint::Wake() {
   if (wait_fd_ >= 0) {
     const uint64_t one = 1;
-    if (::write(wait_fd_, &one, sizeof one) < 0) Violation("its wait_fd was closed by somebody else");
+    if (::write(wait_fd_, &one, sizeof one) < 0) Violation("its wait_fd was closed by other code");
   }
   if (options_.wake) options_.wake();
 }
@@ -208,7 +208,7 @@ void Endpoint::CancelOf(bps_peer number, int32_t code) {
 
 int32_t Endpoint::Again() {
   ++world_->stats().again;
-  // Whoever was told AGAIN polls and tries again: wake it, ever more slowly while nothing goes.
+  // A caller that was told AGAIN polls and tries again: wake it, ever more slowly while nothing goes.
   backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kLastBackoff);
   if (!waking_) {
     waking_ = true;
@@ -541,7 +541,7 @@ void Endpoint::Release(uint64_t id) {
   auto lease = leases_.find(id);
   if (lease == leases_.end()) return Violation("release of a lease that is not held: " + std::to_string(id));
   --peers_.at(lease->second.peer).unreleased;
-  // Whoever still reads it reads this.
+  // What still reads it reads this.
   std::memset(lease->second.data.get(), 0xdd, lease->second.size);
   leases_.erase(lease);
 }

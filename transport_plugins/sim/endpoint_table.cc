@@ -78,7 +78,7 @@ int32_t MapRemote(bps_transport* transport, bps_peer peer, const bps_remote* rem
   return code;
 }
 
-// Nothing else happens while somebody writes: there is one thread.
+// Nothing else happens during a write: there is one thread.
 int32_t BeginWrite(bps_transport* transport, bps_peer peer, const bps_remote* remote, size_t size, void** base) {
   if (Self(transport).WritesRefused(peer)) return BPS_UNIMPLEMENTED;
   return MapRemote(transport, peer, remote, size, base);

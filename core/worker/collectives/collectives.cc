@@ -165,7 +165,7 @@ std::vector<uint32_t> Collectives::GroupsOf(const ProcessSet& set) const {
 void Collectives::Begin(PeerRound* round) {
   const absl::Status status = Prepare(round);
   if (!status.ok()) {
-    // Everybody finds the same, and no memory was shown.
+    // All ranks find the same, and no memory was shown.
     return Leave(round, Retryable(Annotate(status, round->asked().Describe())));
   }
   if (const absl::Status shown = ShowMemory(round, &links_); !shown.ok()) return GiveUp(round, shown, Told(shown));
@@ -201,7 +201,7 @@ void Collectives::TakeDelivered(PeerRound* round) {
 void Collectives::Deliver(PeerRound* round, size_t place, uint32_t transfer, std::span<const std::byte> bytes) {
   const std::optional<uint32_t> step = round->ReceiveOf(place, transfer);
   if (!step || round->plan().steps[*step].bytes != bytes.size() || bytes.size() > wire::kPeerInline) {
-    return InvalidRecord(static_cast<uint32_t>(round->ranks()[place]), "bytes that nobody awaits");
+    return InvalidRecord(static_cast<uint32_t>(round->ranks()[place]), "bytes that no round awaits");
   }
   std::memcpy(round->Address(round->plan().steps[*step].to), bytes.data(), bytes.size());
   round->Finish(*step);
@@ -213,7 +213,7 @@ void Collectives::Deliver(PeerRound* round, size_t place, uint32_t transfer, std
 bool Collectives::Pump(PeerRound* round) {
   if (round->state() != PeerRoundState::kMoving) return false;
   bool worked = false;
-  // The place behind this one first: not everybody turns to the same.
+  // The place behind this one first: not all ranks turn to the same.
   for (size_t k = 1; k < round->ranks().size(); ++k) {
     worked |= PumpTo(round, (round->place() + k) % round->ranks().size());
   }
@@ -418,7 +418,7 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
   const auto* text = reinterpret_cast<const char*>(body.data()) + sizeof abort;
   const absl::Status why =
       MakeStatus(abort.code == BPS_OK ? BPS_INTERNAL : abort.code, std::string_view(text, abort.text));
-  // Over, or not begun: this rank touches nobody's memory for it.
+  // Over, or not begun: this rank touches no memory for it.
   if (round == nullptr || round->state() == PeerRoundState::kAwaited || round->state() == PeerRoundState::kRefused) {
     SendAbort(rank, abort.id, abort.round, why, true);
     if (round != nullptr && round->failure().ok()) round->Fail(why, kNever);
@@ -428,7 +428,7 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
   GiveUp(round, why, why);
 }
 
-// True end of a round: nobody touches its memory any more.
+// True end of a round: its memory is not touched any more.
 void Collectives::MaybeLeave(PeerRound* round) {
   if (round->finished() && round->writes == 0) {
     round->Deliver();
@@ -524,7 +524,7 @@ bool Collectives::Run(Time now) {
     worked = true;
     if (round->state() == PeerRoundState::kReleasing) {
       if (now < round->release_at()) continue;
-      // Without the registration nobody can reach the memory any more.
+      // Without the registration no process can reach the memory any more.
       round->output_region = Region();
       round->scratch_region = Region();
       MaybeLeave(round);

@@ -13,7 +13,7 @@ absl::Status Collectives::Clash(const PeerAnnouncement& announcement, const Oper
                                                     other_first ? other : own, "; ", other_first ? own : other));
 }
 
-// Has this rank gone through stages in this round? Then its sender must hear that nobody else comes.
+// Has this rank gone through stages in this round? Then its sender must hear that no other rank comes.
 bool Collectives::PassedByStages(uint32_t rank, const PeerAnnouncement& announcement, const TensorName& name) {
   const uint64_t id = announcement.body.id, number = announcement.body.round;
   if (number >= name.rounds) return false;

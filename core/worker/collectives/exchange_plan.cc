@@ -253,7 +253,7 @@ class Planner {
 
   // ---- Kinds ----
 
-  // All that is no arithmetic: everybody's bytes to their places.
+  // All that is no arithmetic: the bytes of all ranks to their places.
   void Exchange() {
     ForOthers([&](size_t to) { SendShare(to); });
     std::vector<uint64_t> offsets(n_);

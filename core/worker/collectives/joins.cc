@@ -200,7 +200,7 @@ bool Joins::Run(Time now) {
   MaybeEnd(now);
   if (waits() && now >= After(heard_, asked_.timeout)) {
     const double seconds = static_cast<double>(asked_.timeout) / 1e9;
-    End(Retryable(absl::DeadlineExceededError(absl::StrCat("join: nobody has submitted an operation within ", seconds,
+    End(Retryable(absl::DeadlineExceededError(absl::StrCat("join: no rank has submitted an operation within ", seconds,
                                                            " s, and not all ranks have joined: ", Missing(),
                                                            ". This rank stays joined: join again to wait on"))));
   }

@@ -154,7 +154,7 @@ void GpuGroupStage::Begin(Time now, Operation* operation, const Areas& areas, Pa
   poll_ = kLeastPoll;
   const Key key = KeyOf(*operation);
   if (operation->asked.gpu == nullptr) {
-    // Somebody may have asked for this round already.
+    // Another worker may have asked for this round already.
     const auto found = entries_.find(key);
     if (found != entries_.end() && found->second.way != Way::kAsked) {
       ToHost(key, &found->second);
@@ -239,7 +239,7 @@ void GpuGroupStage::OnOffer(size_t index, const Key& key, Report report) {
   if (entry == nullptr) return;
   const size_t self = local_->neighbours().own();
   entry->reports[index] = std::move(report);
-  // Ours has gone another way, before anybody asked.
+  // Ours has gone another way, before another worker asked.
   if (index != self && !entry->reports[self].offered && entry->own.operation == nullptr &&
       local_->Submitted(key.first, key.second)) {
     Offer(key, nullptr, "its memory is the host's");
@@ -390,7 +390,7 @@ void GpuGroupStage::Abort(Time now, Operation* operation, const absl::Status& wh
   if (own.finishing) return Release(&own);
   const Key key = KeyOf(*operation);
   if (own.offered) return GiveUp(key, entry, why, false, true);
-  // Nobody counts on this GPU: the others hear why from the stages behind this one.
+  // No member counts on this GPU: the others hear why from the stages behind this one.
   Own mine = std::move(own);
   own = Own();
   Offer(key, &mine, "given up");

@@ -55,7 +55,7 @@ void Assignments::OnAssignment(Time now, const control::Assignment& assignment) 
   const control::TensorSpec& spec = assignment.tensor();
   const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
   Tensor* tensor = tensors_->Find(spec.name(), spec.dtype(), shape);
-  if (tensor == nullptr) return;  // nobody asked
+  if (tensor == nullptr) return;  // not asked for
   if (spec.from_round() != 0) return OnNextCut(now, tensor, assignment);
   if (tensor->cut) return;  // asked twice
   if (assignment.code() != BPS_OK) {

@@ -308,7 +308,7 @@ void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
 // ---- Joins ----
 
 void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
-  if (operation.asked.tensor->asynchronous()) return;  // waits for nobody
+  if (operation.asked.tensor->asynchronous()) return;  // waits for no other rank
   const Submission& from = operation.asked;
   Collective asked;
   asked.kind = from.kind == wire::Operation::kPushPull ? CollectiveKind::kAllReduce : CollectiveKind::kBroadcast;
@@ -369,7 +369,7 @@ bool Engine::OnTakePart(Time now, const AbsentPart& part) {
   return last;
 }
 
-// Gives an operation up before any stage has it, so that nobody ends it well.
+// Gives an operation up before any stage has it, so that none ends it well.
 void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
   Operation* operation = Take(now, std::move(asked));
   by_request_.emplace(operation->asked.request.get(), operation);
@@ -550,7 +550,7 @@ void Engine::EndRequests(const absl::Status& why) {
     const std::shared_ptr<Request>& request = operations_.at(id)->asked.request;
     if (request != nullptr) completions_.push_back({request, why});
   }
-  by_request_.clear();  // nobody cancels them any more
+  by_request_.clear();  // they are not cancelled any more
   if (collectives_ == nullptr) return;
   for (const std::shared_ptr<Request>& request : collectives_->Disown(why)) completions_.push_back({request, why});
 }

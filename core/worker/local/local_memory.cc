@@ -67,7 +67,7 @@ absl::Status LocalMemory::Show(LocalRound* round) {
   return absl::OkStatus();
 }
 
-// Finds a way to everybody's memory.
+// Finds a way to the memory of all members.
 bool LocalMemory::Reach(LocalRound* round, absl::Status* error) {
   const Operation& operation = *round->operation;
   const Submission& asked = operation.asked;

@@ -107,7 +107,7 @@ size_t LocalOffers::KeyBytes(const wire::OfferBody& offer) {
   return keys * offer.key_size;
 }
 
-// The words are the same on all ranks, whoever sees it first.
+// The words are the same on all ranks, whichever sees it first.
 absl::Status LocalOffers::Compare(const LocalRound& round) const {
   const LocalReport& first = round.reports[0];
   const auto describe = [](const LocalReport& report) { return DescribeOffer(report.offer, report.shape.bytes()); };

@@ -89,7 +89,7 @@ void LocalStage::OnReady(PeerId peer) {
   if (absl::Status status = neighbours_->OnReady(index); !status.ok()) Lose(index, status);
 }
 
-// One who has left the session in order, as everybody does at its end, is nobody's loss.
+// A member that has left the session in order, as all do at its end, is no loss.
 void LocalStage::OnPeerDown(PeerId peer, const absl::Status& why) { Lose(Neighbours::IndexOf(peer), why); }
 
 void LocalStage::Lose(size_t index, const absl::Status& why) {
@@ -227,10 +227,10 @@ void LocalStage::OnOffer(size_t index, std::span<const std::byte> body) {
   if (round->state() == LocalState::kGathering && round->AllOffered()) Proceed(round);
 }
 
-// Everybody has offered.
+// All members have offered.
 void LocalStage::Proceed(LocalRound* round) {
   if (absl::Status status = offers_->Compare(*round); !status.ok()) return GiveUp(round, status, status, Cause::kHere);
-  // From here on somebody else may know better than our clock who is missing.
+  // From here on another member may know better than our clock which ranks are missing.
   if (next_ != nullptr) round->operation->known = true;
   if (!role_->Small(*round)) return BeginWork(round);
   if (next_ != nullptr) return ProceedSmall(round);
@@ -239,7 +239,7 @@ void LocalStage::Proceed(LocalRound* round) {
 
 // ---- Small tensors ----
 
-// Folds what was sent into the target, or copies it there. False: somebody has sent nothing.
+// Folds what was sent into the target, or copies it there. False: a member has sent nothing.
 bool LocalStage::FoldSmall(LocalRound* round) {
   const Operation& operation = *round->operation;
   if (!IsPushPull(operation)) return role_->Root(operation) || CopyFrom(round, role_->Leader(operation));
@@ -446,7 +446,7 @@ bool LocalStage::Run(Time now) {
   }
   for (size_t i = 0; i < releasing_.size();) {
     LocalRound* round = releasing_[i];
-    // Without the registration nobody can reach the memory any more.
+    // Without the registration no process can reach the memory any more.
     if (now >= round->release_at) memory_->TakeAway(round);
     MaybeLeave(round);
     if (i < releasing_.size() && releasing_[i] == round) ++i;

@@ -109,7 +109,7 @@ void LocalStage::MaybeLeave(LocalRound* round) {
   finishing && memory_->ListToTake(round) ? NextPiece(round) : Leave(round);
 }
 
-// Nobody touches the operation's memory any more. Forgets the round.
+// The operation's memory is not touched any more. Forgets the round.
 void LocalStage::Leave(LocalRound* round) {
   Operation* operation = round->operation;
   const absl::Status outcome =

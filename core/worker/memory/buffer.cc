@@ -18,7 +18,7 @@ namespace {
 
 uintptr_t Number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
-// A file of memory whose size is settled, so that nobody who maps it can take it away from another one.
+// A file of memory whose size is settled, so that no process that maps it can take it away from another one.
 UniqueFd MemoryFile(size_t size) {
   // Beyond this limit (ulimit -f) the kernel sends SIGXFSZ, which ends a process.
   struct rlimit limit {};

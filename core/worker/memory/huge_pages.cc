@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kHugePage = PageCollapser::kHugePage;
 // Below, the caches hold what matters.
 constexpr size_t kLeast = 2 * kHugePage;
-// Whoever comes back this often will come back more often.
+// A buffer that comes back this often will come back more often.
 constexpr uint32_t kUses = 3;
 
 }  // namespace

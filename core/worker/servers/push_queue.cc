@@ -59,7 +59,7 @@ void PushQueue::Enqueue(Time now, Partition* partition, uint32_t turn) {
 
 // What the lane can take now: anything while there is a slot, or if none is ever needed, small payloads otherwise, and
 // nothing while its outbox is full or something chosen before still waits. (Where only some tensors need slots, the
-// others wait with them: whoever holds all slots gives one back soon.)
+// others wait with them: the holder of all slots gives one back soon.)
 void PushQueue::UpdateBudget(Time now, size_t index) {
   ServerLane& lane = (*lanes_)[index];
   bps_budget& budget = budgets_[index];
@@ -157,7 +157,7 @@ bool PushQueue::SettleOutboxes(Time now) {
   for (ServerLane& lane : *lanes_) {
     if (lane.leaving.empty() && !lane.full) continue;
     const size_t waiting = lane.carrier->endpoint().Queued(lane.id);
-    // What has filled it may have been CANCELs alone, which nobody else waits for.
+    // What has filled it may have been CANCELs alone, for which no other worker waits.
     if (lane.full && waiting < outbox_bytes_) {
       lane.full = false;
       wake_ = true;

@@ -261,7 +261,7 @@ void ServersStage::OnLanded(Carrier* carrier, uint32_t immediate, uint64_t cooki
   if (owner != 0 || partition != nullptr) TakeLanded(carrier, owner, immediate, partition);
 }
 
-// Record and bytes are both here. `partition` is nullptr if nobody wants them any more.
+// Record and bytes are both here. `partition` is nullptr if they are not wanted any more.
 void ServersStage::TakeLanded(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition) {
   const bool in_window = carrier->WindowOwner(immediate) != 0;
   bool whole = true;
@@ -286,7 +286,7 @@ bool ServersStage::CheckResult(PeerId peer, Partition* partition, std::span<cons
       "the result of part ", partition->part, " came altered from ", lanes_.Describe(peer), ": its checksum is ",
       Crc32c(bytes), ", that of what was sent ", *told, " (BYTEPS_CHECKSUM): a network card, its driver or memory"));
   FailPart(partition);
-  GiveUp(transfer, why, true);  // nobody else knows
+  GiveUp(transfer, why, true);  // no other stage knows
   return false;
 }
 
@@ -387,7 +387,7 @@ void ServersStage::FinishPart(Partition* partition) {
   MaybeLeave(transfer);
 }
 
-// Names the server that holds everybody up.
+// Names the server that holds up all others.
 void ServersStage::NoteTime(const Partition& partition) {
   slow_servers_.Add(wire::ServerOf(partition.peer), now_ - partition.posted_at);
   const std::optional<SlowServers::Finding> slow = slow_servers_.Check(now_);

@@ -14,7 +14,7 @@ namespace {
 // A drive longer than this calls the I/O thread back at its end.
 constexpr Time kShortDrive = kMillisecond;
 
-// While somebody else has the lock: so many yields, then naps of so many microseconds.
+// While another thread has the lock: so many yields, then naps of so many microseconds.
 constexpr int kYields = 2000;
 constexpr unsigned kNap = 100;
 
@@ -102,7 +102,7 @@ void Driver::Wake() {
 
 bool Driver::Run(const std::function<void()>& body, Time deadline) {
   wanted_.fetch_add(1);
-  Wake();  // a caller who drives keeps the lock while it blocks
+  Wake();  // a caller that drives keeps the lock while it blocks
   {
     std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
     const bool locked = LockUntil(&lock, deadline);
@@ -197,7 +197,7 @@ void Driver::Loop() {
 
 void Driver::Park() {
   if (!driving_.load()) {
-    // Somebody has the lock for a moment.
+    // Another thread has the lock for a moment.
     ::sched_yield();
     return;
   }
@@ -214,8 +214,8 @@ void Driver::Park() {
 }
 
 bool Driver::DriveUntil(const Request& request, Time deadline) {
-  // In this order, before anybody can see that we drive: a parked I/O thread that saw the same drive for kParkTime
-  // relies on being called at its end, however long we were preempted in here.
+  // In this order, before another thread can see that we drive: a parked I/O thread that saw the same drive for
+  // kParkTime relies on being called at its end, however long we were preempted in here.
   const Time began = Now();
   drives_.fetch_add(1);
   if (driving_.exchange(true)) {
@@ -271,7 +271,7 @@ bool Driver::DriveUntil(const Request& request, Time deadline) {
   driving_.store(false);
   if (wake) waker_.Signal();
   if (busy || Now() - began >= kShortDrive) handback_.Signal();
-  // After Stop the request is ended by whoever stopped.
+  // After Stop the thread that stopped ends the request.
   return request.WaitUntil(deadline);
 }
 

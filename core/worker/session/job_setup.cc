@@ -235,7 +235,7 @@ absl::Status JobSetup::PrepareLocal(const std::string& address, const EndpointOp
   if (given_.place.num_hosts > 1 && given_.place.local_size == 1) {
     return absl::FailedPreconditionError("it is the only worker of its host");
   }
-  // Nobody has asked for it by name, as the error of opening it would say.
+  // It was not asked for by name, as the error of opening it would say.
   if (const std::string why = registry_->WhyNotTransport(kHostTransport); !why.empty()) {
     return absl::UnavailableError(absl::StrCat("transport \"", kHostTransport, "\" cannot be used here: ", why));
   }

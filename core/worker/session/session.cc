@@ -22,7 +22,7 @@ constexpr Time kControlInterval = kMillisecond / 2;
 // Between two looks at a transport without a descriptor, with and without operations in flight.
 constexpr Time kBusyPoll = 50'000;
 constexpr Time kIdlePoll = 5 * kMillisecond;
-// How soon callers hear that a plugin does not come back, and for how long one who describes a wait waits itself.
+// How soon callers hear that a plugin does not come back, and for how long one that describes a wait waits itself.
 constexpr Time kStuckLook = 500 * kMillisecond;
 constexpr Time kDescribeTime = 200 * kMillisecond;
 
@@ -166,7 +166,7 @@ absl::StatusOr<Tensor*> Session::Declare(std::string_view name, uint32_t dtype, 
 }
 
 // Drives the engine on the caller's thread, where nothing else is under way: `submit(now)` gives it the operation,
-// whose request ends then, whatever happens. False: somebody else drives, and nothing was submitted.
+// whose request ends then, whatever happens. False: another thread drives, and nothing was submitted.
 template <typename Body>
 bool Session::SubmitHere(bool callback, const Body& submit) {
   Ended ended;
@@ -310,7 +310,7 @@ std::string Session::DescribeWait(const Request& request) {
 }
 
 void Session::Look(const Request& request) {
-  // A caller who asks again and again instead of waiting moves things himself.
+  // A caller that asks again and again instead of waiting moves things itself.
   if (request.ended() || request.has_callback() || closed_.load() || !MayDrive() || in_flight_.load() != 1) return;
   Ended ended;
   driver_.TryRun(

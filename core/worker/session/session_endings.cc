@@ -50,7 +50,7 @@ void Session::Close() {
   leaving_now_.store(true);
   buffers_->Unshare();
   for (uint64_t call = 0; !driver_.Stop(After(Now(), kStopTime));) {
-    // Whoever closes does not wait for as long as the watchdog does.
+    // A thread that closes does not wait for as long as the watchdog does.
     const PluginCalls::Now now = plugin_calls_.Look();
     if (now.number != 0 && now.number == std::exchange(call, now.number)) {
       OnStuck(absl::InternalError(absl::StrCat(now.plugin, " has not returned from ", now.verb,
@@ -83,7 +83,7 @@ void Session::Close() {
 Session::~Session() { Close(); }
 
 // First the operations end, and what the others need of us for theirs is with the transport; then Goodbye is said, and
-// the coordinator answers when everybody has said it. At the deadline we leave alone: whoever works on is not our
+// the coordinator answers when all have said it. At the deadline we leave alone: a worker that works on is not our
 // error.
 void Session::CheckLeaving(Time now) {
   if (failure_.any()) {

@@ -28,7 +28,7 @@ const char* RequestStateName(int32_t state) {
 bool Request::WaitUntil(Time deadline) const {
   if (ended()) return true;
   std::unique_lock<std::mutex> lock(mutex_);
-  // The steady clock is the monotonic one that Time counts: a changed wall clock disturbs nobody.
+  // The steady clock is the monotonic one that Time counts: a changed wall clock has no effect.
   const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
   return condition_.wait_until(lock, until, [this] { return ended(); });
 }

@@ -55,11 +55,11 @@ static int32_t connect_peer(bps_transport* t, const bps_connect_args* args, bps_
   p->next = t->peers;
   t->peers = p;
   t->owed += 2;
-  /* On one host this succeeds or fails at once: whoever has an address listens. */
+  /* On one host this succeeds or fails at once: a process that has an address listens. */
   const packet hello = {.type = HELLO, .immediate = args->local_id, .nonce = t->job_key};
   if (connect(p->out.fd, (struct sockaddr*)&name, (socklen_t)(sizeof(sa_family_t) + args->address_size)) != 0 ||
       send_packet(p, &hello, NULL) != 1) {
-    lose(t, p, "cannot be reached: nobody listens at its address; is it on this host, and alive?");
+    lose(t, p, "cannot be reached: no process listens at its address; is it on this host, and alive?");
     return BPS_OK;
   }
   watch(t, &p->out, EPOLLIN);

@@ -2,9 +2,10 @@
 //
 //     TheCompletionThreads().Run([promise]() mutable { promise.SetAvailable(); });
 //
-// Whoever sets a promise of XLA's computes what waits for it, at once and on his own thread: the update of a parameter,
-// all that is left of a small program, or a collective of several devices, which blocks until the other devices come to
-// it, perhaps by another promise. The library's thread that moves the bytes of all other tensors must not do that.
+// A caller that sets a promise of XLA's computes what waits for it, at once and on its own thread: the update of a
+// parameter, all that is left of a small program, or a collective of several devices, which blocks until the other
+// devices come to it, perhaps by another promise. The library's thread that moves the bytes of all other tensors must
+// not do that.
 //
 // There are as many threads as are busy at once, at first at most `limit`. If no task has begun for a while, those
 // threads may be waiting for each other's tasks: then there is one more, and again one, until tasks begin.

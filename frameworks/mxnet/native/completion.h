@@ -20,7 +20,7 @@ class Completion {
   // The operation has ended. The engine hands what depends on it to its own threads.
   void Succeed() const;
 
-  // ... with an MXNetError for whoever waits for its arrays.
+  // ... with an MXNetError for the thread that waits for its arrays.
   void Fail(const std::string& message) const;
 
  private:

@@ -35,7 +35,7 @@ struct EngineOperation {
 };
 
 // Hands it to the engine. Throws std::runtime_error if it cannot be done at all; what goes wrong later is an MXNetError
-// of whoever waits for the output.
+// of the thread that waits for the output.
 void Push(const EngineOperation& operation);
 
 }  // namespace byteps::mxnet

@@ -28,8 +28,8 @@ def init(
 
     What is not given comes from the environment (DMLC_* and BYTEPS_*, set by bpslaunch), from what has started this
     process (torchrun, mpirun, srun: surroundings.py), and then from its default. One worker alone needs neither servers
-    nor a coordinator. shutdown() runs by itself when Python exits; after an exception that nobody has caught it does
-    not wait for the others, who then hear of it at once.
+    nor a coordinator. shutdown() runs by itself when Python exits; after an exception that was not caught it does
+    not wait for the others, which then hear of it at once.
 
     Args:
         lazy: accepted for compatibility. Connecting happens here in any case, so that a wrong address is reported at
@@ -41,7 +41,7 @@ def init(
         host: own address, or address of the interface, to tell the others.
         transport: plugin that carries the data.
         scheduler: plugin that decides what goes first.
-        timeout: seconds until everybody must have arrived.
+        timeout: seconds until every rank must have arrived.
 
     Raises:
         BytePSError: InvalidArgumentError (an argument or a variable), NotFoundError (a plugin), DeadlineExceededError

@@ -56,7 +56,7 @@ class InvalidArgumentError(BytePSError, ValueError):
 
 
 class DeadlineExceededError(BytePSError):
-    """Somebody did not come in time; the message names who."""
+    """A rank did not come in time; the message names it."""
 
 
 class NotFoundError(BytePSError):

@@ -47,7 +47,7 @@ class Operation:
                     # Shielded: several tasks may await one operation.
                     yield from asyncio.shield(self._ended).__await__()
                 else:
-                    # Begun where no loop ran: somebody has to wait for it.
+                    # Begun where no loop ran: it has to be waited for.
                     yield from asyncio.get_running_loop().run_in_executor(None, self._outcome).__await__()
             except asyncio.CancelledError:
                 self._request.cancel()
@@ -55,7 +55,7 @@ class Operation:
         return self.wait()
 
     def _outcome(self) -> None:
-        # Its error is for whoever awaits, and raised there.
+        # Its error is raised where it is awaited.
         try:
             self._request.wait()
         except Exception:

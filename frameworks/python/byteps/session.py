@@ -61,7 +61,7 @@ class Follower(Protocol):
 
     def leave(self) -> None:
         """The session is about to leave the job: what a framework holds back is to be submitted now. It may raise: that
-        is the error of an operation that nobody else has heard of."""
+        is the error of an operation that is not told elsewhere."""
 
     def detach(self, native: _native.Session) -> None:
         """The session is about to be closed: no call on it may be running when this returns, nor come later."""
@@ -178,7 +178,7 @@ current_session = CURRENT.get
 
 
 def close_at_exit() -> None:
-    """Leaves the job when the interpreter ends. What goes wrong here has nobody left to hear it."""
+    """Leaves the job when the interpreter ends. What goes wrong here cannot be reported any more."""
     # An exception has ended the program: the others may need us, and waiting for them would keep them waiting.
     died = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
     with contextlib.suppress(BytePSError):

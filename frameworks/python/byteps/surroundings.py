@@ -2,7 +2,7 @@
 
 With it `torchrun --nproc-per-node 4 train.py` and `mpirun -n 8 python train.py` work as they are: init() finds rank,
 size and the others, rank 0 starts the coordinator beside itself, and the first worker of each host its servers. Where
-somebody has said by variables who is who (DMLC_*, BYTEPS_LOCAL_SIZE, ...) that counts. BYTEPS_DETECT_LAUNCHER=0 looks
+variables have given the ranks (DMLC_*, BYTEPS_LOCAL_SIZE, ...) that counts. BYTEPS_DETECT_LAUNCHER=0 looks
 at nothing.
 """
 

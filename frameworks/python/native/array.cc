@@ -177,7 +177,7 @@ void Array::TakeDlpack(const py::object& object, bool writable) {
   }
   address_ = reinterpret_cast<uintptr_t>(tensor->data) + tensor->byte_offset;
   shape_.assign(tensor->shape, tensor->shape + tensor->ndim);
-  // A capsule that nobody has renamed deletes its tensor when it goes.
+  // A capsule that was not renamed deletes its tensor when it goes.
   capsule_ = std::move(capsule);
 }
 

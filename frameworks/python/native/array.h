@@ -1,5 +1,5 @@
-// array.h - the memory of somebody else's array, for the length of an operation: whatever has the buffer protocol or
-// DLPack.
+// array.h - the memory of an array of another library, for the length of an operation: whatever has the buffer protocol
+// or DLPack.
 //
 //     array = _native.Array(numpy_array, writable=True)
 //     session.push_pull(name, array.dtype, array.shape, array.address, array.address, SUM, buffers=array)

@@ -3,8 +3,8 @@
 //     auto buffer = session.NewBuffer(bytes);
 //     memoryview(buffer); numpy.frombuffer(buffer, ...); torch.frombuffer(buffer, ...)    # in Python
 //
-// It outlives its session as memory. Whoever starts an operation on it keeps it alive until the operation has ended
-// (the `buffers` of Session::PushPull), so freeing it is never refused.
+// It outlives its session as memory. A caller that starts an operation on it keeps it alive until the operation has
+// ended (the `buffers` of Session::PushPull), so freeing it is never refused.
 //
 // Threads: as Python's own objects.
 #ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_BUFFER_H_

@@ -39,7 +39,7 @@ class Completions {
   std::vector<uint64_t> ended_;
 };
 
-// Whom to tell about the end of an operation; nobody if `completions` is null.
+// Whom to tell about the end of an operation; no caller if `completions` is null.
 struct Notice {
   std::shared_ptr<Completions> completions;
   uint64_t token = 0;

@@ -47,7 +47,7 @@ struct Noticing {
   }
 };
 
-// Sets the callback of an operation, if somebody is to be told. The caller lets go of the result once the operation was
+// Sets the callback of an operation, if a caller is to be told. The caller lets go of the result once the operation was
 // accepted: the callback then frees it.
 template <typename Args>
 std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Library>& library, Notice notice) {

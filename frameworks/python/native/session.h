@@ -141,7 +141,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void Shutdown(const std::optional<double>& timeout);
   void Close();
 
-  // Takes over a request that nobody waits for any more, until it has ended.
+  // Takes over a request that no caller waits for any more, until it has ended.
   void Adopt(bps_request* request, pybind11::object buffers);
 
   const Library& library() const { return handle_->library(); }

@@ -25,7 +25,7 @@ void SessionHandle::Close() {
   if (IsForkedChild()) return;
   std::unique_lock lock(closing_, std::try_to_lock);
   if (!lock.owns_lock()) {
-    // Somebody is inside, perhaps in a barrier that nobody else will reach. Leaving the job ends such waits.
+    // A caller is inside, perhaps in a barrier that no other caller will reach. Leaving the job ends such waits.
     {
       std::shared_lock inside(closing_);
       if (session_ != nullptr) library_->bps_status_free(library_->bps_shutdown(session_, /*timeout_ms=*/1));

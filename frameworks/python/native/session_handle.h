@@ -1,4 +1,4 @@
-// session_handle.h - an open bps_session that cannot be closed while somebody is inside a call on it.
+// session_handle.h - an open bps_session that cannot be closed while a caller is inside a call on it.
 //
 //     Check(library, handle->Use([&](bps_session* session) { return library.bps_declare(session, &args, &tensor); }));
 //

@@ -8,7 +8,7 @@
 
 namespace byteps::tensorflow {
 
-// TensorFlow's callback is a std::function<void()> in the frame of whoever called Compute:
+// TensorFlow's callback is a std::function<void()> in the frame of the caller of Compute:
 // TF_RunAsyncOpKernelDoneCallback works until Compute returns, and not later. So the function itself is copied out of
 // it.
 using DoneFunction = std::function<void()>;

@@ -31,8 +31,8 @@ class Kernel {
     void* output = nullptr;
   };
 
-  // The input, and the output in its memory if nobody else needs that. Returns false if TensorFlow could give none, and
-  // has heard so.
+  // The input, and the output in its memory if nothing else needs that. Returns false if TensorFlow could give none,
+  // and has heard so.
   bool Allocate(TF_OpKernelContext* context, Memory& memory) const;
 
   const CApi& api_;

@@ -97,7 +97,7 @@ void Register(const CApi& api, Names more_inputs, Names more_outputs, Names attr
 
 __attribute__((constructor)) void RegisterAll() {
   const CApi* api = CApi::Find();
-  // Whoever loads this object without TensorFlow finds no ops: byteps/tensorflow/library.py says what is wrong.
+  // A program that loads this object without TensorFlow finds no ops: byteps/tensorflow/library.py says what is wrong.
   if (api == nullptr) return;
   Register<PushPullOp>(*api, {}, {}, {"op: int"}, InferShape);
   Register<BroadcastOp>(*api, {}, {}, {"root_rank: int"}, InferShape);

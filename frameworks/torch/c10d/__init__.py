@@ -3,7 +3,7 @@
     import byteps.torch                                     # registers it
     torch.distributed.init_process_group("byteps")
 
-Under bpslaunch, where nobody has set torch.distributed's variables, the ranks are those of the job::
+Under bpslaunch, where torch.distributed's variables are not set, the ranks are those of the job::
 
     torch.distributed.init_process_group("byteps", init_method="byteps://")
 """

@@ -261,7 +261,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     # From one to all, and from all to one.
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
-        """Copies the root's tensor into everybody's."""
+        """Copies the root's tensor into every rank's."""
         tensor = _single(tensors)
         check_dense(tensor)
         check_writable(tensor)
@@ -271,7 +271,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def gather(
         self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any
     ) -> BytePSWork:
-        """Everybody's tensor into the root's list; they may have different shapes."""
+        """Every rank's tensor into the root's list; they may have different shapes."""
         tensor = _single(input_tensors)
         outputs = list(output_tensors[0]) if self._rank == opts.rootRank else []
         if self._rank == opts.rootRank:
@@ -300,7 +300,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def allgather(
         self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> BytePSWork:
-        """Everybody's tensor into a list; they may have different shapes, which the list has, too."""
+        """Every rank's tensor into a list; they may have different shapes, which the list has, too."""
         outputs = list(output_tensors[0])
         self._check_count("outputs", outputs)
         part = self._new(_native.ALL_GATHER, _single(input_tensors), fill(outputs))
@@ -315,7 +315,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         return self._into(_native.ALL_GATHER, elements, target, after)
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> BytePSWork:
-        """Everybody's tensor into one, one behind the other."""
+        """Every rank's tensor into one, one behind the other."""
         return self._work(start_part(self._all_gather_part(output, tensor)), [output])
 
     _allgather_base = all_gather_single

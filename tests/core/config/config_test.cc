@@ -292,7 +292,7 @@ TEST(ConfigTest, ACreditThatNobodyReadsIsNoticed) {
         << config.warnings()[0];
     EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULER", scheduler}}).warnings().empty());
   }
-  // The default is credit, so a credit alone selects it; of a scheduler from elsewhere nobody knows what it reads.
+  // The default is credit, so a credit alone selects it; of a scheduler from elsewhere it is not known what it reads.
   EXPECT_TRUE(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).warnings().empty());
   EXPECT_EQ(MakeOrDie({{"BYTEPS_SCHEDULING_CREDIT", "4"}}).GetString("BYTEPS_SCHEDULER"), "auto");
   for (const std::string scheduler : {"auto", "credit", "/opt/libmine.so"}) {
@@ -326,7 +326,7 @@ TEST(ConfigTest, PluginsSeeTextThroughTheHostTable) {
   EXPECT_EQ(host->config(token, "NO_SUCH"), nullptr);
 }
 
-// Plugins read digits: however a number was written, all who read it read the same.
+// Plugins read digits: however a number was written, all that read it read the same.
 TEST(ConfigTest, PluginsNeedNotKnowHowNumbersMayBeWritten) {
   const struct {
     const char *name, *text, *plain;

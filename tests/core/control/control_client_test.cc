@@ -234,7 +234,7 @@ TEST_F(ControlClientTest, RefusesAnotherVersionNamingBoth) {
   Envelope challenge = Challenge();
   challenge.mutable_challenge()->set_wire_version(99);
   Frame(challenge);
-  // It says who it is: so those who wait for it hear of it.
+  // It says who it is: so those that wait for it hear of it.
   EXPECT_EQ(client_->state(), ControlState::kProving);
   ASSERT_EQ(recorder_.sent.size(), 1u);
   EXPECT_EQ(recorder_.sent.front().hello().wire_version(), wire::kVersion);
@@ -425,7 +425,7 @@ TEST_F(ControlClientTest, BarriersAreCountedByNameAndEndByThemselvesAtLast) {
   EXPECT_EQ(client_->state(), ControlState::kActive);
 }
 
-// The coordinator answers no barrier of one that has left, so whoever still waits in one is told by the client.
+// The coordinator answers no barrier of one that has left, so a member that still waits in one is told by the client.
 TEST_F(ControlClientTest, ABarrierThatNobodyReachedEndsWithTheGoodbye) {
   Activate();
   client_->Barrier(now_, "never", kNever);

@@ -37,7 +37,7 @@ TEST_P(LivenessTest, AnIdleLinkLivesWithAHeartbeatThatIsSlowerThanThePatience) {
       {a.get()}, [&] { return a->down.contains(2); }, 6 * kSecond));
 }
 
-// Neither without heartbeats nor with a patience for ever is silence a death, and then nothing wakes anybody.
+// Neither without heartbeats nor with a patience for ever is silence a death, and then nothing wakes the sleeper.
 TEST_P(LivenessTest, SilenceIsNoDeathWhereNobodyAsks) {
   for (const bool asks : {false, true}) {
     SCOPED_TRACE(asks);
@@ -70,7 +70,7 @@ TEST_P(LivenessTest, OneSideMayAskAndTheOtherNot) {
       {a.get()}, [&] { return a->down.contains(2); }, 6 * kSecond));
 }
 
-// A container that was paused, a job that was stopped and goes on: all have been silent, and nobody has died.
+// A container that was paused, a job that was stopped and goes on: all have been silent, and no member has died.
 TEST_P(LivenessTest, WhoHasSleptHimselfAsksBeforeHeCallsAnybodyDead) {
   auto a = Make(1), b = Make(2);
   ASSERT_TRUE(Connect(a.get(), b.get()));

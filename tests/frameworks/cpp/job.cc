@@ -232,7 +232,7 @@ void Collectives(byteps::Session& session, int rank) {
   sparse.Wait();
   EXPECT(sparse.Output<float>().data[5] == 4 && sparse.Output<int64_t>(1).data[2] == 90);
 
-  // What a request owns lives until the end of the operation, also when nobody waits.
+  // What a request owns lives until the end of the operation, also when no thread waits.
   if (rank == 0) {
     auto freed = std::make_shared<std::atomic<bool>>(false);
     session.Start(Collective::AllGather("dropped", Watched(kLarge, freed), {kLarge}));

@@ -36,7 +36,7 @@ def model_of(keras: Any, optimizer: Any, seed: int = 1, built: bool = True, **co
 
 
 def data(rank: int | None, size: int = 2, rows: int = 32) -> tuple[np.ndarray, np.ndarray]:
-    """This rank's part of the data, such that batch i of all ranks together is batch i of rank None, who has all."""
+    """This rank's part of the data, such that batch i of all ranks together is batch i of rank None, which has all."""
     generator = np.random.default_rng(5)
     x = generator.normal(size=(rows * size, 8)).astype("float32")
     y = x.sum(axis=1, keepdims=True) + 1
@@ -291,7 +291,7 @@ def _accumulated_gradients() -> None:
 
 
 def _overflow_of_one_rank() -> None:
-    """Both skip the step, and nobody waits."""
+    """Both skip the step, and none waits."""
     bps.init()
     optimizer = bps.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)))
     model = model_of(keras, optimizer)

@@ -44,7 +44,7 @@ def _begin(kind: str, array: np.ndarray) -> _native.Request:
     if kind == "adasum":
         return start(_native.ALL_REDUCE, "adasum", array, op=_native.ADASUM)
     if kind == "send":
-        # Everybody sends to the next and receives from the one before.
+        # Every rank sends to the next and receives from the one before.
         sent = start(_native.SEND, None, array, peer=(rank + 1) % size)
         start(_native.RECEIVE, None, array, peer=(rank - 1) % size).wait()
         return sent

@@ -102,7 +102,7 @@ def test_the_extension_module_shows_its_entry_point_alone() -> None:
     listed = subprocess.run(
         ["nm", "-D", "--defined-only", str(_native.__file__)], check=True, capture_output=True, text=True
     ).stdout
-    # Small letters are local symbols, which the linker keeps in the table but nobody can bind to.
+    # Small letters are local symbols, which the linker keeps in the table but which cannot be bound to.
     assert [line.split()[-1] for line in listed.splitlines() if line.split()[1].isupper()] == ["PyInit__native"]
     needed = subprocess.run(["objdump", "-p", str(_native.__file__)], check=True, capture_output=True, text=True).stdout
     assert "libbyteps" not in needed

@@ -108,7 +108,7 @@ def test_two_jobs_at_once(run_workers: RunWorkers) -> None:
 
 
 def _dropped_requests() -> None:
-    """Requests that nobody waits for: their memory must stay until the library is through with it, and no longer."""
+    """Requests that are not waited for: their memory must stay until the library is through with it, and no longer."""
     byteps.init()
     memory = None
     if byteps.rank() == 0:
@@ -254,7 +254,7 @@ def _raises(folder: str) -> None:
 
 @pytest.mark.parametrize("servers", [0, 1])
 def test_a_worker_raises(run_workers: RunWorkers, tmp_path: Any, servers: int) -> None:
-    """It leaves in order, and those who still need it hear that."""
+    """It leaves in order, and those that still need it hear that."""
     job = run_workers(_raises, str(tmp_path), servers=servers, options=("--kill-after", "120"), check=False)
     assert job.returncode == 1, job.output
     assert "RuntimeError: a mistake of one rank" in job.stderr
@@ -269,7 +269,7 @@ def _leaves_last(folder: str, needs_them: bool) -> None:
     assert output[0] == byteps.size()
     rank, others = byteps.rank(), byteps.size() - 1
     if rank != 0:
-        # Nobody else comes: no error of the one that leaves.
+        # No other rank comes: no error of the one that leaves.
         byteps.shutdown(timeout=0.5)
         Path(folder, f"left{rank}").touch()
         return

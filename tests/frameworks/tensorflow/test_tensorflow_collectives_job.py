@@ -88,7 +88,7 @@ def _alltoall() -> None:
     equal = tf.constant([10 * rank + to for to in range(_SIZE)])
     for found in _both(bps.alltoall, equal, name="equal"):
         np.testing.assert_array_equal(found, [10 * of + rank for of in range(_SIZE)])
-    # To rank r go r rows of everybody, and of rank 1 one more.
+    # To rank r go r rows of every rank, and of rank 1 one more.
     splits = [to + (rank == 1) for to in range(_SIZE)]
     x = tf.fill([sum(splits), 2], float(rank))
     came = [rank, rank + 1, rank]

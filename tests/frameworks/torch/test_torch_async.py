@@ -18,7 +18,7 @@ RunWorkers = Callable[..., Any]
 
 
 def _sums() -> list[float]:
-    """Each rank takes 10 steps of its own size; in the end everybody has all of them."""
+    """Each rank takes 10 steps of its own size; in the end every rank has all of them."""
     hvd.init()
     rank = hvd.rank()
     weight = nn.Parameter(torch.full((300, 40), float(rank)))  # the servers begin with rank 0's

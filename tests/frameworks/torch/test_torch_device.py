@@ -242,7 +242,7 @@ def _streams() -> None:
             with gpu.stream(other):
                 snapshots.append(gpu.later(bps.synchronize(handle)))
             del handle
-        # Dropped: it goes on, and its memory is nobody else's until it has ended.
+        # Dropped: it goes on, and its memory is not given out until it has ended.
         for number in range(20):
             bps.push_pull_async(gpu.tensor(torch.full((7000,), float(number))), average=False, name=f"dropped.{number}")
             gpu.tensor(torch.zeros(7000))

@@ -195,7 +195,7 @@ def _addresses(set_to_none: bool) -> list[int]:
 
 
 def _an_ordinary_gradient_is_not_copied() -> None:
-    """The fast way is still taken where nobody holds the gradient."""
+    """The fast way is still taken where only the parameter holds the gradient."""
     bps.init()
     assert bps.info().shared_buffers
     addresses = _addresses(set_to_none=False)

@@ -113,7 +113,7 @@ def _another_thread_uses_it() -> None:
 
 
 def _dropped_before_the_update() -> None:
-    """The last step counts, though nobody has kept the optimizer."""
+    """The last step counts, though the optimizer was not kept."""
     model, optimizer = _small()
     alive = weakref.ref(optimizer)
     with nothing_is_home():
@@ -181,11 +181,11 @@ def _interrupted() -> None:
 
 
 class _OwnParameter(nn.Parameter):
-    """Somebody's own class."""
+    """A trainer's own class."""
 
 
 def _other_classes() -> None:
-    """Plain tensors are held, too; parameters of somebody's own class are waited for in step()."""
+    """Plain tensors are held, too; parameters of a trainer's own class are waited for in step()."""
     bps.init()
     model = nn.Module()
     model.own = _OwnParameter(torch.zeros(3))

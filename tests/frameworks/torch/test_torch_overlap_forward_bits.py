@@ -25,7 +25,7 @@ STEPS = 5
 
 class _Net(nn.Module):
     """Parameters in use in every way: by modules, by a parent, by a parent on behalf of its child, tied, in a list that
-    somebody keeps, in a function of autograd's, frozen, and not at all."""
+    the trainer keeps, in a function of autograd's, frozen, and not at all."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -192,7 +192,7 @@ def _check(function: Any, wanted: list[tuple[str, Any]] | None, by_name: bool = 
             assert ours[position] is parameter, f"{name} is at another place"
             assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         if default is REQUIRED:
-            continue  # a default where there was none harms nobody
+            continue  # a default where there was none does no harm
         assert parameter.default == default, f"{name} is {parameter.default!r} by default"
     for parameter in ours:
         if parameter.name not in {name for name, _ in wanted}:

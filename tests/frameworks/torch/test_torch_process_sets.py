@@ -58,7 +58,7 @@ def _operations() -> None:
         assert hvd.allgather_object(rank, **kwargs) == ranks
     hvd.barrier(mine)
     hvd.barrier(process_set=mine, name="named")
-    # Everybody, at the same time as the two.
+    # Every rank, at the same time as the two.
     handles = [
         hvd.allreduce_async(full(rank), op=hvd.Sum, name="y", process_set=mine),
         hvd.allreduce_async(full(rank), op=hvd.Sum, name="y"),
@@ -180,7 +180,7 @@ def _wrong() -> list[str]:
             texts.append(str(caught.value).partition("agree")[2])
             assert "rank 0" in texts[-1] and "rank 2" in texts[-1], texts
             assert hvd.allreduce(ones, name="shape", process_set=pair).tolist() == [1, 1]
-    # One asks among two, the other among all: nobody meets, and both are told who is missing.
+    # One asks among two, the other among all: they do not meet, and both are told which ranks are missing.
     with pytest.raises(hvd.DeadlineExceededError):
         if rank == 0:
             request = hvd.allgather_async(ones, name="apart", process_set=pair)

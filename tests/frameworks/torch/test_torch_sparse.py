@@ -41,7 +41,7 @@ def _sums() -> None:
     result = hvd.sparse_allreduce_async(numbers, op=hvd.Average)()
     assert result.dtype == torch.int64
     assert result.to_dense()[[1, 40]].tolist() == [-3, 2]
-    # Rows of scalars; nothing of anybody; a tensor without rows.
+    # Rows of scalars; nothing of any rank; a tensor without rows.
     for extents in ((30,), (30, 0), (0, 3)):
         none = torch.sparse_coo_tensor(torch.empty((1, 0)), torch.empty((0, *extents[1:])), extents)
         assert torch.equal(hvd.sparse_allreduce_async(none, op=hvd.Sum)().to_dense(), torch.zeros(extents))

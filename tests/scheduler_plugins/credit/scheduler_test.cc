@@ -79,7 +79,7 @@ TEST(CreditSchedulerTest, SmallOnesDoNotKeepALargeUrgentOneWaiting) {
   EXPECT_EQ(Burst(&scheduler), 2u);
 }
 
-// Tuned: a peer that never says that anything has left keeps its own credit, and nobody else's.
+// Tuned: a peer that never says that anything has left keeps its own credit, and no other peer's.
 TEST(CreditSchedulerTest, ASlowPeerHoldsUpNobodyElse) {
   Scheduler scheduler(Bound{}, 0, true);
   uint64_t id = 1;
@@ -249,7 +249,7 @@ TEST_F(CreditRestartTest, WhatFailsTellsNothingOfTheLink) {
   EXPECT_EQ(Go(), 100u);
 }
 
-// or by results that came home while nothing waited any more, whoever took the last one from the queue.
+// or by results that came home while nothing waited any more, whichever call took the last one from the queue.
 TEST_F(CreditRestartTest, WhatIsWithdrawnDoesNotWait) {
   Enqueue(451);
   Go(450);

@@ -50,7 +50,7 @@ struct ServerSpec {
   uint64_t slot_bytes = 512 << 10;
 };
 
-// By hand: nobody else decides when the job is over.
+// By hand: nothing else decides when the job is over.
 inline CoordinatorOptions ByHand() {
   CoordinatorOptions options;
   options.start_timeout = 600 * kSecond;

@@ -266,7 +266,7 @@ TEST(CoordinatorEndTest, WhoHasLeftBeforeTheOthersIsNamedWhenItIsMissed) {
   trio.server.client().BreakSession(job.now(), session, trio.a.welcome.member(),
                                     absl::UnavailableError("the connection to rank 0 is lost"));
   job.Settle();
-  // Perhaps nobody needs it any more.
+  // Perhaps no member needs it any more.
   EXPECT_TRUE(trio.b.failure.ok());
   EXPECT_TRUE(trio.c.failure.ok());
   trio.b.client().BreakSession(job.now(), session, 0, absl::UnavailableError("the server says so"));
@@ -281,7 +281,7 @@ TEST(CoordinatorEndTest, WhoHasLeftBeforeTheOthersIsNamedToWhoeverWasFasterThanT
   ControlJob job;
   Trio trio(&job);
   const uint64_t session = trio.a.welcome.session_id();
-  // Of somebody who is there, nothing follows: if he has died, that is seen here.
+  // Of a member that is there, nothing follows: if it has died, that is seen here.
   trio.c.client().BreakSession(job.now(), session, trio.b.welcome.member(), absl::UnavailableError("lost"));
   job.Settle();
   EXPECT_TRUE(trio.b.failure.ok());

@@ -54,7 +54,7 @@ struct Refusal {
   control::Hello newcomer;
   std::vector<std::string> words;
   absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
-  bool everybody = true;  // those who gather are told as well
+  bool everybody = true;  // those that gather are told as well
 };
 
 TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
@@ -384,7 +384,7 @@ TEST(CoordinatorRefusalTest, WhoWantsATakenPlaceIsRefusedAloneAndTheSessionStart
     EXPECT_TRUE(
         Says(second.failure_text(), {by_rank ? "BYTEPS_GLOBAL_RANK=2 is" : "DMLC_WORKER_ID=0", "pid 10", "pid 20"}));
     EXPECT_TRUE(first.failure.ok()) << first.failure;
-    // Who waits hears of it, should nobody else come.
+    // A waiting member hears of it, should no other come.
     job.Advance(kSecond);
     EXPECT_TRUE(Says(first.waiting, {"all workers of host 1", "refused", "pid 20"}));
     // And the session starts when the right ones come.
@@ -433,7 +433,7 @@ TEST(CoordinatorRefusalTest, WhoCannotBeOfTheRunningSessionIsRefusedAtOnceAndThe
   }
 }
 
-// Whoever has left it may open the next one, which may be another: those who are still there will come, too.
+// A member that has left it may open the next one, which may be another: those that are still there will come, too.
 TEST(CoordinatorRefusalTest, BesideASessionThatEndsANewcomerIsOfTheNextOne) {
   ControlJob job;
   Trio trio(&job);
@@ -556,7 +556,7 @@ TEST(CoordinatorRefusalTest, WhoCouldNotReadItsCountsOrItsPlaceIsNotJudgedByThem
       EXPECT_TRUE(Says(each->failure_text(), {"cannot take part: " + why})) << each->failure;
     }
   }
-  // Its place is somebody else's: that is its own error, and those who wait see it in their list.
+  // Its place is another member's: that is its own error, and those that wait see it in their list.
   ControlJob job(ByHand());
   ControlMember& waits = job.AddWorker({.hosts = 2, .servers = 2});
   control::Hello unable = ControlJob::WorkerHello({.hosts = 2, .servers = 2});

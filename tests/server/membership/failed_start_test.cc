@@ -36,7 +36,7 @@ TEST(FailedStartTest, ThoseWhoWaitHearWhoWasRefused) {
   EXPECT_TRUE(Says(worker.refusals[1], {"server 7", "DMLC_RANK=7 is not between -1 and 0"}));
   EXPECT_TRUE(Says(worker.refusals[2], {"127.0.0.1", "BYTEPS_JOB_TOKEN"}));
   EXPECT_TRUE(worker.failure.ok()) << worker.failure;
-  // One who comes later hears of them, too, and the error of whoever has waited in vain names them.
+  // One that comes later hears of them, too, and the error of a member that has waited in vain names them.
   job.token = "secret";
   ControlMember& server = job.AddServer({.servers = 1, .preferred_rank = 0});
   job.Settle();
@@ -100,7 +100,7 @@ TEST(FailedStartTest, WhoComesLateForAStartThatFailedHearsWhy) {
   ControlMember& elsewhere = job.AddWorker({.host = 2, .hosts = 3, .session = "elsewhere"});
   job.Settle();
   EXPECT_TRUE(elsewhere.failure.ok()) << elsewhere.failure;
-  // Started anew, whoever comes first.
+  // Started anew, a member that comes first.
   std::vector<ControlMember*> again;
   for (const int host : {2, 0, 1}) again.push_back(&job.AddWorker({.host = host, .hosts = 3}));
   job.AddServer({});

@@ -19,7 +19,7 @@ KeyHash Hash(Function function) {
 }
 
 TEST(KeyHashTest, TheFunctionsAreThoseOfBytePS) {
-  // Over the decimal digits of the key, as everybody computes them by hand: "7" is character 55.
+  // Over the decimal digits of the key, as computed by hand: "7" is character 55.
   constexpr uint32_t kMany = 1000003;
   EXPECT_EQ(Hash(Function::kDjb2).Server(7, kMany), (5381u * 33 + 55) % kMany);
   EXPECT_EQ(Hash(Function::kDjb2).Server(77, kMany), ((5381u * 33 + 55) * 33 + 55) % kMany);

@@ -113,7 +113,7 @@ TEST_F(LocalSetsTest, GroupsAreTheSetsAsLongAsNoneCrossesHosts) {
   EXPECT_THAT(across.sizes, IsEmpty());
   EXPECT_THAT(across.refusal, HasSubstr("are on different hosts"));
   EXPECT_THAT(across.refusal, HasSubstr("worker host 1 local rank 0"));
-  // One level of all, and nobody with anybody.
+  // One level of all, and no member with any member.
   EXPECT_THAT(Find({8}).sizes, IsEmpty());
   EXPECT_THAT(Find({1, 1, 1, 1, 1, 1, 1, 1}).sizes, IsEmpty());
 }

@@ -83,7 +83,7 @@ TEST_F(ServerRanksTest, AnAskedRankWinsOverOrderedHosts) {
 TEST_F(ServerRanksTest, WhoHasARankKeepsIt) {
   Arrive("old", -1, 1);
   Arrive("old too", -1, 0);
-  // Comes in the place of one who has gone, and would like one that somebody has.
+  // Comes in the place of one that has gone, and would like one that is taken.
   Arrive("new", 0);
   EXPECT_THAT(Rank({"new", "old"}), ElementsAre("old too", "old", "new"));
   EXPECT_THAT(Rank({"new", "old"}), ElementsAre("old too", "old", "new"));

@@ -67,7 +67,7 @@ TEST_F(StartupDisagreementTest, WhoComesASecondTimeBeginsANewStart) {
   Add(Session("a"), 0);
   disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_EQ(Tell("a", 2), why_);
-  // It was told, and comes again: then everybody may.
+  // It was told, and comes again: then every member may.
   EXPECT_TRUE(Tell("a", 2).ok());
   EXPECT_TRUE(Tell("a", 3).ok());
 }

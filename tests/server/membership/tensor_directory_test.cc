@@ -110,7 +110,7 @@ TEST(TensorDirectoryTest, LaterCutsAreTheSameForEverybody) {
   const control::TensorSpec spec = Spec("w", {5'000'000});
   const control::Assignment first = directory.Declare(spec, 0);
   EXPECT_EQ(first.next_cut(), 2u);
-  // Nobody knows anything: another cut like the first.
+  // No member knows anything: another cut like the first.
   const control::Assignment second = directory.Declare(Later(spec, 2, 0), 1);
   EXPECT_EQ(second.part_elements(), first.part_elements());
   EXPECT_EQ(second.next_cut(), 4u);

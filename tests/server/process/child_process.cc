@@ -15,7 +15,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   // Everything that allocates happens before fork.
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
-  // What a sanitizer shall do and overlook (tools/sanitizers) is the same for whoever was built with it.
+  // What a sanitizer shall do and overlook (tools/sanitizers) is the same for every program that was built with it.
   for (const char* name : {"PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(name)) variables.push_back(std::string(name) + "=" + value);
   }

@@ -100,7 +100,7 @@ TEST(CoordinatorShellTest, AMemberThatDoesNotMoveDoesNotKeepIt) {
     ASSERT_TRUE(Drive({&server, &worker}, [&] { return !worker.epochs.empty() && !server.epochs.empty(); }));
     const Time began = Now();
     coordinator.child->Signal(SIGTERM);
-    // Nobody drives the server: as if it were stopped.
+    // No member drives the server: as if it were stopped.
     ASSERT_TRUE(Drive({&worker}, [&] { return worker.state() == ControlState::kFailed; }));
     ASSERT_EQ(coordinator.child->Wait(kPatience), 0) << coordinator.child->Output();
     least = std::min(least, Now() - began);
@@ -268,14 +268,14 @@ TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
                                         "may have " + std::to_string(full.rlim_cur) + " open files", "ulimit -n"}));
   }
   ASSERT_TRUE(coordinator.child->WaitForOutput("ulimit -n", kPatience));
-  // Those who wait see it in the list of whom they wait for.
+  // Those that wait see it in the list of whom they wait for.
   const auto told = [](const LinkMember& member) {
     const std::vector<std::string>& missing = member.link().client().missing();
     return std::any_of(missing.begin(), missing.end(),
                        [](const std::string& each) { return each.find("Too many open files") != std::string::npos; });
   };
   EXPECT_TRUE(Drive({&server, &a}, [&] { return told(a); }));
-  // Those who are there are not disturbed, and with room again nobody is told so any more, and the job starts.
+  // Those that are there are not disturbed, and with room again it is no longer said, and the job starts.
   ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &before, nullptr), 0);
   LinkMember b(LinkMember::MakeHello(control::WORKER, 1, 3), coordinator.port, "");
   EXPECT_TRUE(Drive({&server, &a, &b}, [&] { return registered(&b) && !told(a) && !told(b); }));
@@ -361,7 +361,7 @@ TEST(CoordinatorShellTest, WhatIsWrongIsSaidAndTheExitCodeTellsWhoseFaultItIs) {
   }
 }
 
-// As the members of the same start, who may have the same error, expect it: by somebody who answers.
+// As the members of the same start, which may have the same error, expect it: by a member that answers.
 TEST(CoordinatorShellTest, WhatIsWrongWithItIsToldToThoseWhoComeThenItEnds) {
   for (const auto& [name, value, code] : {std::tuple("DMLC_ENABLE_RDMA", "ucx", 2), {"BYTEPS_JOB_LINGER", "soon", 2}}) {
     const int port = FreePort();
@@ -388,7 +388,7 @@ TEST(CoordinatorShellTest, WhatIsWrongWithItIsToldToThoseWhoComeThenItEnds) {
   }
 }
 
-// Nobody listens there, or not yet; his word would not be taken.
+// No member listens there, or not yet; its word would not be taken.
 TEST(CoordinatorShellTest, WithoutATokenNoCoordinatorIsWaitedForOffLoopback) {
   const control::Hello hello = LinkMember::MakeHello(control::WORKER);
   // An address of this host that is no loopback one, where it has any; else (RFC 5737) one that no route leads to.
@@ -398,7 +398,8 @@ TEST(CoordinatorShellTest, WithoutATokenNoCoordinatorIsWaitedForOffLoopback) {
       {&worker}, [&] { return worker.state() == ControlState::kFailed; }, kAtOnce));
   EXPECT_EQ(worker.failure.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_TRUE(Says(worker.failure_text(), {host, "BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"}));
-  // With a secret, somebody who knows it may still come; at any address of this host it is a loopback one that answers.
+  // With a secret, a member that knows it may still come; at any address of this host it is a loopback one that
+  // answers.
   LinkMember knows(hello, FreePort(), "a secret", kSecond, host);
   LinkMember near(hello, FreePort(), "", kSecond, "0.0.0.0");
   for (LinkMember* waits : {&knows, &near}) {

@@ -27,7 +27,7 @@ inline constexpr Time kPatience = 60 * kSecond;
 inline constexpr Time kAtOnce = 10 * kSecond;
 
 int PortOf(const UniqueFd& listener);
-// A port that is free, and that the kernel gives to nobody who asks for any: so it stays free.
+// A port that is free, and that the kernel gives to no call that asks for any: so it stays free.
 int FreePort();
 // The path of byteps_server.
 std::string ServerProgram();

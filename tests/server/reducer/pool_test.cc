@@ -72,7 +72,7 @@ TEST_F(PoolTest, TheBudgetIsTheEnd) {
   EXPECT_EQ(reserve.size(), pool.largest());
   std::memset(reserve.data(), 1, reserve.size());
   EXPECT_FALSE(pool.TakeReserve());
-  // Given back, it is the reserve again, and nobody else's.
+  // Given back, it is the reserve again, and not given out.
   reserve.Reset();
   EXPECT_FALSE(pool.Take(1));
   EXPECT_TRUE(pool.TakeReserve());
@@ -101,7 +101,7 @@ TEST_F(PoolTest, WindowsAndBlocksShareTheBudget) {
   pool.GiveWindows(2 * kChunk);
   Block other = pool.Take(kChunk);
   EXPECT_TRUE(other);
-  // Memory that was used for blocks becomes windows' when nobody uses it.
+  // Memory that was used for blocks becomes windows' when it is not used.
   block.Reset();
   other.Reset();
   EXPECT_EQ(pool.stats().chunks, 3 * kChunk);

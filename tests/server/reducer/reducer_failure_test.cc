@@ -42,7 +42,7 @@ class ReducerFailureTest : public testing::TestWithParam<uint64_t> {
       EXPECT_NE(answer->text.find(word), std::string::npos) << "\"" << word << "\" is not in: " << answer->text;
     }
   }
-  // The session is as good as new: a round of everybody has the right bits, and nothing is left.
+  // The session is as good as new: a round of every member has the right bits, and nothing is left.
   void ExpectUsable(ReductionSession* session, uint64_t round, uint64_t key = 1 << 16) {
     Ask ask = Large(round);
     ask.key = key;
@@ -178,7 +178,7 @@ TEST_P(ReducerFailureTest, CancelFailsTheRoundForEverybodyAndIsAnswered) {
   ExpectError(session, 2, first.ask, BPS_ABORTED, {"rank 1 (worker"});
   ExpectUsable(session, 2);
 
-  // Of a round that nobody has come to yet; by somebody who passes on what he heard elsewhere.
+  // Of a round that no member has come to yet; by a member that passes on what it heard elsewhere.
   const Together third(Large(3), 3, {}, 3);
   session->worker(2).Cancel(third.ask, BPS_DEADLINE_EXCEEDED, "rank 1 is late");
   ExpectError(session, 2, third.ask, BPS_DEADLINE_EXCEEDED, {});
@@ -278,7 +278,7 @@ TEST_P(ReducerFailureTest, DeadlineOfDataThatDoesNotCome) {
   liar.SendRaw(wire::RecordType::kPush, BytesOf(header));
   ExpectError(session, 0, together.ask, BPS_DEADLINE_EXCEEDED, {"data of rank 1 (worker", "not arrived"});
   EXPECT_TRUE(world.Run([&] { return world.reducer().stats().pool.blocks == 0; }));
-  // When the bytes come after all, nobody is confused, and the slot is lent again.
+  // When the bytes come after all, no member is confused, and the slot is lent again.
   const Bytes late(8000, std::byte{1});
   ASSERT_TRUE(world.Run([&] {
     return liar.endpoint().WriteSlot(liar.server(), {nullptr, const_cast<std::byte*>(late.data())}, late.size(), slot,
@@ -349,7 +349,7 @@ TEST_P(ReducerFailureTest, AWorkerThatDiesIsNamedToItsSessionAndToNoOther) {
     if (moment == Moment::kGathering || moment == Moment::kAnnounced) {
       ExpectError(session, 0, ask, BPS_UNAVAILABLE, {"rank 1 (worker, host " + node});
     }
-    // Whoever comes later hears it at once.
+    // A member that comes later hears it at once.
     Ask later = Large(9);
     const Together late(later, 3, {}, 9);
     session->worker(2).Push(late.of(2));

@@ -88,7 +88,7 @@ TEST_P(ReducerInPlaceTest, EveryTypeAndOperationOnEveryMixtureOfWays) {
   EXPECT_TRUE(world.Run([&] { return world.reducer().stats().pool.blocks == 0 && SlotsFree(session, 4); }));
 }
 
-// Where everybody's bytes can be read where they are, no payload travels, and the server keeps none.
+// Where every member's bytes can be read where they are, no payload travels, and the server keeps none.
 TEST_P(ReducerInPlaceTest, NothingIsWrittenAndNoSlotIsTaken) {
   ReductionWorldOptions options = this->options();
   options.slot_bytes = 512 << 10;  // several blocks, the last one not whole
@@ -195,7 +195,7 @@ TEST_P(ReducerInPlaceTest, AfterARefusalContributionsComeBySlots) {
 }
 
 // An input that can be mapped beside an output that cannot: it is copied to, or, where the system refuses that, the
-// whole contribution comes by a slot, and the result to where slots' results go. Nobody's output has been written to
+// whole contribution comes by a slot, and the result to where slots' results go. No member's output has been written to
 // before that is known, so no round is lost.
 TEST_P(ReducerInPlaceTest, MappedInputsWhoseOutputsAreNot) {
   for (const bool copies : {true, false}) {
@@ -364,7 +364,7 @@ TEST(ReducerPriorityTest, WhatIsCancelledWhileItWaitsIsNotFolded) {
   next.Check(session);
 }
 
-// Whoever has heard ERROR has his memory for himself: nobody reads it, nobody writes it.
+// A member that has heard ERROR has its memory for itself: the server neither reads nor writes it.
 TEST_P(ReducerInPlaceTest, AfterACancelNobodysMemoryIsTouched) {
   ReductionWorld world(options());
   ReductionSession* session = world.Open(3);
@@ -419,7 +419,7 @@ TEST_P(ReducerInPlaceTest, MemoryThatWasTakenBackFailsTheRound) {
   second.Check(session);
 }
 
-// Who takes his memory away says why next: that is what the others are told, and not what came of it.
+// A worker that takes its memory away says why next: that is what the others are told, and not what came of it.
 TEST_P(ReducerInPlaceTest, WhoseMemoryWasTakenBackHasTheNextWord) {
   for (const bool dies : {false, true}) {
     SCOPED_TRACE(dies ? "and dies" : "and has given the round up");

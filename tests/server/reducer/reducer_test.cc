@@ -13,7 +13,7 @@
 namespace byteps {
 namespace {
 
-// Everybody gets every result, and the right one.
+// Every member gets every result, and the right one.
 void ExpectAllHome(ReductionWorld* world, ReductionSession* session, const std::vector<Together>& rounds) {
   ASSERT_TRUE(world->Run([&] {
     return std::all_of(rounds.begin(), rounds.end(), [&](const Together& round) { return round.Home(session); });
@@ -216,7 +216,7 @@ TEST_P(ReducerTest, WhatWaitsForLongDoesNotKeepASlotFromWhatIsUrgent) {
   ExpectAllHome(&world, session, rounds);
 }
 
-// A result must survive until everybody has it, although the others are far ahead.
+// A result must survive until every member has it, although the others are far ahead.
 TEST_P(ReducerTest, ASlowWorkerGetsItsOwnRoundNotTheNext) {
   ReductionWorldOptions options = this->options();
   options.lent_slots = 2;
@@ -292,7 +292,7 @@ TEST_P(ReducerTest, WhoOffersNoPlaceGetsTheResultInTheRecord) {
   together.Check(session);
 }
 
-// What links carry, as workers tell: all hear of the slowest, and of nobody who does not know it.
+// What links carry, as workers tell: all hear of the slowest, and of none that does not know it.
 TEST_P(ReducerTest, ResultsTellTheLeastRateToAll) {
   ReductionWorld world(options());
   ReductionSession* session = world.Open(3);

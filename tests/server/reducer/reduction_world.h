@@ -53,7 +53,7 @@ class ReductionWorld {
   // The same, without waiting, and whatever the reducer answers.
   absl::Status Begin(uint32_t size, const std::vector<uint32_t>& groups, ReductionSession** session);
 
-  // Polls everybody every 20 us until done, or until so much (simulated) time has passed.
+  // Polls every member every 20 us until done, or until so much (simulated) time has passed.
   bool Run(const std::function<bool()>& done, Time limit = 120 * kSecond);
 
   sim::SimFabric& fabric() { return *fabric_; }

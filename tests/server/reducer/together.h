@@ -1,4 +1,4 @@
-// together.h - a round of everybody: what each rank pushes, and what must come back.
+// together.h - a round of all members: what each rank pushes, and what must come back.
 //
 //     Together round(ask, size, groups, seed);
 //     for (rank ...) session->worker(rank).Push(round.of(rank));
@@ -27,11 +27,11 @@ struct Together {
   Together(const Ask& description, uint32_t size, const std::vector<uint32_t>& groups, uint64_t seed);
   Ask of(uint32_t rank) const;
   void PushAll(ReductionSession* session) const;
-  // Has everybody an answer?
+  // Has every member an answer?
   bool Home(ReductionSession* session) const;
-  // Everybody has the right result, once, and nothing else.
+  // Every member has the right result, once, and nothing else.
   void Check(ReductionSession* session) const;
-  // Everybody has this error, whose text has this in it.
+  // Every member has this error, whose text has this in it.
   void CheckFailed(ReductionSession* session, int32_t code, const std::string& text) const;
 };
 

@@ -1,7 +1,7 @@
 // adverse_wire.h - datagrams as the documents of EFA allow them, over a provider that is kinder than that.
 //
 // Every call may answer EAGAIN; completions are late, each by its own time, so they come in no order, and with them
-// messages overtake each other and writes. What makes progress stops when nobody polls.
+// messages overtake each other and writes. What makes progress stops without polls.
 //
 // OpenAdverse is what plugin_entry.cc opens its transports with in tests: see BUILD.
 #ifndef BYTEPS_TESTS_TRANSPORT_PLUGINS_LIBFABRIC_ADVERSE_WIRE_H_

@@ -191,7 +191,7 @@ TEST(Death, AStoppedPeerIsDownAfterThePatienceWithIt) {
   node.Unreg(region);
 }
 
-// Nobody listens there any more. Which of the two would have called depends on random numbers: the caller hears at
+// No peer listens there any more. Which of the two would have called depends on random numbers: the caller hears at
 // once, who waits for a call has its patience.
 TEST(Death, AnAddressOfTheDead) {
   int at_once = 0;

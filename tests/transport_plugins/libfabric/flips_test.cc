@@ -54,7 +54,7 @@ Outcome Talk(const Change& change) {
       return lost() || (right.messages().size() >= want && left.messages().size() >= want &&
                         right.Count(BPS_EVENT_IMMEDIATE) >= want);
     };
-    // An immediate, or a message, that was taken for something else does not come, and its owner has deadlines of his
+    // An immediate, or a message, that was taken for something else does not come, and its owner has deadlines of its
     // own: that is no wait of the transport.
     if (!Until(left, right, there, 1)) break;
   }

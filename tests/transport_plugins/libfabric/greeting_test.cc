@@ -150,7 +150,7 @@ TEST(Greeting, WhatIsLostIsSaidAgain) {
   }
 }
 
-// Also where nobody has anything to say: whoever does not know that it was heard is told so.
+// Also where no peer has anything to say: a peer that does not know that it was heard is told so.
 TEST(Greeting, SilenceFollows) {
   for (const uint32_t losses : {0u, 2u}) {
     SCOPED_TRACE(losses);

@@ -5,8 +5,8 @@
 //     TheStreamChanger().Set({Where::kBody, 1000, 0, 3});            // the three bytes from there on are left out
 //     if (TheStreamChanger().done()) ...
 //
-// Whoever links this has its own send(2) and sendmsg(2), which come before libc's for libfabric, too; they know how
-// libfabric cuts a stream, so that a number says which byte it is. As a shared object to be preloaded
+// A program that links this has its own send(2) and sendmsg(2), which come before libc's for libfabric, too; they know
+// how libfabric cuts a stream, so that a number says which byte it is. As a shared object to be preloaded
 // (altered_streams.cc) it does the same to any process.
 //
 // Threads: any.

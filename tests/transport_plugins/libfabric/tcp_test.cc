@@ -154,7 +154,7 @@ TEST(Tcp, AProcessWithoutDescriptorsIsToldHowManyItMayHave) {
   EXPECT_TRUE(std::any_of(failures.begin(), failures.end(), advised)) << ::testing::PrintToString(failures);
 }
 
-// Whoever calls is refused: which of the two that is depends on random numbers, and both directions must hold.
+// A peer that calls is refused: which of the two that is depends on random numbers, and both directions must hold.
 TEST(Tcp, AnotherJobIsNotLetIn) {
   for (int round = 0; round < 8; ++round) {
     Node a({.config = {{"BYTEPS_PEER_TIMEOUT", "0.3"}}, .job_key = 1});
@@ -174,7 +174,7 @@ TEST(Tcp, NobodyCanTakeThePlaceOfAPeer) {
   for (int round = 0; round < 16 || (refused == 0 && round < 60); ++round) {
     Node hub, peer, thief;
     ASSERT_EQ(hub.Connect(1, 9, peer.address()), BPS_OK);
-    // The thief claims the number of the peer, who has not connected yet.
+    // The thief claims the number of the peer, which has not connected yet.
     ASSERT_EQ(thief.Connect(9, 1, hub.address()), BPS_OK);
     thief.Send(9, "it is me");
     Until(
@@ -227,7 +227,7 @@ TEST(Tcp, AMessageAndAWriteToWhomItIsTooMuch) {
   const std::string key = b.Key(to, 2);
   uint32_t posted = 0;
   int32_t code = BPS_OK;
-  // Nobody receives meanwhile.
+  // No peer receives meanwhile.
   while (posted < 1000 &&
          (code = a.SendAndWrite(1, std::to_string(posted), from, source.data(), kSize, key, posted)) == BPS_OK) {
     ++posted;
@@ -262,7 +262,7 @@ void CutInTheMiddle(bool unreg, bool together) {
       hub, bad, [&] { return window[kLarge / 4] != 0; }, 60));
   ASSERT_EQ(window[kLarge - 1], 0) << "the write was over too early for this test";
   if (unreg) {
-    hub.Unreg(to);  // nobody polls the sender meanwhile: it cannot end in peace
+    hub.Unreg(to);  // no peer polls the sender meanwhile: it cannot end in peace
   } else {
     ASSERT_EQ(hub.Disconnect(1), BPS_OK);
     ASSERT_TRUE(hub.Until([&] { return hub.Count(BPS_EVENT_DISCONNECTED, 1) == 1; }, 60));
@@ -314,7 +314,7 @@ size_t Descriptors() {
   return static_cast<size_t>(std::distance(Folder("/proc/self/fd"), Folder()));
 }
 
-// Whoever calls may come too late: the transport that he calls is closed before it learns who that is.
+// A peer that calls may come too late: the transport that it calls is closed before it learns who that is.
 TEST(Tcp, ACallThatNobodyAnsweredLeavesNothingOpen) {
   { Node first; }  // what the provider keeps for the process
   const size_t before = Descriptors();

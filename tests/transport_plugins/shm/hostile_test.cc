@@ -25,7 +25,7 @@ using shm::ChannelMemory;
 using shm::Descriptor;
 using shm::Request;
 
-// The channel that holds `text` as a message: the memory of whoever has sent it.
+// The channel that holds `text` as a message: the memory of a peer that has sent it.
 ChannelMemory* ChannelWith(const std::string& text) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -89,7 +89,7 @@ TEST(ShmHostile, AMessageThatMakesNoSenseEndsTheConnection) {
     SCOPED_TRACE(std::to_string(wrong.kind) + " " + std::to_string(wrong.index) + " " + std::to_string(wrong.size));
     Pair pair;
     ASSERT_NE(pair.channel, nullptr);
-    // The first of them is good, where the slot is free, and stays with its owner: nobody releases it.
+    // The first of them is good, where the slot is free, and stays with its owner: no peer releases it.
     uint32_t head = pair.channel->header.head.load();
     if (wrong.index == 0) pair.channel->descriptors[head++ % shm::kDescriptors] = {Descriptor::kMessage, 0, 8, 0};
     pair.channel->descriptors[head++ % shm::kDescriptors] = wrong;
@@ -140,7 +140,7 @@ TEST(ShmHostile, WhatIsRewrittenWhileItIsReadHarmsItsWriterOnly) {
     }
     over = true;
     rewriter.join();
-    // Somebody else is served as ever.
+    // Another peer is served as ever.
     ASSERT_EQ(friendly.Send("hello"), BPS_OK);
     EXPECT_TRUE(bystander.Until([&] { return friendly.Poll(), !bystander.messages.empty(); }));
     EXPECT_TRUE(std::all_of(landing.begin() + static_cast<ptrdiff_t>(source.size()), landing.end(),

@@ -35,7 +35,7 @@ size_t Descriptors() {
 const std::map<std::string, std::string> kPatient = {{"BYTEPS_PEER_TIMEOUT", "0"}};
 
 // Of few descriptors, each may be the first that there is not: of the endpoint, of the connection, of what comes over
-// it. Whoever lacks it knows that it was this, and that nobody else has failed; the other one hears of the end.
+// it. A peer that lacks it knows that it was this, and that no other peer has failed; the other one hears of the end.
 TEST(ShmLifetime, WhoHasNoDescriptorsLeftKnowsIt) {
   constexpr int kNotOpened = 5, kNotConnected = 4, kStarved = 20, kLost = 21, kSilent = 22;
   std::map<int, int> ends;
@@ -88,8 +88,8 @@ TEST(ShmLifetime, WhoHasNoDescriptorsLeftKnowsIt) {
   EXPECT_GT(ends[0], 0);
 }
 
-// Whoever cannot be connected to for lack of descriptors says so to the other side: whoever of the two is to call (it
-// is drawn by lot), and whether the other one knows him already or not yet.
+// A peer that cannot be connected to for lack of descriptors says so to the other side: whichever of the two is to call
+// (it is drawn by lot), and whether the other one knows it already or not yet.
 TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
   int told = 0;
   for (int lot = 0; lot < 64; ++lot) {
@@ -111,7 +111,7 @@ TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
     starved.Poll();
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     ASSERT_EQ(connected, BPS_OK) << starved.failure();
-    if (starved.down == BPS_OK) continue;  // it waits to be called, and nobody knows of it yet
+    if (starved.down == BPS_OK) continue;  // it waits to be called, and no peer knows of it yet
     ++told;
     EXPECT_EQ(starved.down, BPS_RESOURCE_EXHAUSTED);
     other.Poll();
@@ -126,8 +126,8 @@ TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
   EXPECT_GT(told, 32);
 }
 
-// Who calls before he is known, where nobody can be let in: he is heard when he is known, and no processor is used
-// until then.
+// A peer that calls before it is known, where none can be let in: it is heard when it is known, and no processor is
+// used until then.
 TEST(ShmLifetime, WhoCannotBeLetInYetDoesNotKeepItsHostAwake) {
   // Who calls whom is drawn by lot: of these, some caller calls.
   const auto called = std::make_unique<End>();

@@ -126,7 +126,7 @@ TEST(ShmProcess, AStoppedWriterIsKilledBeforeItsMemoryIsGivenBack) {
   }
 }
 
-// Memory that nobody will ever fill: whoever reads it stands still.
+// Memory that no peer will ever fill: a peer that reads it stands still.
 void* Quicksand() {
   const int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
   uffdio_api api{};
@@ -198,7 +198,7 @@ TEST(ShmProcess, TheFenceKillsWhoKeepsPointersIntoOurMemory) {
   end.table().unreg(end.transport(), region);
 }
 
-// A memory file stays its owner's when it is taken back: whoever is writing there has to come to an end first.
+// A memory file stays its owner's when it is taken back: a peer that is writing there has to come to an end first.
 TEST(ShmProcess, AWriterOfAMemoryFileThatDoesNotEndIsKilled) {
   Child child([](End* end, const std::string& key) {
     const bps_remote remote{key.data(), key.size(), 0};
@@ -239,8 +239,8 @@ void WriteWithoutEnd(End* end, const std::string& key) {
   for (unsigned value = 0;; ++value) std::memset(base, 0x70 | (value & 7), kSize);
 }
 
-// `take_back`, on a thread that may not signal anybody, gets memory back into which there are writers without end, with
-// what is in it.
+// `take_back`, on a thread that may not signal any peer, gets memory back into which there are writers without end,
+// with what is in it.
 void TakeBackWithoutSignals(End* end, bps_region* region, const MemoryFile& file,
                             const std::function<void(End* end, bps_region* region)>& take_back) {
   bool forbidden = false;
@@ -258,7 +258,7 @@ void TakeBackWithoutSignals(End* end, bps_region* region, const MemoryFile& file
 }
 
 // A writer that does not end and, as it is another user's, cannot be ended: `take_back`, on a thread that may not
-// signal anybody, gets the memory back all the same, with what is in it. A third one, who has written there, too, is
+// signal any peer, gets the memory back all the same, with what is in it. A third one, which has written there, too, is
 // either lost or sees no file in it any more (`third_stays`).
 void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region)>& take_back, bool third_stays) {
   constexpr bps_peer kThird = 2;
@@ -330,7 +330,7 @@ TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect
   ExpectTakenOutOfReach(disconnect, false);
 }
 
-// Two such writers at once: the second must not be found safe because of the first, nor undo what was done for him.
+// Two such writers at once: the second must not be found safe because of the first, nor undo what was done for it.
 void ExpectOutOfReachOfBoth(const std::function<void(End* end, bps_region* region)>& take_back) {
   constexpr bps_peer kThird = 2;
   Child first(WriteWithoutEnd);

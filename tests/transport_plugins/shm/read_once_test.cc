@@ -104,7 +104,7 @@ TEST_P(ReadOnceTest, WhatTheOtherSideCanRewriteIsReadByOneCopy) {
   const std::string of_other = other.Key(other.Reg(landing.data(), landing.size()));
   Counts seen;
   for (int round = 0; round < 3 * static_cast<int>(shm::kSlots); ++round) {
-    // Whoever sends takes back the slots of what it has sent before.
+    // A peer that sends takes back the slots of what it has sent before.
     other.Send("again");
     other.Write(source.data(), source.size(), of_victim, 1);
     other.Poll();

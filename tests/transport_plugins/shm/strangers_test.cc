@@ -138,8 +138,8 @@ class ShmStrangers : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Users, ShmStrangers, ::testing::Bool(),
                          [](const auto& of) { return of.param ? "Another" : "TheSame"; });
 
-// Several times, so that each side is the one that calls; and the acquaintance begins on one side only, so that whoever
-// calls is not known yet.
+// Several times, so that each side is the one that calls; and the acquaintance begins on one side only, so that a peer
+// that calls is not known yet.
 TEST_P(ShmStrangers, IdleOnesKeepNobodyOut) {
   for (int i = 0; i < 6; ++i) {
     Stranger stranger(GetParam(), HoldIdle);

@@ -73,14 +73,14 @@ struct Shared {
   bool Allows(pid_t target_pid) {
     const int reader = IndexOf(getpid()), target = IndexOf(target_pid);
     if (scope == '0' || reader < 0 || target < 0 || reader == target) return true;
-    // As if all met at the same moment: each has tried once before anybody could let it in.
+    // As if all met at the same moment: each has tried once before any peer could let it in.
     Process& there = processes[static_cast<size_t>(target)];
     if (!there.refused[static_cast<size_t>(reader)].exchange(true)) return false;
     return scope == '1' && there.lets_in != 0 && DescendsFrom(getpid(), there.lets_in);
   }
 };
 
-Shared* g_shared = nullptr;  // the functions below know nobody else
+Shared* g_shared = nullptr;  // the functions below know nothing else
 
 }  // namespace
 }  // namespace byteps::testing
@@ -141,7 +141,7 @@ class YamaTest : public ::testing::Test {
   }
   void TearDown() override { munmap(std::exchange(g_shared, nullptr), sizeof(Shared)); }
 
-  // Processes that know `launcher` (0: nobody) meet, and each tries to read the memory of all others, until it can if
+  // Processes that know `launcher` (0: none) meet, and each tries to read the memory of all others, until it can if
   // that is what is expected. Returns how many of the ways between them are without a detour.
   int Meet(char scope, pid_t launcher, bool expected) {
     g_shared->scope = scope;
@@ -204,7 +204,7 @@ class YamaTest : public ::testing::Test {
       std::memcpy(mine.keys[other], key.data(), key.size());
     }
     Together(&end, &stage);
-    // Two messages each way: whoever is to be let in has heard of it by then, or nearly so.
+    // Two messages each way: a peer that is to be let in has heard of it by then, or nearly so.
     for (size_t round = 1; round <= 2; ++round) {
       for (int other = 0; other < kProcesses; ++other) {
         if (other == self) continue;

@@ -126,7 +126,7 @@ TEST(FabricTest, ASocketTakesWhatItsBufferHolds) {
   EXPECT_TRUE(net.a.Ended(writes[1]));
   EXPECT_FALSE(net.a.Ended(writes[2])) << "before the first has left";
   EXPECT_TRUE(landed.empty());
-  std::memset(source.at(0), 2, 1'000'000);  // nobody reads it any more
+  std::memset(source.at(0), 2, 1'000'000);  // no peer reads it any more
   net.Run();
   EXPECT_TRUE(net.a.Ended(writes[2]));
   ASSERT_EQ(landed.size(), 3u);
@@ -213,7 +213,7 @@ TEST(FabricTest, AgainComesFromDepthChanceAndTheFirstSend) {
   Net first(options);
   EXPECT_EQ(first.a.Send(1, "x"), BPS_TRANSPORT_AGAIN);
   bool accepted = false;
-  // Whoever was answered with AGAIN is woken to try again.
+  // A peer that was answered with AGAIN is woken to try again.
   EXPECT_TRUE(first.fabric.RunUntil(
       [&] {
         if (woken > 0) accepted = first.a.Send(1, "x") == BPS_OK;

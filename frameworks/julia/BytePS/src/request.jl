@@ -90,7 +90,7 @@ end
 function hold(request::Request)
     session = request.session
     lock(session.lock) do
-        # Those that nobody waits for. As many requests as are looked at have come since the last time.
+        # Those that no caller waits for. As many requests as are looked at have come since the last time.
         session.until_sweep -= 1
         if session.until_sweep <= 0
             filter!(held -> !isended(held.second), session.in_flight)

@@ -54,7 +54,7 @@ mutable struct Session
     end
 end
 
-# A session that nobody refers to is open all the same, and so are the arrays of its operations in use.
+# A session that no caller refers to is open all the same, and so are the arrays of its operations in use.
 const OPEN_SESSIONS = Session[]
 const OPEN_SESSIONS_LOCK = ReentrantLock()
 
@@ -140,7 +140,7 @@ function Base.close(session::Session)
     Threads.atomic_xchg!(session.is_closed, true) && return
     library = functions()
     shut, end_it, handle = library.bps_shutdown, library.bps_close, session.handle
-    # Who is inside of a call may wait for what nobody will do any more: leaving the job ends such waits.
+    # A task inside of a call may wait for what no task will do any more: leaving the job ends such waits.
     while session.users[] > 0
         status = @gc_safe ccall(shut, Ptr{Cvoid}, (Ptr{Cvoid}, Int64), handle, 1)
         status == C_NULL || take_error(status)
@@ -148,7 +148,7 @@ function Base.close(session::Session)
     end
     status = @gc_safe ccall(end_it, Ptr{Cvoid}, (Ptr{Cvoid},), handle)
     check(status)
-    # Every operation has ended: nobody touches the arrays any more.
+    # Every operation has ended: the arrays are not touched any more.
     lock(() -> empty!(session.in_flight), session.lock)
     lock(() -> filter!(open -> open !== session, OPEN_SESSIONS), OPEN_SESSIONS_LOCK)
     return

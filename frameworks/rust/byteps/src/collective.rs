@@ -369,7 +369,7 @@ impl<T: Element, I: Send + 'static> CollectiveRequest<T, I> {
 }
 
 fn land<T: Element, I>((input, handle): (I, Handle)) -> std::result::Result<(Output<T>, I), Failed<I>> {
-    // Without an output of ours the memory is the library's; nobody else makes this output.
+    // Without an output of ours the memory is the library's; no other value makes this output.
     match unsafe { Output::new(&Arc::new(handle), 0) } {
         Ok(output) => Ok((output, input)),
         Err(error) => Err(Failed { error, memory: Some(input) }),

@@ -54,7 +54,7 @@ pub struct Complex<T> {
     pub im: T,
 }
 
-/// A truth value as a byte, 0 or 1. (A `bool` of Rust's must never have another value, which nobody can promise of an output
+/// A truth value as a byte, 0 or 1. (A `bool` of Rust's must never have another value, which no output promises
 /// whose operation has failed.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]

@@ -168,7 +168,7 @@ impl Outputs {
     pub fn take<T: Element>(&mut self, index: usize) -> Result<Output<T>> {
         match self.dtypes.get_mut(index) {
             Some(dtype) if *dtype == Some(T::DTYPE) => {
-                // The type is right, and nobody else has this one.
+                // The type is right, and no other value has this one.
                 let output = unsafe { Output::new(&self.handle, index)? };
                 *dtype = None;
                 Ok(output)

@@ -92,7 +92,7 @@ impl OpenOptions {
         self
     }
 
-    /// Until everybody must have arrived; else BYTEPS_START_TIMEOUT.
+    /// Until all ranks must have arrived; else BYTEPS_START_TIMEOUT.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

@@ -33,7 +33,7 @@ pub enum ReduceOp {
     Product = sys::BPS_PRODUCT,
     /// Bit by bit: set where all have it set.
     BitAnd = sys::BPS_BIT_AND,
-    /// Bit by bit: set where anybody has it set.
+    /// Bit by bit: set where any rank has it set.
     BitOr = sys::BPS_BIT_OR,
     /// Bit by bit: set where an odd number have it set.
     BitXor = sys::BPS_BIT_XOR,
@@ -110,7 +110,7 @@ impl<'t, T: Element> Operation<'t, T> {
         data: &'scope mut [T],
     ) -> Result<ScopedRequest<'scope, T>> {
         self.check_lengths(data.len(), data.len())?;
-        // From here on a raw pointer: while the operation is in flight, nobody claims to be the only one who writes there.
+        // From here on a raw pointer: while the operation is in flight, no reference claims to be the only writer.
         let data: *mut [T] = data;
         let request = self.submit(data as *const T, data as *mut T, None, ptr::null_mut())?;
         Ok(scope.adopt(request, data))

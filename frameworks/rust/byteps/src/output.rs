@@ -28,7 +28,7 @@ unsafe impl<T: Element> Send for Output<T> {}
 unsafe impl<T: Element> Sync for Output<T> {}
 
 impl<T: Element> Output<T> {
-    /// The output of operation `index` of the request, which nobody else makes.
+    /// The output of operation `index` of the request, which no other value makes.
     ///
     /// # Safety
     /// It is in the library's memory, and its elements are of type T.

@@ -31,7 +31,7 @@ impl Drop for SetInner {
 }
 
 impl Session {
-    /// Makes a set of these ranks, in any order. Sets of the same ranks and name are the same one on all ranks; nobody is
+    /// Makes a set of these ranks, in any order. Sets of the same ranks and name are the same one on all ranks; none is
     /// asked, so ranks that are not in it need not make it.
     pub fn process_set(&self, ranks: &[usize], name: &str) -> Result<ProcessSet> {
         let name = c_string(name, "the name of a process set")?;

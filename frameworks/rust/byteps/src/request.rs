@@ -19,7 +19,7 @@ use std::time::Duration;
 /// What the library and the request share: the memory, and how the flight goes.
 ///
 /// The memory has one place, in here, from before the start until the end; only then may `take_memory` move it out. If
-/// nobody takes it, it is dropped with the last of the two, so neither a request that was dropped nor one that was
+/// it is not taken, it is dropped with the last of the two, so neither a request that was dropped nor one that was
 /// forgotten frees what the library still uses.
 pub(crate) struct Flight<B> {
     memory: UnsafeCell<Option<B>>,
@@ -44,7 +44,7 @@ impl<B: Send + 'static> Flight<B> {
     /// The memory, before the start.
     ///
     /// # Safety
-    /// Nobody else looks at it.
+    /// Nothing else looks at it.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn memory(&self) -> &mut B {
         (*self.memory.get()).as_mut().expect("the memory is in its flight")
@@ -53,7 +53,7 @@ impl<B: Send + 'static> Flight<B> {
     /// Moves the memory out.
     ///
     /// # Safety
-    /// The flight has ended, or never began, and nobody else takes it.
+    /// The flight has ended, or never began, and it is not taken elsewhere.
     pub(crate) unsafe fn take_memory(&self) -> Option<B> {
         (*self.memory.get()).take()
     }
@@ -143,7 +143,7 @@ impl<B: Send + 'static> Request<B> {
         submit: impl FnOnce(&mut B, sys::bps_done_fn, *mut c_void) -> Result<*mut sys::bps_request>,
     ) -> std::result::Result<Request<B>, Failed<B>> {
         let flight = Flight::new(memory);
-        // Nobody else knows of the flight yet. The borrow of the memory goes on, in the pointers that `submit` makes, until
+        // Only this call knows of it yet. The borrow of the memory goes on, in the pointers that `submit` makes, until
         // the flight ends: nothing moves, drops or looks at the memory before.
         let user = flight.share();
         match submit(unsafe { flight.memory() }, Flight::<B>::done, user) {
@@ -223,7 +223,7 @@ impl<B: Send + 'static> Future for Request<B> {
             let mut progress = self.flight.progress();
             match progress.outcome.take() {
                 None => {
-                    // The last one who asked is the one who is woken.
+                    // The last one that asked is the one that is woken.
                     progress.waker = Some(context.waker().clone());
                     return Poll::Pending;
                 }

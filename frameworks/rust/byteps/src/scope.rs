@@ -15,7 +15,7 @@ use std::ptr;
 /// [`std::thread::scope`] does with threads. That is what makes the borrows sound, whatever is dropped or forgotten in
 /// between.
 ///
-/// Returns what `body` returns; or the error of the first operation that nobody has waited for, if one has failed. If
+/// Returns what `body` returns; or the error of the first operation that was not waited for, if one has failed. If
 /// `body` panics, the operations are cancelled, and the panic goes on when they have ended.
 ///
 /// ```no_run

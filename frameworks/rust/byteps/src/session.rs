@@ -47,7 +47,7 @@ pub struct Info {
     pub shared_buffers: bool,
 }
 
-/// The open session of the library. It is closed when nobody can call it any more.
+/// The open session of the library. It is closed when no caller can call it any more.
 pub(crate) struct Inner {
     session: NonNull<sys::bps_session>,
     // The library may log until the session is closed.

@@ -51,12 +51,12 @@ impl<T: Element> Tensor<T> {
         self.len == 0
     }
 
-    /// The reduction over all workers: everybody gives as much as everybody gets.
+    /// The reduction over all workers: every rank gives as much as it gets.
     pub fn push_pull(&self, op: ReduceOp) -> Operation<'_, T> {
         Operation::new(self, Kind::PushPull(op))
     }
 
-    /// The copy of what worker `root` has to everybody.
+    /// The copy of what worker `root` has to every rank.
     pub fn broadcast(&self, root: usize) -> Operation<'_, T> {
         Operation::new(self, Kind::Broadcast(root))
     }

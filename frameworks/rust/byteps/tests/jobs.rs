@@ -200,7 +200,7 @@ mod bodies {
             session.barrier().unwrap();
             assert_eq!(lost.push_pull(Sum).in_place(&mut gradient).unwrap_err().code(), Code::Aborted);
         }
-        // Nobody waits for it, and it fails: the scope says so.
+        // No caller waits for it, and it fails: the scope says so.
         let name = format!("shape of rank {}", rank);
         let apart = session.tensor::<f32>(&name, &[1]).unwrap();
         let mut gradient = [1.0];

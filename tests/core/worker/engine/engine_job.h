@@ -89,7 +89,7 @@ class EngineJob {
     return *Scheduler::Create(*options.scheduler, BPS_DIRECTION_PUSH, nullptr, nullptr);
   }
 
-  // Everybody meets everybody.
+  // Every member meets every member.
   bool Connect() {
     control::Epoch epoch;
     epoch.set_session_id(kSession);

@@ -67,7 +67,7 @@ TEST_F(RootCopiesTest, OnlyTheRootOfABroadcastIntoOtherMemoryOfTheHostOwesOne) {
 TEST_F(RootCopiesTest, EachStepIsBoundedAndTheLastOneNamesTheOperation) {
   constexpr size_t kRest = 12'345;
   const Bytes input = Values(2 * RootCopies::kStep + kRest, 0);
-  Bytes output(input.size() + 1);  // one behind its end, which is nobody's
+  Bytes output(input.size() + 1);  // one behind its end, which is not part of it
   Operation operation = Broadcast(input, &output);
   RootCopies copies;
   EXPECT_TRUE(copies.empty());

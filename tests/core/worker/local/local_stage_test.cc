@@ -343,7 +343,7 @@ TEST_P(LocalStageTest, OneThatIsLostWhileATensorIsHandedToItIsNamedWithTheCause)
   EXPECT_EQ(why.find("cannot be shown"), std::string::npos) << why;
 }
 
-// Where nobody may read the memory of others, a copy is shown.
+// Where no member may read the memory of others, a copy is shown.
 class StagedTest : public LocalStageTest {
  protected:
   StagedTest() : LocalStageTest(true) {}

@@ -45,7 +45,7 @@ TEST(SlowServersTest, NamesTheOneThatTakesSeveralTimesAsLong) {
 TEST(SlowServersTest, NamesNobodyWhereAllAreAlikeOrItDoesNotMatter) {
   for (const std::vector<Time>& took : std::vector<std::vector<Time>>{
            {},
-           {900 * kMs},                        // nobody to compare with
+           {900 * kMs},                        // no member to compare with
            {900 * kMs, 900 * kMs, 900 * kMs},  // a slow worker
            {100 * kMs, 190 * kMs, 100 * kMs},  // not slow enough
            {100 * kMs, 290 * kMs, 100 * kMs},  // nor for so short a time

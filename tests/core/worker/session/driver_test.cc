@@ -183,7 +183,7 @@ TEST(DriverTest, TheThreadTakesOverWhatACallerLeft) {
   }
 }
 
-// Callers who leave at any moment, also right behind what others have handed over meanwhile.
+// Callers that leave at any moment, also right behind what others have handed over meanwhile.
 TEST(DriverTest, NothingIsLostWhereCallersLeave) {
   for (const Time timer : {Time{0}, Time{30'000}}) {
     Echo echo;

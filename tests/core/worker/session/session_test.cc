@@ -25,7 +25,7 @@ namespace {
 class SessionTest : public testing::Test {
  protected:
   void SetUp() override {
-    // The environment of whoever runs the tests is not the subject.
+    // The environment in which the tests run is not the subject.
     for (const char* name :
          {"DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE",
           "BYTEPS_FORCE_DISTRIBUTED", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "BYTEPS_JOB_TOKEN",

@@ -105,7 +105,7 @@ impl AsMut<[f32]> for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // What the library still writes to must not become somebody else's.
+        // What the library still writes to must not become another caller's.
         self.values.fill(f32::NAN);
         self.dropped.store(true, Ordering::SeqCst);
     }
