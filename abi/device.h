@@ -142,6 +142,16 @@ typedef struct bps_device_table {
                   bps_failure* failure);
   /* Blocks until all that is in `stream` has ended. For tests and for the end: no step of a training needs it. */
   int32_t (*synchronize)(bps_device* device, bps_device_stream stream, bps_failure* failure);
+
+  /* -- Optional (1.1): NULL, or a struct_size that ends before it, where there is none -- */
+
+  /* to[i] = reduction(... reduction(sources[0][i], sources[1][i]) ..., sources[n - 1][i]) for `count` elements of
+   * device memory, in the order of `stream`, with the bits of docs/determinism.md, one level (BPS_AVERAGE divides by
+   * n). `to` may be one of the sources; otherwise it overlaps none. The array of sources is read by the call. Elements
+   * and reductions are those of the collectives; others, and more sources than it takes, are BPS_UNIMPLEMENTED. A count
+   * of 0 does nothing: it asks whether the rest would be taken; `to` and the sources may be NULL then. */
+  int32_t (*fold)(bps_device* device, void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype,
+                  int32_t reduction, bps_device_stream stream, bps_failure* failure);
 } bps_device_table;
 
 /* -- Collectives among the devices of several processes (1.1) --

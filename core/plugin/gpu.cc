@@ -1,5 +1,7 @@
 #include "core/plugin/gpu.h"
 
+#include <cstddef>
+
 #include "absl/strings/str_cat.h"
 #include "core/plugin/plugin_check.h"
 
@@ -166,6 +168,18 @@ absl::Status Gpu::CopyWithin(void* to, const void* from, uint64_t size, bps_devi
 absl::Status Gpu::Synchronize(bps_device_stream stream) {
   return Call("waiting for a stream",
               [&](bps_failure* failure) { return table_->synchronize(handle_, stream, failure); });
+}
+
+absl::Status Gpu::Fold(void* to, std::span<const void* const> sources, uint64_t count, uint32_t dtype,
+                       int32_t reduction, bps_device_stream stream) {
+  const bool known = table_->struct_size >= offsetof(bps_device_table, fold) + sizeof table_->fold;
+  if (!known || table_->fold == nullptr) {
+    return absl::UnimplementedError(name_ + ": its plugin has no kernel that folds in the order of the ranks");
+  }
+  return Call("folding in the order of the ranks", [&](bps_failure* failure) {
+    return table_->fold(handle_, to, sources.data(), static_cast<uint32_t>(sources.size()), count, dtype, reduction,
+                        stream, failure);
+  });
 }
 
 }  // namespace byteps

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -61,6 +62,9 @@ class Gpu {
   absl::Status CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream);
   // Blocks.
   absl::Status Synchronize(bps_device_stream stream);
+  // UNIMPLEMENTED: the plugin, or its build, has no such kernel. A count of 0 only asks.
+  absl::Status Fold(void* to, std::span<const void* const> sources, uint64_t count, uint32_t dtype, int32_t reduction,
+                    bps_device_stream stream);
 
  private:
   Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name, std::string pci);

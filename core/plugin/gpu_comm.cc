@@ -104,4 +104,14 @@ absl::Status GpuComm::Broadcast(const void* from, void* to, uint64_t count, uint
   });
 }
 
+absl::Status GpuComm::Send(const void* from, uint64_t count, uint32_t dtype, int32_t peer, bps_device_stream stream) {
+  return Call("a send",
+              [&](bps_failure* failure) { return table_->send(comm_, from, count, dtype, peer, stream, failure); });
+}
+
+absl::Status GpuComm::Receive(void* to, uint64_t count, uint32_t dtype, int32_t peer, bps_device_stream stream) {
+  return Call("a receive",
+              [&](bps_failure* failure) { return table_->receive(comm_, to, count, dtype, peer, stream, failure); });
+}
+
 }  // namespace byteps

@@ -48,6 +48,8 @@ class GpuComm {
                          bps_device_stream stream);
   absl::Status Reduce(const void* from, void* to, uint64_t count, uint32_t dtype, int32_t reduction, int32_t root,
                       bps_device_stream stream);
+  absl::Status Send(const void* from, uint64_t count, uint32_t dtype, int32_t peer, bps_device_stream stream);
+  absl::Status Receive(void* to, uint64_t count, uint32_t dtype, int32_t peer, bps_device_stream stream);
   absl::Status Broadcast(const void* from, void* to, uint64_t count, uint32_t dtype, int32_t root,
                          bps_device_stream stream);
 

@@ -105,6 +105,10 @@ class Face {
         .synchronize = [](bps_device* device, bps_device_stream stream, bps_failure* failure) -> int32_t {
           return Run(failure, [&] { Of(device)->Synchronize(stream); });
         },
+        .fold = [](bps_device* device, void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype,
+                   int32_t reduction, bps_device_stream stream, bps_failure* failure) -> int32_t {
+          return Run(failure, [&] { Of(device)->Fold(to, sources, n, count, dtype, reduction, stream); });
+        },
     };
   }
 

@@ -6,6 +6,9 @@
 
 #include "abi/byteps.h"
 #include "device_plugins/common/error.h"
+#include "device_plugins/common/fold.h"
+#include "device_plugins/cuda/fold_image.h"
+#include "device_plugins/cuda/fold_kernel.h"
 
 namespace byteps::cuda {
 namespace {
@@ -53,6 +56,7 @@ Device::~Device() {
       driver_.cuStreamSynchronize(stream);
       driver_.cuStreamDestroy_v2(stream);
     }
+    if (kernels_ != nullptr) driver_.cuModuleUnload(kernels_);
     Context ignored = nullptr;
     driver_.cuCtxPopCurrent_v2(&ignored);
   }
@@ -212,6 +216,40 @@ void Device::Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream strea
 void Device::Synchronize(bps_device_stream stream) {
   const Use use(*this);
   BPS_CUDA_CALL(cuStreamSynchronize, Of(stream));
+}
+
+FunctionHandle Device::FoldOf(uint32_t dtype) {
+  static const std::map<uint32_t, const char*> names = {
+      {BPS_FLOAT32, "bps_fold_float32"}, {BPS_FLOAT64, "bps_fold_float64"},   {BPS_INT32, "bps_fold_int32"},
+      {BPS_FLOAT16, "bps_fold_float16"}, {BPS_BFLOAT16, "bps_fold_bfloat16"}, {BPS_INT64, "bps_fold_int64"},
+      {BPS_INT8, "bps_fold_int8"},       {BPS_UINT8, "bps_fold_uint8"}};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  FunctionHandle& function = folds_[dtype];
+  if (function != nullptr) return function;
+  if (kernels_ == nullptr) BPS_CUDA_CALL(cuModuleLoadData, &kernels_, FoldImage());
+  BPS_CUDA_CALL(cuModuleGetFunction, &function, kernels_, names.at(dtype));
+  return function;
+}
+
+void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
+                  bps_device_stream stream) {
+  devices::CheckFold(dtype, reduction);
+  if (n == 0) throw Error(BPS_INVALID_ARGUMENT, "a fold of no arrays");
+  if (n > kFoldSources) {
+    throw Error(BPS_UNIMPLEMENTED,
+                "the kernel folds at most " + std::to_string(kFoldSources) + " arrays, not " + std::to_string(n));
+  }
+  if (FoldImage() == nullptr) {
+    throw Error(BPS_UNIMPLEMENTED, "this plugin is built without its kernels (bazel build --config=cuda has them)");
+  }
+  const Use use(*this);
+  const FunctionHandle function = FoldOf(dtype);
+  if (count == 0) return;
+  FoldArguments arguments = {to, count, n, reduction, {}};
+  std::copy(sources, sources + n, arguments.from);
+  void* parameters[] = {&arguments};
+  const auto blocks = static_cast<unsigned>(std::min<uint64_t>(kFoldBlocks, (count + kFoldThreads - 1) / kFoldThreads));
+  BPS_CUDA_CALL(cuLaunchKernel, function, blocks, 1, 1, kFoldThreads, 1, 1, 0, Of(stream), parameters, nullptr);
 }
 
 #undef BPS_CUDA_CALL

@@ -8,6 +8,7 @@
 #define BYTEPS_DEVICE_PLUGINS_CUDA_DEVICE_H_
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -63,8 +64,13 @@ class Device {
   void CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream);
   void Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream);
   void Synchronize(bps_device_stream stream);
+  void Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
+            bps_device_stream stream);
 
  private:
+  // The kernel of this data type, loaded with the first.
+  FunctionHandle FoldOf(uint32_t dtype);
+
   const Driver& driver_;
   const int32_t index_;
   DeviceNumber number_ = 0;
@@ -72,6 +78,8 @@ class Device {
   std::string nccl_home_;
   std::mutex mutex_;
   std::set<StreamHandle> own_;  // made here
+  ModuleHandle kernels_ = nullptr;
+  std::map<uint32_t, FunctionHandle> folds_;  // by data type
 };
 
 // What there is to say of a device, for people. Throws Error.

@@ -10,12 +10,16 @@
 struct CUctx_st;
 struct CUstream_st;
 struct CUevent_st;
+struct CUmod_st;
+struct CUfunc_st;
 
 namespace byteps::cuda {
 
 using Context = CUctx_st*;
 using StreamHandle = CUstream_st*;
 using EventHandle = CUevent_st*;
+using ModuleHandle = CUmod_st*;
+using FunctionHandle = CUfunc_st*;
 using DevicePointer = unsigned long long;
 using Result = int;        // CUresult
 using DeviceNumber = int;  // CUdevice
@@ -70,45 +74,50 @@ inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kCaptureNone = 0;
 
 // Each function by the name that dlsym finds, and its type. The compiler of cuda.h maps cuMemAlloc and others to _v2.
-#define BPS_CUDA_FUNCTIONS(X)                                                             \
-  X(cuInit, Result (*)(unsigned))                                                         \
-  X(cuDriverGetVersion, Result (*)(int*))                                                 \
-  X(cuGetErrorName, Result (*)(Result, const char**))                                     \
-  X(cuGetErrorString, Result (*)(Result, const char**))                                   \
-  X(cuDeviceGetCount, Result (*)(int*))                                                   \
-  X(cuDeviceGet, Result (*)(DeviceNumber*, int))                                          \
-  X(cuDeviceGetName, Result (*)(char*, int, DeviceNumber))                                \
-  X(cuDeviceTotalMem_v2, Result (*)(size_t*, DeviceNumber))                               \
-  X(cuDeviceGetAttribute, Result (*)(int*, int, DeviceNumber))                            \
-  X(cuDeviceGetPCIBusId, Result (*)(char*, int, DeviceNumber))                            \
-  X(cuDevicePrimaryCtxRetain, Result (*)(Context*, DeviceNumber))                         \
-  X(cuDevicePrimaryCtxRelease_v2, Result (*)(DeviceNumber))                               \
-  X(cuCtxPushCurrent_v2, Result (*)(Context))                                             \
-  X(cuCtxPopCurrent_v2, Result (*)(Context*))                                             \
-  X(cuCtxGetDevice, Result (*)(DeviceNumber*))                                            \
-  X(cuCtxGetStreamPriorityRange, Result (*)(int*, int*))                                  \
-  X(cuMemAlloc_v2, Result (*)(DevicePointer*, size_t))                                    \
-  X(cuMemFree_v2, Result (*)(DevicePointer))                                              \
-  X(cuMemHostAlloc, Result (*)(void**, size_t, unsigned))                                 \
-  X(cuMemFreeHost, Result (*)(void*))                                                     \
-  X(cuMemHostRegister_v2, Result (*)(void*, size_t, unsigned))                            \
-  X(cuMemHostUnregister, Result (*)(void*))                                               \
-  X(cuPointerGetAttribute, Result (*)(void*, int, DevicePointer))                         \
-  X(cuStreamCreateWithPriority, Result (*)(StreamHandle*, unsigned, int))                 \
-  X(cuStreamDestroy_v2, Result (*)(StreamHandle))                                         \
-  X(cuStreamSynchronize, Result (*)(StreamHandle))                                        \
-  X(cuStreamWaitEvent, Result (*)(StreamHandle, EventHandle, unsigned))                   \
-  X(cuStreamIsCapturing, Result (*)(StreamHandle, int*))                                  \
-  X(cuStreamGetCtx, Result (*)(StreamHandle, Context*))                                   \
-  X(cuThreadExchangeStreamCaptureMode, Result (*)(int*))                                  \
-  X(cuEventCreate, Result (*)(EventHandle*, unsigned))                                    \
-  X(cuEventDestroy_v2, Result (*)(EventHandle))                                           \
-  X(cuEventRecord, Result (*)(EventHandle, StreamHandle))                                 \
-  X(cuEventQuery, Result (*)(EventHandle))                                                \
-  X(cuMemcpyDtoHAsync_v2, Result (*)(void*, DevicePointer, size_t, StreamHandle))         \
-  X(cuMemcpyHtoDAsync_v2, Result (*)(DevicePointer, const void*, size_t, StreamHandle))   \
-  X(cuMemcpyDtoDAsync_v2, Result (*)(DevicePointer, DevicePointer, size_t, StreamHandle)) \
-  X(cuMemsetD8Async, Result (*)(DevicePointer, unsigned char, size_t, StreamHandle))
+#define BPS_CUDA_FUNCTIONS(X)                                                                                        \
+  X(cuInit, Result (*)(unsigned))                                                                                    \
+  X(cuDriverGetVersion, Result (*)(int*))                                                                            \
+  X(cuGetErrorName, Result (*)(Result, const char**))                                                                \
+  X(cuGetErrorString, Result (*)(Result, const char**))                                                              \
+  X(cuDeviceGetCount, Result (*)(int*))                                                                              \
+  X(cuDeviceGet, Result (*)(DeviceNumber*, int))                                                                     \
+  X(cuDeviceGetName, Result (*)(char*, int, DeviceNumber))                                                           \
+  X(cuDeviceTotalMem_v2, Result (*)(size_t*, DeviceNumber))                                                          \
+  X(cuDeviceGetAttribute, Result (*)(int*, int, DeviceNumber))                                                       \
+  X(cuDeviceGetPCIBusId, Result (*)(char*, int, DeviceNumber))                                                       \
+  X(cuDevicePrimaryCtxRetain, Result (*)(Context*, DeviceNumber))                                                    \
+  X(cuDevicePrimaryCtxRelease_v2, Result (*)(DeviceNumber))                                                          \
+  X(cuCtxPushCurrent_v2, Result (*)(Context))                                                                        \
+  X(cuCtxPopCurrent_v2, Result (*)(Context*))                                                                        \
+  X(cuCtxGetDevice, Result (*)(DeviceNumber*))                                                                       \
+  X(cuCtxGetStreamPriorityRange, Result (*)(int*, int*))                                                             \
+  X(cuMemAlloc_v2, Result (*)(DevicePointer*, size_t))                                                               \
+  X(cuMemFree_v2, Result (*)(DevicePointer))                                                                         \
+  X(cuMemHostAlloc, Result (*)(void**, size_t, unsigned))                                                            \
+  X(cuMemFreeHost, Result (*)(void*))                                                                                \
+  X(cuMemHostRegister_v2, Result (*)(void*, size_t, unsigned))                                                       \
+  X(cuMemHostUnregister, Result (*)(void*))                                                                          \
+  X(cuPointerGetAttribute, Result (*)(void*, int, DevicePointer))                                                    \
+  X(cuStreamCreateWithPriority, Result (*)(StreamHandle*, unsigned, int))                                            \
+  X(cuStreamDestroy_v2, Result (*)(StreamHandle))                                                                    \
+  X(cuStreamSynchronize, Result (*)(StreamHandle))                                                                   \
+  X(cuStreamWaitEvent, Result (*)(StreamHandle, EventHandle, unsigned))                                              \
+  X(cuStreamIsCapturing, Result (*)(StreamHandle, int*))                                                             \
+  X(cuStreamGetCtx, Result (*)(StreamHandle, Context*))                                                              \
+  X(cuThreadExchangeStreamCaptureMode, Result (*)(int*))                                                             \
+  X(cuEventCreate, Result (*)(EventHandle*, unsigned))                                                               \
+  X(cuEventDestroy_v2, Result (*)(EventHandle))                                                                      \
+  X(cuEventRecord, Result (*)(EventHandle, StreamHandle))                                                            \
+  X(cuEventQuery, Result (*)(EventHandle))                                                                           \
+  X(cuMemcpyDtoHAsync_v2, Result (*)(void*, DevicePointer, size_t, StreamHandle))                                    \
+  X(cuMemcpyHtoDAsync_v2, Result (*)(DevicePointer, const void*, size_t, StreamHandle))                              \
+  X(cuMemcpyDtoDAsync_v2, Result (*)(DevicePointer, DevicePointer, size_t, StreamHandle))                            \
+  X(cuMemsetD8Async, Result (*)(DevicePointer, unsigned char, size_t, StreamHandle))                                 \
+  X(cuModuleLoadData, Result (*)(ModuleHandle*, const void*))                                                        \
+  X(cuModuleUnload, Result (*)(ModuleHandle))                                                                        \
+  X(cuModuleGetFunction, Result (*)(FunctionHandle*, ModuleHandle, const char*))                                     \
+  X(cuLaunchKernel, Result (*)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                               StreamHandle, void**, void**))
 
 // The driver's functions, found by name.
 struct DriverFunctions {

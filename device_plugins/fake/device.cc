@@ -2,9 +2,12 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "device_plugins/common/error.h"
+#include "device_plugins/common/fold.h"
+#include "device_plugins/fake/control.h"
 
 namespace byteps::fake {
 namespace {
@@ -146,6 +149,23 @@ void Device::Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream strea
 void Device::Synchronize(bps_device_stream stream) {
   machine_->Begin(index_, "synchronize");
   machine_->Synchronize(Of(stream));
+}
+
+void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
+                  bps_device_stream stream) {
+  machine_->Begin(index_, "fold");
+  devices::CheckFold(dtype, reduction);
+  if (n == 0) throw Error(BPS_INVALID_ARGUMENT, "a fold of no arrays");
+  if (count == 0) return;
+  const uint64_t bytes = count * devices::ElementBytes(dtype);
+  std::vector<fake_gpu_access> accesses = {{to, bytes, 1, 0}};
+  for (uint32_t i = 0; i < n; ++i) accesses.push_back({sources[i], bytes, 0, 0});
+  const auto kernel = [n, count, dtype, reduction](void* const* inside) {
+    if (inside == nullptr) return;
+    const std::vector<const void*> from(inside + 1, inside + 1 + n);
+    devices::Fold(inside[0], from, count, dtype, reduction);
+  };
+  machine_->Launch(Of(stream), kernel, std::move(accesses));
 }
 
 }  // namespace byteps::fake

@@ -41,6 +41,8 @@ class Device {
   void CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream);
   void Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream);
   void Synchronize(bps_device_stream stream);
+  void Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
+            bps_device_stream stream);
 
   const std::shared_ptr<Machine>& machine() const { return machine_; }
   int index() const { return index_; }

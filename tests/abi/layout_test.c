@@ -414,7 +414,8 @@ FIELD(bps_device_table, copy_to_device, 152);
 FIELD(bps_device_table, copy_within, 160);
 FIELD(bps_device_table, fill, 168);
 FIELD(bps_device_table, synchronize, 176);
-SIZE(bps_device_table, 184);
+FIELD(bps_device_table, fold, 184);
+SIZE(bps_device_table, 192);
 
 FIELD(bps_device_plugin, struct_size, 0);
 FIELD(bps_device_plugin, info, 8);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,15 @@ int64_t Reduced(uint32_t dtype, int32_t operation, size_t i, int size) {
     if (operation == BPS_MAX) result = std::max(result, value);
   }
   return operation == BPS_AVERAGE ? result / size : result;
+}
+
+bool IsNan(uint32_t dtype, const std::byte* element) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, element, BytesOf(dtype));
+  if (dtype == BPS_FLOAT16) return (bits & 0x7FFF) > 0x7C00;
+  if (dtype == BPS_BFLOAT16) return (bits & 0x7FFF) > 0x7F80;
+  if (dtype == BPS_FLOAT32) return (bits & 0x7FFFFFFF) > 0x7F800000;
+  return (bits & 0x7FFFFFFFFFFFFFFF) > 0x7FF0000000000000;
 }
 
 bool HasMeaning(uint32_t dtype, int32_t operation) {
@@ -169,6 +179,71 @@ void RunGroupDtypes() {
   CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
   for (const Result& result : results) {
     if (std::memcmp(result.copy, result.expected.data(), result.expected.size()) != 0) Die(result.name);
+  }
+  gpu.ExpectNoRaces();
+  trainer.Leave();
+}
+
+void RunGroupBits() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  std::mt19937_64 random(static_cast<uint64_t>(trainer.info.rank));
+  struct Result {
+    std::string name;
+    uint32_t dtype;
+    void* memory;
+    bps_request* on_gpu;
+    bps_request* on_cpu;
+    std::byte* copy;
+    std::vector<std::byte> expected;
+  };
+  std::vector<Result> results;
+  uint64_t written = 0;
+  for (const uint32_t dtype : {BPS_FLOAT32, BPS_FLOAT64, BPS_FLOAT16, BPS_BFLOAT16}) {
+    for (const int32_t operation : {BPS_SUM, BPS_AVERAGE, BPS_MIN, BPS_MAX, BPS_PRODUCT}) {
+      for (const size_t count : {size_t{3}, size_t{7'001}}) {
+        // Every pattern is a number: infinities, subnormals and NaNs, too.
+        std::vector<std::byte> values(count * BytesOf(dtype));
+        for (std::byte& each : values) each = static_cast<std::byte>(random());
+        Result& made = results.emplace_back();
+        made.name =
+            "dtype" + std::to_string(dtype) + ".op" + std::to_string(operation) + ".count" + std::to_string(count);
+        made.dtype = dtype;
+        made.memory = gpu.AllocateBytes(values.size());
+        made.copy = gpu.HostBytes(values.size());
+        gpu.WriteBytes(made.memory, values);
+        written += values.size();
+        bps_streams streams = BPS_STREAMS_INIT;
+        Ok(Submit(trainer, made.name, dtype, count, operation, made.memory, &streams, &made.on_gpu), "push_pull");
+        made.expected = std::move(values);
+        Ok(SubmitOnCpu(trainer, "cpu." + made.name, dtype, count, operation, made.expected.data(), &made.on_cpu),
+           "push_pull on the CPU");
+      }
+    }
+  }
+  for (const Result& result : results) {
+    Ok(bps_wait_on_stream(result.on_gpu, gpu.stream, 0), result.name.c_str());
+    gpu.ReadBytes(result.copy, result.memory, result.expected.size());
+    Ok(bps_wait(result.on_cpu, 0), result.name.c_str());
+    bps_request_free(result.on_gpu);
+    bps_request_free(result.on_cpu);
+  }
+  CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
+  const fake_gpu_counts end = gpu.Counts();
+  const std::string way = std::getenv("E2E_GROUP");
+  if (way == "alone") CHECK(end.bytes_to_device == written);
+  if (way == "hosts" && trainer.info.local_size > 1) CHECK(end.bytes_to_device < 2 * written);
+  if (way == "host memory") CHECK(end.bytes_to_device == 2 * written);
+  for (const Result& result : results) {
+    const size_t each = BytesOf(result.dtype);
+    for (size_t at = 0; at < result.expected.size(); at += each) {
+      const std::byte* const ours = result.copy + at;
+      if (std::memcmp(ours, &result.expected[at], each) == 0) continue;
+      // Which NaN it is, is not specified.
+      if (!IsNan(result.dtype, ours) || !IsNan(result.dtype, &result.expected[at])) {
+        Die(result.name + ": element " + std::to_string(at / each));
+      }
+    }
   }
   gpu.ExpectNoRaces();
   trainer.Leave();

@@ -13,6 +13,8 @@ namespace byteps {
 void RunGroup();
 // Every data type with every reduction that it has.
 void RunGroupDtypes();
+// Every type of floats with every reduction, beside the same tensors in the memory of the CPU: the same bits.
+void RunGroupBits();
 // Steps without an end, until the test kills rank 1: the error names it.
 void RunGroupUntilKilled();
 // One operation that cannot end: by its deadline it is an error on every rank, and rank 1's contains `expected`.

@@ -203,6 +203,24 @@ inline bps_status* Submit(const Trainer& trainer, const std::string& name, uint3
   return bps_push_pull(trainer.session, &args, request);
 }
 
+inline bps_status* SubmitOnCpu(const Trainer& trainer, const std::string& name, uint32_t dtype, size_t count,
+                               int32_t op, void* memory, bps_request** request) {
+  const int64_t shape[] = {static_cast<int64_t>(count)};
+  bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
+  declare.name = name.c_str();
+  declare.dtype = dtype;
+  declare.shape = shape;
+  declare.ndim = 1;
+  bps_tensor* tensor = nullptr;
+  Ok(bps_declare(trainer.session, &declare, &tensor), "declare");
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.tensor = tensor;
+  args.input = args.output = memory;
+  args.op = op;
+  args.timeout_ms = 60'000;
+  return bps_push_pull(trainer.session, &args, request);
+}
+
 }  // namespace byteps
 
 #endif  // BYTEPS_TESTS_E2E_DEVICE_TRAINER_H_

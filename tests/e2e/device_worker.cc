@@ -1,6 +1,6 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|missing|cancel|lost|death|group|dtypes|killed|stuck [argument]
+//     device_worker sums|errors|missing|cancel|lost|death|group|dtypes|bits|killed|stuck [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
@@ -284,6 +284,8 @@ int main(int count, char** arguments) {
     RunGroup();
   else if (scenario == "dtypes")
     RunGroupDtypes();
+  else if (scenario == "bits")
+    RunGroupBits();
   else if (scenario == "killed")
     RunGroupUntilKilled();
   else if (scenario == "stuck")

@@ -25,6 +25,16 @@ cc_library(
 )
 """
 
+_NVCC = """
+exports_files(["nvcc.sh"])
+
+alias(
+    name = "nvcc",
+    actual = "nvcc.sh",
+    visibility = ["//visibility:public"],
+)
+"""
+
 def _environment(ctx, name):
     return ctx.os.environ.get(name, "")
 
@@ -44,20 +54,22 @@ def _cuda_impl(ctx):
     homes = [_environment(ctx, "BYTEPS_CUDA_HOME"), _environment(ctx, "CUDA_HOME"), "/usr/local/cuda"]
     home = _first(ctx, homes, "include/cuda_runtime_api.h")
     if home == None:
-        ctx.file("BUILD.bazel", _ABSENT.format(
-            name = "cuda",
-            message = "CUDA was asked for (--config=cuda), but no CUDA Toolkit was found: set BYTEPS_CUDA_HOME or " +
-                      "CUDA_HOME to the folder that has include/cuda_runtime_api.h (looked in %s)." %
-                      ", ".join([h for h in homes if h]),
-        ))
+        message = ("CUDA was asked for (--config=cuda), but no CUDA Toolkit was found: set BYTEPS_CUDA_HOME or " +
+                   "CUDA_HOME to the folder that has include/cuda_runtime_api.h (looked in %s)." %
+                   ", ".join([h for h in homes if h]))
+        absent = [_ABSENT.format(name = name, message = message) for name in ("cuda", "nvcc")]
+        ctx.file("BUILD.bazel", "\n".join(absent))
         return
     ctx.symlink(home + "/include", "include")
+
+    # By its own path: it finds its parts from there.
+    ctx.file("nvcc.sh", "#!/bin/sh\nexec '%s/bin/nvcc' \"$@\"\n" % home, executable = True)
     library = _environment(ctx, "BYTEPS_CUDA_LIB") or _library_folder(ctx, home)
     ctx.file("BUILD.bazel", _PRESENT.format(
         name = "cuda",
         library = "none",
         linkopts = repr(["-L" + library, "-lcudart"] if library else ["-lcudart"]),
-    ))
+    ) + _NVCC)
 
 cuda = repository_rule(
     implementation = _cuda_impl,

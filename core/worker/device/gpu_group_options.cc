@@ -50,8 +50,7 @@ absl::StatusOr<GpuGroupOptions> ReadGpuGroupOptions(const Config& config, int32_
   options.roots = *std::move(roots);
   options.required = config.IsSet("BYTEPS_NCCL") && config.GetBool("BYTEPS_NCCL");
   if (!config.GetBool("BYTEPS_NCCL")) options.refusal = "BYTEPS_NCCL=0";
-  // Their collectives add in an order of their own; through the host the bits are those of the CPU.
-  if (config.GetBool("BYTEPS_DETERMINISTIC")) options.refusal = "BYTEPS_DETERMINISTIC=1";
+  options.deterministic = config.GetBool("BYTEPS_DETERMINISTIC");
   return options;
 }
 

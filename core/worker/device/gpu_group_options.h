@@ -19,14 +19,15 @@ namespace byteps {
 struct GpuGroupOptions {
   std::string refusal;          // why this worker takes no part; empty: it does
   bool required = false;        // BYTEPS_NCCL=1: it is an error if there are no collectives of GPUs
+  bool deterministic = false;   // BYTEPS_DETERMINISTIC: parts are folded in the order of the members
   uint32_t rings = 1;           // BYTEPS_NCCL_NUM_RINGS: communicators, each with a stream
   uint32_t rows_in_group = 4;   // BYTEPS_NCCL_GROUP_SIZE: rows of parts that are launched at once
   std::vector<uint32_t> roots;  // BYTEPS_REDUCE_ROOTS: the members that own parts; empty: all
   const PluginConfig* config = nullptr;
 
-  // Equal for workers whose collectives meet: they have as many rings, and the same roots.
+  // Equal for workers whose collectives meet: they have as many rings, the same roots, and add in the same way.
   uint64_t Number() const {
-    uint64_t number = rings;
+    uint64_t number = 2 * uint64_t{rings} + (deterministic ? 1 : 0);
     for (const uint32_t root : roots) number = number * 1'000'003 + root + 1;
     return number;
   }

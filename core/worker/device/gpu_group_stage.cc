@@ -75,6 +75,10 @@ GpuGroupStage::~GpuGroupStage() {
   for (bps_device_stream stream : {to_host_, to_device_}) {
     if (stream != nullptr) gpu_.gpu->StreamDestroy(stream).IgnoreError();
   }
+  for (const Ring& ring : rings_) outgrown_received_.push_back(ring.received);
+  for (std::byte* each : outgrown_received_) {
+    if (each != nullptr) gpu_.gpu->Release(each).IgnoreError();
+  }
 }
 
 GpuGroupStage::Key GpuGroupStage::KeyOf(const Operation& operation) {
@@ -119,13 +123,14 @@ std::string GpuGroupStage::WhyNot(const Operation& operation) {
   if (!KnownToDevices(asked.tensor->dtype())) return "its data type is none of the GPUs' collectives";
   if (IsBroadcast(operation)) return local_->beyond() ? "it is a broadcast among several hosts" : "";
   const bool is_float = IsFloat(asked.tensor->dtype());
-  // NCCL's minimum and maximum of floats pass a NaN over; BPS_MIN and BPS_MAX keep it.
-  const bool ordered = (asked.reduction == BPS_MIN || asked.reduction == BPS_MAX) && !is_float;
+  // NCCL's minimum and maximum of floats pass a NaN over; BPS_MIN and BPS_MAX keep it, and the fold does.
+  const bool ordered =
+      (asked.reduction == BPS_MIN || asked.reduction == BPS_MAX) && (!is_float || options_.deterministic);
   const bool plain = asked.reduction == BPS_SUM || asked.reduction == BPS_PRODUCT || ordered;
   const bool average = asked.reduction == BPS_AVERAGE && (local_->beyond() || is_float);
   if (!plain && !average) return "its reduction is none of the GPUs' collectives";
   if (const absl::Status status = Prepare(gpu.output.gpu); !status.ok()) return std::string(status.message());
-  return "";
+  return options_.deterministic ? WhyNoFold(operation) : "";
 }
 
 // What belongs to this process's GPU.
@@ -262,7 +267,8 @@ std::string GpuGroupStage::WhyHost(const Entry& entry) const {
       // The local stage tells in what they disagree.
       if (theirs.fingerprint != report.fingerprint) return both + " submit different operations";
       if (report.device != 0 && theirs.device == report.device) return both + " use the same GPU";
-      if (theirs.options != report.options) return both + " differ in BYTEPS_NCCL_NUM_RINGS or BYTEPS_REDUCE_ROOTS";
+      if (theirs.options != report.options)
+        return both + " differ in BYTEPS_NCCL_NUM_RINGS, BYTEPS_REDUCE_ROOTS or BYTEPS_DETERMINISTIC";
     }
   }
   return "";

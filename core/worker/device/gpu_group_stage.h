@@ -17,6 +17,9 @@
 //      parts are home. So collectives meet in the same order on all GPUs.
 //   3. A member that cannot go on tells the first one, which orders the end of the round for all.
 //
+// In the deterministic mode a row is not reduced by a collective: all send each part to its owner, which folds them in
+// the order of the members by Gpu::Fold.
+//
 // What goes on to the next stage is the host's contribution: Operation::by_gpus; the parts that this member owns.
 //
 // Failure. A round that is given up ends when nothing of it is under way in a stream. A collective that does not end
@@ -126,11 +129,14 @@ class GpuGroupStage : public RelayStage {
   struct Order {
     GpuOrderBody body;
     std::string text;
-    bool launched = false;
+    int units = 0;  // that have been launched
   };
   struct Ring {
     std::unique_ptr<GpuComm> comm;
     bps_device_stream stream = nullptr;
+    // What the others have sent, in the memory of the GPU: of one order at a time, in the order of the stream.
+    std::byte* received = nullptr;
+    uint64_t received_bytes = 0;
   };
   struct Copy {
     Key key;
@@ -173,12 +179,21 @@ class GpuGroupStage : public RelayStage {
   bool RunOrders();
   absl::StatusOr<bool> Execute(Order* order);
   absl::Status Launch(const Order& order, Entry* entry, Ring* ring);
+  absl::Status LaunchGather(uint32_t first, uint32_t count, const Own& own, Ring* ring);
   absl::Status AfterReduce(const Order& order, Entry* entry, Ring* ring);
   absl::Status AfterGather(const Order& order, Entry* entry, Ring* ring);
   absl::Status BeginBeyond(Entry* entry);
   Payload OnHost(const Own& own, uint32_t part) const;
   bool TakeCopied();
   absl::Status Conclude(Entry* entry, Ring* ring);
+
+  // In the order of the ranks: what all send to a part's owner, which folds it.
+  bool Exchanges(const Operation& operation) const;
+  std::string WhyNoFold(const Operation& operation);
+  uint64_t ReceivedBytes(const Operation& operation, uint32_t first, uint32_t count) const;
+  absl::Status Reserve(Ring* ring, uint64_t bytes);
+  absl::Status LaunchExchange(const Order& order, const Own& own, Ring* ring);
+  absl::Status FoldShares(const Order& order, const Own& own, Ring* ring);
 
   // Ending.
   void GiveUp(const Key& key, Entry* entry, const absl::Status& why, bool told, bool here);
@@ -200,7 +215,9 @@ class GpuGroupStage : public RelayStage {
   std::map<Key, Entry> entries_;
   absl::flat_hash_map<uint64_t, uint64_t> over_;  // by name: rounds below are over here
   absl::flat_hash_map<const Tensor*, Area> areas_;
-  std::vector<std::unique_ptr<PinnedArea>> outgrown_;  // too small for a later cut; kept until the end
+  // Too small for a later cut; kept until the end, as to give memory back waits for the GPU.
+  std::vector<std::unique_ptr<PinnedArea>> outgrown_;
+  std::vector<std::byte*> outgrown_received_;
   std::deque<Order> orders_;
   std::deque<Copy> copies_;
   bool joined_ = false;          // the first member's: the rings have been ordered

@@ -151,12 +151,28 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
   }
   absl::StatusOr<bool> ready = ring.comm->Ready();
   if (!ready.ok() || !*ready) return ready;
-  if (!order->launched) {
+  // An exchange is followed by the fold, and on a host alone by the gathering of the results.
+  const bool exchanges = body.kind == GpuOrderKind::kReduce && Exchanges(*own.operation);
+  const int units = exchanges && !local_->beyond() ? 2 : 1;
+  while (order->units < units) {
     entry->way = Way::kGpus;
-    order->launched = own.launched = true;
-    if (absl::Status status = Launch(*order, entry, &ring); !status.ok()) return status;
+    own.launched = true;
+    absl::Status launched;
+    if (!exchanges) {
+      launched = Launch(*order, entry, &ring);
+    } else if (order->units == 0) {
+      launched = LaunchExchange(*order, own, &ring);
+    } else {
+      launched = FoldShares(*order, own, &ring);
+      if (launched.ok()) launched = LaunchGather(body.first, body.count, own, &ring);
+    }
+    if (!launched.ok()) return launched;
+    ++order->units;
     ready = ring.comm->Ready();
     if (!ready.ok() || !*ready) return ready;
+  }
+  if (exchanges && local_->beyond()) {
+    if (absl::Status folded = FoldShares(*order, own, &ring); !folded.ok()) return folded;
   }
   const absl::Status status =
       body.kind == GpuOrderKind::kReduce ? AfterReduce(*order, entry, &ring) : AfterGather(*order, entry, &ring);
@@ -179,6 +195,7 @@ absl::Status GpuGroupStage::Launch(const Order& order, Entry* entry, Ring* ring)
     if (!home.ok()) return home.status();
     if (absl::Status status = home->Record(to_device_); !status.ok()) return status;
     if (absl::Status status = home->Delay(ring->stream); !status.ok()) return status;
+    return LaunchGather(order.body.first, order.body.count, own, ring);
   }
   if (absl::Status status = comm.Begin(); !status.ok()) return status;
   absl::Status status;
@@ -197,21 +214,45 @@ absl::Status GpuGroupStage::Launch(const Order& order, Entry* entry, Ring* ring)
   } else {
     const int32_t reduction = asked.reduction == BPS_AVERAGE ? BPS_SUM : asked.reduction;  // the servers divide
     for (uint32_t row = order.body.first; row < order.body.first + order.body.count; ++row) {
-      const bool gather = order.body.kind == GpuOrderKind::kGather;
       const uint64_t begin = cut.first(rows.first(row)), count = cut.count(rows.first(row));
       if (rows.even(row)) {
-        std::byte* const mine = At(asked.output, begin + self * count, tensor);
-        all(gather ? comm.AllGather(mine, At(asked.output, begin, tensor), count, dtype, ring->stream)
-                   : comm.ReduceScatter(At(asked.input, begin, tensor), mine, count, dtype, reduction, ring->stream));
+        all(comm.ReduceScatter(At(asked.input, begin, tensor), At(asked.output, begin + self * count, tensor), count,
+                               dtype, reduction, ring->stream));
         continue;
       }
       for (uint32_t part = rows.first(row); part < rows.last(row); ++part) {
-        const auto owner = static_cast<int32_t>(rows.owner(part));
-        std::byte* const to = At(asked.output, cut.first(part), tensor);
-        all(gather ? comm.Broadcast(to, to, cut.count(part), dtype, owner, ring->stream)
-                   : comm.Reduce(At(asked.input, cut.first(part), tensor), to, cut.count(part), dtype, reduction, owner,
-                                 ring->stream));
+        all(comm.Reduce(At(asked.input, cut.first(part), tensor), At(asked.output, cut.first(part), tensor),
+                        cut.count(part), dtype, reduction, static_cast<int32_t>(rows.owner(part)), ring->stream));
       }
+    }
+  }
+  all(comm.End());
+  return status;
+}
+
+absl::Status GpuGroupStage::LaunchGather(uint32_t first, uint32_t count, const Own& own, Ring* ring) {
+  const Submission& asked = own.operation->asked;
+  const Tensor& tensor = *asked.tensor;
+  const Cut& cut = *tensor.cut;
+  const GpuRows rows = RowsOf(*own.operation);
+  const auto self = static_cast<uint32_t>(local_->neighbours().own());
+  const uint32_t dtype = tensor.dtype();
+  GpuComm& comm = *ring->comm;
+  absl::Status status = comm.Begin();
+  if (!status.ok()) return status;
+  const auto all = [&](const absl::Status& each) {
+    if (status.ok()) status = each;
+  };
+  for (uint32_t row = first; row < first + count; ++row) {
+    const uint64_t begin = cut.first(rows.first(row)), elements = cut.count(rows.first(row));
+    if (rows.even(row)) {
+      all(comm.AllGather(At(asked.output, begin + self * elements, tensor), At(asked.output, begin, tensor), elements,
+                         dtype, ring->stream));
+      continue;
+    }
+    for (uint32_t part = rows.first(row); part < rows.last(row); ++part) {
+      std::byte* const at = At(asked.output, cut.first(part), tensor);
+      all(comm.Broadcast(at, at, cut.count(part), dtype, static_cast<int32_t>(rows.owner(part)), ring->stream));
     }
   }
   all(comm.End());

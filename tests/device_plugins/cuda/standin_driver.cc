@@ -15,6 +15,7 @@
 #include "abi/byteps.h"
 #include "abi/device.h"
 #include "device_plugins/cuda/driver_api.h"
+#include "device_plugins/cuda/fold_kernel.h"
 #include "device_plugins/fake/control.h"
 
 namespace byteps::cuda {
@@ -265,6 +266,35 @@ EXPORT cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, size_t size, S
 EXPORT cuMemsetD8Async(DevicePointer to, unsigned char byte, size_t size, StreamHandle stream) {
   IN_CONTEXT;
   return Code(Table().fill(Now(), Pointer(to), byte, size, stream, nullptr));
+}
+
+// A module is anything that is not empty; its functions are those of fold_kernel.cu, computed by the CPU.
+struct Kernel {
+  uint32_t dtype;
+};
+
+EXPORT cuModuleLoadData(ModuleHandle* module, const void* image) {
+  IN_CONTEXT;
+  if (image == nullptr) return kInvalidValue;
+  return *module = reinterpret_cast<ModuleHandle>(const_cast<void*>(image)), kSuccess;
+}
+EXPORT cuModuleUnload(ModuleHandle) { return kSuccess; }
+EXPORT cuModuleGetFunction(FunctionHandle* function, ModuleHandle, const char* name) {
+  static std::map<std::string, Kernel> kernels = {
+      {"bps_fold_float32", {BPS_FLOAT32}}, {"bps_fold_float64", {BPS_FLOAT64}},   {"bps_fold_int32", {BPS_INT32}},
+      {"bps_fold_float16", {BPS_FLOAT16}}, {"bps_fold_bfloat16", {BPS_BFLOAT16}}, {"bps_fold_int64", {BPS_INT64}},
+      {"bps_fold_int8", {BPS_INT8}},       {"bps_fold_uint8", {BPS_UINT8}}};
+  const auto found = kernels.find(name);
+  if (found == kernels.end()) return kInvalidValue;
+  return *function = reinterpret_cast<FunctionHandle>(&found->second), kSuccess;
+}
+EXPORT cuLaunchKernel(FunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned,
+                      unsigned, StreamHandle stream, void** parameters, void**) {
+  IN_CONTEXT;
+  if (x == 0 || x > kFoldBlocks || y != 1 || z != 1 || threads != kFoldThreads) return kInvalidValue;
+  const auto& arguments = *static_cast<const FoldArguments*>(parameters[0]);
+  return Code(Table().fold(Now(), arguments.to, arguments.from, arguments.sources, arguments.count,
+                           reinterpret_cast<const Kernel*>(function)->dtype, arguments.reduction, stream, nullptr));
 }
 
 }  // namespace byteps::cuda

@@ -1,0 +1,15 @@
+// fold_image.h - the kernels of fold_kernel.cu, compiled, as cuModuleLoadData takes them.
+//
+//     if (const void* image = FoldImage(); image != nullptr) driver.cuModuleLoadData(&module, image);
+//
+// nullptr: this build has none. --config=cuda compiles them by nvcc.
+#ifndef BYTEPS_DEVICE_PLUGINS_CUDA_FOLD_IMAGE_H_
+#define BYTEPS_DEVICE_PLUGINS_CUDA_FOLD_IMAGE_H_
+
+namespace byteps::cuda {
+
+const void* FoldImage();
+
+}  // namespace byteps::cuda
+
+#endif  // BYTEPS_DEVICE_PLUGINS_CUDA_FOLD_IMAGE_H_
