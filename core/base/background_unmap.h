@@ -4,8 +4,8 @@
 //
 // The kernel frees page by page: 2 GB take 0.5 to 1.5 s on an idle core. The thread that moves tensors also sends the
 // signs of life of this process, so it cannot wait for that. Little memory goes at once; much goes on a thread that
-// lives for this alone, piece by piece, so that other threads of the process map and unmap meanwhile. Where no thread is
-// to be had it goes at once, too. The memory must be in use no more.
+// lives for this alone, piece by piece, so that other threads of the process map and unmap meanwhile. Where no thread
+// is to be had it goes at once, too. The memory must be in use no more.
 //
 // Threads: any.
 #ifndef BYTEPS_CORE_BASE_BACKGROUND_UNMAP_H_

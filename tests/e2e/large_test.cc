@@ -1,6 +1,7 @@
 // Whole jobs with a tensor of hundreds of megabytes and a short BYTEPS_PEER_TIMEOUT: what a tensor costs on the thread
-// that also says that a worker is alive (pages, registrations, copies) is done in steps, and no worker is taken for dead.
-// E2E_LARGE_MB and E2E_PEER_TIMEOUT ask for another size and another timeout: two workers need 2 x that size each.
+// that also says that a worker is alive (pages, registrations, copies) is done in steps, and no worker is taken for
+// dead. E2E_LARGE_MB and E2E_PEER_TIMEOUT ask for another size and another timeout: two workers need 2 x that size
+// each.
 #include <gtest/gtest.h>
 
 #include <cstdint>
