@@ -15,8 +15,9 @@ def report() -> Report:
     """About the host that we are on."""
     from byteps.launcher.environments.addresses import own_networks
     from byteps.launcher.environments.place import this_host
+    from byteps.launcher.environments.silence import silence
 
-    return Report(this_host(), own_networks(os.environ.get("DMLC_INTERFACE")))
+    return Report(this_host(), own_networks(os.environ.get("DMLC_INTERFACE")), silence(os.environ))
 
 
 def start_services(address: str | None, servers: Sequence[int], common: dict[str, str], workers: int) -> int:

@@ -15,6 +15,7 @@ class Report:
 
     host: str  # workers with the same text are on one host
     networks: list[str]  # its addresses, `10.0.0.7/24`
+    silence: dict[str, str]  # variables: how soon a silent host is given up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,8 @@ def plan(reports: Sequence[Report], servers: int | None) -> Plan:
             address = own[0].partition("/")[0] if own else "127.0.0.1"
         common["BYTEPS_JOB_ID"] = f"ray-{secrets.token_hex(6)}"
         common["BYTEPS_JOB_TOKEN"] = secrets.token_hex(32)
+        if len(hosts) > 1 or servers:
+            common.update(reports[order[0]].silence)
         if servers and len(hosts) == 1:
             common["BYTEPS_FORCE_DISTRIBUTED"] = "1"
     places = []

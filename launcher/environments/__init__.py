@@ -8,6 +8,7 @@
     exchange         what each environment offers: every process gives something, rank 0 answers each
     pmi, pmix, torch_store, shared_folder    how they do it
     meeting          the exchange that makes a job: hosts, the coordinator's address, the token
+    silence          how soon a silent host is given up
     addresses        by which address the others can reach a host
     companion        the coordinator and servers beside a worker, in a process of their own
 

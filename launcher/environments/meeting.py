@@ -16,6 +16,7 @@ from ..failure import LaunchError
 from .addresses import meeting_address, own_networks
 from .companion import Companion
 from .place import Surroundings
+from .silence import silence
 
 
 def meet(surroundings: Surroundings, variables: Mapping[str, str], deadline: float) -> tuple[dict[str, str], Meeting]:
@@ -69,6 +70,8 @@ class Meeting:
             address = meeting_address(given[0]["networks"], [given[ranks[0]]["networks"] for ranks in members[1:]])
             common["BYTEPS_JOB_ID"] = f"{secrets.token_hex(6)}"
             common["BYTEPS_JOB_TOKEN"] = self._environment.text("BYTEPS_JOB_TOKEN") or secrets.token_hex(32)
+            if len(members) > 1:
+                common.update(silence(self._environment.variables()))
             if servers and len(members) == 1:
                 common["BYTEPS_FORCE_DISTRIBUTED"] = "1"
             self._companion = Companion(self._environment)

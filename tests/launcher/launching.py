@@ -38,6 +38,9 @@ OWN_NETWORK = _own_network()
 # Long enough for a loaded machine; a test that meets it fails.
 DEADLINE = 120.0
 
+# Characters of an output that a failure shows: rounds of a trainer can be many.
+_SHOWN = 10_000
+
 # What the fixtures of conftest.py are.
 Start = Callable[..., "Launch"]
 Spawn = Callable[..., "Launch"]
@@ -81,7 +84,8 @@ class Launch:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(
-                f"{self.process.args} still runs after {seconds} s\nstdout:\n{self.stdout}\nstderr:\n{self.stderr}"
+                f"{self.process.args} still runs after {seconds} s\nstdout:\n{self.stdout[-_SHOWN:]}\n"
+                f"stderr:\n{self.stderr[-_SHOWN:]}"
             )
 
     def wait_for(self, text: str, count: int = 1, seconds: float = DEADLINE) -> None:

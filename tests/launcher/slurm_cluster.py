@@ -18,9 +18,12 @@ _PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "mu
 
 
 class SlurmCluster:
-    """Nodes `ln1` to `lnN` with four cores each, as far as Slurm knows, and a partition of all."""
+    """Nodes `ln1` to `lnN` with four cores each, as far as Slurm knows, and a partition of all.
 
-    def __init__(self, folder: pathlib.Path, nodes: int) -> None:
+    `node_seconds`: of silence, after which Slurm takes a node for lost.
+    """
+
+    def __init__(self, folder: pathlib.Path, nodes: int, node_seconds: int = 300) -> None:
         paths = {name: shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") for name in _PROGRAMS}
         missing = [name for name, path in paths.items() if path is None]
         if missing:
@@ -30,6 +33,7 @@ class SlurmCluster:
         self._paths = paths
         self._folder = folder
         self._nodes = nodes
+        self._node_seconds = node_seconds
         self.hosts = SshHosts(folder, nodes)
         self.here = self.hosts.here
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf"), "HOME": str(folder)}
@@ -99,6 +103,8 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=5
+SlurmdTimeout={self._node_seconds}
+MessageTimeout={min(10, self._node_seconds // 2)}
 SwitchType=switch/none
 {nodes}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 """

@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,7 +45,7 @@ def places(text: str) -> list[str]:
     return sorted(re.findall(r"^rank .*, launcher \d+$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("kind", ["none", "pmi2"])
+@pytest.mark.parametrize("kind", ["none", "pmi2", "pmix"])
 def test_tasks(srun: Callable[..., Launch], kind: str) -> None:
     job = srun(f"--mpi={kind}", "-N2", "--ntasks-per-node=2", *JOINER, "3")
     assert job.wait() == 0, job.stderr
@@ -145,26 +144,12 @@ def test_half_of_an_allocation_is_missing(salloc: Callable[..., Launch], slurm: 
         slurm.wait_ready()
 
 
-@pytest.mark.parametrize("victim", ["scancel", "agent", "worker", "srun"])
-def test_whatever_ends_an_allocation_ends_the_job(
-    salloc: Callable[..., Launch], slurm: SlurmCluster, victim: str
-) -> None:
+def test_scancel_ends_the_job(salloc: Callable[..., Launch], slurm: SlurmCluster) -> None:
     job = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--", *TRAINER, "0", "1000")
     job.wait_for("round 2", 2)
-    if victim == "scancel":
-        slurm.run("scancel", "--user=root")
-    elif victim == "srun":
-        os.kill(next(pid for pid, words in job.processes().items() if words.startswith("srun ")), signal.SIGKILL)
-    else:
-        wanted = "--agent" if victim == "agent" else "trainer.py"
-        for pid, words in slurm.hosts[1].processes().items():
-            if wanted in words:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+    slurm.run("scancel", "--user=root")
     assert job.wait(30) != 0
     job.wait_gone(15)
-    if victim == "worker":
-        assert "worker 1.0 (host ln2" in job.stderr
 
 
 @pytest.mark.parametrize(
@@ -183,16 +168,3 @@ def test_counts_of_tasks() -> None:
     assert slurm_allocation.expand_counts("2(x3),1") == [2, 2, 2, 1]
     with pytest.raises(LaunchError):
         slurm_allocation.expand_counts("two")
-
-
-@pytest.mark.parametrize("victim", ["srun", "worker", "server"])
-def test_whatever_is_killed_nothing_is_left(srun: Callable[..., Launch], slurm: SlurmCluster, victim: str) -> None:
-    job = srun("--kill-on-bad-exit=1", "-N2", "-n2", *JOINER, "0")
-    job.wait_for("round 1", 2)
-    if victim == "srun":
-        job.process.kill()
-    else:
-        wanted = "byteps_server" if victim == "server" else "joiner.py 0"
-        processes = slurm.hosts[1].processes()
-        os.kill(next(pid for pid, words in processes.items() if wanted in words), signal.SIGKILL)
-    assert job.wait(30) != 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -108,90 +107,6 @@ def test_signals(launch: Callable[..., Launch], hosts: SshHosts, number: signal.
     job.process.send_signal(number)
     assert job.wait(20) == 128 + number
     hosts.wait_empty(1)
-
-
-# ---- What dies ----
-
-
-def pids(processes: dict[int, str], *words: str) -> list[int]:
-    return [pid for pid, line in processes.items() if all(word in line for word in words)]
-
-
-def kill_launcher(job: Launch, _hosts: SshHosts) -> str:
-    job.process.kill()
-    return ""
-
-
-def kill_whole_launcher(job: Launch, _hosts: SshHosts) -> str:
-    for pid in pids(job.processes(), "launch.py"):
-        os.kill(pid, signal.SIGKILL)
-    return ""
-
-
-def kill_ssh_client(job: Launch, _hosts: SshHosts) -> str:
-    os.kill(pids(job.processes(), "ssh ", "lh2")[0], signal.SIGKILL)
-    return "host lh2 was lost"
-
-
-def kill_sshd(_job: Launch, hosts: SshHosts) -> str:
-    for pid in hosts[1].sessions():
-        os.kill(pid, signal.SIGKILL)
-    return "host lh2 was lost"
-
-
-def kill_agent(_job: Launch, hosts: SshHosts) -> str:
-    for pid in pids(hosts[1].processes(), "--agent"):
-        os.kill(pid, signal.SIGKILL)
-    return "host lh2 was lost"
-
-
-def kill_worker(_job: Launch, hosts: SshHosts) -> str:
-    os.kill(pids(hosts[1].processes(), "trainer.py")[0], signal.SIGKILL)
-    return "worker 1.0 (host lh2"
-
-
-def kill_server(_job: Launch, hosts: SshHosts) -> str:
-    os.kill(pids(hosts[2].processes(), "byteps_server")[0], signal.SIGKILL)
-    return "server 0 (host lh3"
-
-
-def kill_coordinator(_job: Launch, hosts: SshHosts) -> str:
-    os.kill(pids(hosts[0].processes(), "byteps_server")[0], signal.SIGKILL)
-    return "coordinator (host lh1"
-
-
-def cut_network(_job: Launch, hosts: SshHosts) -> str:
-    hosts[1].unplug(hosts.center)
-    return "host lh2"
-
-
-VICTIMS = [
-    kill_launcher,
-    kill_whole_launcher,
-    kill_ssh_client,
-    kill_sshd,
-    kill_agent,
-    kill_worker,
-    kill_server,
-    kill_coordinator,
-    cut_network,
-]
-
-
-@pytest.mark.parametrize("act", VICTIMS)
-def test_whatever_dies_ends_the_job_everywhere(
-    spawn: Spawn, real: dict[str, str], tmp_path: pathlib.Path, act: Callable[[Launch, SshHosts], str]
-) -> None:
-    with SshHosts(tmp_path, 3) as hosts:
-        words = ["--ssh-args", hosts.ssh_args, "--hosts", "lh1,lh2", "--server-hosts", "lh3"]
-        job = spawn(*hosts.here, *BPSLAUNCH, *words, "--", *TRAINER, "0", SMALL, variables=real)
-        job.wait_for("round 2", 2)
-        told = act(job, hosts)
-        died = time.monotonic()
-        assert job.wait(15) != 0
-        hosts.wait_empty(max(0.1, died + 15 - time.monotonic()))
-        job.wait_gone(5)
-        assert told in job.stderr, job.stderr
 
 
 # ---- What is wrong from the beginning ----
