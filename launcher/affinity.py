@@ -72,6 +72,15 @@ def assign(environment: Environment, workers: int) -> list[Cpus]:
     )
 
 
+def chosen_by_hand(environment: Environment, workers: int) -> list[Cpus]:
+    """The CPUs of each local rank of a host that is not looked at: those of BYTEPS_VISIBLE_CPU_CORES; None: what its
+    topology says there."""
+    sections = environment.text("BYTEPS_VISIBLE_CPU_CORES")
+    if sections is None or not environment.flag("BYTEPS_NUMA_ON", default=True):
+        return [None] * workers
+    return _by_hand(sections, workers, None)
+
+
 def leftover(environment: Environment, taken: Sequence[Cpus]) -> Cpus:
     """The cores that pinned workers leave to servers and coordinator, which then do not disturb them; None: any, where
     somebody is not pinned or nothing is left."""
@@ -136,7 +145,7 @@ def _place(nodes: Sequence[Sequence[Core]], quotas: Sequence[int]) -> list[froze
     return plan
 
 
-def _by_hand(sections: str, workers: int, allowed: frozenset[int]) -> list[Cpus]:
+def _by_hand(sections: str, workers: int, allowed: Cpus) -> list[Cpus]:
     parts = sections.split(":")
     if len(parts) < workers:
         raise LaunchError(
@@ -149,7 +158,7 @@ def _by_hand(sections: str, workers: int, allowed: frozenset[int]) -> list[Cpus]
             cpus = parse_cpus(part)
         except ValueError:
             raise LaunchError(f"BYTEPS_VISIBLE_CPU_CORES={sections}: {part!r} is not a list of cores") from None
-        if not cpus <= allowed:
+        if allowed is not None and not cpus <= allowed:
             raise LaunchError(f"BYTEPS_VISIBLE_CPU_CORES={sections}: not usable here: cores {sorted(cpus - allowed)}")
         plan.append(cpus)
     return plan

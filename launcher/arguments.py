@@ -130,7 +130,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     parser.add_argument(
         "--colocate",
         action="store_true",
-        help="role worker: a server on this host, too, beside those on hosts of their own",
+        help="a server on each worker host, too, beside those on hosts of their own (role worker: on this host)",
     )
     parser.add_argument(
         "--output-dir", metavar="DIR", help="also write DIR/<role><rank>.stdout and .stderr, byte for byte"

@@ -7,6 +7,7 @@ import pathlib
 import shlex
 from collections.abc import Callable, Sequence
 
+from ..affinity import chosen_by_hand
 from ..arguments import Arguments
 from ..child import Role
 from ..dry_run import shell_line
@@ -18,7 +19,7 @@ from ..output import OutputFiles, Printer
 from .host_check import HostCheck
 from .host_list import Host, parse_hosts, read_byteps_hostfile, read_hostfile
 from .host_supervisor import HostSupervisor
-from .layout import HostLayout, common_variables, lay_out, members, passed_variables, token_of
+from .layout import HostLayout, common_variables, host_variables, lay_out, members, passed_variables, token_of
 from .link import Link
 from .slurm_allocation import Allocation
 from .ssh import SshOptions, agent_command, command
@@ -44,15 +45,13 @@ def run_hosts(
     """
     if environment.role() is not None:
         raise LaunchError(f"DMLC_ROLE={environment.role()} asks for one role, hosts for a whole job: unset it")
-    if arguments.colocate:
-        raise LaunchError("--colocate is for DMLC_ROLE=worker; with hosts, servers share those of workers by default")
     options = ssh_options(arguments)
     if allocated is None:
         layout = plan_hosts(arguments, environment)
         commands = [command(part.host, options) for part in layout.parts]
     else:
         hosts = (allocated.worker_hosts, allocated.server_hosts)
-        layout = lay_out(*hosts, arguments.workers, arguments.servers, None, environment)
+        layout = lay_out(*hosts, arguments.workers, arguments.servers, None, environment, arguments.colocate)
         commands = [allocated.command(part.host, agent_command(options)) for part in layout.parts]
     variables = passed_variables(environment, arguments.env)
     if arguments.remote.interface is not None:
@@ -111,16 +110,20 @@ def _print(
         common["DMLC_PS_ROOT_PORT"] = "(a free one)"
     for words_here, (part, specs) in zip(commands, members(layout)):
         printer.result(f"[host {part.host.machine}] {shlex.join(words_here)}")
+        cores = chosen_by_hand(environment, part.workers)
         for spec in specs:
             role, rank = spec.role, spec.name.rpartition(" ")[2]
-            own = {**variables, **common, "DMLC_ROLE": "scheduler" if role is Role.COORDINATOR else role.value}
+            cpus = None
+            own = {**variables, **common, **host_variables(part, layout)}
+            own["DMLC_ROLE"] = "scheduler" if role is Role.COORDINATOR else role.value
             if role is Role.WORKER:
                 own["DMLC_WORKER_ID"], own["BYTEPS_LOCAL_RANK"] = str(part.worker_host), rank.rpartition(".")[2]
                 own["BYTEPS_LOCAL_SIZE"] = str(part.workers)
+                cpus = cores[int(own["BYTEPS_LOCAL_RANK"])]
             elif role is Role.SERVER:
                 own["DMLC_RANK"] = rank
             command_there = list(words) if role is Role.WORKER else ["byteps_server"]
-            printer.result(f"[{spec.name}] {shell_line(command_there, own, os.environ)}")
+            printer.result(f"[{spec.name}] {shell_line(command_there, own, os.environ, cpus)}")
     return 0
 
 
@@ -147,7 +150,8 @@ def plan_hosts(arguments: Arguments, environment: Environment) -> HostLayout:
     if named is not None:
         (coordinator,) = parse_hosts("--coordinator", named if ":" not in named or "[" in named else f"[{named}]")
         coordinator = Host(coordinator.name, None, remote.scheduler_ssh_port)
-    layout = lay_out(workers, servers, arguments.workers, arguments.servers, coordinator, environment)
+    numbers = (arguments.workers, arguments.servers)
+    layout = lay_out(workers, servers, *numbers, coordinator, environment, arguments.colocate)
     if layout.worker_hosts == 1 and layout.workers > 1 and layout.servers == 0:
         require_shared(layout.workers, environment, "ask for a server (--servers 1)")
     return layout

@@ -44,6 +44,7 @@ class HostLayout:
     worker_hosts: int
     workers: int
     servers: int
+    colocated: bool = False  # --colocate: hosts of workers have a server each beside the dedicated ones
 
     @property
     def alone(self) -> bool:
@@ -63,11 +64,12 @@ def lay_out(
     servers: int | None,
     coordinator: Host | None,
     environment: Environment,
+    colocate: bool = False,
 ) -> HostLayout:
     """Spreads the roles. LaunchError if there are more than the hosts have places for.
 
     Workers fill the slots of the hosts in order. Servers go one to each slot of the server hosts; without such hosts
-    each worker host gets one, if there are several.
+    each worker host gets one, if there are several. With `colocate` each worker host has one beside those.
     """
     if not worker_hosts:
         raise LaunchError("no hosts for workers: --hosts or --hostfile")
@@ -100,9 +102,13 @@ def lay_out(
         places = [worker_hosts[rank % used] for rank in range(wanted)]
     elif servers is not None:
         places = places[:servers]
+    if colocate and used == 1 and not server_hosts:
+        raise LaunchError("--colocate: one worker host needs no server; --servers 1 asks for one anyway")
+    if colocate and server_hosts:
+        places += worker_hosts[:used]
     for rank, host in enumerate(places):
         parts.setdefault(host.machine, HostPart(host)).servers.append(rank)
-    layout = HostLayout(list(parts.values()), used, total, len(places))
+    layout = HostLayout(list(parts.values()), used, total, len(places), colocate)
     if not layout.alone:
         where = coordinator or worker_hosts[0]
         part = parts.setdefault(where.machine, HostPart(where))
@@ -150,6 +156,12 @@ def common_variables(layout: HostLayout, root: tuple[str, int] | None, environme
     return variables
 
 
+def host_variables(part: HostPart, layout: HostLayout) -> dict[str, str]:
+    """What the processes of this host are told beside. The coordinator gives servers shares by who shares a link: with
+    --colocate it shall not have to guess."""
+    return {"BYTEPS_HOST_ID": f"host-{part.host.machine}"} if layout.colocated else {}
+
+
 def members(layout: HostLayout) -> list[tuple[HostPart, list[ChildSpec]]]:
     """The processes of each part by name and role; what they run is for the agents to find out."""
     several = layout.worker_hosts > 1
@@ -174,6 +186,7 @@ def start_request(
 ) -> dict[str, Any]:
     """What the agent of a host is asked to start; `numbers` are those of `specs`."""
     services = []
+    variables = {**variables, **host_variables(part, layout)}
     for spec, number in zip(specs, numbers):
         if spec.role is not Role.WORKER:
             rank = spec.name.rpartition(" ")[2]

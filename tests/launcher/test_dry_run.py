@@ -55,6 +55,32 @@ def test_hosts_are_not_reached(start: Start) -> None:
     assert "a secret of the tests" not in launch.stdout
 
 
+def test_cores_by_hand_of_other_hosts(start: Start) -> None:
+    """Those by topology are known there alone."""
+    words = ["--dry-run", "--hosts", "a:2", "--", "true"]
+    launch = start(*words, variables={"BYTEPS_VISIBLE_CPU_CORES": "0-3:900-903"})
+    assert launch.wait() == 0, launch.stderr
+    assert [line.rpartition("taskset")[2] for line in launch.stdout.splitlines() if "[worker" in line] == [
+        " -c 0-3 true",
+        " -c 900-903 true",
+    ]
+    assert start(*words, variables={"BYTEPS_VISIBLE_CPU_CORES": "0-3"}).wait() != 0, "one section for two workers"
+
+
+def test_servers_on_worker_hosts_too(start: Start) -> None:
+    launch = start("--dry-run", "--hosts", "a,b", "--server-hosts", "c", "--colocate", "--", "true")
+    assert launch.wait() == 0, launch.stderr
+    lines = dict(re.findall(r"^\[(.*?)\] (.*)$", launch.stdout, re.MULTILINE))
+    assert list(lines) == [
+        *("host a", "coordinator", "server 1", "worker 0.0"),
+        *("host b", "server 2", "worker 1.0", "host c", "server 0"),
+    ]
+    assert "BYTEPS_HOST_ID=host-a" in lines["server 1"] and "BYTEPS_HOST_ID=host-a" in lines["worker 0.0"]
+    assert "DMLC_NUM_SERVER=3" in lines["server 0"]
+    alone = start("--dry-run", "--hosts", "a:2", "--colocate", "--", "true")
+    assert alone.wait() != 0 and "one worker host needs no server" in alone.stderr
+
+
 def test_a_variable_for_every_process(start: Start, worker: Worker) -> None:
     show = "import os; print(os.environ['A'], os.environ['B'], os.environ['HOME_OF'])"
     words = ["--workers", "2", "--env", "A=1=2", "--env", "B:3", "--env", "HOME_OF"]

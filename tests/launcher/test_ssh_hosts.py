@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,27 @@ def test_a_hostfile_and_one_host(launch: Callable[..., Launch], tmp_path: pathli
     job = launch("--hostfile", str(tmp_path / "hosts"), "--workers", "2", "--", *TRAINER, "2", SMALL)
     assert job.wait() == 0, job.stderr
     assert "[worker 1] rank 1 of 2, local 1 of 2" in job.stdout
+
+
+def test_servers_on_worker_hosts_too(launch: Callable[..., Launch]) -> None:
+    job = launch("--hosts", "lh1,lh2", "--server-hosts", "lh3", "--colocate", "--verbose", "--", *TRAINER, "2", SMALL)
+    assert job.wait() == 0, job.stderr
+    for name, host in (("server 0", "lh3"), ("server 1", "lh1"), ("server 2", "lh2")):
+        assert re.search(rf"{name}: pid \d+ on host {host}$", job.stderr, re.MULTILINE), job.stderr
+
+
+def test_a_key_of_its_own(spawn: Spawn, hosts: SshHosts, real: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """ssh's configuration names none: --ssh-identity does."""
+    config = hosts.config.read_text().replace("IdentityFile ", "# IdentityFile ")
+    (tmp_path / "config").write_text(config)
+    words = ["--ssh-args", f"-F {tmp_path}/config", "--hosts", "lh1,lh2"]
+    trainer = ["--", *TRAINER, "1", SMALL]
+    refused = spawn(*hosts.here, *BPSLAUNCH, *words, *trainer, variables=real)
+    assert refused.wait() != 0 and "Permission denied" in refused.stderr and "--ssh-identity" in refused.stderr
+    identity = ["--ssh-identity", str(hosts.config.parent / "user")]
+    job = spawn(*hosts.here, *BPSLAUNCH, *words, *identity, *trainer, variables=real)
+    assert job.wait() == 0, job.stderr
+    hosts.wait_empty()
 
 
 def test_the_arguments_of_byteps(launch: Callable[..., Launch], hosts: SshHosts, tmp_path: pathlib.Path) -> None:
