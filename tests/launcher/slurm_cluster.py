@@ -35,7 +35,8 @@ class SlurmCluster:
         self._nodes = nodes
         self._node_seconds = node_seconds
         self.hosts = SshHosts(folder, nodes)
-        self.here = self.hosts.here
+        self._named_libraries = _with_plain_names(folder)
+        self.here = [*self.hosts.here, *self._named_libraries]
         self.variables = {"SLURM_CONF": str(folder / "slurm.conf"), "HOME": str(folder)}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
@@ -116,7 +117,7 @@ SwitchType=switch/none
         for number in range(1, self._nodes + 1):
             network = f"--net=/run/netns/{self.hosts[number - 1].namespace}"
             named = ["unshare", "--uts", "sh", "-c", f'hostname lh{number}; exec "$@"', "sh"]
-            self._spawn("slurmd", ["nsenter", network, *named], "-D", "-N", f"ln{number}")
+            self._spawn("slurmd", ["nsenter", network, *self._named_libraries, *named], "-D", "-N", f"ln{number}")
         self.wait_ready()
 
     def wait_ready(self) -> None:
@@ -137,6 +138,18 @@ SwitchType=switch/none
         self._daemons.append(
             subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         )
+
+
+def _with_plain_names(folder: pathlib.Path) -> list[str]:
+    """In front of a command: Debian's plugin for PMIx asks for libpmix.so, which is in another package than
+    libpmix.so.2; here it is both. Nothing where that is not needed."""
+    libraries = next(pathlib.Path("/usr/lib").glob("*/pmix2/lib"), None)
+    if libraries is None or (libraries / "libpmix.so").exists():
+        return []
+    ours = folder / "pmix"
+    shutil.copytree(libraries, ours, symlinks=True)
+    (ours / "libpmix.so").symlink_to("libpmix.so.2")
+    return ["unshare", "--mount", "sh", "-ec", f'mount --bind {ours} {libraries}; exec "$@"', "sh"]
 
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from launching import BPSLAUNCH, Launch, Spawn
+from launching import BPSLAUNCH, Launch, Spawn, wait_until
 from slurm_cluster import SlurmCluster
 
 from launcher.failure import LaunchError
@@ -46,7 +46,9 @@ def places(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["none", "pmi2", "pmix"])
-def test_tasks(srun: Callable[..., Launch], kind: str) -> None:
+def test_tasks(srun: Callable[..., Launch], slurm: SlurmCluster, kind: str) -> None:
+    if kind not in slurm.run("srun", "--mpi=list").split():
+        pytest.skip(f"Slurm has no plugin {kind} here")
     job = srun(f"--mpi={kind}", "-N2", "--ntasks-per-node=2", *JOINER, "3")
     assert job.wait() == 0, job.stderr
     assert places(job.stdout) == [f"rank {r} of 4, local {r % 2} of 2, servers 2, launcher {r}" for r in range(4)]
@@ -150,6 +152,39 @@ def test_scancel_ends_the_job(salloc: Callable[..., Launch], slurm: SlurmCluster
     slurm.run("scancel", "--user=root")
     assert job.wait(30) != 0
     job.wait_gone(15)
+
+
+def test_a_requeued_job_starts_anew(
+    spawn: Spawn, slurm: SlurmCluster, real: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    script = tmp_path / "script"
+    bpslaunch, trainer = shlex.join(BPSLAUNCH), shlex.join(TRAINER)
+    script.write_text(
+        "#!/bin/sh\n#SBATCH -N2 --ntasks-per-node=1 --requeue --open-mode=append\n"
+        'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then rounds=0; else rounds=3; fi\n'
+        f"exec {bpslaunch} -- {trainer} $rounds 1000\n"
+    )
+    output = tmp_path / "output"
+    batch = spawn(
+        *(*slurm.here, "sbatch", "--parsable", "-o", str(output), str(script)), variables={**slurm.variables, **real}
+    )
+    assert batch.wait() == 0, batch.stderr
+    number = batch.stdout.strip()
+
+    def said(text: str, count: int) -> bool:
+        return output.exists() and output.read_text().count(text) >= count
+
+    wait_until(lambda: said("round 2", 2), lambda: f"no rounds: {output}")
+    slurm.run("scontrol", "requeue", number)
+
+    def ended() -> bool:
+        with contextlib.suppress(subprocess.CalledProcessError):  # Slurm lets a requeued job rest for two minutes.
+            slurm.run("scontrol", "update", f"jobid={number}", "starttime=now")
+        return "COMPLETED" in slurm.run("scontrol", "show", "job", number)
+
+    wait_until(ended, lambda: output.read_text()[-5000:])
+    assert said("done", 2) and "rank 1 of 2" in output.read_text().rpartition("round")[0]
+    slurm.hosts.wait_empty()
 
 
 @pytest.mark.parametrize(
