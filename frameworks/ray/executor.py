@@ -11,10 +11,24 @@ from byteps.ray.actors import Server, Worker
 from byteps.ray.places import plan
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_current_placement_group,
+    placement_group,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+# Of create_settings(): what each is about in Horovod, where nothing here takes it.
+_SETTINGS_OF_OTHERS = {
+    "ssh_identity_file": "ssh is not used here",
+    "ssh_str": "ssh is not used here",
+    "nics": "name the interface by start(extra_env_vars={'DMLC_INTERFACE': 'eth0'})",
+}
+_ELASTIC = ("min_workers", "max_workers", "reset_limit", "cooldown_range", "elastic_timeout", "override_discovery")
+_ANY_BUNDLE = -1
+
 # After the first failure: how long the others have to fail, too, until the likeliest cause is told.
 _CAUSE_SECONDS = 3.0
 
@@ -39,8 +53,11 @@ class RayExecutor:
         cpus_per_worker: CPUs that Ray keeps for a worker
         use_gpu: whether a worker has GPUs
         gpus_per_worker: how many (1)
+        use_current_placement_group: within a task or actor that has a placement group (a trial of Ray Tune), the actors
+            go into that one, wherever it has room; it stays when the executor ends. False: a group of their own
         num_servers: servers in all; None: one beside the first worker of each node, if there are several
         cpus_per_server: CPUs that Ray keeps for a server, where num_servers is given
+        elastic: the arguments of Horovod's elastic jobs. ValueError: the number of workers of an executor is fixed
     """
 
     @classmethod
@@ -53,7 +70,8 @@ class RayExecutor:
     ) -> Settings:
         """Settings for the executor. Raises TypeError for what BytePS has no counterpart of."""
         if unknown:
-            raise TypeError(f"create_settings() has no {', '.join(sorted(unknown))}: ssh is not used here")
+            why = {_SETTINGS_OF_OTHERS.get(name, "it is not among Horovod's either") for name in unknown}
+            raise TypeError(f"create_settings() has no {', '.join(sorted(unknown))}: {'; '.join(sorted(why))}")
         if placement_strategy not in _STRATEGIES:
             raise ValueError(f"placement_strategy is {placement_strategy!r}; expected one of {', '.join(_STRATEGIES)}")
         return Settings(placement_group_timeout_s, timeout_s, placement_strategy)
@@ -69,7 +87,10 @@ class RayExecutor:
         gpus_per_worker: int | None = None,
         num_servers: int | None = None,
         cpus_per_server: int = 1,
+        use_current_placement_group: bool = True,
+        **elastic: Any,
     ) -> None:
+        _refuse(elastic)
         if (num_workers is None) == (num_hosts is None):
             raise ValueError("give num_workers, or num_hosts and num_workers_per_host")
         counts = {
@@ -94,7 +115,9 @@ class RayExecutor:
             self._resources["GPU"] = float(gpus_per_worker or 1)
         self._num_servers = num_servers
         self._cpus_per_server = cpus_per_server
+        self._use_current_group = use_current_placement_group
         self._group: PlacementGroup | None = None
+        self._own_group = True
         self._workers: list[Any] = []  # by rank
         self._servers: list[Any] = []
 
@@ -113,7 +136,8 @@ class RayExecutor:
         """Starts the actors; the functions that they run call init(). With a class, makes one object of it in each.
 
         Raises:
-            TimeoutError: the cluster has not the resources
+            TimeoutError: the cluster, or the current placement group, has not the resources
+            ValueError: num_hosts within the placement group of somebody else
             RuntimeError: started already, or coordinator or servers cannot start
         """
         if self._group is not None:
@@ -154,7 +178,8 @@ class RayExecutor:
             ray.kill(actor)
         self._workers, self._servers = [], []
         if self._group is not None:
-            remove_placement_group(self._group)
+            if self._own_group:
+                remove_placement_group(self._group)
             self._group = None
 
     def _started(self) -> list[Any]:
@@ -164,17 +189,19 @@ class RayExecutor:
 
     def _start(self, variables: dict[str, str]) -> None:
         apart = self._num_servers or 0
-        bundles = self._bundles() + [{"CPU": float(self._cpus_per_server)}] * apart
-        strategy = "STRICT_SPREAD" if self._hosts is not None and apart == 0 else self._settings.placement_strategy
-        self._group = placement_group(bundles, strategy=strategy)
-        if not self._group.wait(self._settings.placement_timeout):
-            raise TimeoutError(
-                f"the cluster has not {bundles} ({strategy}) within {self._settings.placement_timeout:g} s; it has "
-                f"{ray.available_resources()}"
+        current = get_current_placement_group() if self._use_current_group else None
+        if current is None:
+            self._make_group(apart)
+        elif self._hosts is not None:
+            raise ValueError(
+                "num_hosts cannot be kept within the current placement group, whose bundles are where they are: give "
+                "num_workers, or use_current_placement_group=False"
             )
+        else:
+            self._group, self._own_group = current, False
         created = [self._actor(Worker, self._bundle_of(index), variables) for index in range(self._count)]
         self._workers = created
-        reports = ray.get([worker.report.remote() for worker in created], timeout=self._settings.start_timeout)
+        reports = self._reports(created)
         job = plan(reports, self._num_servers)
         self._workers = [created[index] for index in job.order]
         common = {**job.common}
@@ -186,7 +213,10 @@ class RayExecutor:
         servers = int(common["DMLC_NUM_SERVER"])
         if apart:
             first = len(self._bundles())
-            self._servers = [self._actor(Server, first + rank, variables) for rank in range(apart)]
+            self._servers = [
+                self._actor(Server, first + rank if self._own_group else _ANY_BUNDLE, variables)
+                for rank in range(apart)
+            ]
             _all([server.start.remote(rank, common) for rank, server in enumerate(self._servers)])
         elif servers:
             _all(
@@ -196,12 +226,35 @@ class RayExecutor:
                 ]
             )
 
+    def _make_group(self, apart: int) -> None:
+        bundles = self._bundles() + [{"CPU": float(self._cpus_per_server)}] * apart
+        strategy = "STRICT_SPREAD" if self._hosts is not None and apart == 0 else self._settings.placement_strategy
+        self._own_group = True
+        self._group = placement_group(bundles, strategy=strategy)
+        if not self._group.wait(self._settings.placement_timeout):
+            raise TimeoutError(
+                f"the cluster has not {bundles} ({strategy}) within {self._settings.placement_timeout:g} s; it has "
+                f"{ray.available_resources()}"
+            )
+
+    def _reports(self, workers: Sequence[Any]) -> list[Any]:
+        try:
+            return ray.get([worker.report.remote() for worker in workers], timeout=self._settings.start_timeout)
+        except ray.exceptions.GetTimeoutError:
+            room = "" if self._own_group else f"; the current placement group has {self._group.bundle_specs}"
+            raise TimeoutError(
+                f"not all of {len(workers)} workers with {self._resources} run within "
+                f"{self._settings.start_timeout:g} s{room}"
+            ) from None
+
     def _bundles(self) -> list[dict[str, float]]:
         if self._hosts is None:
             return [dict(self._resources) for _ in range(self._count)]
         return [{name: value * self._per_host for name, value in self._resources.items()} for _ in range(self._hosts)]
 
     def _bundle_of(self, worker: int) -> int:
+        if not self._own_group:
+            return _ANY_BUNDLE
         return worker if self._hosts is None else worker // self._per_host
 
     def _actor(self, kind: type, bundle: int, variables: dict[str, str]) -> Any:
@@ -212,6 +265,19 @@ class RayExecutor:
         if variables:
             options["runtime_env"] = {"env_vars": variables}
         return ray.remote(**options)(kind).remote()
+
+
+def _refuse(elastic: Mapping[str, Any]) -> None:
+    unknown = sorted(set(elastic) - set(_ELASTIC))
+    if unknown:
+        raise TypeError(f"RayExecutor() has no {', '.join(unknown)}")
+    asked = sorted(name for name, value in elastic.items() if value is not None)
+    if asked:
+        raise ValueError(
+            f"RayExecutor() does not take {', '.join(asked)}: its number of workers is fixed. After a failure "
+            "shutdown() and start() again; or let Ray Train do it: "
+            "TorchTrainer(torch_config=byteps.ray.BytePSConfig(), run_config=RunConfig(failure_config=...))"
+        )
 
 
 def _all(references: Sequence[Any]) -> list[Any]:

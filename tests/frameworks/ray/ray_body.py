@@ -6,8 +6,10 @@ import contextlib
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import byteps
@@ -18,6 +20,7 @@ from native_push import push_pull_doubles
 from ray.cluster_utils import Cluster
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+CLUSTER: Any = None
 
 
 def train(scale: float = 1.0) -> tuple[int, int, int, int, float]:
@@ -49,6 +52,17 @@ def services() -> list[str]:
             if b"byteps_server" in words or b"--companion" in words:
                 found.append(words.decode())
     return found
+
+
+def kill_service(variable: bytes) -> None:
+    """Every one with this variable."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if (
+                variable in path.read_bytes().split(b"\0")
+                and b"byteps_server" in (path.parent / "cmdline").read_bytes()
+            ):
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def wait_for_no_services() -> None:
@@ -131,13 +145,7 @@ def server_dies() -> None:
     executor.start()
     references = executor.run_remote(forever, args=("none",))
     assert not ray.wait(references, timeout=2)[0]
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if (
-                b"DMLC_ROLE=server\0" in path.read_bytes()
-                and b"byteps_server" in (path.parent / "cmdline").read_bytes()
-            ):
-                os.kill(int(path.parent.name), signal.SIGKILL)
+    kill_service(b"DMLC_ROLE=server")
     try:
         ray.get(references, timeout=60)
     except byteps.BytePSError as error:
@@ -145,6 +153,91 @@ def server_dies() -> None:
     else:
         raise AssertionError("nobody missed the server")
     executor.shutdown()
+    wait_for_no_services()
+
+
+def within() -> float:
+    """The seconds that a job has to end when something dies; on a machine that has more to do than cores, more."""
+    return 15.0 * max(1.0, 2 * os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
+def dies(kill: Callable[[], None], *said: str) -> None:
+    """Two workers and two servers over two nodes; the error names what was killed, and nothing of the job is left."""
+    executor = RayExecutor(RayExecutor.create_settings(placement_strategy="SPREAD"), num_workers=2, num_servers=2)
+    executor.start()
+    references = executor.run_remote(forever, args=("none",))
+    assert not ray.wait(references, timeout=2)[0]
+    kill()
+    died = time.monotonic()
+    try:
+        for reference in ray.wait(references, num_returns=2, timeout=within())[0]:
+            ray.get(reference)
+        raise AssertionError(f"nobody missed it within {within():.0f} s")
+    except (byteps.BytePSError, ray.exceptions.RayError) as error:
+        print(f"told after {time.monotonic() - died:.1f} s: {error}")
+        assert any(text in str(error) for text in said), error
+    executor.shutdown()
+    wait_for_no_services()
+    print(f"all gone after {time.monotonic() - died:.1f} s")
+    assert time.monotonic() - died < within()
+
+
+def coordinator_dies() -> None:
+    dies(lambda: kill_service(b"DMLC_ROLE=scheduler"), "coordinator")
+
+
+def node_dies() -> None:
+    dies(lambda: CLUSTER.remove_node(CLUSTER.worker_nodes.copy().pop(), allow_graceful=False), "node", "rank ")
+
+
+def driver_dies() -> None:
+    """Its actors, and what is beside them, end."""
+    body = "import sys; import ray_body; ray_body.drive(sys.argv[1])"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", body, CLUSTER.address],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=pathlib.Path(__file__).parent,
+    )
+    assert driver.stdout is not None
+    while "trains" not in driver.stdout.readline():
+        assert driver.poll() is None, "the driver has ended"
+    assert services()
+    driver.kill()
+    assert driver.wait() != 0
+    wait_for_no_services()
+
+
+def drive(address: str) -> None:
+    ray.init(address=address, log_to_driver=False)
+    executor = RayExecutor(RayExecutor.create_settings(placement_strategy="SPREAD"), num_workers=2, num_servers=1)
+    executor.start()
+    references = executor.run_remote(forever, args=("none",))
+    assert not ray.wait(references, timeout=2)[0]
+    print("trains", flush=True)
+    ray.get(references)
+
+
+@ray.remote(num_cpus=1)
+def in_a_group() -> list[Any]:
+    executor = RayExecutor(num_workers=2)
+    executor.start()
+    found = executor.run(lambda: (*train()[:2], ray.util.get_current_placement_group().id.hex()))
+    executor.shutdown()
+    refused(RayExecutor(num_hosts=1).start, ValueError, "num_hosts cannot be kept")
+    settings = RayExecutor.create_settings(timeout_s=3)
+    refused(RayExecutor(settings, num_workers=3).start, TimeoutError, "the current placement group has")
+    assert ray.util.get_current_placement_group() is not None, "it is not ours to remove"
+    return found
+
+
+def current_group() -> None:
+    """Within a trial of Ray Tune, say: the workers take its resources, not others."""
+    group = ray.util.placement_group([{"CPU": 1.0}] * 3)
+    assert group.wait(30)
+    where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+    found = ray.get(in_a_group.options(scheduling_strategy=where).remote(), timeout=200)
+    assert found == [(rank, 2, group.id.hex()) for rank in range(2)], found
     wait_for_no_services()
 
 
@@ -160,7 +253,11 @@ def refused(make: Any, kind: type, words: str) -> None:
 def wrong() -> None:
     refused(RayExecutor, ValueError, "give num_workers")
     refused(lambda: RayExecutor(num_workers=0), ValueError, "num_workers is 0")
-    refused(lambda: RayExecutor.create_settings(ssh_identity_file="x"), TypeError, "ssh_identity_file")
+    refused(lambda: RayExecutor.create_settings(ssh_identity_file="x"), TypeError, "ssh is not used here")
+    refused(lambda: RayExecutor.create_settings(nics=["eth0"]), TypeError, "DMLC_INTERFACE")
+    for name in ("min_workers", "max_workers", "reset_limit", "elastic_timeout"):
+        refused(lambda name=name: RayExecutor(num_workers=1, **{name: 2}), ValueError, f"does not take {name}")
+    refused(lambda: RayExecutor(num_workers=1, cpus=2), TypeError, "has no cpus")
     refused(lambda: RayExecutor(num_workers=1).run(train), RuntimeError, "has not started")
     settings = RayExecutor.create_settings(placement_group_timeout_s=2)
     refused(RayExecutor(settings, num_workers=100).start, TimeoutError, "the cluster has not")
@@ -203,7 +300,8 @@ def train_loop() -> None:
 
 
 def main() -> None:
-    cluster = Cluster(
+    global CLUSTER
+    cluster = CLUSTER = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 2, "node_ip_address": "10.99.0.1", "include_dashboard": False}
     )
     cluster.add_node(num_cpus=2, node_ip_address="10.99.0.2", wait=False)

@@ -43,7 +43,11 @@ def in_own_network(*words: str, seconds: float = 300) -> str:
 
 
 @pytest.mark.parametrize(
-    "case", ["results", "spread", "servers", "classes", "worker_dies", "server_dies", "exceptions", "wrong"]
+    "case",
+    [
+        *("results", "spread", "servers", "classes", "current_group", "wrong"),
+        *("worker_dies", "server_dies", "coordinator_dies", "node_dies", "driver_dies", "exceptions"),
+    ],
 )
 def test_executor(case: str) -> None:
     in_own_network(case)
