@@ -64,7 +64,7 @@ struct Shape {
 };
 
 TEST(DeviceTest, RandomProgramsComputeTheSameInEverySchedule) {
-  ForEachSeed(300, [](uint64_t seed) {
+  ForEachSeed(1000, [](uint64_t seed) {
     std::mt19937_64 random(seed);
     const JobOptions options = Way(seed, &random);
     UseGpus(options.workers, seed);
