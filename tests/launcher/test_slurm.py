@@ -140,6 +140,7 @@ def test_half_of_an_allocation_is_missing(salloc: Callable[..., Launch], slurm: 
         os.close(write)
         assert job.wait(90) != 0
         assert "trains" not in job.stdout
+        assert "ln2" in job.stderr, job.stderr
     finally:
         with contextlib.suppress(subprocess.CalledProcessError):  # It may have come back by itself.
             slurm.run("scontrol", "update", "nodename=ln2", "state=resume")
