@@ -577,16 +577,17 @@ typedef struct bps_buffer_args {
   size_t struct_size;
   const bps_ext* ext;
   size_t size;       /* bytes; 0 is allowed */
-  int32_t device;    /* 0 or BPS_CPU */
-  int32_t device_id; /* 0 */
+  int32_t device;    /* 0 or BPS_CPU; since 1.3 also BPS_CUDA_HOST (pinned) and BPS_CUDA */
+  int32_t device_id; /* of which GPU, or which GPU pins it (any may use it then); of BPS_CPU: 0 */
 } bps_buffer_args;
 #define BPS_BUFFER_ARGS_INIT BPS_INIT(bps_buffer_args)
 BPS_INIT_FUNCTION(bps_buffer_args)
 
 /* Makes a buffer. Its bytes are zero; it begins at a multiple of a page, from 2 MiB on at a multiple of 2 MiB. The
  * caller frees it; it stays valid until then, also behind bps_close. Operations may use any part of it as input or
- * output.
- * Errors: RESOURCE_EXHAUSTED (memory); UNIMPLEMENTED (device). */
+ * output. Memory of a GPU is aligned as its driver does it (256 bytes or more), and the host waits until it is zero.
+ * Errors: RESOURCE_EXHAUSTED (memory, also of the GPU, or pinned); UNIMPLEMENTED (device); of BPS_CUDA and
+ * BPS_CUDA_HOST also INVALID_ARGUMENT (no such GPU), NOT_FOUND and UNAVAILABLE (no plugin, no driver). */
 BPS_API bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args,
                                      bps_buffer** buffer) BPS_NOEXCEPT;
 
@@ -595,7 +596,7 @@ BPS_API void* bps_buffer_data(const bps_buffer* buffer) BPS_NOEXCEPT;
 
 /* Frees `buffer`; NULL is allowed. FAILED_PRECONDITION while an operation that has not ended uses a part of it: then
  * the buffer is as it was. Inside the operation's callback it has ended. Must not run beside a bps_push_pull or
- * bps_broadcast that is being called with this memory. */
+ * bps_broadcast that is being called with this memory. Of BPS_CUDA and BPS_CUDA_HOST the GPU is waited for. */
 BPS_API bps_status* bps_buffer_free(bps_buffer* buffer) BPS_NOEXCEPT;
 
 /* ---- Join (since 1.3) ------------------------------------------------------------------------------------------- */

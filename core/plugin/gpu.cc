@@ -165,6 +165,11 @@ absl::Status Gpu::CopyWithin(void* to, const void* from, uint64_t size, bps_devi
               [&](bps_failure* failure) { return table_->copy_within(handle_, to, from, size, stream, failure); });
 }
 
+absl::Status Gpu::Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream) {
+  return Call("filling memory",
+              [&](bps_failure* failure) { return table_->fill(handle_, to, byte, size, stream, failure); });
+}
+
 absl::Status Gpu::Synchronize(bps_device_stream stream) {
   return Call("waiting for a stream",
               [&](bps_failure* failure) { return table_->synchronize(handle_, stream, failure); });

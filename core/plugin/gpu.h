@@ -59,6 +59,7 @@ class Gpu {
   absl::StatusOr<bool> EventQuery(bps_device_event* event);
   absl::Status CopyToHost(void* to, const void* from, uint64_t size, bps_device_stream stream);
   absl::Status CopyToDevice(void* to, const void* from, uint64_t size, bps_device_stream stream);
+  absl::Status Fill(void* to, uint8_t byte, uint64_t size, bps_device_stream stream);
   absl::Status CopyWithin(void* to, const void* from, uint64_t size, bps_device_stream stream);
   // Blocks.
   absl::Status Synchronize(bps_device_stream stream);

@@ -228,6 +228,12 @@ TEST(DeviceJobTest, WhatCallersGetWrong) {
   job.ExpectSuccess();
 }
 
+TEST(DeviceJobTest, BuffersOfTheLibrary) {
+  Job job(With(2, 1));
+  job.StartWorkers("buffers");
+  job.ExpectSuccess();
+}
+
 TEST(DeviceJobTest, NoPluginAndNoDriver) {
   for (const auto& [device, text] :
        std::map<std::string, std::string>{{"absent", "device \"absent\" (from BYTEPS_DEVICE) could not be found"},

@@ -162,6 +162,7 @@ struct Trainer {
   bps_session* session = nullptr;
   bps_info info = BPS_INFO_INIT;
   bool on_gpu = true;
+  bps_buffer* kept[2] = {};  // that outlive the session
 };
 
 inline std::vector<float> Values(int rank, int round, size_t tensor, size_t count) {

@@ -1,6 +1,6 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|missing|cancel|lost|death|group|dtypes|bits|killed|stuck [argument]
+//     device_worker sums|errors|buffers|missing|cancel|lost|death|group|dtypes|bits|killed|stuck [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
@@ -164,9 +164,19 @@ void Errors() {
   Fails(bps_collective(trainer.session, &collective, nullptr), BPS_UNIMPLEMENTED, "takes CPU memory only",
         "collective");
   bps_buffer_args buffer_args = BPS_BUFFER_ARGS_INIT;
-  buffer_args.device = BPS_CUDA;
+  buffer_args.size = 64;
   bps_buffer* buffer = nullptr;
-  Fails(bps_buffer_alloc(trainer.session, &buffer_args, &buffer), BPS_UNIMPLEMENTED, "takes CPU memory only", "buffer");
+  for (const int32_t type : {BPS_CUDA, BPS_CUDA_HOST}) {
+    buffer_args.device = type;
+    buffer_args.device_id = 7;
+    Fails(bps_buffer_alloc(trainer.session, &buffer_args, &buffer), BPS_INVALID_ARGUMENT, "device 7", "buffer");
+    buffer_args.device_id = -1;
+    Fails(bps_buffer_alloc(trainer.session, &buffer_args, &buffer), BPS_INVALID_ARGUMENT, "negative", "buffer");
+    buffer_args.device_id = 0;
+    gpu.control->fail(type == BPS_CUDA ? "allocate" : "register_host", 0, BPS_RESOURCE_EXHAUSTED);
+    Fails(bps_buffer_alloc(trainer.session, &buffer_args, &buffer), BPS_RESOURCE_EXHAUSTED, "GPU 0", "buffer");
+    CHECK(buffer == nullptr);
+  }
   // After fork() neither the library nor the GPU can be used.
   const pid_t child = fork();
   if (child == 0) {
@@ -194,6 +204,62 @@ void Errors() {
     bps_request_free(request);
   }
   trainer.Leave();
+}
+
+// Memory that the library gives out, pinned and of the GPU: zeros, operations on it, and who may free it when.
+void Buffers() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  constexpr size_t kCount = 50'000;
+  for (const int32_t type : {BPS_CUDA_HOST, BPS_CUDA}) {
+    bps_buffer_args args = BPS_BUFFER_ARGS_INIT;
+    args.size = kCount * sizeof(float);
+    args.device = type;
+    bps_buffer* buffer = nullptr;
+    Ok(bps_buffer_alloc(trainer.session, &args, &buffer), "buffer_alloc");
+    auto* memory = static_cast<float*>(bps_buffer_data(buffer));
+    bps_device_pointer pointer = {};
+    pointer.struct_size = sizeof pointer;
+    CHECK(gpu.table->pointer(gpu.device, memory, &pointer, nullptr) == BPS_OK);
+    CHECK(pointer.type == type && pointer.id == 0);
+    float* const copy = gpu.Host(kCount);
+    const auto read = [&] {
+      if (type == BPS_CUDA_HOST) return void(std::memcpy(copy, memory, args.size));
+      gpu.Read(copy, memory, kCount);
+      CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
+    };
+    read();
+    for (size_t i = 0; i < kCount; ++i) CHECK(copy[i] == 0);
+    const std::vector<float> values = Values(trainer.info.rank, 0, 0, kCount);
+    type == BPS_CUDA ? gpu.Write(memory, values) : void(std::memcpy(memory, values.data(), args.size));
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_push_pull_args ask = trainer.PushPull("b" + std::to_string(type), kCount, memory, &streams);
+    ask.input_device = ask.output_device = type;
+    // The others come when this rank has tried to free it.
+    bps_barrier_args barrier = BPS_BARRIER_ARGS_INIT;
+    if (trainer.info.rank != 0) Ok(bps_barrier(trainer.session, &barrier), "barrier");
+    bps_request* request = nullptr;
+    Ok(bps_push_pull(trainer.session, &ask, &request), "push_pull");
+    if (trainer.info.rank == 0) {
+      Fails(bps_buffer_free(buffer), BPS_FAILED_PRECONDITION, "has not ended", "buffer_free");
+      Ok(bps_barrier(trainer.session, &barrier), "barrier");
+    }
+    Ok(bps_wait(request, 0), "wait");
+    bps_request_free(request);
+    read();
+    CHECK(std::memcmp(copy, Sum(trainer.info.size, 0, 0, kCount).data(), args.size) == 0);
+    Ok(bps_buffer_free(buffer), "buffer_free");
+    CHECK(gpu.table->pointer(gpu.device, memory, &pointer, nullptr) == BPS_OK && pointer.type == BPS_CPU);
+    args.size = 0;
+    Ok(bps_buffer_alloc(trainer.session, &args, &buffer), "buffer_alloc of nothing");
+    Ok(bps_buffer_free(buffer), "buffer_free of nothing");
+    // One that outlives the session.
+    args.size = 4096;
+    Ok(bps_buffer_alloc(trainer.session, &args, &trainer.kept[type == BPS_CUDA ? 0 : 1]), "buffer_alloc");
+  }
+  gpu.ExpectNoRaces();
+  trainer.Leave();
+  for (bps_buffer* each : trainer.kept) Ok(bps_buffer_free(each), "buffer_free behind close");
 }
 
 // Without a driver, or without a plugin. `argument`: what the error says.
@@ -292,6 +358,8 @@ int main(int count, char** arguments) {
     RunGroupStuck(argument);
   else if (scenario == "errors")
     Errors();
+  else if (scenario == "buffers")
+    Buffers();
   else if (scenario == "missing")
     Missing(argument);
   else if (scenario == "cancel")

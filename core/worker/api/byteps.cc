@@ -2,6 +2,7 @@
 // asks the session. Nothing is decided here.
 #include "abi/byteps.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "core/worker/api/device_calls.h"
 #include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
+#include "core/worker/device/gpu_buffer.h"
 #include "core/worker/memory/buffer.h"
 #include "core/worker/session/driver.h"
 #include "core/worker/session/session.h"
@@ -29,6 +31,7 @@ using byteps::BoundaryOr;
 struct bps_buffer {
   std::shared_ptr<byteps::BufferTable> table;
   std::shared_ptr<byteps::Buffer> buffer;
+  std::function<void()> release;  // back to the GPU; empty: it has no part in it
 };
 
 namespace {
@@ -304,9 +307,18 @@ bps_status* bps_buffer_alloc(bps_session* session, const bps_buffer_args* args, 
     RETURN_IF_ERROR(session->session->CheckOpen());
     absl::StatusOr<bps_buffer_args> known = byteps::ReadArgs(args);
     RETURN_IF_ERROR(known.status());
-    RETURN_IF_ERROR(CheckDevice("bps_buffer_args.device", known->device, known->device_id));
+    RETURN_IF_ERROR(CheckDevice("bps_buffer_args.device", known->device, known->device_id, true));
     auto handle = std::make_unique<bps_buffer>();
     handle->table = session->session->buffers();
+    if (const byteps::Device device = {known->device, known->device_id}; byteps::Gpus::Concerns(device)) {
+      absl::StatusOr<byteps::GpuBuffer> on_gpu =
+          byteps::MakeGpuBuffer(session->session->gpus().get(), handle->table.get(), device, known->size);
+      RETURN_IF_ERROR(on_gpu.status());
+      handle->buffer = std::move(on_gpu->buffer);
+      handle->release = std::move(on_gpu->release);
+      *buffer = handle.release();
+      return absl::OkStatus();
+    }
     absl::StatusOr<std::shared_ptr<byteps::Buffer>> made = handle->table->Allocate(known->size);
     RETURN_IF_ERROR(made.status());
     handle->buffer = *std::move(made);
@@ -323,6 +335,7 @@ bps_status* bps_buffer_free(bps_buffer* buffer) noexcept {
   return Boundary("bps_buffer_free", [&]() -> absl::Status {
     if (buffer == nullptr) return absl::OkStatus();
     RETURN_IF_ERROR(buffer->table->Free(buffer->buffer.get()));
+    if (buffer->release != nullptr) buffer->release();
     delete buffer;
     return absl::OkStatus();
   });

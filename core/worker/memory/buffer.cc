@@ -69,7 +69,13 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Map(size_t size, bool shared) {
 }
 
 // The last owner may be the thread that moves tensors.
-Buffer::~Buffer() { UnmapInBackground(mapping_, mapped_, std::move(fd_)); }
+Buffer::~Buffer() {
+  if (mapping_ != nullptr) UnmapInBackground(mapping_, mapped_, std::move(fd_));
+}
+
+std::shared_ptr<Buffer> Buffer::Of(void* data, size_t size) {
+  return std::shared_ptr<Buffer>(new Buffer(nullptr, 0, static_cast<std::byte*>(data), size, UniqueFd()));
+}
 
 void BufferTable::Share(std::function<void()> on_free) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -90,11 +96,15 @@ absl::StatusOr<std::shared_ptr<Buffer>> BufferTable::Allocate(size_t size) {
     shared = shared_;
   }
   absl::StatusOr<std::shared_ptr<Buffer>> buffer = Buffer::Map(size, shared);
-  if (!buffer.ok() || size == 0) return buffer;
-  std::lock_guard<std::mutex> lock(mutex_);
-  buffers_.emplace(Number((*buffer)->data()) + size, *buffer);
-  count_.store(buffers_.size(), std::memory_order_release);
+  if (buffer.ok()) Add(*buffer);
   return buffer;
+}
+
+void BufferTable::Add(const std::shared_ptr<Buffer>& buffer) {
+  if (buffer->size() == 0) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  buffers_.emplace(Number(buffer->data()) + buffer->size(), buffer);
+  count_.store(buffers_.size(), std::memory_order_release);
 }
 
 absl::Status BufferTable::Free(Buffer* buffer) {

@@ -42,6 +42,8 @@ class Buffer {
   static constexpr size_t kLeastShared = size_t{64} << 10;
 
   static absl::StatusOr<std::shared_ptr<Buffer>> Map(size_t size, bool shared = false);
+  // Memory of another kind, that of a GPU, which whoever made it gives back.
+  static std::shared_ptr<Buffer> Of(void* data, size_t size);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -101,6 +103,8 @@ class BufferTable {
   void Unshare();
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t size);
+  // From now on operations on it are counted, as on those of Allocate.
+  void Add(const std::shared_ptr<Buffer>& buffer);
   // Ends the table's hold on the buffer, unless an operation uses it or this is a forked child. Its memory goes with
   // the last owner.
   absl::Status Free(Buffer* buffer);
