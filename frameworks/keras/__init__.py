@@ -14,14 +14,19 @@ from byteps import shared as _shared
 from byteps.keras import callbacks, elastic
 from byteps.keras.compression import Compression
 from byteps.keras.models import load_model
-from byteps.keras.optimizer import DistributedOptimizer
+from byteps.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from byteps.keras.sync_batch_norm import layer_of as _layer_of
 from byteps.keras.values import allgather, allreduce, broadcast, broadcast_global_variables, push_pull, reducescatter
 from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the reductions ...
+
+SyncBatchNormalization = _layer_of()
 
 __all__ = [
     *_shared.__all__,
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "SyncBatchNormalization",
     "allgather",
     "allreduce",
     "broadcast",

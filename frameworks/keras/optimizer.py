@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Optional
 
 from byteps.asynchronous import refuse_asynchronous
 from byteps.keras.arrays import variable_name
@@ -19,9 +21,26 @@ _SCALED_TWICE = (
 )
 
 
-def gradient_names(variables: Any, prefix: str) -> list[str]:
-    """A name for each variable's gradient, the same on all ranks: its place and what it is called."""
-    return [f"{prefix}{index}.{variable_name(variable)}" for index, variable in enumerate(variables)]
+# One for each gradient; None: it stays this worker's own.
+Names = Sequence[Optional[str]]
+
+
+def gradient_names(variables: Any, prefix: str, local: Container[int] = ()) -> list[str | None]:
+    """A name for each variable's gradient, the same on all ranks: its place and what it is called. None for those
+    whose variable is local: `local` holds their ids."""
+    return [
+        None if id(variable) in local else f"{prefix}{index}.{variable_name(variable)}"
+        for index, variable in enumerate(variables)
+    ]
+
+
+def _divided(gradient: Any, divisor: int) -> Any:
+    """Also of IndexedSlices, which TensorFlow gives for embeddings."""
+    if gradient is None:
+        return None
+    if hasattr(gradient, "dense_shape"):
+        return type(gradient)(gradient.values / divisor, gradient.indices, gradient.dense_shape)
+    return gradient / divisor
 
 
 class Distributed:
@@ -33,6 +52,25 @@ class Distributed:
     _bps_passes: int = 1
     _bps_average_passes: bool = False
     _bps_checked: bool = False
+    _bps_local: Mapping[int, Any] = MappingProxyType({})  # variables by their ids
+    _bps_local_divisors: ProcessSet | None = None  # those ranks' number
+
+    def register_local_var(self, variable: Any) -> None:
+        """The gradient of this variable is not reduced: it belongs to this worker alone."""
+        kind = type(self)
+        kind._bps_local = {**kind._bps_local, id(variable): variable}
+
+    def _bps_reduced_by_name(self, gradients: Sequence[Any], names: Names) -> list[Any]:
+        """The gradients of all workers, but for those without a name."""
+        shared = [index for index, name in enumerate(names) if name is not None]
+        divisor = 1 if self._bps_local_divisors is None else self._bps_local_divisors.size() or 1
+        results = [
+            _divided(gradient, divisor) if name is None else gradient for gradient, name in zip(gradients, names)
+        ]
+        given = [name for name in names if name is not None]
+        for index, gradient in zip(shared, self._bps_reduce([results[index] for index in shared], given)):
+            results[index] = gradient
+        return results
 
     def _bps_refuse_scaling_outside(self) -> None:
         """compile() puts loss scaling around what it finds, and there is no word of it but who calls."""
@@ -54,15 +92,15 @@ class Distributed:
 class _OfKeras3(Distributed):
     """All training loops of Keras 3 go through apply()."""
 
-    def _bps_names_of(self, trainable_variables: Any) -> list[str]:
+    def _bps_names_of(self, trainable_variables: Any) -> list[str | None]:
         """The names of the gradients; none before the optimizer is built, where its own check raises."""
         given = getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
-        return gradient_names(given, self._bps_prefix)
+        return gradient_names(given, self._bps_prefix, self._bps_local)
 
     def _bps_reduced(self, grads: Any, trainable_variables: Any) -> list[Any]:
         gradients = list(grads)
         names = self._bps_names_of(trainable_variables)
-        return self._bps_reduce(gradients, names) if len(names) == len(gradients) else gradients
+        return self._bps_reduced_by_name(gradients, names) if len(names) == len(gradients) else gradients
 
 
 class Keras3Optimizer(_OfKeras3):
@@ -70,7 +108,7 @@ class Keras3Optimizer(_OfKeras3):
 
     _bps_backend: str
     # While apply() runs with accumulation of gradients: the names of those that are applied.
-    _bps_names: tuple[str, ...] | None = None
+    _bps_names: tuple[str | None, ...] | None = None
 
     def _bps_accumulates(self) -> bool:
         # On JAX every step computes an update, and takes it or not: there is nothing to be saved.
@@ -95,7 +133,7 @@ class Keras3Optimizer(_OfKeras3):
     def _clip_gradients(self, grads: Any) -> Any:
         """Every update goes through here, with the mean of the accumulated gradients."""
         if self._bps_names is not None:
-            grads = self._bps_reduce(list(grads), self._bps_names)
+            grads = self._bps_reduced_by_name(list(grads), self._bps_names)
         if self._bps_passes > 1 and not self._bps_average_passes:
             grads = [gradient if gradient is None else gradient * self._bps_passes for gradient in grads]
         return super()._clip_gradients(grads)  # type: ignore[misc]
@@ -123,7 +161,8 @@ class TfKerasOptimizer(Distributed):
         self._bps_refuse_scaling_outside()
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        gradients = self._bps_reduce([gradient for gradient, _ in pairs], gradient_names(variables, self._bps_prefix))
+        names = gradient_names(variables, self._bps_prefix, self._bps_local)
+        gradients = self._bps_reduced_by_name([gradient for gradient, _ in pairs], names)
         return super().apply_gradients(list(zip(gradients, variables)), *args, **kwargs)  # type: ignore[misc]
 
 
@@ -209,7 +248,8 @@ def DistributedOptimizer(
         num_groups: accepted for compatibility; gradients need no groups here.
         groups: the same.
         process_set: the ranks that take part; this rank is one of them.
-        scale_local_gradients: accepted for compatibility: all gradients are reduced here.
+        scale_local_gradients: divides the gradients of register_local_var() by size(), so that they are of the size of
+            an average.
 
     Returns:
         `optimizer` itself, or the LossScaleOptimizer around it.
@@ -219,7 +259,7 @@ def DistributedOptimizer(
         ValueError: an unknown op, a DistributedOptimizer already, or backward_passes_per_step where it cannot be.
         UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
     """
-    del num_groups, groups, scale_local_gradients
+    del num_groups, groups
     refuse_asynchronous("byteps.keras.DistributedOptimizer")
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
@@ -247,6 +287,29 @@ def DistributedOptimizer(
         "_bps_passes": backward_passes_per_step,
         "_bps_average_passes": average_aggregated_gradients,
         "_bps_backend": backend,
+        "_bps_local_divisors": process_set if scale_local_gradients else None,
     }
     optimizer.__class__ = type(kind.__name__, (_mixin(optimizer, keras), kind), members)
+    return optimizer
+
+
+def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+    """A DistributedOptimizer that leaves the gradients of some layers alone.
+
+    Args:
+        optimizer: and the rest: of DistributedOptimizer.
+        local_layers: a layer that is built, or a list of such.
+
+    Raises:
+        As DistributedOptimizer; ValueError also for a layer that is not built, whose variables are not there yet.
+    """
+    layers: Sequence[Any] = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
+    layers = [layer for layer in layers if layer is not None]
+    for layer in layers:
+        if not layer.built:
+            raise ValueError(f"local_layers: {layer.name} is not built; call it, or its build(), before")
+    optimizer = DistributedOptimizer(optimizer, *args, **kwargs)
+    for layer in layers:
+        for variable in layer.trainable_variables:
+            optimizer.register_local_var(variable)
     return optimizer

@@ -9,7 +9,7 @@ from byteps import collectives
 from byteps.arguments import root, tensor_name
 from byteps.collectives import broadcast_arrays, push_pull_arrays
 from byteps.keras.arrays import to_array
-from byteps.keras.compression import choice
+from byteps.keras.compression import Compression, choice
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 
@@ -47,7 +47,7 @@ def allreduce(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: ReduceOp | int | None = None,
-    compression: Any = None,
+    compression: Any = Compression.none,
 ) -> np.ndarray:
     """push_pull, as Horovod's users call it, with factors before and behind it.
 
@@ -57,8 +57,7 @@ def allreduce(
         postscale_factor: multiplies the result.
         compression: accepted for compatibility: one value is not worth it.
     """
-    if compression is not None:
-        choice(compression)
+    choice(compression)
     given = to_array(value)
     if prescale_factor != 1.0:
         given = (given * prescale_factor).astype(given.dtype)

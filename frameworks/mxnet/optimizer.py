@@ -6,9 +6,16 @@ from typing import Any
 
 from byteps.asynchronous import refuse_asynchronous
 from byteps.mxnet.ops import push_pull_inplace
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
 
 import mxnet as mx
+
+
+def check_predivide_factor(factor: float) -> None:
+    """Raises ValueError unless it is positive."""
+    if not factor > 0:
+        raise ValueError(f"gradient_predivide_factor is {factor}; it must be positive")
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
@@ -24,17 +31,29 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         optimizer: what updates the parameters.
         name: before the indices, the same on all ranks. None: "gradient" for the first optimizer of a session,
             "gradient.1" for the second and so on, in the order in which they are made.
+        gradient_predivide_factor: the part of the division by the number of workers that comes before the sum.
+        process_set: the ranks whose gradients are averaged; this rank is one of them.
 
     Raises:
-        TypeError: not an optimizer.
-        ValueError: before init().
+        TypeError: not an optimizer, or no process set.
+        ValueError: before init(), or a factor that is not positive.
     """
 
-    def __init__(self, optimizer: mx.optimizer.Optimizer, name: str | None = None) -> None:
+    def __init__(
+        self,
+        optimizer: mx.optimizer.Optimizer,
+        name: str | None = None,
+        *,
+        gradient_predivide_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
         refuse_asynchronous("byteps.mxnet.DistributedOptimizer")
+        check_predivide_factor(gradient_predivide_factor)
         number = current_session().number("DistributedOptimizer")
+        self._process_set = check_process_set(process_set)
+        self._predivide = gradient_predivide_factor
         self._optimizer = optimizer
         self._name = name or ("gradient" if number == 0 else f"gradient.{number}")
 
@@ -47,7 +66,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         indices, gradients = (index, grad) if isinstance(index, (tuple, list)) else ([index], [grad])
         for number, gradient in zip(indices, gradients):
             priority = -number if isinstance(number, int) else 0
-            push_pull_inplace(gradient, name=f"{self._name}.{number}", priority=priority)
+            if self._predivide != 1.0:
+                gradient /= self._predivide
+            push_pull_inplace(gradient, name=f"{self._name}.{number}", priority=priority, process_set=self._process_set)
+            if self._predivide != 1.0:
+                gradient *= self._predivide
 
     def create_state(self, index: Any, weight: Any) -> Any:
         """As of the optimizer."""

@@ -9,7 +9,8 @@ from byteps.asynchronous import refuse_asynchronous
 from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
 from byteps.mxnet.functions import broadcast_parameters
 from byteps.mxnet.ops import push_pull_inplace
-from byteps.mxnet.optimizer import DistributedOptimizer
+from byteps.mxnet.optimizer import DistributedOptimizer, check_predivide_factor
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Sum
 from byteps.session import current_session
 
@@ -38,8 +39,10 @@ class DistributedTrainer(mx.gluon.Trainer):
         gradient_predivide_factor: the part of the division by the number of workers that comes before the sum.
         prefix: before the names of parameters and gradients, the same on all ranks. None: numbered by trainer, in the
             order in which they are made.
+        process_set: the ranks whose gradients are averaged; this rank and the root are among them.
 
     Raises:
+        TypeError: no process set.
         ValueError: before init(), or an argument that cannot be used.
         NotImplementedError: compression_params asks for what this release has not.
     """
@@ -55,14 +58,15 @@ class DistributedTrainer(mx.gluon.Trainer):
         compression: type[Compressor] = Compression.none,
         gradient_predivide_factor: float = 1.0,
         prefix: str | None = None,
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         session = current_session()
         refuse_asynchronous("byteps.mxnet.DistributedTrainer")
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn("DistributedTrainer takes the optimizer itself, not a DistributedOptimizer", stacklevel=2)
             optimizer = optimizer._optimizer
-        if not gradient_predivide_factor > 0:
-            raise ValueError(f"gradient_predivide_factor is {gradient_predivide_factor}; it must be positive")
+        check_predivide_factor(gradient_predivide_factor)
+        self._process_set = check_process_set(process_set)
         check_compression(compression)
         by_params = from_params(compression_params)
         self._compression = compression if compression is not Compression.none else by_params
@@ -73,9 +77,9 @@ class DistributedTrainer(mx.gluon.Trainer):
         self._predivide = gradient_predivide_factor
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         # A step divides by the batch of this worker, and so by that of all of them.
-        self._scale *= gradient_predivide_factor / session.native.info()["size"]
+        self._scale *= gradient_predivide_factor / (process_set.size() or 1)
         by_index = {f"{index:06}": param for index, param in enumerate(self._params)}
-        broadcast_parameters(by_index, root_rank, f"{prefix}parameter")
+        broadcast_parameters(by_index, root_rank, f"{prefix}parameter", process_set)
         self._params_to_init = []
 
     def _allreduce_grads(self) -> None:
@@ -91,7 +95,13 @@ class DistributedTrainer(mx.gluon.Trainer):
         if self._predivide != 1.0:
             first /= self._predivide
         sent, context = self._compression.compress(first)
-        push_pull_inplace(sent, name=f"{self._prefix}gradient.{index}", priority=-index, op=Sum)
+        push_pull_inplace(
+            sent,
+            name=f"{self._prefix}gradient.{index}",
+            priority=-index,
+            op=Sum,
+            process_set=self._process_set,
+        )
         if sent is not first:
             first[:] = self._compression.decompress(sent, context)
         for other in gradients[1:]:

@@ -13,6 +13,8 @@ Start it with `bpslaunch --workers 2 -- python train.py`; examples/tensorflow/di
 trained with fit() take byteps.keras.
 """
 
+from typing import Any as _Any
+
 from byteps import shared as _shared
 from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the reductions ...
 from byteps.tensorflow import distribute, elastic
@@ -32,6 +34,16 @@ from byteps.tensorflow.variables import (
     broadcast_variables,
 )
 
+
+def __getattr__(name: str) -> _Any:
+    """SyncBatchNormalization brings Keras along, which takes seconds."""
+    if name == "SyncBatchNormalization":
+        from byteps.tensorflow.keras import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     *(name for name in _shared.__all__ if name != "broadcast_object"),
     "BroadcastGlobalVariablesHook",
@@ -39,6 +51,7 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
+    "SyncBatchNormalization",  # noqa: F405 - by __getattr__
     "allgather",
     "allgather_object",
     "allreduce",

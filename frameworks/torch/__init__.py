@@ -14,7 +14,6 @@ from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the re
 from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
 from byteps.torch.alltoall import alltoall, alltoall_async
-from byteps.torch.barrier import barrier
 from byteps.torch.batched import batched_fuse_, batched_unfuse_, batched_zero_, dc_adam_, delay_compensation_
 from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.c10d import register as _register_backend
@@ -45,7 +44,7 @@ from byteps.torch.ops import (
     push_pull_inplace,
 )
 from byteps.torch.optimizer import DistributedOptimizer
-from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from byteps.torch.process_set import ProcessSet, add_process_set, barrier, global_process_set, remove_process_set
 from byteps.torch.reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from byteps.basics import rank
+from byteps.horovod_basics import barrier
 from byteps.reduce_op import Sum
 from byteps.session import current_session
 from byteps.torch.adasum_optimizer import AdasumOptimizer
-from byteps.torch.barrier import barrier
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, wait_all
 

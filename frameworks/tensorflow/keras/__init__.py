@@ -8,6 +8,7 @@ from byteps import shared as _shared
 from byteps.keras import (
     Compression,
     DistributedOptimizer,
+    PartialDistributedOptimizer,
     allgather,
     allreduce,
     broadcast,
@@ -16,6 +17,7 @@ from byteps.keras import (
     reducescatter,
 )
 from byteps.keras import load_model as _load_model
+from byteps.keras.sync_batch_norm import layer_of as _layer_of
 from byteps.shared import *  # noqa: F403 - init, rank, size, the errors, the reductions ...
 from byteps.tensorflow.keras import callbacks, elastic
 
@@ -33,10 +35,14 @@ def load_model(
     return _load_model(filepath, custom_optimizers, custom_objects, compression, keras=_tf.keras, **options)
 
 
+SyncBatchNormalization = _layer_of(_tf.keras)
+
 __all__ = [
     *_shared.__all__,
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "SyncBatchNormalization",
     "allgather",
     "allreduce",
     "broadcast",

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from installed import framework
@@ -21,6 +20,7 @@ import numpy as np
 from byteps.keras.callbacks import callback_class, callbacks_of
 from byteps.keras.elastic import CommitState, UpdateEpochState
 from byteps.keras.optimizer import is_distributed
+from byteps.keras.sync_batch_norm import layer_of
 from jobs import Outcomes, clean_environment, launcher_command, run_job
 
 # In a worker: the package that its job is about.
@@ -172,6 +172,89 @@ def _best_model_of_rank_0() -> None:
         assert path.exists() == (bps.rank() == 0)
 
 
+def _of_local_layers() -> None:
+    """The gradients of a local layer stay this rank's own, divided by the number of ranks unless asked otherwise."""
+    bps.init()
+    rank = bps.rank()
+    for options, share in (({}, 2.0), ({"scale_local_gradients": False}, 1.0)):
+        keras.utils.set_random_seed(1)
+        local = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential(
+            [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"), local]
+        )
+        optimizer = bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=[local], **options)
+        # The loss is the output: both gradients are the input, rank + 1.
+        model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+        model.fit(np.full([1, 1], rank + 1.0), np.zeros([1, 1]), verbose=0)
+        shared, own = (float(np.ravel(weight)[0]) for weight in model.get_weights())
+        assert (shared, own) == (1 - 1.5, 1 - (rank + 1) / share)
+    with pytest.raises(ValueError, match="is not built"):
+        bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=keras.layers.Dense(1))
+
+
+def _normalizing(kind: Any, **options: Any) -> Any:
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Input((8,)), kind(name="norm", **options), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    optimizer = keras.optimizers.SGD(0.05)
+    wrapped = bps.DistributedOptimizer(optimizer) if kind is bps_layer() else optimizer
+    model.compile(optimizer=wrapped, loss="mse", metrics=["mae"], jit_compile=False)
+    return model
+
+
+def bps_layer() -> Any:
+    """SyncBatchNormalization of the package that this job is about."""
+    return layer_of(keras)
+
+
+def _synchronized_batch_normalization() -> None:
+    bps.init()
+    x, y = data(None)
+    x = x + np.float32(3)
+    alone = _normalizing(keras.layers.BatchNormalization)
+    alone.fit(x, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    model = _normalizing(bps_layer())
+    rank = bps.rank()
+    model.fit(x[rank::2], y[rank::2], batch_size=8, epochs=2, shuffle=False, verbose=0)
+    assert_same_on_all_ranks(model)
+    np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=1e-3, atol=1e-3)
+    local = _normalizing(keras.layers.BatchNormalization)
+    local.fit(x[rank::2], y[rank::2], batch_size=8, epochs=2, shuffle=False, verbose=0)
+    assert np.abs(weights_of(local) - weights_of(alone)).max() > 0.01, "a test that cannot fail"
+
+
+def _batches_of_different_sizes_are_normalized_together() -> None:
+    bps.init()
+    # Far from 0, where a sum of squares would lose the variance.
+    x = data(None)[0][:16] + np.float32(1000)
+    whole = (x - x.mean(0, dtype=np.float64)) / np.sqrt(x.var(0, dtype=np.float64) + 1e-3)
+    layer = bps_layer()()
+    result = keras.ops.convert_to_numpy(layer(x[:5] if bps.rank() == 0 else x[5:], training=True))
+    np.testing.assert_allclose(result, whole[:5] if bps.rank() == 0 else whole[5:], rtol=1e-3, atol=1e-3)
+    x -= 1000
+    images = np.stack([x.reshape(16, 2, 4)] * 3, 1)
+    steps = np.ones([5 if bps.rank() == 0 else 11, 3, 2], bool)
+    steps[:, 0] = False  # masked: does not count
+    layer = bps_layer()()
+    changed = images[:5] if bps.rank() == 0 else images[5:]
+    changed = np.where(steps[..., None], changed, 100.0).astype("float32")
+    layer(changed, training=True, mask=keras.ops.convert_to_tensor(steps))
+    mean = 0.01 * images.reshape(-1, 4).mean(0)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(layer.moving_mean), mean, rtol=1e-3, atol=1e-5)
+
+
+def _wrong_arguments_of_batch_normalization() -> None:
+    bps.init()
+    with pytest.raises(ValueError, match="fused"):
+        bps_layer()(fused=True)
+    with pytest.raises(ValueError, match="synchronized"):
+        bps_layer()(synchronized=True)
+    mine = [bps.add_process_set([rank]) for rank in range(2)][bps.rank()]
+    config = bps_layer()(momentum=0.5, process_set=mine, name="n").get_config()
+    again = bps_layer().from_config(config)
+    assert (again.momentum, again.name, bps_layer().__name__) == (0.5, "n", "SyncBatchNormalization")
+
+
 def _values() -> None:
     bps.init()
     rank = bps.rank()
@@ -254,9 +337,6 @@ def _elastic() -> None:
 
 def _wrong_arguments() -> None:
     bps.init()
-    asked = mock.patch.dict(os.environ, BYTEPS_ENABLE_ASYNC="1")
-    with asked, pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
-        bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
     optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
     for error, message, call in (
         (ValueError, "already", lambda: bps.DistributedOptimizer(optimizer)),
@@ -340,6 +420,9 @@ OF_ALL = [
     _learning_rates,
     _saved_and_loaded,
     _best_model_of_rank_0,
+    _of_local_layers,
+    _synchronized_batch_normalization,
+    _wrong_arguments_of_batch_normalization,
     _values,
     _process_set_of_one,
     _state,
@@ -347,6 +430,7 @@ OF_ALL = [
     _wrong_arguments,
 ]
 OF_KERAS_3 = [
+    _batches_of_different_sizes_are_normalized_together,
     _accumulated_gradients,
     _overflow_of_one_rank,
     _loss_scaling_outside_is_refused,

@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
+from signatures import BASICS, REQUIRED, check
 
 torch = pytest.importorskip("torch")
 
@@ -18,36 +19,13 @@ _NAME = ("name", None)
 _SCALE = [("prescale_factor", 1.0), ("postscale_factor", 1.0)]
 _REDUCE = [("average", None), _NAME, ("op", None), *_SCALE, PS]
 _COMPRESSED = [("average", None), _NAME, ("compression", Compression.none), ("op", None), *_SCALE, PS]
-REQUIRED = inspect.Parameter.empty
 T, TS = ("tensor", REQUIRED), ("tensors", REQUIRED)
 _ROOT = ("root_rank", REQUIRED)
 _SPLITS = ("splits", None)
 _OP = ("op", Average)
 
 HOROVOD: dict[str, list[tuple[str, Any]] | None] = {
-    "init": [("comm", None), ("process_sets", None)],
-    "shutdown": [],
-    "is_initialized": [],
-    "start_timeline": [("file_path", REQUIRED), ("mark_cycles", False)],
-    "stop_timeline": [],
-    **{name: [] for name in ("size", "local_size", "cross_size", "rank", "local_rank", "cross_rank")},
-    **{
-        name: []
-        for name in (
-            "mpi_threads_supported",
-            "mpi_enabled",
-            "mpi_built",
-            "gloo_enabled",
-            "gloo_built",
-            "nccl_built",
-            "ddl_built",
-            "ccl_built",
-            "cuda_built",
-            "rocm_built",
-            "is_homogeneous",
-        )
-    },
-    **dict.fromkeys(("Average", "Sum", "Adasum", "Min", "Max", "Product"), None),
+    **BASICS,
     "HorovodInternalError": None,
     "Compression": None,
     "allreduce": [T, *_COMPRESSED],
@@ -99,10 +77,6 @@ HOROVOD: dict[str, list[tuple[str, Any]] | None] = {
         ("sparse_as_dense", False),
         PS,
     ],
-    "ProcessSet": None,
-    "add_process_set": [("process_set", REQUIRED)],
-    "remove_process_set": [("process_set", REQUIRED)],
-    "global_process_set": None,
     "elastic": None,
 }
 
@@ -181,35 +155,17 @@ BYTEPS: dict[str, dict[str, list[tuple[str, Any]] | None]] = {
 BY_NAME = {"DistributedDataParallel"}
 
 
-def _check(function: Any, wanted: list[tuple[str, Any]] | None, by_name: bool = False) -> None:
-    if wanted is None:
-        return
-    ours = list(inspect.signature(function).parameters.values())
-    for position, (name, default) in enumerate(wanted):
-        parameter = next((one for one in ours if one.name == name), None)
-        assert parameter is not None, f"no argument {name}"
-        if not by_name:
-            assert ours[position] is parameter, f"{name} is at another place"
-            assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-        if default is REQUIRED:
-            continue  # a default where there was none does no harm
-        assert parameter.default == default, f"{name} is {parameter.default!r} by default"
-    for parameter in ours:
-        if parameter.name not in {name for name, _ in wanted}:
-            assert parameter.default is not REQUIRED or parameter.kind is inspect.Parameter.VAR_KEYWORD, parameter
-
-
 @pytest.mark.parametrize("name", sorted(HOROVOD))
 def test_horovod_torch(name: str) -> None:
     module = importlib.import_module("byteps.horovod.torch")
-    _check(getattr(module, name), HOROVOD[name])
+    check(getattr(module, name), HOROVOD[name])
     if name != "init":  # takes BytePS's argument in the first place
-        _check(getattr(byteps.torch, name), HOROVOD[name])
+        check(getattr(byteps.torch, name), HOROVOD[name])
 
 
 def test_broadcast_optimizer_state_takes_the_model_third() -> None:
     wanted = [("optimizer", REQUIRED), _ROOT]
-    _check(byteps.torch.broadcast_optimizer_state, wanted)
+    check(byteps.torch.broadcast_optimizer_state, wanted)
     assert inspect.signature(byteps.torch.broadcast_optimizer_state).parameters["model"].default is None
 
 
@@ -217,7 +173,7 @@ def test_broadcast_optimizer_state_takes_the_model_third() -> None:
 def test_byteps(module: str) -> None:
     found = importlib.import_module(module)
     for name, wanted in BYTEPS[module].items():
-        _check(getattr(found, name), wanted, by_name=name in BY_NAME)
+        check(getattr(found, name), wanted, by_name=name in BY_NAME)
 
 
 def test_queries_before_init() -> None:

@@ -1,40 +1,10 @@
 """Stands in for horovod.torch.mpi_ops."""
 
-from byteps import (
-    Adasum,
-    Average,
-    HorovodInternalError,
-    Max,
-    Min,
-    Product,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from byteps.horovod_basics import init, join
+from byteps.horovod.common.basics import *  # noqa: F403
+from byteps.horovod.common.basics import __all__ as _BASICS
 from byteps.torch.allgather import allgather, allgather_async, grouped_allgather, grouped_allgather_async
 from byteps.torch.allreduce import allreduce, allreduce_, allreduce_async, allreduce_async_
 from byteps.torch.alltoall import alltoall, alltoall_async
-from byteps.torch.barrier import barrier
 from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broadcast_async_
 from byteps.torch.grouped_allreduce import (
     grouped_allreduce,
@@ -43,7 +13,6 @@ from byteps.torch.grouped_allreduce import (
     grouped_allreduce_async_,
 )
 from byteps.torch.handle import poll, synchronize
-from byteps.torch.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from byteps.torch.reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,
@@ -53,15 +22,7 @@ from byteps.torch.reducescatter import (
 from byteps.torch.sparse import sparse_allreduce_async
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
+    *(name for name in _BASICS if name != "__version__"),
     "allgather",
     "allgather_async",
     "allreduce",
@@ -70,19 +31,10 @@ __all__ = [
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
-    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -91,26 +43,9 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]

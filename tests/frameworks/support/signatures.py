@@ -1,0 +1,59 @@
+"""Are a function's arguments those that another library's users know?"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+REQUIRED = inspect.Parameter.empty
+
+# What all of Horovod's modules have.
+BASICS: dict[str, list[tuple[str, Any]] | None] = {
+    "init": [("comm", None), ("process_sets", None)],
+    "shutdown": [],
+    "is_initialized": [],
+    "start_timeline": [("file_path", REQUIRED), ("mark_cycles", False)],
+    "stop_timeline": [],
+    **{name: [] for name in ("size", "local_size", "cross_size", "rank", "local_rank", "cross_rank")},
+    **{
+        name: []
+        for name in (
+            "mpi_threads_supported",
+            "mpi_enabled",
+            "mpi_built",
+            "gloo_enabled",
+            "gloo_built",
+            "nccl_built",
+            "ddl_built",
+            "ccl_built",
+            "cuda_built",
+            "rocm_built",
+            "is_homogeneous",
+        )
+    },
+    **dict.fromkeys(("Average", "Sum", "Adasum", "Min", "Max", "Product"), None),
+    "ProcessSet": None,
+    "add_process_set": [("process_set", REQUIRED)],
+    "remove_process_set": [("process_set", REQUIRED)],
+    "global_process_set": None,
+}
+
+
+def check(function: Any, wanted: list[tuple[str, Any]] | None, by_name: bool = False) -> None:
+    """Asserts that `function` has these arguments, by name and default, in this order unless `by_name`. It may have
+    more behind them, with defaults. None: anything will do."""
+    if wanted is None:
+        return
+    ours = list(inspect.signature(function).parameters.values())
+    for position, (name, default) in enumerate(wanted):
+        parameter = next((one for one in ours if one.name == name), None)
+        assert parameter is not None, f"{function} has no argument {name}"
+        if not by_name:
+            assert ours[position] is parameter, f"{name} is at another place in {function}"
+            assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if default is REQUIRED:
+            continue  # a default where there was none does no harm
+        assert parameter.default == default, f"{name} of {function} is {parameter.default!r} by default"
+    for parameter in ours:
+        if parameter.name not in {name for name, _ in wanted}:
+            assert parameter.default is not REQUIRED or parameter.kind is inspect.Parameter.VAR_KEYWORD, parameter

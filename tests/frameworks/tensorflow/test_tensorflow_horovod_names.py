@@ -1,0 +1,173 @@
+"""Names, arguments and defaults of horovod.tensorflow, horovod.keras and horovod.tensorflow.keras 0.28.1."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+from installed import framework
+from signatures import BASICS, REQUIRED, check
+
+framework("tensorflow")
+framework("keras")
+
+import byteps.keras
+from byteps.process_set import global_process_set
+from byteps.reduce_op import Average
+from byteps.tensorflow.compression import Compression
+
+Wanted = dict[str, "list[tuple[str, Any]] | None"]
+
+PS = ("process_set", global_process_set)
+_NAME, _IGNORE = ("name", None), ("ignore_name_scope", False)
+_ROOT, _SCALE = ("root_rank", REQUIRED), [("prescale_factor", 1.0), ("postscale_factor", 1.0)]
+_DEVICES = [("device_dense", ""), ("device_sparse", "")]
+_GROUPS = [("num_groups", 0), ("groups", None), PS, ("scale_local_gradients", True)]
+T, TS, C = ("tensor", REQUIRED), ("tensors", REQUIRED), ("compression", Compression.none)
+_REDUCE = [("average", None), *_DEVICES, C, ("op", None), *_SCALE, _NAME, PS, _IGNORE]
+_SCATTER = [("device_dense", ""), C, ("op", Average), _NAME, PS, _IGNORE, *_SCALE]
+_OBJECT = [("root_rank", 0), ("session", None), _NAME, PS]
+
+TENSORFLOW: Wanted = {
+    **BASICS,
+    "Compression": None,
+    "allreduce": [T, *_REDUCE],
+    "grouped_allreduce": [TS, *_REDUCE],
+    "allgather": [T, _NAME, _IGNORE, PS],
+    "grouped_allgather": [TS, _NAME, _IGNORE, PS],
+    "broadcast": [T, _ROOT, _NAME, _IGNORE, PS],
+    "broadcast_": [("variables", REQUIRED), _ROOT, _NAME, PS],
+    "alltoall": [T, ("splits", None), _NAME, _IGNORE, PS],
+    "reducescatter": [T, *_SCATTER],
+    "grouped_reducescatter": [TS, *_SCATTER],
+    "size_op": [("process_set_id", 0), _NAME],
+    "rank_op": [_NAME],
+    "local_rank_op": [_NAME],
+    "local_size_op": [_NAME],
+    "process_set_included_op": [("process_set_id", 0), _NAME],
+    "join": [],
+    "broadcast_variables": [("variables", REQUIRED), _ROOT, PS, ("inplace", False)],
+    "broadcast_object": [("obj", REQUIRED), *_OBJECT],
+    "broadcast_object_fn": _OBJECT,
+    "allgather_object": [("obj", REQUIRED), ("session", None), _NAME, PS],
+    "broadcast_global_variables": [_ROOT],
+    "BroadcastGlobalVariablesHook": [_ROOT, ("device", "")],
+    "DistributedOptimizer": [
+        ("optimizer", REQUIRED),
+        _NAME,
+        ("use_locking", False),
+        *_DEVICES,
+        C,
+        ("sparse_as_dense", False),
+        ("backward_passes_per_step", 1),
+        ("op", Average),
+        ("gradient_predivide_factor", 1.0),
+        ("average_aggregated_gradients", False),
+        *_GROUPS,
+    ],
+    "DistributedGradientTape": [
+        ("gradtape", REQUIRED),
+        *_DEVICES,
+        C,
+        ("sparse_as_dense", False),
+        ("op", Average),
+        ("gradient_predivide_factor", 1.0),
+        *_GROUPS,
+    ],
+    "PartialDistributedGradientTape": None,
+    "SyncBatchNormalization": [("fused", False)],
+    "elastic": None,
+}
+
+_OF_KERAS = ("compression", byteps.keras.Compression.none)
+KERAS: Wanted = {
+    **BASICS,
+    "Compression": None,
+    "DistributedOptimizer": [
+        ("optimizer", REQUIRED),
+        _NAME,
+        *_DEVICES,
+        _OF_KERAS,
+        ("sparse_as_dense", False),
+        ("gradient_predivide_factor", 1.0),
+        ("op", Average),
+        ("backward_passes_per_step", 1),
+        ("average_aggregated_gradients", False),
+        *_GROUPS,
+    ],
+    "PartialDistributedOptimizer": None,
+    "allreduce": [("value", REQUIRED), _NAME, ("average", None), *_SCALE, ("op", None), _OF_KERAS],
+    "allgather": [("value", REQUIRED), _NAME],
+    "broadcast": [("value", REQUIRED), _ROOT, _NAME],
+    "reducescatter": [("value", REQUIRED), _NAME, ("op", Average)],
+    "load_model": [
+        ("filepath", REQUIRED),
+        ("custom_optimizers", None),
+        ("custom_objects", None),
+        _OF_KERAS,
+        ("legacy_opts", False),
+    ],
+    "broadcast_global_variables": [_ROOT],
+}
+# Of momentum_correction the default differs: optimizers of Keras do not let it be done.
+CALLBACKS: Wanted = {
+    "BroadcastGlobalVariablesCallback": [_ROOT, ("device", ""), ("local_variables", None)],
+    "MetricAverageCallback": [("device", "")],
+    "LearningRateScheduleCallback": [
+        ("initial_lr", REQUIRED),
+        ("multiplier", REQUIRED),
+        ("start_epoch", 0),
+        ("end_epoch", None),
+        ("staircase", True),
+        ("momentum_correction", False),
+        ("steps_per_epoch", None),
+    ],
+    "LearningRateWarmupCallback": [
+        ("initial_lr", REQUIRED),
+        ("warmup_epochs", 5),
+        ("momentum_correction", False),
+        ("steps_per_epoch", None),
+        ("verbose", 0),
+    ],
+    "BestModelCheckpoint": [("monitor", "val_loss")],
+}
+ELASTIC: Wanted = {
+    "KerasState": [("model", REQUIRED), ("optimizer", None)],
+    "CommitStateCallback": [("state", REQUIRED), ("batches_per_commit", 1)],
+    "UpdateBatchStateCallback": [("state", REQUIRED)],
+    "UpdateEpochStateCallback": [("state", REQUIRED)],
+    "run": None,
+}
+_STATES: Wanted = {
+    "TensorFlowState": None,
+    "TensorFlowKerasState": [("model", REQUIRED), ("optimizer", None)],
+    "run": None,
+}
+MODULES: dict[str, Wanted] = {
+    "tensorflow": TENSORFLOW,
+    "tensorflow.mpi_ops": {name: TENSORFLOW[name] for name in ("allgather", "broadcast", "alltoall", "init", "size")},
+    "tensorflow.functions": {name: TENSORFLOW[name] for name in ("broadcast_variables", "broadcast_object")},
+    "tensorflow.compression": {"Compression": None},
+    "tensorflow.elastic": _STATES,
+}
+for _keras in ("keras", "tensorflow.keras"):
+    MODULES.update({_keras: KERAS, f"{_keras}.callbacks": CALLBACKS, f"{_keras}.elastic": ELASTIC})
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_names_and_arguments(name: str) -> None:
+    module = importlib.import_module(f"byteps.horovod.{name}")
+    for function, wanted in MODULES[name].items():
+        check(getattr(module, function), wanted)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for exported in module.__all__:
+        assert hasattr(module, exported), exported
+
+
+def test_arguments_in_the_order_of_horovod_reach_their_place() -> None:
+    hvd = importlib.import_module("byteps.horovod.tensorflow.keras")
+    schedule = hvd.callbacks.LearningRateScheduleCallback(0.5, 2.0, 3, 7)
+    assert (schedule.initial_lr, schedule.multiplier(1), schedule.start_epoch, schedule.end_epoch) == (0.5, 2, 3, 7)
+    with pytest.raises(NotImplementedError, match="legacy_opts"):
+        hvd.load_model("model.keras", legacy_opts=True)
