@@ -39,8 +39,8 @@ class Wheel:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self._records.append(f"{place},sha256={digest},{len(data)}")
 
-    def finish(self, license_text: bytes, readme: str) -> None:
-        """Writes the metadata; `readme` (Markdown) becomes the long description."""
+    def finish(self, license_text: bytes, readme: str, entry_points: list[str]) -> None:
+        """Writes the metadata; `readme` (Markdown) becomes the long description; entry points are "group:name=what"."""
         info = f"{self._name}-{self._version}.dist-info"
         metadata = (
             f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {self._version}\n"
@@ -53,6 +53,12 @@ class Wheel:
         self.add(f"{info}/METADATA", metadata.encode())
         self.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {self._tag}\n".encode())
         self.add(f"{info}/LICENSE", license_text)
+        if entry_points:
+            lines = []
+            for entry in sorted(entry_points):
+                group, _, rest = entry.partition(":")
+                lines += [f"[{group}]", rest.replace("=", " = ", 1), ""]
+            self.add(f"{info}/entry_points.txt", "\n".join(lines).encode())
         self._zip.writestr(
             zipfile.ZipInfo(f"{info}/RECORD", (1980, 1, 1, 0, 0, 0)),
             "\n".join([*self._records, f"{info}/RECORD,,"]) + "\n",
@@ -68,6 +74,7 @@ def main() -> int:
     parser.add_argument("--license", type=pathlib.Path, required=True)
     parser.add_argument("--readme", type=pathlib.Path, required=True)
     parser.add_argument("--python-tag", type=pathlib.Path, required=True, help="file with a tag such as cp311-cp311")
+    parser.add_argument("--entry-point", action="append", default=[], metavar="GROUP:NAME=MODULE:FUNCTION")
     parser.add_argument("--file", action="append", default=[], metavar="PLACE=PATH")
     arguments = parser.parse_args()
 
@@ -86,7 +93,7 @@ def main() -> int:
             place = f"{arguments.name}-{match.group(1)}.data/scripts/" + place.removeprefix("@scripts/")
         binary = data[:4] == b"\x7fELF"
         wheel.add(place, data, executable=scripts or binary)
-    wheel.finish(arguments.license.read_bytes(), arguments.readme.read_text())
+    wheel.finish(arguments.license.read_bytes(), arguments.readme.read_text(), arguments.entry_point)
     return 0
 
 

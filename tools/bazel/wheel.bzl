@@ -9,6 +9,8 @@ def _wheel_impl(ctx):
     arguments.add("--license", ctx.file.license)
     arguments.add("--readme", ctx.file.readme)
     arguments.add("--python-tag", ctx.file._python_tag)
+    for name, entry in ctx.attr.entry_points.items():
+        arguments.add("--entry-point", "%s=%s" % (name, entry))
     files = []
     for target, place in ctx.attr.contents.items():
         # "strip:place": what lies under `strip` (a folder of the repository) goes into `place` of the wheel.
@@ -45,6 +47,7 @@ wheel = rule(
         "contents": attr.label_keyed_string_dict(
             allow_files = True,
             doc = "files -> \"strip:place\"; place \"@scripts\": programs"),
+        "entry_points": attr.string_dict(doc = "\"group:name\" -> \"module:function\", as pip's metadata has them"),
         "requires": attr.label_list(
             doc = "what must be there and is not contained: its absence says so before anything is packed",
         ),

@@ -542,6 +542,34 @@ dist.destroy_process_group()
 """
 
 
+_BY_ENTRY_POINT = """
+from importlib.metadata import entry_points
+
+import torch.distributed as dist
+
+every = entry_points()
+group = "torch.distributed.backends"
+found = every.get(group, []) if isinstance(every, dict) else every.select(group=group)  # of Python 3.9, and newer
+(point,) = [point for point in found if point.name == "byteps"]
+register = point.load()
+register()
+register()  # harmless
+assert dist.is_backend_available("byteps")
+"""
+
+
+def test_the_entry_point_of_the_package_registers_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _BY_ENTRY_POINT],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_under_torchrun(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
