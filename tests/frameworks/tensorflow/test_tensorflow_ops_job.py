@@ -214,6 +214,22 @@ def test_one_inter_op_thread(run_workers: RunWorkers) -> None:
     run_workers(_one_inter_op_thread)
 
 
+def _missing() -> str:
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+        with pytest.raises(tf.errors.DeadlineExceededError) as caught:
+            tf.function(bps.push_pull)(tf.ones([3]), name="lonely")
+        message = str(caught.value)
+    bps.barrier("the end", timeout=60)
+    return message
+
+
+def test_who_is_missing(run_workers: RunWorkers) -> None:
+    message = run_workers(_missing, BYTEPS_OP_TIMEOUT="4").results[0]
+    assert "lonely" in message and "1" in message, message
+
+
 def _peer_dies() -> float:
     import os
 
