@@ -21,6 +21,7 @@ Times a training step of one network, by each way in turns, so that whatever els
 alike. It is a worker of a job:
 
     bpslaunch --workers 2 -- .venv/bin/python tools/ddp_step.py
+    tools/netlab run --hosts 4 --rate 200mbit -- .venv/bin/python tools/ddp_step.py --batch 1
 
 Rank 0 prints the median step of each way, and its ratio to DistributedDataParallel over Gloo: the median of the ratios
 of neighbouring steps. Below 1 is faster.
@@ -37,8 +38,8 @@ def _network() -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 1600), nn.ReLU(), nn.Linear(1600, 10))
 
 
-def _ways() -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
-    """What takes one step, by each way, and the networks; all begin with the same weights."""
+def _ways(batch: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
+    """What takes one step of this many images, by each way, and the networks; all begin with the same weights."""
     group = dist.new_group(backend="byteps")
     wraps: dict[str, Callable[[nn.Module], nn.Module]] = {
         "DDP, Gloo": nn.parallel.DistributedDataParallel,
@@ -48,7 +49,7 @@ def _ways() -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
         "DistributedOptimizer": lambda model: model,
     }
     source = torch.Generator().manual_seed(bps.rank())
-    inputs, labels = torch.randn(8, 3, 32, 32, generator=source), torch.randint(10, (8,), generator=source)
+    inputs, labels = torch.randn(batch, 3, 32, 32, generator=source), torch.randint(10, (batch,), generator=source)
 
     models = {name: _network() for name in wraps}
 
@@ -74,11 +75,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40, help="steps of each way that count")
     parser.add_argument("--warm-up", type=int, default=5, help="steps of each way before them")
+    parser.add_argument("--batch", type=int, default=8, help="images of each worker in a step; fewer compute less")
     arguments = parser.parse_args()
     bps.init()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="byteps://")
-    ways, models = _ways()
+    ways, models = _ways(arguments.batch)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(arguments.warm_up + arguments.steps):
         for name, step in ways.items():
@@ -93,7 +95,7 @@ def main() -> None:
             if not torch.allclose(own, other, rtol=1e-3, atol=1e-5):
                 raise SystemExit(f"{name} has come to other weights than {first}")
     if bps.rank() == 0:
-        print(f"{bps.size()} workers, {arguments.steps} steps each in turns")
+        print(f"{bps.size()} workers, {arguments.steps} steps of {arguments.batch} images each in turns")
         print(f"{'':>22} {'step ms':>8} {'ratio':>7}")
         for name, found in seconds.items():
             ratio = statistics.median(own / base for own, base in zip(found, seconds[first]))
