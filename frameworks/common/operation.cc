@@ -28,6 +28,7 @@ void Submit(const AttachedSession& session, const TensorSpec& spec, Done done, F
     args.shape = spec.shape;
     args.ndim = spec.ndim;
     args.dtype = spec.dtype;
+    args.mode = spec.asynchronous ? BPS_MODE_ASYNCHRONOUS : BPS_MODE_SYNCHRONOUS;
     bps_tensor* tensor = nullptr;
     if (bps_status* error = library.bps_declare(open, &args, &tensor)) return error;
 

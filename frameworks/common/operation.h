@@ -29,6 +29,7 @@ struct TensorSpec {
   uint32_t dtype;        // BPS_FLOAT32, ...
   const int64_t* shape;  // ndim entries
   int32_t ndim;
+  bool asynchronous = false;  // its servers keep a value, which push_pull adds to and gets (docs/async.md)
 };
 
 // Reduces `input` over all workers into `output`, which may be the same memory. `op` is BPS_SUM, ...; a larger priority

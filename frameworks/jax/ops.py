@@ -43,11 +43,11 @@ def ranks_of(process_set: ProcessSet) -> tuple[int, ...]:
     return tuple(process_set.ranks or ())
 
 
-def _reduce_call(name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...]) -> Call:
+def _reduce_call(name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...], asynchronous: bool = False) -> Call:
     """A reduction; without ranks over all. Servers sum parts of tensors of all ranks, which is not all there is."""
     argument = ("op", int(op))
     if not ranks and op is not Adasum:
-        return Call(targets.PUSH_PULL, name, argument, priority)
+        return Call(targets.PUSH_PULL, name, argument, priority, (("asynchronous", int(asynchronous)),))
     ranks = ranks or ranks_of(global_process_set)
     return Call(
         targets.COLLECTIVE, name, argument, priority, (("kind", _native.ALL_REDUCE), ("root", 0), ("ranks", ranks))
@@ -80,6 +80,11 @@ def _push_pull_backward(call: Call, device: jax.Array | None, gradient: jax.Arra
 
 
 _push_pull.defvjp(_push_pull_forward, _push_pull_backward)
+
+
+def add_to_servers(name: str, change: Any, priority: int) -> jax.Array:
+    """What the servers have of this name once `change` is added: in asynchronous training (docs/async.md)."""
+    return run(_reduce_call(name, Sum, priority, (), asynchronous=True), sent_array(name, change), device_number())
 
 
 def reduce_leaf(

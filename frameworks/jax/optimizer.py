@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byteps.arguments import whole_number
-from byteps.asynchronous import refuse_asynchronous
+from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import AxisName, axes_of
 from byteps.jax.names import leaf_names
 from byteps.jax.ops import reduce_leaf
+from byteps.jax.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
@@ -48,6 +49,10 @@ def DistributedOptimizer(
     Each gradient leaves as soon as the program has computed it; those of the first leaves are the most urgent. Wrap the
     whole chain, not a part of it: what clips by a global norm then sees the reduced gradients.
 
+    With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and nobody waits for the gradients of others
+    (docs/async.md): `init`, outside of jit, gives them those of rank 0, for which all ranks wait; the updates of
+    `update`, which needs `params`, lead to the parameters of the servers.
+
     Args:
         optimizer: any transformation of gradients.
         compression: of gradients on their way.
@@ -66,13 +71,11 @@ def DistributedOptimizer(
         ValueError: before init(), or an argument that cannot be used.
         TypeError: an argument of another kind.
         ImportError: optax is not installed.
-        UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
     """
     import optax
 
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise TypeError(f"optimizer is {optimizer!r}; it must be a GradientTransformation of optax")
-    refuse_asynchronous("byteps.jax.DistributedOptimizer")
     check_compression(compression)
     check_process_set(process_set)
     chosen = choose_op(op, average=True, adasum=True)
@@ -96,12 +99,23 @@ def DistributedOptimizer(
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         return inner.update(reduced(gradients), state, params, **extra)
 
+    init = inner.init
+    if asynchronous_training() and current_session().native.info()["size"] > 1:
+        check_asynchronous(
+            chosen,
+            compression=compression is not Compression.none,
+            axis_name=bool(axes),
+            process_set=process_set is not global_process_set,
+        )
+        servers = ServerParameters(inner, f"AsyncParam.{name}")
+        init, update = servers.init, servers.update
+
     if passes == 1:
-        return optax.GradientTransformationExtraArgs(inner.init, update)
+        return optax.GradientTransformationExtraArgs(init, update)
 
     def init_accumulated(params: Any) -> AccumulatedState:
         sums = jax.tree_util.tree_map(jnp.zeros_like, params)
-        return AccumulatedState(inner.init(params), sums, jnp.zeros([], jnp.int32))
+        return AccumulatedState(init(params), sums, jnp.zeros([], jnp.int32))
 
     def update_accumulated(
         gradients: Any, state: AccumulatedState, params: Any = None, **extra: Any

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Optional
 
-from byteps.asynchronous import refuse_asynchronous
+from byteps.asynchronous import asynchronous_training, check_asynchronous
+from byteps.compression import NoneCompressor
 from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.gradients import Options, Reduce, reduction
+from byteps.keras.server_parameters import ServerParameters, server_parameters
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 
@@ -52,6 +54,7 @@ class Distributed:
     _bps_passes: int = 1
     _bps_average_passes: bool = False
     _bps_checked: bool = False
+    _bps_servers: ServerParameters | None = None  # in asynchronous training
     _bps_local: Mapping[int, Any] = MappingProxyType({})  # variables by their ids
     _bps_local_divisors: ProcessSet | None = None  # those ranks' number
 
@@ -59,6 +62,13 @@ class Distributed:
         """The gradient of this variable is not reduced: it belongs to this worker alone."""
         kind = type(self)
         kind._bps_local = {**kind._bps_local, id(variable): variable}
+
+    def _bps_step(self, variables: Any, own_step: Callable[[], Any]) -> Any:
+        """A step of asynchronous training. Local variables stay this worker's own."""
+        names = gradient_names(variables, self._bps_prefix, self._bps_local)
+        shared = [(variable, name) for variable, name in zip(variables, names) if name is not None]
+        assert self._bps_servers is not None
+        return self._bps_servers.step([variable for variable, _ in shared], [name for _, name in shared], own_step)
 
     def _bps_reduced_by_name(self, gradients: Sequence[Any], names: Names) -> list[Any]:
         """The gradients of all workers, but for those without a name."""
@@ -166,7 +176,34 @@ class TfKerasOptimizer(Distributed):
         return super().apply_gradients(list(zip(gradients, variables)), *args, **kwargs)  # type: ignore[misc]
 
 
-def _mixin(optimizer: Any, keras: Any) -> type[Distributed]:
+class AsyncKeras3Optimizer(Distributed):
+    """For asynchronous training, and optimizers of Keras 3, LossScaleOptimizer included: the optimizer's own step, and
+    what it has changed is added to the parameters that the servers keep (docs/async.md)."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """As the optimizer's own, with this worker's gradients; the variables then are those of the servers."""
+        self._bps_refuse_scaling_outside()
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        variables = getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
+        own = super().apply  # type: ignore[misc]
+        self._bps_step(variables, lambda: own(grads, trainable_variables))
+
+
+class AsyncTfKerasOptimizer(Distributed):
+    """The same for tf_keras."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own, with this worker's gradients; the variables then are those of the servers."""
+        self._bps_refuse_scaling_outside()
+        pairs = list(grads_and_vars)
+        own = super().apply_gradients  # type: ignore[misc]
+        return self._bps_step([variable for _, variable in pairs], lambda: own(pairs, *args, **kwargs))
+
+
+def _mixin(optimizer: Any, keras: Any, asynchronous: bool) -> type[Distributed]:
+    if asynchronous:
+        return AsyncKeras3Optimizer if is_keras_3(keras) else AsyncTfKerasOptimizer
     if not is_keras_3(keras):
         return TfKerasOptimizer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -228,6 +265,9 @@ def DistributedOptimizer(
 ) -> Any:
     """Makes `optimizer` one that applies the gradients of all workers.
 
+    With BYTEPS_ENABLE_ASYNC=1 the servers keep the variables, and nobody waits for the gradients of others:
+    docs/async.md.
+
     The object stays what it is, with its state, its name and its class's name: a saved model names the plain optimizer.
     Clipping (clipnorm, global_clipnorm, clipvalue), weight decay and moving averages work on the reduced gradients. If
     the global policy is mixed_float16 the optimizer is put into a LossScaleOptimizer first, as compile() would do.
@@ -257,10 +297,9 @@ def DistributedOptimizer(
     Raises:
         TypeError: no optimizer of Keras, or no compression.
         ValueError: an unknown op, a DistributedOptimizer already, or backward_passes_per_step where it cannot be.
-        UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
+        UnimplementedError: BYTEPS_ENABLE_ASYNC=1 on Keras's backend JAX.
     """
     del num_groups, groups
-    refuse_asynchronous("byteps.keras.DistributedOptimizer")
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
         raise TypeError(
@@ -276,6 +315,14 @@ def DistributedOptimizer(
     optimizer = _with_loss_scaling(optimizer, keras)
 
     backend = backend_of(keras)
+    asynchronous = asynchronous_training()
+    if asynchronous:
+        check_asynchronous(
+            options.op,
+            compression=compression not in (Compression.none, NoneCompressor),
+            gradient_predivide_factor=gradient_predivide_factor != 1.0,
+            process_set=process_set is not global_process_set,
+        )
     kind = type(optimizer)
     # Saved files name the class by module and name; there it is the optimizer's own.
     built_in = kind.__module__.startswith(("keras.src.", "tf_keras.src.", "keras.optimizers", "tf_keras.optimizers"))
@@ -288,8 +335,9 @@ def DistributedOptimizer(
         "_bps_average_passes": average_aggregated_gradients,
         "_bps_backend": backend,
         "_bps_local_divisors": process_set if scale_local_gradients else None,
+        "_bps_servers": server_parameters(backend) if asynchronous else None,
     }
-    optimizer.__class__ = type(kind.__name__, (_mixin(optimizer, keras), kind), members)
+    optimizer.__class__ = type(kind.__name__, (_mixin(optimizer, keras, asynchronous), kind), members)
     return optimizer
 
 

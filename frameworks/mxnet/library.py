@@ -66,6 +66,7 @@ _bind()
 
 # (input, output, the array that stands for the name, name, op or root, priority); raise MXNetError.
 push_pull = _operation("push_pull")
+add_to_servers = _operation("add_to_servers")
 broadcast = _operation("broadcast")
 # The same over the ranks of a set, which are the last argument (none: all); all_reduce has any op.
 all_reduce = _operation("all_reduce", of_set=True)

@@ -71,6 +71,12 @@ def _reduce(
         library.push_pull(tensor, output, _turn(name), name, op, priority)
 
 
+def add_to_servers(change: mx.nd.NDArray, name: str, priority: int) -> None:
+    """Makes of `change` what the servers have of this name with it, in asynchronous training; asynchronous."""
+    check_array(change)
+    library.add_to_servers(change, change, _turn(name), name, Sum, priority)
+
+
 def _send(
     tensor: mx.nd.NDArray, output: mx.nd.NDArray, name: str, root_rank: int, priority: int, ranks: tuple[int, ...]
 ) -> None:

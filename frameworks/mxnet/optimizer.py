@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from byteps.asynchronous import refuse_asynchronous
+from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.mxnet.ops import push_pull_inplace
+from byteps.mxnet.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.reduce_op import Average
 from byteps.session import current_session
 
 import mxnet as mx
@@ -25,7 +28,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         module.fit(..., optimizer=optimizer, kvstore=None)
 
     Gradients of parameters with a smaller index are more urgent. With Gluon use DistributedTrainer. All attributes are
-    those of the optimizer given.
+    those of the optimizer given. With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and nobody waits for the
+    gradients of others: docs/async.md.
 
     Args:
         optimizer: what updates the parameters.
@@ -49,13 +53,20 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     ) -> None:
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
-        refuse_asynchronous("byteps.mxnet.DistributedOptimizer")
         check_predivide_factor(gradient_predivide_factor)
         number = current_session().number("DistributedOptimizer")
         self._process_set = check_process_set(process_set)
         self._predivide = gradient_predivide_factor
         self._optimizer = optimizer
         self._name = name or ("gradient" if number == 0 else f"gradient.{number}")
+        self._servers: ServerParameters | None = None
+        if asynchronous_training() and process_set.size() != 1:
+            check_asynchronous(
+                Average,
+                gradient_predivide_factor=gradient_predivide_factor != 1.0,
+                process_set=process_set is not global_process_set,
+            )
+            self._servers = ServerParameters(f"AsyncParam.{self._name}")
 
     def __getattr__(self, item: str) -> Any:
         if item == "_optimizer":  # not there yet while it is unpickled
@@ -72,6 +83,19 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
             if self._predivide != 1.0:
                 gradient *= self._predivide
 
+    def _step(self, own_step: Callable[..., None], index: Any, weight: Any, grad: Any, state: Any) -> None:
+        if self._servers is None:
+            self._reduce(index, grad)
+            own_step(index, weight, grad, state)
+            return
+        several = isinstance(index, (tuple, list))
+        weights = dict(zip(map(str, index), weight)) if several else {str(index): weight}
+        self._servers.begin(weights)
+        before = {key: each.copy() for key, each in weights.items()}
+        own_step(index, weight, grad, state)
+        for key, each in weights.items():
+            self._servers.add(key, each, before[key], -int(key) if key.isdecimal() else 0)
+
     def create_state(self, index: Any, weight: Any) -> Any:
         """As of the optimizer."""
         return self._optimizer.create_state(index, weight)
@@ -82,13 +106,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """Updates one parameter or several with the averages of their gradients."""
-        self._reduce(index, grad)
-        self._optimizer.update(index, weight, grad, state)
+        self._step(self._optimizer.update, index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """As update, for weights of 16 bits that have a copy of 32."""
-        self._reduce(index, grad)
-        self._optimizer.update_multi_precision(index, weight, grad, state)
+        self._step(self._optimizer.update_multi_precision, index, weight, grad, state)
 
     def set_learning_rate(self, lr: float) -> None:
         """As of the optimizer."""

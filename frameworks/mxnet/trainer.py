@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from byteps.asynchronous import refuse_asynchronous
+from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
 from byteps.mxnet.functions import broadcast_parameters
 from byteps.mxnet.ops import push_pull_inplace
 from byteps.mxnet.optimizer import DistributedOptimizer, check_predivide_factor
+from byteps.mxnet.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.reduce_op import Sum
+from byteps.reduce_op import Average, Sum
 from byteps.session import current_session
 
 import mxnet as mx
@@ -27,7 +28,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         trainer.step(batch_size)            # of this worker
 
     The parameters start with the root's values: at once those that are initialised, the others when they are. `step`
-    waits for nothing: gradients are reduced as the engine computes them, those of the first parameters first.
+    waits for nothing: gradients are reduced as the engine computes them, those of the first parameters first. With
+    BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and nobody waits for the gradients of others: docs/async.md.
 
     Args:
         params: `net.collect_params()`, or a dict of Parameters.
@@ -61,7 +63,6 @@ class DistributedTrainer(mx.gluon.Trainer):
         process_set: ProcessSet = global_process_set,
     ) -> None:
         session = current_session()
-        refuse_asynchronous("byteps.mxnet.DistributedTrainer")
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn("DistributedTrainer takes the optimizer itself, not a DistributedOptimizer", stacklevel=2)
             optimizer = optimizer._optimizer
@@ -75,9 +76,19 @@ class DistributedTrainer(mx.gluon.Trainer):
             prefix = "" if number == 0 else f"{number}."
         self._prefix = prefix
         self._predivide = gradient_predivide_factor
+        self._servers: ServerParameters | None = None
+        if asynchronous_training() and process_set.size() != 1:
+            check_asynchronous(
+                Average,
+                compression=self._compression is not Compression.none,
+                gradient_predivide_factor=gradient_predivide_factor != 1.0,
+                process_set=process_set is not global_process_set,
+            )
+            self._servers = ServerParameters(f"AsyncParam.{number}")
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
-        # A step divides by the batch of this worker, and so by that of all of them.
-        self._scale *= gradient_predivide_factor / (process_set.size() or 1)
+        if self._servers is None:
+            # A step divides by the batch of this worker, and so by that of all of them.
+            self._scale *= gradient_predivide_factor / (process_set.size() or 1)
         by_index = {f"{index:06}": param for index, param in enumerate(self._params)}
         broadcast_parameters(by_index, root_rank, f"{prefix}parameter", process_set)
         self._params_to_init = []
@@ -94,6 +105,10 @@ class DistributedTrainer(mx.gluon.Trainer):
             first += other.as_in_context(first.context)
         if self._predivide != 1.0:
             first /= self._predivide
+        if self._servers is not None:
+            for other in gradients[1:]:
+                other[:] = first
+            return
         sent, context = self._compression.compress(first)
         push_pull_inplace(
             sent,
@@ -106,3 +121,18 @@ class DistributedTrainer(mx.gluon.Trainer):
             first[:] = self._compression.decompress(sent, context)
         for other in gradients[1:]:
             other[:] = first
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        """Of Gluon's Trainer."""
+        if self._servers is None:
+            super()._update(ignore_stale_grad)
+            return
+        trained = {str(index): param for index, param in enumerate(self._params) if param.grad_req != "null"}
+        self._servers.begin({key: param.list_data()[0] for key, param in trained.items()})
+        before = {key: param.list_data()[0].copy() for key, param in trained.items()}
+        super()._update(ignore_stale_grad)
+        for key, param in trained.items():
+            arrays = param.list_data()
+            self._servers.add(key, arrays[0], before[key], -int(key))
+            for other in arrays[1:]:
+                other[:] = arrays[0]

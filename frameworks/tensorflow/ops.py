@@ -98,7 +98,7 @@ def push_pull(
         device_sparse: the same for IndexedSlices.
         compression: one of Compression's.
         op: Sum, Average, Min, Max, Product; Adasum for floats; BitAnd, BitOr, BitXor for integers and bools.
-        enable_async: asynchronous training, which there is not yet.
+        enable_async: True is refused: asynchronous training is DistributedOptimizer's (docs/async.md).
         name: the same on all ranks; None: see the module.
         priority: larger is sooner.
         process_set: the ranks that take part; this rank is one of them.
@@ -115,7 +115,9 @@ def push_pull(
     chosen = check_op(op, average)
     priority = priority_number(priority)
     if enable_async:
-        raise UnimplementedError("enable_async: this version of BytePS has no asynchronous training")
+        raise UnimplementedError(
+            "enable_async: asynchronous training is DistributedOptimizer's, with BYTEPS_ENABLE_ASYNC=1"
+        )
     process_set = check_process_set(process_set)
     if isinstance(tensor, tf.IndexedSlices):
         from byteps.tensorflow.sparse import push_pull_slices

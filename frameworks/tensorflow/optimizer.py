@@ -71,7 +71,7 @@ def DistributedOptimizer(
     Raises:
         TypeError: not an optimizer, or no compression.
         ValueError: an unknown op, or backward_passes_per_step with an optimizer of TensorFlow 1.
-        UnimplementedError: BYTEPS_ENABLE_ASYNC=1.
+        UnimplementedError: BYTEPS_ENABLE_ASYNC=1, and an optimizer of TensorFlow 1.
     """
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from byteps.keras.optimizer import DistributedOptimizer as KerasOptimizer
@@ -90,7 +90,7 @@ def DistributedOptimizer(
             process_set=process_set,
             scale_local_gradients=scale_local_gradients,
         )
-    refuse_asynchronous("byteps.tensorflow.DistributedOptimizer")
+    refuse_asynchronous("byteps.tensorflow.DistributedOptimizer of an optimizer of TensorFlow 1")
     del name, use_locking, num_groups, groups, scale_local_gradients
     if backward_passes_per_step != 1:
         raise ValueError(

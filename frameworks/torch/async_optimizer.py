@@ -3,7 +3,7 @@ them. No rank waits for the others, except as far as BYTEPS_STALENESS says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from byteps.basics import rank
@@ -56,25 +56,31 @@ class AsyncOptimizer(AdasumOptimizer):
 
     def _add(self, parameters: list[torch.Tensor], changes: list[torch.Tensor]) -> None:
         """Makes of each change the value that the servers have with it."""
-        handles: list[Handle] = []
-        try:
-            for parameter, change in zip(parameters, changes):
-                handles.append(self._push(parameter, change))
-        finally:
-            wait_all(handles)
+        names = ["AsyncParam." + self._reducer.names[one].removeprefix("Gradient.") for one in parameters]
+        add_to_servers(names, changes, [self._reducer.priorities[one] for one in parameters])
 
-    def _push(self, parameter: torch.Tensor, change: torch.Tensor) -> Handle:
-        sent = torch.empty(change.shape, dtype=change.dtype).copy_(change)
-        name = "AsyncParam." + self._reducer.names[parameter].removeprefix("Gradient.")
-        request = current_session().native.push_pull(
-            name,
-            dtype_code(sent.dtype),
-            sent.shape,
-            sent.data_ptr(),
-            sent.data_ptr(),
-            Sum,
-            sent,
-            self._reducer.priorities[parameter],
-            asynchronous=True,
-        )
-        return Handle(request, name, change, sent)
+
+def add_to_servers(names: Sequence[str], changes: Sequence[torch.Tensor], priorities: Sequence[int]) -> None:
+    """Makes of each change the value that the servers have of its name with it. Raises BytePSError."""
+    handles: list[Handle] = []
+    try:
+        for each in zip(names, changes, priorities):
+            handles.append(_push(*each))
+    finally:
+        wait_all(handles)
+
+
+def _push(name: str, change: torch.Tensor, priority: int) -> Handle:
+    sent = torch.empty(change.shape, dtype=change.dtype).copy_(change)
+    request = current_session().native.push_pull(
+        name,
+        dtype_code(sent.dtype),
+        sent.shape,
+        sent.data_ptr(),
+        sent.data_ptr(),
+        Sum,
+        sent,
+        priority,
+        asynchronous=True,
+    )
+    return Handle(request, name, change, sent)

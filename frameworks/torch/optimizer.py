@@ -6,8 +6,8 @@ import math
 import warnings
 from collections.abc import Iterable
 
-from byteps.asynchronous import asynchronous_training
-from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
+from byteps.asynchronous import asynchronous_training, check_asynchronous
+from byteps.reduce_op import Adasum, Average, ReduceOp, choose_op
 from byteps.torch.adasum_optimizer import AdasumOptimizer, PassCounter
 from byteps.torch.async_optimizer import AsyncOptimizer
 from byteps.torch.base_optimizer import BaseOptimizer, check_passes
@@ -30,26 +30,6 @@ def _check_predivide(factor: float, op: ReduceOp) -> float:
     if not number > 0 or math.isinf(number):
         raise ValueError(f"gradient_predivide_factor is {factor!r}; it must be a positive number")
     return number
-
-
-def _check_asynchronous(
-    op: ReduceOp,
-    compression: type[Compressor],
-    groups: object,
-    process_set: ProcessSet,
-    overlap_forward: torch.nn.Module | None,
-) -> None:
-    """Raises ValueError for what asynchronous training cannot do."""
-    refused = {
-        f"op={op.name}": op not in (Average, Sum),
-        "compression": compression is not Compression.none,
-        "groups": bool(groups),
-        "process_set": process_set is not global_process_set,
-        "overlap_forward": overlap_forward is not None,
-    }
-    for argument, given in refused.items():
-        if given:
-            raise ValueError(f"{argument} does not go with asynchronous training (BYTEPS_ENABLE_ASYNC=1)")
 
 
 def DistributedOptimizer(
@@ -163,7 +143,13 @@ def DistributedOptimizer(
     unnamed, names = named_gradients(optimizer, named_parameters)
     asynchronous = asynchronous_training() and is_distributed(process_set)
     if asynchronous:
-        _check_asynchronous(op, compression, groups, process_set, overlap_forward)
+        check_asynchronous(
+            op,
+            compression=compression is not Compression.none,
+            groups=bool(groups),
+            process_set=process_set is not global_process_set,
+            overlap_forward=overlap_forward is not None,
+        )
     kind = PassCounter if asynchronous or op is Adasum else Reducer
     reducer = kind(
         compression,

@@ -48,8 +48,9 @@ ffi::Future Submit(const ffi::AnyBuffer& tensor, std::string_view attribute, con
 }
 
 ffi::Future RunPushPull(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi::Result<ffi::AnyBuffer> output,
-                        std::string_view name, int64_t op, int64_t priority) {
-  return Submit(input, name, operands, [&](const TensorSpec& tensor, binding::Done done) {
+                        std::string_view name, int64_t op, int64_t asynchronous, int64_t priority) {
+  return Submit(input, name, operands, [&](TensorSpec tensor, binding::Done done) {
+    tensor.asynchronous = asynchronous != 0;
     binding::PushPull(TheSession(), tensor, input.untyped_data(), output->untyped_data(), static_cast<int32_t>(op),
                       priority, std::move(done));
   });
@@ -116,6 +117,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_push_pull, RunPushPull,
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<std::string_view>("name")
                                   .Attr<int64_t>("op")
+                                  .Attr<int64_t>("asynchronous")
                                   .Attr<int64_t>("priority"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_broadcast, RunBroadcast,

@@ -75,11 +75,11 @@ void Run(void*, void* callback, void* parameter) {
   }
   const Array& array = running->input;
   const TensorSpec tensor{running->name.c_str(), array.dtype(), array.shape().data(),
-                          static_cast<int32_t>(array.shape().size())};
+                          static_cast<int32_t>(array.shape().size()), running->kind == Kind::kAddToServers};
   Running* const raw = running.release();
   const auto done = [raw](const Outcome& outcome) { End(std::unique_ptr<Running>(raw), outcome); };
   // The tensor's name and shape are those of `raw`, which may be gone when these return.
-  if (raw->kind == Kind::kPushPull) {
+  if (raw->kind == Kind::kPushPull || raw->kind == Kind::kAddToServers) {
     binding::PushPull(TheSession(), tensor, input, output, raw->argument, raw->priority, done);
     return;
   }

@@ -19,6 +19,7 @@ namespace byteps::mxnet {
 struct EngineOperation {
   enum class Kind {
     kPushPull,
+    kAddToServers,  // what the servers keep in asynchronous training
     kBroadcast,
     kAllReduce,     // of `ranks`, and what servers cannot do
     kSetBroadcast,  // of `ranks`

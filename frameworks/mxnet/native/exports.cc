@@ -41,7 +41,15 @@ BYTEPS_MXNET_EXPORT int bps_shim_mxnet_push_pull(void* input, void* output, void
   });
 }
 
-// The same over `num_ranks` ranks (0: all), with any op.
+// The same, in asynchronous training: adds to what the servers keep, and gets that.
+BYTEPS_MXNET_EXPORT int bps_shim_mxnet_add_to_servers(void* input, void* output, void* turn, const char* name,
+                                                      int32_t op, int64_t priority, char* error, size_t error_size) {
+  return byteps::mxnet::Try(error, error_size, [&] {
+    byteps::mxnet::Push({byteps::mxnet::EngineOperation::Kind::kAddToServers, input, output, turn, name, op, priority});
+  });
+}
+
+// push_pull over `num_ranks` ranks (0: all), with any op.
 BYTEPS_MXNET_EXPORT int bps_shim_mxnet_all_reduce(void* input, void* output, void* turn, const char* name, int32_t op,
                                                   int64_t priority, const int32_t* ranks, int32_t num_ranks,
                                                   char* error, size_t error_size) {

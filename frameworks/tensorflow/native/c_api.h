@@ -68,6 +68,8 @@ enum DataType : int {
   X(void, TF_OpKernelConstruction_GetAttrType, (TF_OpKernelConstruction*, const char* name, int* value, TF_Status*)) \
   X(void, TF_OpKernelConstruction_GetAttrInt64,                                                                      \
     (TF_OpKernelConstruction*, const char* name, int64_t* value, TF_Status*))                                        \
+  X(void, TF_OpKernelConstruction_GetAttrBool,                                                                       \
+    (TF_OpKernelConstruction*, const char* name, unsigned char* value, TF_Status*))                                  \
   X(void, TF_OpKernelConstruction_GetAttrSize,                                                                       \
     (TF_OpKernelConstruction*, const char* name, int32_t* list_size, int32_t* total_size, TF_Status*))               \
   X(void, TF_OpKernelConstruction_GetAttrString,                                                                     \

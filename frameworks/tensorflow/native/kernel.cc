@@ -34,6 +34,9 @@ Kernel::Kernel(const CApi& api, Kind kind, TF_OpKernelConstruction* construction
     api.TF_OpKernelConstruction_GetAttrInt64(construction, reduces ? "op" : "root_rank", reduces ? &op_ : &root_,
                                              status.get());
   }
+  if (status.ok() && kind == Kind::kPushPull) {
+    api.TF_OpKernelConstruction_GetAttrBool(construction, "asynchronous", &asynchronous_, status.get());
+  }
   if (!status.ok()) api.TF_OpKernelConstruction_Failure(construction, status.get());
   dtype_ = DtypeOf(type);
 }
@@ -81,7 +84,7 @@ void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* 
     function();
   };
   const binding::TensorSpec tensor{name_.c_str(), dtype_, memory.shape.data(),
-                                   static_cast<int32_t>(memory.shape.size())};
+                                   static_cast<int32_t>(memory.shape.size()), asynchronous_ != 0};
   if (kind_ == Kind::kPushPull) {
     binding::PushPull(binding::TheSession(), tensor, memory.input, memory.output, static_cast<int32_t>(op_), priority_,
                       std::move(finish));

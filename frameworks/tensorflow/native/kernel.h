@@ -40,7 +40,8 @@ class Kernel {
   std::string name_;
   uint32_t dtype_ = 0;
   int64_t priority_ = 0;
-  int64_t op_ = 0;    // of a push_pull
+  int64_t op_ = 0;  // of a push_pull
+  unsigned char asynchronous_ = 0;
   int64_t root_ = 0;  // of a broadcast
 };
 

@@ -99,7 +99,7 @@ __attribute__((constructor)) void RegisterAll() {
   const CApi* api = CApi::Find();
   // A program that loads this object without TensorFlow finds no ops: byteps/tensorflow/library.py says what is wrong.
   if (api == nullptr) return;
-  Register<PushPullOp>(*api, {}, {}, {"op: int"}, InferShape);
+  Register<PushPullOp>(*api, {}, {}, {"op: int", "asynchronous: bool = false"}, InferShape);
   Register<BroadcastOp>(*api, {}, {}, {"root_rank: int"}, InferShape);
   Register<CollectiveOp>(*api, {"splits"}, {"rows"},
                          {"kind: int", "op: int = 0", "root_rank: int = 0", "ranks: list(int) = []"}, InferNoShape);

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 from installed import framework
@@ -150,9 +148,6 @@ def _wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"bps\.init"):
         bps.DistributedOptimizer(optax.sgd(1.0))
     bps.init()
-    asked = mock.patch.dict(os.environ, BYTEPS_ENABLE_ASYNC="1")
-    with asked, pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
-        bps.DistributedOptimizer(optax.sgd(0.1))
     for wrong, kind, words in (
         ({"optimizer": "sgd"}, TypeError, "GradientTransformation"),
         ({"backward_passes_per_step": 0}, ValueError, "backward_passes_per_step is 0"),

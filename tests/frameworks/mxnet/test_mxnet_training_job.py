@@ -3,10 +3,8 @@ process does on the double batch, and have the same bits."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 from installed import framework
@@ -228,11 +226,6 @@ def _wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"bps\.init"):
         bps.DistributedOptimizer(mx.optimizer.create("sgd"))
     bps.init()
-    with mock.patch.dict(os.environ, BYTEPS_ENABLE_ASYNC="1"):
-        with pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
-            bps.DistributedTrainer({}, "sgd")
-        with pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
-            bps.DistributedOptimizer(mx.optimizer.create("sgd"))
     with pytest.raises(TypeError, match="Optimizer"):
         bps.DistributedOptimizer("sgd")
     with pytest.raises(NotImplementedError, match="topk"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
-from unittest import mock
 
 import pytest
 from installed import framework
@@ -270,11 +268,6 @@ def _wrong_arguments() -> None:
     with pytest.raises(tf.errors.FailedPreconditionError, match=r"bps\.init\(\)"):
         tf.function(bps.push_pull)(x)
     bps.init()
-    with mock.patch.dict(os.environ, BYTEPS_ENABLE_ASYNC="1"):
-        with pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
-            bps.DistributedGradientTape(tf.GradientTape())
-        with pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
-            bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
     for error, message, call in (
         (ValueError, "op is 17", lambda: bps.push_pull(x, op=17)),
         (ValueError, "name is ''", lambda: bps.push_pull(x, name="")),

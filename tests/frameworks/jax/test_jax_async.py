@@ -1,0 +1,72 @@
+"""Asynchronous training: what ranks get that take different numbers of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+jax = framework("jax")
+optax = framework("optax")
+
+import byteps.jax as bps
+import jax.numpy as jnp
+import numpy as np
+
+RunWorkers = Callable[..., Any]
+
+
+def _sums(passes: int) -> list[float]:
+    """Rank 0 takes 10 steps of 1, rank 1 takes 4 of 2: one that waited for the other would never end."""
+    bps.init()
+    rank = bps.rank()
+    params = {"w": jnp.full([300, 40], 5.0 * rank), "b": jnp.full([3], 5.0 * rank)}  # the servers begin with rank 0's
+    optimizer = bps.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=passes)
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params: Any, state: Any, size: Any) -> tuple[Any, Any]:
+        gradients = jax.tree_util.tree_map(lambda leaf: jnp.full_like(leaf, -size / passes), params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    seen = 0.0
+    for _ in range(4 if rank else 10):
+        for _ in range(passes):
+            params, state = step(params, state, rank + 1.0)
+        low, high = float(params["w"].min()), float(params["w"].max())
+        assert seen + rank + 1 <= low <= high <= 18
+        seen = low
+    bps.barrier()
+    for _ in range(passes):
+        params, state = step(params, state, 0.0)
+    assert bps.push_pull(jnp.ones([2]), op=bps.Sum, name="of all").tolist() == [2, 2]
+    return np.unique(np.concatenate([np.ravel(leaf) for leaf in params.values()])).tolist()
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_everybody_gets_all_steps(run_workers: RunWorkers, passes: int) -> None:
+    assert run_workers(_sums, passes, servers=2, BYTEPS_ENABLE_ASYNC="1").results == [[18.0]] * 2
+
+
+def _refused() -> None:
+    bps.init()
+    for options, text in (
+        ({"op": bps.Max}, "op=Max"),
+        ({"compression": bps.Compression.fp16}, "compression"),
+        ({"axis_name": "devices"}, "axis_name"),
+        ({"process_set": bps.add_process_set([bps.rank()])}, "process_set"),
+    ):
+        with pytest.raises(ValueError, match=f"{text}.* does not go with asynchronous training"):
+            bps.DistributedOptimizer(optax.sgd(1.0), **options)
+    optimizer = bps.DistributedOptimizer(optax.sgd(1.0))
+    with pytest.raises(ValueError, match="outside of jit"):
+        jax.jit(optimizer.init)(jnp.ones(2))
+    with pytest.raises(ValueError, match="needs update"):
+        optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)))
+
+
+def test_what_does_not_go_with_it(run_workers: RunWorkers) -> None:
+    run_workers(_refused, BYTEPS_ENABLE_ASYNC="1")

@@ -1,0 +1,76 @@
+"""Asynchronous training: what ranks get that take different numbers of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+mx = framework("mxnet")
+
+import byteps.mxnet as bps
+
+RunWorkers = Callable[..., Any]
+
+
+def _steps_of_trainer() -> tuple[Callable[[float], None], mx.nd.NDArray]:
+    net = mx.gluon.nn.Dense(1, in_units=1, use_bias=False)
+    net.initialize(mx.init.Constant(5.0 * bps.rank()))
+    trainer = bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+
+    def step(size: float) -> None:
+        with mx.autograd.record():
+            loss = net(mx.nd.full((4, 1), -size)).sum()
+        loss.backward()
+        trainer.step(4)
+
+    return step, net.weight.data()
+
+
+def _steps_of_optimizer() -> tuple[Callable[[float], None], mx.nd.NDArray]:
+    optimizer = bps.DistributedOptimizer(mx.optimizer.create("sgd", learning_rate=1.0))
+    weight = mx.nd.full((300, 40), 5.0 * bps.rank())
+    return lambda size: optimizer.update(0, weight, mx.nd.full((300, 40), -size), None), weight
+
+
+def _sums(of_trainer: bool) -> list[float]:
+    """Rank 0 takes 10 steps of 1, rank 1 takes 4 of 2: one that waited for the other would never end."""
+    bps.init()
+    rank = bps.rank()
+    step, weight = _steps_of_trainer() if of_trainer else _steps_of_optimizer()
+    seen = 0.0  # the servers begin with rank 0's
+    for _ in range(4 if rank else 10):
+        step(rank + 1.0)
+        low, high = weight.min().asscalar(), weight.max().asscalar()
+        assert seen + rank + 1 <= low <= high <= 18
+        seen = low
+    bps.barrier()
+    step(0.0)
+    assert bps.push_pull(mx.nd.ones((2,)), op=bps.Sum, name="of all").asnumpy().tolist() == [2, 2]
+    return sorted(set(weight.asnumpy().ravel().tolist()))
+
+
+@pytest.mark.parametrize("of_trainer", [True, False])
+def test_everybody_gets_all_steps(run_workers: RunWorkers, of_trainer: bool) -> None:
+    assert run_workers(_sums, of_trainer, servers=2, BYTEPS_ENABLE_ASYNC="1").results == [[18.0]] * 2
+
+
+def _refused() -> None:
+    bps.init()
+    mine = bps.add_process_set([bps.rank()])
+    bps.DistributedOptimizer(mx.optimizer.create("sgd"), process_set=mine)  # alone: nothing is asynchronous
+    for options, text in (
+        ({"compression": bps.Compression.fp16}, "compression"),
+        ({"compression_params": {"fp16": True}}, "compression"),
+        ({"gradient_predivide_factor": 2.0}, "gradient_predivide_factor"),
+    ):
+        with pytest.raises(ValueError, match=f"{text} does not go with asynchronous training"):
+            bps.DistributedTrainer({}, "sgd", **options)
+    with pytest.raises(bps.UnimplementedError, match="has no asynchronous training"):
+        mx.kv.create("byteps")
+
+
+def test_what_does_not_go_with_it(run_workers: RunWorkers) -> None:
+    run_workers(_refused, BYTEPS_ENABLE_ASYNC="1")
