@@ -131,6 +131,59 @@ TEST(DeviceJobTest, TheGpusOfAHostAddInTheOrderOfTheRanks) {
   }
 }
 
+// BPS_MIN and BPS_MAX keep a NaN, whatever the GPUs' own collectives do with it.
+TEST(DeviceJobTest, TheGpusOfAHostKeepANan) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
+  JobOptions options = With(3, 0);
+  options.of_workers["E2E_ANY_ORDER"] = "1";
+  options.of_workers["E2E_GROUP"] = "host memory";
+  Job job(options);
+  job.StartWorkers("bits");
+  job.ExpectSuccess(200 * kSecond);
+}
+
+// Workers of a host that differ in a variable: what must be equal sends them through the host, and the log says which;
+// the first worker's BYTEPS_NCCL_GROUP_SIZE is everybody's.
+TEST(DeviceJobTest, VariablesThatDifferAmongTheGpusOfAHost) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
+  for (const auto& [name, value, way] :
+       {std::tuple("BYTEPS_NCCL_GROUP_SIZE", "1", "alone"), std::tuple("BYTEPS_NCCL_GROUP_SIZE", "100", "alone"),
+        std::tuple("BYTEPS_NCCL_NUM_RINGS", "4", "host memory"), std::tuple("BYTEPS_REDUCE_ROOTS", "0", "host memory"),
+        std::tuple("BYTEPS_DETERMINISTIC", "1", "host memory")}) {
+    JobOptions options = With(2, 0, "random");
+    options.of_workers["E2E_GROUP"] = way;
+    options.of_workers["BYTEPS_PARTITION_BYTES"] = "65536";
+    options.of_workers["BYTEPS_LOG_LEVEL"] = "INFO";
+    Job job(options);
+    job.StartWorker(0, "group");
+    job.StartWorker(1, "group", "", {{name, value}});
+    job.ExpectSuccess(120 * kSecond);
+    if (std::string(way) == "alone") continue;
+    EXPECT_NE(job.worker(0).Output().find(name), std::string::npos) << job.Output();
+  }
+}
+
+TEST(DeviceJobTest, VariablesThatCannotBeHonoured) {
+  for (const auto& [workers, name, value, text] :
+       {std::tuple(3, "BYTEPS_PCIE_SWITCH_SIZE", "2", "3 workers: it does not divide their number"),
+        std::tuple(4, "BYTEPS_PCIE_SWITCH_SIZE", "2", "sets of one PCIe switch are not there"),
+        std::tuple(2, "BYTEPS_REDUCE_ROOTS", "0,2", "\"2\" is no local rank of this host, which has 2 workers"),
+        std::tuple(2, "BYTEPS_REDUCE_ROOTS", "1,1", "is there twice"),
+        std::tuple(2, "BYTEPS_REDUCE_ROOTS", "one", "\"one\" is no local rank")}) {
+    JobOptions options = With(workers, 1);
+    options.of_workers[name] = value;
+    Job job(options);
+    job.StartWorkers("refused", text);
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+TEST(DeviceJobTest, TwoGpusInAProcess) {
+  Job job(With(2, 1));
+  job.StartWorkers("second");
+  job.ExpectSuccess();
+}
+
 TEST(DeviceJobTest, AWorkerThatDiesAmongTheGpusOfAHostIsNamed) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
   for (const auto& [hosts, servers, schedule] :

@@ -1,6 +1,7 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|buffers|missing|cancel|lost|death|group|dtypes|bits|killed|stuck [argument]
+//     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|
+//                   group|dtypes|bits|killed|stuck [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
@@ -294,6 +295,63 @@ void Missing(const std::string& argument) {
   Ok(bps_close(session), "close");
 }
 
+// Variables that cannot be honoured: the first call on device memory says why. `argument`: what the error says.
+void Refused(const std::string& argument) {
+  Trainer trainer;
+  float* const memory = trainer.gpu.Allocate(1000);
+  bps_streams streams = BPS_STREAMS_INIT;
+  bps_push_pull_args args = trainer.PushPull("w", 1000, memory, &streams);
+  bps_request* request = nullptr;
+  bps_status* const refused = bps_push_pull(trainer.session, &args, &request);
+  const int32_t code = bps_status_code(refused);
+  CHECK(code == BPS_INVALID_ARGUMENT || code == BPS_UNIMPLEMENTED);
+  if (std::string(bps_status_message(refused)).find(argument) == std::string::npos) Die(bps_status_message(refused));
+  bps_status_free(refused);
+  trainer.Leave();
+}
+
+// Two GPUs in one process: each tensor is on one of them.
+void SecondGpu() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  bps_device_open_args open = {};
+  open.struct_size = sizeof open;
+  open.index = 1;
+  bps_device* other = nullptr;
+  CHECK(gpu.table->open(&open, &other, nullptr) == BPS_OK);
+  bps_device_stream stream = nullptr;
+  CHECK(gpu.table->stream_create(other, 0, &stream, nullptr) == BPS_OK);
+  constexpr size_t kCount = 20'000;
+  for (int round = 0; round < 4; ++round) {
+    const bool second = round % 2 == 1;
+    bps_device* const device = second ? other : gpu.device;
+    const bps_device_stream used = second ? stream : gpu.stream;
+    void* memory = nullptr;
+    CHECK(gpu.table->allocate(device, kCount * sizeof(float), &memory, nullptr) == BPS_OK);
+    const std::vector<float> values = Values(trainer.info.rank, round, 0, kCount);
+    float* const host = gpu.Host(kCount);
+    std::memcpy(host, values.data(), kCount * sizeof(float));
+    CHECK(gpu.table->copy_to_device(device, memory, host, kCount * sizeof(float), used, nullptr) == BPS_OK);
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_push_pull_args args =
+        trainer.PushPull(second ? "second" : "first", kCount, static_cast<float*>(memory), &streams);
+    streams.input = streams.output = used;
+    args.input_device_id = args.output_device_id = second ? 1 : 0;
+    bps_request* request = nullptr;
+    Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+    Ok(bps_wait_on_stream(request, used, 0), "wait_on_stream");
+    bps_request_free(request);
+    float* const copy = gpu.Host(kCount);
+    CHECK(gpu.table->copy_to_host(device, copy, memory, kCount * sizeof(float), used, nullptr) == BPS_OK);
+    CHECK(gpu.table->synchronize(device, used, nullptr) == BPS_OK);
+    CHECK(std::memcmp(copy, Sum(trainer.info.size, round, 0, kCount).data(), kCount * sizeof(float)) == 0);
+  }
+  gpu.ExpectNoRaces();
+  trainer.Leave();
+  gpu.table->stream_destroy(other, stream, nullptr);
+  gpu.table->close(other);
+}
+
 // Rank 0 gives a round up: by a cancel, or because its GPU is lost in the middle. The others hear why.
 void Abort(bool lose) {
   Trainer trainer;
@@ -360,6 +418,10 @@ int main(int count, char** arguments) {
     Errors();
   else if (scenario == "buffers")
     Buffers();
+  else if (scenario == "refused")
+    Refused(argument);
+  else if (scenario == "second")
+    SecondGpu();
   else if (scenario == "missing")
     Missing(argument);
   else if (scenario == "cancel")
