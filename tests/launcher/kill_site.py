@@ -175,13 +175,18 @@ def _client_of_second(site: Site) -> list[int]:
     return site.find(None, "ssh ", site.hosts[1].address)
 
 
+def _lost(machine: str) -> tuple[str, ...]:
+    """An agent whose guardian dies first ends its processes: then their ends are told, with their host."""
+    return (f"host {machine} was lost", f"(host {machine}", 'rank 1 (host "lh2"')
+
+
 LAUNCHERS = {
     "ssh": Launcher(
         _start_ssh,
         {
             "launcher": Part(_first_job),
             "whole launcher": Part(lambda site: site.find(None, "launch.py")),
-            "remote launcher": Part(lambda site: site.find(1, "--agent"), ("host lh2 was lost",)),
+            "remote launcher": Part(lambda site: site.find(1, "--agent"), _lost("lh2")),
             "client": Part(lambda site: site.find(None, "ssh ", "lh2"), ("host lh2 was lost",)),
             "daemon": Part(lambda site: site.hosts[1].sessions(), ("host lh2 was lost",)),
         },
@@ -191,7 +196,7 @@ LAUNCHERS = {
         _start_allocation,
         {
             "launcher": Part(lambda site: site.find(None, "launch.py")),
-            "remote launcher": Part(lambda site: site.find(1, "--agent"), ("host ln2 was lost",)),
+            "remote launcher": Part(lambda site: site.find(1, "--agent"), _lost("ln2")),
             "client": Part(lambda site: site.find(None, "srun ", "--nodelist=ln2"), ("host ln2 was lost",)),
         },
     ),
