@@ -29,12 +29,12 @@
  *            call on its session. The order in which tensors are declared and submitted need not match across
  *            workers: tensors meet by name.
  * Errors.    Functions that can fail return a `bps_status*`: NULL is success. A non-NULL status belongs to the
- *            caller, who frees it with bps_status_free. On error, out-parameters are untouched. There is no
+ *            caller, which frees it with bps_status_free. On error, out-parameters are untouched. There is no
  *            "last error" anywhere.
  * Fatal.     After a fatal error of a session (a peer died, the coordinator is lost) every later call on it fails at
  *            once with the first cause. bps_shutdown and bps_close still work, within 5 seconds.
  * Deadlines. Every wait has one; 0 means the session's default (BYTEPS_OP_TIMEOUT), a negative value is
- *            INVALID_ARGUMENT. The error of an expired deadline names who is missing: role, rank, host.
+ *            INVALID_ARGUMENT. The error of an expired deadline names the missing: role, rank, host.
  * Structs.   Every struct begins with `struct_size`, set by its ..._INIT macro (or ..._init function), which zeroes
  *            the rest. Zero is the default of every field; reserved fields must be zero. Fields are only ever appended.
  *            A caller compiled against a newer header may pass a larger struct, up to 4096 bytes, as long as the bytes
@@ -241,7 +241,7 @@ typedef struct bps_open_args {
   int32_t local_size;      /* workers on this host (BYTEPS_LOCAL_SIZE) */
   int32_t num_servers;     /* with has_place = 1: servers of the job (DMLC_NUM_SERVER) */
   int32_t log_level;       /* least level that reaches the sink, plus one; 0: BYTEPS_LOG_LEVEL */
-  int64_t timeout_ms;      /* until everybody has arrived; 0: BYTEPS_START_TIMEOUT */
+  int64_t timeout_ms;      /* until all have arrived; 0: BYTEPS_START_TIMEOUT */
   bps_log_fn log;          /* NULL: stderr */
   void* log_user;
 } bps_open_args;
@@ -319,7 +319,7 @@ typedef struct bps_declare_args {
 #define BPS_DECLARE_ARGS_INIT BPS_INIT(bps_declare_args)
 BPS_INIT_FUNCTION(bps_declare_args)
 
-/* Declares a tensor; does not block and does not talk to anybody before it returns. The same name, dtype and shape
+/* Declares a tensor; does not block and sends nothing before it returns. The same name, dtype and shape
  * give the same handle again; the same name with another dtype or shape gives a new one, and the old one stays valid.
  * Errors: INVALID_ARGUMENT. */
 BPS_API bps_status* bps_declare(bps_session* session, const bps_declare_args* args, bps_tensor** tensor) BPS_NOEXCEPT;
@@ -343,7 +343,7 @@ typedef struct bps_request bps_request;
 BPS_API int32_t bps_request_state(const bps_request* request) BPS_NOEXCEPT;
 BPS_API const char* bps_request_state_name(int32_t state) BPS_NOEXCEPT;
 
-/* Runs exactly once per accepted operation, on a library thread (or on the thread of a caller who is inside bps_wait).
+/* Runs exactly once per accepted operation, on a library thread (or on the thread of a caller inside bps_wait).
  * Owns `error` (NULL: success). Must not block. It has returned before bps_wait on the request returns. */
 typedef void (*bps_done_fn)(void* user, bps_status* error);
 
@@ -457,7 +457,7 @@ BPS_API bps_status* bps_barrier(bps_session* session, const bps_barrier_args* ar
 /* ---- Process sets (since 1.2) ----------------------------------------------------------------------------------- */
 
 /* A subset of the ranks, for collectives of its own. A set is its ranks and its name: sets of the same ones on
- * different ranks are the same set, and sets that differ in either do not meet. Nobody is asked and nothing is sent, so
+ * different ranks are the same set, and sets that differ in either do not meet. None is asked and nothing is sent, so
  * every rank may make any set at any time; operations need only be submitted by the ranks that are in it. */
 typedef struct bps_process_set bps_process_set;
 
@@ -615,7 +615,7 @@ BPS_INIT_FUNCTION(bps_join_args)
 
 /* Says that this rank has no data left. Until all ranks have said so it counts as zeros in what the others submit, also
  * in tensors that it never declared, and averages divide by all ranks as ever; it submits nothing itself. The request
- * ends when all ranks have joined; then everybody may go on, and join again later. Operations that have no result with
+ * ends when all ranks have joined; then all may go on, and join again later. Operations that have no result with
  * zeros fail with FAILED_PRECONDITION on every rank while one has joined: BPS_MIN, BPS_MAX, BPS_PRODUCT, BPS_BIT_AND,
  * all that only moves bytes (broadcast, all-gather, all-to-all, gather, scatter, send, receive), and bps_barrier.
  * Errors of the call: ALREADY_EXISTS (a join of this rank has not ended); INVALID_ARGUMENT; FAILED_PRECONDITION.
@@ -627,7 +627,7 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
 
 /* Input and output of bps_push_pull and bps_broadcast may lie in the memory of a GPU (BPS_CUDA; both on the same one,
  * or one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind what its stream
- * holds at the call, and writes the output behind what the output's stream holds. Nobody waits on the host: the result
+ * holds at the call, and writes the output behind what the output's stream holds. No host thread waits: the result
  * is in a stream when the request is ENQUEUED, and there when it is DONE.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the

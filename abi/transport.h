@@ -29,7 +29,7 @@
  *               of what it was shown. A peer that comes back is connected anew under a new peer number.
  * The fence.    disconnect() ends with one DISCONNECTED event: from then on nothing of that peer lands any more, and
  *               no other peer was disturbed. Its outstanding operations end with BPS_CANCELLED before that event.
- * Idle.         A transport nobody polls uses no CPU.
+ * Idle.         A transport that is not polled uses no CPU.
  */
 #ifndef BYTEPS_ABI_TRANSPORT_H_
 #define BYTEPS_ABI_TRANSPORT_H_

@@ -1,4 +1,4 @@
-// auth.h - who may join a job: the token, and the proofs that somebody knows it.
+// auth.h - which processes may join a job: the token, and the proofs that one knows it.
 //
 //     absl::StatusOr<std::string> token = JobToken(config.token, config.token_file);
 //     absl::Status allowed = CheckUnauthenticated(*token, allow_unauthenticated, own_address);
@@ -7,10 +7,10 @@
 //
 // A proof is HMAC-SHA256 by the token over a list of fields. Each field goes in with its length, and the first says
 // what the proof is for, so that no proof can be taken for another. The token itself never travels. Nonces are random;
-// whoever checks a proof has chosen one of the nonces in it, so that a recorded proof is worth nothing later.
+// the side that checks a proof has chosen one of the nonces in it, so that a recorded proof is worth nothing later.
 //
-// Without a token proofs are 32 zero bytes: everybody can make them, and CheckUnauthenticated says where that is good
-// enough.
+// Without a token proofs are 32 zero bytes: every process can make them, and CheckUnauthenticated says where that is
+// good enough.
 //
 // Threads: free functions, callable on any thread.
 #ifndef BYTEPS_CORE_BASE_AUTH_H_

@@ -3,7 +3,7 @@
 //     uint32_t checksum = Crc32c(bytes);
 //
 // Finds every change of up to 32 bits in a row, and misses one other change in four billion. It is no protection from
-// somebody who means it.
+// intended changes.
 //
 // Threads: any.
 #ifndef BYTEPS_CORE_BASE_CRC32C_H_

@@ -3,7 +3,7 @@
 //     Waker waker;
 //     pollfd entry = {waker.fd(), POLLIN, 0};
 //     waker.Signal();   // any thread, also inside a callback
-//     waker.Clear();    // whoever was woken
+//     waker.Clear();    // the thread that was woken
 #ifndef BYTEPS_CORE_BASE_WAKER_H_
 #define BYTEPS_CORE_BASE_WAKER_H_
 

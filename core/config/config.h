@@ -77,7 +77,7 @@ class Config : public PluginConfig {
 
   // Is there a value: one that was set, or a default?
   bool Has(KnobKey<> key) const { return values_[key.index()].present; }
-  // Was it set by anybody?
+  // Was it set?
   bool IsSet(KnobKey<> key) const { return values_[key.index()].source != ConfigSource::kDefault; }
   ConfigSource Source(KnobKey<> key) const { return values_[key.index()].source; }
 

@@ -75,7 +75,7 @@ void AppendSection(const Knob* begin, const Knob* end, std::string* page) {
 }  // namespace
 
 std::string ReaderNames(uint32_t readers) {
-  if ((readers & kEverybody) == kEverybody) return "everybody";
+  if ((readers & kEverybody) == kEverybody) return "every role";
   constexpr std::pair<uint32_t, const char*> kNames[] = {
       {kWorker, "worker"},     {kServer, "server"}, {kCoordinator, "coordinator"},
       {kLauncher, "launcher"}, {kTool, "tools"},    {kBuild, "build"}};

@@ -19,7 +19,7 @@ std::string ConfigText(const Config& config, bool all);
 // The whole of docs/configuration.md. The same for every environment.
 std::string ConfigMarkdown();
 
-// "worker, server", "everybody".
+// "worker, server", "every role".
 std::string ReaderNames(uint32_t readers);
 
 }  // namespace byteps

@@ -117,7 +117,7 @@ inline constexpr Knob kJobKnobs[] = {
      .most_bytes = 256,
      .meaning = "Name of the host whose network link this process uses: members with the same one share a link, and "
                 "servers get shares accordingly; unset: the machine's boot id",
-     .reason = "containers of one machine share its link, unless somebody knows better"},
+     .reason = "containers of one machine share its link, unless this says otherwise"},
     {.name = "DMLC_PORT",
      .type = KnobType::kInt,
      .readers = kServer,
@@ -173,7 +173,7 @@ inline constexpr Knob kJobKnobs[] = {
      .readers = kRoles,
      .fallback = "0",
      .meaning = "Serve other hosts without a token",
-     .reason = "whoever reaches the port could otherwise read and change gradients"},
+     .reason = "a process that reaches the port could otherwise read and change gradients"},
 
     {.section = "Time: how long to wait, and for whom",
      .name = "BYTEPS_START_TIMEOUT",
@@ -184,7 +184,7 @@ inline constexpr Knob kJobKnobs[] = {
      .min = 1,
      .alias = "HOROVOD_START_TIMEOUT",
      .meaning =
-         "Until everybody has arrived, at the opening of a session. A coordinator started by hand ends, too, if none "
+         "Until all have arrived, at the opening of a session. A coordinator started by hand ends, too, if none "
          "opens: this long after the last arrival if it is told, else 10 minutes (BYTEPS_JOB_LINGER=-1: it stays)",
      .reason = "a worker that starts a minute after the others is waited for; shorter than patience"},
     {.name = "BYTEPS_OP_TIMEOUT",

@@ -22,7 +22,7 @@ struct KnobValue {
   int64_t number = 0;
   // Canonical text: choices as the table spells them, booleans 0 or 1, everything else without surrounding blanks.
   std::string text;
-  // The same for whoever knows nothing of units (plugins): numbers, bytes and durations in digits alone, in the knob's
+  // The same for plugins, which know nothing of units: numbers, bytes and durations in digits alone, in the knob's
   // unit. Two of them cannot do without: "4096B" is bytes where "4" is a count, "1500ms" a duration that is not whole.
   std::string plain;
 };

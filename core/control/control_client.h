@@ -13,7 +13,7 @@
 //     connecting <-> greeting -> proving -> gathering -> active -> leaving -> left
 //                                     (servers: proving -> active)        active -> over
 //
-//   connecting  no connection yet. OnClosed tells of a failed attempt (whoever owns the connection tries again while
+//   connecting  no connection yet. OnClosed tells of a failed attempt (the owner of the connection tries again while
 //               WantsConnection()); so does a connection that is lost before the coordinator has answered.
 //   greeting    connected, waits for Challenge
 //   proving     Hello is sent, waits for Welcome
@@ -92,7 +92,7 @@ class ControlHandler {
   virtual void OnWelcome(const control::Welcome& welcome) { (void)welcome; }
   // Who is missing still, for people.
   virtual void OnWaiting(const std::vector<std::string>& missing) { (void)missing; }
-  // The coordinator has refused somebody else, who may be the one that this member waits for. Once for each text, and
+  // The coordinator has refused another process, maybe the one that this member waits for. Once for each text, and
   // not more often than kMostRefusals.
   virtual void OnOtherRefused(const std::string& why) { (void)why; }
   // The membership. Workers: once. Servers: once per session.
@@ -101,7 +101,7 @@ class ControlHandler {
   virtual void OnAssignment(const control::Assignment& assignment) { (void)assignment; }
   // Where another worker of the session can be reached: it wants to be connected, or has answered TellAddress.
   virtual void OnPeerAddress(uint32_t member, const control::Lane& lane) { (void)member, (void)lane; }
-  // A barrier has ended: everybody came, or not. The session goes on in either case.
+  // A barrier has ended: all came, or not. The session goes on in either case.
   virtual void OnBarrier(const std::string& name, uint64_t sequence, const absl::Status& status) {
     (void)name, (void)sequence, (void)status;
   }
@@ -121,7 +121,7 @@ struct ControlClientOptions {
   control::Hello hello;
   std::string token;                  // empty: none
   std::string coordinator;            // "10.0.0.1:9000", for errors
-  Time start_timeout = 60 * kSecond;  // until everybody is there
+  Time start_timeout = 60 * kSecond;  // until all are there
   Time start_waited = 0;              // how long the caller had waited before, for errors
   Time grace = 2 * kSecond;           // beyond a timeout that the coordinator watches
   // What this member is; others are for tests.
@@ -151,7 +151,7 @@ class ControlClient {
   void OnFrame(Time now, const control::Envelope& envelope);
   // The connection has ended, or could not be made.
   void OnClosed(Time now, const absl::Status& why);
-  // Whoever owns the connection refuses to make or to use it, now and later: fatal.
+  // The owner of the connection refuses to make or to use it, now and later: fatal.
   void OnRefused(Time now, const absl::Status& why);
   // Should there be a connection that there is not?
   bool WantsConnection() const { return state_ == ControlState::kConnecting; }
@@ -172,8 +172,8 @@ class ControlClient {
   uint64_t Barrier(Time now, const std::string& name, Time timeout);
   // No new operations from us; OnGoodbye follows. Once.
   void Goodbye(Time now, Time timeout);
-  // A session cannot go on here, because `member` of it was lost (0: nobody in particular, or not known whom).
-  // Servers: the coordinator fails it for everybody, and OnSessionEnded follows; but not before a worker cannot go on
+  // A session cannot go on here, because `member` of it was lost (0: none in particular, or not known which).
+  // Servers: the coordinator fails it for all, and OnSessionEnded follows; but not before a worker cannot go on
   // either, if the member has left in order. Workers: OnFailure follows if the coordinator knows why.
   void BreakSession(Time now, uint64_t session_id, uint32_t member, const absl::Status& why);
   // Gives up: tells the coordinator why, and ends in `failed` without OnFailure.
@@ -187,7 +187,7 @@ class ControlClient {
   uint64_t session_id() const { return session_id_; }
   // The last Waiting list.
   const std::vector<std::string>& missing() const { return missing_; }
-  // Who was still in the session when this member left it; empty: nobody.
+  // Which members were still in the session when this one left it; empty: none.
   const std::string& staying() const { return staying_; }
 
  private:
@@ -229,7 +229,8 @@ class ControlClient {
   ControlState state_ = ControlState::kConnecting;
 
   const Time start_deadline_;
-  // The coordinator is of another version: it hears who we are, and tells everybody, us included; within a time.
+  // The coordinator is of another version: it hears what this process is, and tells all, this one included; within a
+  // time.
   absl::Status other_version_;
   Time other_version_until_ = kNever;
   absl::Status last_attempt_;  // why the last connection was not made or lost

@@ -29,7 +29,7 @@ namespace byteps {
 inline constexpr uint16_t kControlVersion = 1;
 
 inline constexpr size_t kFrameHeaderBytes = 12;
-// The largest Envelope of somebody who has proven who he is, and of somebody who has not.
+// The largest Envelope of a process that has proven what it is, and of one that has not.
 inline constexpr size_t kMaxFrameBytes = size_t{64} << 20;
 inline constexpr size_t kMaxHelloBytes = size_t{64} << 10;
 

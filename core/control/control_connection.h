@@ -9,7 +9,7 @@
 //
 // An attempt that fails, and a connection that is lost, is told by OnClosed. If the handler then still WantsConnection,
 // the next attempt follows after a pause that grows from `first_pause` to `longest_pause`, shortened by a random part,
-// so that a thousand workers do not knock at the same moment. There is no last attempt: whoever owns the connection has
+// so that a thousand workers do not knock at the same moment. There is no last attempt: the owner of the connection has
 // a deadline. The name of the coordinator is asked for anew each time, on a thread of its own
 // (core/control/name_lookup.h); a resolver that does not answer within `attempt_timeout` is told by OnClosed, too, and
 // waited for.

@@ -44,7 +44,7 @@ class ControlSocket {
   void set_max_frame(size_t max_frame) { reader_.set_max_frame(max_frame); }
 
   // Reads what has arrived (a bounded part of it: a level-triggered poll comes back for the rest), and hands every
-  // whole frame to `take`, until that returns false: then the rest of what was read is kept for nobody.
+  // whole frame to `take`, until that returns false: then the rest of what was read is lost.
   absl::Status Receive(const std::function<bool(const control::Envelope&)>& take);
 
   absl::Status Send(const control::Envelope& envelope);

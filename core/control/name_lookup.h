@@ -4,7 +4,7 @@
 //     poll({lookup.fd(), POLLIN}, ...);                 // or: lookup.Wait(After(Now(), 5 * kSecond))
 //     if (lookup.done()) use lookup.addresses(), or lookup.status()
 //
-// A numeric address is answered by the constructor. A lookup that nobody waits for any more goes on until the resolver
+// A numeric address is answered by the constructor. A lookup that is not waited for any more goes on until the resolver
 // answers, and its answer is lost.
 //
 // Threads: one at a time; the thread of the lookup touches nothing that the object's owner sees before done().

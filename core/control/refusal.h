@@ -3,9 +3,9 @@
 //     options.client.hello.set_named_transport("verbs");
 //     return TellRefusal(std::move(options), why, log, stop->fd());      // blocks, half a minute at most
 //
-// The coordinator refuses it, and tells everybody who waits whom it has refused, and why. A coordinator that is not
-// there yet is waited for, but no longer than the start may take, nor than half a minute: whoever has started this
-// member wants to see it end. Its error the log has at once, if the coordinator is not there.
+// The coordinator refuses it, and tells all that wait which process it has refused, and why. A coordinator that is not
+// there yet is waited for, but no longer than the start may take, nor than half a minute: a member that
+// cannot take part ends soon. Its error the log has at once, if the coordinator is not there.
 //
 // Threads: any; blocks.
 #ifndef BYTEPS_CORE_CONTROL_REFUSAL_H_

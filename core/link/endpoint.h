@@ -14,9 +14,9 @@
 // Threads.    None: a step function. Driven by one thread at a time, time comes in as `now` (nanoseconds).
 // Records.    Send never fails for lack of room: records wait in the peer's outbox until the transport and the peer's
 //             receive pool (credits) can take them; a message carries as many as fit. An outbox is bounded by what its
-//             owner has in flight: every record belongs to a partition, a lease or a round of somebody.
+//             owner has in flight: every record belongs to a partition, a lease or a round.
 //             What waits goes before a large write that is posted later: behind it, it would come late by the time of
-//             all its bytes, and whoever needs it (for a slot to write into, for a payload to fold) would stand still.
+//             all its bytes, and what needs it (for a slot to write into, for a payload to fold) would stand still.
 // Writes.     So does the record that tells of a large write, which is why Write takes both. A record cannot be taken
 //             back: a write that the transport does not take once its record has left waits in the link (one at most;
 //             meanwhile the link takes no other), is posted as soon as it can be, and ends as every write does.
@@ -25,7 +25,7 @@
 //             messages of every pool are kept for kCredit, so that two full outboxes cannot block each other.
 // Slots.      Lend() leases slots of registered memory to one peer (kLease). The peer takes them by TakeSlot(), writes,
 //             and names the immediate in its record; Return() lends a slot again under its next generation (kReturn).
-// Landing.    An arriving immediate is matched with its record by whoever lent the slot: OnLanded tells slot and
+// Landing.    An arriving immediate is matched with its record by the lender of the slot: OnLanded tells slot and
 //             generation; core/wire/landing_table.h keeps the two halves until both are there.
 // Callbacks.  The handler runs inside Poll (or inside the call that caused it, for errors found at once: never;
 //             errors are always delivered by a later Poll). It may call any function of the endpoint except Poll.

@@ -44,7 +44,7 @@ class MemoryProbe {
 
   // False: no member of this release sends such a thing.
   bool OnProbe(Time now, PeerId peer, std::string who, std::span<const std::byte> body);
-  // True if anybody was answered.
+  // True if any peer was answered.
   bool Answer(Time now);
   Time NextTimer(Time now) const;
   // It is not answered any more.

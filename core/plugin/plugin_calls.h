@@ -12,7 +12,7 @@
 // Holding.         A thread that returns from a plugin looks whether it is held, and stops there for good: what it has
 //                  been working on then belongs to the thread that holds it. A call costs no fence for that: Hold lets
 //                  the kernel run one on all threads (membarrier), so either it sees that the call has ended, or the
-//                  thread sees that it is held. Where the kernel refuses, nobody is ever held.
+//                  thread sees that it is held. Where the kernel refuses, no thread is ever held.
 #ifndef BYTEPS_CORE_PLUGIN_PLUGIN_CALLS_H_
 #define BYTEPS_CORE_PLUGIN_PLUGIN_CALLS_H_
 
@@ -29,7 +29,7 @@ class PluginCalls {
     const char* verb = nullptr;    // "next"
   };
 
-  // `calls` may be nullptr: nobody watches.
+  // `calls` may be nullptr: nothing watches.
   class Scope {
    public:
     Scope(PluginCalls* calls, const char* plugin, const char* verb) : calls_(calls) {
@@ -59,7 +59,7 @@ class PluginCalls {
     return entered_.load(std::memory_order_relaxed) == number ? now : Now{};
   }
 
-  // True: the thread that is in this call stays there, even if the plugin returns: nobody but the caller uses what that
+  // True: the thread that is in this call stays there, even if the plugin returns: only the caller uses what that
   // thread has used, and no plugin may be called from there. False: it has returned, or cannot be held.
   bool Hold(uint64_t number);
 

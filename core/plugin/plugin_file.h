@@ -3,7 +3,7 @@
 //     PluginFileName("transport", "tcp")                  // "libbyteps_transport_tcp.so"
 //     absl::StatusOr<void*> entry = LoadPluginEntry(path, "bps_transport_plugin_v1");
 //
-// The file is opened with RTLD_NOW (what is missing fails here, with a text), RTLD_LOCAL (its symbols meet nobody's)
+// The file is opened with RTLD_NOW (what is missing fails here, with a text), RTLD_LOCAL (its symbols meet no others)
 // and RTLD_NODELETE (statuses, thread-locals and exit handlers may point into it: nothing is ever unloaded).
 //
 // Threads: free functions without state.

@@ -66,7 +66,7 @@ class PluginRegistry {
   void RegisterBuiltin(bps_scheduler_plugin_fn entry) { builtin_schedulers_.push_back(entry); }
   void RegisterBuiltin(bps_device_plugin_fn entry) { builtin_devices_.push_back(entry); }
 
-  // For tools that look at plugins nobody vouches for: what is not OK is not loaded here.
+  // For tools that look at plugins of unknown quality: what is not OK is not loaded here.
   using Trial = std::function<absl::Status(const std::string& kind, const std::string& path)>;
   void UseTrial(Trial trial) { trial_ = std::move(trial); }
 

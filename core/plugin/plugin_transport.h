@@ -1,10 +1,10 @@
 // plugin_transport.h - one endpoint of a transport plugin, driven through its table of C functions.
 //
 //     absl::StatusOr<std::unique_ptr<PluginTransport>> transport = PluginTransport::Open(plugin, args);
-//     PluginTransport simulated(table, handle);        // an endpoint that somebody else opened
+//     PluginTransport simulated(table, handle);        // an endpoint that was opened elsewhere
 //
 // A plugin is held to its contract (transport_audit.h): one that breaks it, or throws, is named in the cause with which
-// all its peers go down. An endpoint that somebody else opened is not. `calls`, which outlives the endpoint, tells
+// all its peers go down. An endpoint that was opened elsewhere is not. `calls`, which outlives the endpoint, tells
 // which function of the plugin runs.
 #ifndef BYTEPS_CORE_PLUGIN_PLUGIN_TRANSPORT_H_
 #define BYTEPS_CORE_PLUGIN_PLUGIN_TRANSPORT_H_

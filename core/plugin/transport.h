@@ -1,7 +1,7 @@
 // transport.h - owns one transport: an endpoint of a plugin, or several transports as one.
 //
 //     absl::StatusOr<Transport> transport = Transport::Open(plugin, args);
-//     Transport simulated = Transport::Adopt(table, handle);   // an endpoint that somebody else opened
+//     Transport simulated = Transport::Adopt(table, handle);   // an endpoint that was opened elsewhere
 //     Transport set(std::make_unique<TransportSet>(...), "tcp");
 //
 // Who uses it need not know which of these it is (transport_verbs.h). Closed on destruction; regions must be

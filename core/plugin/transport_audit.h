@@ -4,7 +4,7 @@
 //     audit.OnPosted(BPS_EVENT_WRITTEN, user);          // the plugin has accepted a write
 //     count = audit.Check(events, table->poll(...), capacity);
 //
-// Checked are the answers that nobody could make sense of: more events than there is room for, an event of an unknown
+// Checked are the answers that make no sense: more events than there is room for, an event of an unknown
 // type, the end of an operation that was not posted or has ended before. The first one breaks the transport: from then
 // on its events are not believed, and Check answers with one PEER_DOWN for each connected peer, whose cause names the
 // plugin.

@@ -1,4 +1,4 @@
-// transport_verbs.h - what can be done with a transport, whoever does it: a plugin (plugin_transport.h), or several
+// transport_verbs.h - what can be done with a transport, whichever it is: a plugin (plugin_transport.h), or several
 // transports as one (core/transports/transport_set.h).
 //
 // The verbs are those of abi/transport.h, which has their contract: what is set up answers with a Status, what is on

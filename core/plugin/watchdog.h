@@ -40,7 +40,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // The limit under which the cause is told before the peers, which wait for `peer_timeout`, find somebody silent.
+  // The limit under which the cause is told before the peers, which wait for `peer_timeout`, find a member silent.
   static Time LimitOf(Time peer_timeout) { return peer_timeout / 4 * 3; }
 
   // `calls` outlives this.

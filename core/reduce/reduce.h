@@ -46,7 +46,7 @@ struct Reduction {
 
 // How results are stored.
 enum class Stores {
-  kCached,    // through the cache: somebody reads them soon, or all of it fits
+  kCached,    // through the cache: they are read soon, or all of it fits
   kStreamed,  // around the cache, a quarter faster where outputs are not inputs, and everything is far larger than the
               // second-level cache (kWorthStreaming); several times slower where it is not
 };

@@ -13,7 +13,7 @@
 #include "hwy/highway.h"
 
 // The targets that are worth their bytes: each adds some hundred KiB. Others that Highway has would run the same
-// instructions (AVX-512's later extensions), or are of processors that nobody trains on (SSE4).
+// instructions (AVX-512's later extensions), or are of processors too old for training (SSE4).
 #undef BYTEPS_REDUCE_TARGET
 #if HWY_ARCH_X86
 #define BYTEPS_REDUCE_TARGET (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)

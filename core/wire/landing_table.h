@@ -1,7 +1,7 @@
 // landing_table.h - numbers the places where peers may write, and joins the two halves of what arrives.
 //
-// An immediate is (slot, generation). Whoever wants something written takes a slot, tells the writer its immediate, and
-// later gets two notices in either order: the record that describes the payload, and the landing of the bytes.
+// An immediate is (slot, generation). A side that wants something written takes a slot, tells the writer its immediate,
+// and later gets two notices in either order: the record that describes the payload, and the landing of the bytes.
 //
 //     LandingTable table;
 //     std::optional<uint32_t> immediate = table.Take();      // or TakeRange(n) for a window of slots
@@ -10,7 +10,7 @@
 //     uint32_t next = table.Renew(*immediate);               // the same slot under its next generation
 //     table.Free(next);
 //
-// A notice whose generation is not the slot's is stale: a write of somebody whose use of the slot has ended. Stale
+// A notice whose generation is not the slot's is stale: a write of a use of the slot that has ended. Stale
 // landings are counted and ignored; stale records are refused.
 #ifndef BYTEPS_CORE_WIRE_LANDING_TABLE_H_
 #define BYTEPS_CORE_WIRE_LANDING_TABLE_H_

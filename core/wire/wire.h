@@ -6,7 +6,7 @@
 //
 // All numbers are little-endian and every struct is laid out without holes, so records are copied, not parsed field by
 // field. Nothing read from the wire is trusted: `MessageReader` checks magic, version, sizes and bounds before it hands
-// out a record; whoever consumes a record checks what it means.
+// out a record; the consumer of a record checks what it means.
 //
 // A payload travels in one of three ways (PayloadWay):
 //   inline    behind its header, in the message itself: small tensors;
@@ -75,8 +75,8 @@ enum class RecordType : uint16_t {
   kStalled = 14,   // RoundBody + text: some have submitted this round long ago, and some have not; for the log
   // Among processes of one host:
   kOffer = 32,   // OfferBody: the sender takes part in this round, and shows its memory or gives its input
-  kDone = 33,    // RoundBody: the sender's slice is in everybody's output; it touches nobody's memory any more
-  kGiveUp = 34,  // RoundBody + reason: this round has failed; the sender touches nobody's memory any more
+  kDone = 33,    // RoundBody: the sender's slice is in all outputs; it touches no other memory any more
+  kGiveUp = 34,  // RoundBody + reason: this round has failed; the sender touches no other memory any more
   kProbe = 35,   // ProbeBody: can the receiver copy from and to the sender's memory? Workers ask servers, too
   kReach = 36,   // ReachBody: the answer; 0 again later: not any more
   // Among workers, in collectives; bodies in core/worker/collectives/peer_records.h:
@@ -170,7 +170,7 @@ struct RoundBody {
 static_assert(sizeof(RoundBody) == 48);
 
 // In the flags of ERROR: not only this round has failed, the server has given the whole session up. The
-// coordinator says why, to everybody, in the same words.
+// coordinator says why, to all, in the same words.
 inline constexpr uint32_t kFlagSessionOver = 1u << 0;
 
 // In the flags of CANCEL: of an asynchronous tensor, whose rounds are each worker's own.

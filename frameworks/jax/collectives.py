@@ -168,7 +168,7 @@ def alltoall(
         return jnp.asarray(received) if splits is None else (jnp.asarray(received), jnp.asarray(rows, jnp.int32))
     if splits is not None:
         raise ValueError(
-            "alltoall takes no splits inside of a program: nobody knows how many rows come when it is traced"
+            "alltoall takes no splits inside of a program: how many rows come is not known when it is traced"
         )
     ranks = ranks_of(process_set)
     if array.shape[0] % len(ranks) != 0:

@@ -5,8 +5,8 @@
 //     laps.Went(tensor, round);                              // of each task that goes
 //     static_cast<uint16_t>(laps.count() - then) >= 2        // some tensor went in two rounds since
 //
-// Nobody knows how many tensors there are, or which of them will come again. So one is watched, and each new round of
-// it is a lap; after 1, 2, 4, 8, ... tasks without a lap another one is. Once that is more tasks than a round has,
+// It is not known how many tensors there are, or which of them will come again. So one is watched, and each new round
+// of it is a lap; after 1, 2, 4, 8, ... tasks without a lap another one is. Once that is more tasks than a round has,
 // whatever is watched comes again (R. P. Brent, "An improved Monte Carlo factorization algorithm", BIT 20, 1980,
 // section 2). The first of two laps may be of a tensor that went before `then`, too. Not so the second.
 //

@@ -6,10 +6,10 @@
 //     slots.Find(id) == index                   // kNone: it is not there
 //     slots.Free(id);
 //
-// Ids are counted up by those who give them, so slots are kept by blocks of kBlock consecutive ids, and only blocks are
-// looked up: things that came one after the other lie beside each other, and the table is small enough to stay in the
-// cache. The price: a block lives as long as one of its ids does. Memory is used again, not given back: no allocation
-// in a steady state.
+// Ids are counted up by those that give them, so slots are kept by blocks of kBlock consecutive ids, and only blocks
+// are looked up: things that came one after the other lie beside each other, and the table is small enough to stay in
+// the cache. The price: a block lives as long as one of its ids does. Memory is used again, not given back: no
+// allocation in a steady state.
 //
 // Threads: one at a time. Errors: none. A slot is where it is until it is freed.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_COMMON_SLOT_TABLE_H_

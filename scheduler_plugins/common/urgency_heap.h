@@ -5,9 +5,9 @@
 //     heap.Pop();
 //     heap.NoteStale(stale);               // a task that is somewhere in it has gone
 //
-// Urgency: the larger priority, then the tensor declared earlier, then the lower part, then who came first. Nobody
-// knows where in a heap a task is: when one goes that is not on top, its entry stays until it comes up, or until such
-// entries outweigh the rest. `stale(entry)` tells them.
+// Urgency: the larger priority, then the tensor declared earlier, then the lower part, then the order of arrival. It is
+// not known where in a heap a task is: when one goes that is not on top, its entry stays until it comes up, or until
+// such entries outweigh the rest. `stale(entry)` tells them.
 //
 // Threads: one at a time. Errors: none.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_COMMON_URGENCY_HEAP_H_

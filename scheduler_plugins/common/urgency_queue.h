@@ -13,12 +13,12 @@
 //
 // The window. Of one tensor no more than so many tasks are offered or on their way, the first of those that have not
 // left. A peer that has less to do than the others (a server beside a worker has a small share) always has room;
-// without the window its tasks, to the end of the tensor, would go before the first ones of a peer that everybody waits
-// for. Then the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor: nothing is
-// complete. With it all workers keep to the order of the parts, in which the shares of the servers are mixed. Six of 64
-// KiB suffice to keep a link busy (docs/performance/notes/2026-11-21-window-of-six.md; with 12 and more it loses its
-// effect), and as many bytes of smaller ones (kWindowBytes): with fewer the link turns to other tensors between. 0: no
-// window.
+// without the window its tasks, to the end of the tensor, would go before the first ones of a peer that all others
+// wait for. Then the links stand still for the slow ones at the end, and each worker is elsewhere in the tensor:
+// nothing is complete. With it all workers keep to the order of the parts, in which the shares of the servers are
+// mixed. Six of 64 KiB suffice to keep a link busy (docs/performance/notes/2026-11-21-window-of-six.md; with 12 and
+// more it loses its effect), and as many bytes of smaller ones (kWindowBytes): with fewer the link turns to other
+// tensors between. 0: no window.
 //
 // Old age. Urgency alone would let a stream of urgent tasks keep the others for ever. So one answer in kAgedShare goes
 // to the task that has waited longest, once it is old. Each worker gives such answers in the middle of something else,

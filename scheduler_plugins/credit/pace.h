@@ -17,10 +17,10 @@
 // fastest window of two rounds at least counts: the first one behind slow ones is slow itself. Each worker tells what
 // it has learned with what it pushes, and the least of it comes back with the results, to all the same: that is what
 // all go by, since clocks that differ by half a percent drift apart by several partitions in a step. A result comes
-// when every worker has pushed, so the slowest worker's pace is everybody's, and a worker alone cannot find out whether
-// all of them could be faster. That is why all let it go in the same rounds, about which they agree without a word:
-// they hand in the same tensors, whose rounds are counted alike everywhere (bps_task.round), and go by those of the
-// first. A library that tells neither rounds nor rates has no pace.
+// when every worker has pushed, so the slowest worker's pace is that of all, and a worker alone cannot find out
+// whether all of them could be faster. That is why all let it go in the same rounds, about which they agree without a
+// word: they hand in the same tensors, whose rounds are counted alike everywhere (bps_task.round), and go by those of
+// the first. A library that tells neither rounds nor rates has no pace.
 //
 //     LEARN   nothing is held back: kLearnRounds at first, kProbeRounds from the rounds kFirstProbe and 2 kFirstProbe
 //             on, and later from one in kProbeEvery; and until all have heard of a rate

@@ -56,7 +56,7 @@ class Path {
 
   Flight Start(int64_t now, uint64_t bytes, bool others_wait);
   void Sent(int64_t now, const Flight& flight);
-  // It ended, and nobody knows when its bytes left.
+  // It ended, and it is not known when its bytes left.
   void Lost(const Flight& flight) { in_flight_ -= flight.bytes; }
 
   uint64_t credit() const { return credit_; }

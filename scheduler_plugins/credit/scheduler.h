@@ -7,11 +7,12 @@
 //     scheduler.Sent(now, id);                                // its credit is back
 //
 // What has been started cannot be overtaken, so nothing is started before it must be. Tuned (the default), each peer
-// has a credit of its own, learned from its path (path.h): one slow server holds up nobody else. With a bound, the
+// has a credit of its own, learned from its path (path.h): one slow server holds up no other. With a bound, the
 // bytes to all peers together stay within it. In both cases one task may always be on its way, however large it is, so
 // that nothing is stuck.
 //
-// A bound belongs to everybody: if the most urgent task does not fit into what is left, nothing else goes before it.
+// A bound belongs to all peers: if the most urgent task does not fit into what is left, nothing else goes before
+// it.
 //
 // Threads: one at a time. Errors: none; the library checks what it passes in.
 #ifndef BYTEPS_SCHEDULER_PLUGINS_CREDIT_SCHEDULER_H_

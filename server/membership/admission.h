@@ -30,7 +30,7 @@ class Admission {
     std::optional<int32_t> num_servers;  // likewise DMLC_NUM_SERVER
     std::string transport;               // likewise BYTEPS_TRANSPORT; empty: nothing was named here
     std::string self = "the coordinator";
-    std::string unable;  // why it can let nobody in; empty: it can
+    std::string unable;  // why it can let no member in; empty: it can
   };
 
   explicit Admission(Options options) : options_(std::move(options)) {}

@@ -1,14 +1,14 @@
 // barrier_book.h - the barriers of one session: who has come, who is missing, and until when.
 //
 //     BarrierBook book(size, describe);                   // describe(rank): "rank 1 (host b, pid 42)"
-//     Send(book.Arrive(now, rank, request));              // replies to be sent: none, or to everybody
+//     Send(book.Arrive(now, rank, request));              // replies to be sent: none, or to every member
 //     Send(book.Leave(now, rank));                        // this rank will come to no barrier any more
 //     Send(book.Tick(now));                               // at NextTimer()
 //
 // The n-th call of a name on one rank meets the n-th call of that name on all others. A barrier ends when all ranks
-// have come, at the earliest deadline of those who have, or as soon as somebody who has not come has left; in the
-// latter cases everybody gets the error that names who is missing, those who come later at once. The next barrier of
-// that name is not affected.
+// have come, at the earliest deadline of those that have, or as soon as a member that has not come has left; in the
+// latter cases every member gets the error that names who is missing, those that come later at once. The next barrier
+// of that name is not affected.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_BARRIER_BOOK_H_
@@ -57,7 +57,7 @@ class BarrierBook {
     Time deadline = kNever;
     uint32_t impatient = 0;  // whose deadline that is
     int64_t timeout_ms = 0;
-    absl::Status failed;  // not OK: it has, and is kept for those who come later
+    absl::Status failed;  // not OK: it has, and is kept for those that come later
   };
 
   static BarrierAnswer Answer(uint32_t rank, const Key& key, const absl::Status& status);

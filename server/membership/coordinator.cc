@@ -318,13 +318,12 @@ void Coordinator::GiveUpStart(const absl::Status& why) {
     Drop(connection);
   }
   disagreement_.SendServersHome();
-  stay_until_ =
-      disagreement_.EverybodyTold() ? now_ : std::min(start_deadline_, After(now_, StartupDisagreement::kLateness));
+  stay_until_ = disagreement_.AllTold() ? now_ : std::min(start_deadline_, After(now_, StartupDisagreement::kLateness));
 }
 
 absl::Status Coordinator::TellLate(const control::Hello& hello) {
   absl::Status why = hello.role() == control::SERVER ? disagreement_.TellServer(now_) : disagreement_.Tell(now_, hello);
-  if (!why.ok() && stay_until_ != kNever && disagreement_.EverybodyTold()) stay_until_ = now_;
+  if (!why.ok() && stay_until_ != kNever && disagreement_.AllTold()) stay_until_ = now_;
   return why;
 }
 

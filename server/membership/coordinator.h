@@ -15,7 +15,7 @@
 //
 // The states of a connection: challenged (Hello is awaited) -> member -> (forgotten). Of a session:
 //
-//     gathering --everybody is there--> active --everybody said goodbye or left--> (forgotten)
+//     gathering --every member is there--> active --every member said goodbye or left--> (forgotten)
 //         \--they do not agree, job over--\____ a member died, a server died ____> (forgotten)
 //
 // A session is forgotten at the moment it ends or fails: each member has been told, and its connection closes when it
@@ -23,8 +23,8 @@
 // worker that goes away while a session gathers is simply missing again: it may be started once more.
 //
 // Where the members of the first session do not agree the whole start has failed: the servers are told and sent home,
-// and the coordinator stays only for those who are still to come (StartupDisagreement::kLateness), and ends with the
-// same error. With `start_timeout` kNever somebody else decides when the job is over: then servers and coordinator
+// and the coordinator stays only for those that are still to come (StartupDisagreement::kLateness), and ends with the
+// same error. With `start_timeout` kNever something else decides when the job is over: then servers and coordinator
 // stay.
 //
 // Threads:   none; driven by one thread at a time.
@@ -78,7 +78,7 @@ struct CoordinatorOptions {
   std::optional<int32_t> num_servers;    // likewise DMLC_NUM_SERVER
   std::string transport;                 // likewise what BYTEPS_TRANSPORT or DMLC_ENABLE_RDMA names; empty: nothing
   std::string self = "the coordinator";  // where it is, for errors
-  // What is wrong with its own configuration: it is there to tell those who come, and no start succeeds. Empty:
+  // What is wrong with its own configuration: it is there to tell those that come, and no start succeeds. Empty:
   // nothing.
   std::string unable;
   // Names or addresses: the order of servers that ask for no rank.
@@ -112,7 +112,7 @@ class Coordinator {
   // When Tick must be called at the latest; kNever: no need.
   Time NextTimer() const;
 
-  // Nobody will open another session: the job ends with the last one, or now. May be called again.
+  // No member will open another session: the job ends with the last one, or now. May be called again.
   void DoNotLinger(Time now);
   // Ends the job: sessions fail with `why`, servers are sent home.
   void Stop(Time now, const absl::Status& why);
@@ -154,11 +154,11 @@ class Coordinator {
   bool ServersComplete() const;
   absl::Status Activate(JobSession* session);
   void EndIfEverybodyLeft(JobSession* session);
-  // `member`: whose fault it is; 0: nobody's in particular.
+  // `member`: whose fault it is; 0: none's in particular.
   void FailSession(JobSession* session, const absl::Status& why, uint32_t member);
   void FailGathering(const absl::Status& why);
   void GiveUpStart(const absl::Status& why);
-  // Those who come late for such a start; OK: this one does not.
+  // Those that come late for such a start; OK: this one does not.
   absl::Status TellLate(const control::Hello& hello);
   void ForgetSession(uint64_t id);
 
@@ -211,9 +211,9 @@ class Coordinator {
   std::string why_not_;         // a session that failed before it started
   RefusalNotes refusals_;       // since the last start
   Time announce_refusals_ = 0;  // not before
-  std::string no_room_;         // why somebody could not be let in
+  std::string no_room_;         // why a member could not be let in
   absl::Status given_up_;       // why the last start was
-  Time stay_until_ = kNever;    // for those who come late for it
+  Time stay_until_ = kNever;    // for those that come late for it
   absl::Status outcome_;
   Time announce_at_ = kNever;  // the lists of the missing have changed
 };

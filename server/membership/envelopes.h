@@ -20,7 +20,7 @@ control::Envelope ChallengeEnvelope(const std::string& nonce, bool token_require
 // To a member that is registered; a worker has its session. kNever: not at all.
 control::Envelope WelcomeEnvelope(const std::string& proof, const JobMember& member, Time heartbeat, Time peer_timeout);
 
-// `member`: who failed; 0: nobody in particular. `session_id`: to servers, of which session; 0: of none.
+// `member`: which failed; 0: none in particular. `session_id`: to servers, of which session; 0: of none.
 control::Envelope FailureEnvelope(const absl::Status& why, uint32_t member, uint64_t session_id);
 
 }  // namespace byteps

@@ -1,10 +1,10 @@
 // epoch_plan.h - what a session starts with: ranks, groups, who reduces among themselves, and how tensors are placed.
 //
 //     absl::StatusOr<EpochPlan> plan = PlanEpoch(session.workers, servers, {mixed_mode, hash});
-//     plan->epoch.set_session_id(...); ...                                // then it is sent to everybody
+//     plan->epoch.set_session_id(...); ...                                // then it is sent to every member
 //     session.Activate(plan->workers, plan->placement, plan->served());
 //
-// A function of what the members said in their Hellos, so that everybody can be told the same.
+// A function of what the members said in their Hellos, so that every member can be told the same.
 //
 // Threads: a free function without state.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_EPOCH_PLAN_H_

@@ -1,6 +1,6 @@
 // job_session.h - a session as the coordinator sees it: who is in it, and what they have agreed about.
 //
-//     gathering --Activate: everybody is there--> active
+//     gathering --Activate: every member is there--> active
 //
 // The coordinator (server/membership/coordinator.h) makes a session when its first worker comes, and forgets it at the
 // moment it ends or fails: there is no state after active. Here is what one session knows; who is told what is said
@@ -39,7 +39,7 @@ struct JobSession {
 
   // Gathering.
   std::map<HostPlace, std::string> gone;  // who was here before, and why no more
-  std::string refused;                    // the last one who wanted a place that is taken
+  std::string refused;                    // the last one that wanted a place that is taken
 
   // Active.
   bool served = true;                         // servers take part
@@ -58,12 +58,12 @@ struct JobSession {
   // `session "name" generation 2`
   std::string Title() const;
 
-  // What they said of themselves. Gathering only: nobody has left.
+  // What they said of themselves. Gathering only: no member has left.
   std::vector<const control::Hello*> Hellos() const;
   // While it gathers: who is not there, for people.
   std::vector<std::string> Missing() const;
 
-  // Everybody is there: `by_rank`. Its members get their ranks.
+  // Every member is there: `by_rank`. Its members get their ranks.
   void Activate(std::vector<JobMember*> by_rank, PlacementOptions placement, bool served);
 
   // Those whose connections are open.
@@ -74,11 +74,11 @@ struct JobSession {
   bool HasLeft(uint32_t member) const;
   // For errors; "" if it was never here.
   std::string NameOf(uint32_t member) const;
-  // Has anybody said goodbye?
+  // Has any member said goodbye?
   bool Ending() const;
-  // Has everybody said goodbye?
+  // Has every member said goodbye?
   bool EverybodyLeft() const;
-  // The names of those who have not, with commas.
+  // The names of those that have not, with commas.
   std::string Staying() const;
 };
 

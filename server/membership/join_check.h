@@ -4,8 +4,9 @@
 //     JoinVerdict verdict = check.OfServer(hello);
 //     verdict = check.OfWorker(hello, gathering_session);       // behind check.BesideRunning(hello)
 //
-// What concerns everybody who waits fails all gathering sessions, so that nobody waits in vain (kDisagrees). A newcomer
-// that wants what another member has is refused alone (kPlaceTaken, kAlone), and a session that runs is not disturbed.
+// What concerns every member that waits fails all gathering sessions, so that no member waits in vain (kDisagrees). A
+// newcomer that wants what another member has is refused alone (kPlaceTaken, kAlone), and a session that runs is not
+// disturbed.
 //
 // Threads:   none.
 // Ownership: what it is made of must outlive it; it changes nothing.
@@ -46,7 +47,7 @@ class JoinCheck {
   JoinVerdict OfServer(const control::Hello& hello) const;
   // `session`: the one that it would join; nullptr: it is the first of its session.
   JoinVerdict OfWorker(const control::Hello& hello, const JobSession* session) const;
-  // A worker whose session runs already: its own error, nobody else's. OK also where a session has begun to end, whose
+  // A worker whose session runs already: its own error, and no other's. OK also where a session has begun to end, whose
   // next generation the worker may open.
   absl::Status BesideRunning(const control::Hello& hello) const;
 

@@ -2,13 +2,13 @@
 //
 //     absl::Status sane = CheckHello(hello);                     // by itself
 //     absl::Status taken = CheckPlace(newcomer, present);        // with each of its role
-//     absl::Status agree = CheckAgreement(newcomer, present);    // with each who is there; names both sides
+//     absl::Status agree = CheckAgreement(newcomer, present);    // with each that is there; names both sides
 //     std::vector<std::string> missing = MissingWorkers(hellos);
-//     absl::StatusOr<std::vector<size_t>> order = RankOrder(hellos);      // when nobody is missing
+//     absl::StatusOr<std::vector<size_t>> order = RankOrder(hellos);      // when no member is missing
 //     absl::StatusOr<std::vector<uint32_t>> groups = GroupSizes(hellos_by_rank);
 //     LocalSets local = FindLocalSets(hellos_by_rank, *groups);
 //
-// Everything in a Hello was chosen by somebody else: sizes and counts are checked here before anybody uses them.
+// Everything in a Hello was chosen by its sender: sizes and counts are checked here before they are used.
 //
 // Threads: free functions without state.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_MEMBERSHIP_H_
@@ -41,7 +41,7 @@ std::string DescribeHello(const control::Hello& hello);
 // The part in brackets.
 std::string DescribeWhere(const control::Host& host, int64_t pid);
 
-// What is wrong with a Hello whoever else is there: INVALID_ARGUMENT.
+// What is wrong with a Hello whichever others are there: INVALID_ARGUMENT.
 absl::Status CheckHello(const control::Hello& hello);
 
 // Do these two, of one role, want the same place? ALREADY_EXISTS names the place, the variable, and who has it.
@@ -51,7 +51,7 @@ absl::Status CheckPlace(const control::Hello& newcomer, const control::Hello& pr
 // variable.
 absl::Status CheckAgreement(const control::Hello& newcomer, const control::Hello& present);
 
-// Has it come to this transport, which somebody else was told by name? Empty: nobody was told one. Likewise.
+// Has it come to this transport, which another member was told by name? Empty: no member was told one. Likewise.
 absl::Status CheckTransport(const control::Hello& newcomer, const std::string& named, const std::string& by);
 
 // Can it take part at all? FAILED_PRECONDITION says why not, in its own words.
@@ -60,7 +60,7 @@ absl::Status CheckAble(const control::Hello& newcomer);
 // `why`, what else is wrong with a newcomer; in its own words where it cannot take part: that may be the cause.
 absl::Status WithRefusal(const control::Hello& newcomer, const absl::Status& why);
 
-// Who of a session's workers is not there, for people, at most `kMaxMissing` lines; empty: nobody. The hellos agree,
+// Which of a session's workers are not there, as text, at most `kMaxMissing` lines; empty: none. The hellos agree,
 // and no place is taken twice.
 inline constexpr size_t kMaxMissing = 16;
 std::vector<std::string> MissingWorkers(const std::vector<const control::Hello*>& workers);
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<uint32_t>> GroupSizes(const std::vector<const control
 // Sets of workers that reduce among themselves before anything leaves their host, as numbers of consecutive ranks: the
 // whole job, if it runs on one host, or else its groups, if each of them does: so the result is the same without them.
 struct LocalSets {
-  std::vector<uint32_t> sizes;  // empty: nobody does, and `refusal` says why; one: no server takes part
+  std::vector<uint32_t> sizes;  // empty: no member does, and `refusal` says why; one: no server takes part
   std::string refusal;
 };
 LocalSets FindLocalSets(const std::vector<const control::Hello*>& workers_by_rank, const std::vector<uint32_t>& groups);

@@ -5,7 +5,7 @@
 //     home = placed->home();                          // of the name: pass it with the name's next variant
 //
 // A pure function of the options and of what was added before, in that order: a tool that adds the same tensors again
-// gets the same answer. It is asked once per tensor, by the coordinator, whose answer holds for everybody.
+// gets the same answer. It is asked once per tensor, by the coordinator, whose answer holds for all.
 //
 // The cut. BYTEPS_PARTITION_BYTES, if it is set, bounds a part exactly: as many whole elements as fit. Otherwise parts
 // are small enough that a tensor occupies all lanes at once, at least `kLeastFirst` (what is no larger stays whole), at
@@ -56,7 +56,7 @@ struct PlacementOptions {
   std::vector<double> weights;   // share of each server; empty: all alike. 0: it gets nothing
   uint64_t slot_bytes = 0;       // bound of a part
   uint64_t partition_bytes = 0;  // BYTEPS_PARTITION_BYTES; 0: automatic
-  uint32_t owners = 1;           // workers of one host who share the parts of a tensor, at most
+  uint32_t owners = 1;           // workers of one host that share the parts of a tensor, at most
   bool at_home = false;          // all workers and servers share one network link, which they need not use
   KeyHash hash;                  // none: balanced by bytes
 };

@@ -2,7 +2,7 @@
 //
 //     RankServers(ordered_hosts, &servers);               // when all are there; again when one was replaced
 //
-// Ranks are kept once given. Those who asked for one get it, the others what is left, in the order of their hosts
+// Ranks are kept once given. Those that asked for one get it, the others what is left, in the order of their hosts
 // (BYTEPS_ORDERED_HOSTS: names or addresses), then of their arrival.
 //
 // Threads: a free function without state.

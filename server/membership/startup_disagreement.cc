@@ -61,7 +61,7 @@ absl::Status StartupDisagreement::TellServer(Time now) {
   return absl::OkStatus();
 }
 
-bool StartupDisagreement::EverybodyTold() const {
+bool StartupDisagreement::AllTold() const {
   if (!start_ || start_->told.empty() || start_->servers < static_cast<size_t>(start_->num_servers)) return false;
   const auto& [key, first] = *start_->told.begin();
   std::vector<const control::Hello*> workers;

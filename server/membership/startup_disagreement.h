@@ -1,11 +1,11 @@
-// startup_disagreement.h - a start that failed because somebody does not agree with the others, remembered for those
+// startup_disagreement.h - a start that failed because a member does not agree with the others, remembered for those
 // who come late.
 //
 //     disagreement.Remember(now, why, culprit_hello, sessions, servers);   // of one session, or, by a server, of all
 //     absl::Status late = disagreement.Tell(now, worker_hello);            // why, if this worker belongs to that start
 //     disagreement.SendServersHome();                                      // they were told, too; then
 //     late = disagreement.TellServer(now);
-//     if (disagreement.EverybodyTold()) ...                                // nobody will come any more
+//     if (disagreement.AllTold()) ...                                // no member will come any more
 //     disagreement.OnServerAdded();
 //
 // They hear why at once, and do not wait for who has gone. Who comes a second time, or the server that was in the wrong
@@ -36,7 +36,7 @@ class StartupDisagreement {
   static constexpr Time kLateness = 60 * kSecond;
 
   // Call before the sessions that gather fail of it; `servers` are there, without the culprit. Beside a session that
-  // runs, `culprit` is a stranger who is wrong, and nobody comes late: then nothing is remembered.
+  // runs, `culprit` is a stranger and wrong, and no member comes late: then nothing is remembered.
   void Remember(Time now, const absl::Status& why, const control::Hello& culprit, const JobSessions& sessions,
                 size_t servers = 0);
 
@@ -48,10 +48,10 @@ class StartupDisagreement {
   // What a server that comes late for such a start is told; OK: servers were not sent home, or it was started anew.
   absl::Status TellServer(Time now);
 
-  // Has everybody come who belongs to that start? False also where they do not agree how many that are.
-  bool EverybodyTold() const;
+  // Has every member of that start come? False also where they do not agree how many that are.
+  bool AllTold() const;
 
-  // A server has joined that agrees with everybody.
+  // A server has joined that agrees with every member.
   void OnServerAdded();
 
  private:

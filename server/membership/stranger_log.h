@@ -1,4 +1,4 @@
-// stranger_log.h - a few lines about those who knock at the coordinator's port and are turned away.
+// stranger_log.h - a few lines about those that knock at the coordinator's port and are turned away.
 //
 //     StrangerLog strangers(log);
 //     strangers.Say(now, address, "what came is no BytePS control message ...");

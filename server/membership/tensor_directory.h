@@ -4,11 +4,11 @@
 //     control::Assignment answer = directory.Declare(spec);     // a refusal is an answer, too: code and error
 //
 // The first declare of a (process set, name) gives it its name id, the first of a (dtype, shape) of it a variant;
-// whoever declares the same gets the same answer. The key is name id << 16 | variant.
+// a member that declares the same gets the same answer. The key is name id << 16 | variant.
 //
 // Later cuts. Each answer may name a round from which on another cut holds (next_cut: 2, 4, 8, 16 and so on). A worker
 // asks for that one before it comes to that round, and does not begin the round without it; rounds are counted alike on
-// all ranks, so all change at the same moment, and nobody has to agree on anything. The first who asks causes the cut
+// all ranks, so all change at the same moment, and no member has to agree on anything. The first request causes the cut
 // to be made, with the lowest of the rates the workers have told; the others get the same. Only the first variant of a
 // name is cut again: who changes the shape all the time counts rounds that this one never sees.
 //

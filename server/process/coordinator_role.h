@@ -12,10 +12,10 @@ namespace byteps {
 // Listens, and serves until the job is over or a stop signal has come.
 absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal* stop);
 
-// Where it cannot coordinate, for `why`: tells so whoever comes, at most as long as somebody of the same start may be
-// late (a minute), and gives `why`, at the end of the words that they have heard. At once, if nobody can come: where it
-// cannot listen, or bpslaunch, which ends the others, has opened its socket. `readable`: as much of the configuration
-// as can be read.
+// Where it cannot coordinate, for `why`: tells so to each member that comes, at most as long as one of the same start
+// may be late (a minute), and gives `why`, at the end of the words that they have heard. At once, if no member can
+// come: where it cannot listen, or bpslaunch, which ends the others, has opened its socket. `readable`: as much of the
+// configuration as can be read.
 absl::Status RefuseToCoordinate(const Config& readable, const absl::Status& why, const Logger& log, StopSignal* stop);
 
 }  // namespace byteps

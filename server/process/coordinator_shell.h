@@ -3,8 +3,9 @@
 //     CoordinatorShell shell(std::move(listener), options, log);
 //     absl::Status status = shell.Run(&stop);           // until the job is over, or a stop signal has come
 //
-// Nobody can block it or use it up: sockets never block, what one connection may send at once, may have queued and may
-// take to say who it is, is bounded, and of those who have not said it only `kMaxStrangers` are kept (the newest).
+// No caller can block it or use it up: sockets never block, what one connection may send at once, may have queued and
+// may take to prove what it is, is bounded, and of those that have not said it only `kMaxStrangers` are kept (the
+// newest).
 //
 // A connection that is closed takes its last message first: the shell sends, says that no more will come, and waits
 // (not for long) until the other side has closed, too. Closing with unread input would make the kernel throw it away.
@@ -62,7 +63,7 @@ class CoordinatorShell final : private CoordinatorHandler {
   void Finish();
 
   UniqueFd listener_;
-  UniqueFd spare_;  // to be given up for one who can only be told that there is no room
+  UniqueFd spare_;  // to be given up for one that can only be told that there is no room
   const Logger* const log_;
   const control::Host host_;
   Time now_;

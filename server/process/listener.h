@@ -3,7 +3,7 @@
 //     absl::StatusOr<UniqueFd> listener = Listen({.host = "10.0.0.1", .port = 9000});
 //     absl::StatusOr<UniqueFd> inherited = InheritListener(fd);       // BYTEPS_COORDINATOR_FD
 //
-// A launcher that opens the port itself and hands the socket down knows the port before anybody starts, and no other
+// A launcher that opens the port itself and hands the socket down knows the port before the members start, and no other
 // program can take it in between.
 //
 // Errors say which address and which variables they are from, and what to do.

@@ -14,7 +14,7 @@ namespace byteps {
 absl::Status RunServer(const Config& config, const Logger& log, StopSignal* stop);
 
 // For a server whose configuration is wrong (`why`): tells the coordinator, so far as `readable` says where it is.
-// Returns what everybody hears of it, or `why`.
+// Returns what every member hears of it, or `why`.
 absl::Status RefuseServer(const Config& readable, const absl::Status& why, const Logger& log, StopSignal* stop);
 
 }  // namespace byteps

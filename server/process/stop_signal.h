@@ -25,7 +25,7 @@ class StopSignal {
   int fd() const { return fd_.get(); }
   // The name of a signal that has come, or nullptr; does not block.
   const char* Take();
-  // SIGUSR1 has come, which Take() found: the process is to end as soon as nobody needs it any more.
+  // SIGUSR1 has come, which Take() found: the process is to end as soon as no member needs it any more.
   bool not_to_linger() const { return not_to_linger_; }
 
  private:

@@ -1,7 +1,7 @@
 // deliveries.h - results on their way to the workers.
 //
 //     Deliveries deliveries(&endpoint);
-//     deliveries.AddResult(round, std::move(block));      // to all who have contributed
+//     deliveries.AddResult(round, std::move(block));      // to all that have contributed
 //     deliveries.AddInlineResult(round, bytes);           // the same within the records
 //     deliveries.Pump(now);  deliveries.OnRoom(peer);  deliveries.OnWritten(user);
 //
@@ -63,8 +63,8 @@ class Deliveries {
   // Not OK: the scheduler has broken its contract, and nothing goes any more.
   const absl::Status& status() const { return status_; }
 
-  // The result of a round, for all who have contributed: in `block`, or, if that is empty, it has been written to where
-  // everybody wants it.
+  // The result of a round, for all that have contributed: in `block`, or, if that is empty, it has been written to
+  // where every member wants it.
   void AddResult(const Round& round, Block block);
   // The same within the records.
   void AddInlineResult(const Round& round, std::span<const std::byte> bytes);

@@ -6,7 +6,7 @@
 //
 // Parts without a round are kept, so that stale messages are known as such and nothing is allocated when the next round
 // begins; beyond `most_idle` of them the ones that were idle longest are forgotten, so that names do not add up.
-// A forgotten part begins anew; the rounds of those who agree are not affected.
+// A forgotten part begins anew; the rounds of those that agree are not affected.
 //
 // Threads: none. Pointers to parts are valid while they are busy, and until the next FindOrMake or SetIdle.
 #ifndef BYTEPS_SERVER_REDUCER_PART_TABLE_H_

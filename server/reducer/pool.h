@@ -105,7 +105,7 @@ class Pool {
   // At least `bytes`, aligned to 64; empty if the budget is used up or it is more than largest().
   Block Take(size_t bytes);
   size_t largest() const { return chunk_bytes_; }
-  // The one block that Take does not give; empty while somebody has it.
+  // The one block that Take does not give; empty while a member has it.
   Block TakeReserve();
   const absl::Status& ok() const { return ok_; }
   // Is more than half of what blocks can have in use?

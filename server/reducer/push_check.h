@@ -3,7 +3,7 @@
 //     absl::Status status = CheckPush(header, limits);
 //
 // OK; INVALID_ARGUMENT: no worker of this release sends such a thing, the sender is broken or hostile; UNIMPLEMENTED:
-// it asks for something that is reserved for later. The immediate is checked by whoever lent the slots.
+// it asks for something that is reserved for later. The immediate is checked by the lender of the slots.
 #ifndef BYTEPS_SERVER_REDUCER_PUSH_CHECK_H_
 #define BYTEPS_SERVER_REDUCER_PUSH_CHECK_H_
 

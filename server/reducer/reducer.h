@@ -16,21 +16,21 @@
 //            block of the pool, or, without memory, nowhere: dropped, and asked for again (SEND_AGAIN). So a slow
 //            worker holds the landing slots of the others for a moment only (windows.h).
 // In place.  What is announced in place stays at its worker until the round is folded: with the last announcement the
-//            round stands in a queue, by priority; one round is folded in each Poll, block by block out of everybody's
-//            memory and slots, and written straight into the outputs of those whose contribution was in place. Within
-//            one Poll nothing else happens to it, so a worker that hears ERROR, or RESULT, knows that its memory is
-//            left alone. Memory that can be mapped may be announced before it is here: its rounds stand aside until it
-//            is. A worker whose memory is not reached any more is asked for what the round has not folded yet
+//            round stands in a queue, by priority; one round is folded in each Poll, block by block out of every
+//            member's memory and slots, and written straight into the outputs of those whose contribution was in place.
+//            Within one Poll nothing else happens to it, so a worker that hears ERROR, or RESULT, knows that its memory
+//            is left alone. Memory that can be mapped may be announced before it is here: its rounds stand aside until
+//            it is. A worker whose memory is not reached any more is asked for what the round has not folded yet
 //            (SEND_AGAIN).
-// Progress.  Rounds that everybody has announced and that lack memory stand in a queue. The first gets an accumulator,
+// Progress.  Rounds that all have announced and that lack memory stand in a queue. The first gets an accumulator,
 //            from the pool or the reserve, and is folded one contribution at a time. One accumulator, one slot per
 //            worker: with that much memory, every round completes.
 // Rounds.    Of one part at most one round gathers. A PUSH of a later round means that its sender has given the earlier
-//            one up, which then fails for everybody. Results of rounds that are over stay until they are written to
-//            everybody, however far the others are (deliveries.h).
+//            one up, which then fails for every member. Results of rounds that are over stay until they are written to
+//            every member, however far the others are (deliveries.h).
 // Asynchronous. Each worker has rounds of its own, of one contribution, which is added to the value that is kept
 //            (kept_value.h) and answered with it.
-// Failure.   A round that fails tells everybody who has contributed, and is remembered for those who come to it later.
+// Failure.   A round that fails tells all that have contributed, and is remembered for those that come to it later.
 //            One that fails since a worker has taken its memory away waits a moment for that worker's own words.
 //            Every CANCEL is answered: by ERROR, unless the result is on its way already. A worker that is lost, or
 //            sends nonsense, breaks its session and no other.
@@ -88,7 +88,7 @@ struct ReducerOptions {
   uint32_t slots_per_peer = 8;  // fewer where memory is short
   uint64_t inline_bytes = 0;    // results up to this size travel inside the record
   size_t most_idle_parts = 1 << 17;
-  Time stall_warning = kNever;  // those who have contributed hear who has not for so long
+  Time stall_warning = kNever;  // those that have contributed hear who has not for so long
   // Makes what orders the results (BYTEPS_SERVER_ENABLE_SCHEDULE); empty: they go as they come.
   std::function<absl::StatusOr<Scheduler>()> make_scheduler;
 };
@@ -96,7 +96,7 @@ struct ReducerOptions {
 // A session that cannot go on, for the coordinator.
 struct BrokenSession {
   uint64_t session = 0;
-  uint32_t member = 0;  // who was lost; 0: nobody in particular
+  uint32_t member = 0;  // which was lost; 0: none in particular
   absl::Status why;
 };
 
@@ -212,7 +212,7 @@ class Reducer : private EndpointHandler {
   void Discard(const wire::DataHeader& header);
   void Fail(Round* round, const absl::Status& why);
   void FailMismatch(Round* round, uint32_t rank, const Push& push);
-  // Fails round `number` of a partition, whether or not anybody has come to it; tells `link` in any case.
+  // Fails round `number` of a partition, whether or not any member has come to it; tells `link` in any case.
   void FailNumber(PeerId peer, const Link& link, const wire::RoundBody& round, const absl::Status& why);
   void Violation(PeerId peer, const Link& link, const absl::Status& what);
   void Break(ServedSession* session, uint32_t member, const absl::Status& why);

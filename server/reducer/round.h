@@ -5,11 +5,11 @@
 //   gathering --> [ready] --> starved --> recalling --> over
 //       \____________\____________________________/
 //   gathering  contributions come in; they wait in their slots, or parked in blocks, or where they are at their workers
-//   ready      everybody has announced, and some are still at their workers: it waits for its turn to be folded
-//   starved    everybody has announced; there is no memory for the result, or something had to be dropped
+//   ready      every member has announced, and some are still at their workers: it waits for its turn to be folded
+//   starved    every member has announced; there is no memory for the result, or something had to be dropped
 //   recalling  has an accumulator: what was dropped is asked for again, one contribution at a time, in rank order
 //   over       folded: its result is on the way
-//   failed     (from any) everybody who has contributed was told why
+//   failed     (from any) every member that has contributed was told why
 //
 // States of a contribution:
 //
@@ -151,11 +151,11 @@ class Round {
   Time opened() const { return opened_; }
   Time deadline() const { return deadline_; }
   void ShortenDeadline(Time deadline) { deadline_ = std::min(deadline_, deadline); }
-  // It cannot be folded any more, and why. Until the deadline somebody may have better words for it.
+  // It cannot be folded any more, and why. Until the deadline a member may have better words for it.
   void SetPendingError(const absl::Status& why) { pending_error_ = why; }
   const absl::Status& pending_error() const { return pending_error_; }
 
-  // Those who wait have been told for whom.
+  // Those that wait have been told for whom.
   bool stall_told = false;
   // Of an asynchronous tensor: what its one contribution is added to.
   KeptValue* kept = nullptr;

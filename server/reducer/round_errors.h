@@ -21,7 +21,7 @@ namespace byteps {
 // Its deadline is over. `awaited`: it stands aside for memory that has not come.
 absl::Status OverdueError(Time now, const Round& round, bool awaited);
 // This rank's PUSH asks something else than those that have come to the round.
-// Who has submitted the round and who has not, for the log of those who have; not yet announced by all.
+// Who has submitted the round and who has not, for the log of those that have; not yet announced by all.
 std::string StallText(Time now, const Round& round);
 // Of an asynchronous tensor: its push was added, and its answer waits for these ranks.
 std::string AheadText(const Round& round);

@@ -59,7 +59,7 @@ class Windows {
   // Is this the immediate of a slot lent to `peer` that no PUSH has named yet?
   bool Expects(PeerId peer, uint32_t immediate) const;
   bool Announce(uint32_t immediate, Round* round, uint32_t rank);
-  // Nothing if the PUSH has not come yet, or nobody wants the bytes any more.
+  // Nothing if the PUSH has not come yet, or no member wants the bytes any more.
   std::optional<Use> Land(uint32_t immediate);
   std::span<std::byte> Memory(uint32_t immediate) const;
 

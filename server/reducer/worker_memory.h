@@ -5,13 +5,13 @@
 //     WorkerMemory::Result result = memory.Read(*round, index);         // one, for an accumulator: memory.read()
 //     WorkerMemory::Result result = memory.Write(*round, block);        // and what came of it
 //
-// A worker's memory is touched only within these calls: who has heard ERROR, or RESULT, afterwards has it for himself.
+// A worker's memory is touched only within these calls: who has heard ERROR, or RESULT, afterwards has it for itself.
 //
 // What the transport maps into this process (the library's own buffers, abi/transport.h, reg_shared) is folded from
 // where it is and into where it is wanted, without a copy; any other memory is copied from and to, block by block. Both
 // in one round, too: the bits are the same. Mapped memory may have been announced before it is here:
 // BPS_TRANSPORT_AGAIN says so, and that nothing has happened. Likewise BPS_UNIMPLEMENTED: the system does not let us at
-// it, and nobody's output was touched. So whether an output can be copied to is tried before the first is written,
+// it, and no member's output was touched. So whether an output can be copied to is tried before the first is written,
 // unless its owner's input was copied already.
 //
 // Threads: those of its owner. Destroyed before the transport.

@@ -56,7 +56,7 @@ void ExpectNoAllocations(int workers, int servers, const std::string& scenario, 
 // Between hosts, where cuts follow the rate of the links, and with heartbeats: as for a user that sets nothing. Cuts
 // are looked at again in rounds 2, 4, 8, ...; that allocates, so the rounds watched, 520 to 1020 of each tensor, lie
 // between.
-TEST(AllocationsTest, LargeAsNobodyConfiguredIt) {
+TEST(AllocationsTest, LargeWithoutConfiguration) {
   Watch({.workers = 2, .hosts = {1, 1}, .servers = 1}, "allocations_large", "250");
 }
 

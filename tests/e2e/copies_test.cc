@@ -28,7 +28,7 @@ TEST(CopiesTest, PluginsOutliveTheCopyThatLoadedThemLast) {
   job.ExpectSuccess();
 }
 
-TEST(CopiesTest, UnloadingWithSessionsOpenDisturbsNobody) {
+TEST(CopiesTest, UnloadingWithSessionsOpenDisturbsNoMember) {
   Job job({.workers = 1, .servers = 1});
   job.StartWorkers("unloaded_open", TwoCopies());
   job.ExpectSuccess();

@@ -203,7 +203,7 @@ TEST(DeviceJobTest, AWorkerThatDiesAmongTheGpusOfAHostIsNamed) {
   }
 }
 
-TEST(DeviceJobTest, NotAmongTheGpusIfSomebodySaysNo) {
+TEST(DeviceJobTest, NotAmongTheGpusIfOneSaysNo) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
   for (const auto& [name, value] : {std::pair("BYTEPS_NCCL", "0"), std::pair("E2E_CPU_RANK", "1")}) {
     JobOptions options = With(3, 0);

@@ -108,7 +108,7 @@ void Kill(uint64_t seed) {
   if (testing::Test::HasFailure()) std::cout << job.Output() << std::endl;
 }
 
-TEST(KillTest, WhoeverIsKilledIsNamedByEverybodyElse) {
+TEST(KillTest, AKilledMemberIsNamedByAllOthers) {
   const bool one = std::getenv("E2E_KILL_SEED") != nullptr;
   const uint64_t first = Number("E2E_KILL_SEED", std::random_device()());
   const uint64_t count = Number("E2E_KILLS", one ? 1 : kKills);

@@ -46,7 +46,7 @@ void ExpectFails(ChildProcess* process) {
 }
 
 // 192.0.2.0/24 is for documentation (RFC 5737).
-TEST(TransportChoice, AnAddressThatIsNobodysNamesTheVariable) {
+TEST(TransportChoice, AnAddressOfNoInterfaceNamesTheVariable) {
   Job job({.workers = 1, .servers = 1, .environment = {{"BYTEPS_TRANSPORT", "tcp"}}});
   job.StartWorker(0, "sums", "", {{"DMLC_NODE_HOST", "192.0.2.77"}});
   ExpectFails(&job.worker(0));

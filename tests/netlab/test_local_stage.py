@@ -108,7 +108,7 @@ for _ in range(6):
     optimizer.zero_grad(set_to_none=False)
     model(torch.full((1, 512), float(bps.rank() + 1))).sum().backward()
     optimizer.step()
-    places.add(model.weight.grad.data_ptr())  # (a gradient that somebody keeps stays where it is)
+    places.add(model.weight.grad.data_ptr())  # (a gradient that the trainer keeps stays where it is)
 print("gradients in", len(places), "places; weights", model.weight.unique().tolist())
 bps.shutdown()
 """

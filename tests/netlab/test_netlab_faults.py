@@ -35,7 +35,7 @@ import torch
 
 bps.init()
 rank, size = bps.rank(), bps.size()
-# All stop after the same round: whoever sees the file says so in the round's first element.
+# All stop after the same round: a rank that sees the file says so in the round's first element.
 source = torch.arange(int(os.environ["TEST_ELEMENTS"])).remainder(7).float()
 print("joined", flush=True)
 rounds = 0
@@ -56,7 +56,7 @@ try:
     print("done", flush=True)
     bps.shutdown()
 except bps.BytePSError as error:
-    # The tensor is ours again: nobody writes into it any more.
+    # The tensor is ours again: no process writes into it any more.
     tensor.fill_(-1)
     print("error:", str(error).replace("\\n", " "), flush=True)
     if "TEST_LOOK" in os.environ:

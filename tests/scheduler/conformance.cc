@@ -160,7 +160,7 @@ TEST_P(SchedulerConformance, APeerThatIsFullDoesNotStopTheOthers) {
 }
 
 // What is on its way to one peer, or of one tensor, holds up no other: a link has two ends, and both are to be busy.
-TEST_P(SchedulerConformance, NobodyWaitsForWhatIsOnItsWay) {
+TEST_P(SchedulerConformance, NoPeerWaitsForWhatIsOnItsWay) {
   constexpr uint32_t kPeers = 8;
   Host host(Plugin(), kPeers);
   for (uint64_t id = 0; id < 4 * kPeers; ++id) {

@@ -296,7 +296,7 @@ TEST(Pace, NorIsWhatIsLostOnTheLink) {
   EXPECT_LE(pace.OpensAt(), 1);
 }
 
-TEST(Pace, WhatIsAwayStaysSoWhoeverComesOrGoes) {
+TEST(Pace, WhatIsAwayStaysSoWhicheverComesOrGoes) {
   Pace pace;
   PutInForce(&pace);
   for (int i = 0; i < 10; ++i) pace.Started(1, kPart, 1);
@@ -357,7 +357,7 @@ TEST(Pace, CountsRoundsAndNotParts) {
 }
 
 // A library that does not tell rounds: the workers could not agree on when to learn.
-TEST(Pace, IsNoneWhereNobodyTellsTheRound) {
+TEST(Pace, IsNoneWhereTheRoundIsNotTold) {
   Pace pace;
   bps_task task = {};
   int64_t now = 1;

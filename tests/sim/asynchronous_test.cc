@@ -72,7 +72,7 @@ TEST(Asynchronous, EveryPushIsAddedOnce) {
 }
 
 // One that does not come keeps no member waiting; synchronous tensors beside it still wait for all.
-TEST(Asynchronous, NobodyWaits) {
+TEST(Asynchronous, NoneWaits) {
   SimulatedJob job(Asynchronous(3));
   ASSERT_TRUE(job.Start());
   for (int push = 0; push < 5; ++push) {

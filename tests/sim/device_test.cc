@@ -188,7 +188,7 @@ TEST(DeviceTest, TheSteadyStateMakesNothing) {
 // No member's stream waits for a result before the tensor is submitted again: its copies out of the pinned area are
 // still under way when the next input could be copied into it. Without `last` in DeviceStage::Ready these race, and
 // this test alone says so: in the random programs above the trainer's stream orders the two.
-TEST(DeviceTest, AResultThatNobodyHasWaitedForIsNotOverwritten) {
+TEST(DeviceTest, AResultThatWasNotWaitedForIsNotOverwritten) {
   ForEachSeed(20, [](uint64_t seed) {
     const std::string options = "devices=2,schedule=late,patience=40,seed=" + std::to_string(seed);
     ASSERT_EQ(Gpu().reset(options.c_str()), 1);

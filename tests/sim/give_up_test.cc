@@ -99,7 +99,7 @@ void OneRound(SimulatedJob* job, std::vector<Tensor>* tensors) {
   }
 }
 
-TEST(GiveUp, AnybodyAtAnyMoment) {
+TEST(GiveUp, AnyMemberAtAnyMoment) {
   ForEachSeed(60, [](uint64_t seed) {
     SimulatedJob job(Options(seed));
     ASSERT_TRUE(job.Start());

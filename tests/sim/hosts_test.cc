@@ -172,7 +172,7 @@ TEST(Hosts, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   });
 }
 
-TEST(Hosts, ACancelEndsTheRoundForEverybody) {
+TEST(Hosts, ACancelEndsTheRoundForAll) {
   ForEachSeed(100, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));
     ASSERT_TRUE(job.Start());

@@ -376,7 +376,7 @@ TEST(Joins, ADeadlineNamesWhoHasNotJoinedAndTheRankStaysJoined) {
   });
 }
 
-TEST(Joins, ADeathIsToldToThoseWhoWait) {
+TEST(Joins, ADeathIsToldToThoseThatWait) {
   ForEachSeed(40, [](uint64_t seed) {
     JobOptions options = OptionsOf(3);  // four, through a server
     options.seed = seed;

@@ -194,7 +194,7 @@ std::vector<std::string> WarningsOf(uint64_t rate) {
   return warnings;
 }
 
-TEST(Link, NobodyIsNamedWhileNobodyWaits) {
+TEST(Link, NoMemberIsNamedWhileNoneWaits) {
   constexpr uint64_t kRate = 25'000'000;
   EXPECT_EQ(WarningsOf(kRate), std::vector<std::string>());
   // Each of two workers sends it a quarter of what its own link carries: it is behind, but not where all wait for it.

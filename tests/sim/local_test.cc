@@ -144,7 +144,7 @@ TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   });
 }
 
-TEST(Local, ACancelEndsTheRoundForEverybody) {
+TEST(Local, ACancelEndsTheRoundForAll) {
   ForEachSeed(150, [](uint64_t seed) {
     SimulatedJob job(HostOptions(seed, 3));
     ASSERT_TRUE(job.Start());

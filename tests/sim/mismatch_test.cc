@@ -94,7 +94,7 @@ TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   });
 }
 
-TEST(Mismatch, ACancelEndsTheRoundForEverybody) {
+TEST(Mismatch, ACancelEndsTheRoundForAll) {
   ForEachSeed(80, [](uint64_t seed) {
     SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());

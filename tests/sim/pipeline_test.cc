@@ -115,7 +115,7 @@ TEST_P(PipelineTest, AMismatchIsAnErrorOnEveryRankAndTheSessionGoesOn) {
   });
 }
 
-TEST_P(PipelineTest, ACancelEndsTheRoundForEverybody) {
+TEST_P(PipelineTest, ACancelEndsTheRoundForAll) {
   ForEachSeed(45, [](uint64_t seed) {
     SimulatedJob job(Options(seed));
     ASSERT_TRUE(job.Start());

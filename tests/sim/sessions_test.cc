@@ -92,7 +92,7 @@ void LeaveFirst(SimulatedJob& job) {
 constexpr char kWhoLeft[] = "has left the session before the others";
 
 // A long checkpoint of one rank, while the others have not waited for it.
-TEST(Sessions, OneWhoLeavesFirstDisturbsNobodyWhoDoesNotNeedIt) {
+TEST(Sessions, OneThatLeavesFirstDisturbsNoMemberThatDoesNotNeedIt) {
   ForEachShape(20, [](SimulatedJob& job) {
     std::vector<Call*> calls;
     for (uint32_t w = 0; w < 3; ++w) calls.push_back(job.worker(w).PushPull("t", job.Numbers(5000)));
@@ -109,7 +109,7 @@ TEST(Sessions, OneWhoLeavesFirstDisturbsNobodyWhoDoesNotNeedIt) {
   });
 }
 
-TEST(Sessions, WhoNeedsOneThatHasLeftHearsThatItHas) {
+TEST(Sessions, AMemberThatNeedsOneThatHasLeftHearsThatItHas) {
   ForEachShape(20, [](SimulatedJob& job) {
     LeaveFirst(job);
     job.RunFor(job.fabric().random().Between(0, 1000) * kMillisecond);
@@ -124,7 +124,7 @@ TEST(Sessions, WhoNeedsOneThatHasLeftHearsThatItHas) {
   });
 }
 
-TEST(Sessions, WhoWaitsForOneThatLeavesHearsThatItHas) {
+TEST(Sessions, AMemberThatWaitsForOneThatLeavesHearsThatItHas) {
   ForEachShape(20, [](SimulatedJob& job) {
     Call* call = job.worker(0).PushPull("t", job.Numbers(5000));
     Call* other = job.worker(1).PushPull("t", job.Numbers(5000));

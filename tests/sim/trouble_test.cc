@@ -51,7 +51,7 @@ TEST(Trouble, ALinkThatIsCutForAWhileCostsTimeOnly) {
   });
 }
 
-TEST(Trouble, ALinkThatStaysCutEndsTheSessionForEverybody) {
+TEST(Trouble, ALinkThatStaysCutEndsTheSessionForAll) {
   ForEachSeed(150, [](uint64_t seed) {
     SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});
     ASSERT_TRUE(job.Start());

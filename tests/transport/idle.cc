@@ -146,7 +146,7 @@ TEST_P(TransportTest, ASleeperInAnotherThreadIsWokenEachTime) {
 }
 
 // Who has posted something sleeps, too: until it is told that its memory is its own again.
-TEST_P(TransportTest, WhoPostsAndSleepsHearsOfTheEnd) {
+TEST_P(TransportTest, APeerThatPostsAndSleepsHearsOfTheEnd) {
   if (!world().RealTime()) GTEST_SKIP() << "time is virtual here";
   const Pair pair = Join();
   Station& a = *pair.a;

@@ -123,7 +123,7 @@ TEST_P(TransportTest, AMessageKeepsItsBufferUntilReleaseAndThePoolComesBack) {
   ExpectWorks(pair);
 }
 
-TEST_P(TransportTest, ASlowReceiverHoldsUpNobodyElse) {
+TEST_P(TransportTest, ASlowReceiverHoldsUpNoOther) {
   Station& slow = Open();
   Station& sender = Open();
   Station& quick = Open();

@@ -104,7 +104,7 @@ class SlotWindow {
 };
 
 // A peer that writes all the time is shut out; its neighbour does not notice.
-TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNobodyElse) {
+TEST_P(TransportTest, DisconnectIsAFenceAndDisturbsNoOther) {
   Station& hub = Open();
   Station& bad = Open();
   Station& good = Open();

@@ -203,7 +203,7 @@ TEST_P(TransportTest, MessagesAndWritesDoNotDisturbEachOther) {
   EXPECT_TRUE(target.bytes == source.bytes);
 }
 
-TEST_P(TransportTest, AReceiverOfWritesThatStandsStillHoldsUpNobodyElse) {
+TEST_P(TransportTest, AReceiverOfWritesThatStandsStillHoldsUpNoOther) {
   Station& still = Open();
   Station& sender = Open();
   Station& quick = Open();

@@ -74,7 +74,7 @@ models (--model): layers are slept through for as long as the profile in tools/m
   for each scheduler, on links of a known rate next to the least possible, and with --against gloo for buckets
   as DistributedDataParallel makes them.
 
-exit status: 0; 1 if a result was wrong or the job failed; 2 if the call is wrong; 141 if nobody reads the output.
+exit status: 0; 1 if a result was wrong or the job failed; 2 if the call is wrong; 141 if no program reads the output.
 More in docs/tools.md.
 """
 

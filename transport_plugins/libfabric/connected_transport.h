@@ -2,7 +2,7 @@
 //
 // Every peer has a connection of its own (endpoint.h says why). Of two peers the one with the smaller nonce calls, the
 // other answers; what the caller says of itself (Hello) is checked against what the answering side was told about its
-// peers, and a caller nobody was told about yet waits.
+// peers, and a caller that is not known yet waits.
 //
 // Threads: one at a time.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_CONNECTED_TRANSPORT_H_
@@ -93,7 +93,7 @@ class ConnectedTransport : public Transport {
   int Call(Peer* peer, const std::string& address);
   int Answer(Peer* peer, fi_info* request);
   void Reject(fi_info* request);
-  // Those whose peer never became known, and those that nobody has looked at.
+  // Those whose peer never became known, and those that were not looked at.
   void RejectRequests();
   // False if `request` fits no peer that is known.
   bool Meet(Request& request);

@@ -7,7 +7,7 @@
 // carry it. A peer that is gone and comes back has another token, so what is left of its former life means nothing.
 //
 // One side calls, that with the smaller nonce; the other speaks when it is spoken to (README.md: why). Any Hello may be
-// lost, and then somebody says one again:
+// lost, and then one is said again:
 //
 //     the caller has heard nothing yet           the caller, 10 to 200 ms later
 //     the called one knows not whether it was heard    the called one, likewise; the caller answers each

@@ -9,7 +9,7 @@
 //   writes are cut into pieces that travel as messages, land in our own buffers and are copied by us, who know whom a
 //   key was given to and whether it was taken back. That costs a copy, and the imitation costs the same.
 // - The fence is our table of keys and tokens (and the closed registration): no packet is needed for it, and
-//   nobody else notices.
+//   no other peer notices.
 //
 // Threads: one at a time.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_LIBFABRIC_DATAGRAM_TRANSPORT_H_

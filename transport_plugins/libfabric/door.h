@@ -6,8 +6,8 @@
 //     door->Progress(now, of_this_job, &refused);     // accepts, reads, refuses, closes; hands a request over
 //     door->Admit(data);                              // when FI_CONNREQ tells of it: its socket is the caller's now
 //
-// What is wrong with libfabric's own: it accepts whoever calls and waits without limit for a request (as many
-// descriptors as somebody likes to open); 1.17 keeps a connection that the other side has closed, wakes for it again
+// What is wrong with libfabric's own: it accepts every caller and waits without limit for a request (as many
+// descriptors as the caller likes to open); 1.17 keeps a connection that the other side has closed, wakes for it again
 // and again, and blocks its thread in recv(2) where a request is announced and does not come. So its passive endpoint
 // gets another listening socket, a Unix socket that no other process can reach, and the door keeps the one of the
 // network. A caller's request (32 bytes of libfabric's header, then ours) is read here, with a deadline, and checked. A

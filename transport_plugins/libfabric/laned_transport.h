@@ -19,7 +19,7 @@
 //            Lane::events.
 // Failure.   A peer is down as soon as one of its lanes says so. The other ones are then disconnected, and PEER_DOWN is
 //            said when the last operation of the last lane has ended. DISCONNECTED likewise: when all lanes are.
-// Locks.     Lane::drive is held by whoever calls the lane's transport; its thread makes way for the owner
+// Locks.     Lane::drive is held by the thread that calls the lane's transport; its thread makes way for the owner
 //            (Lane::wanted). Lane::mail guards the two queues, and is never held for long.
 //
 // Threads: one at a time, and one of its own for each lane but the first.
@@ -85,7 +85,7 @@ class LanedTransport : public Transport {
     size_t index = 0;
     std::unique_ptr<ConnectedTransport> transport;
     std::mutex drive;
-    std::atomic<int> wanted{0};  // others who wait for `drive`
+    std::atomic<int> wanted{0};  // others that wait for `drive`
     std::mutex mail;
     std::deque<Post> posts;
     std::vector<bps_event> events;

@@ -11,7 +11,7 @@
 
 namespace byteps::fabric {
 
-// A random number that nobody guesses.
+// A random number that cannot be guessed.
 inline uint64_t RandomNumber() {
   uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number)) {

@@ -57,7 +57,7 @@ struct Provider {
   // Registered memory is locked: RLIMIT_MEMLOCK counts, and a registration is not of addresses
   // (BPS_TRANSPORT_REG_ADDRESSES).
   bool locks_memory;
-  // Connections are TCP sockets, which whoever likes may open: its port is guarded (door.h).
+  // Connections are TCP sockets, which any process may open: its port is guarded (door.h).
   bool open_to_strangers;
   // Variables of the environment that the provider reads: set if they are not, before it is asked for the first time.
   struct Variable {

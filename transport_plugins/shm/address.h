@@ -32,7 +32,7 @@ struct Address {
   // Reads what a peer's address() gave.
   static bool Parse(const void* bytes, size_t size, Address* address, std::string* reason);
 
-  // Does this say where the process is? Where the kernel hides that, nobody can be known to be near.
+  // Does this say where the process is? Where the kernel hides that, no process can be known to be near.
   bool CheckPlace(std::string* reason) const;
   bool CheckReach(const Address& other, std::string* reason) const;
   // Where this host and namespaces are equal, this is.

@@ -119,7 +119,7 @@ struct alignas(64) ChannelHeader {
 };
 
 // Who writes memory directly puts itself down here first. One word, so that taking a right away and using it exclude
-// each other: the upper 48 bits are the secret's (0: no right), the lower 16 count those who are writing.
+// each other: the upper 48 bits are the secret's (0: no right), the lower 16 count those that are writing.
 using LedgerEntry = std::atomic<uint64_t>;
 inline constexpr uint64_t kLedgerUsers = 0xffff;
 

@@ -53,7 +53,7 @@ struct Packet {
 };
 
 UniqueFd ListenAt(const std::string& name, std::string* reason);
-// Invalid where nobody is there (*error: ECONNREFUSED) or nobody has time (EAGAIN).
+// Invalid where no process listens (*error: ECONNREFUSED) or none has time (EAGAIN).
 UniqueFd CallAt(const std::string& name, int* error);
 
 int SendControl(int fd, const Control& control, std::initializer_list<int> descriptors);

@@ -13,7 +13,7 @@ inline constexpr auto kKillPatience = std::chrono::seconds(5);
 
 // A process that still writes into memory that was taken back.
 inline constexpr char kDetached[] =
-    ", and this process may not kill it: it writes into pages that are nobody's any more; their bytes were copied";
+    ", and this process may not kill it: it writes into pages that are not used any more; their bytes were copied";
 inline constexpr char kUnkillable[] =
     ", and this process may not kill it: until it ends it may write there. End it by hand, if it is stopped";
 

@@ -6,9 +6,9 @@
 //     peer.Progress();                                        // events go to context->events
 //
 // Who does what: a write is carried out by its *receiver*, who fetches the payload from the memory of the writer into
-// its own. So nothing ever lands in memory that was taken back: its owner is the one who writes it. Where the receiver
+// its own. So nothing ever lands in memory that was taken back: its owner is the one that writes it. Where the receiver
 // may not read the writer's memory, it asks for the payload to be brought to it in chunks (Request::kStaged). A read is
-// done by whoever posted it, or else by chunks as well.
+// done by the side that posted it, or else by chunks as well.
 //
 // Threads: the transport's.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_PEER_H_
@@ -82,7 +82,7 @@ class Peer {
 
   // Some of what there is to do.
   void Progress();
-  // Is there something to do that nobody will tell of? Call Sleep() first.
+  // Is there something to do that is not announced? Call Sleep() first.
   bool Quiet() const;
   void Sleep();
   void Awake();

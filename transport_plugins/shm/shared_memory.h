@@ -4,7 +4,7 @@
 //     send memory->fd() ...                                         // SCM_RIGHTS
 //     std::optional<SharedMemory> theirs = SharedMemory::Adopt(std::move(fd), size, &reason);
 //
-// Its size is sealed: nobody who has the descriptor can shorten it and make an access of ours fail with SIGBUS. Needs
+// Its size is sealed: no holder of the descriptor can shorten it and make an access of ours fail with SIGBUS. Needs
 // no file system: a small /dev/shm does not matter. Pages come with their first use.
 #ifndef BYTEPS_TRANSPORT_PLUGINS_SHM_SHARED_MEMORY_H_
 #define BYTEPS_TRANSPORT_PLUGINS_SHM_SHARED_MEMORY_H_
@@ -22,15 +22,15 @@ class SharedMemory {
  public:
   // New memory of `size` bytes, zero.
   static std::optional<SharedMemory> Create(const char* name, size_t size, std::string* reason);
-  // Maps `size` bytes of what somebody else has created; keeps no descriptor. Fails if it is smaller, or not sealed.
+  // Maps `size` bytes of what another process has created; keeps no descriptor. Fails if it is smaller, or not sealed.
   static std::optional<SharedMemory> Adopt(UniqueFd fd, size_t size, std::string* reason);
 
-  // Somebody else's mapping of `fd`; neither becomes ours. Fails if the file is smaller, or not sealed.
+  // A mapping of `fd` by other code; neither becomes ours. Fails if the file is smaller, or not sealed.
   static std::optional<SharedMemory> Borrow(int fd, std::byte* base, size_t size, std::string* reason);
 
   // Takes the bytes of borrowed memory out of its file: what is there stays there, what other threads of this process
   // write meanwhile, too, and from then on no other process reaches it. The file says so (IsDetached), and detaching it
-  // again, by whoever else borrows the same mapping, does nothing. False: the system does not allow it; nothing has
+  // again, by another borrower of the same mapping, does nothing. False: the system does not allow it; nothing has
   // changed. Any thread.
   bool Detach();
   // Was the mapping of this file detached? Then it is ordinary memory.

@@ -73,7 +73,7 @@ class Transport {
     UniqueFd socket;
     Caller caller;
     Clock::time_point since;
-    std::optional<Packet> hello;  // of this job; until then it may be anybody
+    std::optional<Packet> hello;  // of this job; until then it may be a stranger
   };
 
   Transport(const Host& host, uint64_t job_key);

@@ -98,7 +98,7 @@ class Endpoint {
   int32_t Allocate(size_t size, bps_region** region, void** base);
 
   // -- What the fabric does to it --
-  // The endpoint `other` is gone: whoever is its peer here notices (EndpointOptions::down_needs_traffic).
+  // The endpoint `other` is gone: its peer here notices (EndpointOptions::down_needs_traffic).
   void PeerGone(uint64_t other);
   void Die();
   void InvalidateKeys();
@@ -127,7 +127,7 @@ class Endpoint {
     PeerState state = PeerState::kUp;
     bool failed = false;  // the other side is gone; PeerLost is on its way or waits for traffic
     bool losing = false;  // PeerLost is on its way
-    Time open_at = -1;    // when posts are taken (EndpointOptions::first_send); -1: nobody has tried yet
+    Time open_at = -1;    // when posts are taken (EndpointOptions::first_send); -1: not tried yet
     Time busy_until = 0;  // the link
     std::deque<std::pair<Time, size_t>> leaving;  // what was posted, by when it has left (with socket_bytes)
     Time last_message = 0;                        // arrival of the last message sent

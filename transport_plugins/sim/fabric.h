@@ -3,7 +3,7 @@
 //     SimFabric fabric({.seed = 7});
 //     SimTransport a = fabric.Open("worker0");        // a.table and a.transport: as from any plugin
 //     fabric.Timer(5 * kMillisecond, [&] { fabric.Kill("server1"); });
-//     while (!done && fabric.Step()) ...              // poll whoever was woken
+//     while (!done && fabric.Step()) ...              // poll the endpoint that was woken
 //
 // The subtle parts:
 //
@@ -61,13 +61,13 @@ enum class Death { kNoticed, kSilent };
 
 struct FabricStats {
   uint64_t steps = 0;
-  uint64_t messages = 0;          // delivered
-  uint64_t writes = 0;            // landed
-  uint64_t bytes = 0;             // of both
-  uint64_t again = 0;             // posts answered with AGAIN
-  int64_t mapped = 0;             // what map_remote and begin_write have given, and nobody has given back
-  uint64_t dropped_messages = 0;  // of senders the receiver did not know (any more)
-  uint64_t dropped_writes = 0;    // to memory that is not exported any more
+  uint64_t messages = 0;                          // delivered
+  uint64_t writes = 0;                            // landed
+  uint64_t bytes = 0;                             // of both
+  uint64_t again = 0;                             // posts answered with AGAIN
+  int64_t mapped = 0;                             // what map_remote and begin_write have given, and was not given back
+  uint64_t dropped_messages = 0;                  // of senders the receiver did not know (any more)
+  uint64_t dropped_writes = 0;                    // to memory that is not exported any more
   std::map<std::string, uint64_t> registrations;  // made, by node
   std::map<std::string, uint64_t> sent_messages;  // delivered, by the node that sent them
 };

@@ -62,7 +62,7 @@ struct EndpointOptions {
   bool disconnect_is_heard = true;  // the other side of a disconnect sees PEER_DOWN
   Time fence = 10 * kMicrosecond;   // from disconnect() to DISCONNECTED
 
-  Time map_delay = 0;         // memory can be mapped so long after somebody first wanted to; until then AGAIN
+  Time map_delay = 0;         // memory can be mapped so long after the first try; until then AGAIN
   bool copy_refused = false;  // only memory from allocate() can be mapped and copied, as where a system forbids it
 
   // Called with each span of time in which one transfer has the rate for itself, out of this node or into it.
@@ -80,7 +80,7 @@ struct FabricOptions {
   Time down_delay = kMillisecond;  // from the death of a node until its peers notice, plus up to the same again
   bool split_streams = true;       // bytes of a stream arrive in other pieces than they were written
   bool trace = false;              // tell every step on stderr; also by BYTEPS_SIM_TRACE=1
-  // Called when somebody breaks the contract. Default: says what, when and which seed on stderr, and aborts.
+  // Called when an endpoint breaks the contract. Default: says what, when and which seed on stderr, and aborts.
   std::function<void(const std::string& what)> violation;
 };
 

@@ -56,7 +56,7 @@ class World {
   void Kill(const std::string& node, Death death) { dead_.emplace(node, death); }
   bool Dead(const std::string& node) const { return dead_.count(node) != 0; }
   bool DeadSilently(const std::string& node) const;
-  // When somebody notices a death (or a close) that happens now.
+  // When a peer notices a death (or a close) that happens now.
   Time NoticedAt();
 
   void Violation(const std::string& what) const;

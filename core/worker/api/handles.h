@@ -19,7 +19,8 @@ struct bps_session {
   std::shared_ptr<byteps::Session> session;
 };
 
-// The request, with what its caller needs to wait for it. The session may be gone: whoever waits holds it meanwhile.
+// The request, with what its caller needs to wait for it. The session may be gone: a caller that waits holds it
+// meanwhile.
 struct bps_request {
   bps_request(bps_done_fn done, void* user) : request(done, user) {}
 

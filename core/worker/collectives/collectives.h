@@ -8,25 +8,25 @@
 //
 // The way of an operation (records in peer_records.h, steps in exchange_plan.h):
 //
-//   1. ANNOUNCE to everybody who takes part, with what is small of the bytes. Nobody is asked for permission, and
+//   1. ANNOUNCE to all that take part, with what is small of the bytes. No permission is asked for, and
 //      operations of different names need no order.
-//   2. With the announcements of all, each rank compares them: a disagreement is seen by everybody alike, and names the
+//   2. With the announcements of all, each rank compares them: a disagreement is seen by all alike, and names the
 //      ranks and what each asks. Else each makes its plan, shows memory for what is large (READY), writes what others
 //      have shown, folds what has come.
-//   3. It is over when this rank has what it gets and has given what it owes. No last word is needed: nobody reads the
+//   3. It is over when this rank has what it gets and has given what it owes. No last word is needed: no rank reads the
 //      memory of another.
 //
-// Giving up. Whoever fails a round tells everybody (ABORT), who fail it too. Its memory may still be written: so each
-// says once more when its own writes have ended (ABORT, answer), and the memory of whoever does not within a grace
-// period is taken away: unregistering is the fence. A rank that has not submitted it yet is refused when it does.
+// Giving up. A rank that fails a round tells all others (ABORT), which fail it too. Its memory may still be written: so
+// each says once more when its own writes have ended (ABORT, answer), and the memory of one that does not within a
+// grace period is taken away: unregistering is the fence. A rank that has not submitted it yet is refused when it does.
 // A peer that is lost while operations with it are in flight is fatal.
 //
 // Names. Operations of all ranks under one name are one sequence with the push_pulls and broadcasts of that name, which
 // go through stages: one at a time on each rank, counted together (TensorName). So ranks of which some go one way and
-// some the other meet in a round of the same number: whoever goes through stages sees it, by the ANNOUNCE of another,
-// fails its operation, and tells all others by ABORT (BeginStaged, OnAnnounce).
+// some the other meet in a round of the same number: a rank that goes through stages sees it, by the ANNOUNCE of
+// another, fails its operation, and tells all others by ABORT (BeginStaged, OnAnnounce).
 //
-// Threads: Admit may be called by anybody; all else by the thread that drives the engine.
+// Threads: Admit may be called by any thread; all else by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 
@@ -61,7 +61,7 @@ class CollectivesSink {
  public:
   virtual ~CollectivesSink() = default;
   virtual void OnCollectiveDone(std::shared_ptr<Request> request, const absl::Status& outcome) = 0;
-  // Nothing can go on. `member`: of the job, whose loss it is; 0: nobody's.
+  // Nothing can go on. `member`: of the job, whose loss it is; 0: none's.
   virtual void OnCollectivesFatal(const absl::Status& why, uint32_t member) = 0;
   virtual void OnTellPeers(const std::vector<uint32_t>& members, const control::Lane& lane) = 0;
   // As of JoinsHandler, of operations that are no collectives among workers.
@@ -100,7 +100,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   Joins& joins() { return joins_; }
   const Joins& joins() const { return joins_; }
   // An operation that goes through stages takes a round of its name. Not OK: other ranks ask for an operation among
-  // workers in this round; they have been told, and nobody may begin it.
+  // workers in this round; they have been told, and none may begin it.
   absl::Status BeginStaged(Time now, const Operation& staged);
   // It has failed: who comes to this round later, and goes the other way, hears why.
   void FailStaged(const Operation& staged, const absl::Status& why);
@@ -120,7 +120,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
     if (std::exchange(stopped_, true)) return requests;
     stop_cause_ = why;
     for (const PeerRound* round : rounds_.Submitted()) requests.push_back(round->asked().request);
-    requests_.clear();  // nobody cancels them any more
+    requests_.clear();  // they are not cancelled any more
     return requests;
   }
 

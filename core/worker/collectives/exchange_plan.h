@@ -18,7 +18,7 @@
 //
 //   all_gather, gather, scatter, all_to_all   directly from owner to receiver
 //   reduce_scatter      each rank's slice directly to it, which folds
-//   all_reduce, reduce  small: everything to everybody (to the root). Else a reduce_scatter, whose slices then go to
+//   all_reduce, reduce  small: everything to all (to the root). Else a reduce_scatter, whose slices then go to
 //                       all (to the root)
 //   all_reduce by Adasum   as a large one; each rank has a slice of all inputs, and gives its part of each level's dot
 //                       products to all

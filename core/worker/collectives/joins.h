@@ -8,20 +8,20 @@
 // How it goes. There is no negotiation that a rank without data could answer, so the others tell it what to take part
 // in:
 //
-//   1. JOINED goes to all. Whoever hears it tells the joined rank of its operations in flight (TAKE_PART), answers with
+//   1. JOINED goes to all. Each rank then tells the joined one of its operations in flight (TAKE_PART), answers with
 //      SEEN, and tells it of every operation that it submits from then on. All ranks tell it, so that it hears of what
 //      one has submitted and another has not; rounds are counted alike everywhere, so the second word is ignored.
 //   2. The joined rank takes part as if its user had called, with zeros: by the same ways, through servers, among the
 //      workers of a host, or among workers. So nothing else knows of joins. What has no result with zeros it gives up,
 //      in words for all.
-//   3. Rank 0 sees the order of the JOINEDs, and tells everybody the last (ALL_JOINED). A join is over when that is
+//   3. Rank 0 sees the order of the JOINEDs, and tells all the last (ALL_JOINED). A join is over when that is
 //      known, every other rank has joined and has said SEEN (links keep their order: no TAKE_PART comes afterwards),
 //      and what was taken part in has ended.
 //
 // Joins are numbered. A rank may join for the next time while others have not ended the join before: it counts as
 // absent for them when they have.
 //
-// Threads: Admit, Withdraw and joined may be called by anybody; all else by the thread that drives the engine.
+// Threads: Admit, Withdraw and joined may be called by any thread; all else by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_JOINS_H_
 #define BYTEPS_CORE_WORKER_COLLECTIVES_JOINS_H_
 

@@ -11,8 +11,8 @@
 //
 // Opening.    The transport is opened with the first link: a job that only calls push_pull has none of this. Each side
 //             tells the other its address through the coordinator, and connects when it knows the other's: so both
-//             begin at about the same time, whoever asked first.
-// Immediates. Whoever shows memory claims an immediate for each write into it, and is told by its number when the bytes
+//             begin at about the same time, whichever asked first.
+// Immediates. A rank that shows memory claims an immediate for each write into it; its number says when the bytes
 //             are there. Numbers go round in 24 bits, and are not used again before they were given back.
 // Loss.       The handler hears of a lost peer once. Nothing is sent to it any more.
 // Threads:    none; driven by the thread that drives the engine.
@@ -91,7 +91,7 @@ class PeerLinks : private EndpointHandler {
 
   bool Run(Time now);
   Time NextTimer() const;
-  // Nothing touches anybody's memory afterwards. Regions must be gone.
+  // Nothing touches the peers' memory afterwards. Regions must be gone.
   void Stop();
   void AddEndpoints(std::vector<Endpoint*>* all);
   bool open() const { return endpoint_ != nullptr; }

@@ -1,7 +1,7 @@
 // peer_records.h - what workers say to each other in a collective; records of core/wire.h's messages.
 //
-// ANNOUNCE goes to everybody who takes part: what the sender asks, and what is small of its bytes for the receiver.
-// With the announcements of all, everybody computes the same plan (exchange_plan.h), or sees the same disagreement.
+// ANNOUNCE goes to all that take part: what the sender asks, and what is small of its bytes for the receiver.
+// With the announcements of all, every rank computes the same plan (exchange_plan.h), or sees the same disagreement.
 // READY shows memory for the transfers that are written, DATA carries those that are small. ABORT ends a round without
 // a result. A round is the n-th operation of an id (Collective::id) on each rank.
 //
@@ -82,7 +82,7 @@ struct AbortBody {
   int32_t rank;
   int32_t code;
   uint32_t text;
-  uint32_t answer;  // 1: it is the answer to an ABORT; its sender touches nobody's memory for this round any more
+  uint32_t answer;  // 1: it is the answer to an ABORT; its sender touches no memory for this round any more
 };
 static_assert(sizeof(AbortBody) == 32);
 

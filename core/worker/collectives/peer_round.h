@@ -15,7 +15,7 @@
 //        \-> refused -> (over)
 //
 //   awaited    others have announced it; this rank has not submitted it
-//   gathering  submitted; not everybody has announced it
+//   gathering  submitted; not all have announced it
 //   moving     the plan is being carried out
 //   releasing  it has failed; others may still write into the memory they were shown
 //   refused    it has failed before this rank submitted it

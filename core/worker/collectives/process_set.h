@@ -4,7 +4,7 @@
 //     std::shared_ptr<ProcessSet> all = ProcessSet::All(job_size);
 //     std::optional<size_t> place = set->PlaceOf(rank);
 //
-// A set is its name and its ranks, in ascending order: whoever makes it of the same ones means the same set, and nobody
+// A set is its name and its ranks, in ascending order: ranks that make it of the same ones mean the same set, and none
 // has to be asked. The set of all ranks without a name is there always.
 //
 // Threads: immutable, but for the number of operations in flight, which is atomic.

@@ -98,7 +98,7 @@ class DeviceStage : public RelayStage {
     Time release_at = kNever;
   };
   struct Copy {
-    Round* round;  // nullptr: nobody waits for it
+    Round* round;  // nullptr: nothing waits for it
     size_t index;  // of its parts
     GpuEvent copied;
   };

@@ -1,11 +1,11 @@
-// gpu_events.h - events of one GPU, used again and again; and one of them, as long as somebody needs it.
+// gpu_events.h - events of one GPU, used again and again; and one of them, as long as it is needed.
 //
 //     absl::StatusOr<GpuEvent> ready = events.Take();
 //     status = ready->Record(stream);
 //     absl::StatusOr<bool> done = ready->Query();
 //
 // An event belongs to one purpose of one operation: it goes back when the last who may wait for it has let go of it, so
-// that a wait is never for a record of somebody else.
+// that a wait is never for a record of another user.
 //
 // Threads: any. Ownership: events keep their pool alive.
 #ifndef BYTEPS_CORE_WORKER_DEVICE_GPU_EVENTS_H_

@@ -11,7 +11,7 @@
 //
 //   1. When what the caller's stream held has ended, a member sends every other an OFFER: with its GPU, or not. A
 //      member that submits CPU memory does so as soon as it hears of the round.
-//   2. The first member of the host orders what all do, in one sequence: "through the host" if somebody has no GPU (the
+//   2. The first member of the host orders what all do, in one sequence: "through the host" if a member has no GPU (the
 //      round goes to the next stage, and on as if this one was not there), else the rows of parts to be reduced, the
 //      most urgent tensor first, a few groups ahead; and each row's gathering, when all its owners have said that its
 //      parts are home. So collectives meet in the same order on all GPUs.
@@ -25,7 +25,7 @@
 // Failure. A round that is given up ends when nothing of it is under way in a stream. A collective that does not end
 //          within kReleaseTime, or cannot begin, is the end of the session: the others are somewhere inside it.
 //
-// Threads: none; called by whoever drives the engine.
+// Threads: none; called by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_DEVICE_GPU_GROUP_STAGE_H_
 #define BYTEPS_CORE_WORKER_DEVICE_GPU_GROUP_STAGE_H_
 

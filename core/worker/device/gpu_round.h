@@ -1,7 +1,7 @@
 // gpu_round.h - what an operation on device memory has in the streams of its caller: when its input is ready, when its
 // output may be written, and when its result is there.
 //
-// Made by Gpus::Prepare on the caller's thread; the device stage moves it on; the request keeps it as long as somebody
+// Made by Gpus::Prepare on the caller's thread; the device stage moves it on; the request keeps it as long as a caller
 // may name a stream that is to wait for the result.
 //
 // Threads: Finish and WaitOn any; the rest belongs to the thread that drives the engine.

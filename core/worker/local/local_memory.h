@@ -3,7 +3,7 @@
 //     LocalMemory memory(&transport, &neighbours, &role);
 //     memory.Show(round);                            // before the offer: registers source and target; then, by pieces:
 //     ... copies round->to_show of the source into round->staging
-//     if (memory.Reach(round, &error)) ...           // everybody has offered: round->memory says where their bytes are
+//     if (memory.Reach(round, &error)) ...           // all have offered: round->memory says where their bytes are
 //     memory.LetGo(round);                           // theirs is not used any more
 //     memory.ListToTake(round);                      // nor ours by them: then, by pieces:
 //     ... copies round->to_take of round->staging into the target
@@ -39,10 +39,10 @@ class LocalMemory {
 
   // Ours.
   absl::Status Show(LocalRound* round);
-  // Nobody touches it any more, and there is a result: which bytes of it are in memory that was shown in place of the
-  // output. False: none.
+  // No member touches it any more, and there is a result: which bytes of it are in memory that was shown in place of
+  // the output. False: none.
   bool ListToTake(LocalRound* round) const;
-  // Nobody touches it any more, and no piece of it is under way. `result`: there is one.
+  // No member touches it any more, and no piece of it is under way. `result`: there is one.
   void Finish(LocalRound* round, bool result);
   void TakeAway(LocalRound* round);
   void DropFreedBuffers() { buffers_.DropFreed(); }

@@ -8,9 +8,9 @@
 //
 //   awaited    others have offered; not submitted here yet
 //   gathering  begun here; waits for its own parts and for the offers of the others
-//   working    everybody has offered; this member does its share
+//   working    all have offered; this member does its share
 //   finishing  its share is done; waits for those of the others
-//   releasing  failed; waits until nobody touches its memory any more
+//   releasing  failed; waits until no member touches its memory any more
 //   refused    failed before it was submitted here; its submission fails at once
 //
 // Every member ends its part of a round with one end record: DONE or GIVE_UP. After it the member touches no memory of
@@ -47,9 +47,9 @@ namespace byteps {
 // A stretch of bytes, and what is to be done with it.
 struct LocalPiece {
   enum class Kind : uint8_t {
-    kReduce,  // everybody's source, folded into everybody's target
-    kFold,    // everybody's source, folded into our target: on its way to the next stage
-    kSpread,  // our target, into everybody else's
+    kReduce,  // all sources, folded into all targets
+    kFold,    // all sources, folded into our target: on its way to the next stage
+    kSpread,  // our target, into all others
     kFetch,   // the root's source, into our target
     kShow,    // our source, into the memory that is shown in its place
     kTake,    // what came there, into our target
@@ -115,14 +115,14 @@ class LocalRound {
   Areas areas;                            // likewise
   uint32_t awaited_parts = 0;             // not pushed to this stage yet
   std::pmr::vector<LocalReport> reports;  // by index in the set, our own included
-  std::pmr::vector<MemberMemory> memory;  // where everybody's bytes are, while working
+  std::pmr::vector<MemberMemory> memory;  // where the bytes of all are, while working
   absl::Status failure;                   // why it is being given up, as the others are told
   absl::Status loss;                      // why it will be, unless a member tells a better cause
   Time fail_at = kNever;                  // until then
   Region input;                           // our registrations, while others may use them
   Region output;
   Staging staging;                   // what is shown in their place, where the others cannot reach our memory
-  BufferRegions::Place shown_input;  // what the others have keys to, whoever registered it
+  BufferRegions::Place shown_input;  // what the others have keys to, whatever registered it
   BufferRegions::Place shown_output;
   bool shown = false;  // others may touch our memory
   Stores stores = Stores::kCached;
@@ -139,7 +139,7 @@ class LocalRound {
   bool beyond = false;               // which has the operation
   PartRange parts;                   // that go through this member
   uint32_t next_part = 0;            // not folded yet
-  uint32_t to_spread = 0;            // not in everybody's target yet
+  uint32_t to_spread = 0;            // not in all targets yet
   std::pmr::deque<uint32_t> spread;  // back from there
 };
 

@@ -189,7 +189,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   void MaybeLeave(LocalRound* round);
   void Leave(LocalRound* round);
   void Lose(size_t index, const absl::Status& why);
-  // `member`: of the job, whose loss it is; 0: nobody's.
+  // `member`: of the job, whose loss it is; 0: none's.
   void Fatal(const absl::Status& why, uint32_t member = 0);
   void ProtocolError(size_t index, const char* what);
 

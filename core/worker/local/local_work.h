@@ -49,7 +49,7 @@ class LocalWork {
   // `group_sizes`: of the reduction within the host.
   void Join(Transport* transport, std::vector<uint32_t> group_sizes, size_t members, size_t own);
 
-  // Gives a round that has no piece its next one. round->memory says where everybody's bytes are.
+  // Gives a round that has no piece its next one. round->memory says where the bytes of all are.
   void Add(Time now, LocalRound* round, const LocalPiece& piece);
   // Takes the piece back, if there is one.
   void Withdraw(Time now, LocalRound* round);

@@ -55,7 +55,7 @@ class Neighbours {
   // False: no member of this release sends such a thing.
   bool OnProbe(Time now, size_t index, std::span<const std::byte> body);
   bool OnReach(size_t index, std::span<const std::byte> body);
-  // Looks whether we reach the memory of those who asked. True if anybody was answered.
+  // Looks whether we reach the memory of those that asked. True if any was answered.
   bool Answer(Time now) { return probe_.Answer(now); }
   // When to call it again.
   Time NextTimer(Time now) const { return probe_.NextTimer(now); }
@@ -66,7 +66,7 @@ class Neighbours {
   bool staged() const { return staged_; }
 
   void Lose(size_t index, const absl::Status& why);
-  // The first that is lost; nothing if nobody is.
+  // The first that is lost; nothing if none is.
   std::optional<size_t> FirstLost() const;
   const absl::Status& lost(size_t index) const { return members_[index].lost; }
 

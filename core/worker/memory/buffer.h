@@ -5,8 +5,8 @@
 //     BufferUse use = table.Use(input, input_bytes);     // an operation on any memory; of ours or not
 //     absl::Status status = table.Free(buffer->get());   // FAILED_PRECONDITION while a use of it lives
 //
-// Buffers outlive the session: the table is shared with whoever holds one. Ordinary memory costs a look at an empty
-// table.
+// Buffers outlive the session: the table is shared with the holders of buffers. Ordinary memory costs a look at an
+// empty table.
 //
 // Shared. Once a transport has said that it makes a difference (Share), a large buffer is a memory file. A registration
 //         of it (core/worker/memory/buffer_regions.h) keeps it mapped until its free has been reported. Small ones
@@ -56,7 +56,7 @@ class Buffer {
     const auto offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(data_);
     return offset <= size_ && size <= size_ - offset;
   }
-  // Has its owner freed it? Then nobody but those who have registered it still holds it.
+  // Has its owner freed it? Then only those that have registered it still hold it.
   bool freed() const { return freed_.load(std::memory_order_acquire); }
 
  private:

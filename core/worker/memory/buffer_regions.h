@@ -5,7 +5,7 @@
 //     absl::StatusOr<BufferRegions::Place> place = regions.Find(request.input_buffer(), input, bytes);
 //     if (place->region == nullptr) ... register it for this operation
 //     regions.DropFreed();          // from time to time, once Free was called
-//     regions.Drop(buffer);         // the fence: nobody reaches it any more
+//     regions.Drop(buffer);         // the fence: no peer reaches it any more
 //
 // A freed buffer's memory goes when the last of these lets go of it.
 //

@@ -3,7 +3,7 @@
 //     StagingPool pool(&transport);
 //     absl::StatusOr<Staging> staging = pool.Take(bytes);
 //     std::memcpy(staging->base, input, bytes);  transport.ExportKey(staging->region.get(), ...) ...
-//     pool.Return(std::move(*staging));           // once nobody touches it any more; else let it go
+//     pool.Return(std::move(*staging));           // once no process touches it any more; else let it go
 //
 // Blocks are used again: their pages are warm, and peers have mapped them already.
 //
@@ -30,7 +30,7 @@ struct Staging {
 
 class StagingPool {
  public:
-  // What is kept although nobody uses it.
+  // What is kept although it is not used.
   static constexpr uint64_t kIdleBytes = uint64_t{512} << 20;
 
   explicit StagingPool(Transport* transport) : transport_(transport) {}

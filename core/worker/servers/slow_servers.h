@@ -4,14 +4,14 @@
 //     slow.Add(server, now - posted_at);                  // a partition of this server is home
 //     if (std::optional<SlowServers::Finding> finding = slow.Check(now)) Warn(*finding);
 //
-// A tensor is as slow as its slowest partition, so one server with a bad link holds everybody up, and from outside all
+// A tensor is as slow as its slowest partition, so one server with a bad link holds up all others, and from outside all
 // look alike. Here the time from a partition's push to its result is averaged for each server over a window of some
 // seconds, longer if there were too few of them. A server is slow if in several windows in a row its partitions take
 // several times as long as those of the others in the median, and long enough to matter. (In one window some server is
 // always last: connections that share a link do not share it evenly.) A slow worker makes all servers slow, and names
 // none.
 //
-// It is the partitions' time that counts, and it grows with what waits in front of a link: where nobody waits for a
+// It is the partitions' time that counts, and it grows with what waits in front of a link: where no worker waits for a
 // server whose link is half as fast, it is not named; where all links are full all the time, one that carries a sixth
 // less is.
 //

@@ -31,7 +31,7 @@ struct Command {
 
 class Commands {
  public:
-  // `collapser`: moves tensors onto huge pages; nullptr: nobody does. `submit`: gives an operation to the engine.
+  // `collapser`: moves tensors onto huge pages; nullptr: not done. `submit`: gives an operation to the engine.
   Commands(PageCollapser* collapser, std::function<void(Time, Submission)> submit)
       : collapser_(collapser), submit_(std::move(submit)) {}
 

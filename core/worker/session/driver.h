@@ -4,7 +4,7 @@
 //     driver.Start("byteps-io");
 //     queue.Push(work); driver.Wake();                    // any thread: there is something new
 //     driver.Run([&] { engine.Cancel(now, request); });   // any thread: inside the machine
-//     driver.DriveUntil(*request, deadline);              // a caller runs the machine himself until the request ends
+//     driver.DriveUntil(*request, deadline);              // a caller runs the machine itself until the request ends
 //     driver.Stop();
 //
 // A machine is stepped by one thread at a time: the thread that holds the drive lock. Its own thread (the I/O thread)
@@ -59,7 +59,7 @@ class Machine {
   virtual ~Machine() = default;
   // One round of progress; true if anything happened.
   virtual bool Step(Time now) = 0;
-  // Appends the requests that ended; whoever takes them runs them.
+  // Appends the requests that ended; the thread that takes them runs them.
   virtual void TakeCompletions(std::vector<Completion>* completions) = 0;
   virtual bool HasCompletions() const = 0;
   // Is there work in flight, or handed over and not yet looked at?
@@ -91,16 +91,16 @@ class Driver {
   // Ends the I/O thread. Completions that were not taken stay with the machine. False: it had not ended by `deadline`;
   // to be called again.
   bool Stop(Time deadline = kNever);
-  // Nobody will ever get the lock again.
+  // No thread will ever get the lock again.
   void Abandon() { abandoned_.store(true); }
   bool abandoned() const { return abandoned_.load(); }
 
   // Something was handed over.
   void Wake();
 
-  // Runs `body` with the lock, soon. False: nobody gets the lock until `deadline`, or ever; `body` did not run.
+  // Runs `body` with the lock, soon. False: no thread gets the lock until `deadline`, or ever; `body` did not run.
   bool Run(const std::function<void()>& body, Time deadline = kNever);
-  // Runs `body` if nobody else drives just now. `called_back`: somebody must watch the machine afterwards, at once.
+  // Runs `body` if no other thread drives just now. `called_back`: one must watch the machine afterwards, at once.
   template <typename Body>
   bool TryRun(Body&& body, bool called_back) {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
@@ -158,8 +158,8 @@ class Driver {
   std::atomic<int> wanted_{0};    // threads that wait for it
   std::atomic<int> sleepers_{0};  // threads that block on the machine's descriptors, or are about to
   std::atomic<bool> signalled_{false};
-  std::atomic<bool> ringing_{false};  // the waker has woken somebody and is still set
-  Waker waker_;                       // for whoever blocks on the machine's descriptors
+  std::atomic<bool> ringing_{false};  // the waker has woken a thread and is still set
+  Waker waker_;                       // for threads that block on the machine's descriptors
   Waker handback_;                    // for the parked I/O thread
   std::atomic<bool> parked_{false};
   std::atomic<bool> driving_{false};  // a caller is inside DriveUntil

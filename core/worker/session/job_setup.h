@@ -64,7 +64,7 @@ class JobSetup {
   bool shared_buffers() const { return shared_buffers_; }
 
  private:
-  // Where the coordinator is, and who we are, but for our address. An error: nobody can be told of anything.
+  // Where the coordinator is, and what this process is, but for its address. An error: it cannot be reported to others.
   absl::StatusOr<ControlLinkOptions> Greeting() const;
   // Our address, into the Hello. `wait`: a name or a route may still come up.
   absl::Status FindAddress(Time deadline, bool wait, ControlLinkOptions* link) const;

@@ -34,7 +34,7 @@ struct OpenArguments {
   // What is wrong with them. Then `config` has what is readable all the same, so that the coordinator can be told.
   absl::Status wrong;
 
-  // An error: nobody can be told of anything.
+  // An error: it cannot be reported to others.
   static absl::StatusOr<OpenArguments> Read(const bps_open_args& args);
 
   // What was asked for, as lines of level debug: the release, the place, and every variable that is not its default.

@@ -15,7 +15,7 @@
 //
 // Threads.   Public functions may be called on any thread. Everything that is not atomic belongs to the thread that
 //            holds the drive lock. Callbacks of requests run without it.
-// Submitting. A small tensor with nothing else in flight is pushed by the caller himself, if nobody drives just now;
+// Submitting. A small tensor with nothing else in flight is pushed by the caller itself, if no thread drives just now;
 //            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers
 //            drive only once an operation has ended in this session: one that meets a plugin which never returns would
 //            not return, either, and keep no deadline.
@@ -74,7 +74,7 @@ namespace byteps {
 
 class Session : private Machine, private EngineHandler, private ControlHandler {
  public:
-  // Opens and waits until everybody is there. `args` has been checked by ReadArgs.
+  // Opens and waits until all are there. `args` has been checked by ReadArgs.
   static absl::StatusOr<std::shared_ptr<Session>> Open(const bps_open_args& args);
   ~Session() override;
 
@@ -123,8 +123,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Tensors up to here are small.
   uint64_t small_bytes() const { return small_bytes_; }
 
-  // A plugin has not come back for too long: nothing moves any more, and nothing ever will. Whoever closes the session
-  // leaves it in memory, where that plugin's thread may still be.
+  // A plugin has not come back for too long: nothing moves any more, and nothing ever will. A caller that closes the
+  // session leaves it in memory, where that plugin's thread may still be.
   bool stuck() const { return driver_.abandoned(); }
 
   // FAILED_PRECONDITION in a forked child; otherwise OK.

@@ -5,7 +5,7 @@
 //     kept.Keep(name, Side::kOutput, memory, *std::move(region));                // its peers are done with it
 //
 // The fence stays what it was: an operation that fails destroys its registrations, so that no late write lands in
-// memory that its user has back. One that ended well has had every write it was owed, and nobody is left who owes one:
+// memory that its user has back. One that ended well has had every write it was owed, and none is owed any more:
 // its registrations may wait for the next operation of the name on the same memory.
 //
 // An address is no identity: memory is freed, and other memory mapped there. So only registrations that hold on to no

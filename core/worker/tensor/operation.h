@@ -56,7 +56,7 @@ struct Operation {
   absl::Status failure;     // why it is being given up
 };
 
-// How many parts an operation has: those of its tensor's cut; one, where nobody cuts.
+// How many parts an operation has: those of its tensor's cut; one, where it is not cut.
 uint32_t PartCount(const Operation& operation);
 // Where its bytes are and its result belongs. A broadcast has no source but at its root, and no target there.
 Areas AreasOf(const Operation& operation, uint32_t own_rank);

@@ -4,7 +4,7 @@
 //     const PartRange mine = PartsOf(parts, name, own, members);      // to servers: runs of parts, one for each member
 //     const size_t leader = LeaderOf(name, members);                  // of a small tensor: all of it
 //
-// Functions of what all members know, so nobody has to ask. Names begin with different members: the many tensors that
+// Functions of what all members know, so none has to ask. Names begin with different members: the many tensors that
 // have fewer parts than a host has workers are spread over all of them.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_PART_OWNERS_H_
 #define BYTEPS_CORE_WORKER_TENSOR_PART_OWNERS_H_

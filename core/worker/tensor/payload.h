@@ -4,7 +4,7 @@
 //     const Payload part = PartOf(areas.source, *tensor.cut, 3);  // its third part, as elements one after the other
 //
 // A stage that changes what travels (a codec, a copy out of a device) hands payloads of its own to the next stage: at
-// other addresses, of another data type, or of other bytes. Everybody else takes address, elements and bytes from here,
+// other addresses, of another data type, or of other bytes. All others take address, elements and bytes from here,
 // and never from the tensor.
 //
 // Threads: values.

@@ -1,4 +1,4 @@
-// request.h - one accepted operation as its caller sees it: a state, an outcome, somebody who waits.
+// request.h - one accepted operation as its caller sees it: a state, an outcome, a caller that waits.
 //
 //     auto request = std::make_shared<Request>(done, user); // or in memory that is used again: core/base/block_stock.h
 //     request->Advance(RequestState::kActive);          // the engine, while it works
@@ -9,9 +9,9 @@
 //
 // Once.      The first Complete decides; later ones are ignored. Exactly one call of `done` follows it.
 // Order.     state() says DONE or FAILED when `done` runs; ended() becomes true and waits return when it has returned,
-//            so whoever waited may free what `done` uses.
+//            so a caller that waited may free what `done` uses.
 // Lifetime.  A request outlives its session: its handle, the engine and a caller inside a wait share it.
-// Threads.   Advance and Complete are called by the thread that drives the engine, the rest by anybody.
+// Threads.   Advance and Complete are called by the thread that drives the engine, the rest by any thread.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_REQUEST_H_
 #define BYTEPS_CORE_WORKER_TENSOR_REQUEST_H_
 
@@ -55,7 +55,7 @@ class Request {
   // ended" cannot both miss each other; see core/worker/session/driver.h.)
   bool ended() const { return ended_.load(std::memory_order_seq_cst); }
 
-  // Does somebody want to be called? Then Complete belongs on a thread of the library.
+  // Is there a callback? Then Complete belongs on a thread of the library.
   bool has_callback() const { return done_ != nullptr; }
 
   // The outcome; of an ended request only.

@@ -62,7 +62,7 @@ class StageSink {
   virtual void OnEnqueued(Operation* operation) { (void)operation; }
   // The stage, and whatever is behind it, touches none of the operation's memory any more.
   virtual void OnStageDone(Operation* operation, const absl::Status& outcome) = 0;
-  // Nothing can go on. `member`: of the job, whose loss it is; 0: not known, or nobody's.
+  // Nothing can go on. `member`: of the job, whose loss it is; 0: not known, or none's.
   virtual void OnStageFatal(const absl::Status& why, uint32_t member) = 0;
 };
 
@@ -89,7 +89,7 @@ class Stage {
   virtual void Abort(Time now, Operation* operation, const absl::Status& why) = 0;
   // The same for an operation of which the other ranks hear elsewhere.
   virtual void Withdraw(Time now, Operation* operation, const absl::Status& why) { Abort(now, operation, why); }
-  // Lets go of an operation at once, telling nobody: Stop came before.
+  // Lets go of an operation at once, telling nothing: Stop came before.
   virtual void Drop(Operation* operation) = 0;
   // Ends all input and output: nothing touches the memory of any operation afterwards.
   virtual void Stop() = 0;

@@ -9,7 +9,7 @@
 //
 // Names.    A name is not bound to one shape: declaring it with another gives another handle, and both stay valid.
 //           Rounds are counted per name, whatever the handle, and at most one operation per name is in flight.
-// Threads.  Declare, Enter and what is const may be called by anybody. Everything said to belong to the engine is
+// Threads.  Declare, Enter and what is const may be called by any thread. Everything said to belong to the engine is
 //           touched by the thread that drives it.
 // Lifetime. Handles live as long as the table; they are never moved.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_
@@ -125,10 +125,10 @@ class TensorTable {
   absl::StatusOr<Tensor*> Declare(std::string_view name, uint32_t dtype, std::span<const int64_t> shape,
                                   int32_t mode = BPS_MODE_SYNCHRONOUS);
 
-  // What the handles of this name share, or will; any text. Nobody declares it by that.
+  // What the handles of this name share, or will; any text. It is not declared by that.
   TensorName* Name(std::string_view name);
 
-  // The handle the coordinator means; nullptr if nobody declared it here.
+  // The handle the coordinator means; nullptr if it was not declared here.
   Tensor* Find(std::string_view name, uint32_t dtype, std::span<const int64_t> shape) const;
 
   // Handles declared since the last call.

@@ -282,7 +282,7 @@ TEST(ConfigTest, WarnsOncePerVariableWithoutEffect) {
   EXPECT_EQ(lines, config.warnings());
 }
 
-TEST(ConfigTest, ACreditThatNobodyReadsIsNoticed) {
+TEST(ConfigTest, ACreditThatIsNotReadIsNoticed) {
   for (const std::string scheduler : {"fifo", "priority"}) {
     const Config config = MakeOrDie({{"BYTEPS_SCHEDULER", scheduler}, {"BYTEPS_SCHEDULING_CREDIT", "4"}});
     ASSERT_EQ(config.warnings().size(), 1u);
@@ -382,7 +382,7 @@ TEST(ConfigTest, SnapshotTakesWhatConcernsUsAndChangesNothing) {
 }
 
 // A worker is not dead because it did not run for a millisecond.
-TEST(ConfigTest, APeerTimeoutThatNobodyCanKeepIsRefused) {
+TEST(ConfigTest, APeerTimeoutThatCannotBeKeptIsRefused) {
   const absl::Status status = Config::Make({{"BYTEPS_PEER_TIMEOUT", "1ms"}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(std::string(status.message()).find("0, or at least 100 ms"), std::string::npos) << status;

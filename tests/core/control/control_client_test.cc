@@ -426,7 +426,7 @@ TEST_F(ControlClientTest, BarriersAreCountedByNameAndEndByThemselvesAtLast) {
 }
 
 // The coordinator answers no barrier of one that has left, so a member that still waits in one is told by the client.
-TEST_F(ControlClientTest, ABarrierThatNobodyReachedEndsWithTheGoodbye) {
+TEST_F(ControlClientTest, ABarrierThatNoneReachedEndsWithTheGoodbye) {
   Activate();
   client_->Barrier(now_, "never", kNever);
   client_->Goodbye(now_, 2 * kSecond);

@@ -74,7 +74,7 @@ TEST_F(NameLookupTest, ANumericAddressIsKnownAtOnce) {
   EXPECT_EQ(lookup.addresses()[0].family(), AF_INET);
 }
 
-TEST_F(NameLookupTest, NobodyWaitsForAResolver) {
+TEST_F(NameLookupTest, NoCallWaitsForAResolver) {
   const NameLookup lookup("slow-localhost", 9);
   EXPECT_FALSE(lookup.done());
   EXPECT_FALSE(lookup.Wait(After(Now(), 100 * kMillisecond)));

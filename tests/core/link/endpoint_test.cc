@@ -16,7 +16,7 @@ namespace {
 
 using EndpointTest = EndpointPair;
 
-TEST_P(EndpointTest, BothSidesBecomeReadyWhoeverConnectsFirst) {
+TEST_P(EndpointTest, BothSidesBecomeReadyWhicheverConnectsFirst) {
   auto a = Make(1), b = Make(2);
   ASSERT_TRUE(a->Add(fabric_.now(), *b).ok());
   // The other side comes much later: HELLOs in between are lost.
@@ -177,7 +177,7 @@ TEST_P(EndpointTest, APeerThatNeverAnswersIsNamedAtTheDeadline) {
   EXPECT_NE(a->down[2].message().find("member 2"), absl::string_view::npos) << a->down[2];
 }
 
-TEST_P(EndpointTest, RemovalEndsWritesAndDisturbsNobodyElse) {
+TEST_P(EndpointTest, RemovalEndsWritesAndDisturbsNoOther) {
   auto a = Make(1), b = Make(2), c = Make(3);
   ASSERT_TRUE(Connect(a.get(), b.get()));
   ASSERT_TRUE(a->Add(fabric_.now(), *c).ok());

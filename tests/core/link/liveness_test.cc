@@ -38,7 +38,7 @@ TEST_P(LivenessTest, AnIdleLinkLivesWithAHeartbeatThatIsSlowerThanThePatience) {
 }
 
 // Neither without heartbeats nor with a patience for ever is silence a death, and then nothing wakes the sleeper.
-TEST_P(LivenessTest, SilenceIsNoDeathWhereNobodyAsks) {
+TEST_P(LivenessTest, SilenceIsNoDeathWhereNoPeerAsks) {
   for (const bool asks : {false, true}) {
     SCOPED_TRACE(asks);
     options_.ping_interval = asks ? kSecond : 0;
@@ -71,7 +71,7 @@ TEST_P(LivenessTest, OneSideMayAskAndTheOtherNot) {
 }
 
 // A container that was paused, a job that was stopped and goes on: all have been silent, and no member has died.
-TEST_P(LivenessTest, WhoHasSleptHimselfAsksBeforeHeCallsAnybodyDead) {
+TEST_P(LivenessTest, APeerThatHasSleptItselfAsksBeforeItCallsAnyPeerDead) {
   auto a = Make(1), b = Make(2);
   ASSERT_TRUE(Connect(a.get(), b.get()));
   EXPECT_FALSE(Run(
@@ -96,7 +96,7 @@ TEST_P(LivenessTest, ADeadNodeIsToldOnce) {
 }
 
 // Between the loss and the word of it the transport refuses the peer: the error is the word's.
-TEST_P(LivenessTest, WhoIsLostBeforeHeIsWrittenToIsNamedWithTheCause) {
+TEST_P(LivenessTest, APeerThatIsLostBeforeItIsWrittenToIsNamedWithTheCause) {
   options_.peer_timeout = 600 * kSecond;
   for (const bool lend : {false, true}) {
     SCOPED_TRACE(lend);
@@ -140,7 +140,7 @@ TEST_P(LivenessTest, WhatTheTransportSaysOfALossIsInTheError) {
 }
 
 // A transport that does not keep its word is not waited for.
-TEST_P(LivenessTest, WhoIsRefusedWithoutAWordIsLostAllTheSame) {
+TEST_P(LivenessTest, APeerThatIsRefusedWithoutAWordIsLostAllTheSame) {
   auto a = MakeRefusing(1), b = Make(2);
   ASSERT_TRUE(Connect(a.get(), b.get()));
   refuses_ = Refuses::kMessages;

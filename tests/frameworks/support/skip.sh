@@ -3,7 +3,7 @@
 #     source tests/frameworks/support/skip.sh
 #     command -v cargo >/dev/null || skip "there is no cargo: tools/setup installs it"
 #
-# Ends the test as passed for Bazel, and as skipped for whoever reads the results (tools/test).
+# Ends the test as passed for Bazel, and as skipped for tools/test, which reads the results.
 skip() {
   echo "skipped: $1"
   if [[ -n ${XML_OUTPUT_FILE-} ]]; then

@@ -80,7 +80,7 @@ TEST(CreditSchedulerTest, SmallOnesDoNotKeepALargeUrgentOneWaiting) {
 }
 
 // Tuned: a peer that never says that anything has left keeps its own credit, and no other peer's.
-TEST(CreditSchedulerTest, ASlowPeerHoldsUpNobodyElse) {
+TEST(CreditSchedulerTest, ASlowPeerHoldsUpNoOther) {
   Scheduler scheduler(Bound{}, 0, true);
   uint64_t id = 1;
   for (; id <= 100; ++id) scheduler.Enqueue(0, TaskOf(id, 0, 512 << 10, 1));  // urgent, to the slow one

@@ -67,7 +67,7 @@ TEST(CoordinatorEndTest, AServersDeathFailsEverySession) {
   EXPECT_EQ(gathering.client().state(), ControlState::kActive);
 }
 
-TEST(CoordinatorEndTest, OneWhoGivesUpSaysWhy) {
+TEST(CoordinatorEndTest, OneThatGivesUpSaysWhy) {
   ControlJob job;
   Trio trio(&job);
   trio.b.client().Fail(job.now(), absl::DataLossError("the disk is full"));
@@ -141,7 +141,7 @@ TEST(CoordinatorEndTest, AGoodbyeBehindTheReportOfALossIsNoLoss) {
   EXPECT_EQ(trio.a.client().state(), ControlState::kActive);
 }
 
-TEST(CoordinatorEndTest, OneWhoBreaksTheProtocolIsDead) {
+TEST(CoordinatorEndTest, OneThatBreaksTheProtocolIsDead) {
   control::Envelope envelope;
   envelope.mutable_epoch();
   ControlJob job;
@@ -168,7 +168,7 @@ TEST(CoordinatorEndTest, OtherSessionsGoOnWhenOneFails) {
 
 constexpr Time kStart = 20 * kSecond;
 
-TEST(CoordinatorEndTest, AJobThatNobodyComesToEndsAndNamesWhoIsMissing) {
+TEST(CoordinatorEndTest, AJobThatNoMemberComesToEndsAndNamesWhoIsMissing) {
   ControlJob job({.num_servers = 2, .start_timeout = kStart});
   job.Advance(kStart - kSecond);
   EXPECT_FALSE(job.coordinator().over());
@@ -235,7 +235,7 @@ TEST(CoordinatorEndTest, GoodbyeOfAllEndsTheSessionInOrder) {
   EXPECT_EQ(trio.server.client().state(), ControlState::kActive);
 }
 
-TEST(CoordinatorEndTest, WhoLeavesBeforeTheOthersHearsWhoStays) {
+TEST(CoordinatorEndTest, AMemberThatLeavesBeforeTheOthersHearsWhoStays) {
   ControlJob job;
   Trio trio(&job);
   trio.a.client().Goodbye(job.now(), 3 * kSecond);
@@ -256,7 +256,7 @@ TEST(CoordinatorEndTest, WhoLeavesBeforeTheOthersHearsWhoStays) {
 }
 
 // To the servers it looks like a death; the others hear what it was.
-TEST(CoordinatorEndTest, WhoHasLeftBeforeTheOthersIsNamedWhenItIsMissed) {
+TEST(CoordinatorEndTest, AMemberThatHasLeftBeforeTheOthersIsNamedWhenItIsMissed) {
   ControlJob job;
   Trio trio(&job);
   trio.a.client().Goodbye(job.now(), kSecond);
@@ -277,7 +277,7 @@ TEST(CoordinatorEndTest, WhoHasLeftBeforeTheOthersIsNamedWhenItIsMissed) {
   EXPECT_FALSE(trio.server.ended.at(session).ok());
 }
 
-TEST(CoordinatorEndTest, WhoHasLeftBeforeTheOthersIsNamedToWhoeverWasFasterThanTheServer) {
+TEST(CoordinatorEndTest, AMemberThatHasLeftBeforeTheOthersIsNamedToAMemberThatWasFasterThanTheServer) {
   ControlJob job;
   Trio trio(&job);
   const uint64_t session = trio.a.welcome.session_id();
@@ -412,14 +412,14 @@ TEST(CoordinatorEndTest, NotToLingerIsToEndWithTheLastSession) {
   EXPECT_EQ(server.client().state(), ControlState::kOver);
 }
 
-TEST(CoordinatorEndTest, NotToLingerBeforeAnybodyCameIsToEnd) {
+TEST(CoordinatorEndTest, NotToLingerBeforeAnyMemberCameIsToEnd) {
   ControlJob job({.linger = kNever});
   job.coordinator().DoNotLinger(job.now());
   job.Advance(kSecond);
   EXPECT_TRUE(job.coordinator().over());
 }
 
-TEST(CoordinatorEndTest, StoppingTellsEverybody) {
+TEST(CoordinatorEndTest, StoppingTellsAll) {
   ControlJob job;
   Trio trio(&job);
   job.coordinator().Stop(job.now(), absl::UnavailableError("the coordinator was ended by SIGTERM"));

@@ -13,7 +13,7 @@
 namespace byteps {
 namespace {
 
-TEST(CoordinatorRefusalTest, AWrongTokenIsRefusedAndDisturbsNobody) {
+TEST(CoordinatorRefusalTest, AWrongTokenIsRefusedAndDisturbsNoMember) {
   ControlJob job({.token = "secret"});
   ControlMember& good = job.AddWorker({.host = 0, .hosts = 2});
   job.Settle();
@@ -57,7 +57,7 @@ struct Refusal {
   bool everybody = true;  // those that gather are told as well
 };
 
-TEST(CoordinatorRefusalTest, WhoDoesNotFitIsRefusedAndThoseWhoWaitAreTold) {
+TEST(CoordinatorRefusalTest, AMemberThatDoesNotFitIsRefusedAndThoseThatWaitAreTold) {
   const WorkerSpec fits = {.host = 1, .hosts = 2};
   const auto worker = [&](auto change) {
     control::Hello hello = ControlJob::WorkerHello(fits);
@@ -366,7 +366,7 @@ TEST(CoordinatorRefusalTest, OneServerTooManyIsRefused) {
   EXPECT_EQ(waiting.client().state(), ControlState::kActive) << waiting.failure;
 }
 
-TEST(CoordinatorRefusalTest, WhoWantsATakenPlaceIsRefusedAloneAndTheSessionStarts) {
+TEST(CoordinatorRefusalTest, AMemberThatWantsATakenPlaceIsRefusedAloneAndTheSessionStarts) {
   for (const bool by_rank : {false, true}) {
     SCOPED_TRACE(by_rank);
     ControlJob job;
@@ -414,7 +414,7 @@ TEST(CoordinatorRefusalTest, ANewcomerDoesNotDisturbARunningSession) {
 
 // Two jobs that were told of the same coordinator: those of the second who find no place taken would wait for the
 // others of theirs, and the first one could not open its next session beside them.
-TEST(CoordinatorRefusalTest, WhoCannotBeOfTheRunningSessionIsRefusedAtOnceAndTheNextOneStarts) {
+TEST(CoordinatorRefusalTest, AMemberThatCannotBeOfTheRunningSessionIsRefusedAtOnceAndTheNextOneStarts) {
   for (const auto& [spec, words] : std::vector<std::pair<WorkerSpec, std::vector<std::string>>>{
            {{.host = 0, .hosts = 2, .local_rank = 1, .local_size = 2}, {"BYTEPS_LOCAL_SIZE", "2 at worker host 0"}},
            {{.host = 2, .hosts = 3}, {"DMLC_NUM_WORKER", "3 at worker host 2"}}}) {
@@ -460,7 +460,7 @@ TEST(CoordinatorRefusalTest, AnotherVersionIsNamed) {
   EXPECT_TRUE(Says(member.failure_text(), {"another version", "BytePS 9.9.9", "protocol 9", "protocol 8"}));
 }
 
-TEST(CoordinatorRefusalTest, AnotherVersionIsToldToEverybody) {
+TEST(CoordinatorRefusalTest, AnotherVersionIsToldToAll) {
   for (const bool worker : {true, false}) {
     SCOPED_TRACE(worker);
     ControlJob job(ByHand());
@@ -488,7 +488,7 @@ TEST(CoordinatorRefusalTest, AnotherVersionIsToldToEverybody) {
   }
 }
 
-TEST(CoordinatorRefusalTest, AStrangerOfAnotherVersionDisturbsNobody) {
+TEST(CoordinatorRefusalTest, AStrangerOfAnotherVersionDisturbsNoMember) {
   CoordinatorOptions options = ByHand();
   options.token = "a token";
   ControlJob job(options);
@@ -506,7 +506,7 @@ TEST(CoordinatorRefusalTest, AStrangerOfAnotherVersionDisturbsNobody) {
   EXPECT_FALSE(job.coordinator().over());
 }
 
-TEST(CoordinatorRefusalTest, WhoCannotTakePartSaysSoToEverybody) {
+TEST(CoordinatorRefusalTest, AMemberThatCannotTakePartSaysSoToAll) {
   const std::string why = "this host has no RDMA device";
   for (const bool worker : {true, false}) {
     for (const std::string named : {"verbs", "tcp", ""}) {
@@ -538,7 +538,7 @@ TEST(CoordinatorRefusalTest, WhoCannotTakePartSaysSoToEverybody) {
 }
 
 // What could not be read is as if it were not set: the cause is told, not what comes of it.
-TEST(CoordinatorRefusalTest, WhoCouldNotReadItsCountsOrItsPlaceIsNotJudgedByThem) {
+TEST(CoordinatorRefusalTest, AMemberThatCouldNotReadItsCountsOrItsPlaceIsNotJudgedByThem) {
   const std::string why = "DMLC_NUM_SERVER=some: a number is expected";
   for (const bool worker : {true, false}) {
     SCOPED_TRACE(worker);
@@ -571,7 +571,7 @@ TEST(CoordinatorRefusalTest, WhoCouldNotReadItsCountsOrItsPlaceIsNotJudgedByThem
   EXPECT_TRUE(Says(missing, {"DMLC_WORKER_ID=one"}));
 }
 
-TEST(CoordinatorRefusalTest, WhoSaysNothingIsClosed) {
+TEST(CoordinatorRefusalTest, AMemberThatSaysNothingIsClosed) {
   ControlJob job;
   job.coordinator().OnOpened(job.now(), 77, "127.0.0.1");
   EXPECT_EQ(job.coordinator().connections(), 1u);

@@ -14,7 +14,7 @@ namespace {
 
 // ---- Tensors ----
 
-TEST(CoordinatorServiceTest, TheAnswerToADeclareIsTheSameForEverybody) {
+TEST(CoordinatorServiceTest, TheAnswerToADeclareIsTheSameForAll) {
   ControlJob job;
   Trio trio(&job);
   trio.a.client().Declare(job.now(), {Spec("x", {1000, 1000}), Spec("y", {3})});
@@ -196,7 +196,7 @@ TEST(CoordinatorServiceTest, ABarriersDeadlineNamesWhoIsMissingAndTheSessionGoes
   for (ControlMember* member : {&trio.a, &trio.b, &trio.c}) EXPECT_TRUE(member->barriers.at("x 2").ok());
 }
 
-TEST(CoordinatorServiceTest, ABarrierThatSomebodyCannotMeetFailsAtOnce) {
+TEST(CoordinatorServiceTest, ABarrierThatAMemberCannotMeetFailsAtOnce) {
   ControlJob job;
   Trio trio(&job);
   trio.a.client().Barrier(job.now(), "x", 100 * kSecond);

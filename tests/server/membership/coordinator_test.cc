@@ -76,7 +76,7 @@ TEST(CoordinatorTest, LongListsOfTheMissingAreCut) {
   EXPECT_EQ(worker.waiting.back(), "and 1048559 more");
 }
 
-TEST(CoordinatorTest, OneWhoGoesWhileOthersGatherIsMissingAgain) {
+TEST(CoordinatorTest, OneThatGoesWhileOthersGatherIsMissingAgain) {
   ControlJob job;
   ControlMember& a = job.AddWorker({.host = 0, .hosts = 2});
   ControlMember& b = job.AddWorker({.host = 1, .hosts = 2});

@@ -66,7 +66,7 @@ class EpochPlanTest : public testing::Test {
   std::deque<JobMember> members_;
 };
 
-TEST_F(EpochPlanTest, RanksGoByHostWhoeverCameFirst) {
+TEST_F(EpochPlanTest, RanksGoByHostWhicheverCameFirst) {
   JobMember* second = AddWorker(1, 0);
   JobMember* first = AddWorker(0, 0);
   AddServer("s");
@@ -98,7 +98,7 @@ TEST_F(EpochPlanTest, EverythingIsTheLeastOfWhatMembersAllow) {
   EXPECT_EQ(plan->epoch.servers(1).lanes_size(), 3);
 }
 
-TEST_F(EpochPlanTest, AnUnsetBoundBindsNobody) {
+TEST_F(EpochPlanTest, AnUnsetBoundBindsNone) {
   AddWorker(0, 0)->hello.set_partition_bytes(0);
   AddWorker(1, 0)->hello.set_partition_bytes(3000);
   AddServer("s");

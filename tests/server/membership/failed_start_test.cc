@@ -13,7 +13,7 @@
 namespace byteps {
 namespace {
 
-TEST(FailedStartTest, ThoseWhoWaitHearWhoWasRefused) {
+TEST(FailedStartTest, ThoseThatWaitHearWhoWasRefused) {
   CoordinatorOptions options{.token = "secret"};
   options.start_timeout = 600 * kSecond;
   ControlJob job(options);
@@ -51,7 +51,7 @@ TEST(FailedStartTest, ThoseWhoWaitHearWhoWasRefused) {
   EXPECT_TRUE(next.refusals.empty());
 }
 
-TEST(FailedStartTest, WhoWaitsInVainHearsAtTheEndWhoWasRefused) {
+TEST(FailedStartTest, AMemberThatWaitsInVainHearsAtTheEndWhoWasRefused) {
   ControlJob job;
   ControlMember& worker = job.AddWorker({});
   job.Settle();
@@ -63,7 +63,7 @@ TEST(FailedStartTest, WhoWaitsInVainHearsAtTheEndWhoWasRefused) {
   EXPECT_TRUE(Says(worker.failure_text(), {"waits for 1 of 1 server", "it has refused: server 7", "DMLC_RANK=7"}));
 }
 
-TEST(FailedStartTest, ManyStrangersAreFewWordsForThoseWhoWait) {
+TEST(FailedStartTest, ManyStrangersAreFewWordsForThoseThatWait) {
   ControlJob job({.token = "secret"});
   ControlMember& worker = job.AddWorker({});
   job.Settle();
@@ -84,7 +84,7 @@ TEST(FailedStartTest, ManyStrangersAreFewWordsForThoseWhoWait) {
   }
 }
 
-TEST(FailedStartTest, WhoComesLateForAStartThatFailedHearsWhy) {
+TEST(FailedStartTest, AMemberThatComesLateForAStartThatFailedHearsWhy) {
   ControlJob job;
   ControlMember& first = job.AddWorker({.host = 0, .hosts = 3});
   job.Settle();
@@ -130,7 +130,7 @@ TEST(FailedStartTest, AStartWithoutAgreementEndsForEveryRoleAtOnce) {
   }
 }
 
-TEST(FailedStartTest, TheCoordinatorStaysForThoseWhoAreStillToCome) {
+TEST(FailedStartTest, TheCoordinatorStaysForThoseThatAreStillToCome) {
   ControlJob job(ByHand());
   ControlMember& first = job.AddServer({.servers = 2});
   ControlMember& wrong = job.AddWorker({.hosts = 2, .servers = 2, .transport = "verbs"});
@@ -175,7 +175,7 @@ TEST(FailedStartTest, AfterAStartThatFailedAnotherOneMayWork) {
   EXPECT_FALSE(job.coordinator().over());
 }
 
-TEST(FailedStartTest, WhoComesMuchLaterIsNoLatecomer) {
+TEST(FailedStartTest, AMemberThatComesMuchLaterIsNoLatecomer) {
   ControlJob job;
   job.AddWorker({.host = 0, .hosts = 3});
   job.AddWorker({.host = 1, .hosts = 3, .transport = "verbs"});

@@ -74,7 +74,7 @@ TEST_F(LocalSetsTest, SeveralHostsAreASetEach) {
   EXPECT_EQ(sets.refusal, "");
 }
 
-TEST_F(LocalSetsTest, WhoIsAloneOnItsHostNeedsNoTransportForIt) {
+TEST_F(LocalSetsTest, AMemberAloneOnItsHostNeedsNoTransportForIt) {
   Fill({1, 3, 1});
   EXPECT_THAT(FindByHost().sizes, ElementsAre(1, 3, 1));
   Fill({1, 1, 1});
@@ -118,7 +118,7 @@ TEST_F(LocalSetsTest, GroupsAreTheSetsAsLongAsNoneCrossesHosts) {
   EXPECT_THAT(Find({1, 1, 1, 1, 1, 1, 1, 1}).sizes, IsEmpty());
 }
 
-TEST_F(LocalSetsTest, WhoCallsHimselfOfOneHostMustBeThere) {
+TEST_F(LocalSetsTest, AMemberThatCallsItselfOfOneHostMustBeThere) {
   // Two hosts in name, on one machine: each by itself.
   Fill({2, 2});
   for (control::Hello& hello : hellos_) hello.mutable_host()->set_boot_id("boot");

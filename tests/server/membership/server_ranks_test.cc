@@ -48,7 +48,7 @@ TEST_F(ServerRanksTest, GoesByArrival) {
   EXPECT_THAT(Rank(), ElementsAre("c", "a", "b"));
 }
 
-TEST_F(ServerRanksTest, WhoAskedForARankGetsIt) {
+TEST_F(ServerRanksTest, AMemberThatAskedForARankGetsIt) {
   Arrive("first");
   Arrive("asks for 0", 0);
   Arrive("asks for 3", 3);
@@ -80,7 +80,7 @@ TEST_F(ServerRanksTest, AnAskedRankWinsOverOrderedHosts) {
   EXPECT_THAT(Rank({"a", "b"}), ElementsAre("b", "a"));
 }
 
-TEST_F(ServerRanksTest, WhoHasARankKeepsIt) {
+TEST_F(ServerRanksTest, AMemberThatHasARankKeepsIt) {
   Arrive("old", -1, 1);
   Arrive("old too", -1, 0);
   // Comes in the place of one that has gone, and would like one that is taken.

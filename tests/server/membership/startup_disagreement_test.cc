@@ -56,14 +56,14 @@ class StartupDisagreementTest : public testing::Test {
 
 TEST_F(StartupDisagreementTest, KnowsOfNothingAtFirst) { EXPECT_TRUE(Tell("a", 0).ok()); }
 
-TEST_F(StartupDisagreementTest, WhoComesLateIsTold) {
+TEST_F(StartupDisagreementTest, AMemberThatComesLateIsTold) {
   Add(Session("a"), 0);
   disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_EQ(Tell("a", 2), why_);
   EXPECT_EQ(Tell("a", 3), why_);
 }
 
-TEST_F(StartupDisagreementTest, WhoComesASecondTimeBeginsANewStart) {
+TEST_F(StartupDisagreementTest, AMemberThatComesASecondTimeBeginsANewStart) {
   Add(Session("a"), 0);
   disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_EQ(Tell("a", 2), why_);
@@ -78,7 +78,7 @@ TEST_F(StartupDisagreementTest, TheCulpritWasTold) {
   EXPECT_TRUE(Tell("a", 1).ok());
 }
 
-TEST_F(StartupDisagreementTest, WhoWasThereWasTold) {
+TEST_F(StartupDisagreementTest, AMemberThatWasThereWasTold) {
   Add(Session("a"), 0);
   disagreement_.Remember(kStart, why_, Worker("a", 1), sessions_);
   EXPECT_TRUE(Tell("a", 0).ok());

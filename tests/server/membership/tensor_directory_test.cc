@@ -102,7 +102,7 @@ control::TensorSpec Later(control::TensorSpec spec, uint64_t from_round, uint64_
   return spec;
 }
 
-TEST(TensorDirectoryTest, LaterCutsAreTheSameForEverybody) {
+TEST(TensorDirectoryTest, LaterCutsAreTheSameForAll) {
   PlacementOptions options;
   options.lanes = {1, 1};
   options.slot_bytes = 512 << 10;
@@ -128,7 +128,7 @@ TEST(TensorDirectoryTest, LaterCutsAreTheSameForEverybody) {
 }
 
 // A rank may come late to a name that the others have used under another shape for a long time: no cut is forgotten.
-TEST(TensorDirectoryTest, WhoComesLateGetsEveryCut) {
+TEST(TensorDirectoryTest, AMemberThatComesLateGetsEveryCut) {
   PlacementOptions options;
   options.lanes = {1, 1};
   options.slot_bytes = 512 << 10;
@@ -146,7 +146,7 @@ TEST(TensorDirectoryTest, WhoComesLateGetsEveryCut) {
   }
 }
 
-TEST(TensorDirectoryTest, CutsThatNobodyAnnouncedAreRefused) {
+TEST(TensorDirectoryTest, CutsThatWereNotAnnouncedAreRefused) {
   TensorDirectory directory(Options());
   const control::TensorSpec spec = Spec("w", {100'000});
   EXPECT_NE(directory.Declare(Later(spec, 2, 1)).code(), BPS_OK);  // never declared

@@ -181,7 +181,7 @@ TEST(CoordinatorShellTest, AWorkersEndIsToldAtOnce) {
   EXPECT_EQ(server.state(), ControlState::kActive);
 }
 
-TEST(CoordinatorShellTest, TheEndOfAProcessCountsThoughSomebodyHoldsItsConnection) {
+TEST(CoordinatorShellTest, TheEndOfAProcessCountsThoughAnotherHoldsItsConnection) {
   // The timeout of silent peers must not be what is seen.
   CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
   ChildProcess process({"/bin/sleep", "1000"}, {});
@@ -199,7 +199,7 @@ TEST(CoordinatorShellTest, TheEndOfAProcessCountsThoughSomebodyHoldsItsConnectio
 }
 
 // A process number of another PID namespace names a process here that has nothing to do with the job.
-TEST(CoordinatorShellTest, TheEndOfAProcessOfAnotherPidNamespaceIsNobodysEnd) {
+TEST(CoordinatorShellTest, TheEndOfAProcessOfAnotherPidNamespaceIsNoMembersEnd) {
   CoordinatorProcess coordinator("BYTEPS_PEER_TIMEOUT", "1000");
   ChildProcess other({"/bin/sleep", "1000"}, {});
   ChildProcess own({"/bin/sleep", "1000"}, {});
@@ -246,7 +246,7 @@ rlim_t NextDescriptor(pid_t process) {
   }
 }
 
-TEST(CoordinatorShellTest, WhoFindsNoDescriptorLeftIsToldSo) {
+TEST(CoordinatorShellTest, AMemberThatFindsNoDescriptorLeftIsToldSo) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the undefined behaviour sanitizer, which runs beside this one, looks at objects through a pipe";
 #endif
@@ -296,7 +296,7 @@ TEST(CoordinatorShellTest, TokensAreChecked) {
   EXPECT_EQ(coordinator.child->Output().find("secret"), std::string::npos) << "the token was logged";
 }
 
-TEST(CoordinatorShellTest, SigtermEndsItCleanlyAndTellsEverybody) {
+TEST(CoordinatorShellTest, SigtermEndsItCleanlyAndTellsAll) {
   for (const int signal : {SIGTERM, SIGINT}) {
     CoordinatorProcess coordinator;
     LinkMember server(control::SERVER, coordinator.port);
@@ -362,7 +362,7 @@ TEST(CoordinatorShellTest, WhatIsWrongIsSaidAndTheExitCodeTellsWhoseFaultItIs) {
 }
 
 // As the members of the same start, which may have the same error, expect it: by a member that answers.
-TEST(CoordinatorShellTest, WhatIsWrongWithItIsToldToThoseWhoComeThenItEnds) {
+TEST(CoordinatorShellTest, WhatIsWrongWithItIsToldToThoseThatComeThenItEnds) {
   for (const auto& [name, value, code] : {std::tuple("DMLC_ENABLE_RDMA", "ucx", 2), {"BYTEPS_JOB_LINGER", "soon", 2}}) {
     const int port = FreePort();
     ChildProcess child({ServerProgram()}, {{"DMLC_ROLE", "scheduler"},
@@ -421,7 +421,7 @@ TEST(CoordinatorShellTest, HelpAndVersion) {
 
 // ---- Strangers ----
 
-TEST(CoordinatorShellTest, StrangersAreToldAndDisturbNobody) {
+TEST(CoordinatorShellTest, StrangersAreToldAndDisturbNoMember) {
   CoordinatorProcess coordinator;
   LinkMember server(control::SERVER, coordinator.port);
   ASSERT_TRUE(Drive({&server}, [&] { return server.state() == ControlState::kActive; }));

@@ -41,7 +41,7 @@ TEST_P(ReducerChecksumTest, ResultsHaveOneIfContributionsHad) {
   }
 }
 
-TEST_P(ReducerChecksumTest, WhatCameAlteredFailsItsRoundForEverybodyAndNothingElse) {
+TEST_P(ReducerChecksumTest, WhatCameAlteredFailsItsRoundForAllAndNothingElse) {
   for (const uint32_t altered : {0u, 1u}) {
     ReductionWorld world;
     ReductionSession* session = world.Open(2);

@@ -62,7 +62,7 @@ class ReducerFailureTest : public testing::TestWithParam<uint64_t> {
   ReductionWorld world;
 };
 
-TEST_P(ReducerFailureTest, MismatchIsToldToEverybodyAndTheNextRoundIsFine) {
+TEST_P(ReducerFailureTest, MismatchIsToldToAllAndTheNextRoundIsFine) {
   ReductionSession* session = world.Open(3);
   ASSERT_NE(session, nullptr);
   struct Case {
@@ -164,7 +164,7 @@ TEST_P(ReducerFailureTest, AMissedRoundIsRememberedWhileOthersGoOn) {
   ExpectUsable(session, 3);
 }
 
-TEST_P(ReducerFailureTest, CancelFailsTheRoundForEverybodyAndIsAnswered) {
+TEST_P(ReducerFailureTest, CancelFailsTheRoundForAllAndIsAnswered) {
   ReductionSession* session = world.Open(3);
   ASSERT_NE(session, nullptr);
   const Together first(Large(1), 3, {}, 1);

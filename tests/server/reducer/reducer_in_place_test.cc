@@ -365,7 +365,7 @@ TEST(ReducerPriorityTest, WhatIsCancelledWhileItWaitsIsNotFolded) {
 }
 
 // A member that has heard ERROR has its memory for itself: the server neither reads nor writes it.
-TEST_P(ReducerInPlaceTest, AfterACancelNobodysMemoryIsTouched) {
+TEST_P(ReducerInPlaceTest, AfterACancelNoMemoryIsTouched) {
   ReductionWorld world(options());
   ReductionSession* session = world.Open(3);
   ASSERT_NE(session, nullptr);

@@ -9,7 +9,7 @@
 namespace byteps {
 namespace {
 
-TEST(ReducerStallTest, WhoHasSubmittedHearsWhoHasNot) {
+TEST(ReducerStallTest, AMemberThatHasSubmittedHearsWhoHasNot) {
   ReductionWorldOptions options;
   options.stall_warning = 2 * kSecond;
   ReductionWorld world(options);

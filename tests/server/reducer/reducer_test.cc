@@ -276,7 +276,7 @@ TEST_P(ReducerTest, NothingIsCopiedBetweenWorkersInStep) {
 }
 
 // A worker that shows no memory and lends none gets what fits into a message.
-TEST_P(ReducerTest, WhoOffersNoPlaceGetsTheResultInTheRecord) {
+TEST_P(ReducerTest, AMemberThatOffersNoPlaceGetsTheResultInTheRecord) {
   ReductionWorldOptions options = this->options();
   options.lent_slots = 0;
   options.inline_bytes = 0;

@@ -12,7 +12,7 @@ examples=$here/examples/plugins
 
 fail() { echo "install_test: $*"; exit 1; }
 expect() { grep -qE -- "$1" <<<"$2" || fail "expected \"$1\" in: $2"; }
-# Programs are alone: no job of whoever runs the tests.
+# Programs are alone: no job of the tests' own surroundings.
 alone() { env -i PATH="$PATH" HOME="$work" "$@"; }
 
 tools/install/install --prefix "$work/first" >/dev/null

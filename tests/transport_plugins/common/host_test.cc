@@ -55,7 +55,7 @@ TEST(HostTest, WhatIsNotSetIsEmpty) {
   EXPECT_EQ(host.Config("BYTEPS_B"), "");
 }
 
-TEST(HostTest, NobodyNeedsToAskWhy) {
+TEST(HostTest, NoPeerNeedsToAskWhy) {
   PluginHost library;
   const Host host(library.table(), &library, &library);
   EXPECT_EQ(host.Fail(nullptr, BPS_UNAVAILABLE, "no device"), BPS_UNAVAILABLE);

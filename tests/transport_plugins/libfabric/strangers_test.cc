@@ -149,7 +149,7 @@ class Strangers : public ::testing::Test {
   void TearDown() override { alarm(0); }
 };
 
-TEST_F(Strangers, WhoComesAndGoesLeavesNothing) {
+TEST_F(Strangers, APeerThatComesAndGoesLeavesNothing) {
   Stranger stranger([](const std::vector<uint16_t>& ports) {
     for (int i = 0; i < 40; ++i) close(Call(ports[static_cast<size_t>(i) % 2]));
   });
@@ -168,7 +168,7 @@ TEST_F(Strangers, WhoComesAndGoesLeavesNothing) {
 }
 
 // The provider reads the rest of a request as if it were there.
-TEST_F(Strangers, ARequestThatIsCutShortKeepsNobodyWaiting) {
+TEST_F(Strangers, ARequestThatIsCutShortKeepsNoPeerWaiting) {
   Stranger stranger([](const std::vector<uint16_t>& ports) {
     for (const uint16_t port : ports) {
       for (const std::string& text : {RequestHead(40), RequestHead(40) + "abc", RequestHead(256), std::string("\3"),

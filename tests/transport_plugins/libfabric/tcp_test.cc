@@ -169,7 +169,7 @@ TEST(Tcp, AnotherJobIsNotLetIn) {
   }
 }
 
-TEST(Tcp, NobodyCanTakeThePlaceOfAPeer) {
+TEST(Tcp, NoPeerCanTakeThePlaceOfAPeer) {
   int refused = 0;
   for (int round = 0; round < 16 || (refused == 0 && round < 60); ++round) {
     Node hub, peer, thief;
@@ -315,7 +315,7 @@ size_t Descriptors() {
 }
 
 // A peer that calls may come too late: the transport that it calls is closed before it learns who that is.
-TEST(Tcp, ACallThatNobodyAnsweredLeavesNothingOpen) {
+TEST(Tcp, ACallWithoutAnswerLeavesNothingOpen) {
   { Node first; }  // what the provider keeps for the process
   const size_t before = Descriptors();
   int calls = 0;

@@ -36,7 +36,7 @@ const std::map<std::string, std::string> kPatient = {{"BYTEPS_PEER_TIMEOUT", "0"
 
 // Of few descriptors, each may be the first that there is not: of the endpoint, of the connection, of what comes over
 // it. A peer that lacks it knows that it was this, and that no other peer has failed; the other one hears of the end.
-TEST(ShmLifetime, WhoHasNoDescriptorsLeftKnowsIt) {
+TEST(ShmLifetime, APeerThatHasNoDescriptorsLeftKnowsIt) {
   constexpr int kNotOpened = 5, kNotConnected = 4, kStarved = 20, kLost = 21, kSilent = 22;
   std::map<int, int> ends;
   for (rlim_t spare = 0; spare < 16; ++spare) {
@@ -90,7 +90,7 @@ TEST(ShmLifetime, WhoHasNoDescriptorsLeftKnowsIt) {
 
 // A peer that cannot be connected to for lack of descriptors says so to the other side: whichever of the two is to call
 // (it is drawn by lot), and whether the other one knows it already or not yet.
-TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
+TEST(ShmLifetime, APeerThatIsNotConnectedForLackOfDescriptorsIsTold) {
   int told = 0;
   for (int lot = 0; lot < 64; ++lot) {
     SCOPED_TRACE(lot);
@@ -128,7 +128,7 @@ TEST(ShmLifetime, WhoIsNotConnectedForLackOfDescriptorsIsTold) {
 
 // A peer that calls before it is known, where none can be let in: it is heard when it is known, and no processor is
 // used until then.
-TEST(ShmLifetime, WhoCannotBeLetInYetDoesNotKeepItsHostAwake) {
+TEST(ShmLifetime, APeerThatCannotBeLetInYetDoesNotKeepItsHostAwake) {
   // Who calls whom is drawn by lot: of these, some caller calls.
   const auto called = std::make_unique<End>();
   std::vector<std::unique_ptr<End>> callers;
@@ -264,7 +264,7 @@ TEST(ShmLifetime, PatienceWithAPeerBeginsWhenItIsGivenSomething) {
   EXPECT_EQ(a.why, "took nothing for 400 ms (BYTEPS_PEER_TIMEOUT)");
 }
 
-TEST(ShmLifetime, WhoIsOutOfReachIsToldWhy) {
+TEST(ShmLifetime, APeerThatIsOutOfReachIsToldWhy) {
   End end, other;
   std::string elsewhere = other.address();
   elsewhere[8] = elsewhere[8] == 'x' ? 'y' : 'x';  // the first letter of the boot id

@@ -315,12 +315,12 @@ void ExpectTakenOutOfReach(const std::function<void(End* end, bps_region* region
   end.table().unreg(end.transport(), again);
 }
 
-TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindUnreg) {
+TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNoPeersPagesBehindUnreg) {
   ExpectTakenOutOfReach([](End* end, bps_region* region) { end->table().unreg(end->transport(), region); }, true);
 }
 
 // The memory is still lent to others then, whose writes would be lost: they are told that they are.
-TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNobodysPagesBehindDisconnect) {
+TEST(ShmProcess, AWriterThatCannotBeKilledWritesIntoNoPeersPagesBehindDisconnect) {
   const auto disconnect = [](End* end, bps_region* region) {
     EXPECT_EQ(end->table().disconnect(end->transport(), kOther), BPS_OK);
     EXPECT_TRUE(end->Until([&] { return end->heard[BPS_EVENT_DISCONNECTED] == 1; })) << end->log();
@@ -355,11 +355,11 @@ void ExpectOutOfReachOfBoth(const std::function<void(End* end, bps_region* regio
   EXPECT_EQ(end.log().find("until it ends it may write there"), std::string::npos) << end.log();
 }
 
-TEST(ShmProcess, TwoWritersThatCannotBeKilledWriteIntoNobodysPagesBehindUnreg) {
+TEST(ShmProcess, TwoWritersThatCannotBeKilledWriteIntoNoPeersPagesBehindUnreg) {
   ExpectOutOfReachOfBoth([](End* end, bps_region* region) { end->table().unreg(end->transport(), region); });
 }
 
-TEST(ShmProcess, TwoWritersThatCannotBeKilledWriteIntoNobodysPagesBehindDisconnect) {
+TEST(ShmProcess, TwoWritersThatCannotBeKilledWriteIntoNoPeersPagesBehindDisconnect) {
   ExpectOutOfReachOfBoth([](End* end, bps_region* region) {
     for (const bps_peer peer : {kOther, bps_peer{2}}) {
       EXPECT_EQ(end->table().disconnect(end->transport(), peer), BPS_OK);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kSize = size_t{64} << 10;
 
-TEST(SharedMemoryTest, WhatIsDetachedKeepsItsBytesAndIsReachedByNobody) {
+TEST(SharedMemoryTest, WhatIsDetachedKeepsItsBytesAndIsReachedByNoPeer) {
   std::string reason;
   std::optional<SharedMemory> file = SharedMemory::Create("byteps-test", kSize, &reason);
   ASSERT_TRUE(file) << reason;
@@ -69,7 +69,7 @@ TEST(SharedMemoryTest, ALimitOnFilesIsAnErrorThatNamesIt) {
   EXPECT_NE(reason.find("ulimit -f"), std::string::npos) << reason;
 }
 
-TEST(SharedMemoryTest, WhoDoesNotKnowWhereItIsSaysSo) {
+TEST(SharedMemoryTest, APeerThatDoesNotKnowWhereItIsSaysSo) {
   const Address here = Address::OfThisProcess();
   std::string reason;
   EXPECT_TRUE(here.CheckPlace(&reason)) << reason;

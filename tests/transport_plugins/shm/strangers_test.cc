@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Users, ShmStrangers, ::testing::Bool(),
 
 // Several times, so that each side is the one that calls; and the acquaintance begins on one side only, so that a peer
 // that calls is not known yet.
-TEST_P(ShmStrangers, IdleOnesKeepNobodyOut) {
+TEST_P(ShmStrangers, IdleOnesKeepNoPeerOut) {
   for (int i = 0; i < 6; ++i) {
     Stranger stranger(GetParam(), HoldIdle);
     End early, late;

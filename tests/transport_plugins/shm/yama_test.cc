@@ -233,7 +233,7 @@ class YamaTest : public ::testing::Test {
   }
 };
 
-TEST_F(YamaTest, WhoWasStartedByTheSameLauncherIsLetInHoweverManyCameAtOnce) {
+TEST_F(YamaTest, APeerThatWasStartedByTheSameLauncherIsLetInHoweverManyCameAtOnce) {
   EXPECT_EQ(Meet('1', getpid(), true), kProcesses * (kProcesses - 1));
   for (const auto& process : g_shared->processes) {
     EXPECT_EQ(process.calls, 1);
@@ -242,12 +242,12 @@ TEST_F(YamaTest, WhoWasStartedByTheSameLauncherIsLetInHoweverManyCameAtOnce) {
   }
 }
 
-TEST_F(YamaTest, NobodyIsLetInWhereNoLauncherIsKnown) {
+TEST_F(YamaTest, NoPeerIsLetInWhereNoLauncherIsKnown) {
   EXPECT_EQ(Meet('1', 0, false), 0);
   for (const auto& process : g_shared->processes) EXPECT_EQ(process.calls, 0);
 }
 
-TEST_F(YamaTest, NobodyIsLetInWhereThatWouldNotHelp) {
+TEST_F(YamaTest, NoPeerIsLetInWhereThatWouldNotHelp) {
   EXPECT_EQ(Meet('2', getpid(), false), 0);
   for (const auto& process : g_shared->processes) EXPECT_EQ(process.calls, 0);
 }

@@ -398,7 +398,7 @@ TEST(FabricStreams, BytesArriveInOrderAndInOtherPieces) {
   EXPECT_EQ(client.closed, 0);
 }
 
-TEST(FabricStreams, NobodyListensOrTheNodeDies) {
+TEST(FabricStreams, NoEndpointListensOrTheNodeDies) {
   SimFabric fabric({});
   Recorder server, refused, killed;
   fabric.Dial("client", "server", 81, &refused);

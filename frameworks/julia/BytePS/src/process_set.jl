@@ -2,7 +2,7 @@
     ProcessSet(session, ranks; name="")
 
 Some of the ranks, for collectives of their own: `allgather(session, "tokens", rows; set=evens)`. Sets of the same ranks and name
-are the same one on all ranks; nobody is asked, so ranks that are not in it need not make it. `set.ranks` are ascending.
+are the same one on all ranks; no rank is asked, so ranks that are not in it need not make it. `set.ranks` are ascending.
 """
 mutable struct ProcessSet
     session::Session

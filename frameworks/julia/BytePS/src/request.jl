@@ -1,7 +1,7 @@
 """
 One operation in flight, made by [`push_pull_async!`](@ref) and its kin. `wait(request)` ends it and returns the output; `isended(request)` asks; `cancel(request)` gives up.
 
-The session holds the arrays until the operation has ended, also when nobody holds the request.
+The session holds the arrays until the operation has ended, also when the request is not held.
 """
 mutable struct Request{A}
     session::Session

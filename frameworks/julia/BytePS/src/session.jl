@@ -10,7 +10,7 @@ throws, it is closed at once, and the others hear that this worker is gone.
 
 * `name`: of this session within the job; several sessions of one process have different ones
 * `place`: `(host_index, num_hosts, local_rank, local_size, num_servers)`, all from 0, where the environment does not say
-* `timeout`: seconds until everybody must have arrived
+* `timeout`: seconds until all must have arrived
 """
 mutable struct Session
     handle::Ptr{Cvoid}

@@ -67,7 +67,7 @@ code_of(call) = try call(); :nothing catch error error isa BytePSError ? error.c
         @test failed in (:FAILED_PRECONDITION, :ABORTED)
     end
 
-    @testset "arrays of requests that nobody holds" begin
+    @testset "arrays of requests that are not held" begin
         len, collected = 100_000, Threads.Atomic{Int}(0)
         drop(i) = (array = ones(len); finalizer(_ -> Threads.atomic_add!(collected, 1), array);
                    allgather_async(session, "dropped $i", array; set=ProcessSet(session, 0:1; name="of $i")); nothing)

@@ -36,7 +36,7 @@ code_of(call) = try call(); :nothing catch error error isa BytePSError ? error.c
         @test isempty(session.in_flight)
     end
 
-    @testset "arrays of requests that nobody holds" begin
+    @testset "arrays of requests that are not held" begin
         # On rank 0 the operations begin before those of rank 1, and nothing but the session holds their arrays.
         len, collected = 100_000, Threads.Atomic{Int}(0)
         drop(i) = (array = ones(len); finalizer(_ -> Threads.atomic_add!(collected, 1), array);

@@ -90,7 +90,7 @@ class Handler : public EngineHandler {
   void OnFailed(const absl::Status& why) override { ADD_FAILURE() << why; }
 };
 
-TEST(ThreadStageTest, ItsDescriptorWakesWhoeverDrives) {
+TEST(ThreadStageTest, ItsDescriptorWakesTheDrivingThread) {
   Logger log;
   Handler handler;
   Engine engine({}, &handler, &log);

@@ -113,7 +113,7 @@ class NeighboursTest : public testing::Test {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-TEST_F(NeighboursTest, EverybodyIsAskedAndHeard) {
+TEST_F(NeighboursTest, EveryMemberIsAskedAndHeard) {
   EXPECT_EQ(workers_[0]->neighbours->Missing().find("rank 0"), std::string::npos);
   EXPECT_NE(workers_[0]->neighbours->Missing().find("rank 2 (worker, host host, , pid 102)"), std::string::npos);
   EXPECT_TRUE(Run({0, 1, 2}, [&] {
@@ -128,7 +128,7 @@ TEST_F(NeighboursTest, EverybodyIsAskedAndHeard) {
 }
 
 // The transport shows no memory to one that it has lost, before it tells of the loss.
-TEST_F(NeighboursTest, WhoIsLostBeforeHeIsAskedIsNamedWithTheCause) {
+TEST_F(NeighboursTest, AMemberThatIsLostBeforeItIsAskedIsNamedWithTheCause) {
   Worker& self = *workers_[0];
   self.asks = false;
   ASSERT_TRUE(Run({0, 1, 2}, [&] { return self.linked.size() == kSize - 1; }));

@@ -14,7 +14,7 @@ constexpr size_t kPage = PageCollapser::kHugePage;
 std::byte* At(size_t page) { return reinterpret_cast<std::byte*>((page + 1) * kPage); }
 
 // A kernel that is as slow as the test wants.
-TEST(PageCollapserTest, WhoAsksDoesNotWaitAndEachCallIsOnePage) {
+TEST(PageCollapserTest, AskingDoesNotWaitAndEachCallIsOnePage) {
   std::promise<void> go;
   std::shared_future<void> gone = go.get_future().share();
   std::mutex mutex;

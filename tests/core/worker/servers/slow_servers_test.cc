@@ -42,7 +42,7 @@ TEST(SlowServersTest, NamesTheOneThatTakesSeveralTimesAsLong) {
   EXPECT_EQ(finding->others, 100 * kMs);
 }
 
-TEST(SlowServersTest, NamesNobodyWhereAllAreAlikeOrItDoesNotMatter) {
+TEST(SlowServersTest, NamesNoMemberWhereAllAreAlikeOrItDoesNotMatter) {
   for (const std::vector<Time>& took : std::vector<std::vector<Time>>{
            {},
            {900 * kMs},                        // no member to compare with
@@ -57,7 +57,7 @@ TEST(SlowServersTest, NamesNobodyWhereAllAreAlikeOrItDoesNotMatter) {
   }
 }
 
-TEST(SlowServersTest, WhoTakesTwiceAsLongIsNamedLater) {
+TEST(SlowServersTest, AMemberThatTakesTwiceAsLongIsNamedLater) {
   SlowServers slow;
   Time now = 0;
   const std::vector<Time> took = {100 * kMs, 250 * kMs, 100 * kMs};
@@ -76,7 +76,7 @@ TEST(SlowServersTest, WaitsUntilThereAreEnoughPartitions) {
   EXPECT_EQ(windows, 2 * SlowServers::kWindows);
 }
 
-TEST(SlowServersTest, WhoIsLastByChanceIsNotNamed) {
+TEST(SlowServersTest, AMemberThatIsLastByChanceIsNotNamed) {
   SlowServers slow;
   Time now = 0;
   for (int window = 0; window < 30; ++window) {
@@ -88,7 +88,7 @@ TEST(SlowServersTest, WhoIsLastByChanceIsNotNamed) {
 
 // An hour of a job in which nothing is wrong. Some partitions take ten times as long as others, and one server of eight
 // is always somewhat behind.
-TEST(SlowServersTest, NobodyIsNamedInAnHourOfAHealthyJob) {
+TEST(SlowServersTest, NoMemberIsNamedInAnHourOfAHealthyJob) {
   constexpr int kHour = static_cast<int>(3600 * kSecond / SlowServers::kWindow);
   for (const int partitions : {4, 20, 200}) {
     SlowServers slow;
@@ -109,7 +109,7 @@ TEST(SlowServersTest, NobodyIsNamedInAnHourOfAHealthyJob) {
 }
 
 // The same one in each window of an hour, and never by enough.
-TEST(SlowServersTest, WhoTakesHalfAsLongAgainIsNotNamed) {
+TEST(SlowServersTest, AMemberThatTakesHalfAsLongAgainIsNotNamed) {
   for (const Time took : {110 * kMs, 150 * kMs, 199 * kMs}) {
     SlowServers slow;
     Time now = 0;

@@ -255,7 +255,7 @@ struct Dawdler {
   }
 };
 
-TEST(DriverTest, ARequestThatEndsBesideItsDriverWakesHim) {
+TEST(DriverTest, ARequestThatEndsBesideItsDriverWakesIt) {
   Echo echo;
   Driver driver(&echo, 0);
   driver.Start("driver-test");

@@ -50,7 +50,7 @@ class SessionTest : public testing::Test {
   }
 };
 
-TEST_F(SessionTest, AWorkerAloneNeedsNobody) {
+TEST_F(SessionTest, AWorkerAloneNeedsNoOther) {
   SessionOwner session = Open();
   ASSERT_NE(session, nullptr);
   bps_info info = BPS_INFO_INIT;

@@ -7,7 +7,7 @@
 namespace byteps {
 namespace {
 
-TEST(PartOwners, EveryPartHasOneOwnerAndNobodyMuchMore) {
+TEST(PartOwners, EveryPartHasOneOwnerAndNoneHasMuchMore) {
   for (size_t members : {2, 3, 5, 8, 64}) {
     for (uint32_t parts : {1u, 2u, 3u, 7u, 8u, 9u, 100u, 16'000'000u}) {
       for (uint64_t name : {0u, 1u, 6u, 1000u}) {

@@ -80,7 +80,7 @@ TEST(RequestTest, EnqueuedIsBetweenActiveAndDone) {
   EXPECT_EQ(request.state(), RequestState::kDone);
 }
 
-TEST(RequestTest, WhoWaitsForAStreamIsWoken) {
+TEST(RequestTest, AWaitForAStreamIsWoken) {
   for (const bool ends : {false, true}) {
     auto request = std::make_shared<Request>(nullptr, nullptr);
     std::thread waiter([request] { EXPECT_TRUE(request->WaitForStream(Now() + 60 * kSecond)); });
