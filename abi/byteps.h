@@ -701,6 +701,30 @@ BPS_INIT_FUNCTION(bps_sparse_args)
 BPS_API bps_status* bps_sparse_all_reduce(bps_session* session, const bps_sparse_args* args,
                                           bps_request** request) BPS_NOEXCEPT;
 
+/* ---- Timeline (since 1.3) --------------------------------------------------------------------------------------- */
+
+/* Writes what becomes of every operation that this rank submits from now on, stage by stage, as a file of Chrome's
+ * trace events, which chrome://tracing and Perfetto show: docs/timeline.md. Rank 0 writes to `path`; rank 3 puts
+ * ".rank3" before the extension. Folders are made, a file that is there is overwritten. The file grows while the job
+ * runs; bps_timeline_stop and bps_close end it. BYTEPS_TRACE_ON and BYTEPS_TIMELINE start one when the session opens.
+ * `flags`: 0, or BPS_TIMELINE_MARK_STEPS: a moment where the first operation goes into a round that none has gone into.
+ * Errors: INVALID_ARGUMENT (it cannot be written: why; `flags`); FAILED_PRECONDITION (one is being written). */
+#define BPS_TIMELINE_MARK_STEPS 1u
+BPS_API bps_status* bps_timeline_start(bps_session* session, const char* path, uint32_t flags) BPS_NOEXCEPT;
+
+/* Ends the file, waiting until it is written. What is in flight ends there, too.
+ * Errors: FAILED_PRECONDITION (none is being written); UNAVAILABLE (not all of it could be written: why). */
+BPS_API bps_status* bps_timeline_stop(bps_session* session) BPS_NOEXCEPT;
+
+/* What the program does itself, on a row of the thread that calls: a moment, or a span, whose begin and end nest. */
+#define BPS_TIMELINE_MOMENT 0
+#define BPS_TIMELINE_BEGIN 1
+#define BPS_TIMELINE_END 2 /* of the span that the thread has begun last; its name is ignored, and may be NULL */
+
+/* Adds it to the timeline that is being written. Where there is none it costs next to nothing, and does nothing.
+ * Errors: INVALID_ARGUMENT (`kind`; `name`: NULL, empty or not UTF-8). */
+BPS_API bps_status* bps_timeline_mark(bps_session* session, const char* name, int32_t kind) BPS_NOEXCEPT;
+
 #ifdef __cplusplus
 }
 #endif

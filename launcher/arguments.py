@@ -41,7 +41,7 @@ variables that the launcher reads:
   BYTEPS_NUMA_ON=0             do not pin workers to cores (default: pinned on hosts with several NUMA nodes);
                                more: BYTEPS_VISIBLE_CPU_CORES, BYTEPS_NUMA_DEFAULT_QUOTA, BYTEPS_NUMA_ROOT_QUOTA,
                                BYTEPS_CPU_BLACKLIST, BYTEPS_MULTITHREADED_CPU
-  BYTEPS_TRACE_ON=1            make the folders for timelines, below BYTEPS_TRACE_DIR (default ./trace)
+  BYTEPS_TRACE_ON=1            workers write timelines below BYTEPS_TRACE_DIR (default ./trace)
   BYTEPS_SERVER_BINARY         another byteps_server, for development
 
 exit code:

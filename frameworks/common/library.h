@@ -53,7 +53,10 @@ namespace byteps::binding {
   X(bps_request_result)             \
   X(bps_join)                       \
   X(bps_sparse_all_reduce)          \
-  X(bps_wait_on_stream)
+  X(bps_wait_on_stream)             \
+  X(bps_timeline_start)             \
+  X(bps_timeline_stop)              \
+  X(bps_timeline_mark)
 
 struct Library {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be

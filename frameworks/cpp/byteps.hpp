@@ -322,6 +322,35 @@ class Session {
     return Status(bps_barrier(session_.get(), &args));
   }
 
+  // Writes what becomes of every operation from now on as a file of Chrome's trace events (docs/timeline.md): rank 0 to
+  // `path`, the others beside it. StopTimeline ends it, or the end of the session.
+  void StartTimeline(const std::string& path, uint32_t flags = 0) { Check(TryStartTimeline(path, flags)); }
+  Status TryStartTimeline(const std::string& path, uint32_t flags = 0) {
+    return Status(bps_timeline_start(session_.get(), path.c_str(), flags));
+  }
+  void StopTimeline() { Check(TryStopTimeline()); }
+  Status TryStopTimeline() { return Status(bps_timeline_stop(session_.get())); }
+  // What the program does itself, in the timeline that is being written; nothing, where there is none.
+  void Mark(const std::string& name) { Check(TryMark(name)); }
+  Status TryMark(const std::string& name) {
+    return Status(bps_timeline_mark(session_.get(), name.c_str(), BPS_TIMELINE_MOMENT));
+  }
+  // From here to the end of the object's life. It is used on one thread, and ends before the session.
+  class Span {
+   public:
+    ~Span() { bps_status_free(bps_timeline_mark(session_, nullptr, BPS_TIMELINE_END)); }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+   private:
+    friend class Session;
+    Span(bps_session* session, const std::string& name) : session_(session) {
+      Check(bps_timeline_mark(session, name.c_str(), BPS_TIMELINE_BEGIN));
+    }
+    bps_session* const session_;
+  };
+  [[nodiscard]] Span MarkSpan(const std::string& name) { return {session_.get(), name}; }
+
   // Leaves the job in order. Without it the others see this worker fail when the session is destroyed.
   void Shutdown(Timeout timeout = Timeout(0)) { Check(TryShutdown(timeout)); }
   Status TryShutdown(Timeout timeout = Timeout(0)) { return Status(bps_shutdown(session_.get(), timeout.count())); }

@@ -471,6 +471,23 @@ class FuzzTest : public testing::Test {
     Settle(accepted, request, ended, true);
   }
 
+  // On for a few cases of every other operation, now and then.
+  void Timeline() {
+    const uint64_t which = Below(64);
+    const char* text = Rarely() ? Text() : "fuzz";
+    if (which == 0) {
+      const std::string path = text == nullptr ? "" : testing::TempDir() + text + ".json";
+      const uint32_t flags = Rarely() ? Odd<uint32_t>() : static_cast<uint32_t>(Below(2));
+      timelines_ += Check(
+          bps_timeline_start(Rarely() ? nullptr : session_, text == nullptr ? nullptr : path.c_str(), flags));
+    } else if (which < 4) {
+      Check(bps_timeline_stop(Rarely() ? nullptr : session_));
+    } else {
+      const int32_t kind = Rarely() ? Odd<int32_t>() : static_cast<int32_t>(Below(3));
+      marks_ += Check(bps_timeline_mark(Rarely() ? nullptr : session_, Rarely() ? Text() : text, kind));
+    }
+  }
+
   std::mt19937_64 random_;
   Guarded guarded_;
   bps_session* session_ = nullptr;
@@ -483,7 +500,7 @@ class FuzzTest : public testing::Test {
   size_t next_shape_ = 0;
   int64_t splits_[3] = {};
   // Of those that were accepted.
-  uint64_t collectives_ = 0, groups_ = 0, joins_ = 0, sparse_ = 0;
+  uint64_t collectives_ = 0, groups_ = 0, joins_ = 0, sparse_ = 0, timelines_ = 0, marks_ = 0;
   alignas(16) unsigned char from_[kBytes + 1] = {};
   alignas(16) unsigned char to_[kBytes + 1] = {};
 };
@@ -493,7 +510,7 @@ TEST_F(FuzzTest, EveryStructIsAnErrorOrASuccess) {
   for (uint64_t seed = first; seed < first + cases; ++seed) {
     random_.seed(seed);
     next_shape_ = 0;
-    switch (Below(15)) {
+    switch (Below(16)) {
       case 0:
         Open();
         break;
@@ -532,6 +549,9 @@ TEST_F(FuzzTest, EveryStructIsAnErrorOrASuccess) {
       case 13:
         Sparse();
         break;
+      case 14:
+        Timeline();
+        break;
       default:
         BufferAlloc();
         break;
@@ -540,7 +560,8 @@ TEST_F(FuzzTest, EveryStructIsAnErrorOrASuccess) {
   }
   if (cases < 100'000) return;
   // Else nothing but refusals would have been tried.
-  for (const uint64_t accepted : {collectives_, groups_, joins_, sparse_}) EXPECT_GT(accepted, cases / 1000);
+  for (const uint64_t accepted : {collectives_, groups_, joins_, sparse_, marks_}) EXPECT_GT(accepted, cases / 1000);
+  EXPECT_GT(timelines_, cases / 100'000);
 }
 
 }  // namespace

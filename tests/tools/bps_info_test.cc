@@ -43,14 +43,15 @@ TEST(BpsInfoTest, AnOutputThatTakesNothingIsAnError) {
 }
 
 TEST(BpsInfoTest, ShowsVersionsPluginsAndSources) {
-  const Outcome outcome = Info("",
-                               "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_TRACE_ON=1 "
-                               "BYTEPS_JOB_TOKEN=hunter2");
+  const Outcome outcome =
+      Info("",
+           "BYTEPS_OP_TIMEOUT=7 HOROVOD_START_TIMEOUT=8 BYTEPS_TRANSPORT=absent BYTEPS_DEBUG_SAMPLE_TENSOR=1 "
+           "BYTEPS_JOB_TOKEN=hunter2");
   EXPECT_EQ(outcome.code, 1);  // the transport
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("BytePS 0."), HasSubstr("C ABI 1."), HasSubstr("scheduler credit"),
                                     HasSubstr("scheduler priority"), HasSubstr("scheduler fifo"),
                                     HasSubstr("transport \"absent\" (from BYTEPS_TRANSPORT) could not be found"),
-                                    HasSubstr("BYTEPS_TRACE_ON is set, but this release does not act on it"),
+                                    HasSubstr("BYTEPS_DEBUG_SAMPLE_TENSOR is set, but this release does not act on it"),
                                     Not(HasSubstr("hunter2")), Not(HasSubstr("PS_RESEND "))));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_OP_TIMEOUT +7 +environment"));
   EXPECT_THAT(outcome.output, testing::ContainsRegex("BYTEPS_START_TIMEOUT +8 +alias"));
@@ -149,7 +150,7 @@ TEST(BpsInfoTest, AnAddressThatThisHostDoesNotHaveIsAnError) {
 
 TEST(BpsInfoTest, SaysTheSameToPrograms) {
   Outcome outcome = Info("--json",
-                         "BYTEPS_OP_TIMEOUT=7 BYTEPS_TRANSPORT=absent BYTEPS_TRACE_ON=1 "
+                         "BYTEPS_OP_TIMEOUT=7 BYTEPS_TRANSPORT=absent BYTEPS_DEBUG_SAMPLE_TENSOR=1 "
                          "BYTEPS_JOB_TOKEN=hunter2");
   EXPECT_EQ(outcome.code, 1);  // the transport
   EXPECT_EQ(outcome.output.find('\n'), outcome.output.size() - 1) << "one line";
@@ -159,7 +160,7 @@ TEST(BpsInfoTest, SaysTheSameToPrograms) {
             HasSubstr("\"transport\": null, \"scheduler\": \"credit\", \"errors\": [\"transport \\\"absent\\\" (from"),
             HasSubstr(
                 "{\"name\": \"BYTEPS_OP_TIMEOUT\", \"value\": \"7\", \"source\": \"environment\", \"acted_on\": true}"),
-            HasSubstr("\"warnings\": [\"BYTEPS_TRACE_ON is set"), HasSubstr("\"cores\": \""),
+            HasSubstr("\"warnings\": [\"BYTEPS_DEBUG_SAMPLE_TENSOR is set"), HasSubstr("\"cores\": \""),
             HasSubstr("\"usable\": false}"), Not(HasSubstr("hunter2")), Not(HasSubstr("\"PS_RESEND\"")),
             Not(HasSubstr("\"check\""))));
   EXPECT_THAT(Info("--json --all").output, HasSubstr("\"PS_RESEND\""));

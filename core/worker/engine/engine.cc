@@ -248,6 +248,7 @@ Operation* Engine::Take(Time now, Submission asked) {
     operation->round = name.rounds;
     operation->fingerprint = Fingerprint(operation->asked);
     operation->deadline = After(now, operation->asked.timeout);
+    operation->NoteSubmitted();
     if (operations_.empty() && options_.stall_warning != 0) stall_look_ = After(now, options_.stall_warning);
     operations_.emplace(operation->id, std::move(owned));
     ++name.rounds;
@@ -266,6 +267,7 @@ void Engine::Begin(Time now, Operation* operation) {
   const Areas areas = AreasOf(*operation, own_rank_);
   const Tensor& tensor = *operation->asked.tensor;
   const uint32_t parts = PartCount(*operation);
+  operation->Note(TimelineEvent::kBegun, now, parts);
   Stage& first = *stages_.front();
   first.Begin(now, operation, areas, {0, parts});
   for (uint32_t turn = 0; turn < parts; ++turn) {
@@ -534,6 +536,7 @@ void Engine::End(Operation* operation, const absl::Status& outcome) {
   }
   alarms_.erase({operation->deadline, operation->id});
   alarms_.erase({After(operation->deadline, kDeadlineGrace), operation->id});
+  operation->Note(TimelineEvent::kEnded, now_, static_cast<uint64_t>(StatusCode(outcome)));
   const bool left = operation->left;
   if (!left) name.operation = nullptr;
   operations_.erase(operation->id);

@@ -135,6 +135,7 @@ void LocalStage::Begin(Time now, Operation* operation, const Areas& areas, PartR
   round->awaited_parts = range.size();
   if (round->state() == LocalState::kRefused) return ready_.push_back(round);
   round->Move(LocalState::kGathering);
+  operation->Note(TimelineEvent::kGathering, now);
   operation->asked.request->Advance(RequestState::kActive);
   if (const std::optional<size_t> lost = neighbours_->FirstLost()) return Lose(*lost, neighbours_->lost(*lost));
   const bool plain = areas.source.codec == 0 && areas.target.codec == 0 && areas.source.device.type == BPS_CPU &&
@@ -259,6 +260,7 @@ void LocalStage::ProceedSmall(LocalRound* round) {
   const Operation& operation = *round->operation;
   const size_t leader = role_->Leader(operation);
   round->Move(LocalState::kWorking);
+  operation.Note(TimelineEvent::kWorking, now_);
   if (leader == neighbours_->own()) {
     if (IsPushPull(operation) && !FoldSmall(round)) return;
     return Contribute(round, {0, operation.asked.tensor->cut->parts()}, true);
@@ -279,6 +281,7 @@ void LocalStage::BeginWork(LocalRound* round) {
   std::erase(reaching_, round);
   round->Move(LocalState::kWorking);
   const Operation& operation = *round->operation;
+  operation.Note(TimelineEvent::kWorking, now_);
   const Cut& cut = *operation.asked.tensor->cut;
   const uint64_t bytes = round->bytes();
   const size_t own = neighbours_->own(), members = neighbours_->size();
@@ -379,6 +382,7 @@ void LocalStage::OnWorkFatal(const absl::Status& why) { Fatal(why); }
 
 void LocalStage::FinishShare(LocalRound* round) {
   round->Move(LocalState::kFinishing);
+  round->operation->Note(TimelineEvent::kFinishing, now_);
   round->reports[neighbours_->own()].ended = true;
   SendEnd(*round, wire::RecordType::kDone, BPS_OK, {});
   MaybeLeave(round);

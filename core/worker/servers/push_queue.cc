@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/wire/peer_number.h"
+
 namespace byteps {
 namespace {
 
@@ -54,6 +56,8 @@ void PushQueue::Enqueue(Time now, Partition* partition, uint32_t turn) {
   tasks_[partition->task] = partition;
   ++queued_;
   wake_ = true;
+  operation.NotePart(TimelineEvent::kQueued, now, partition->part, partition->source.bytes,
+                     wire::ServerOf(partition->peer));
   scheduler_.Enqueue(now, task);
 }
 
@@ -148,7 +152,10 @@ void PushQueue::OnSent(Time now, Partition* partition) {
     partition->sent = true;
     scheduler_.Sent(now, partition->task);
   }
-  if (partition->state() == PartitionState::kPosted) partition->Move(PartitionState::kPushed);
+  if (partition->state() == PartitionState::kPosted) {
+    partition->Move(PartitionState::kPushed);
+    partition->transfer->operation->NotePart(TimelineEvent::kPushed, now, partition->part);
+  }
   wake_ = true;
 }
 

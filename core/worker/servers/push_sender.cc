@@ -70,6 +70,7 @@ PushSender::Outcome PushSender::Post(Time now, uint64_t rate, Partition* partiti
   Operation* operation = partition->transfer->operation;
   operation->known = true;
   partition->posted_at = now;
+  operation->NotePart(TimelineEvent::kPosted, now, partition->part);
   operation->asked.request->Advance(RequestState::kActive);
   return outcome;
 }

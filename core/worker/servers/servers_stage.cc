@@ -379,6 +379,7 @@ void ServersStage::FinishPart(Partition* partition) {
   queue_.End(now_, partition, BPS_OK);
   lanes_.Find(partition->peer)->carrier->EndExposure(partition);
   partition->Move(PartitionState::kHome);
+  transfer->operation->NotePart(TimelineEvent::kHome, now_, partition->part);
   NoteTime(*partition);
   meter_.Add(now_, partition->target.bytes);
   ++transfer->home;
@@ -403,6 +404,7 @@ void ServersStage::FailPart(Partition* partition) {
   queue_.End(now_, partition, BPS_ABORTED);
   lanes_.Find(partition->peer)->carrier->EndExposure(partition);
   partition->Move(PartitionState::kFailed);
+  partition->transfer->operation->NotePart(TimelineEvent::kFailed, now_, partition->part);
 }
 
 // A transfer leaves when all is home or given up, and nothing uses its memory.

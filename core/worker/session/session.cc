@@ -75,6 +75,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
     if (session->watchdog_ != nullptr) session->watchdog_->Start();
     if (opening != nullptr) status = session->Join(*opening, deadline);
   }
+  if (status.ok()) status = session->StartAskedTimeline();
   if (status.ok() && session->setup_.shared_buffers()) {
     session->buffers_->Share([owner = session.get()] {
       owner->commands_.Push({});
@@ -207,6 +208,7 @@ absl::Status Session::Submit(Submission asked) {
   bool alone = false;
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->Admit(asked); });
   if (!accepted.ok()) return accepted;
+  if (timeline_.on()) NoteSubmitted(&asked);
   const bool small = alone && MayDrive() && asked.tensor->bytes() <= small_bytes_;
   const auto submit = [&](Time now) { SubmitToEngine(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
@@ -218,6 +220,7 @@ absl::Status Session::Submit(Collective asked) {
   bool alone = false;
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->Admit(asked); });
   if (!accepted.ok()) return accepted;
+  if (timeline_.on()) NoteSubmitted(asked);
   const bool small = alone && MayDrive() && asked.bytes() <= small_bytes_;
   const auto submit = [&](Time now) { engine_->collectives()->Submit(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
@@ -262,8 +265,10 @@ absl::Status Session::SubmitAll(std::vector<Asked> all) {
   if (!accepted.ok()) return accepted;
   for (Asked& asked : all) {
     if (auto* submission = std::get_if<Submission>(&asked)) {
+      if (timeline_.on()) NoteSubmitted(submission);
       commands_.Push({std::move(*submission), nullptr});
     } else {
+      if (timeline_.on()) NoteSubmitted(std::get<Collective>(asked));
       commands_.Push({{}, nullptr, std::make_unique<Collective>(std::move(std::get<Collective>(asked)))});
     }
   }

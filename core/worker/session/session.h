@@ -69,6 +69,7 @@
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/request.h"
 #include "core/worker/tensor/tensor.h"
+#include "core/worker/timeline/timeline.h"
 
 namespace byteps {
 
@@ -108,6 +109,13 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void Close();
 
   bps_info Info() const;
+  // Writes what becomes of operations, from now on: rank 0 to `path`, others beside it (Timeline::PathOf).
+  absl::Status StartTimeline(std::string_view path, bool mark_steps);
+  // FAILED_PRECONDITION: none is written.
+  absl::Status StopTimeline();
+  // A moment or a span of the program's own, if a timeline is written.
+  absl::Status Mark(TimelineEvent event, std::string_view name);
+
   // Memory given out; outlives the session with its last buffer.
   const std::shared_ptr<BufferTable>& buffers() const { return buffers_; }
   // Its GPUs: opened when they are first used.
@@ -138,6 +146,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // `able`: what is wrong with what the user has named or set; then the coordinator is told, and nothing else done.
   absl::Status PrepareJob(Time deadline, const absl::Status& able);
   absl::Status Join(const Request& opening, Time deadline) const;
+  // As the variables ask.
+  absl::Status StartAskedTimeline();
 
   // Machine.
   bool Step(Time now) override;
@@ -182,9 +192,14 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   // Requests that the engine has ended are no longer in flight.
   void CollectEnded() {
     const auto ended = static_cast<int64_t>(engine_->TakeCompletions(&completions_));
+    if (timeline_.on()) NoteEnded(static_cast<size_t>(ended));
     in_flight_.fetch_sub(ended);
     if (ended != 0 && !proven_.load(std::memory_order_relaxed)) proven_.store(true, std::memory_order_relaxed);
   }
+  // For the timeline: collectives among workers (tensors tell of themselves), and the last of completions_.
+  void NoteSubmitted(Submission* asked);
+  void NoteSubmitted(const Collective& asked);
+  void NoteEnded(size_t ended);
   // Takes out of completions_ what has no callback: it may end on the caller's thread.
   using Ended = absl::InlinedVector<Completion, 4>;
   void TakeQuiet(Ended* ended);
@@ -214,6 +229,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   const Time shutdown_timeout_;
   const uint64_t small_bytes_;
 
+  Timeline timeline_{&log_};
   PageCollapser collapser_;
   PluginCalls plugin_calls_;
   PluginRegistry registry_;

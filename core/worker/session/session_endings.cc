@@ -62,7 +62,10 @@ void Session::Close() {
     BPS_LOG(log_, kInfo) << "the longest step of this session's thread took " << step / 1'000 << " us";
   }
   if (watchdog_ != nullptr) watchdog_->Stop();
-  if (stuck()) return;  // what is left belongs to the thread that does not come back
+  if (stuck()) {
+    (void)timeline_.Stop();
+    return;  // what is left belongs to the thread that does not come back
+  }
   std::vector<Completion> completions;
   driver_.Run([&] {
     if (engine_ == nullptr) return;
@@ -78,6 +81,7 @@ void Session::Close() {
     control_.reset();
   });
   driver_.Deliver(completions);
+  (void)timeline_.Stop();  // it has logged what went wrong
 }
 
 Session::~Session() { Close(); }

@@ -72,6 +72,24 @@ uint64_t Fingerprint(const Submission& asked) {
   return mixer.value();
 }
 
+void Operation::NoteSubmitted() {
+  if (asked.timeline == nullptr) return;
+  if (!asked.timeline->on() || !asked.timeline->Wants(round, asked.submitted_at)) {
+    asked.timeline = nullptr;
+    return;
+  }
+  TimelineRecord record;
+  record.event = TimelineEvent::kSubmitted;
+  record.operation = id;
+  record.at = asked.submitted_at;
+  record.name = &asked.tensor->name().text();
+  record.label = asked.kind == wire::Operation::kBroadcast ? "broadcast" : "push_pull";
+  record.bytes = asked.tensor->bytes();
+  record.number = round;
+  record.priority = asked.priority;
+  asked.timeline->Note(record);
+}
+
 std::string DescribeOperation(const Operation& operation) {
   const Submission& asked = operation.asked;
   const std::string what = asked.kind == wire::Operation::kBroadcast

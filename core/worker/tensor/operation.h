@@ -17,6 +17,7 @@
 #include "core/worker/tensor/payload.h"
 #include "core/worker/tensor/request.h"
 #include "core/worker/tensor/tensor.h"
+#include "core/worker/timeline/timeline.h"
 
 namespace byteps {
 
@@ -41,6 +42,9 @@ struct Submission {
   int64_t priority = 0;
   Time timeout = 0;  // of the whole operation, more than 0
   std::shared_ptr<Request> request;
+  // What takes down what becomes of it, and when it was submitted; nullptr: nobody.
+  Timeline* timeline = nullptr;
+  Time submitted_at = 0;
 };
 
 struct Operation {
@@ -54,6 +58,17 @@ struct Operation {
   bool by_gpus = false;     // this host's GPUs have reduced it: stages among its workers let it pass
   bool known = false;       // others know of its deadline, and name whom they miss
   absl::Status failure;     // why it is being given up
+
+  // For the timeline. `number`, `bytes`: as core/worker/timeline/timeline_record.h says of the event.
+  void Note(TimelineEvent event, Time at, uint64_t number = 0) const {
+    if (asked.timeline != nullptr) asked.timeline->Note({.event = event, .operation = id, .at = at, .number = number});
+  }
+  void NotePart(TimelineEvent event, Time at, uint32_t part, uint64_t bytes = 0, uint64_t number = 0) const {
+    if (asked.timeline == nullptr) return;
+    asked.timeline->Note({.event = event, .part = part, .operation = id, .at = at, .bytes = bytes, .number = number});
+  }
+  // That it was submitted, if this round is to be taken down.
+  void NoteSubmitted();
 };
 
 // How many parts an operation has: those of its tensor's cut; one, where it is not cut.

@@ -86,8 +86,6 @@ from byteps.features import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from byteps.library import LIBRARY as _LIBRARY
 from byteps.objects import broadcast_object
@@ -101,6 +99,7 @@ from byteps.process_set import (
 from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.runner import WorkerError, run
 from byteps.sparse import SparseOperation, sparse_push_pull, sparse_push_pull_async
+from byteps.timeline import start_timeline, stop_timeline, timeline_mark, timeline_span
 
 __version__ = _LIBRARY.version
 
@@ -200,4 +199,6 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "suspend",
+    "timeline_mark",
+    "timeline_span",
 ]

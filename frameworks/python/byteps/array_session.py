@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -108,6 +109,14 @@ class ArraySession:
         if size < 0:
             raise ValueError(f"size is {size}; it must not be negative")
         return self._session.native.buffer(size)
+
+    def start_timeline(self, file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+        """As byteps.start_timeline, of this session's operations."""
+        self._session.native.start_timeline(os.fspath(file_path), bool(mark_cycles))
+
+    def stop_timeline(self) -> None:
+        """As byteps.stop_timeline."""
+        self._session.native.stop_timeline()
 
     def info(self) -> SessionInfo:
         """Who we are in this session."""

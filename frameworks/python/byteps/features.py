@@ -1,4 +1,4 @@
-"""What users of Horovod ask about the library underneath, and switch on in it: the answers of BytePS.
+"""What users of Horovod ask about the library underneath: the answers of BytePS.
 
 BytePS carries tensors by its own transports. Neither MPI nor Gloo nor NCCL is in between, so the questions for them are
 answered with no; programs take their path for "not built" then, which is the right one.
@@ -7,7 +7,6 @@ answered with no; programs take their path for "not built" then, which is the ri
 from __future__ import annotations
 
 import os
-from typing import NoReturn
 
 from byteps.basics import info
 
@@ -76,21 +75,3 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """False: tensors on a device travel through host memory."""
     return False
-
-
-def _no_timeline() -> NoReturn:
-    raise NotImplementedError(
-        "this release records no timeline. torch.profiler shows the calls of a worker, BYTEPS_LOG_LEVEL=debug the "
-        "steps of the library"
-    )
-
-
-def start_timeline(file_path: str, mark_cycles: bool = False) -> NoReturn:
-    """Raises NotImplementedError: there is no timeline yet."""
-    del file_path, mark_cycles
-    _no_timeline()
-
-
-def stop_timeline() -> NoReturn:
-    """Raises NotImplementedError: there is no timeline yet."""
-    _no_timeline()

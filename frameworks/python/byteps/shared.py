@@ -50,8 +50,6 @@ from byteps.features import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
-    start_timeline,
-    stop_timeline,
 )
 from byteps.horovod_basics import init, join
 from byteps.library import LIBRARY as _LIBRARY
@@ -59,6 +57,7 @@ from byteps.objects import broadcast_object
 from byteps.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.runner import WorkerError, run
+from byteps.timeline import start_timeline, stop_timeline, timeline_mark, timeline_span
 
 __version__ = _LIBRARY.version
 
@@ -127,4 +126,6 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "suspend",
+    "timeline_mark",
+    "timeline_span",
 ]

@@ -241,6 +241,9 @@ PYBIND11_MODULE(_native, module) {
       .def("buffer", &Session::NewBuffer, py::arg("size"))
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
       .def("join", &Session::Join, py::arg("timeout") = py::none())
+      .def("start_timeline", &Session::StartTimeline, py::arg("path"), py::arg("mark_steps") = false)
+      .def("stop_timeline", &Session::StopTimeline)
+      .def("mark", &Session::Mark, py::arg("name"), py::arg("kind"))
       .def("shutdown", &Session::Shutdown, py::arg("timeout") = py::none())
       .def("close", &Session::Close);
 

@@ -364,6 +364,26 @@ int32_t Session::Join(const std::optional<double>& timeout) {
   return *last;
 }
 
+void Session::StartTimeline(const std::string& path, bool mark_steps) {
+  if (path.find('\0') != std::string::npos) {
+    throw StatusError(BPS_INVALID_ARGUMENT, "the path of a timeline has a NUL character", /*retryable=*/false);
+  }
+  const uint32_t flags = mark_steps ? BPS_TIMELINE_MARK_STEPS : 0;
+  py::gil_scoped_release released;
+  handle_->Use(
+      [&](bps_session* session) { Check(library(), library().bps_timeline_start(session, path.c_str(), flags)); });
+}
+
+void Session::StopTimeline() {
+  py::gil_scoped_release released;
+  handle_->Use([&](bps_session* session) { Check(library(), library().bps_timeline_stop(session)); });
+}
+
+void Session::Mark(const std::string& name, int32_t kind) {
+  handle_->Use(
+      [&](bps_session* session) { Check(library(), library().bps_timeline_mark(session, name.c_str(), kind)); });
+}
+
 void Session::Shutdown(const std::optional<double>& timeout) {
   const int64_t timeout_ms = TimeoutMs(timeout);
   bps_status* status = nullptr;

@@ -138,6 +138,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);
   // This rank has no data left; returns the last rank to join when all have.
   int32_t Join(const std::optional<double>& timeout);
+  // What becomes of operations, as a file; `kind`: BPS_TIMELINE_MOMENT, ...
+  void StartTimeline(const std::string& path, bool mark_steps);
+  void StopTimeline();
+  void Mark(const std::string& name, int32_t kind);
   void Shutdown(const std::optional<double>& timeout);
   void Close();
 

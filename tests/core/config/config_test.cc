@@ -261,14 +261,14 @@ TEST(ConfigTest, AsynchronousTrainingIsAskedFor) {
 }
 
 TEST(ConfigTest, WarnsOncePerVariableWithoutEffect) {
-  Config config = MakeOrDie({{"BYTEPS_TRACE_ON", "1"},
+  Config config = MakeOrDie({{"BYTEPS_DEBUG_SAMPLE_TENSOR", "1"},
                              {"BYTEPS_PCIE_SWITCH_SIZE", "8"},  // its default
                              {"PS_RESEND", "1"},
-                             {"BYTEPS_TRACE_DIR", "/tmp/x"},
+                             {"BYTEPS_TELEMETRY_INTERVAL", "5"},
                              {"BYTEPS_OP_TIMEOUT", "5"}});
   ASSERT_EQ(config.warnings().size(), 3u);
-  EXPECT_EQ(config.warnings()[0].find("BYTEPS_TRACE_ON is set, but this release does not act on it"), 0u);
-  EXPECT_EQ(config.warnings()[1].find("BYTEPS_TRACE_DIR is set"), 0u);
+  EXPECT_EQ(config.warnings()[0].find("BYTEPS_DEBUG_SAMPLE_TENSOR is set, but this release does not act on it"), 0u);
+  EXPECT_EQ(config.warnings()[1].find("BYTEPS_TELEMETRY_INTERVAL is set"), 0u);
   EXPECT_EQ(config.warnings()[2].find("PS_RESEND is set, but has no meaning"), 0u);
 
   std::vector<std::string> lines;

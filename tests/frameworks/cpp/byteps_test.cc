@@ -6,6 +6,8 @@
 #include <google/protobuf/struct.pb.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -104,6 +106,28 @@ TEST(SessionTest, CallbacksFuturesAndOwnedMemory) {
   EXPECT_EQ(session.PushPullOwned(tensor, session.NewBuffer<double>(4), Op::kSum).Wait()[3], 0);
   session.Shutdown();
   EXPECT_EQ(calls, 2);
+}
+
+TEST(SessionTest, ATimelineHasOperationsAndMarks) {
+  const std::string path = ::testing::TempDir() + "cpp_timeline.json";
+  Session session;
+  EXPECT_EQ(session.TryStopTimeline().code(), BPS_FAILED_PRECONDITION);
+  EXPECT_EQ(session.TryStartTimeline("/dev/null/t.json").code(), BPS_INVALID_ARGUMENT);
+  session.StartTimeline(path, BPS_TIMELINE_MARK_STEPS);
+  {
+    const Session::Span span = session.MarkSpan("reduction");
+    session.Mark("begins");
+    std::vector<float> values(3);
+    session.PushPull(session.Declare<float>("gradient", {3}), values, Op::kSum).Wait();
+  }
+  session.StopTimeline();
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (const char* part :
+       {"\"reduction\",\"ph\":\"B\"", "\"begins\",\"ph\":\"i\"", "\"gradient\"", "\"ph\":\"E\"", "\"STEP\"", "\n]\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+  }
+  session.Shutdown();
 }
 
 // The program's own copies of what the library is made of go on working beside it.

@@ -22,6 +22,7 @@ export ProcessSet, allreduce!, allreduce_async!, allgather, allgather_async, red
 export alltoall, alltoall_async, reduceto, reduceto_async, gather, gather_async, scatter, scatter_async
 export send, send_async, receive!, receive_async!, group, group_async, splits
 export sparse_allreduce, sparse_allreduce_async, join!, join_async!
+export start_timeline, stop_timeline, timeline_mark, timeline_span
 export SUM, AVERAGE, MIN, MAX, PRODUCT, BIT_AND, BIT_OR, BIT_XOR, ADASUM
 
 include("structs.jl")
@@ -37,5 +38,6 @@ include("collectives.jl")
 include("group.jl")
 include("sparse.jl")
 include("join.jl")
+include("timeline.jl")
 
 end

@@ -12,6 +12,7 @@ const FUNCTIONS = (
     :bps_buffer_alloc, :bps_buffer_data, :bps_buffer_free,
     :bps_process_set_create, :bps_process_set_free,
     :bps_collective, :bps_group, :bps_request_result, :bps_join, :bps_sparse_all_reduce,
+    :bps_timeline_start, :bps_timeline_stop, :bps_timeline_mark,
 )
 
 "The addresses of the functions, by name."

@@ -88,3 +88,22 @@ end
     said = withenv(() -> read(command, String), "BYTEPS_HOME" => "/nowhere", "BYTEPS_LIBRARY" => nothing)
     @test occursin("/nowhere/lib/libbyteps.so (from BYTEPS_HOME)", said)
 end
+
+@testset "a timeline has operations and marks" begin
+    path = tempname() * ".json"
+    Session() do session
+        @test failure(:FAILED_PRECONDITION, () -> stop_timeline(session)) == ""
+        @test failure(:INVALID_ARGUMENT, () -> start_timeline(session, "/dev/null/t.json")) == ""
+        start_timeline(session, path; mark_steps=true)
+        @test failure(:FAILED_PRECONDITION, () -> start_timeline(session, path)) == ""
+        @test timeline_span(() -> push_pull!(session, "gradient", [1.0]; op=SUM), session, "reduction") == [1.0]
+        timeline_mark(session, "ends")
+        stop_timeline(session)
+    end
+    text = read(path, String)
+    rm(path)
+    for part in ("\"reduction\",\"ph\":\"B\"", "\"ends\",\"ph\":\"i\"", "\"gradient\"", "\"ph\":\"E\"", "\"STEP\"")
+        @test occursin(part, text)
+    end
+    @test endswith(text, "\n]\n")
+end

@@ -80,6 +80,11 @@ pub const BPS_REQUEST_DONE: i32 = 3;
 pub const BPS_REQUEST_FAILED: i32 = 4;
 pub const BPS_REQUEST_ENQUEUED: i32 = 5;
 
+pub const BPS_TIMELINE_MARK_STEPS: u32 = 1;
+pub const BPS_TIMELINE_MOMENT: i32 = 0;
+pub const BPS_TIMELINE_BEGIN: i32 = 1;
+pub const BPS_TIMELINE_END: i32 = 2;
+
 pub const BPS_ALL_REDUCE: i32 = 0;
 pub const BPS_BROADCAST: i32 = 1;
 pub const BPS_ALL_GATHER: i32 = 2;
@@ -408,6 +413,9 @@ extern "C" {
         args: *const bps_sparse_args,
         request: *mut *mut bps_request,
     ) -> *mut bps_status;
+    pub fn bps_timeline_start(session: *mut bps_session, path: *const c_char, flags: u32) -> *mut bps_status;
+    pub fn bps_timeline_stop(session: *mut bps_session) -> *mut bps_status;
+    pub fn bps_timeline_mark(session: *mut bps_session, name: *const c_char, kind: i32) -> *mut bps_status;
     pub fn bps_wait_on_stream(request: *mut bps_request, stream: *mut c_void, timeout_ms: i64) -> *mut bps_status;
 }
 

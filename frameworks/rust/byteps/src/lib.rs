@@ -50,6 +50,7 @@ mod scope;
 mod session;
 mod sparse;
 mod tensor;
+mod timeline;
 mod timeout;
 mod wait;
 
@@ -70,6 +71,7 @@ pub use scope::{scope, Scope, ScopedRequest};
 pub use session::{Info, Session};
 pub use sparse::{SparseOutput, SparseReduction, SparseRequest};
 pub use tensor::Tensor;
+pub use timeline::TimelineSpan;
 
 /// The release of the library that is loaded, such as "0.1.0".
 pub fn version() -> &'static str {

@@ -111,6 +111,31 @@ fn refused_openings() {
 }
 
 #[test]
+fn a_timeline_has_operations_and_marks() {
+    let path = std::env::temp_dir().join(format!("byteps-rust-timeline-{}.json", std::process::id()));
+    let session = session();
+    assert_eq!(session.stop_timeline().unwrap_err().code(), Code::FailedPrecondition);
+    let error = session.start_timeline("/dev/null/t.json", false).unwrap_err();
+    assert!(error.code() == Code::InvalidArgument && error.message().contains("/dev/null/t.json"), "{}", error);
+    session.start_timeline(&path, true).unwrap();
+    assert_eq!(session.start_timeline(&path, true).unwrap_err().code(), Code::FailedPrecondition);
+    {
+        let _span = session.timeline_span("reduction").unwrap();
+        session.timeline_mark("begins").unwrap();
+        let tensor = session.tensor::<f32>("gradient", &[3]).unwrap();
+        tensor.push_pull(ReduceOp::Sum).in_place(&mut [1.0; 3]).unwrap();
+    }
+    session.stop_timeline().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let parts = [r#""reduction","ph":"B""#, r#""begins","ph":"i""#, r#""gradient""#, r#""ph":"E""#, r#""STEP""#];
+    for part in parts {
+        assert!(text.contains(part), "{} is not in {}", part, text);
+    }
+    assert!(text.ends_with("\n]\n"));
+}
+
+#[test]
 fn types_go_where_they_may() {
     fn everywhere<T: Send + Sync>() {}
     everywhere::<Session>();
