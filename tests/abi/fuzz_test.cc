@@ -478,8 +478,8 @@ class FuzzTest : public testing::Test {
     if (which == 0) {
       const std::string path = text == nullptr ? "" : testing::TempDir() + text + ".json";
       const uint32_t flags = Rarely() ? Odd<uint32_t>() : static_cast<uint32_t>(Below(2));
-      timelines_ += Check(
-          bps_timeline_start(Rarely() ? nullptr : session_, text == nullptr ? nullptr : path.c_str(), flags));
+      timelines_ +=
+          Check(bps_timeline_start(Rarely() ? nullptr : session_, text == nullptr ? nullptr : path.c_str(), flags));
     } else if (which < 4) {
       Check(bps_timeline_stop(Rarely() ? nullptr : session_));
     } else {
