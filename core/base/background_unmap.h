@@ -17,7 +17,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -50,7 +50,7 @@ void UnmapInBackground(void* base, size_t size, UniqueFd fd, Unmap unmap = ::mun
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     std::thread([release, size, fd = std::move(fd)] { release(size); }).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     release(size);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -216,7 +216,8 @@ Comm::~Comm() { inside_->aborted = true; }
 bool Comm::State() {
   machine_->Begin(device_, "state");
   if (const std::string wrong = inside_->meeting.failure(); !wrong.empty()) throw Error(BPS_INTERNAL, wrong);
-  return inside_->meeting.AllHere();
+  if (!inside_->meeting.AllHere()) return false;
+  return busy_ == 0 || --busy_ == 0;
 }
 
 Stream* Comm::StreamOf(bps_device_stream stream) {
@@ -262,6 +263,7 @@ void Comm::End() {
   machine_->Meet(
       stream, [unit](void* const* memory) { return unit->Run(memory); }, std::move(accesses));
   ++inside_->put;
+  busy_ = 3;
   if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
 }
 

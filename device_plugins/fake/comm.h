@@ -48,7 +48,8 @@ class Comm {
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
-  // May something be put in? Throws Error if it has failed.
+  // May something be put in? Not at once after a unit, as NCCL, whose own threads take it. Throws Error if it has
+  // failed.
   bool State();
   void Begin();
   void End();
@@ -79,6 +80,7 @@ class Comm {
   std::vector<Collective> unit_;
   std::vector<Stream*> streams_;
   int depth_ = 0;
+  int busy_ = 0;  // answers of State() that are still "not yet"
 };
 
 }  // namespace byteps::fake

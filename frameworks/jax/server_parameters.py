@@ -26,9 +26,12 @@ class ServerParameters:
     def __init__(self, inner: Any, name: str) -> None:
         self._inner = inner
         self._name = name
+        self._begun: set[str] = set()
+        self._session: Any = None  # whose servers have them
 
     def init(self, params: Any) -> Any:
-        """The optimizer's own state. The servers get the parameters of rank 0, for which all ranks wait.
+        """The optimizer's own state. The servers get the parameters of rank 0, for which all ranks wait; those that
+        they have already, from an earlier call in this session, are left alone.
 
         Raises:
             ValueError: inside of a program.
@@ -40,21 +43,32 @@ class ServerParameters:
                 "init() was called inside of a program; asynchronous training (BYTEPS_ENABLE_ASYNC=1) begins with the "
                 "values of the parameters: call it outside of jit"
             )
-        first = current_session().native.info()["rank"] == 0
-        given = [leaf if first else jnp.zeros_like(leaf) for leaf in leaves]
-        jax.block_until_ready([add_to_servers(each, leaf, -i) for i, (each, leaf) in enumerate(zip(names, given))])
-        basics.barrier(f"{self._name}.begin")
+        if self._session is not current_session():  # servers of another job have nothing of ours
+            self._begun = set()
+            self._session = current_session()
+        fresh = {name: leaf for name, leaf in zip(names, leaves) if name not in self._begun}
+        if fresh:
+            first = current_session().native.info()["rank"] == 0
+            given = {name: leaf if first else jnp.zeros_like(leaf) for name, leaf in fresh.items()}
+            jax.block_until_ready([add_to_servers(name, leaf, -i) for i, (name, leaf) in enumerate(given.items())])
+            basics.barrier(f"{self._name}.begin.{len(self._begun)}")
+            self._begun.update(fresh)
         return self._inner.init(params)
 
     def update(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         """Adds the optimizer's own updates to the parameters of the servers; the updates that lead to these.
 
         Raises:
-            ValueError: no `params`.
+            ValueError: no `params`; or init() was not called in this session.
             NotImplementedError: inside of shard_map or pmap.
         """
         if params is None:
             raise ValueError("asynchronous training (BYTEPS_ENABLE_ASYNC=1) needs update(gradients, state, params)")
+        if self._session is not current_session():
+            raise ValueError(
+                "the servers do not have the parameters: in asynchronous training (BYTEPS_ENABLE_ASYNC=1) call the "
+                "optimizer's init(params) after byteps.jax.init(), in each session"
+            )
         if device_number() is not None:
             raise NotImplementedError("asynchronous training (BYTEPS_ENABLE_ASYNC=1) is for one device per process")
         updates, state = self._inner.update(gradients, state, params, **extra)

@@ -82,6 +82,12 @@ class Distributed:
             results[index] = gradient
         return results
 
+    def _bps_summed_passes(self, grads: Any) -> Any:
+        """Of the mean of several passes, which Keras 3 makes: their sum, if that was asked for."""
+        if self._bps_passes == 1 or self._bps_average_passes:
+            return grads
+        return [gradient if gradient is None else gradient * self._bps_passes for gradient in grads]
+
     def _bps_refuse_scaling_outside(self) -> None:
         """compile() puts loss scaling around what it finds, and there is no word of it but who calls."""
         if type(self)._bps_checked:
@@ -144,9 +150,7 @@ class Keras3Optimizer(_OfKeras3):
         """Every update goes through here, with the mean of the accumulated gradients."""
         if self._bps_names is not None:
             grads = self._bps_reduced_by_name(list(grads), self._bps_names)
-        if self._bps_passes > 1 and not self._bps_average_passes:
-            grads = [gradient if gradient is None else gradient * self._bps_passes for gradient in grads]
-        return super()._clip_gradients(grads)  # type: ignore[misc]
+        return super()._clip_gradients(self._bps_summed_passes(grads))  # type: ignore[misc]
 
 
 class Keras3LossScaleOptimizer(_OfKeras3):
@@ -188,6 +192,10 @@ class AsyncKeras3Optimizer(Distributed):
         variables = getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
         own = super().apply  # type: ignore[misc]
         self._bps_step(variables, lambda: own(grads, trainable_variables))
+
+    def _clip_gradients(self, grads: Any) -> Any:
+        """Every update goes through here, with the mean of the accumulated gradients."""
+        return super()._clip_gradients(self._bps_summed_passes(grads))  # type: ignore[misc]
 
 
 class AsyncTfKerasOptimizer(Distributed):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from byteps import basics
 from byteps.mxnet.ops import add_to_servers
 from byteps.session import current_session
@@ -19,6 +21,7 @@ class ServerParameters:
     def __init__(self, name: str) -> None:
         self._name = name
         self._begun: set[str] = set()
+        self._session: Any = None  # whose servers have them
 
     def begin(self, weights: dict[str, mx.nd.NDArray]) -> None:
         """The servers get those of rank 0, for which all ranks wait. Those that have begun are left alone.
@@ -29,6 +32,9 @@ class ServerParameters:
         Raises:
             MXNetError, BytePSError: what the library says.
         """
+        if self._session is not current_session():  # servers of another job have nothing of ours
+            self._begun = set()
+            self._session = current_session()
         fresh = {key: weight for key, weight in weights.items() if key not in self._begun}
         if not fresh:
             return

@@ -21,10 +21,10 @@ class AsyncOptimizer(AdasumOptimizer):
     """step() takes the optimizer's own step, adds what that has changed to the parameters that the servers keep, and
     gets these: with the steps that the others have taken meanwhile.
 
-    The servers begin with the parameters that rank 0 has at its first step, for which all ranks wait.
+    The servers begin with the parameters that rank 0 has at its first step of a session, for which all ranks wait.
     """
 
-    _begun: bool
+    _begun: Any  # the session whose servers have the parameters; None: no servers have
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes the optimizer's own step, and makes the parameters those of the servers.
@@ -36,11 +36,11 @@ class AsyncOptimizer(AdasumOptimizer):
         if not self._is_distributed:
             return self.own_step(closure)
         parameters = [parameter for parameter in self._reducer.names if parameter.requires_grad]
-        if not self._begun:
+        if self._begun is not current_session():  # servers of another job have nothing of ours
             first = rank() == 0
             self._add(parameters, [p.detach().clone() if first else torch.zeros_like(p) for p in parameters])
             barrier()
-            self._begun = True
+            self._begun = current_session()
         before = [parameter.detach().clone() for parameter in parameters]
         result = self.own_step(closure)
         with torch.no_grad():

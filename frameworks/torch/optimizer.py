@@ -162,7 +162,7 @@ def DistributedOptimizer(
         process_set,
     )
     if asynchronous:
-        own = {"_groups": [], "_process_set": process_set, "_begun": False}
+        own = {"_groups": [], "_process_set": process_set, "_begun": None}
         return make_distributed(optimizer, AsyncOptimizer, reducer, names, unnamed, own, process_set)
     if op is Adasum:
         combined = {"_groups": joined, "_process_set": process_set}

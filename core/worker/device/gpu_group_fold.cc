@@ -59,12 +59,12 @@ absl::Status GpuGroupStage::Reserve(Ring* ring, uint64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status GpuGroupStage::LaunchExchange(const Order& order, const Own& own, Ring* ring) {
+absl::Status GpuGroupStage::LaunchExchange(Order* order, const Own& own, Ring* ring) {
   const Submission& asked = own.operation->asked;
   const Tensor& tensor = *asked.tensor;
   const Cut& cut = *tensor.cut;
   const GpuRows rows = RowsOf(*own.operation);
-  const GpuOrderBody& body = order.body;
+  const GpuOrderBody& body = order->body;
   const uint64_t bytes = ReceivedBytes(*own.operation, body.first, body.count);
   // The first member may take more rows at once than this one's BYTEPS_NCCL_GROUP_SIZE.
   if (absl::Status status = Reserve(ring, bytes); !status.ok()) return status;
@@ -74,7 +74,7 @@ absl::Status GpuGroupStage::LaunchExchange(const Order& order, const Own& own, R
   const auto all = [&](const absl::Status& each) {
     if (status.ok()) status = each;
   };
-  std::byte* to = ring->received;
+  std::byte* to = order->received = ring->received;
   for (uint32_t part = rows.first(body.first); part < rows.last(body.first + body.count - 1); ++part) {
     const uint32_t owner = rows.owner(part);
     const uint64_t count = cut.count(part);
@@ -101,7 +101,7 @@ absl::Status GpuGroupStage::FoldShares(const Order& order, const Own& own, Ring*
   const GpuRows rows = RowsOf(*own.operation);
   const GpuOrderBody& body = order.body;
   const bool later = asked.reduction == BPS_AVERAGE && local_->beyond();
-  const std::byte* from = ring->received;
+  const std::byte* from = order.received;
   for (uint32_t part = rows.first(body.first); part < rows.last(body.first + body.count - 1); ++part) {
     const uint32_t owner = rows.owner(part);
     if (owner != local_->neighbours().own()) continue;

@@ -130,6 +130,8 @@ class GpuGroupStage : public RelayStage {
     GpuOrderBody body;
     std::string text;
     int units = 0;  // that have been launched
+    // Where this order receives: the ring gets another place when a larger tensor is offered meanwhile.
+    std::byte* received = nullptr;
   };
   struct Ring {
     std::unique_ptr<GpuComm> comm;
@@ -192,7 +194,7 @@ class GpuGroupStage : public RelayStage {
   std::string WhyNoFold(const Operation& operation);
   uint64_t ReceivedBytes(const Operation& operation, uint32_t first, uint32_t count) const;
   absl::Status Reserve(Ring* ring, uint64_t bytes);
-  absl::Status LaunchExchange(const Order& order, const Own& own, Ring* ring);
+  absl::Status LaunchExchange(Order* order, const Own& own, Ring* ring);
   absl::Status FoldShares(const Order& order, const Own& own, Ring* ring);
 
   // Ending.

@@ -161,7 +161,7 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
     if (!exchanges) {
       launched = Launch(*order, entry, &ring);
     } else if (order->units == 0) {
-      launched = LaunchExchange(*order, own, &ring);
+      launched = LaunchExchange(order, own, &ring);
     } else {
       launched = FoldShares(*order, own, &ring);
       if (launched.ok()) launched = LaunchGather(body.first, body.count, own, &ring);

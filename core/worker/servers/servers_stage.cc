@@ -378,6 +378,10 @@ void ServersStage::FinishPart(Partition* partition) {
   }
   queue_.End(now_, partition, BPS_OK);
   lanes_.Find(partition->peer)->carrier->EndExposure(partition);
+  // A result that came before it was seen that its bytes had left.
+  if (partition->state() == PartitionState::kPosted) {
+    transfer->operation->NotePart(TimelineEvent::kPushed, now_, partition->part);
+  }
   partition->Move(PartitionState::kHome);
   transfer->operation->NotePart(TimelineEvent::kHome, now_, partition->part);
   NoteTime(*partition);

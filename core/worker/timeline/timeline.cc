@@ -1,6 +1,7 @@
 #include "core/worker/timeline/timeline.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -25,6 +26,8 @@ namespace {
 constexpr std::chrono::milliseconds kInterval(10);
 // More is not kept in memory before it is written.
 constexpr size_t kTextBytes = 1 << 20;
+// The longest wait for the reader of a pipe.
+constexpr int kPipeMs = 1000;
 
 std::string HostName() {
   char name[256] = {};
@@ -47,6 +50,12 @@ int OpenEmpty(const char* path, UniqueFd* file) {
   struct stat status;
   if (::fstat(file->get(), &status) != 0) return errno;
   return S_ISREG(status.st_mode) && ::ftruncate(file->get(), 0) != 0 ? errno : 0;
+}
+
+// A forked child has the descriptor, too, and with it the lock: it goes here and not with the last descriptor.
+void Close(UniqueFd* file) {
+  ::flock(file->get(), LOCK_UN);
+  *file = UniqueFd();
 }
 
 std::string Reason(int error) { return std::error_code(error, std::generic_category()).message(); }
@@ -106,7 +115,7 @@ absl::Status Timeline::Start(TimelineOptions options) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!status.ok()) {
-    file_ = UniqueFd();
+    Close(&file_);
     text_.reset();
     return status;
   }
@@ -131,15 +140,7 @@ absl::Status Timeline::Stop() {
     changed_.notify_one();
   }
   thread_.join();
-  // What was noted before the caller came here is in the ring.
-  try {
-    Drain();
-    text_->End(Now(), dropped());
-    Write();
-  } catch (const std::exception& error) {
-    written_.Update(absl::ResourceExhaustedError(absl::StrCat("the timeline has no end: ", error.what())));
-  }
-  file_ = UniqueFd();
+  Close(&file_);
   text_.reset();
   if (const uint64_t count = dropped(); count != 0) {
     BPS_LOG(*log_, kWarning) << "timeline " << options_.path << ": " << count
@@ -181,13 +182,14 @@ const std::string* Timeline::Keep(std::string_view text) {
 }
 
 void Timeline::Mark(TimelineEvent event, std::string_view name) {
-  // What has begun ends, also behind the window.
-  if (event == TimelineEvent::kSpanEnd ? !on() : !wants_now()) return;
+  // Spans that are not shown are told as well: each end is that of the latest beginning.
+  const bool shown = wants_now();
+  if (event == TimelineEvent::kMoment ? !shown : !on()) return;
   TimelineRecord record;
   record.event = event;
   record.operation = static_cast<uint64_t>(::syscall(SYS_gettid));
   record.at = Now();
-  if (event != TimelineEvent::kSpanEnd) record.name = Keep(name);
+  if (event != TimelineEvent::kSpanEnd && shown) record.name = Keep(name);
   Note(record);
 }
 
@@ -204,6 +206,15 @@ void Timeline::Run() {
       written_.Update(absl::ResourceExhaustedError(absl::StrCat("the timeline has a gap: ", error.what())));
     }
     lock.lock();
+  }
+  lock.unlock();
+  // What was noted before Stop was called is in the ring.
+  try {
+    Drain();
+    text_->End(Now(), dropped());
+    Write();
+  } catch (const std::exception& error) {
+    written_.Update(absl::ResourceExhaustedError(absl::StrCat("the timeline has no end: ", error.what())));
   }
 }
 
@@ -222,6 +233,11 @@ void Timeline::Write() {
   while (done < text.size() && written_.ok()) {
     const ssize_t count = ::write(file_.get(), text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {  // a pipe that is full
+      pollfd pipe = {file_.get(), POLLOUT, 0};
+      if (::poll(&pipe, 1, kPipeMs) > 0) continue;
+      errno = EAGAIN;
+    }
     if (count < 0) {
       written_ = absl::UnavailableError(
           absl::StrCat("the timeline ", options_.path, " cannot be written on: ", Reason(errno)));

@@ -115,7 +115,7 @@ class Timeline {
   bool stop_ = false;
   std::thread thread_;
 
-  // The thread's, and behind its end Stop's.
+  // The thread's, and once it has ended Stop's.
   std::unique_ptr<TraceText> text_;
   absl::Status written_;
 

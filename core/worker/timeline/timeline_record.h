@@ -27,7 +27,7 @@ enum class TimelineEvent : uint8_t {
   kEnded,   // the operation: `number` (its outcome, BPS_OK, ...)
   // What the program says of itself; `operation` is the number of its thread.
   kMoment,     // `name`
-  kSpanBegin,  // `name`
+  kSpanBegin,  // `name`; nullptr: it is not shown, and neither is its end
   kSpanEnd,
   // Of the whole process.
   kStep,  // the first operation goes into a round: `number`

@@ -54,18 +54,20 @@ void TraceText::Add(const TimelineRecord& record) {
       absl::StrAppend(&text_, ",\"s\":\"p\"}");
       return;
     case TimelineEvent::kSpanBegin: {
-      const Row row = RowOfThread(record.operation);
-      ++threads_[record.operation].second;
-      Event(*record.name, "B", record.at, row);
+      spans_[record.operation].push_back(record.name != nullptr);
+      if (record.name == nullptr) return;
+      Event(*record.name, "B", record.at, RowOfThread(record.operation));
       text_.push_back('}');
       return;
     }
     case TimelineEvent::kSpanEnd: {
       // One that began before the timeline did.
-      const auto thread = threads_.find(record.operation);
-      if (thread == threads_.end() || thread->second.second == 0) return;
-      --thread->second.second;
-      Event("", "E", record.at, thread->second.first);
+      const auto open = spans_.find(record.operation);
+      if (open == spans_.end() || open->second.empty()) return;
+      const bool shown = open->second.back();
+      open->second.pop_back();
+      if (!shown) return;
+      Event("", "E", record.at, RowOfThread(record.operation));
       text_.push_back('}');
       return;
     }
@@ -105,6 +107,7 @@ void TraceText::Add(const TimelineRecord& record) {
 }
 
 void TraceText::Submit(const TimelineRecord& record) {
+  if (operations_.size() == kOpenOperations) FinishAll(record.at, "lost");
   Operation operation;
   operation.submitted = record;
   operation.last = record.at;
@@ -165,15 +168,20 @@ void TraceText::Finish(uint64_t, Operation* operation, Time at, std::string_view
   lanes_[submitted.name].second[operation->lane] = false;
 }
 
-void TraceText::End(Time now, uint64_t dropped) {
+void TraceText::FinishAll(Time at, std::string_view outcome) {
   std::vector<uint64_t> left;
   for (const auto& [id, operation] : operations_) left.push_back(id);
   std::sort(left.begin(), left.end());
-  for (const uint64_t id : left) Finish(id, &operations_.at(id), now, "in flight");
+  for (const uint64_t id : left) Finish(id, &operations_.at(id), at, outcome);
   operations_.clear();
-  for (auto& [thread, row] : threads_) {
-    for (; row.second != 0; --row.second) {
-      Event("", "E", now, row.first);
+}
+
+void TraceText::End(Time now, uint64_t dropped) {
+  FinishAll(now, "in flight");
+  for (const auto& [thread, open] : spans_) {
+    for (const bool shown : open) {
+      if (!shown) continue;
+      Event("", "E", now, RowOfThread(thread));
       text_.push_back('}');
     }
   }
@@ -198,8 +206,8 @@ TraceText::Row TraceText::RowOf(const std::string* name, uint32_t lane, uint32_t
 }
 
 TraceText::Row TraceText::RowOfThread(uint64_t thread) {
-  const auto [row, fresh] = threads_.try_emplace(thread, next_row_, 0);
-  if (!fresh) return row->second.first;
+  const auto [row, fresh] = threads_.try_emplace(thread, next_row_);
+  if (!fresh) return row->second;
   Name(next_row_, absl::StrCat("thread ", thread), kThreadsOrder);
   return next_row_++;
 }

@@ -35,6 +35,9 @@ struct TraceSource {
 
 class TraceText {
  public:
+  // That have begun and not ended. One more, and all of them end as "lost": the records of their ends were dropped.
+  static constexpr size_t kOpenOperations = 1 << 16;
+
   explicit TraceText(TraceSource source) : source_(std::move(source)) {}
 
   void Begin();
@@ -70,6 +73,7 @@ class TraceText {
   };
 
   void Submit(const TimelineRecord& record);
+  void FinishAll(Time at, std::string_view outcome);
   void Finish(uint64_t id, Operation* operation, Time at, std::string_view outcome);
   void Move(Operation* operation, const char* stage, Time at);
   void MovePart(Operation* operation, const TimelineRecord& record, const char* stage);
@@ -86,7 +90,8 @@ class TraceText {
   absl::flat_hash_map<uint64_t, Operation> operations_;
   absl::flat_hash_map<const std::string*, std::pair<uint64_t, std::vector<bool>>> lanes_;  // order; which are taken
   absl::flat_hash_map<std::tuple<const std::string*, uint32_t, uint32_t>, Row> rows_;
-  absl::flat_hash_map<uint64_t, std::pair<Row, uint32_t>> threads_;  // and the spans that are open there
+  absl::flat_hash_map<uint64_t, Row> threads_;
+  absl::flat_hash_map<uint64_t, std::vector<bool>> spans_;  // by thread, those that are open: are they shown?
   Row next_row_ = 1;
 };
 

@@ -380,6 +380,7 @@ void Session::StopTimeline() {
 }
 
 void Session::Mark(const std::string& name, int32_t kind) {
+  py::gil_scoped_release released;
   handle_->Use(
       [&](bps_session* session) { Check(library(), library().bps_timeline_mark(session, name.c_str(), kind)); });
 }

@@ -1,9 +1,11 @@
 #include "core/base/background_unmap.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <future>
@@ -63,9 +65,18 @@ TEST(BackgroundUnmapTest, TheFileIsClosedWhenTheMemoryIsGone) {
   const UniqueFd reader(ends[0]);
   const Mapping mapping;
   ::close(mapping.fd);
-  UnmapInBackground(mapping.base, kSize, UniqueFd(ends[1]));
-  char byte = 0;
-  EXPECT_EQ(::read(reader.get(), &byte, 1), 0);  // the end of the pipe, once its other side is closed
+  // The end of a pipe can be polled for once its other side is closed.
+  const auto closed = [fd = reader.get()](int timeout_ms) {
+    pollfd pipe = {fd, POLLIN, 0};
+    return ::poll(&pipe, 1, timeout_ms) == 1;
+  };
+  const auto early = std::make_shared<std::atomic<bool>>(false);
+  UnmapInBackground(mapping.base, kSize, UniqueFd(ends[1]), [closed, early](void* at, size_t size) {
+    if (closed(0)) early->store(true);
+    return ::munmap(at, size);
+  });
+  EXPECT_TRUE(closed(60'000));
+  EXPECT_FALSE(early->load()) << "the file was closed before its memory was gone";
 }
 
 TEST(BackgroundUnmapTest, LittleMemoryIsGoneAtOnce) {

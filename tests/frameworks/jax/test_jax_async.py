@@ -51,6 +51,35 @@ def test_everybody_gets_all_steps(run_workers: RunWorkers, passes: int) -> None:
     assert run_workers(_sums, passes, servers=2, BYTEPS_ENABLE_ASYNC="1").results == [[18.0]] * 2
 
 
+def _two_sessions() -> float:
+    """The servers of the second session have nothing until init() gives it to them; within one they have it once."""
+    bps.init()
+    params = {"w": jnp.full([300], 5.0)}
+    optimizer = bps.DistributedOptimizer(optax.sgd(1.0))
+
+    def step(params: Any, state: Any, size: float) -> Any:
+        updates, _ = optimizer.update({"w": jnp.full([300], -size)}, state, params)
+        return optax.apply_updates(params, updates)
+
+    state: Any = None
+    for session in range(2):
+        if session != 0:
+            bps.shutdown()
+            bps.init()
+            with pytest.raises(ValueError, match="init"):
+                step(params, state, 1.0)
+        state = optimizer.init(params)
+        params = step(params, state, 1.0)
+        bps.barrier()
+        state = optimizer.init(params)
+        params = step(params, state, 0.0)
+    return float(params["w"].max())
+
+
+def test_a_second_session_goes_on(run_workers: RunWorkers) -> None:
+    assert run_workers(_two_sessions, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [9.0] * 2
+
+
 def _refused() -> None:
     bps.init()
     for options, text in (

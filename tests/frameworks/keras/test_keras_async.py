@@ -60,6 +60,25 @@ def test_everybody_gets_all_steps(run_workers: RunWorkers, package: str) -> None
     assert job.results == [(18.0, 11.0), (18.0, 9.0)]
 
 
+def _passes() -> float:
+    """Two passes make a step of their sum, as in synchronous training."""
+    bps.init()
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    x = keras.layers.Input((1,))
+    model = keras.Model(x, layer(x))
+    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+    for size in (1.0, 0.0):
+        model.fit(np.full([4, 1], -size, "float32"), np.zeros([4, 1]), batch_size=1, verbose=0)
+        bps.barrier()
+    return float(np.ravel(layer.get_weights()[0])[0])
+
+
+@pytest.mark.parametrize("package", ["tensorflow", "torch"])
+def test_passes_are_summed(run_workers: RunWorkers, package: str) -> None:
+    assert run_workers(_passes, servers=1, **_of_package(package)).results == [8.0] * 2
+
+
 def _refused() -> None:
     bps.init()
     with pytest.raises(bps.UnimplementedError, match="Keras's backend JAX has no asynchronous training"):

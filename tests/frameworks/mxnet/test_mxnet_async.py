@@ -57,6 +57,25 @@ def test_everybody_gets_all_steps(run_workers: RunWorkers, of_trainer: bool) -> 
     assert run_workers(_sums, of_trainer, servers=2, BYTEPS_ENABLE_ASYNC="1").results == [[18.0]] * 2
 
 
+def _two_sessions(of_trainer: bool) -> float:
+    """The servers of the second session have nothing until the optimizer gives it to them."""
+    bps.init()
+    step, weight = _steps_of_trainer() if of_trainer else _steps_of_optimizer()
+    for session in range(2):
+        if session != 0:
+            bps.shutdown()
+            bps.init()
+        step(1.0)
+        bps.barrier()
+        step(0.0)
+    return float(weight.max().asscalar())
+
+
+@pytest.mark.parametrize("of_trainer", [True, False])
+def test_a_second_session_goes_on(run_workers: RunWorkers, of_trainer: bool) -> None:
+    assert run_workers(_two_sessions, of_trainer, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [4.0] * 2
+
+
 def _refused() -> None:
     bps.init()
     mine = bps.add_process_set([bps.rank()])

@@ -56,6 +56,27 @@ def test_everybody_gets_all_steps(run_workers: RunWorkers, workers: int) -> None
     assert job.results == [[10.0 * sum(range(1, workers + 1))]] * workers
 
 
+def _two_sessions() -> float:
+    """The servers of the second session have nothing until the optimizer gives it to them."""
+    hvd.init()
+    weight = nn.Parameter(torch.full((300,), 5.0))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    for session in range(2):
+        if session != 0:
+            hvd.shutdown()
+            hvd.init()
+        for size in (1.0, 0.0):
+            optimizer.zero_grad()
+            (weight.sum() * -size).backward()
+            optimizer.step()
+            hvd.barrier()
+    return weight.max().item()
+
+
+def test_a_second_session_goes_on(run_workers: RunWorkers) -> None:
+    assert run_workers(_two_sessions, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [9.0] * 2
+
+
 def _digits(steps: int) -> float:
     """Trains `steps` steps, rank 1 a quarter of them, each four times as long; returns the accuracy."""
     from sklearn.datasets import load_digits

@@ -1,8 +1,10 @@
 #include "core/worker/timeline/timeline.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -16,6 +18,7 @@
 #include "absl/status/status.h"
 #include "core/base/log.h"
 #include "core/base/time.h"
+#include "core/worker/timeline/trace_text.h"
 
 namespace byteps {
 namespace {
@@ -212,6 +215,75 @@ TEST_F(TimelineTest, TwoDoNotWriteOneFile) {
   ASSERT_TRUE(first.Stop().ok());
   EXPECT_EQ(Count(ReadAll(Path("t.json")), "\"outcome\""), 1u);
   EXPECT_TRUE(second.Start({.path = Path("t.json")}).ok());
+}
+
+// A data loader's process, say, which outlives the timeline.
+TEST_F(TimelineTest, AForkedChildDoesNotKeepTheFile) {
+  Timeline timeline(&log_);
+  ASSERT_TRUE(timeline.Start({.path = Path("t.json")}).ok());
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[1]);
+    char byte;
+    _exit(static_cast<int>(::read(ends[0], &byte, 1)));  // until the test has ended
+  }
+  ASSERT_TRUE(timeline.Stop().ok());
+  const absl::Status again = timeline.Start({.path = Path("t.json")});
+  EXPECT_TRUE(again.ok()) << again;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST_F(TimelineTest, ASpanEndsWhereItBeganAlsoAtTheEdgesOfTheWindow) {
+  Timeline timeline(&log_);
+  ASSERT_TRUE(timeline.Start({.path = Path("t.json"), .first_round = 1, .last_round = 1}).ok());
+  Tell(&timeline, 1, &name_, 0);
+  timeline.Mark(TimelineEvent::kSpanBegin, "before");
+  Tell(&timeline, 2, &name_, 1);
+  timeline.Mark(TimelineEvent::kSpanBegin, "inside");
+  Tell(&timeline, 3, &name_, 2);
+  timeline.Mark(TimelineEvent::kSpanBegin, "behind");
+  timeline.Mark(TimelineEvent::kSpanEnd, "");  // of "behind"
+  const Time end = Now();
+  while (Now() / 1000 == end / 1000) continue;
+  timeline.Mark(TimelineEvent::kSpanEnd, "");  // of "inside"
+  timeline.Mark(TimelineEvent::kSpanEnd, "");  // of "before"
+  ASSERT_TRUE(timeline.Stop().ok());
+  const std::string text = ReadAll(Path("t.json"));
+  EXPECT_EQ(Count(text, "\"inside\",\"ph\":\"B\""), 1u) << text;
+  EXPECT_EQ(Count(text, "\"ph\":\"B\""), 1u) << text;
+  EXPECT_EQ(Count(text, "\"ph\":\"E\""), 1u) << text;
+}
+
+TEST_F(TimelineTest, TheReaderOfAPipeThatGoesIsAnError) {
+  ASSERT_EQ(::mkfifo(Path("pipe").c_str(), 0600), 0);
+  const int reader = ::open(Path("pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  Timeline timeline(&log_);
+  ASSERT_TRUE(timeline.Start({.path = Path("pipe")}).ok());
+  ::close(reader);
+  Tell(&timeline, 7, &name_);
+  EXPECT_EQ(timeline.Stop().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(TimelineTest, ALostEndIsNotKeptForEver) {
+  Timeline timeline(&log_, 1 << 18);
+  std::vector<std::string> names;
+  for (int i = 0; i < 64; ++i) names.push_back("layer" + std::to_string(i));
+  ASSERT_TRUE(timeline.Start({.path = Path("t.json")}).ok());
+  for (uint64_t operation = 0; operation <= TraceText::kOpenOperations; ++operation) {
+    TimelineRecord submitted{.event = TimelineEvent::kSubmitted, .operation = operation, .at = Now()};
+    submitted.name = &names[operation % names.size()];
+    submitted.label = "push_pull";
+    timeline.Note(submitted);
+  }
+  ASSERT_TRUE(timeline.Stop().ok());
+  const std::string text = ReadAll(Path("t.json"));
+  EXPECT_EQ(Count(text, "\"outcome\":\"lost\""), TraceText::kOpenOperations);
+  EXPECT_EQ(Count(text, "\"outcome\":\"in flight\""), 1u);
 }
 
 TEST_F(TimelineTest, APipeThatNobodyReadsIsNoWait) {
