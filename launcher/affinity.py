@@ -83,7 +83,7 @@ def chosen_by_hand(environment: Environment, workers: int) -> list[Cpus]:
 
 def leftover(environment: Environment, taken: Sequence[Cpus]) -> Cpus:
     """The cores that pinned workers leave to servers and coordinator, which then do not disturb them; None: any, where
-    somebody is not pinned or nothing is left."""
+    a worker is not pinned or nothing is left."""
     if not taken or any(cpus is None for cpus in taken):
         return None
     rest = frozenset(os.sched_getaffinity(0)) - _blacklist(environment)

@@ -8,7 +8,7 @@ The first death that we learn of need not be the first that happened. The kernel
 killed before it tells the parent, so a worker may see its coordinator gone, and have ended by its own error, before the
 coordinator can be reaped. So a death that we learn of later takes the place of the first one if it may have come before
 it, and says more: killed by a signal before an exit code, and then a process that others depend on before one that
-depends on it. SIGABRT of a worker is no more than an exit code: that is how an exception ends that nobody catches, the
+depends on it. SIGABRT of a worker is no more than an exit code: that is how an exception ends that is not caught, the
 one that tells of a lost peer among them.
 
 Of two workers that gave up, the one that has raised first is the cause, and not the one that ended first: Python prints

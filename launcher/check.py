@@ -136,7 +136,7 @@ def _check_token(environment: Environment, root: str | None) -> Finding:
     if is_loopback(root):
         return ok("token", "none; not needed on loopback")
     if environment.flag("BYTEPS_ALLOW_UNAUTHENTICATED"):
-        return note("token", "none, and BYTEPS_ALLOW_UNAUTHENTICATED=1: whoever reaches the port can join the job")
+        return note("token", "none, and BYTEPS_ALLOW_UNAUTHENTICATED=1: all that reach the port can join the job")
     return fail(
         "token",
         f"none, and the coordinator {root} is not on loopback: set BYTEPS_JOB_TOKEN or BYTEPS_JOB_TOKEN_FILE to the "

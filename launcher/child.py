@@ -22,7 +22,7 @@ from .failure import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, LaunchError
 from .output import LineSplitter, OutputFiles
 
 _KEPT_LINES = 20
-# How Python and the C++ runtime begin to tell of an exception that nobody has caught, and the last line of one.
+# How Python and the C++ runtime begin to tell of an exception that was not caught, and the last line of one.
 _EXCEPTION = (b"Traceback (most recent call last)", b"terminate called after throwing")
 _LOSS = b"byteps.errors.UnavailableError: "
 CHUNK_BYTES = 64 * 1024  # of one read
@@ -250,6 +250,6 @@ class Child(Member):
 
     def end_the_rest(self) -> None:
         """It has failed and was not reaped: kills what it has started in its session. Such a child, as those of data
-        loaders, holds the connections of its parent, and nobody would hear of the death."""
+        loaders, holds the connections of its parent, and the death would not be noticed."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

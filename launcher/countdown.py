@@ -6,7 +6,7 @@
     deadline = countdown.killed(now)             # of SIGKILL, in any phase
 
 `limit` is the promise: whatever ignores SIGTERM, and however late we come to enter a phase (the machine may have more
-to do than us), everybody has been killed by then. With the default of `kill_after` it is 10 seconds, 8 for a signal.
+to do than us), all have been killed by then. With the default of `kill_after` it is 10 seconds, 8 for a signal.
 Each phase leaves the following ones their share. A process that hangs in the kernel does not even end on SIGKILL; each
 phase waits for it, when there is no time left, a last quarter of a second.
 

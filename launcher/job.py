@@ -5,7 +5,7 @@
 
 The workers of one host reduce among themselves: they need a coordinator, by which they meet, and no server. With
 servers started they still do, which is faster, and the servers sum where they cannot, or where
-BYTEPS_FORCE_DISTRIBUTED=1 asks for it. One worker with servers goes through them: it has nobody to reduce with. One
+BYTEPS_FORCE_DISTRIBUTED=1 asks for it. One worker with servers goes through them: it has no other to reduce with. One
 worker without servers is alone: it gets its place and nothing else is started.
 """
 
@@ -91,8 +91,8 @@ def require_shared(workers: int, environment: Environment, otherwise: str) -> No
 def listen(address: Address, port: int) -> socket.socket:
     """The coordinator's listening socket at an address of this host; port 0: a free one.
 
-    The launcher binds it and the coordinator inherits it, so nobody can take the port in between, and whoever
-    connects before the coordinator runs is not refused.
+    The launcher binds it and the coordinator inherits it, so no program can take the port in between, and a role
+    that connects before the coordinator runs is not refused.
     """
     family, host = address
     listener = socket.socket(family, socket.SOCK_STREAM)

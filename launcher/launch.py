@@ -29,5 +29,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt:  # While the modules were loading: nothing has been started, and a traceback helps nobody.
+    except KeyboardInterrupt:  # While the modules were loading: nothing has been started; a traceback is no help.
         sys.exit(130)

@@ -89,7 +89,7 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
 
 
 def _placed(environment: Environment) -> bool:
-    """Whether a variable says where this process belongs, or nobody is to look around."""
+    """Whether a variable says where this process belongs, or BytePS is not to look around."""
     if not environment.flag("BYTEPS_DETECT_LAUNCHER", default=True):
         return True
     return any(environment.text(name) is not None for name in _ROLE_VARIABLES if name != "DMLC_NUM_SERVER")
@@ -152,7 +152,7 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
         return _supervise(
             lambda: plan_workers(place, arguments.command, environment, arguments.colocate), arguments, printer
         )
-    # Who says here how many workers the host has starts them by hand: nobody else brings them together.
+    # Who says here how many workers the host has starts them by hand: no other launcher brings them together.
     if not place.distributed and (environment.integer("BYTEPS_LOCAL_SIZE", minimum=1) or 1) == 1:
         printer.say(
             f"DMLC_ROLE={role}: nothing to do: one worker host (DMLC_NUM_WORKER=1) without BYTEPS_FORCE_DISTRIBUTED=1 "

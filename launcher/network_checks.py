@@ -122,7 +122,7 @@ def _check_coordinator(environment: Environment, root: tuple[str, int]) -> Findi
             connection.settimeout(_CONNECT_SECONDS)
             greeting = read_greeting(connection)
     except ConnectionRefusedError:
-        return note("coordinator", f"{where}: the host answers, nobody listens there yet; start it before or after")
+        return note("coordinator", f"{where}: the host answers, no coordinator listens yet; start it before or after")
     except ValueError as error:
         return fail("coordinator", f"{where}: something listens there, but {error}: correct DMLC_PS_ROOT_PORT")
     except socket.timeout:

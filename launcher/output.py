@@ -90,7 +90,7 @@ class Printer:
     ) -> None:
         """Waits while the reader is slow (a pager, a stopped terminal), but not once `hurry` says so: TimeoutError.
 
-        Raises BrokenPipeError when nobody reads any more, and what else writing may raise.
+        Raises BrokenPipeError when there is no reader any more, and what else writing may raise.
         """
         prefix = self._prefix(name, descriptor)
         _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines), hurry)

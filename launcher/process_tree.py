@@ -51,7 +51,7 @@ def _stat(pid: int | str) -> list[bytes]:
 
 
 def exiting(pid: int) -> bool:
-    """True from the moment when the end of a process has begun, also of one that nobody has reaped.
+    """True from the moment when the end of a process has begun, also of one that has not been reaped.
 
     The kernel sets the mark before it closes the sockets of the process, and those before its parent can reap it.
     """

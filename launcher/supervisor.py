@@ -86,7 +86,7 @@ class Supervisor:
         self._verdict = Verdict()
         self._ending_with_the_first: list[Member] = []  # who had begun to end when the first failure was seen
         self._signals: list[int] = []
-        self._mute: set[int] = set()  # our output descriptors that nobody reads any more
+        self._mute: set[int] = set()  # our output descriptors without a reader
         self._selector = selectors.DefaultSelector()
 
     def run(self, specs: Sequence[ChildSpec]) -> int:
@@ -194,7 +194,7 @@ class Supervisor:
         by_pid = {child.pid: child for child in self._local() if child.alive}
         ended = []
         with contextlib.suppress(ChildProcessError):
-            # Looked at before it is reaped: until then its number is nobody else's.
+            # Looked at before it is reaped: until then its number is no other process's.
             while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 child = by_pid.get(found.si_pid)
                 if child is not None and (found.si_code != os.CLD_EXITED or found.si_status != 0):
@@ -239,7 +239,7 @@ class Supervisor:
         """After the first failure: decides whether the end of a child is the cause of it.
 
         One whom we told to end is not. A coordinator or server does not end because of a worker; a worker may well, so
-        it must have begun to end by then, or have raised its exception, unless it was killed, which nobody does to
+        it must have begun to end by then, or have raised its exception, unless it was killed, which is not done to
         himself.
         """
         first = self._cause.child

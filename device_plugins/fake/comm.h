@@ -11,7 +11,7 @@
 // come is waited for without an end, as on hardware: deadlines are the caller's. All members take part in every unit,
 // also if it consists of sends and receives of others.
 //
-// Reductions are added in another order than that of the ranks, so that nobody relies on it.
+// Reductions are added in another order than that of the ranks, so that no caller relies on it.
 //
 // Threads: calls for one comm come one at a time; units run inside calls of the machine. Errors: throws Error.
 #ifndef BYTEPS_DEVICE_PLUGINS_FAKE_COMM_H_

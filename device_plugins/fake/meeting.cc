@@ -34,7 +34,7 @@ struct Meeting::Shared {
     Unit units[kUnits];
   };
   uint64_t nonce;
-  std::atomic<int32_t> failed;  // 1: somebody writes the text, 2: it is there
+  std::atomic<int32_t> failed;  // 1: a member writes the text, 2: it is there
   char text[600];
   Member members[kMaxMembers];
 };

@@ -23,7 +23,7 @@ namespace {
 
 std::atomic<const bps_plugin_host*> g_host{nullptr};
 
-// The GPUs of this process, as those of a driver: whoever opens one, library or test, sees the same.
+// The GPUs of this process, as those of a driver: library and test, which open one, see the same.
 std::mutex g_mutex;
 std::shared_ptr<Machine>* g_machine = nullptr;
 

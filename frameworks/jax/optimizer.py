@@ -49,7 +49,7 @@ def DistributedOptimizer(
     Each gradient leaves as soon as the program has computed it; those of the first leaves are the most urgent. Wrap the
     whole chain, not a part of it: what clips by a global norm then sees the reduced gradients.
 
-    With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and nobody waits for the gradients of others
+    With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and no rank waits for the gradients of others
     (docs/async.md): `init`, outside of jit, gives them those of rank 0, for which all ranks wait; the updates of
     `update`, which needs `params`, lead to the parameters of the servers.
 

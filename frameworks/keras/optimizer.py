@@ -273,7 +273,7 @@ def DistributedOptimizer(
 ) -> Any:
     """Makes `optimizer` one that applies the gradients of all workers.
 
-    With BYTEPS_ENABLE_ASYNC=1 the servers keep the variables, and nobody waits for the gradients of others:
+    With BYTEPS_ENABLE_ASYNC=1 the servers keep the variables, and no rank waits for the gradients of others:
     docs/async.md.
 
     The object stays what it is, with its state, its name and its class's name: a saved model names the plain optimizer.

@@ -92,7 +92,7 @@ class _Moments:
         else:
             count = ops.sum(ops.cast(mask, inputs.dtype))
         sums = summed(ops.concatenate([ops.reshape(count, (1,)), ops.reshape(own, (-1,))]))
-        # Nobody has a value: zeros, and not the quotient of zeros.
+        # No rank has a value: zeros, and not the quotient of zeros.
         values = ops.maximum(sums[0], ops.cast(1, inputs.dtype))
         mean = ops.reshape(sums[1:], shape) / values
         squares = total(ops.square(inputs - mean))
@@ -167,7 +167,7 @@ def _layer(base: type) -> Any:
         "_bps_ops": package.ops if newer else _operations_of_tensorflow(),
     }
     made = type("SyncBatchNormalization", (_OfKeras3 if newer else _OfKeras2, base), members)
-    # Saved models name it; whoever loads one imports byteps.keras before.
+    # Saved models name it; a program that loads one imports byteps.keras before.
     return package.utils.register_keras_serializable("byteps")(made)
 
 

@@ -28,7 +28,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         module.fit(..., optimizer=optimizer, kvstore=None)
 
     Gradients of parameters with a smaller index are more urgent. With Gluon use DistributedTrainer. All attributes are
-    those of the optimizer given. With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and nobody waits for the
+    those of the optimizer given. With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and no rank waits for the
     gradients of others: docs/async.md.
 
     Args:

@@ -29,7 +29,7 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     The parameters start with the root's values: at once those that are initialised, the others when they are. `step`
     waits for nothing: gradients are reduced as the engine computes them, those of the first parameters first. With
-    BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and nobody waits for the gradients of others: docs/async.md.
+    BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and no rank waits for the gradients of others: docs/async.md.
 
     Args:
         params: `net.collect_params()`, or a dict of Parameters.

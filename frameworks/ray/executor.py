@@ -137,7 +137,7 @@ class RayExecutor:
 
         Raises:
             TimeoutError: the cluster, or the current placement group, has not the resources
-            ValueError: num_hosts within the placement group of somebody else
+            ValueError: num_hosts within the placement group of another program
             RuntimeError: started already, or coordinator or servers cannot start
         """
         if self._group is not None:

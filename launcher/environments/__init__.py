@@ -12,7 +12,7 @@
     addresses        by which address the others can reach a host
     companion        the coordinator and servers beside a worker, in a process of their own
 
-`bps.init()` uses it where nobody has set DMLC_* (byteps/surroundings.py), and `bpslaunch` within a Slurm job.
+`bps.init()` uses it where DMLC_* are not set (byteps/surroundings.py), and `bpslaunch` within a Slurm job.
 """
 
 from __future__ import annotations

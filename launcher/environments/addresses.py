@@ -44,7 +44,7 @@ def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
         network = networks[index].network
         return sum(any(ipaddress.ip_interface(each).ip in network for each in other) for other in others)
 
-    # Bridges of containers have the same addresses everywhere: nobody is reached by them.
+    # Bridges of containers have the same addresses everywhere: no host is reached by them.
     def is_shared(index: int) -> bool:
         return any(own[index] in other for other in others)
 

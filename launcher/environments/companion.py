@@ -1,4 +1,4 @@
-"""The coordinator and the servers beside a worker that somebody else has started: in a process that outlives nobody.
+"""The coordinator and the servers beside a worker that another launcher has started: in a process of their own.
 
     companion = Companion(environment)
     port = companion.start("10.0.0.1", servers=[0], common=variables, workers="2")
@@ -61,7 +61,7 @@ class Companion:
         return int(answer["port"])
 
     def leave(self, seconds: float | None) -> None:
-        """We need it no more: waits until it has ended, which it does when nobody does, or for so many seconds."""
+        """We need it no more: waits until it has ended, which it does with the job, or for so many seconds."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()

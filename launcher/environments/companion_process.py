@@ -208,7 +208,7 @@ class CompanionProcess:
         if lines is None:
             self._selector.unregister(stream.pipe)
             lines = stream.close()
-        with contextlib.suppress(OSError):  # Nobody reads our errors any more.
+        with contextlib.suppress(OSError):  # Our errors have no reader any more.
             self._printer.write(child.spec.name, 2, lines, lambda: True)
         return not stream.pipe.closed
 

@@ -1,4 +1,4 @@
-"""How the processes of a job that somebody else has started exchange what they need to meet."""
+"""How the processes of a job that another launcher has started exchange what they need to meet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Exchange(Protocol):
         """
 
     def close(self) -> None:
-        """Everybody has met."""
+        """All processes have met."""
 
 
 def encode(value: dict[str, Any]) -> str:
@@ -167,7 +167,7 @@ class LastingExchange:
         return answers[0]
 
     def _answer_late(self, marks: list[str], answers: list[dict[str, Any]]) -> None:
-        """What was seen first may have been left by an earlier attempt: whoever asks anew is answered, too."""
+        """What was seen first may have been left by an earlier attempt: a process that asks anew is answered, too."""
         while not self._over.wait(_POLL_SECONDS):
             try:
                 for rank in range(1, self._store.size):

@@ -1,4 +1,4 @@
-"""How processes that somebody else has started become a job: who is on which host, where the coordinator is, the token.
+"""How processes that another launcher has started become a job: their hosts, the coordinator, the token.
 
     variables = meet(surroundings, os.environ, deadline)      # DMLC_* and BYTEPS_* as bpslaunch would have set them
 
@@ -44,7 +44,7 @@ class Meeting:
         return {**common, **place}
 
     def close(self) -> None:
-        """Everybody has come; coordinator and servers stay as long as this process."""
+        """All processes have come; coordinator and servers stay as long as this process."""
         self._at.exchange.close()
 
     def leave(self, seconds: float | None) -> None:

@@ -19,7 +19,7 @@ class SharedFolder:
         self._path = path
 
     def set(self, key: str, value: str) -> None:
-        """Replaces the value of a key, at once for whoever reads it."""
+        """Replaces the value of a key, at once for each reader."""
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=self._path)  # of mode 0600

@@ -1,7 +1,7 @@
 """The far side of a job over several hosts: `bpslaunch --agent`, which ssh starts on each of them.
 
-It decides nothing: it starts what it is told to, passes output on, reports ends, and sends signals. When nobody tells
-it anything any more (the end of its standard input, silence, a signal to itself, the death of its guardian), it ends
+It decides nothing: it starts what it is told to, passes output on, reports ends, and sends signals. When the launcher
+is gone (the end of its standard input, silence, a signal to itself, the death of its guardian), it ends
 all that it has started: SIGTERM, and SIGKILL three seconds later. So nothing stays behind on this host whatever becomes
 of bpslaunch, of ssh or of the network between them.
 
@@ -41,7 +41,7 @@ from . import frame
 from .outbox import Outbox
 from .probe import ProbeSink, bytes_per_second, connect_to_all, own_interface
 
-_ALONE_SECONDS = 3.0  # from SIGTERM to SIGKILL, when nobody is left to say more
+_ALONE_SECONDS = 3.0  # from SIGTERM to SIGKILL, when no launcher is left
 _FLUSH_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
 _MOST_WAITING = 4 << 20  # bytes of output that bpslaunch has not taken yet
@@ -117,7 +117,7 @@ class Agent:
         self._selector.register(read, selectors.EVENT_READ, empty)
 
     def _left_alone(self) -> None:
-        """Nobody tells us anything any more: begins to end what runs here."""
+        """The launcher is gone: begins to end what runs here."""
         if self._kill_at is not None:
             return
         self._kill_at = time.monotonic() + _ALONE_SECONDS

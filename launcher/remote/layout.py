@@ -15,7 +15,7 @@ from ..job import PLACES
 from .host_list import Host
 
 # What goes to other hosts of the variables here: what programs of a job read, and what says where they are installed.
-# HOME, TMPDIR and their like belong to a host, and secrets of other programs to nobody else.
+# HOME, TMPDIR and their like belong to a host, and secrets of other programs to those alone.
 _PASSED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR")
 _PASSED_PREFIXES = (
     *("BYTEPS_", "DMLC_", "PS_", "HOROVOD_", "PYTHON", "CONDA_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_"),

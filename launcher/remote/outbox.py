@@ -1,4 +1,4 @@
-"""Bytes that wait until the other side of a pipe takes them: whoever sends them does not wait."""
+"""Bytes that wait until the other side of a pipe takes them: the sender does not wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE = 64 * 1024
 class Outbox:
     """The writing end of a pipe, served by a selector. Not for several threads.
 
-    `on_broken` is called once, when nobody reads any more; what is sent afterwards is dropped.
+    `on_broken` is called once, when there is no reader any more; what is sent afterwards is dropped.
     """
 
     def __init__(self, descriptor: int, selector: selectors.BaseSelector, on_broken: Callable[[], None]) -> None:

@@ -2,8 +2,8 @@
 
     ssh [options] host 'exec PYTHON LAUNCHER --agent'
 
-Nothing of the job stands in it: command lines can be read by everybody on both hosts. The agent reads all from its
-standard input, whose end is also how it learns that nobody is left.
+Nothing of the job stands in it: command lines can be read by all users of both hosts. The agent reads all from its
+standard input, whose end is also how it learns that the launcher is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from ..failure import LaunchError
 from .host_list import Host
 
-# With BatchMode nobody is asked for a password; the other three find a dead network within some seconds.
+# With BatchMode no password is asked for; the other three find a dead network within some seconds.
 _OPTIONS = {
     "BatchMode": "yes",
     "ConnectTimeout": "10",

@@ -92,14 +92,14 @@ void ExpectStoppedIsNamed(const std::string& who, ChildProcess& (*victim)(Job*),
     if (named || left.empty()) continue;
     ASSERT_TRUE(job.server(0).Wait(kPatience).has_value()) << job.Output();
     EXPECT_NE(job.server(0).Output().find(who), std::string::npos)
-        << "whoever was missed first has not said whom he misses\n"
+        << "the first lost role has not said which others it misses\n"
         << job.Output();
   }
   stopped.Signal(SIGCONT);
   std::vector<ChildProcess*> all = {&stopped, &job.worker(0), &job.worker(1), &job.coordinator()};
   for (int rank = 0; rank < servers; ++rank) all.push_back(&job.server(rank));
   for (ChildProcess* each : all) {
-    EXPECT_TRUE(each->Wait(2 * kPatience).has_value()) << "somebody stays behind\n" << job.Output();
+    EXPECT_TRUE(each->Wait(2 * kPatience).has_value()) << "a process stays behind\n" << job.Output();
   }
 }
 

@@ -100,7 +100,7 @@ void Kill(uint64_t seed) {
   std::vector<ChildProcess*> services = {&job.coordinator()};
   for (int rank = 0; rank < servers; ++rank) services.push_back(&job.server(rank));
   for (ChildProcess* service : services) {
-    EXPECT_TRUE(service->Wait(kPatience).has_value()) << "somebody stays behind";
+    EXPECT_TRUE(service->Wait(kPatience).has_value()) << "a process stays behind";
   }
   EXPECT_LT(Now() - began, kAtOnce);
   std::cout << "seed " << seed << ": " << victim.name << " killed; the workers had ended after " << told / kMillisecond

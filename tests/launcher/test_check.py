@@ -98,7 +98,7 @@ def test_all_is_well_with_a_role(check: Check, name: str) -> None:
     assert finding(launch, "route").startswith("ok")
     assert finding(launch, "token").startswith("ok")
     other = finding(launch, "port" if name == "scheduler" else "coordinator")
-    assert "is free" in other if name == "scheduler" else "nobody listens there yet" in other
+    assert "is free" in other if name == "scheduler" else "no coordinator listens yet" in other
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Buffer {
   static constexpr size_t kLeastShared = size_t{64} << 10;
 
   static absl::StatusOr<std::shared_ptr<Buffer>> Map(size_t size, bool shared = false);
-  // Memory of another kind, that of a GPU, which whoever made it gives back.
+  // Memory of another kind, that of a GPU, which its maker gives back.
   static std::shared_ptr<Buffer> Of(void* data, size_t size);
   ~Buffer();
   Buffer(const Buffer&) = delete;

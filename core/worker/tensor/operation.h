@@ -42,7 +42,7 @@ struct Submission {
   int64_t priority = 0;
   Time timeout = 0;  // of the whole operation, more than 0
   std::shared_ptr<Request> request;
-  // What takes down what becomes of it, and when it was submitted; nullptr: nobody.
+  // What takes down what becomes of it, and when it was submitted; nullptr: nothing does.
   Timeline* timeline = nullptr;
   Time submitted_at = 0;
 };

@@ -5,7 +5,7 @@
 //     while (ring.Pop(&record)) ...         // one thread at a time
 //
 // Each cell carries the turn in which it may be written or read, so a writer that is interrupted holds up the reader at
-// its cell, and nobody else. (D. Vyukov's bounded queue.)
+// its cell, and no other writer. (D. Vyukov's bounded queue.)
 //
 // Memory ordering: what was written before Push is visible after the Pop that takes it.
 #ifndef BYTEPS_CORE_WORKER_TIMELINE_RECORD_RING_H_

@@ -42,7 +42,7 @@ Time WallClock() {
 
 // Opens the file, empty, for this process and session alone. Returns 0, or an errno.
 int OpenEmpty(const char* path, UniqueFd* file) {
-  // A pipe that nobody reads is an error, not a wait.
+  // A pipe without a reader is an error, not a wait.
   *file = UniqueFd(::open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666));
   if (!*file) return errno;
   // Two that write it would make one heap of lines. A file system without locks is the user's own risk.
