@@ -43,7 +43,8 @@
  * fork().    In a forked child every function except bps_status_*, bps_version and bps_version_string fails with
  *            FAILED_PRECONDITION; children that do not call the library are undisturbed.
  * Library    Callbacks run on a thread of the library. Inside a callback any call that does not block is allowed;
- * threads.   bps_wait, bps_barrier, bps_open, bps_shutdown and bps_close return FAILED_PRECONDITION there.
+ * threads.   bps_wait, bps_wait_on_stream, bps_barrier, bps_open, bps_shutdown and bps_close return
+ *            FAILED_PRECONDITION there.
  */
 #ifndef BYTEPS_ABI_BYTEPS_H_
 #define BYTEPS_ABI_BYTEPS_H_
@@ -250,7 +251,7 @@ BPS_INIT_FUNCTION(bps_open_args)
 
 /* Opens a session: loads the plugins, registers with the coordinator and waits until all workers and servers of the
  * job are there. One worker alone (one host, local size 1, BYTEPS_FORCE_DISTRIBUTED unset) needs neither coordinator
- * nor server. Call bps_open; the versioned function exists for callers without a C compiler, who pass the
+ * nor server. Call bps_open; the versioned function exists for callers without a C compiler, which pass the
  * BPS_ABI_MAJOR and BPS_ABI_MINOR that their binding was written against. A different major version is
  * FAILED_PRECONDITION and names both.
  * Errors: INVALID_ARGUMENT (arguments or environment), NOT_FOUND (plugin), DEADLINE_EXCEEDED (names the missing
@@ -296,8 +297,7 @@ typedef struct bps_info {
 BPS_INIT_FUNCTION(bps_info)
 BPS_API bps_status* bps_session_info(const bps_session* session, bps_info* info) BPS_NOEXCEPT;
 
-/* Text for people, valid until bps_close or the next change of it, each a line or a few:
- * transport and scheduler in use. Static for the life of the session. */
+/* The transport and the scheduler in use, as text for people: a line or a few, valid until bps_close. */
 BPS_API const char* bps_transport_name(const bps_session* session) BPS_NOEXCEPT;
 BPS_API const char* bps_scheduler_name(const bps_session* session) BPS_NOEXCEPT;
 
@@ -319,8 +319,8 @@ typedef struct bps_declare_args {
 #define BPS_DECLARE_ARGS_INIT BPS_INIT(bps_declare_args)
 BPS_INIT_FUNCTION(bps_declare_args)
 
-/* Declares a tensor; does not block and sends nothing before it returns. The same name, dtype and shape
- * give the same handle again; the same name with another dtype or shape gives a new one, and the old one stays valid.
+/* Declares a tensor; does not block and sends nothing before it returns. The same name, dtype and shape give the same
+ * handle again; the same name with another dtype or shape gives a new one, and the old one stays valid.
  * Errors: INVALID_ARGUMENT. */
 BPS_API bps_status* bps_declare(bps_session* session, const bps_declare_args* args, bps_tensor** tensor) BPS_NOEXCEPT;
 
@@ -365,9 +365,9 @@ typedef struct bps_result {
   void* data;           /* the caller's output, or the library's memory (aligned to 64); NULL: no bytes */
   uint64_t bytes;       /* at data */
   const int64_t* shape; /* ndim entries, of data */
-  const int64_t*
-      splits; /* num_splits entries, by the ranks of the set: all-gather, gather, all-to-all, scatter: rows of
-                          * data that came from each; reduce-scatter: rows that went to each; else NULL */
+  /* num_splits entries, by the ranks of the set. All-gather, gather, all-to-all, scatter: rows of data that came from
+   * each; reduce-scatter: rows that went to each; else NULL. */
+  const int64_t* splits;
   int32_t ndim;
   int32_t num_splits;
 } bps_result;
@@ -675,9 +675,9 @@ typedef struct bps_sparse_args {
   const bps_ext* ext;
   const char* name;     /* as of bps_collective_args, and so are the sets */
   bps_process_set* set; /* NULL: all ranks */
-  const int64_t*
-      indices;          /* num_rows numbers of rows, 0 .. shape[0] - 1, in any order; rows that are named several times
-                           * are added up. Read before the call returns, and so are the values */
+  /* num_rows numbers of rows, 0 .. shape[0] - 1, in any order; rows that are named several times are added up. Read
+   * before the call returns, and so are the values. */
+  const int64_t* indices;
   const void* values;   /* num_rows rows: elements of shape without its first extent, row-major */
   int64_t num_rows;     /* may differ between ranks; 0 is allowed */
   const int64_t* shape; /* ndim entries, each >= 0: of the whole tensor */

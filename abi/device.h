@@ -85,6 +85,9 @@ typedef struct bps_device_pointer {
   int32_t id;    /* BPS_CUDA: of which device; else 0 */
   void* base;    /* of its allocation; BPS_CPU: NULL */
   uint64_t size; /* of its allocation; BPS_CPU: 0 */
+  /* BPS_CUDA (1.1): a number of its allocation that no other one of this process has, or had: an address may be given
+   * out again; 0: not known. */
+  uint64_t identity;
 } bps_device_pointer;
 
 typedef struct bps_device_stream_state {
@@ -152,6 +155,12 @@ typedef struct bps_device_table {
    * of 0 does nothing: it asks whether the rest would be taken; `to` and the sources may be NULL then. */
   int32_t (*fold)(bps_device* device, void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype,
                   int32_t reduction, bps_device_stream stream, bps_failure* failure);
+  /* What network cards have written into this device's memory by now is seen by the work that is put into its streams
+   * from now on. BPS_UNIMPLEMENTED (or NULL): network cards have no access to its memory. */
+  int32_t (*flush_remote)(bps_device* device, bps_failure* failure);
+  /* A descriptor of a dma-buf of [base, base + size), which is a whole allocation; the caller closes it.
+   * BPS_UNIMPLEMENTED (or NULL): the driver gives none. */
+  int32_t (*dmabuf)(bps_device* device, void* base, uint64_t size, int32_t* descriptor, bps_failure* failure);
 } bps_device_table;
 
 /* -- Collectives among the devices of several processes (1.1) --

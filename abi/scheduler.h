@@ -103,8 +103,7 @@ typedef struct bps_scheduler_table {
    * found out; 0: not known. The others are told with each partition. */
   uint64_t (*rate)(bps_scheduler* scheduler);
   /* Since 1.1: the least of the rates that all workers have told with a partition, when its result comes and this has
-   * changed. All of them get the same number with the same partition, so who goes by it goes like the others. Never
-   * 0. */
+   * changed. All of them get the same number with the same partition, so workers that follow it stay alike. Never 0. */
   void (*agreed)(bps_scheduler* scheduler, int64_t now, uint64_t rate);
 } bps_scheduler_table;
 

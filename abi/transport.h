@@ -40,7 +40,7 @@
 extern "C" {
 #endif
 
-#define BPS_TRANSPORT_ABI_MINOR 1
+#define BPS_TRANSPORT_ABI_MINOR 2
 
 /* One endpoint of this process. Defined by the plugin. */
 typedef struct bps_transport bps_transport;
@@ -60,7 +60,7 @@ typedef uint32_t bps_peer;
 #define BPS_TRANSPORT_READ 0x1u       /* post_read works */
 #define BPS_TRANSPORT_MAP_REMOTE 0x2u /* map_remote works */
 #define BPS_TRANSPORT_COPY 0x4u       /* copy_from and copy_to work */
-#define BPS_TRANSPORT_CUDA 0x8u       /* device memory can be registered */
+#define BPS_TRANSPORT_CUDA 0x8u       /* reg_device works (1.2) */
 #define BPS_TRANSPORT_WAIT_FD 0x10u   /* wait_fd and arm work; otherwise the owner polls at intervals */
 #define BPS_TRANSPORT_WRITE_ORDERED 0x20u
 #define BPS_TRANSPORT_LOCAL_ANY 0x40u /* post_write and post_read accept local memory that is not registered */
@@ -80,7 +80,7 @@ typedef struct bps_transport_caps {
   uint64_t max_transfer;   /* bytes of one write or read */
   uint32_t alignment;      /* of local and remote addresses; 1 if none is needed */
   uint32_t reserved;
-  const char* provider; /* for people and for comparing both ends: "tcp;ofi_rxm"; valid while the transport is */
+  const char* provider; /* for people and for comparing both ends: "tcp"; valid while the transport is */
 } bps_transport_caps;
 
 typedef struct bps_transport_open_args {
@@ -98,8 +98,8 @@ typedef struct bps_connect_args {
   uint32_t local_id;   /* how it calls us: the number it gave to connect() for us, sent with what we send */
   const void* address; /* what its address() gave */
   size_t address_size;
-  const char*
-      name; /* who it is, for logs: "server 1 (host b, 10.0.0.2, pid 42)"; valid during the call, NULL: unknown */
+  /* Who it is, for logs: "server 1 (host b, 10.0.0.2, pid 42)"; valid during the call, NULL: unknown. */
+  const char* name;
 } bps_connect_args;
 
 /* Events. */
@@ -137,6 +137,17 @@ typedef struct bps_remote {
   size_t key_size;
   uint64_t offset;
 } bps_remote;
+
+/* Memory of a GPU (1.2). */
+typedef struct bps_device_memory {
+  size_t struct_size;
+  void* base; /* as the GPU's driver counts; the host cannot touch what lies there */
+  uint64_t size;
+  int32_t type;   /* BPS_CUDA */
+  int32_t id;     /* which GPU, as the process counts them */
+  int32_t dmabuf; /* a descriptor of a dma-buf of these bytes from its first one on, open during the call; -1: none */
+  int32_t reserved;
+} bps_device_memory;
 
 typedef struct bps_transport_table {
   size_t struct_size;
@@ -195,8 +206,9 @@ typedef struct bps_transport_table {
 
   /* As reg, of memory that is a shared mapping of the memory file `fd` (memfd_create, its size sealed) from its first
    * byte on: peers of the same host may map it, too. The memory stays its owner's, before and after; `fd` must stay
-   * open until unreg. What a peer gets from map_remote of it is for reading; it writes between begin_write and
-   * end_write. */
+   * open until unreg. Where a peer stands still in the middle of a write, unreg may exchange the pages for copies,
+   * which are this process's alone: the file's permissions are 0 then. What a peer gets from map_remote of it is for
+   * reading; it writes between begin_write and end_write. */
   int32_t (*reg_shared)(bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** region,
                         bps_failure* failure);
   /* Gives back what one map_remote of this key has given: the pointer is not used any more. */
@@ -213,6 +225,15 @@ typedef struct bps_transport_table {
   int32_t (*post_send_and_write)(bps_transport* transport, bps_peer peer, const void* message, size_t message_size,
                                  const bps_local* from, size_t size, const bps_remote* to, uint32_t immediate,
                                  uint64_t user);
+
+  /* -- Optional, since 1.2: announced by BPS_TRANSPORT_CUDA -- */
+
+  /* As reg, of memory of a GPU, which the network card reads and writes itself: post_write takes it as local memory,
+   * and peers write into it. Its owner sees to the order: nothing is posted from it before the GPU has written it, and
+   * IMMEDIATE means that the bytes have reached the GPU, not that its next work sees them (abi/device.h,
+   * flush_remote). */
+  int32_t (*reg_device)(bps_transport* transport, const bps_device_memory* memory, bps_region** region,
+                        bps_failure* failure);
 } bps_transport_table;
 
 struct bps_transport_plugin {

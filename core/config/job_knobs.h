@@ -77,8 +77,8 @@ inline constexpr Knob kJobKnobs[] = {
      .fallback = "1",
      .meaning =
          "A Python worker that torchrun, mpirun or srun has started finds the others by itself, where no variable "
-         "says who is who; 0: it is alone",
-     .reason = "who starts several processes so wants one job"},
+         "gives its place; 0: it is alone",
+     .reason = "processes that are started so are meant to be one job"},
     {.name = "BYTEPS_RENDEZVOUS_DIR",
      .type = KnobType::kString,
      .readers = kWorker,
@@ -203,8 +203,8 @@ inline constexpr Knob kJobKnobs[] = {
      .fallback = "5",
      .unit = "s",
      .min = 1,
-     .meaning =
-         "How long bps_shutdown waits for own operations and for the others, who may stay, when the caller names none",
+     .meaning = "How long bps_shutdown waits for own operations and for the others, which may stay, when the caller "
+                "names none",
      .reason = "after a fatal error a trainer must end soon"},
     {.name = "BYTEPS_PEER_TIMEOUT",
      .type = KnobType::kDuration,

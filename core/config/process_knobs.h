@@ -116,6 +116,13 @@ inline constexpr Knob kProcessKnobs[] = {
      .type = KnobType::kString,
      .readers = kLauncher,
      .meaning = "GPUs of this host: their number is the number of workers unless BYTEPS_LOCAL_SIZE is set"},
+    {.name = "BYTEPS_SET_CUDA_VISIBLE_DEVICES",
+     .type = KnobType::kBool,
+     .readers = kLauncher,
+     .fallback = "0",
+     .meaning = "Each worker sees one GPU, its number 0: that of its local rank in CUDA_VISIBLE_DEVICES or "
+                "NVIDIA_VISIBLE_DEVICES",
+     .reason = "programs that choose their GPU by the local rank see all of them"},
     {.name = "BYTEPS_NUMA_ON",
      .type = KnobType::kBool,
      .readers = kLauncher,
@@ -148,6 +155,19 @@ inline constexpr Knob kProcessKnobs[] = {
      .readers = kLauncher,
      .fallback = "1",
      .meaning = "Also use the second hardware thread of each core"},
+    {.name = "BYTEPS_IO_CPU_CORES",
+     .type = KnobType::kString,
+     .readers = kWorker | kLauncher,
+     .meaning = "Cores of the threads that the library starts in a worker (I/O thread, lanes of TCP): a list such as "
+                "0-1,8, or one per local rank, separated by ':'; unset: those of the trainer, unless bpslaunch sets "
+                "some apart",
+     .reason = "bpslaunch takes them from pinned workers that have 8 physical cores or more, and from cores that no "
+               "worker has"},
+    {.name = "BYTEPS_SERVER_CPU_CORES",
+     .type = KnobType::kString,
+     .readers = kLauncher,
+     .meaning = "Cores of the servers that bpslaunch starts on this host: a list for all of them, or one each, "
+                "separated by ':'; unset: those that pinned workers leave"},
     {.name = "BYTEPS_ENABLE_GDB",
      .type = KnobType::kBool,
      .readers = kLauncher,

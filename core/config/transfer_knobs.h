@@ -76,6 +76,14 @@ inline constexpr Knob kTransferKnobs[] = {
          "copies its tensors to the host, and the workers reduce there. Unset, the same with a warning where NCCL is "
          "missing or too old; 1 makes that an error",
      .reason = "between GPUs is several times the bandwidth of the way to the host"},
+    {.name = "BYTEPS_GPU_DIRECT",
+     .type = KnobType::kBool,
+     .readers = kWorker | kServer,
+     .fallback = "1",
+     .meaning =
+         "May a network card that can (verbs, efa: FI_HMEM) read and write the memory of GPUs itself? 0: tensors of "
+         "GPUs always go through pinned memory of the host",
+     .reason = "one copy less each way. It has not run on such hardware yet"},
     {.name = "BYTEPS_DETERMINISTIC",
      .type = KnobType::kBool,
      .readers = kWorker,
@@ -99,7 +107,7 @@ inline constexpr Knob kTransferKnobs[] = {
      .fallback = "1",
      .meaning = "Processes of one host reach each other through shared memory, whatever BYTEPS_TRANSPORT says; 0: over "
                 "the network as well",
-     .reason = "several times faster; who is on one host is checked, not guessed"},
+     .reason = "several times faster; which processes share a host is checked, not guessed"},
     {.name = "BYTEPS_SHM_PROCESS_VM",
      .type = KnobType::kBool,
      .readers = kWorker | kServer,

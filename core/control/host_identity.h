@@ -36,7 +36,7 @@ std::string HostDifference(const control::Host& one, const control::Host& other)
 // True: a process number of one names the same process to the other.
 bool SamePids(const control::Host& one, const control::Host& other);
 
-// Equal for those who share a network link; "": not known.
+// Equal for hosts that share a network link; "": not known.
 std::string LinkOf(const control::Host& host);
 
 struct OwnAddressOptions {

@@ -1,12 +1,12 @@
 // block_fold.h - reduces one block of memory that lies in several processes, and writes the result into each.
 //
 //     BlockFold fold(&transport, members);
-//     absl::Status status = fold.Reduce(reduction, group_sizes, spans, own, offset, bytes, &culprit);
-//     status = fold.Read(spans[root], to, offset, bytes);
+//     int32_t code = fold.Fold(reduction, group_sizes, members, own, offset, bytes, stores, &culprit);
+//     code = fold.Read(members[root].input, to, offset, bytes);
 //
-// A server does the same with the memory of its workers, of whom it is none:
+// A server does the same with the memory of its workers, of which it is none:
 //
-//     status = fold.Serve(reduction, group_sizes, spans, offset, bytes, stores, to, &culprit, &begun);
+//     code = fold.Serve(reduction, group_sizes, members, offset, bytes, stores, to, &culprit, &begun);
 //
 // A member's memory is reached in one of three ways: it is our own, or the transport has mapped it into this process,
 // or the transport copies from and to it. Copied blocks go through scratch memory that stays in the cache. Mapped
@@ -17,7 +17,7 @@
 // itself; a write to an output of the same owner holds the right to its memory until it is done; a mapped input without
 // a mapped output is checked afterwards.
 //
-// Each block of a tensor has one owner, who alone reads it everywhere and then writes it everywhere. All of its bytes
+// Each block of a tensor has one owner, which alone reads it everywhere and then writes it everywhere. All of its bytes
 // are read before the first is written, so inputs and outputs may be the same memory.
 //
 // Threads: none. Errors: that of the transport; `culprit` says with which member.
@@ -68,8 +68,9 @@ class BlockFold {
   int32_t Gather(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                  std::span<const MemberMemory> members, uint64_t offset, size_t bytes, std::byte* to, size_t* culprit);
 
-  // For who is none of the members: the result goes to their outputs (of those that have one: peer is not 0), and to
-  // `to`, if that is not nullptr. `begun` becomes true when an output may have been written to, also if it fails then.
+  // For a process that is no member: the result goes to the members' outputs (where one has an output: peer is not 0),
+  // and to `to`, if that is not nullptr. `begun` becomes true when an output may have been written to, also if it fails
+  // then.
   int32_t Serve(const Reduction& reduction, std::span<const uint32_t> group_sizes,
                 std::span<const MemberMemory> members, uint64_t offset, size_t bytes, Stores stores, std::byte* to,
                 size_t* culprit, bool* begun);

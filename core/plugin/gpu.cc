@@ -7,6 +7,10 @@
 
 namespace byteps {
 
+// Is an optional entry within the table that the plugin was compiled with, and set?
+#define BPS_HAS_ENTRY(entry) \
+  (table_->struct_size >= offsetof(bps_device_table, entry) + sizeof table_->entry && table_->entry != nullptr)
+
 Gpu::Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name, std::string pci)
     : table_(plugin.table),
       handle_(handle),
@@ -177,14 +181,31 @@ absl::Status Gpu::Synchronize(bps_device_stream stream) {
 
 absl::Status Gpu::Fold(void* to, std::span<const void* const> sources, uint64_t count, uint32_t dtype,
                        int32_t reduction, bps_device_stream stream) {
-  const bool known = table_->struct_size >= offsetof(bps_device_table, fold) + sizeof table_->fold;
-  if (!known || table_->fold == nullptr) {
+  if (!BPS_HAS_ENTRY(fold)) {
     return absl::UnimplementedError(name_ + ": its plugin has no kernel that folds in the order of the ranks");
   }
   return Call("folding in the order of the ranks", [&](bps_failure* failure) {
     return table_->fold(handle_, to, sources.data(), static_cast<uint32_t>(sources.size()), count, dtype, reduction,
                         stream, failure);
   });
+}
+
+absl::Status Gpu::FlushRemote() {
+  if (!BPS_HAS_ENTRY(flush_remote)) {
+    return absl::UnimplementedError(name_ + ": its plugin lets no network card at its memory");
+  }
+  return Call("waiting for what network cards have written",
+              [&](bps_failure* failure) { return table_->flush_remote(handle_, failure); });
+}
+
+absl::StatusOr<UniqueFd> Gpu::DmaBuf(void* base, uint64_t size) {
+  if (!BPS_HAS_ENTRY(dmabuf)) return absl::UnimplementedError(name_ + ": its plugin makes no dma-buf");
+  int32_t descriptor = -1;
+  absl::Status status = Call("making a dma-buf", [&](bps_failure* failure) {
+    return table_->dmabuf(handle_, base, size, &descriptor, failure);
+  });
+  if (!status.ok()) return status;
+  return UniqueFd(descriptor);
 }
 
 }  // namespace byteps

@@ -18,6 +18,7 @@
 #include "abi/device.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/unique_fd.h"
 #include "core/plugin/plugin_host.h"
 
 namespace byteps {
@@ -66,6 +67,10 @@ class Gpu {
   // UNIMPLEMENTED: the plugin, or its build, has no such kernel. A count of 0 only asks.
   absl::Status Fold(void* to, std::span<const void* const> sources, uint64_t count, uint32_t dtype, int32_t reduction,
                     bps_device_stream stream);
+  // What network cards have written is seen by later work. UNIMPLEMENTED: they have no access to its memory.
+  absl::Status FlushRemote();
+  // A dma-buf of a whole allocation. UNIMPLEMENTED: the driver gives none.
+  absl::StatusOr<UniqueFd> DmaBuf(void* base, uint64_t size);
 
  private:
   Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name, std::string pci);

@@ -37,6 +37,7 @@ PluginTransport::PluginTransport(const bps_transport_table* table, bps_transport
   if (!BPS_HAS_ENTRY(table, map_remote)) caps_.flags &= ~BPS_TRANSPORT_MAP_REMOTE;
   if (!BPS_HAS_ENTRY(table, copy_from) || !BPS_HAS_ENTRY(table, copy_to)) caps_.flags &= ~BPS_TRANSPORT_COPY;
   if (!BPS_HAS_ENTRY(table, wait_fd) || !BPS_HAS_ENTRY(table, arm)) caps_.flags &= ~BPS_TRANSPORT_WAIT_FD;
+  if (!BPS_HAS_ENTRY(table, reg_device)) caps_.flags &= ~BPS_TRANSPORT_CUDA;
   shares_ = BPS_HAS_ENTRY(table, reg_shared);
   unmaps_ = BPS_HAS_ENTRY(table, unmap_remote);
   writes_ = BPS_HAS_ENTRY(table, begin_write) && BPS_HAS_ENTRY(table, end_write);
@@ -129,6 +130,15 @@ absl::Status PluginTransport::Reg(void* base, size_t size, bps_region** region) 
   const int32_t code = Watched("reg", [&] { return table_->reg(handle(), base, size, region, &failure); });
   return code == BPS_OK ? Registered("reg", *region)
                         : FailureStatus(code, failure, "registering " + std::to_string(size) + " bytes of memory");
+}
+
+absl::Status PluginTransport::RegDevice(const bps_device_memory& memory, bps_region** region) {
+  if ((caps_.flags & BPS_TRANSPORT_CUDA) == 0) return absl::UnimplementedError("this transport reads no GPU's memory");
+  bps_failure failure;
+  *region = nullptr;
+  const int32_t code = Watched("reg_device", [&] { return table_->reg_device(handle(), &memory, region, &failure); });
+  return code == BPS_OK ? Registered("reg_device", *region)
+                        : FailureStatus(code, failure, absl::StrCat("registering ", memory.size, " bytes of a GPU"));
 }
 
 absl::Status PluginTransport::Allocate(size_t size, bps_region** region, void** base) {

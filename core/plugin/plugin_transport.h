@@ -51,6 +51,7 @@ class PluginTransport final : public TransportVerbs {
 
   absl::Status Reg(void* base, size_t size, bps_region** region) override;
   absl::Status Allocate(size_t size, bps_region** region, void** base) override;
+  absl::Status RegDevice(const bps_device_memory& memory, bps_region** region) override;
   absl::Status RegShared(void* base, size_t size, int fd, bps_region** region) override;
   void Unreg(bps_region* region) override {
     Watched("unreg", [&] { table_->unreg(handle(), region); });

@@ -24,6 +24,14 @@ class Region {
     return Region(transport, handle);
   }
 
+  // Memory of a GPU.
+  static absl::StatusOr<Region> MakeDevice(Transport* transport, const bps_device_memory& memory) {
+    bps_region* handle = nullptr;
+    absl::Status status = transport->RegDevice(memory, &handle);
+    if (!status.ok()) return status;
+    return Region(transport, handle);
+  }
+
   // Memory that is a shared mapping of `fd`.
   static absl::StatusOr<Region> MakeShared(Transport* transport, void* base, size_t size, int fd) {
     bps_region* handle = nullptr;

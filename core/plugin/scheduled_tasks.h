@@ -5,7 +5,7 @@
 //     tasks.Find(id)->state = ScheduledTasks::State::kSent;
 //     tasks.Erase(id);
 //
-// Ids are counted up by those who give them, so tasks are kept by blocks of kBlock consecutive ids, and only blocks are
+// Ids are counted up where they are given, so tasks are kept by blocks of kBlock consecutive ids, and only blocks are
 // looked up: a partition that is asked for among 100,000 costs one line of memory that is not in the cache, not three.
 // The price: a block lives as long as one of its ids does. Blocks are used again: no allocation in a steady state.
 //

@@ -61,6 +61,10 @@ class Transport {
   int32_t Disconnect(bps_peer peer) { return verbs_->Disconnect(peer); }
 
   absl::Status Reg(void* base, size_t size, bps_region** region) { return verbs_->Reg(base, size, region); }
+  // Memory of a GPU; UNIMPLEMENTED without BPS_TRANSPORT_CUDA.
+  absl::Status RegDevice(const bps_device_memory& memory, bps_region** region) {
+    return verbs_->RegDevice(memory, region);
+  }
   // Memory of the transport's own choice; UNIMPLEMENTED where it has none.
   absl::Status Allocate(size_t size, bps_region** region, void** base) { return verbs_->Allocate(size, region, base); }
   // Memory that is a shared mapping of `fd`, which stays open until Unreg; where the transport makes no difference, it

@@ -39,6 +39,8 @@ class TransportVerbs {
 
   virtual absl::Status Reg(void* base, size_t size, bps_region** region) = 0;
   virtual absl::Status Allocate(size_t size, bps_region** region, void** base) = 0;
+  // Only with BPS_TRANSPORT_CUDA.
+  virtual absl::Status RegDevice(const bps_device_memory& memory, bps_region** region) = 0;
   virtual absl::Status RegShared(void* base, size_t size, int fd, bps_region** region) = 0;
   virtual void Unreg(bps_region* region) = 0;
   virtual int32_t ExportKey(bps_region* region, bps_peer peer, void* key) = 0;

@@ -2,7 +2,8 @@
 //
 //     const ReduceKernels* fast = BestKernels();                // of this processor
 //     size_t done = fast->fold(task);                           // a prefix of the elements
-//     ScalarKernels().fold(task.From(done));                    // the rest
+//     task.begin += done;
+//     ScalarKernels().fold(task);                               // the rest
 //
 // All give the same bits. The scalar ones do any number of elements, and are the definition; vector kernels do whole
 // steps of vectors and leave the rest. What a set of kernels cannot do, it leaves altogether (0 elements done).

@@ -74,6 +74,7 @@ struct SetRegion {
   std::byte* base = nullptr;
   size_t size = 0;
   int fd = -1;                       // of memory that can be shared
+  bool device = false;               // of a GPU: only the members that can have it registered
   std::vector<bps_region*> regions;  // by member; NULL: not registered there
   size_t allocated_by = SIZE_MAX;    // whose memory it is: unregistered last
 };
@@ -174,6 +175,25 @@ class TransportSet final : public TransportVerbs {
   }
   absl::Status RegShared(void* base, size_t size, int fd, bps_region** region) override {
     *region = Wrap(Make(base, size, fd));
+    return absl::OkStatus();
+  }
+
+  // At once, with every member that can: whether it works is what the caller wants to know.
+  absl::Status RegDevice(const bps_device_memory& memory, bps_region** out) override {
+    std::unique_ptr<SetRegion> region(Make(memory.base, memory.size, -1));
+    region->device = true;
+    absl::Status status = absl::UnimplementedError("none of these transports reads a GPU's memory");
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (!members_[i].transport.Has(BPS_TRANSPORT_CUDA)) continue;
+      status = members_[i].transport.RegDevice(memory, &region->regions[i]);
+      if (!status.ok()) break;
+    }
+    bps_region* const handle = Wrap(region.release());
+    if (!status.ok()) {
+      Unreg(handle);
+      return status;
+    }
+    *out = handle;
     return absl::OkStatus();
   }
 
@@ -339,6 +359,7 @@ class TransportSet final : public TransportVerbs {
 
   absl::Status RegionAt(SetRegion* region, Member* member, bps_region** inner) {
     bps_region*& there = region->regions[static_cast<size_t>(member - members_.data())];
+    if (there == nullptr && region->device) return absl::UnimplementedError("this transport reads no GPU's memory");
     if (there == nullptr) {
       absl::Status status = region->fd < 0
                                 ? member->transport.Reg(region->base, region->size, &there)

@@ -109,6 +109,11 @@ class Face {
                    int32_t reduction, bps_device_stream stream, bps_failure* failure) -> int32_t {
           return Run(failure, [&] { Of(device)->Fold(to, sources, n, count, dtype, reduction, stream); });
         },
+        .flush_remote = [](bps_device* device, bps_failure* failure) -> int32_t {
+          return Run(failure, [&] { Of(device)->FlushRemote(); });
+        },
+        .dmabuf = [](bps_device* device, void* base, uint64_t size, int32_t* descriptor, bps_failure* failure)
+            -> int32_t { return Run(failure, [&] { *descriptor = Of(device)->DmaBuf(base, size); }); },
     };
   }
 

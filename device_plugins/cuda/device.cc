@@ -119,6 +119,11 @@ bps_device_pointer Device::Pointer(const void* address) {
   BPS_CUDA_CALL(cuPointerGetAttribute, &size, kAttributeRangeSize, Address(address));
   pointer.base = reinterpret_cast<void*>(base);
   pointer.size = size;
+  if (type == kMemoryTypeDevice) {
+    unsigned long long identity = 0;
+    BPS_CUDA_CALL(cuPointerGetAttribute, &identity, kAttributeBufferId, Address(address));
+    pointer.identity = identity;
+  }
   return pointer;
 }
 
@@ -250,6 +255,41 @@ void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t cou
   void* parameters[] = {&arguments};
   const auto blocks = static_cast<unsigned>(std::min<uint64_t>(kFoldBlocks, (count + kFoldThreads - 1) / kFoldThreads));
   BPS_CUDA_CALL(cuLaunchKernel, function, blocks, 1, 1, kFoldThreads, 1, 1, 0, Of(stream), parameters, nullptr);
+}
+
+int Device::Attribute(int attribute) const {
+  int value = 0;
+  // Drivers that are older than an attribute do not know it.
+  return driver_.cuDeviceGetAttribute(&value, attribute, number_) == kSuccess ? value : 0;
+}
+
+void Device::FlushRemote() {
+  Remote remote = remote_.load();
+  if (remote == Remote::kUnknown) {
+    remote = Remote::kNone;
+    const bool flushes = (Attribute(kRemoteFlushOptions) & kRemoteFlushByHost) != 0;
+    if (Attribute(kRemoteAccessSupported) != 0) {
+      if (driver_.cuFlushGPUDirectRDMAWrites != nullptr && flushes) remote = Remote::kFlush;
+      if (Attribute(kRemoteWritesOrdering) >= kRemoteWritesOrderedForOwner) remote = Remote::kOrdered;
+    }
+    remote_ = remote;
+  }
+  if (remote == Remote::kNone) {
+    throw Error(BPS_UNIMPLEMENTED, "the driver gives network cards no access to its memory (GPUDirect RDMA)");
+  }
+  if (remote == Remote::kOrdered) return;
+  const Use use(*this);
+  BPS_CUDA_CALL(cuFlushGPUDirectRDMAWrites, kRemoteFlushCurrentContext, kRemoteFlushToOwner);
+}
+
+int32_t Device::DmaBuf(const void* base, uint64_t size) {
+  if (driver_.cuMemGetHandleForAddressRange == nullptr || Attribute(kDmaBufSupported) == 0) {
+    throw Error(BPS_UNIMPLEMENTED, "the driver makes no dma-buf of its memory");
+  }
+  const Use use(*this);
+  int descriptor = -1;
+  BPS_CUDA_CALL(cuMemGetHandleForAddressRange, &descriptor, Address(base), size, kRangeAsDmaBuf, 0);
+  return descriptor;
 }
 
 #undef BPS_CUDA_CALL

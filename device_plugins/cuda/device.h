@@ -7,6 +7,7 @@
 #ifndef BYTEPS_DEVICE_PLUGINS_CUDA_DEVICE_H_
 #define BYTEPS_DEVICE_PLUGINS_CUDA_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -66,8 +67,11 @@ class Device {
   void Synchronize(bps_device_stream stream);
   void Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
             bps_device_stream stream);
+  void FlushRemote();
+  int32_t DmaBuf(const void* base, uint64_t size);
 
  private:
+  int Attribute(int attribute) const;
   // The kernel of this data type, loaded with the first.
   FunctionHandle FoldOf(uint32_t dtype);
 
@@ -78,6 +82,9 @@ class Device {
   std::string nccl_home_;
   std::mutex mutex_;
   std::set<StreamHandle> own_;  // made here
+  // How what network cards write is ordered before later work.
+  enum class Remote { kUnknown, kNone, kOrdered, kFlush };
+  std::atomic<Remote> remote_{Remote::kUnknown};
   ModuleHandle kernels_ = nullptr;
   std::map<uint32_t, FunctionHandle> folds_;  // by data type
 };

@@ -61,6 +61,9 @@ Driver::Driver() {
   }
   BPS_CUDA_FUNCTIONS(BPS_CUDA_FIND)
 #undef BPS_CUDA_FIND
+#define BPS_CUDA_FIND(name, ...) name = reinterpret_cast<__VA_ARGS__>(::dlsym(library, #name));
+  BPS_CUDA_LATER_FUNCTIONS(BPS_CUDA_FIND)
+#undef BPS_CUDA_FIND
   cuDriverGetVersion(&version_);
   const std::string subject = "the NVIDIA driver (CUDA " + std::to_string(version_) + ") ";
   if (const Result result = cuInit(0); result != kSuccess) {

@@ -53,9 +53,23 @@ inline constexpr Result kCapturedEvent = 907;
 // CUdevice_attribute.
 inline constexpr int kComputeCapabilityMajor = 75;
 inline constexpr int kComputeCapabilityMinor = 76;
+inline constexpr int kRemoteAccessSupported = 116;  // GPUDirect RDMA
+inline constexpr int kRemoteFlushOptions = 117;
+inline constexpr int kRemoteWritesOrdering = 118;
+inline constexpr int kDmaBufSupported = 124;
+
+// CUflushGPUDirectRDMAWritesOptions, CUGPUDirectRDMAWritesOrdering, and the target and scope of a flush.
+inline constexpr int kRemoteFlushByHost = 1;
+inline constexpr int kRemoteWritesOrderedForOwner = 100;
+inline constexpr int kRemoteFlushCurrentContext = 0;
+inline constexpr int kRemoteFlushToOwner = 100;
+
+// CUmemRangeHandleType.
+inline constexpr int kRangeAsDmaBuf = 1;
 
 // CUpointer_attribute, and CUmemorytype.
 inline constexpr int kAttributeMemoryType = 2;
+inline constexpr int kAttributeBufferId = 7;
 inline constexpr int kAttributeIsManaged = 8;
 inline constexpr int kAttributeDeviceOrdinal = 9;
 inline constexpr int kAttributeRangeStart = 11;
@@ -119,6 +133,11 @@ inline constexpr int kCaptureNone = 0;
   X(cuLaunchKernel, Result (*)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                                StreamHandle, void**, void**))
 
+// Those that drivers of CUDA 11.2 need not have: nullptr then.
+#define BPS_CUDA_LATER_FUNCTIONS(X)                   \
+  X(cuFlushGPUDirectRDMAWrites, Result (*)(int, int)) \
+  X(cuMemGetHandleForAddressRange, Result (*)(void*, DevicePointer, size_t, int, unsigned long long))
+
 // The driver's functions, found by name.
 struct DriverFunctions {
   // (A declarator cannot follow a function pointer's type: hence the alias.)
@@ -126,6 +145,7 @@ struct DriverFunctions {
   using FunctionPointer = Pointer;
 #define BPS_CUDA_MEMBER(name, ...) FunctionPointer<__VA_ARGS__> name = nullptr;
   BPS_CUDA_FUNCTIONS(BPS_CUDA_MEMBER)
+  BPS_CUDA_LATER_FUNCTIONS(BPS_CUDA_MEMBER)
 #undef BPS_CUDA_MEMBER
 };
 

@@ -1,7 +1,7 @@
 // fold_kernel.h - what the fold kernel of fold_kernel.cu is called with.
 //
 //     FoldArguments arguments = {to, count, sources, reduction, {a, b, c}};
-//     cuLaunchKernel(function of FoldName(dtype), ..., {&arguments})
+//     cuLaunchKernel(bps_fold_float32, ..., {&arguments})         // a function for each data type
 #ifndef BYTEPS_DEVICE_PLUGINS_CUDA_FOLD_KERNEL_H_
 #define BYTEPS_DEVICE_PLUGINS_CUDA_FOLD_KERNEL_H_
 

@@ -27,7 +27,9 @@ typedef struct fake_gpu_counts {
   uint64_t copies_within;
   uint64_t bytes_to_host;
   uint64_t bytes_to_device;
-  uint64_t races; /* accesses that nothing orders, and accesses to memory that was given back */
+  uint64_t remote_reads; /* by network cards, from device memory */
+  uint64_t flushes;      /* of what network cards have written */
+  uint64_t races;        /* accesses that nothing orders, and accesses to memory that was given back */
 } fake_gpu_counts;
 
 /* What a kernel reads, or reads and writes, of the memory of its device. */
@@ -60,6 +62,9 @@ typedef struct fake_gpu_control {
    * code: then `run` is never called. */
   int32_t (*launch)(int32_t device, bps_device_stream stream, void (*run)(void* user, void* const* inside), void* user,
                     const fake_gpu_access* accesses, size_t count);
+  /* A simulated network card reaches device memory: where these bytes can be touched, or NULL, if they are not a
+   * GPU's. With `read` that is now; else it may write there later, at any time. */
+  void* (*remote_access)(const void* address, uint64_t size, int32_t read);
 } fake_gpu_control;
 
 BPS_PLUGIN_EXPORT const fake_gpu_control* bps_fake_gpu(void);

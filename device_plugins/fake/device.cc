@@ -168,4 +168,14 @@ void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t cou
   machine_->Launch(Of(stream), kernel, std::move(accesses));
 }
 
+void Device::FlushRemote() {
+  machine_->Begin(index_, "flush_remote");
+  machine_->FlushRemote();
+}
+
+int32_t Device::DmaBuf(const void* base, uint64_t size) {
+  machine_->Begin(index_, "dmabuf");
+  return machine_->DmaBuf(base, size);
+}
+
 }  // namespace byteps::fake

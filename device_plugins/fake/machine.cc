@@ -95,7 +95,22 @@ bps_device_pointer Machine::Pointer(const void* address) {
   pointer.id = range->device;
   pointer.base = range->base;
   pointer.size = range->size;
+  if (range->kind == Memory::Kind::kDevice) pointer.identity = range->identity;
   return pointer;
+}
+
+void Machine::FlushRemote() {
+  const Lock lock(mutex_);
+  ++counts_.flushes;
+}
+
+int Machine::DmaBuf(const void* base, uint64_t size) {
+  const Lock lock(mutex_);
+  const Memory::Range* range = memory_.Find(base, size);
+  if (range == nullptr || range->kind != Memory::Kind::kDevice || range->base != base || range->size != size) {
+    throw Error(BPS_INVALID_ARGUMENT, "a dma-buf is of a whole allocation of device memory");
+  }
+  return memory_.Export(range->base);
 }
 
 // ---- Streams and events ----
@@ -371,6 +386,13 @@ void Machine::Settle(std::unique_lock<std::mutex>* lock, Stream* stream) {
     if (std::chrono::steady_clock::now() > limit) {
       throw Error(BPS_DEADLINE_EXCEEDED, "a collective in the stream waits for a member that does not come");
     }
+    // The members that have their GPUs in this process may have no other thread: devices run by themselves.
+    for (bool ran = true; ran;) {
+      ran = false;
+      for (const auto& [each, owned] : streams_) ran = (each->device != stream->device && RunFirst(each)) || ran;
+    }
+    DriveAll(stream);
+    if (stream->queue.empty()) return;
     lock->unlock();
     ::sched_yield();
     lock->lock();
@@ -410,6 +432,19 @@ bool Machine::Peek(const void* address, void* to, uint64_t size) {
   const std::byte* inside = memory_.At(address, size);
   if (inside != nullptr) std::memcpy(to, inside, size);
   return inside != nullptr;
+}
+
+// The host has posted it: what orders the host orders it.
+void* Machine::RemoteAccess(const void* address, uint64_t size, bool read) {
+  const Lock lock(mutex_);
+  const Memory::Range* range = memory_.Find(address, size);
+  if (range == nullptr || range->kind != Memory::Kind::kDevice) return nullptr;
+  if (read) {
+    host_.Tick(0);
+    races_.OnAccess({AddressOf(address), AddressOf(address) + size, false, 0, "a network card"}, host_);
+    ++counts_.remote_reads;
+  }
+  return memory_.At(address, size);
 }
 
 void Machine::FailLater(const std::string& verb, uint64_t after, int32_t code) {

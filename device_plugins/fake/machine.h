@@ -90,6 +90,8 @@ class Machine {
   // Waits for all work, as the driver does.
   void Release(void* base, Memory::Kind kind);
   bps_device_pointer Pointer(const void* address);
+  void FlushRemote();
+  int DmaBuf(const void* base, uint64_t size);
 
   Stream* StreamCreate(int device);
   void StreamDestroy(Stream* stream);
@@ -117,6 +119,7 @@ class Machine {
   std::string Race(uint64_t index);
   void HostAccess(const void* address, uint64_t size, bool write);
   bool Peek(const void* address, void* to, uint64_t size);
+  void* RemoteAccess(const void* address, uint64_t size, bool read);
   void FailLater(const std::string& verb, uint64_t after, int32_t code);
   void Lose(int device);
   void Capture(Stream* stream, bool on);

@@ -1,5 +1,6 @@
 #include "device_plugins/fake/memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ void* Memory::Allocate(int device, uint64_t size) {
   std::byte* base = Map(mapped, PROT_NONE, descriptor);
   ::close(descriptor);
   std::memset(inside, 0xFF, mapped);
-  ranges_[reinterpret_cast<uintptr_t>(base)] = {Kind::kDevice, device, base, size, inside, mapped};
+  ranges_[reinterpret_cast<uintptr_t>(base)] = {Kind::kDevice, device, base, size, inside, mapped, ++identities_};
   return base;
 }
 
@@ -85,6 +86,7 @@ void Memory::Release(void* base, Kind kind) {
   const Range range = found->second;
   ranges_.erase(found);
   if (range.mapped == 0) return;
+  if (range.file >= 0) ::close(range.file);
   ::munmap(range.base, range.mapped);
   if (range.inside != range.base) ::munmap(range.inside, range.mapped);
 }
@@ -101,6 +103,31 @@ const Memory::Range* Memory::Find(const void* address, uint64_t size) const {
 std::byte* Memory::At(const void* address, uint64_t size) const {
   const Range* range = Find(address, size);
   return range == nullptr ? nullptr : range->inside + (static_cast<const std::byte*>(address) - range->base);
+}
+
+// Most allocations are never exported: no descriptor is kept for them. The pages of one that is are put into a new
+// file, at the same addresses.
+int Memory::Export(void* base) {
+  const auto found = ranges_.find(reinterpret_cast<uintptr_t>(base));
+  if (found == ranges_.end() || found->second.kind != Kind::kDevice) {
+    throw Error(BPS_INVALID_ARGUMENT, "no device memory begins at this address");
+  }
+  Range& range = found->second;
+  if (range.file < 0) {
+    const int descriptor = File(range.mapped);
+    const bool copied = ::pwrite(descriptor, range.inside, range.mapped, 0) == static_cast<ssize_t>(range.mapped);
+    const auto exchange = [&](std::byte* at, int rights) {
+      return ::mmap(at, range.mapped, rights, MAP_SHARED | MAP_FIXED, descriptor, 0) == at;
+    };
+    if (!copied || !exchange(range.inside, PROT_READ | PROT_WRITE) || !exchange(range.base, PROT_NONE)) {
+      ::close(descriptor);
+      Fail("a file of its own");
+    }
+    range.file = descriptor;
+  }
+  const int descriptor = ::fcntl(range.file, F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) Fail("fcntl(F_DUPFD_CLOEXEC)");
+  return descriptor;
 }
 
 uint64_t Memory::used(int device) const {

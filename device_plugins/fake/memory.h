@@ -24,9 +24,11 @@ class Memory {
     Kind kind;
     int device;  // kDevice: of which
     std::byte* base;
-    uint64_t size;        // as asked for
-    std::byte* inside;    // where it can be touched
-    uint64_t mapped = 0;  // bytes of the mappings; 0: not ours
+    uint64_t size;          // as asked for
+    std::byte* inside;      // where it can be touched
+    uint64_t mapped = 0;    // bytes of the mappings; 0: not ours
+    uint64_t identity = 0;  // kDevice: a number that no other one has had
+    int file = -1;          // kDevice: that it was exported as
   };
 
   Memory() = default;
@@ -44,11 +46,14 @@ class Memory {
   const Range* Find(const void* address, uint64_t size) const;
   // Where these bytes can be touched; nullptr: they are in no range.
   std::byte* At(const void* address, uint64_t size) const;
+  // A descriptor of a file that the device memory beginning at `base` is from now on; the caller closes it.
+  int Export(void* base);
   // Bytes of `device` that are given out.
   uint64_t used(int device) const;
 
  private:
   std::map<uintptr_t, Range> ranges_;  // by base
+  uint64_t identities_ = 0;            // that were given out
 };
 
 }  // namespace byteps::fake

@@ -155,6 +155,9 @@ constexpr fake_gpu_control kControl = {
         return error.code();
       }
     },
+    .remote_access = [](const void* address, uint64_t size, int32_t read) -> void* {
+      return TheMachine()->RemoteAccess(address, size, read != 0);
+    },
 };
 
 }  // namespace

@@ -21,6 +21,15 @@
 namespace byteps {
 namespace {
 
+// After DoNotLinger in a job without a session: for servers that start meanwhile. Nobody waits for the job any more, so
+// what starts late may wait in vain.
+constexpr Time kServersOnTheirWay = 10 * kSecond;
+
+absl::Status NoMore() {
+  return absl::UnavailableError(
+      "no session starts any more: the process that has started the coordinator has ended, or ends");
+}
+
 // A declare reply is cut after this many bytes.
 constexpr size_t kReplyBytes = size_t{1} << 20;
 // Names of sessions whose generations are counted.
@@ -156,12 +165,14 @@ absl::Status Coordinator::AddServer(Connection* connection, const control::Hello
   connection->member = std::make_unique<JobMember>();
   servers_.push_back(connection->member.get());
   if (!gone_servers_.empty()) gone_servers_.pop_front();
+  servers_came_ = servers_came_ || !ServersOnTheirWay();
   return absl::OkStatus();
 }
 
 absl::Status Coordinator::AddWorker(Connection* connection, const control::Hello& hello) {
   if (absl::Status beside = join_check_.BesideRunning(hello); !beside.ok()) return beside;
   if (absl::Status late = TellLate(hello); !late.ok()) return late;
+  if (no_more_) return NoMore();
   JobSession* session = Gathering(hello.session());
   const JoinVerdict verdict = join_check_.OfWorker(hello, session);
   if (verdict.kind == JoinVerdict::Kind::kDisagrees) return Disagree(hello, verdict.why);
@@ -329,7 +340,7 @@ absl::Status Coordinator::TellLate(const control::Hello& hello) {
 
 void Coordinator::ForgetSession(uint64_t id) {
   sessions_.erase(id);
-  if (sessions_.empty() && served_) linger_deadline_ = After(now_, options_.linger);
+  if (sessions_.empty() && (served_ || no_more_)) linger_deadline_ = After(now_, options_.linger);
 }
 
 void Coordinator::SendToServers(const control::Envelope& envelope) {
@@ -413,7 +424,7 @@ void Coordinator::OnDeclare(const JobMember& member, const control::DeclareReque
   if (bytes > 0) handler_->Send(member.connection, envelope);
 }
 
-// Who has left meanwhile is missing at the other's deadline.
+// A member that has left meanwhile is missing at the other's deadline.
 void Coordinator::OnPeerAddress(const JobMember& member, const control::PeerAddress& address) {
   control::Envelope envelope;
   envelope.mutable_peer_address()->set_from(member.id);
@@ -455,9 +466,12 @@ void Coordinator::SendWaiting(const JobMember& member) const {
 }
 
 void Coordinator::DoNotLinger(Time now) {
-  if (options_.linger == 0) return;
+  if (no_more_) return;
+  now_ = now;
+  no_more_ = true;
   options_.linger = 0;
-  if (sessions_.empty()) linger_deadline_ = now;
+  FailGathering(NoMore());
+  if (sessions_.empty()) linger_deadline_ = After(now, ServersOnTheirWay() ? kServersOnTheirWay : 0);
 }
 
 absl::Status Coordinator::StartTimeout(Time waited) const {
@@ -478,7 +492,8 @@ absl::Status Coordinator::StartTimeout(Time waited) const {
 void Coordinator::Stop(Time now, const absl::Status& why) {
   now_ = now;
   if (over_) return;
-  const std::string reason = why.ok() ? "no session has been open for " + SecondsText(options_.linger) : Message(why);
+  std::string reason = why.ok() ? "no session has been open for " + SecondsText(options_.linger) : Message(why);
+  if (why.ok() && !served_) reason = "no session was ever opened";
   BPS_LOG(*log_, kInfo) << "the job is over: " << reason;
   const absl::Status failure = why.ok() ? absl::UnavailableError("the coordinator has ended the job: " + reason) : why;
   while (!sessions_.empty()) FailSession(sessions_.begin()->second.get(), failure, 0);

@@ -112,7 +112,9 @@ class Coordinator {
   // When Tick must be called at the latest; kNever: no need.
   Time NextTimer() const;
 
-  // No member will open another session: the job ends with the last one, or now. May be called again.
+  // No session starts any more: one that gathers fails, and the job ends with the last active one, or now. Where none
+  // has ever been active, servers are still on their way: the coordinator stays some seconds to send them home. May be
+  // called again.
   void DoNotLinger(Time now);
   // Ends the job: sessions fail with `why`, servers are sent home.
   void Stop(Time now, const absl::Status& why);
@@ -179,6 +181,7 @@ class Coordinator {
   void EndLateGoodbyes(Time now);
   void AnnounceMissing(Time now);
   void CheckLinger(Time now);
+  bool ServersOnTheirWay() const;
   void CheckStart(Time now);
   void CheckGivenUp(Time now);
   absl::Status StartTimeout(Time waited) const;
@@ -204,7 +207,9 @@ class Coordinator {
   StartupDisagreement disagreement_;
   uint32_t last_member_ = 0;
   uint64_t last_session_ = 0;
-  bool served_ = false;  // a session has been active
+  bool served_ = false;        // a session has been active
+  bool no_more_ = false;       // DoNotLinger
+  bool servers_came_ = false;  // all of them, once
   Time linger_deadline_ = kNever;
   const Time created_;
   Time start_deadline_;         // of the first session; kNever: it has started

@@ -98,8 +98,13 @@ void Coordinator::AnnounceMissing(Time now) {
 }
 
 void Coordinator::CheckLinger(Time now) {
-  if (!sessions_.empty() || now < linger_deadline_) return;
+  if (!sessions_.empty() || (now < linger_deadline_ && (!no_more_ || ServersOnTheirWay()))) return;
   Stop(now, absl::OkStatus());
+}
+
+bool Coordinator::ServersOnTheirWay() const {
+  if (served_ || servers_came_) return false;
+  return servers_.size() < static_cast<size_t>(std::max(0, options_.num_servers.value_or(0)));
 }
 
 // Workers that wait give up by themselves; servers, and members of a job that never came, hear it here.

@@ -1,4 +1,4 @@
-// key_hash.h - the hashes by which BytePS placed keys on servers (BYTEPS_KEY_HASH_FN), for who wants them here.
+// key_hash.h - the hashes by which BytePS placed keys on servers, for jobs that ask for them (BYTEPS_KEY_HASH_FN).
 //
 //     const KeyHash hash = {.function = KeyHash::Function::kDjb2};
 //     uint32_t server = hash.Server(KeyHash::Key(tensor, part), servers);

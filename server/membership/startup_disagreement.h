@@ -8,9 +8,9 @@
 //     if (disagreement.AllTold()) ...                                // no member will come any more
 //     disagreement.OnServerAdded();
 //
-// They hear why at once, and do not wait for who has gone. Who comes a second time, or the server that was in the wrong
-// and now is not, has been started anew: then it is forgotten. Servers cannot be told from each other: if they were
-// sent home, as many as the job has are of that start.
+// They are told why at once, and do not wait for members that have gone. A member that comes a second time, or the
+// server that was in the wrong and now is not, has been started anew: then the disagreement is over. Servers cannot be
+// told from each other: if they were sent home, as many as the job has are of that start.
 //
 // Threads: none.
 #ifndef BYTEPS_SERVER_MEMBERSHIP_STARTUP_DISAGREEMENT_H_

@@ -127,7 +127,7 @@ absl::Status RefuseToCoordinate(const Config& readable, const absl::Status& why,
   options.self = Self(address);
   options.unable = reason;
   options.start_timeout = StartupDisagreement::kLateness;  // of no member: the start that failed shall end soon
-  BPS_LOG(log, kError) << "cannot take part: " << reason << "; tells those who come to " << address << ", for "
+  BPS_LOG(log, kError) << "cannot take part: " << reason << "; tells members that come to " << address << ", for "
                        << StartupDisagreement::kLateness / kSecond << " s at most";
   CoordinatorShell shell(*std::move(listener), std::move(options), &log);
   const absl::Status told = shell.Run(stop);

@@ -248,7 +248,7 @@ void CoordinatorShell::Accept() {
         BPS_LOG(*log_, kWarning) << why;
       }
       coordinator_.OnNoRoom(now_, why);
-      // Members alone fill it: there will be no room, and who waits for an answer had better know.
+      // Members alone fill it: there will be no room, and a process that waits for an answer had better know.
       if (strangers_ == 0 && RefuseNext(why)) continue;
       // The next attempt would fail at once, and again, and again.
       accept_again_ = After(now_, kAcceptPause);

@@ -1,7 +1,7 @@
 // awaited_rounds.h - rounds that stand aside: some of their memory was announced before it was here.
 //
 //     awaited.Add(now, round);
-//     awaited.Look(now, [&](Round* round) { ... });     // those that were there; who is not ready yet is added again
+//     awaited.Look(now, [&](Round* round) { ... });     // those that were there; what is not ready yet is added again
 //     awaited.NextTimer();                              // when to look
 //
 // Threads: those of its owner.

@@ -88,7 +88,7 @@ struct ReducerOptions {
   uint32_t slots_per_peer = 8;  // fewer where memory is short
   uint64_t inline_bytes = 0;    // results up to this size travel inside the record
   size_t most_idle_parts = 1 << 17;
-  Time stall_warning = kNever;  // those that have contributed hear who has not for so long
+  Time stall_warning = kNever;  // those that have contributed are told which have not for so long
   // Makes what orders the results (BYTEPS_SERVER_ENABLE_SCHEDULE); empty: they go as they come.
   std::function<absl::StatusOr<Scheduler>()> make_scheduler;
 };

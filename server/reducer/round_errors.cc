@@ -93,9 +93,9 @@ absl::Status MismatchError(const Round& round, uint32_t rank, const Push& push) 
     absl::StrAppend(&theirs, ", cut into ", round.header().parts, " parts");
     absl::StrAppend(&ours, ", cut into ", push.header.parts, " parts");
   }
-  return absl::FailedPreconditionError(absl::StrCat("the ranks disagree: ", others, ": ", theirs, "; ",
-                                                    round.session()->workers[rank].description, ": ", ours,
-                                                    theirs == ours ? " (of another shape or scaling)" : ""));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ranks disagree: ", others, ": ", theirs, "; ", round.session()->workers[rank].description, ": ",
+                   ours, theirs == ours ? " (of another shape or scaling, or in a group of other members)" : ""));
 }
 
 absl::Status PastError(uint64_t number, const Round* current, uint64_t past) {

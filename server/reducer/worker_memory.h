@@ -5,7 +5,7 @@
 //     WorkerMemory::Result result = memory.Read(*round, index);         // one, for an accumulator: memory.read()
 //     WorkerMemory::Result result = memory.Write(*round, block);        // and what came of it
 //
-// A worker's memory is touched only within these calls: who has heard ERROR, or RESULT, afterwards has it for itself.
+// A worker's memory is touched only within these calls: a worker that has got ERROR, or RESULT, has it for itself.
 //
 // What the transport maps into this process (the library's own buffers, abi/transport.h, reg_shared) is folded from
 // where it is and into where it is wanted, without a copy; any other memory is copied from and to, block by block. Both

@@ -261,6 +261,14 @@ FIELD(bps_remote, key_size, 8);
 FIELD(bps_remote, offset, 16);
 SIZE(bps_remote, 24);
 
+FIELD(bps_device_memory, struct_size, 0);
+FIELD(bps_device_memory, base, 8);
+FIELD(bps_device_memory, size, 16);
+FIELD(bps_device_memory, type, 24);
+FIELD(bps_device_memory, id, 28);
+FIELD(bps_device_memory, dmabuf, 32);
+FIELD(bps_device_memory, reserved, 36);
+SIZE(bps_device_memory, 40);
 FIELD(bps_transport_table, struct_size, 0);
 FIELD(bps_transport_table, open, 8);
 FIELD(bps_transport_table, close, 16);
@@ -287,7 +295,8 @@ FIELD(bps_transport_table, unmap_remote, 176);
 FIELD(bps_transport_table, begin_write, 184);
 FIELD(bps_transport_table, end_write, 192);
 FIELD(bps_transport_table, post_send_and_write, 200);
-SIZE(bps_transport_table, 208);
+FIELD(bps_transport_table, reg_device, 208);
+SIZE(bps_transport_table, 216);
 
 FIELD(bps_transport_plugin, struct_size, 0);
 FIELD(bps_transport_plugin, info, 8);
@@ -384,7 +393,8 @@ FIELD(bps_device_pointer, type, 8);
 FIELD(bps_device_pointer, id, 12);
 FIELD(bps_device_pointer, base, 16);
 FIELD(bps_device_pointer, size, 24);
-SIZE(bps_device_pointer, 32);
+FIELD(bps_device_pointer, identity, 32);
+SIZE(bps_device_pointer, 40);
 
 FIELD(bps_device_stream_state, struct_size, 0);
 FIELD(bps_device_stream_state, id, 8);
@@ -415,7 +425,9 @@ FIELD(bps_device_table, copy_within, 160);
 FIELD(bps_device_table, fill, 168);
 FIELD(bps_device_table, synchronize, 176);
 FIELD(bps_device_table, fold, 184);
-SIZE(bps_device_table, 192);
+FIELD(bps_device_table, flush_remote, 192);
+FIELD(bps_device_table, dmabuf, 200);
+SIZE(bps_device_table, 208);
 
 FIELD(bps_device_plugin, struct_size, 0);
 FIELD(bps_device_plugin, info, 8);

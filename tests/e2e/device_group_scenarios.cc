@@ -134,7 +134,10 @@ void RunGroup() {
   CHECK(end.synchronisations == 0);
   CHECK(end.allocations == warm.allocations);
   CHECK(end.registrations == warm.registrations);
-  CHECK(end.streams == warm.streams);
+  // Where workers differ, the group stage of the first one to submit makes its streams; which one is first may change.
+  const char* rings = std::getenv("BYTEPS_NCCL_NUM_RINGS");
+  const uint64_t of_group = 2 + (rings == nullptr ? 1 : static_cast<uint64_t>(std::atoi(rings)));
+  CHECK(end.streams == warm.streams || (way == "host memory" && end.streams == warm.streams + of_group));
   CHECK(end.events <= 2 * warm.events + 40);
   // The test itself writes each tensor once.
   const uint64_t to_device = end.bytes_to_device - (trainer.on_gpu ? bytes : 0);

@@ -182,8 +182,9 @@ inline std::vector<float> Sum(int size, int round, size_t tensor, size_t count) 
   return sum;
 }
 
-inline bps_status* Submit(const Trainer& trainer, const std::string& name, uint32_t dtype, size_t count, int32_t op,
-                          void* memory, bps_streams* streams, bps_request** request) {
+// In place, on the host.
+inline bps_push_pull_args PushPullArgs(const Trainer& trainer, const std::string& name, uint32_t dtype, size_t count,
+                                       int32_t op, void* memory) {
   const int64_t shape[] = {static_cast<int64_t>(count)};
   bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
   declare.name = name.c_str();
@@ -197,6 +198,12 @@ inline bps_status* Submit(const Trainer& trainer, const std::string& name, uint3
   args.input = args.output = memory;
   args.op = op;
   args.timeout_ms = 60'000;
+  return args;
+}
+
+inline bps_status* Submit(const Trainer& trainer, const std::string& name, uint32_t dtype, size_t count, int32_t op,
+                          void* memory, bps_streams* streams, bps_request** request) {
+  bps_push_pull_args args = PushPullArgs(trainer, name, dtype, count, op, memory);
   args.input_device = args.output_device = trainer.on_gpu ? BPS_CUDA : BPS_CPU;
   streams->input = streams->output = trainer.gpu.stream;
   streams->output_later = 1;
@@ -206,19 +213,7 @@ inline bps_status* Submit(const Trainer& trainer, const std::string& name, uint3
 
 inline bps_status* SubmitOnCpu(const Trainer& trainer, const std::string& name, uint32_t dtype, size_t count,
                                int32_t op, void* memory, bps_request** request) {
-  const int64_t shape[] = {static_cast<int64_t>(count)};
-  bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
-  declare.name = name.c_str();
-  declare.dtype = dtype;
-  declare.shape = shape;
-  declare.ndim = 1;
-  bps_tensor* tensor = nullptr;
-  Ok(bps_declare(trainer.session, &declare, &tensor), "declare");
-  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
-  args.tensor = tensor;
-  args.input = args.output = memory;
-  args.op = op;
-  args.timeout_ms = 60'000;
+  const bps_push_pull_args args = PushPullArgs(trainer, name, dtype, count, op, memory);
   return bps_push_pull(trainer.session, &args, request);
 }
 

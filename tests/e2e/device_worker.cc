@@ -1,7 +1,7 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
 //     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|
-//                   group|dtypes|bits|killed|stuck [argument]
+//                   group|dtypes|bits|killed|stuck|direct [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/e2e/device_direct_scenarios.h"
 #include "tests/e2e/device_group_scenarios.h"
 #include "tests/e2e/device_trainer.h"
 
@@ -414,6 +415,8 @@ int main(int count, char** arguments) {
     RunGroupUntilKilled();
   else if (scenario == "stuck")
     RunGroupStuck(argument);
+  else if (scenario == "direct")
+    RunDirect();
   else if (scenario == "errors")
     Errors();
   else if (scenario == "buffers")

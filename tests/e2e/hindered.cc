@@ -24,7 +24,7 @@
 
 namespace {
 
-// Who has none to drop has not got it, and does not get it from exec either.
+// A process without them cannot drop any, and gets none from exec either.
 bool Drop(int first, int last) {
   for (int capability = first; capability <= last; ++capability) ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
   return true;

@@ -169,7 +169,7 @@ TEST_P(ByHand, EveryRoleEndsWithOneErrorThatNamesBoth) {
            .by_hand = true});
   job.StartCoordinator(odd == "coordinator" ? transport("coordinator") : Variables{});
   ASSERT_TRUE(job.coordinator().WaitForOutput("listening at", kPatience)) << job.Output();
-  // Two that wait, then two that come, of which one may be too late to be the first who is told.
+  // Two that wait, then two that come, of which one may be too late to be the first that is told.
   job.StartWorker(1, "sums", "", transport(""));
   job.StartServer(1, transport(""));
   if (odd != "coordinator") {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/collective_program.h"
+#include "tests/sim/gather.h"
 #include "tests/sim/simulated_job.h"
 
 namespace byteps {
@@ -46,34 +47,13 @@ TEST(Collectives, LargeTensorsInChunks) {
   });
 }
 
-class Gather {
- public:
-  explicit Gather(uint32_t size, Time timeout = 600 * kSecond) : input_(1000, 1) {
-    asked_.kind = CollectiveKind::kAllGather;
-    asked_.set = ProcessSet::All(size);
-    asked_.name = "g";
-    asked_.dtype = BPS_INT64;
-    asked_.shape = {1000};
-    asked_.input = reinterpret_cast<const std::byte*>(input_.data());
-    asked_.timeout = timeout;
-    asked_.request = std::make_shared<Request>(nullptr, nullptr);
-    asked_.result = std::make_shared<CollectiveResult>();
-  }
-  const Collective& asked() const { return asked_; }
-  const Request& request() const { return *asked_.request; }
-
- private:
-  std::vector<int64_t> input_;
-  Collective asked_;
-};
-
 TEST(Collectives, ADeadlineNamesWhoDidNotSubmitAndTheNextRoundWorks) {
   ForEachSeed(40, [](uint64_t seed) {
     JobOptions options = OptionsOf(seed);
     options.workers = 3;
     SimulatedJob job(options);
     ASSERT_TRUE(job.Start());
-    Gather first(3, 2 * kSecond), second(3, 2 * kSecond), late(3);
+    Gather first("g", 3, 1000, 2 * kSecond), second("g", 3, 1000, 2 * kSecond), late("g", 3, 1000);
     ASSERT_TRUE(job.worker(0).Collect(first.asked()).ok());
     ASSERT_TRUE(job.worker(1).Collect(second.asked()).ok());
     ASSERT_TRUE(job.RunUntil([&] { return first.request().ended() && second.request().ended(); }));
@@ -87,7 +67,7 @@ TEST(Collectives, ADeadlineNamesWhoDidNotSubmitAndTheNextRoundWorks) {
     EXPECT_THAT(std::string(late.request().outcome().message()), HasSubstr("gave up"));
     std::vector<std::unique_ptr<Gather>> next;
     for (uint32_t rank = 0; rank < 3; ++rank) {
-      next.push_back(std::make_unique<Gather>(3));
+      next.push_back(std::make_unique<Gather>("g", 3, 1000));
       ASSERT_TRUE(job.worker(rank).Collect(next.back()->asked()).ok());
     }
     ASSERT_TRUE(job.RunUntil(

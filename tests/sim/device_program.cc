@@ -4,9 +4,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "abi/byteps.h"
+#include "core/base/log.h"
 #include "core/plugin/plugin_host.h"
 #include "core/worker/device/device_stage.h"
+#include "core/worker/device/gpu_group_stage.h"
 #include "device_plugins/fake/control.h"
 
 extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
@@ -24,29 +25,54 @@ void Check(int32_t code) {
   if (code != BPS_OK) throw std::runtime_error("the trainer's own call failed: " + std::to_string(code));
 }
 
-LogOptions Quiet() {
+// The stages live as long as the job, which is longer than the programs.
+const Logger& Quiet() {
   LogOptions options;
   options.level = LogLevel::kFatal;
-  return options;
+  static const Logger log(options);
+  return log;
 }
 
 }  // namespace
 
-DeviceProgram::DeviceProgram(SimulatedWorker* worker, int32_t index)
+DeviceProgram::DeviceProgram(SimulatedWorker* worker, int32_t index, std::optional<GpuGroupOptions> group)
     : worker_(worker),
       index_(index),
       table_(bps_fake_gpu()->table),
-      log_(Quiet()),
-      gpus_(std::make_shared<Gpus>(FindFake, nullptr, &log_)) {
+      gpus_(std::make_shared<Gpus>(FindFake, nullptr, &Quiet())),
+      group_(std::move(group)) {
+  Open();
+}
+
+DeviceProgram::DeviceProgram(const DeviceProgram& first, int32_t index)
+    : worker_(first.worker_), index_(index), table_(first.table_), gpus_(first.gpus_), staged_(first.staged_) {
+  Open();
+}
+
+void DeviceProgram::Open() {
   bps_device_open_args args = {};
   args.struct_size = sizeof args;
-  args.index = index;
+  args.index = index_;
   Check(table_->open(&args, &device_, nullptr));
   Check(table_->stream_create(device_, 0, &stream_, nullptr));
-  worker_->engine().UseStage("", std::make_unique<DeviceStage>(gpus_, std::make_shared<BufferTable>(), &log_));
 }
 
 DeviceProgram::~DeviceProgram() { table_->close(device_); }
+
+void DeviceProgram::UseStages() {
+  if (std::exchange(staged_, true)) return;
+  const auto buffers = std::make_shared<BufferTable>();
+  worker_->engine().UseStage("", std::make_unique<DeviceStage>(gpus_, buffers, &Quiet()));
+  LocalStage* const local = worker_->engine().neighbours();
+  if (!group_ || local == nullptr) return;
+  worker_->engine().UseStage("", std::make_unique<GpuGroupStage>(*group_, gpus_, buffers, local, &Quiet()));
+  worker_->Wake();
+}
+
+void DeviceProgram::UseStagesIfAsked() {
+  const LocalStage* const local = worker_->engine().neighbours();
+  if (local != nullptr && local->has_side_records()) UseStages();
+}
 
 void* DeviceProgram::Host(uint64_t bytes) {
   void* base = nullptr;
@@ -67,6 +93,7 @@ DeviceProgram::Memory& DeviceProgram::MemoryOf(const std::string& name, uint64_t
 }
 
 DeviceCall* DeviceProgram::Submit(const DeviceAsk& ask, absl::Status* refused) {
+  UseStages();
   const uint64_t bytes = ask.elements * sizeof(float);
   Memory& memory = MemoryOf(ask.name, bytes);
   const bool reads = ask.kind == wire::Operation::kPushPull || !ask.input.empty();
@@ -89,7 +116,7 @@ DeviceCall* DeviceProgram::Submit(const DeviceAsk& ask, absl::Status* refused) {
   Submission asked;
   asked.tensor = tensor;
   asked.kind = ask.kind;
-  asked.reduction = BPS_SUM;
+  asked.reduction = ask.reduction;
   asked.root = ask.root;
   asked.priority = ask.priority;
   asked.timeout = ask.timeout;

@@ -7,6 +7,9 @@
 //
 // Inputs come into the device, and results out of it, in the trainer's own stream: what the library orders wrongly is a
 // wrong number, or a race report of the fake GPU.
+//
+// The stages of device memory come with the first tensor that needs them, here or on another worker of the host
+// (UseStages, again and again), as core/worker/session/session.h brings them.
 #ifndef BYTEPS_TESTS_SIM_DEVICE_PROGRAM_H_
 #define BYTEPS_TESTS_SIM_DEVICE_PROGRAM_H_
 
@@ -14,11 +17,13 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "abi/byteps.h"
 #include "abi/device.h"
-#include "core/base/log.h"
+#include "core/worker/device/gpu_group_options.h"
 #include "core/worker/device/gpus.h"
 #include "core/worker/memory/buffer.h"
 #include "tests/sim/simulated_worker.h"
@@ -30,6 +35,7 @@ struct DeviceAsk {
   uint64_t elements = 0;
   std::vector<float> input;  // empty: none, on the other ranks of a broadcast
   wire::Operation kind = wire::Operation::kPushPull;
+  int32_t reduction = BPS_SUM;
   int32_t root = 0;
   int64_t priority = 0;
   bool in_place = false;
@@ -54,26 +60,33 @@ struct DeviceCall {
 
 class DeviceProgram {
  public:
-  // Device number `index` of the fake GPUs.
-  DeviceProgram(SimulatedWorker* worker, int32_t index);
+  // Device number `index` of the fake GPUs. `group`: what it does with the GPUs of its host; unset: nothing.
+  DeviceProgram(SimulatedWorker* worker, int32_t index, std::optional<GpuGroupOptions> group = std::nullopt);
+  // Another GPU of the same worker, whose first tensor has been submitted.
+  DeviceProgram(const DeviceProgram& first, int32_t index);
   ~DeviceProgram();
   DeviceProgram(const DeviceProgram&) = delete;
   DeviceProgram& operator=(const DeviceProgram&) = delete;
 
+  // For a worker that submits no device memory itself: has another one of its host?
+  void UseStagesIfAsked();
   // nullptr: refused.
   DeviceCall* Submit(const DeviceAsk& ask, absl::Status* refused = nullptr);
   // Reads the result in the trainer's stream, as soon as that may.
   void Read(DeviceCall* call);
   void Synchronize();
+  bps_device* device() const { return device_; }
   bps_device_stream stream() const { return stream_; }
 
  private:
+  void Open();
   struct Memory {
     void* input = nullptr;
     void* output = nullptr;
     void* pinned_input = nullptr;
     void* pinned_output = nullptr;
   };
+  void UseStages();
   Memory& MemoryOf(const std::string& name, uint64_t bytes);
   void* Host(uint64_t bytes);
   void* OnDevice(uint64_t bytes);
@@ -81,8 +94,9 @@ class DeviceProgram {
   SimulatedWorker* const worker_;
   const int32_t index_;
   const bps_device_table* const table_;
-  const Logger log_;
   const std::shared_ptr<Gpus> gpus_;
+  const std::optional<GpuGroupOptions> group_;
+  bool staged_ = false;
   bps_device* device_ = nullptr;
   bps_device_stream stream_ = nullptr;
   std::map<std::string, Memory> memory_;

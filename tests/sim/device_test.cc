@@ -1,43 +1,29 @@
 // Tensors in the memory of GPUs, in whole simulated jobs: random programs under each schedule of the fake GPU, beside
 // workers without GPUs, and what becomes of failures.
 
+#include "abi/device.h"
+
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "abi/byteps.h"
+#include "core/plugin/plugin_host.h"
 #include "device_plugins/fake/control.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/device_program.h"
+#include "tests/sim/fake_gpus.h"
 #include "tests/sim/simulated_job.h"
+
+extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
 
 namespace byteps {
 namespace {
 
 using testing::HasSubstr;
-
-const fake_gpu_control& Gpu() { return *bps_fake_gpu(); }
-
-fake_gpu_counts Counts() {
-  fake_gpu_counts counts;
-  Gpu().counts(&counts);
-  return counts;
-}
-
-void ExpectNoRaces() {
-  char text[400] = "";
-  Gpu().race(0, text, sizeof text);
-  EXPECT_EQ(Counts().races, 0u) << text;
-}
-
-void UseGpus(uint32_t devices, uint64_t seed) {
-  const char* schedules[] = {"late", "early", "random"};
-  const std::string options =
-      "devices=" + std::to_string(devices) + ",schedule=" + schedules[seed % 3] + ",seed=" + std::to_string(seed);
-  ASSERT_EQ(Gpu().reset(options.c_str()), 1);
-}
 
 // The ways of a job: through servers, among the workers of one host, and both.
 JobOptions Way(uint64_t seed, std::mt19937_64* random) {
@@ -250,6 +236,67 @@ TEST(DeviceTest, AFailureOfTheDeviceEndsTheOperationOnEveryRank) {
     EXPECT_TRUE(again_x->outcome().ok()) << again_x->outcome();
     EXPECT_TRUE(again_y->outcome().ok()) << again_y->outcome();
   }
+}
+
+// The streams of five GPUs wait for a collective among them, whose last member comes behind a tensor of a sixth one.
+TEST(DeviceTest, BusyStreamsHoldUpNoOther) {
+  constexpr int kBusy = 5;
+  UseGpus(kBusy + 1, 3);
+  SimulatedJob job({.seed = 5, .workers = 1});
+  ASSERT_TRUE(job.Start());
+  const bps_device_plugin* plugin = nullptr;
+  ASSERT_EQ(bps_device_plugin_v1_fake(PluginHost(), &plugin), BPS_OK);
+  const bps_device_collectives& together = *plugin->collectives;
+  uint8_t id[BPS_DEVICE_COMM_ID] = {};
+  ASSERT_EQ(together.unique_id(nullptr, id, nullptr), BPS_OK);
+  const std::vector<float> numbers = job.Numbers(3000);
+  const DeviceAsk first = {.name = "first", .elements = numbers.size(), .input = numbers, .in_place = true};
+  std::vector<std::unique_ptr<DeviceProgram>> programs;
+  programs.push_back(std::make_unique<DeviceProgram>(&job.worker(0), 0));
+  DeviceCall* call = programs[0]->Submit(first);
+  ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+  for (int index = 1; index <= kBusy; ++index) programs.push_back(std::make_unique<DeviceProgram>(*programs[0], index));
+  std::vector<bps_device_comm*> comms(programs.size());
+  std::vector<void*> memory(programs.size());
+  const auto meet = [&](size_t member) {
+    ASSERT_EQ(together.begin(comms[member], nullptr), BPS_OK);
+    ASSERT_EQ(together.all_reduce(comms[member], memory[member], memory[member], 4, BPS_FLOAT32, BPS_SUM,
+                                  programs[member]->stream(), nullptr),
+              BPS_OK);
+    ASSERT_EQ(together.end(comms[member], nullptr), BPS_OK);
+  };
+  for (size_t member = 0; member < programs.size(); ++member) {
+    bps_device_join_args args = {};
+    args.struct_size = sizeof args;
+    args.id = id;
+    args.rank = static_cast<int32_t>(member);
+    args.size = static_cast<int32_t>(programs.size());
+    ASSERT_EQ(together.join(programs[member]->device(), &args, &comms[member], nullptr), BPS_OK);
+    ASSERT_EQ(Gpu().table->allocate(programs[member]->device(), 16, &memory[member], nullptr), BPS_OK);
+  }
+  std::vector<DeviceCall*> calls;
+  for (size_t member = 0; member < programs.size(); ++member) {
+    const bool last = member + 1 == programs.size();
+    if (!last) meet(member);
+    calls.push_back(programs[member]->Submit({.name = "t" + std::to_string(member),
+                                              .elements = numbers.size(),
+                                              .input = numbers,
+                                              .in_place = true,
+                                              .timeout = 20 * kSecond}));
+    ASSERT_NE(calls.back(), nullptr);
+    if (last) {
+      ASSERT_TRUE(job.RunUntil([&] { return calls.back()->ended(); }));
+      EXPECT_TRUE(calls.back()->outcome().ok()) << calls.back()->outcome();
+      meet(member);
+      programs[member]->Synchronize();
+    }
+  }
+  for (const DeviceCall* each : calls) {
+    ASSERT_TRUE(job.RunUntil([&] { return each->ended(); }));
+    EXPECT_TRUE(each->outcome().ok()) << each->outcome();
+  }
+  for (bps_device_comm* comm : comms) together.abort(comm);
+  ExpectNoRaces();
 }
 
 TEST(DeviceTest, CancelsAndDeadlinesEndInOrder) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "abi/byteps.h"
+#include "absl/strings/str_cat.h"
 #include "core/reduce/reduce.h"
 #include "core/worker/collectives/collective.h"
 #include "gmock/gmock.h"
@@ -337,6 +338,45 @@ TEST(Joins, WhatHasNoResultWithZerosFailsEverywhereAndWorksAgainAfterwards) {
       return std::all_of(again.begin(), again.end(), [](const auto& each) { return each.request->ended(); });
     }));
     for (const Collective& each : again) EXPECT_TRUE(each.request->outcome().ok()) << each.request->outcome();
+    job.Finish();
+  });
+}
+
+// Rank r joins behind r + 1 operations, of which each but the first needs the zeros of those that have joined. So the
+// last rank is the last, also where rank 0 hears of the one before only afterwards.
+TEST(Joins, TheLastIsTheOneThatWentOnWhenTheOthersHadJoined) {
+  ForEachSeed(40, [](uint64_t seed) {
+    JobOptions options = OptionsOf(0);
+    options.seed = seed;
+    options.workers = 3 + seed % 3;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const uint32_t size = job.workers();
+    const std::string late = absl::StrCat("worker", size - 2);
+    std::vector<std::vector<Call*>> calls(size);
+    std::vector<int32_t> last(size, -1);
+    std::vector<std::shared_ptr<Request>> joins(size);
+    ASSERT_TRUE(job.RunUntil([&] {
+      for (uint32_t rank = 0; rank < size; ++rank) {
+        if (joins[rank] != nullptr || (!calls[rank].empty() && !calls[rank].back()->ended())) continue;
+        if (calls[rank].size() <= rank) {
+          calls[rank].push_back(job.worker(rank).PushPull("w", std::vector<float>(10, 1)));
+          continue;
+        }
+        if (rank == size - 2) job.fabric().Cut("worker0", late);
+        joins[rank] = std::make_shared<Request>(nullptr, nullptr);
+        EXPECT_TRUE(job.worker(rank).Join({joins[rank], 600 * kSecond, &last[rank]}).ok());
+      }
+      return joins.back() != nullptr;
+    }));
+    job.RunFor(50 * kMillisecond);
+    job.fabric().Heal("worker0", late);
+    ASSERT_TRUE(job.RunUntil([&] { return AllEnded(joins); }));
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      for (const Call* call : calls[rank]) EXPECT_TRUE(call->ok()) << call->outcome();
+      EXPECT_TRUE(joins[rank]->outcome().ok()) << joins[rank]->outcome();
+      EXPECT_EQ(last[rank], static_cast<int32_t>(size) - 1) << "rank " << rank;
+    }
     job.Finish();
   });
 }

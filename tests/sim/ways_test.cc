@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/exchanges.h"
+#include "tests/sim/gather.h"
 #include "tests/sim/simulated_job.h"
 #include "transport_plugins/sim/random.h"
 
@@ -18,28 +19,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-// One rank's all_gather of all, under a name.
-class Gather {
- public:
-  Gather(const std::string& name, uint32_t size, size_t rows, Time timeout = 600 * kSecond) : input_(rows, 1) {
-    asked_.kind = CollectiveKind::kAllGather;
-    asked_.set = ProcessSet::All(size);
-    asked_.name = name;
-    asked_.dtype = BPS_INT64;
-    asked_.shape = {static_cast<int64_t>(rows)};
-    asked_.input = reinterpret_cast<const std::byte*>(input_.data());
-    asked_.timeout = timeout;
-    asked_.request = std::make_shared<Request>(nullptr, nullptr);
-    asked_.result = std::make_shared<CollectiveResult>();
-  }
-  const Collective& asked() const { return asked_; }
-  const Request& request() const { return *asked_.request; }
-
- private:
-  std::vector<int64_t> input_;
-  Collective asked_;
-};
 
 JobOptions OptionsOf(uint64_t seed) {
   JobOptions options;

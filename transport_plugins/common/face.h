@@ -199,6 +199,16 @@ class Face {
         });
       };
     }
+    if constexpr (requires { &Transport::RegDevice; }) {
+      table->reg_device = [](bps_transport* transport, const bps_device_memory* memory, bps_region** out,
+                             bps_failure* failure) -> int32_t {
+        bps_device_memory known = {};
+        std::memcpy(&known, memory, std::min(memory->struct_size, sizeof known));
+        return NewRegion(transport, out, failure, [&](Region** region, std::string* reason) {
+          return Of(transport)->RegDevice(known, region, reason);
+        });
+      };
+    }
     if constexpr (requires { &Transport::RegShared; }) {
       table->reg_shared = [](bps_transport* transport, void* base, size_t size, int32_t fd, bps_region** out,
                              bps_failure* failure) -> int32_t {

@@ -51,6 +51,7 @@ void ConnectedTransport::Caps(bps_transport_caps* out) const {
   if (!endpoint_->RegistersLocalMemory()) caps.flags |= BPS_TRANSPORT_LOCAL_ANY;
   if (endpoint_->provider().cheap_registration) caps.flags |= BPS_TRANSPORT_CHEAP_REG;
   if (!endpoint_->provider().locks_memory) caps.flags |= BPS_TRANSPORT_REG_ADDRESSES;
+  if (endpoint_->memory().RegistersDeviceMemory()) caps.flags |= BPS_TRANSPORT_CUDA;
   caps.immediate_bits = 32;
   caps.max_message = kMaxMessage;
   caps.receive_pool = kReceivePool;
@@ -73,7 +74,20 @@ int32_t ConnectedTransport::Reg(void* base, size_t size, bps_region** out, std::
     *reason = "a region needs an address and a size";
     return BPS_INVALID_ARGUMENT;
   }
-  auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
+  return Keep(std::make_unique<Region>(endpoint_->memory(), base, size), out, reason);
+}
+
+int32_t ConnectedTransport::RegDevice(const bps_device_memory& memory, bps_region** out, std::string* reason) {
+  if (!endpoint_->memory().RegistersDeviceMemory()) return Transport::RegDevice(memory, out, reason);
+  if (memory.base == nullptr || memory.size == 0 || memory.type != BPS_CUDA || memory.id < 0) {
+    *reason = "a region of a GPU needs an address, a size and the number of the GPU";
+    return BPS_INVALID_ARGUMENT;
+  }
+  return Keep(std::make_unique<Region>(endpoint_->memory(), memory.base, memory.size, DeviceMemory::Of(memory)), out,
+              reason);
+}
+
+int32_t ConnectedTransport::Keep(std::unique_ptr<Region> region, bps_region** out, std::string* reason) {
   if (endpoint_->RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
       *reason = ErrorText(code) + endpoint_->AdviceOnMemory();

@@ -38,6 +38,7 @@ class ConnectedTransport : public Transport {
   int32_t Connect(const bps_connect_args& args, std::string* reason) override;
   int32_t Disconnect(bps_peer number) override;
   int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) override;
+  int32_t RegDevice(const bps_device_memory& memory, bps_region** region, std::string* reason) override;
   void Unreg(bps_region* region) override;
   int32_t ExportKey(bps_region* region, bps_peer peer, void* key) override;
   int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user) override;
@@ -82,6 +83,7 @@ class ConnectedTransport : public Transport {
     Hello hello{};    // likewise; zeros if the caller said less
   };
 
+  int32_t Keep(std::unique_ptr<Region> region, bps_region** out, std::string* reason);
   Peer* FindPeer(bps_peer number);
   // The peer and a free operation for a post, or the code to answer with.
   int32_t Begin(bps_peer number, Completion::Kind kind, uint64_t user, Operation** operation);

@@ -50,6 +50,7 @@ void DatagramTransport::Caps(bps_transport_caps* out) const {
   if (endpoint_->wait_fd() >= 0) caps.flags |= BPS_TRANSPORT_WAIT_FD;
   // What travels as messages is copied, and its keys are ours.
   if (!direct_) caps.flags |= BPS_TRANSPORT_LOCAL_ANY | BPS_TRANSPORT_CHEAP_REG | BPS_TRANSPORT_REG_ADDRESSES;
+  if (direct_ && endpoint_->memory().RegistersDeviceMemory()) caps.flags |= BPS_TRANSPORT_CUDA;
   caps.immediate_bits = direct_ ? kTagShift : 32;
   caps.max_message = kMaxMessage;
   caps.receive_pool = kReceivePool;
@@ -261,7 +262,20 @@ int32_t DatagramTransport::Reg(void* base, size_t size, bps_region** out, std::s
     *reason = "a region needs an address and a size";
     return BPS_INVALID_ARGUMENT;
   }
-  auto region = std::make_unique<Region>(endpoint_->memory(), base, size);
+  return Keep(std::make_unique<Region>(endpoint_->memory(), base, size), out, reason);
+}
+
+int32_t DatagramTransport::RegDevice(const bps_device_memory& memory, bps_region** out, std::string* reason) {
+  if (!direct_ || !endpoint_->memory().RegistersDeviceMemory()) return Transport::RegDevice(memory, out, reason);
+  if (memory.base == nullptr || memory.size == 0 || memory.type != BPS_CUDA || memory.id < 0) {
+    *reason = "a region of a GPU needs an address, a size and the number of the GPU";
+    return BPS_INVALID_ARGUMENT;
+  }
+  return Keep(std::make_unique<Region>(endpoint_->memory(), memory.base, memory.size, DeviceMemory::Of(memory)), out,
+              reason);
+}
+
+int32_t DatagramTransport::Keep(std::unique_ptr<Region> region, bps_region** out, std::string* reason) {
   if (direct_ && endpoint_->memory().RegistersLocalMemory()) {
     if (const int code = region->RegisterLocal(); code != 0) {
       *reason = ErrorText(code);

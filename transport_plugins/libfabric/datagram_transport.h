@@ -51,6 +51,7 @@ class DatagramTransport : public Transport {
   int32_t Connect(const bps_connect_args& args, std::string* reason) override;
   int32_t Disconnect(bps_peer number) override;
   int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) override;
+  int32_t RegDevice(const bps_device_memory& memory, bps_region** region, std::string* reason) override;
   void Unreg(bps_region* region) override;
   int32_t ExportKey(bps_region* region, bps_peer peer, void* key) override;
   int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user) override;
@@ -69,6 +70,7 @@ class DatagramTransport : public Transport {
   };
   using Granted = std::map<std::pair<Region*, bps_peer>, uint64_t>;
 
+  int32_t Keep(std::unique_ptr<Region> region, bps_region** out, std::string* reason);
   DatagramPeer* FindPeer(bps_peer number);
   int32_t Begin(bps_peer number, DatagramPeer** peer);
 

@@ -63,7 +63,9 @@ size_t LaneCount(const transports::Host& host, const fi_info& info) {
   const std::string asked = host.Config("BYTEPS_TCP_LANES");
   // The configuration has checked that it is a number.
   if (!asked.empty()) return std::max(1, std::atoi(asked.c_str()));
-  return LanesFor(UsableCores(), LinkMegabits(info.src_addr));
+  // The threads of a session run on the cores that were set apart for them: each core may carry a lane.
+  const size_t cores = UsableCores() * (host.Config("BYTEPS_IO_CPU_CORES").empty() ? 1 : kCoresPerLane);
+  return LanesFor(cores, LinkMegabits(info.src_addr));
 }
 
 size_t LeastForLanes(const transports::Host& host) {

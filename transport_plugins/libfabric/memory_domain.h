@@ -25,6 +25,8 @@ class MemoryDomain {
   MemoryDomain(fid_domain* domain, const fi_info* info) : domain_(domain), info_(info) {}
 
   fid_domain* get() const { return domain_; }
+  // Memory of GPUs, too.
+  bool RegistersDeviceMemory() const { return (info_->caps & FI_HMEM) != 0; }
   bool RegistersLocalMemory() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
   bool RemoteAddressIsVirtual() const { return (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0; }
 

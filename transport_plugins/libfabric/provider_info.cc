@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -189,8 +190,21 @@ InfoPtr FindInfo(const Provider& provider, const transports::Host& host, const c
     hints->domain_attr->name = strdup(device);
   }
   InfoPtr found;
-  const int code =
-      fi_getinfo(Api(provider), node.empty() ? nullptr : node.c_str(), nullptr, FI_SOURCE, hints.get(), Out(found));
+  const auto ask = [&] {
+    return fi_getinfo(Api(provider), node.empty() ? nullptr : node.c_str(), nullptr, FI_SOURCE, hints.get(),
+                      Out(found));
+  };
+  int code = -FI_ENODATA;
+  if (provider.device_memory && host.Config("BYTEPS_GPU_DIRECT") != "0") {
+    const int mode = hints->domain_attr->mr_mode;
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+    code = ask();
+    // The same without: its library, or its device, cannot.
+    hints->caps &= ~FI_HMEM;
+    hints->domain_attr->mr_mode = mode;
+  }
+  if (code != 0) code = ask();
   if (code != 0) {
     if (provider.device != nullptr && provider.ip_addressed) {
       *reason = node + " is no address of an RDMA device; choose one of these by DMLC_NODE_HOST, DMLC_INTERFACE, or " +
@@ -223,7 +237,7 @@ std::string DescribeInfo(const fi_info& info) {
   return "provider " + std::string(info.fabric_attr->prov_name) + " of libfabric " + FabricVersion() + ", domain " +
          info.domain_attr->name + ", mr_mode [" + Printed(&info.domain_attr->mr_mode, FI_TYPE_MR_MODE) + "], " +
          Printed(&info.domain_attr->data_progress, FI_TYPE_PROGRESS) + ", tx " + std::to_string(info.tx_attr->size) +
-         ", rx " + std::to_string(info.rx_attr->size);
+         ", rx " + std::to_string(info.rx_attr->size) + ((info.caps & FI_HMEM) != 0 ? ", memory of GPUs" : "");
 }
 
 }  // namespace byteps::fabric

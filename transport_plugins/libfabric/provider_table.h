@@ -57,6 +57,8 @@ struct Provider {
   // Registered memory is locked: RLIMIT_MEMLOCK counts, and a registration is not of addresses
   // (BPS_TRANSPORT_REG_ADDRESSES).
   bool locks_memory;
+  // Its devices may read and write the memory of GPUs (FI_HMEM): it is asked whether these do.
+  bool device_memory;
   // Connections are TCP sockets, which any process may open: its port is guarded (door.h).
   bool open_to_strangers;
   // Variables of the environment that the provider reads: set if they are not, before it is asked for the first time.

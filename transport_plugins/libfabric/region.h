@@ -11,8 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 
 #include "abi/transport.h"
+#include "transport_plugins/common/unique_fd.h"
 #include "transport_plugins/libfabric/fid.h"
 #include "transport_plugins/libfabric/memory_domain.h"
 
@@ -26,9 +28,20 @@ struct Key {
 };
 static_assert(sizeof(Key) == 24 && sizeof(Key) <= BPS_TRANSPORT_MAX_KEY);
 
+// Whose memory it is, if not this machine's: a GPU's (CUDA), for domains that were opened with FI_HMEM.
+struct DeviceMemory {
+  int id = -1;                  // which GPU; -1: none's
+  transports::UniqueFd dmabuf;  // of the whole region; empty: the provider finds it by its address
+
+  // Its descriptor is duplicated: peers are let in later.
+  static DeviceMemory Of(const bps_device_memory& memory);
+};
+
 class Region {
  public:
   Region(const MemoryDomain& memory, void* base, size_t size) : memory_(memory), base_(base), size_(size) {}
+  Region(const MemoryDomain& memory, void* base, size_t size, DeviceMemory device)
+      : memory_(memory), base_(base), size_(size), device_(std::move(device)) {}
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
@@ -52,9 +65,13 @@ class Region {
   bool GrantedTo(bps_peer peer, uint64_t* key) const;
 
  private:
+  // 0 or a libfabric code.
+  int Register(uint64_t access, uint64_t number, FidPtr<fid_mr>* registration);
+
   const MemoryDomain memory_;
   void* const base_;
   const size_t size_;
+  DeviceMemory device_;
   FidPtr<fid_mr> local_;
   std::unordered_map<bps_peer, FidPtr<fid_mr>> grants_;
 };

@@ -36,6 +36,12 @@ class Transport {
   virtual int32_t Connect(const bps_connect_args& args, std::string* reason) = 0;
   virtual int32_t Disconnect(bps_peer number) = 0;
   virtual int32_t Reg(void* base, size_t size, bps_region** region, std::string* reason) = 0;
+  // Only with BPS_TRANSPORT_CUDA.
+  virtual int32_t RegDevice(const bps_device_memory& memory, bps_region** region, std::string* reason) {
+    (void)memory, (void)region;
+    *reason = "this transport registers no memory of GPUs";
+    return BPS_UNIMPLEMENTED;
+  }
   virtual void Unreg(bps_region* region) = 0;
   virtual int32_t ExportKey(bps_region* region, bps_peer peer, void* key) = 0;
   virtual int32_t PostSend(bps_peer number, const void* data, size_t size, uint64_t user) = 0;

@@ -125,8 +125,8 @@ class Endpoint {
     std::string node;
     uint32_t local_id = 0;  // how the other side calls us
     PeerState state = PeerState::kUp;
-    bool failed = false;  // the other side is gone; PeerLost is on its way or waits for traffic
-    bool losing = false;  // PeerLost is on its way
+    bool failed = false;  // the other side is gone; PEER_DOWN is on its way or waits for traffic
+    bool losing = false;  // PEER_DOWN is on its way
     Time open_at = -1;    // when posts are taken (EndpointOptions::first_send); -1: not tried yet
     Time busy_until = 0;  // the link
     std::deque<std::pair<Time, size_t>> leaving;  // what was posted, by when it has left (with socket_bytes)

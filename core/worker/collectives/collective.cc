@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/stable_hash.h"
 #include "core/base/status.h"
 #include "core/reduce/dtype.h"
 #include "core/worker/collectives/adasum.h"
 #include "core/worker/collectives/scale.h"
-#include "core/worker/collectives/stable_hash.h"
 
 namespace byteps {
 namespace {

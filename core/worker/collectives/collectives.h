@@ -102,7 +102,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   // An operation that goes through stages takes a round of its name. Not OK: other ranks ask for an operation among
   // workers in this round; they have been told, and none may begin it.
   absl::Status BeginStaged(Time now, const Operation& staged);
-  // It has failed: who comes to this round later, and goes the other way, hears why.
+  // It has failed: a rank that comes to this round later, and goes the other way, is told why.
   void FailStaged(const Operation& staged, const absl::Status& why);
   // False: it has no such operation.
   bool Cancel(Time now, const Request* request, const absl::Status& why);

@@ -44,7 +44,7 @@ void Collectives::Refuse(Time now, const AbsentPart& part, uint64_t number, cons
 
 void Collectives::OnAbsent(Time now, uint32_t rank) {
   for (const PeerRound* round : rounds_.Submitted()) {
-    if (!round->asked().set->PlaceOf(rank)) continue;
+    if (!round->asked().set->PlaceOf(rank) || joins_.Holds(round->asked().request.get())) continue;
     joins_.Tell(now, rank, AbsentPart::Of(round->asked(), own_rank_, round->number()));
   }
   sink_->OnAbsent(now, rank);

@@ -11,7 +11,7 @@
 namespace byteps {
 namespace {
 
-// Sees in which order the ranks join.
+// Says who has joined last.
 constexpr uint32_t kArbiter = 0;
 
 }  // namespace
@@ -52,13 +52,14 @@ void Joins::Submit(Time now, JoinAsked asked) {
   asked_.request->Advance(RequestState::kActive);
   heard_ = now;
   if (!std::exchange(told_, true)) {
-    const wire::JoinBody body{ended_ + 1, 0};
+    const auto known = come_.find(ended_ + 1);
+    const wire::JoinBody body{ended_ + 1, known == come_.end() ? 1 : known->second.place + 1};
     for (uint32_t rank = 0; rank < joins_.size(); ++rank) {
       if (rank == own_rank_) continue;
       links_->Want(now, rank);
       links_->Send(rank, wire::RecordType::kJoined, BytesOf(body));
     }
-    OnJoined(now, own_rank_, ended_ + 1);
+    OnJoined(now, own_rank_, body);
   }
   MaybeEnd(now);
 }
@@ -96,7 +97,7 @@ bool Joins::OnRecord(Time now, uint32_t rank, wire::RecordType type, std::span<c
   if (!ReadStruct(body, &join)) return false;
   switch (type) {
     case wire::RecordType::kJoined:
-      return OnJoined(now, rank, join.number);
+      return OnJoined(now, rank, join);
     case wire::RecordType::kSeen:
       seen_[rank] = std::max(seen_[rank], join.number);
       break;
@@ -111,11 +112,12 @@ bool Joins::OnRecord(Time now, uint32_t rank, wire::RecordType type, std::span<c
   return true;
 }
 
-bool Joins::OnJoined(Time now, uint32_t rank, uint64_t number) {
+bool Joins::OnJoined(Time now, uint32_t rank, const wire::JoinBody& join) {
+  const uint64_t number = join.number;
   // It cannot have ended this join before this rank has come to it.
   if (number != joins_[rank] + 1 || number > ended_ + 2) return false;
   joins_[rank] = number;
-  NoteArrival(now, rank, number);
+  NoteArrival(now, rank, join);
   if (rank != own_rank_ && number == ended_ + 1) Absent(now, rank);
   MaybeEnd(now);
   return true;
@@ -128,11 +130,17 @@ void Joins::Absent(Time now, uint32_t rank) {
   links_->Send(rank, wire::RecordType::kSeen, BytesOf(wire::JoinBody{joins_[rank], 0}));
 }
 
-void Joins::NoteArrival(Time now, uint32_t rank, uint64_t number) {
-  if (own_rank_ != kArbiter) return;
-  if (++come_[number] != joins_.size()) return;
+void Joins::NoteArrival(Time now, uint32_t rank, const wire::JoinBody& join) {
+  const uint64_t number = join.number;
+  Come& come = come_[number];
+  if (join.last >= come.place) {
+    come.place = join.last;
+    come.last = rank;
+  }
+  if (++come.ranks != joins_.size()) return;
+  const auto last = static_cast<int32_t>(come.last);
   come_.erase(number);
-  const auto last = static_cast<int32_t>(rank);
+  if (own_rank_ != kArbiter) return;
   last_[number] = last;
   for (uint32_t other = 0; other < joins_.size(); ++other) {
     if (other == own_rank_) continue;

@@ -14,7 +14,8 @@
 //   2. The joined rank takes part as if its user had called, with zeros: by the same ways, through servers, among the
 //      workers of a host, or among workers. So nothing else knows of joins. What has no result with zeros it gives up,
 //      in words for all.
-//   3. Rank 0 sees the order of the JOINEDs, and tells all the last (ALL_JOINED). A join is over when that is
+//   3. Rank 0 tells all the last (ALL_JOINED): of those that knew of the longest chain of others the one whose JOINED
+//      came last. So a rank that went on when another had joined comes behind it. A join is over when that is
 //      known, every other rank has joined and has said SEEN (links keep their order: no TAKE_PART comes afterwards),
 //      and what was taken part in has ended.
 //
@@ -51,7 +52,8 @@ class JoinsHandler {
   virtual ~JoinsHandler() = default;
   // This rank is joined: takes part with zeros. False: not now, since the round before has not ended; again later.
   virtual bool OnTakePart(Time now, const AbsentPart& part) = 0;
-  // All operations of this rank that have not ended are to be told to `rank`, which has joined.
+  // All operations that this rank's user has submitted and that have not ended are to be told to `rank`, which has
+  // joined.
   virtual void OnAbsent(Time now, uint32_t rank) = 0;
   virtual void OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) = 0;
 };
@@ -94,6 +96,8 @@ class Joins {
   // The memory of an operation that this rank takes part in, until Drop.
   std::byte* Hold(const Request* request, uint64_t bytes);
   // The operation has ended. False: it is none such.
+  // Is it one of those?
+  bool Holds(const Request* request) const { return held_.contains(request); }
   bool Drop(const Request* request) { return !held_.empty() && held_.erase(request) != 0; }
 
   // False: it breaks the protocol.
@@ -105,9 +109,9 @@ class Joins {
   void Stop(const absl::Status& why);
 
  private:
-  bool OnJoined(Time now, uint32_t rank, uint64_t number);
+  bool OnJoined(Time now, uint32_t rank, const wire::JoinBody& join);
   void Absent(Time now, uint32_t rank);
-  void NoteArrival(Time now, uint32_t rank, uint64_t number);
+  void NoteArrival(Time now, uint32_t rank, const wire::JoinBody& join);
   void MaybeEnd(Time now);
   std::string Missing() const;
   void End(const absl::Status& outcome);
@@ -119,11 +123,17 @@ class Joins {
   std::atomic<bool> waited_for_{false};
   bool told_ = false;  // JOINED has gone to all
 
-  uint64_t ended_ = 0;                 // joins of this rank that have ended
-  std::vector<uint64_t> joins_;        // of each rank, that were heard of
-  std::vector<uint64_t> seen_;         // the latest join of this rank that each has answered
-  std::map<uint64_t, int32_t> last_;   // by join
-  std::map<uint64_t, uint32_t> come_;  // on rank 0: how many ranks have come to a join
+  uint64_t ended_ = 0;                // joins of this rank that have ended
+  std::vector<uint64_t> joins_;       // of each rank, that were heard of
+  std::vector<uint64_t> seen_;        // the latest join of this rank that each has answered
+  std::map<uint64_t, int32_t> last_;  // by join
+  // Ranks that have come to a join.
+  struct Come {
+    uint32_t ranks = 0;
+    int64_t place = 0;  // the largest of theirs: a logical clock
+    uint32_t last = 0;  // who has that, and came last
+  };
+  std::map<uint64_t, Come> come_;  // by join
   std::vector<uint32_t> absent_;
   JoinAsked asked_;
   Time heard_ = 0;                  // when this rank was last told of an operation

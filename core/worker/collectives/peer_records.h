@@ -1,4 +1,4 @@
-// peer_records.h - what workers say to each other in a collective; records of core/wire.h's messages.
+// peer_records.h - what workers say to each other in a collective; records in the messages of core/wire/wire.h.
 //
 // ANNOUNCE goes to all that take part: what the sender asks, and what is small of its bytes for the receiver.
 // With the announcements of all, every rank computes the same plan (exchange_plan.h), or sees the same disagreement.
@@ -88,7 +88,7 @@ static_assert(sizeof(AbortBody) == 32);
 
 struct JoinBody {
   uint64_t number;  // of the join, from 1
-  int64_t last;     // ALL_JOINED: the rank that joined last
+  int64_t last;  // ALL_JOINED: the rank that joined last. JOINED: a number above those of all that the sender knew of
 };
 static_assert(sizeof(JoinBody) == 16);
 

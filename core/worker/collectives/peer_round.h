@@ -4,7 +4,7 @@
 //     round.report(rank).announcement = ...;                   // also before this rank has submitted it
 //     round.Start(asked, own_rank, now);                      // submitted
 //     if (round.AllAnnounced()) round.Begin(plan, groups);    // memory for output and scratch, first steps
-//     round.OnArrived(step);                                  // a receive is complete
+//     round.Finish(step);                                     // a transfer is complete
 //     while (round.Compute()) {}                              // folds and copies
 //     if (round.finished()) ...
 //

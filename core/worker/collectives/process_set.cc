@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/worker/collectives/stable_hash.h"
+#include "core/base/stable_hash.h"
 
 namespace byteps {
 namespace {

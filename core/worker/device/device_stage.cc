@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -25,6 +26,7 @@ Payload Moved(Payload payload, const Payload& from, const Payload& to) {
 DeviceStage::~DeviceStage() {
   Stop();
   areas_.clear();
+  outgrown_.clear();
   for (auto& [index, lane] : lanes_) {
     lane.flying.clear();
     for (bps_device_stream stream : {lane.to_host, lane.to_device}) {
@@ -96,28 +98,53 @@ absl::Status DeviceStage::PlaceOnHost(Round* round) {
     if (!wanted) continue;
     if (absl::StatusOr<Lane*> lane = LaneOf(end->gpu); !lane.ok()) return lane.status();
   }
-  if (!reads && !writes) return absl::OkStatus();
-  const Tensor& tensor = *round->operation->asked.tensor;
-  Area& area = areas_[&tensor];
-  if (area.memory == nullptr) {
-    const std::shared_ptr<Gpu>& owner = reads ? gpu.input.gpu : gpu.output.gpu;
-    absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(owner, buffers_, tensor.bytes());
-    if (!made.ok()) return Annotate(made.status(), tensor.Describe());
-    area.memory = *std::move(made);
-  }
+  if ((!reads && !writes) || GoesDirect(round)) return absl::OkStatus();
+  const absl::StatusOr<Area*> area = AreaOf(*round);
+  if (!area.ok()) return area.status();
   const auto place = [&](Payload* payload, std::shared_ptr<Buffer>* buffer) {
-    payload->address = area.memory->data();
-    *buffer = area.memory->buffer();
+    payload->address = (*area)->memory->data();
+    *buffer = (*area)->memory->buffer();
   };
   if (reads) place(&round->host.source, &round->host.source_buffer);
   if (writes) place(&round->host.target, &round->host.target_buffer);
   return absl::OkStatus();
 }
 
+// Its pinned memory; made with the first operation that needs it.
+absl::StatusOr<DeviceStage::Area*> DeviceStage::AreaOf(const Round& round) {
+  const Tensor& tensor = *round.operation->asked.tensor;
+  Area& area = areas_[&tensor];
+  if (area.memory != nullptr && !area.memory->buffer()->exchanged()) return &area;
+  const std::shared_ptr<Gpu>& owner = Reads(*round.gpu, round.asked) ? round.gpu->input.gpu : round.gpu->output.gpu;
+  absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(owner, buffers_, tensor.bytes());
+  if (!made.ok()) return Annotate(made.status(), tensor.Describe());
+  // To give pinned memory back waits for all streams.
+  if (area.memory != nullptr) outgrown_.push_back(std::move(area.memory));
+  area.memory = *std::move(made);
+  return &area;
+}
+
+bool DeviceStage::GoesDirect(Round* round) {
+  const GpuRound& gpu = *round->gpu;
+  Areas areas = round->host;
+  const auto place = [&](const GpuRound::End& end, Payload* payload, const DeviceAllocation** allocation) {
+    payload->device = {BPS_CUDA, end.gpu->index()};
+    *allocation = &end.allocation;
+    return lanes_.at(end.gpu->index()).opened.remote;
+  };
+  if (Reads(gpu, round->asked) && !place(gpu.input, &areas.source, &areas.source_allocation)) return false;
+  if (Writes(gpu, round->asked) && !place(gpu.output, &areas.target, &areas.target_allocation)) return false;
+  if (!next()->TakesDevice(*round->operation, areas)) return false;
+  round->host = areas;
+  round->direct = true;
+  return true;
+}
+
 void DeviceStage::Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) {
   Round* round = Find(operation);
   if (round == nullptr) return RelayStage::Push(now, operation, part, source, target);
-  const std::byte* from = Reads(*round->gpu, round->asked) ? source.address : nullptr;
+  const bool copied = Reads(*round->gpu, round->asked) && !round->direct;
+  const std::byte* from = copied ? source.address : nullptr;
   round->parts.push_back({part, Moved(source, round->asked.source, round->host.source),
                           Moved(target, round->asked.target, round->host.target), from});
   if (round->ready) Start(round);
@@ -139,14 +166,15 @@ absl::StatusOr<bool> DeviceStage::Ready(Round* round) {
 
 bool DeviceStage::LookForReady() {
   bool worked = false;
-  // A stream runs in order: what is behind an operation that is not ready is not ready either.
-  const void* blocked[4] = {};
-  size_t streams = 0;
-  for (size_t i = 0; i < order_.size() && streams < std::size(blocked); ++i) {
+  // A stream runs in order: what is behind an operation that is not ready is not ready either. Each GPU has a default
+  // stream, which is NULL for all of them.
+  blocked_.clear();
+  for (size_t i = 0; i < order_.size(); ++i) {
     Round* round = order_[i];
     if (round->ready || round->ended || !round->begun || round->through || !round->broken.ok()) continue;
-    const void* stream = round->gpu->input.ready ? round->gpu->input.stream : round->gpu->output.stream;
-    if (std::find(blocked, blocked + streams, stream) != blocked + streams) continue;
+    const GpuRound::End& end = round->gpu->input.ready ? round->gpu->input : round->gpu->output;
+    const std::pair<const Gpu*, const void*> stream(end.gpu.get(), end.stream);
+    if (std::find(blocked_.begin(), blocked_.end(), stream) != blocked_.end()) continue;
     const absl::StatusOr<bool> ready = Ready(round);
     if (!ready.ok()) {
       round->broken = ready.status();
@@ -154,7 +182,7 @@ bool DeviceStage::LookForReady() {
       round->ready = worked = true;
       Start(round);
     } else {
-      blocked[streams++] = stream;
+      blocked_.push_back(stream);
     }
   }
   return worked;
@@ -162,7 +190,7 @@ bool DeviceStage::LookForReady() {
 
 // Its parts may go.
 void DeviceStage::Start(Round* round) {
-  if (Reads(*round->gpu, round->asked)) {
+  if (Reads(*round->gpu, round->asked) && !round->direct) {
     std::vector<Round*>& waiting = lanes_.at(round->gpu->input.gpu->index()).waiting;
     if (std::find(waiting.begin(), waiting.end(), round) == waiting.end()) waiting.push_back(round);
     return;
@@ -236,11 +264,27 @@ void DeviceStage::OnPartHome(Operation* operation, uint32_t part, const Payload&
   Round* round = Find(operation);
   if (round == nullptr) return RelayStage::OnPartHome(operation, part, result);
   if (!round->broken.ok() || result.bytes == 0 || !Writes(*round->gpu, round->asked)) return;
+  if (round->direct) {
+    if (result.device.type == BPS_CPU) round->broken = CopyHome(round, part, result);
+    return;
+  }
   const Payload target = Moved(result, round->host.target, round->asked.target);
   Lane& lane = lanes_.at(round->gpu->output.gpu->index());
   absl::Status status = lane.opened.gpu->CopyToDevice(target.address, result.address, result.bytes, lane.to_device);
   round->wrote = true;
   if (!status.ok()) round->broken = status;
+}
+
+absl::Status DeviceStage::CopyHome(Round* round, uint32_t part, const Payload& result) {
+  const absl::StatusOr<Area*> area = AreaOf(*round);
+  if (!area.ok()) return area.status();
+  const Tensor& tensor = *round->operation->asked.tensor;
+  const uint64_t offset = tensor.cut->first(part) * tensor.element_bytes();
+  std::byte* const pinned = (*area)->memory->data() + offset;
+  std::memcpy(pinned, result.address, result.bytes);
+  round->wrote = true;
+  Lane& lane = lanes_.at(round->gpu->output.gpu->index());
+  return lane.opened.gpu->CopyToDevice(round->asked.target.address + offset, pinned, result.bytes, lane.to_device);
 }
 
 void DeviceStage::OnGivingUp(Operation* operation, const absl::Status& why, bool told) {
@@ -266,6 +310,7 @@ absl::Status DeviceStage::FinishResult(Round* round) {
   if (own_copy && asked.tensor->bytes() != 0 && round->outcome.ok()) {
     status = lane.opened.gpu->CopyWithin(asked.output, asked.input, asked.tensor->bytes(), lane.to_device);
   }
+  if (status.ok() && round->direct && round->outcome.ok()) status = lane.opened.gpu->FlushRemote();
   if (status.ok()) status = round->gpu->finished.Record(lane.to_device);
   if (status.ok() && round->outcome.ok()) status = round->gpu->Finish();
   return status;

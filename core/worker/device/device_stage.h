@@ -17,6 +17,9 @@
 // Memory. Each tensor has one area of pinned memory for input and result, made with its first operation.
 // Failure. An operation ends when none of its copies is under way, or kReleaseTime after it was given up: behind work
 //         of the caller that never ends a copy never begins.
+// Direct. Where the next stage takes memory of the GPU as it is (a network card that reads and writes it), parts go on
+//         as soon as the caller's stream has got there, nothing is copied, and no pinned memory is made. The stream of
+//         the caller waits as above.
 // Operations without device memory pass by.
 //
 // Threads: none; called by the thread that drives the engine.
@@ -57,6 +60,10 @@ class DeviceStage : public RelayStage {
   ~DeviceStage() override;
 
   const char* name() const override { return "device"; }
+  // Of an operation that passes by.
+  bool TakesDevice(const Operation& operation, const Areas& areas) override {
+    return operation.by_gpus && next()->TakesDevice(operation, areas);
+  }
   void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) override;
   void Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) override;
   void Abort(Time now, Operation* operation, const absl::Status& why) override;
@@ -87,6 +94,7 @@ class DeviceStage : public RelayStage {
     std::vector<Part> parts;  // pushed, in this order
     size_t started = 0;       // of those: on their way
     size_t copying = 0;       // copies to the host under way
+    bool direct = false;      // the next stage takes the memory of the GPU; nothing is copied
     bool ready = false;       // its caller's work before it has ended
     bool begun = false;       // by the next stage
     bool through = false;     // the next stage is
@@ -121,6 +129,10 @@ class DeviceStage : public RelayStage {
   std::unique_ptr<Round> NewRound();
   absl::StatusOr<Lane*> LaneOf(const std::shared_ptr<Gpu>& gpu);
   absl::Status PlaceOnHost(Round* round);
+  bool GoesDirect(Round* round);
+  absl::StatusOr<Area*> AreaOf(const Round& round);
+  // The result has come by a way of the host's, and lies elsewhere.
+  absl::Status CopyHome(Round* round, uint32_t part, const Payload& result);
 
   bool LookForReady();
   absl::StatusOr<bool> Ready(Round* round);
@@ -142,8 +154,11 @@ class DeviceStage : public RelayStage {
   absl::flat_hash_map<Operation*, std::unique_ptr<Round>> rounds_;
   std::vector<std::unique_ptr<Round>> spare_;
   std::vector<Round*> order_;  // as they began
+  // The caller's streams that a look at them has found busy, with their GPUs.
+  std::vector<std::pair<const Gpu*, const void*>> blocked_;
   std::map<int32_t, Lane> lanes_;
   absl::flat_hash_map<const Tensor*, Area> areas_;
+  std::vector<std::unique_ptr<PinnedArea>> outgrown_;  // whose pages were exchanged
   Time now_ = 0;
   Time poll_ = kLeastPoll;
   bool stopped_ = false;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "abi/byteps.h"
+#include "core/base/numa.h"
 
 namespace byteps {
 namespace {
@@ -34,13 +35,15 @@ absl::StatusOr<GpuBuffer> OnGpu(const std::shared_ptr<Gpu>& gpu, BufferTable* bu
 }
 
 absl::StatusOr<GpuBuffer> OnHost(const std::shared_ptr<Gpu>& gpu, BufferTable* buffers, size_t size) {
-  absl::StatusOr<std::shared_ptr<Buffer>> buffer = buffers->Allocate(size);
+  // A transport may exchange the pages of shared memory beneath the pin, and the GPU would go on with the old ones.
+  absl::StatusOr<std::shared_ptr<Buffer>> buffer = buffers->Allocate(size, true);
   if (!buffer.ok()) return buffer.status();
   GpuBuffer made;
   made.buffer = *buffer;
   made.release = [] {};
   if (size == 0) return made;
   std::byte* const data = made.buffer->data();
+  (void)PreferNumaNode(data, made.buffer->size(), NumaNodeOfPci(gpu->pci()));
   if (absl::Status status = gpu->RegisterHost(data, size); !status.ok()) {
     buffers->Free(made.buffer.get()).IgnoreError();
     return status;

@@ -1,4 +1,4 @@
-// The deterministic mode: parts are sent to their owners, who fold them in the order of the members.
+// The deterministic mode: parts are sent to their owners, which fold them in the order of the members.
 
 #include <algorithm>
 #include <string>

@@ -121,7 +121,10 @@ std::string GpuGroupStage::WhyNot(const Operation& operation) {
   if (!gpu.output.on_device || (reads && !gpu.input.on_device)) return "input or output is in host memory";
   if (asked.tensor->bytes() == 0) return "it has no elements";
   if (!KnownToDevices(asked.tensor->dtype())) return "its data type is none of the GPUs' collectives";
-  if (IsBroadcast(operation)) return local_->beyond() ? "it is a broadcast among several hosts" : "";
+  if (IsBroadcast(operation)) {
+    if (local_->beyond()) return "it is a broadcast among several hosts";
+    return std::string(Prepare(gpu.output.gpu).message());
+  }
   const bool is_float = IsFloat(asked.tensor->dtype());
   // NCCL's minimum and maximum of floats pass a NaN over; BPS_MIN and BPS_MAX keep it, and the fold does.
   const bool ordered =

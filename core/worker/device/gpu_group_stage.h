@@ -102,6 +102,7 @@ class GpuGroupStage : public RelayStage {
     std::vector<Part> parts;  // pushed
     bool offered = false;
     bool begun = false;             // by the next stage
+    bool direct = false;            // which takes the memory of the GPU
     bool through = true;            // the next stage is
     uint32_t rows = 0;              // to be reduced or gathered still
     uint64_t area_bytes = 0;        // of the own parts
@@ -185,7 +186,11 @@ class GpuGroupStage : public RelayStage {
   absl::Status AfterReduce(const Order& order, Entry* entry, Ring* ring);
   absl::Status AfterGather(const Order& order, Entry* entry, Ring* ring);
   absl::Status BeginBeyond(Entry* entry);
-  Payload OnHost(const Own& own, uint32_t part) const;
+  absl::StatusOr<Area*> AreaOf(const Own& own);
+  bool GoesDirect(Own* own, PartRange range);
+  // Where the next stage finds an own part, and leaves its result.
+  Payload Beyond(const Own& own, uint32_t part) const;
+  absl::Status TakeHome(Own* own, uint32_t part, const Payload& result);
   bool TakeCopied();
   absl::Status Conclude(Entry* entry, Ring* ring);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -259,7 +260,7 @@ absl::Status GpuGroupStage::LaunchGather(uint32_t first, uint32_t count, const O
   return status;
 }
 
-// The next stage hears of the own parts; they get their place in pinned memory.
+// The next stage hears of the own parts; they get their place in pinned memory, unless it takes them where they are.
 absl::Status GpuGroupStage::BeginBeyond(Entry* entry) {
   Own& own = entry->own;
   const Tensor& tensor = *own.operation->asked.tensor;
@@ -276,17 +277,10 @@ absl::Status GpuGroupStage::BeginBeyond(Entry* entry) {
     own.area_bytes += cut.count(part) * tensor.element_bytes();
     ++parts;
   }
-  if (parts == 0) return absl::OkStatus();
-  Area& area = areas_[&tensor];
-  // Another cut may give this member more.
-  if (area.memory == nullptr || area.bytes < own.area_bytes) {
-    absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(gpu_.gpu, buffers_, own.area_bytes);
-    if (!made.ok()) return Annotate(made.status(), tensor.Describe());
-    // To give pinned memory back waits for all streams, and they may wait for other members.
-    if (area.memory != nullptr) outgrown_.push_back(std::move(area.memory));
-    area.memory = *std::move(made);
-    area.bytes = own.area_bytes;
-  }
+  if (parts == 0 || GoesDirect(&own, {0, parts})) return absl::OkStatus();
+  const absl::StatusOr<Area*> made = AreaOf(own);
+  if (!made.ok()) return made.status();
+  const Area& area = **made;
   Areas host;
   host.source = own.asked.source;
   host.source.address = area.memory->data();
@@ -301,8 +295,38 @@ absl::Status GpuGroupStage::BeginBeyond(Entry* entry) {
   return absl::OkStatus();
 }
 
-Payload GpuGroupStage::OnHost(const Own& own, uint32_t part) const {
+// Its pinned memory, for all own parts; made with the first operation that needs it.
+absl::StatusOr<GpuGroupStage::Area*> GpuGroupStage::AreaOf(const Own& own) {
   const Tensor& tensor = *own.operation->asked.tensor;
+  Area& area = areas_[&tensor];
+  // Another cut may give this member more.
+  const bool kept = area.memory != nullptr && !area.memory->buffer()->exchanged();
+  if (kept && area.bytes >= own.area_bytes) return &area;
+  absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(gpu_.gpu, buffers_, own.area_bytes);
+  if (!made.ok()) return Annotate(made.status(), tensor.Describe());
+  // To give pinned memory back waits for all streams, and they may wait for other members.
+  if (area.memory != nullptr) outgrown_.push_back(std::move(area.memory));
+  area.memory = *std::move(made);
+  area.bytes = own.area_bytes;
+  return &area;
+}
+
+// What the GPUs have reduced is in the output.
+bool GpuGroupStage::GoesDirect(Own* own, PartRange range) {
+  if (!gpu_.remote) return false;
+  Areas areas;
+  areas.source = areas.target = own->asked.target;
+  areas.source_allocation = areas.target_allocation = &own->gpu->output.allocation;
+  if (!next()->TakesDevice(*own->operation, areas)) return false;
+  own->direct = own->begun = true;
+  own->through = false;
+  next()->Begin(now_, own->operation, areas, range);
+  return true;
+}
+
+Payload GpuGroupStage::Beyond(const Own& own, uint32_t part) const {
+  const Tensor& tensor = *own.operation->asked.tensor;
+  if (own.direct) return PartOf(own.asked.target, *tensor.cut, part);
   Payload payload;
   payload.address = areas_.at(&tensor).memory->data() + own.offsets[part];
   payload.elements = tensor.cut->count(part);
@@ -336,9 +360,12 @@ absl::Status GpuGroupStage::AfterReduce(const Order& order, Entry* entry, Ring* 
       if (rows.owner(part) != local_->neighbours().own() || own.giving_up) continue;
       absl::StatusOr<GpuEvent> copied = gpu_.events->Take();
       if (!copied.ok()) return copied.status();
-      const Payload host = OnHost(own, part);
-      absl::Status status = gpu_.gpu->CopyToHost(
-          host.address, At(own.operation->asked.output, tensor.cut->first(part), tensor), host.bytes, to_host_);
+      absl::Status status;
+      if (!own.direct) {
+        const Payload host = Beyond(own, part);
+        status = gpu_.gpu->CopyToHost(host.address, At(own.operation->asked.output, tensor.cut->first(part), tensor),
+                                      host.bytes, to_host_);
+      }
       if (status.ok()) status = copied->Record(to_host_);
       if (!status.ok()) return status;
       ++own.copying;
@@ -364,11 +391,26 @@ bool GpuGroupStage::TakeCopied() {
     if (!copied.ok()) {
       GiveUp(copy.key, &found->second, copied.status(), false, true);
     } else if (!own.giving_up) {
-      const Payload payload = OnHost(own, copy.part);
+      const Payload payload = Beyond(own, copy.part);
       next()->Push(now_, own.operation, copy.part, payload, payload);
     }
   }
   return worked;
+}
+
+absl::Status GpuGroupStage::TakeHome(Own* own, uint32_t part, const Payload& result) {
+  if (result.device.type == BPS_CUDA) return gpu_.gpu->FlushRemote();
+  const std::byte* from = result.address;
+  if (own->direct) {  // it came by a way of the host's
+    const absl::StatusOr<Area*> area = AreaOf(*own);
+    if (!area.ok()) return area.status();
+    std::byte* const pinned = (*area)->memory->data() + own->offsets[part];
+    std::memcpy(pinned, result.address, result.bytes);
+    from = pinned;
+  }
+  const Tensor& tensor = *own->operation->asked.tensor;
+  return gpu_.gpu->CopyToDevice(At(own->operation->asked.output, tensor.cut->first(part), tensor), from, result.bytes,
+                                to_device_);
 }
 
 void GpuGroupStage::OnPartHome(Operation* operation, uint32_t part, const Payload& result) {
@@ -377,9 +419,7 @@ void GpuGroupStage::OnPartHome(Operation* operation, uint32_t part, const Payloa
   Own& own = entry->own;
   if (own.giving_up) return;
   const Key key = KeyOf(*operation);
-  const Tensor& tensor = *operation->asked.tensor;
-  const absl::Status status = gpu_.gpu->CopyToDevice(At(operation->asked.output, tensor.cut->first(part), tensor),
-                                                     result.address, result.bytes, to_device_);
+  const absl::Status status = TakeHome(&own, part, result);
   if (!status.ok()) return GiveUp(key, entry, status, false, true);
   const GpuHomeBody body = {key.first, key.second, part / static_cast<uint32_t>(members()), 0};
   if (leads()) return OnHome(key, body.row);

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "core/plugin/gpu.h"
 #include "core/worker/device/gpu_events.h"
+#include "core/worker/memory/device_regions.h"
 
 namespace byteps {
 
@@ -25,6 +26,7 @@ struct GpuRound {
     bps_device_stream stream = nullptr;  // of the caller
     bool on_device = false;              // the memory is the GPU's; else the host's (pinned, or ordinary)
     GpuEvent ready;                      // what the stream held at the call
+    DeviceAllocation allocation;         // on_device: that the memory is of
   };
 
   End input;

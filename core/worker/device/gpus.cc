@@ -21,7 +21,9 @@ absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
   Opened opened;
   opened.gpu = *std::move(gpu);
   opened.events = std::make_shared<GpuEvents>(opened.gpu);
-  BPS_LOG(*log_, kInfo) << "tensors of " << opened.gpu->name() << " go through pinned memory of the host";
+  opened.remote = opened.gpu->FlushRemote().ok();
+  BPS_LOG(*log_, kInfo) << "tensors of " << opened.gpu->name()
+                        << " go through pinned memory of the host, or over a network card that reads them";
   return opened_[index] = opened;
 }
 
@@ -61,6 +63,9 @@ absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
       return absl::InvalidArgumentError(absl::StrCat(memory.which, " of ", memory.bytes, " bytes reaches ",
                                                      at + memory.bytes - base - pointer->size,
                                                      " bytes beyond the end of its allocation"));
+    }
+    if (end->on_device) {
+      end->allocation = {end->gpu.get(), static_cast<std::byte*>(pointer->base), pointer->size, pointer->identity};
     }
   }
   const absl::StatusOr<bps_device_stream_state> state = end->gpu->StreamState(memory.stream);

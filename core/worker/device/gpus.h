@@ -61,6 +61,7 @@ class Gpus {
   struct Opened {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<GpuEvents> events;
+    bool remote = false;  // its driver lets network cards at its memory
   };
   absl::StatusOr<Opened> Get(int32_t index);
   // Why GPUs of several processes cannot work together here (no NCCL); empty: they can. Behind the first Get.

@@ -332,7 +332,10 @@ void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
 }
 
 void Engine::OnAbsent(Time now, uint32_t rank) {
-  for (const auto& [id, operation] : operations_) TellAbsent(now, *operation, rank);
+  for (const auto& [id, operation] : operations_) {
+    // What only takes part with zeros, another rank has submitted: that one tells, when it has heard of the join.
+    if (!collectives_->joins().Holds(operation->asked.request.get())) TellAbsent(now, *operation, rank);
+  }
 }
 
 // Rounds that this rank has not submitted before the one it is told of were given up by those that had.

@@ -121,6 +121,10 @@ void LocalStage::OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> given_
 
 // ---- Offering ----
 
+bool LocalStage::TakesDevice(const Operation& operation, const Areas& areas) {
+  return operation.by_gpus && next_ != nullptr && next_->TakesDevice(operation, areas);
+}
+
 void LocalStage::Begin(Time now, Operation* operation, const Areas& areas, PartRange range) {
   if (operation->by_gpus) return next_->Begin(now, operation, areas, range);
   now_ = now;

@@ -121,6 +121,7 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
 
   const char* name() const override { return "local"; }
   // `range` must be all parts: every member reduces its own share of the whole.
+  bool TakesDevice(const Operation& operation, const Areas& areas) override;
   void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) override;
   void Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) override;
   void Abort(Time now, Operation* operation, const absl::Status& why) override;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
@@ -89,11 +90,16 @@ void BufferTable::Unshare() {
   on_free_ = nullptr;
 }
 
-absl::StatusOr<std::shared_ptr<Buffer>> BufferTable::Allocate(size_t size) {
+bool Buffer::exchanged() const {
+  struct stat status {};
+  return fd_ && ::fstat(fd_.get(), &status) == 0 && (status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO)) == 0;
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> BufferTable::Allocate(size_t size, bool own) {
   bool shared = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    shared = shared_;
+    shared = shared_ && !own;
   }
   absl::StatusOr<std::shared_ptr<Buffer>> buffer = Buffer::Map(size, shared);
   if (buffer.ok()) Add(*buffer);

@@ -50,6 +50,9 @@ class Buffer {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  // Has a transport taken it from a peer that could not be stopped? Then its pages are others than before, and who has
+  // pinned them holds the old ones. Asks the system.
+  bool exchanged() const;
   // The memory file that this is a mapping of, from its first byte on; -1: none, it is this process's alone.
   int fd() const { return fd_.get(); }
   bool Contains(const void* at, size_t size) const {
@@ -102,7 +105,8 @@ class BufferTable {
   void Share(std::function<void()> on_free);
   void Unshare();
 
-  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t size);
+  // `own`: of this process alone, whatever transports could do with it.
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t size, bool own = false);
   // From now on operations on it are counted, as on those of Allocate.
   void Add(const std::shared_ptr<Buffer>& buffer);
   // Ends the table's hold on the buffer, unless an operation uses it or this is a forked child. Its memory goes with

@@ -8,6 +8,11 @@
 #include "core/base/status.h"
 
 namespace byteps {
+namespace {
+
+bool OnDevice(const Payload& payload) { return payload.device.type == BPS_CUDA; }
+
+}  // namespace
 
 Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOptions options, CarrierSink* sink,
                  Logger* log)
@@ -16,6 +21,7 @@ Carrier::Carrier(size_t index, std::string name, Transport transport, CarrierOpt
   endpoint_ = std::make_unique<Endpoint>(std::move(transport), options_.endpoint, handler, log);
   buffers_ = std::make_unique<BufferRegions>(&endpoint_->transport());
   kept_ = std::make_unique<KeptRegions>(&endpoint_->transport());
+  devices_ = std::make_unique<DeviceRegions>(&endpoint_->transport());
 }
 
 bool Carrier::direct(PeerId peer) const {
@@ -39,6 +45,15 @@ bool Carrier::Aligned(const bps_transport_caps& caps, const void* address) {
 
 Carrier::Grant Carrier::Source(Partition* partition, SendBuffer* buffer, absl::Status* error) {
   std::byte* const base = partition->source.address;
+  if (OnDevice(partition->source)) {
+    const absl::StatusOr<BufferRegions::Place> place = DevicePlaceOf(*partition, true);
+    if (!place.ok()) {
+      *error = place.status();
+      return Grant::kFailed;
+    }
+    buffer->local = {place->region, base};
+    return Grant::kYes;
+  }
   const bps_transport_caps& caps = endpoint_->transport().CapsOf(partition->peer);
   if (Aligned(caps, base)) {
     if ((caps.flags & BPS_TRANSPORT_LOCAL_ANY) != 0) {
@@ -103,6 +118,7 @@ bool Carrier::Mappable(const Partition& partition) {
 }
 
 bool Carrier::InPlace(const Partition& partition) const {
+  if (OnDevice(partition.source) || OnDevice(partition.target)) return false;
   return copies_.contains(partition.peer) || (maps_.contains(partition.peer) && Mappable(partition));
 }
 
@@ -110,7 +126,53 @@ void Carrier::NoteRefusal(const Partition& partition) {
   if (maps_.contains(partition.peer) && Mappable(partition)) maps_.erase(partition.peer);
 }
 
+bool Carrier::TakesDevice(PeerId peer, const Areas& areas) {
+  Transport& transport = endpoint_->transport();
+  const bps_transport_caps& caps = transport.CapsOf(peer);
+  if (device_refused_ || (caps.flags & BPS_TRANSPORT_CUDA) == 0 || caps.alignment > 1) return false;
+  absl::Status status;
+  for (const auto& [area, allocation] :
+       {std::pair(&areas.source, areas.source_allocation), std::pair(&areas.target, areas.target_allocation)}) {
+    if (!OnDevice(*area) || area->bytes == 0 || !status.ok()) continue;
+    if (allocation == nullptr) return false;
+    const size_t known = devices_->size();
+    absl::StatusOr<std::shared_ptr<Region>> region = devices_->Find(*allocation);
+    status = region.status();
+    uint8_t key[wire::kMaxKey];
+    const int32_t code = status.ok() ? transport.ExportKey((*region)->get(), peer, key) : BPS_OK;
+    if (code == BPS_UNAVAILABLE) return false;  // the server is lost, and its loss is told next
+    if (code != BPS_OK) status = MakeStatus(code, "it cannot be shown to a server");
+    if (status.ok() && known == 0) {
+      BPS_LOG(*log_, kInfo) << "the transport " << transport.NameOf(peer) << " reads and writes the memory of "
+                            << allocation->gpu->name() << " itself (BYTEPS_GPU_DIRECT)";
+    }
+  }
+  if (status.ok()) return true;
+  device_refused_ = true;
+  BPS_LOG(*log_, kWarning) << "the transport " << transport.NameOf(peer)
+                           << " cannot register memory of a GPU: " << status.message()
+                           << "; tensors of GPUs go through pinned memory of the host";
+  return false;
+}
+
+absl::StatusOr<BufferRegions::Place> Carrier::DevicePlaceOf(const Partition& partition, bool input) {
+  Transfer* transfer = partition.transfer;
+  const Areas& areas = transfer->areas;
+  const DeviceAllocation* const allocation = input ? areas.source_allocation : areas.target_allocation;
+  if (allocation == nullptr) return absl::InternalError("memory of a GPU has come where only that of the host can");
+  Transfer::Memory& memory = MemoryOf(transfer);
+  std::shared_ptr<Region>& region = input ? memory.device_input : memory.device_output;
+  if (region == nullptr) {
+    absl::StatusOr<std::shared_ptr<Region>> found = devices_->Find(*allocation);
+    if (!found.ok()) return found.status();
+    region = *std::move(found);
+  }
+  const Payload& area = input ? areas.source : areas.target;
+  return BufferRegions::Place{region->get(), static_cast<uint64_t>(area.address - allocation->base)};
+}
+
 absl::StatusOr<BufferRegions::Place> Carrier::PlaceOf(const Partition& partition, bool input) {
+  if (OnDevice(input ? partition.source : partition.target)) return DevicePlaceOf(partition, input);
   const Areas& areas = partition.transfer->areas;
   if (Shares(partition.peer)) {
     const Payload& area = input ? areas.source : areas.target;
@@ -182,16 +244,30 @@ void Carrier::Keep(Transfer* transfer) {
   if (transfer->memory.size() <= index_) return;
   Transfer::Memory& memory = transfer->memory[index_];
   if (!memory.addresses) return;
-  const auto& [source, target, source_buffer, target_buffer] = transfer->areas;
+  const Payload &source = transfer->areas.source, &target = transfer->areas.target;
   const TensorName& name = transfer->tensor().name();
   kept_->Keep(name, KeptRegions::Side::kInput, {source.address, source.bytes}, std::move(memory.input));
   kept_->Keep(name, KeptRegions::Side::kOutput, {target.address, target.bytes}, std::move(memory.output));
 }
 
-void Carrier::TakeAway(Transfer* transfer) {
-  if (transfer->memory.size() > index_) transfer->memory[index_] = {};
-  buffers_->Drop(transfer->areas.source_buffer);
-  buffers_->Drop(transfer->areas.target_buffer);
+bool Carrier::TakeAway(Transfer* transfer) {
+  const Areas& areas = transfer->areas;
+  bool gone = true;
+  if (transfer->memory.size() > index_) {
+    Transfer::Memory& memory = transfer->memory[index_];
+    memory.input = Region();
+    memory.output = Region();
+    if (memory.device_output != nullptr) {
+      devices_->Forget(*areas.target_allocation);
+      memory.fenced = std::exchange(memory.device_output, nullptr);
+    }
+    // A write from there may still wait for the transport.
+    if (transfer->writes == 0) memory.device_input = nullptr;
+    gone = memory.fenced.expired();
+  }
+  buffers_->Drop(areas.source_buffer);
+  buffers_->Drop(areas.target_buffer);
+  return gone;
 }
 
 PeerId Carrier::WindowOwner(uint32_t immediate) const {
@@ -235,6 +311,7 @@ void Carrier::Stop() {
   window_of_slot_.clear();
   windows_.clear();
   kept_.reset();
+  devices_.reset();
   buffers_.reset();
   endpoint_.reset();
 }

@@ -40,6 +40,7 @@
 #include "core/wire/wire.h"
 #include "core/worker/memory/bounce_pool.h"
 #include "core/worker/memory/buffer_regions.h"
+#include "core/worker/memory/device_regions.h"
 #include "core/worker/servers/transfer.h"
 #include "core/worker/tensor/kept_regions.h"
 
@@ -94,6 +95,9 @@ class Carrier : private EndpointHandler {
 
   // Does this server write results straight into outputs?
   bool direct(PeerId peer) const;
+  // Does the transport that leads to this server read and write the areas where they are, in the memory of a GPU? They
+  // are registered then.
+  bool TakesDevice(PeerId peer, const Areas& areas);
   // Lets the server write the partition's result into the output. kLater: all immediates are in use, or the server is
   // lost, and OnPeerDown says so next.
   Grant Expose(Partition* partition, wire::MemoryRef* memory, absl::Status* error);
@@ -109,8 +113,9 @@ class Carrier : private EndpointHandler {
   void EndExposure(Partition* partition);
   // It has ended well, so its servers owe it nothing: what it has registered may stay so for the tensor's next one.
   void Keep(Transfer* transfer);
-  // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in.
-  void TakeAway(Transfer* transfer);
+  // The fence: no server reaches input or output of this operation any more, nor the buffers they lie in. False: not
+  // yet, since another operation on the same allocation of a GPU holds its registration: ask again.
+  bool TakeAway(Transfer* transfer);
   void DropFreedBuffers() { buffers_->DropFreed(); }
 
   // The bytes of a slot that this side lent to `peer`; empty if there is no such slot.
@@ -139,6 +144,8 @@ class Carrier : private EndpointHandler {
   absl::StatusOr<bps_region*> RegionOf(const Partition& partition, bool input);
   // The peer maps the library's buffers, as far as the transport is concerned.
   bool Shares(PeerId peer) const;
+  // Of memory of a GPU.
+  absl::StatusOr<BufferRegions::Place> DevicePlaceOf(const Partition& partition, bool input);
   // Do both input and output (of those that there are) lie in buffers that can be mapped?
   static bool Mappable(const Partition& partition);
   // What the peer is shown of input or output: of their buffer, if it can map that.
@@ -161,6 +168,8 @@ class Carrier : private EndpointHandler {
   std::unique_ptr<Endpoint> endpoint_;
   std::unique_ptr<BufferRegions> buffers_;  // behind the endpoint: regions go before the transport
   std::unique_ptr<KeptRegions> kept_;       // likewise
+  std::unique_ptr<DeviceRegions> devices_;  // likewise
+  bool device_refused_ = false;             // the log has said why
   uint64_t slot_bytes_ = 0;
   LandingTable landing_;
   std::unique_ptr<BouncePool> bounce_;

@@ -48,7 +48,8 @@ PushSender::Outcome PushSender::Post(Time now, uint64_t rate, Partition* partiti
   ServerLane* lane = lanes_->Find(partition->peer);
   Carrier* carrier = lane->carrier;
   wire::DataHeader header = HeaderOf(now, rate, *partition);
-  if (partition->target.bytes > inline_bytes_ && carrier->direct(lane->id)) {
+  const bool into_device = partition->target.device.type == BPS_CUDA && partition->target.bytes != 0;
+  if (into_device || (partition->target.bytes > inline_bytes_ && carrier->direct(lane->id))) {
     switch (carrier->Expose(partition, &header.memory, error)) {
       case Carrier::Grant::kYes:
         break;
@@ -59,7 +60,8 @@ PushSender::Outcome PushSender::Post(Time now, uint64_t rate, Partition* partiti
     }
   }
   Outcome outcome = Outcome::kPosted;
-  if (partition->source.bytes <= inline_bytes_) {
+  const bool from_device = partition->source.device.type == BPS_CUDA && partition->source.bytes != 0;
+  if (partition->source.bytes <= inline_bytes_ && !from_device) {
     PostInline(partition, lane, &header);
   } else if (carrier->InPlace(*partition)) {
     outcome = PostInPlace(partition, lane, &header, error);

@@ -14,6 +14,9 @@
 namespace byteps {
 namespace {
 
+// Between two looks whether a registration that several operations share is gone.
+constexpr Time kFenceInterval = 10 * kMillisecond;
+
 std::string DescribeServer(const control::Member& member) {
   return absl::StrCat("server ", member.rank(), " (host ", member.host().name(), ", ", member.host().address(),
                       ", pid ", member.pid(), ")");
@@ -77,6 +80,7 @@ absl::Status ServersStage::Join(Time now, const control::Epoch& epoch, const con
       lanes_.Add(spec.id, carrier->get(), spec.description);
     }
   }
+  inline_bytes_ = inline_bytes;
   sender_.Join(inline_bytes, own_rank_);
   queue_.Join(epoch.slot_bytes(), inline_bytes, at_home);
   joined_ = true;
@@ -101,6 +105,22 @@ void ServersStage::OnAssigned(Tensor* tensor, std::span<const Tensor::Owed> give
 }
 
 // ---- Pushing ----
+
+// What the host must read, for a checksum, or what is so small that it travels in a record, goes through the host.
+bool ServersStage::TakesDevice(const Operation& operation, const Areas& areas) {
+  if (!options_.gpu_direct || options_.checksum || stopped_) return false;
+  if (std::max(areas.source.bytes, areas.target.bytes) <= inline_bytes_) return false;
+  const Cut& cut = *operation.asked.tensor->cut;
+  asked_.clear();
+  for (uint32_t part = 0; part < cut.parts(); ++part) {
+    const PeerId peer = PeerOf(cut.place(part));
+    if (std::find(asked_.begin(), asked_.end(), peer) != asked_.end()) continue;
+    ServerLane* lane = lanes_.Has(peer) ? lanes_.Find(peer) : nullptr;
+    if (lane == nullptr || !lane->carrier->TakesDevice(peer, areas)) return false;
+    asked_.push_back(peer);
+  }
+  return true;
+}
 
 void ServersStage::Begin(Time now, Operation* operation, const Areas& areas, PartRange range) {
   now_ = now;
@@ -222,6 +242,7 @@ void ServersStage::OnResult(Carrier* carrier, PeerId peer, std::span<const std::
       const std::span<const std::byte> payload = body.subspan(sizeof header);
       if (payload.size() < bytes) break;
       if (!CheckResult(peer, partition, payload.first(bytes))) return;
+      if (target.device.type == BPS_CUDA && bytes != 0) return FinishPart(partition, payload.data());
       if (transfer->failure.ok() && bytes != 0) std::memcpy(target.address, payload.data(), bytes);
       return FinishPart(partition);
     }
@@ -264,10 +285,16 @@ void ServersStage::OnLanded(Carrier* carrier, uint32_t immediate, uint64_t cooki
 // Record and bytes are both here. `partition` is nullptr if they are not wanted any more.
 void ServersStage::TakeLanded(Carrier* carrier, PeerId peer, uint32_t immediate, Partition* partition) {
   const bool in_window = carrier->WindowOwner(immediate) != 0;
+  const bool on_device = partition != nullptr && partition->target.device.type == BPS_CUDA;
   bool whole = true;
-  if (partition != nullptr && partition->checksum) {
+  // A worker with BYTEPS_CHECKSUM=1 has asked for it; the host of this one cannot read what a network card has written
+  // into a GPU.
+  if (partition != nullptr && partition->checksum && (in_window || !on_device)) {
     const std::byte* bytes = in_window ? carrier->WindowSlot(peer, immediate).data() : partition->target.address;
     whole = CheckResult(partition->peer, partition, {bytes, partition->target.bytes});
+  }
+  if (in_window && on_device && whole) {
+    FinishPart(std::exchange(partition, nullptr), carrier->WindowSlot(peer, immediate).data());
   }
   if (in_window) {
     if (whole && partition != nullptr && partition->transfer->failure.ok()) {
@@ -370,7 +397,7 @@ void ServersStage::GiveUp(Transfer* transfer, const absl::Status& why, bool tell
 }
 
 // The result is where it belongs.
-void ServersStage::FinishPart(Partition* partition) {
+void ServersStage::FinishPart(Partition* partition, const std::byte* on_host) {
   Transfer* transfer = partition->transfer;
   if (!transfer->failure.ok()) {
     FailPart(partition);
@@ -388,7 +415,12 @@ void ServersStage::FinishPart(Partition* partition) {
   meter_.Add(now_, partition->target.bytes);
   ++transfer->home;
   queue_.Wake();
-  sink_->OnPartHome(transfer->operation, partition->part, partition->target);
+  Payload result = partition->target;
+  if (on_host != nullptr) {
+    result.address = const_cast<std::byte*>(on_host);
+    result.device = Device();
+  }
+  sink_->OnPartHome(transfer->operation, partition->part, result);
   MaybeLeave(transfer);
 }
 
@@ -472,7 +504,13 @@ void ServersStage::Release(Time now) {
     Transfer* transfer = releasing_[i];
     // Without the registration no server can reach the memory any more. (Writes of ours end by themselves.)
     if (now >= transfer->release_at && transfer->exposed != 0) {
-      for (const std::unique_ptr<Carrier>& carrier : carriers_) carrier->TakeAway(transfer);
+      bool gone = true;
+      for (const std::unique_ptr<Carrier>& carrier : carriers_) gone &= carrier->TakeAway(transfer);
+      if (!gone) {
+        transfer->release_at = After(now, kFenceInterval);
+        ++i;
+        continue;
+      }
       for (Partition& partition : transfer->partitions) {
         if (partition.away()) FailPart(&partition);
       }

@@ -50,6 +50,7 @@ struct ServersStageOptions {
   uint64_t outbox_bytes = 0;  // more is not queued for one server: what waits there cannot be overtaken
   Time release_grace = 0;     // how long the servers are waited for after an operation was given up
   bool checksum = false;      // payloads that travel carry one, both ways
+  bool gpu_direct = false;    // transports that can read and write memory of GPUs where it is
 };
 
 class ServersStage : public Stage, private CarrierSink, private PushQueueSink {
@@ -65,6 +66,7 @@ class ServersStage : public Stage, private CarrierSink, private PushQueueSink {
   absl::Status Join(Time now, const control::Epoch& epoch, const control::Member& self);
 
   const char* name() const override { return "servers"; }
+  bool TakesDevice(const Operation& operation, const Areas& areas) override;
   void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) override;
   void Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) override;
   uint32_t PartAt(const Operation& operation, uint32_t turn) const override;
@@ -111,7 +113,9 @@ class ServersStage : public Stage, private CarrierSink, private PushQueueSink {
 
   // Ending.
   void GiveUp(Transfer* transfer, const absl::Status& why, bool tell_everyone);
-  void FinishPart(Partition* partition);
+  // `on_host`: where the result is that belongs into memory of a GPU, and has come by a way of the host's; nullptr: it
+  // is where it was wanted.
+  void FinishPart(Partition* partition, const std::byte* on_host = nullptr);
   void FailPart(Partition* partition);
   void NoteTime(const Partition& partition);
   void MaybeLeave(Transfer* transfer);
@@ -134,6 +138,8 @@ class ServersStage : public Stage, private CarrierSink, private PushQueueSink {
   bool stopped_ = false;
   uint32_t own_rank_ = 0;
   uint32_t workers_ = 0;
+  uint64_t inline_bytes_ = 0;
+  std::vector<PeerId> asked_;  // of TakesDevice
   Time now_ = 0;
 };
 

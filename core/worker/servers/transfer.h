@@ -7,6 +7,7 @@
 #define BYTEPS_CORE_WORKER_SERVERS_TRANSFER_H_
 
 #include <cstddef>
+#include <memory>
 #include <memory_resource>
 #include <vector>
 
@@ -38,7 +39,10 @@ struct Transfer {
   struct Memory {
     Region input;
     Region output;
-    bool addresses = true;  // they hold on to no page, whichever transport leads to those they were shown to
+    std::shared_ptr<Region> device_input;  // of memory of a GPU
+    std::shared_ptr<Region> device_output;
+    std::weak_ptr<Region> fenced;  // what was device_output, until its last holder has let go of it
+    bool addresses = true;         // they hold on to no page, whichever transport leads to those they were shown to
   };
   std::pmr::vector<Memory> memory;
 

@@ -1,4 +1,4 @@
-// driver.h - who runs a machine: a thread of its own, or, for a moment, a caller who waits for it.
+// driver.h - which thread runs a machine: a thread of its own, or, for a moment, a caller that waits for it.
 //
 //     Driver driver(&machine, spin);
 //     driver.Start("byteps-io");

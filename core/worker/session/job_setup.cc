@@ -152,7 +152,8 @@ absl::Status JobSetup::FindAddress(Time deadline, bool wait, ControlLinkOptions*
 
 EngineOptions JobSetup::MakeEngineOptions() const {
   EngineOptions options;
-  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace, given_.config.GetBool("BYTEPS_CHECKSUM")};
+  options.servers = {small_bytes_, kOutboxBytes, kReleaseGrace, given_.config.GetBool("BYTEPS_CHECKSUM"),
+                     given_.config.GetBool("BYTEPS_GPU_DIRECT")};
   options.local = {kReleaseGrace};
   options.fatal_grace = kFatalGrace;
   options.stall_warning = given_.config.GetDuration("BYTEPS_STALL_WARNING").count();

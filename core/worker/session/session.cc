@@ -13,6 +13,7 @@
 #include "core/worker/device/device_stage.h"
 #include "core/worker/device/gpu_group_options.h"
 #include "core/worker/device/gpu_group_stage.h"
+#include "core/worker/session/io_cores.h"
 
 namespace byteps {
 namespace {
@@ -63,18 +64,25 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   const bool alone = session->given_.alone();
   absl::Status status = session->given_.wrong;
   if (status.ok()) status = session->setup_.CheckNamed();
-  if (!alone) {
-    status = session->PrepareJob(deadline, status);
-  } else if (status.ok()) {
-    status = session->PrepareAlone();
+  const absl::StatusOr<IoCores> cores =
+      IoCores::Read(session->given_.config.GetString("BYTEPS_IO_CPU_CORES"), session->given_.place.local_rank);
+  if (status.ok()) status = cores.status();
+  std::shared_ptr<Request> opening;
+  {
+    const IoCores::Scope scope(cores.ok() ? *cores : IoCores());
+    if (!alone) {
+      status = session->PrepareJob(deadline, status);
+    } else if (status.ok()) {
+      status = session->PrepareAlone();
+    }
+    if (status.ok()) {
+      // From Start on, opening_ belongs to the thread that drives.
+      opening = session->opening_;
+      session->driver_.Start("byteps-io");
+      if (session->watchdog_ != nullptr) session->watchdog_->Start();
+    }
   }
-  if (status.ok()) {
-    // From Start on, opening_ belongs to the thread that drives.
-    const std::shared_ptr<Request> opening = session->opening_;
-    session->driver_.Start("byteps-io");
-    if (session->watchdog_ != nullptr) session->watchdog_->Start();
-    if (opening != nullptr) status = session->Join(*opening, deadline);
-  }
+  if (status.ok() && opening != nullptr) status = session->Join(*opening, deadline);
   if (status.ok()) status = session->StartAskedTimeline();
   if (status.ok() && session->setup_.shared_buffers()) {
     session->buffers_->Share([owner = session.get()] {

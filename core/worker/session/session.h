@@ -9,7 +9,7 @@
 //     (*session)->Close();
 //
 // The shell around two step functions: the engine (data plane) and the control client. It is a Machine
-// (core/worker/session/driver.h): one I/O thread steps it, or a caller who waits for a small tensor.
+// (core/worker/session/driver.h): one I/O thread steps it, or a caller that waits for a small tensor.
 //
 // The subtle parts:
 //

@@ -28,6 +28,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+struct DeviceAllocation;  // core/worker/memory/device_regions.h
+
 struct Payload {
   std::byte* address = nullptr;  // a source is only read
   uint64_t elements = 0;
@@ -44,6 +46,9 @@ struct Areas {
   // The library's own buffers that they lie in; nullptr: other memory.
   std::shared_ptr<Buffer> source_buffer;
   std::shared_ptr<Buffer> target_buffer;
+  // Of memory of a GPU (which a stage is given only if it TakesDevice): where it lies; outlives the operation.
+  const DeviceAllocation* source_allocation = nullptr;
+  const DeviceAllocation* target_allocation = nullptr;
 
   // Is the result written over what was pushed?
   bool in_place() const { return source.address == target.address; }

@@ -2,7 +2,7 @@
 //
 //     auto request = std::make_shared<Request>(done, user); // or in memory that is used again: core/base/block_stock.h
 //     request->Advance(RequestState::kActive);          // the engine, while it works
-//     request->Complete(absl::OkStatus());              // once; runs `done`, then wakes those who wait
+//     request->Complete(absl::OkStatus());              // once; runs `done`, then wakes the threads that wait
 //     if (request->WaitUntil(deadline)) return request->outcome();
 //
 // The subtle parts:
@@ -11,7 +11,8 @@
 // Order.     state() says DONE or FAILED when `done` runs; ended() becomes true and waits return when it has returned,
 //            so a caller that waited may free what `done` uses.
 // Lifetime.  A request outlives its session: its handle, the engine and a caller inside a wait share it.
-// Threads.   Advance and Complete are called by the thread that drives the engine, the rest by any thread.
+// Threads.   Advance and Complete are called by the thread that drives the engine, the rest by any thread. (Complete
+//            also by the thread that ends the session in its place: core/plugin/watchdog.h.)
 #ifndef BYTEPS_CORE_WORKER_TENSOR_REQUEST_H_
 #define BYTEPS_CORE_WORKER_TENSOR_REQUEST_H_
 

@@ -49,7 +49,8 @@ namespace byteps {
 class StageSink {
  public:
   virtual ~StageSink() = default;
-  // The result of this part is in `result`: the target that came with its Push, unless a codec made it of other bytes.
+  // The result of this part is in `result`: the target that came with its Push, unless a codec made it of other bytes,
+  // or the target is memory of a GPU: then it may be memory of the host, which may be read during the call.
   virtual void OnPartHome(Operation* operation, uint32_t part, const Payload& result) {
     (void)operation, (void)part, (void)result;
   }
@@ -77,6 +78,11 @@ class Stage {
   // Before Join: parts go on to `next`. Throws std::logic_error for a stage that is always the last.
   virtual void UseNext(Stage* next);
 
+  // May an operation that is about to begin here come with areas in the memory of a GPU, as these say? If so they are
+  // registered where they must be. False: with memory of the host only.
+  virtual bool TakesDevice(const Operation& operation, const Areas& areas) {
+    return (void)operation, (void)areas, false;
+  }
   // Takes an operation, of which the parts of `range` (not empty) go through this worker.
   virtual void Begin(Time now, Operation* operation, const Areas& areas, PartRange range) = 0;
   // The bytes of `source` are ready; the result belongs into `target`. Both lie in the areas.

@@ -287,7 +287,7 @@ TEST_F(ControlClientTest, TokensMustBeOnBothSides) {
   Frame(challenge);
   EXPECT_EQ(client_->state(), ControlState::kFailed);
   EXPECT_EQ(recorder_.last.code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_TRUE(recorder_.sent.empty()) << "a proof was given to somebody who cannot check it";
+  EXPECT_TRUE(recorder_.sent.empty()) << "a proof was given to a coordinator that cannot check it";
 
   Make();
   client_->OnConnected(now_);

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "tests/support/eventually.h"
+
 namespace byteps {
 namespace {
 
@@ -42,7 +44,7 @@ TEST(PluginCallsTest, AThreadThatIsHeldDoesNotGoOn) {
       ++shared->steps;
     }
   }).detach();
-  while (!shared->calls.Hold(shared->calls.Look().number)) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([] { return shared->calls.Hold(shared->calls.Look().number); }));
   const uint64_t steps = shared->steps;
   for (int i = 0; i < 1000; ++i) {
     std::this_thread::yield();

@@ -93,8 +93,8 @@ class Wrong {
   bps_transport_plugin plugin_{};
 };
 
-// Both peers go down with a cause that names the plugin and says this; then nothing is posted any more, and who is
-// disconnected is gone.
+// Both peers go down with a cause that names the plugin and says this; then nothing is posted any more, and a peer
+// that is disconnected is gone.
 void ExpectGivenUp(Transport transport, const std::string& what) {
   std::array<bps_event, 4> events;
   std::set<bps_peer> down;

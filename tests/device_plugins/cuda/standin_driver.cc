@@ -110,7 +110,20 @@ EXPORT cuDeviceGetPCIBusId(char* name, int size, DeviceNumber device) {
 }
 EXPORT cuDeviceTotalMem_v2(size_t* bytes, DeviceNumber) { return *bytes = size_t{1} << 30, kSuccess; }
 EXPORT cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
-  return *value = attribute == kComputeCapabilityMajor ? 9 : 0, kSuccess;
+  // Network cards may be let at its memory, and what they write has to be flushed.
+  const bool one =
+      attribute == kRemoteAccessSupported || attribute == kRemoteFlushOptions || attribute == kDmaBufSupported;
+  return *value = attribute == kComputeCapabilityMajor ? 9 : (one ? 1 : 0), kSuccess;
+}
+EXPORT cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  IN_CONTEXT;
+  if (target != kRemoteFlushCurrentContext || scope != kRemoteFlushToOwner) return kInvalidValue;
+  return Code(Table().flush_remote(Now(), nullptr));
+}
+EXPORT cuMemGetHandleForAddressRange(void* handle, DevicePointer address, size_t size, int type, unsigned long long) {
+  IN_CONTEXT;
+  if (type != kRangeAsDmaBuf) return kInvalidValue;
+  return Code(Table().dmabuf(Now(), Pointer(address), size, static_cast<int32_t*>(handle), nullptr));
 }
 EXPORT cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
   *context = ContextOf(device - 10, 1);
@@ -194,6 +207,7 @@ EXPORT cuPointerGetAttribute(void* out, int attribute, DevicePointer address) {
   if (attribute == kAttributeDeviceOrdinal) std::memcpy(out, &pointer.id, sizeof pointer.id);
   if (attribute == kAttributeRangeStart) std::memcpy(out, &base, sizeof base);
   if (attribute == kAttributeRangeSize) std::memcpy(out, &size, sizeof size);
+  if (attribute == kAttributeBufferId) std::memcpy(out, &pointer.identity, sizeof pointer.identity);
   return kSuccess;
 }
 

@@ -419,6 +419,61 @@ TEST(CoordinatorEndTest, NotToLingerBeforeAnyMemberCameIsToEnd) {
   EXPECT_TRUE(job.coordinator().over());
 }
 
+// A program that opens no session, under srun: its servers are still starting when it has ended.
+TEST(CoordinatorEndTest, NotToLingerBeforeAnySessionSendsServersHomeThatComeLate) {
+  ControlJob job({.num_servers = 2, .linger = kNever});
+  ControlMember& first = job.AddServer({.servers = 2});
+  job.Settle();
+  job.coordinator().DoNotLinger(job.now());
+  job.Advance(kSecond);
+  EXPECT_FALSE(job.coordinator().over()) << "a server is on its way";
+  ControlMember& second = job.AddServer({.servers = 2});
+  job.Settle();
+  job.Advance(kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+  for (const ControlMember* server : {&first, &second}) {
+    EXPECT_TRUE(Says(server->job_ended, {"no session was ever opened"}));
+    EXPECT_TRUE(server->failure.ok()) << server->failure;
+  }
+}
+
+TEST(CoordinatorEndTest, NotToLingerDoesNotWaitForServersForEver) {
+  ControlJob job({.num_servers = 1, .linger = kNever});
+  job.coordinator().DoNotLinger(job.now());
+  job.Advance(5 * kSecond);
+  EXPECT_FALSE(job.coordinator().over());
+  job.Advance(10 * kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+}
+
+TEST(CoordinatorEndTest, NotToLingerDoesNotWaitForServersThatHaveGone) {
+  ControlJob job({.num_servers = 1, .linger = kNever});
+  ControlMember& server = job.AddServer({});
+  job.Settle();
+  job.Kill(server);
+  job.Settle();
+  job.coordinator().DoNotLinger(job.now());
+  job.Advance(kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+}
+
+TEST(CoordinatorEndTest, NotToLingerFailsASessionThatCannotStart) {
+  ControlJob job({.num_servers = 1, .linger = kNever});
+  ControlMember& early = job.AddWorker({.host = 1, .hosts = 2});
+  job.Settle();
+  job.coordinator().DoNotLinger(job.now());
+  job.Settle();
+  EXPECT_TRUE(Says(early.failure_text(), {"no session starts any more", "the process that has started"}));
+  ControlMember& late = job.AddWorker({.host = 1, .hosts = 2});
+  job.Settle();
+  EXPECT_TRUE(Says(late.failure_text(), {"no session starts any more"}));
+  ControlMember& server = job.AddServer({});
+  job.Settle();
+  job.Advance(kSecond);
+  EXPECT_TRUE(job.coordinator().over());
+  EXPECT_TRUE(server.failure.ok()) << server.failure;
+}
+
 TEST(CoordinatorEndTest, StoppingTellsAll) {
   ControlJob job;
   Trio trio(&job);

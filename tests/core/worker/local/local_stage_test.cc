@@ -292,7 +292,7 @@ TEST_P(LocalStageTest, RegistrationsOutliveRoundsThatEndWell) {
   EXPECT_EQ(registered(&memory), 1);
 }
 
-// One that fails takes its memory away, and closes. Who is in the middle of a block then finds the memory gone before
+// One that fails takes its memory away, and closes. A worker in the middle of a block then finds the memory gone before
 // it hears of that: the loss is what everything ends with, and not the one operation alone.
 TEST_P(LocalStageTest, OneWhoseMemoryIsGoneBeforeTheNewsIsLost) {
   Worker &root = workers_[0], &stopped = workers_[1];

@@ -15,6 +15,7 @@
 #include "abi/byteps.h"
 #include "gtest/gtest.h"
 #include "tests/core/c_api.h"
+#include "tests/support/eventually.h"
 
 namespace byteps {
 namespace {
@@ -174,10 +175,10 @@ TEST_F(BufferTest, CannotBeFreedUnderAnOperation) {
   first.done = [](void* user, bps_status* error) {
     bps_status_free(error);
     static_cast<Held*>(user)->entered.set_value();
-    static_cast<Held*>(user)->leave.get_future().wait();
+    EXPECT_TRUE(Eventually(static_cast<Held*>(user)->leave.get_future()));
   };
   ASSERT_SAID_OK(bps_push_pull(session_.get(), &first, nullptr));
-  held.entered.get_future().wait();
+  ASSERT_TRUE(Eventually(held.entered.get_future()));
 
   const bps_push_pull_args second = PushPullArgs(two, from, to);
   bps_request* request = nullptr;

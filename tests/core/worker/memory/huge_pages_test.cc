@@ -4,12 +4,12 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <future>
 #include <string>
-#include <thread>
+
+#include "tests/support/eventually.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -71,8 +71,7 @@ TEST(HugePagesTest, ABufferThatComesBackGetsThemOnceAndKeepsItsContent) {
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(pages.Use(buffer.base(), kSize, &collapser)) << "asked again";
   EXPECT_TRUE(buffer.Intact());
   if (at_once) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!collapser.idle() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    EXPECT_TRUE(Eventually([&] { return collapser.idle(); }));
     EXPECT_GT(buffer.Huge(), 0u);
     EXPECT_TRUE(buffer.Intact());
   }
@@ -95,8 +94,7 @@ TEST(HugePagesTest, TheMoveIsLeftToTheCollapser) {
   EXPECT_FALSE(collapser.idle());
   EXPECT_EQ(moved, 0u);
   go.set_value();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!collapser.idle() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return collapser.idle(); }));
   EXPECT_GE(moved, kSize - PageCollapser::kHugePage);  // but for what is not aligned
 }
 

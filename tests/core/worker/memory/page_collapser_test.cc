@@ -6,6 +6,9 @@
 #include <future>
 #include <mutex>
 #include <set>
+#include <thread>
+
+#include "tests/support/eventually.h"
 
 namespace byteps {
 namespace {
@@ -31,7 +34,7 @@ TEST(PageCollapserTest, AskingDoesNotWaitAndEachCallIsOnePage) {
   collapser.Ask(At(100), 3 * kPage + 17);
   EXPECT_FALSE(collapser.idle());
   go.set_value();
-  while (!collapser.idle()) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return collapser.idle(); }));
   const std::lock_guard<std::mutex> lock(mutex);
   EXPECT_EQ(seen.size(), 8u);
   EXPECT_TRUE(whole);
@@ -51,9 +54,9 @@ TEST(PageCollapserTest, StopWaitsForOnePageAtMost) {
     return true;
   });
   collapser.Ask(At(0), 1000 * kPage);
-  begun.get_future().wait();
+  EXPECT_TRUE(Eventually(begun.get_future()));
   std::thread stops([&] { collapser.Stop(); });
-  while (!collapser.idle()) std::this_thread::yield();  // Stop has been there
+  EXPECT_TRUE(Eventually([&] { return collapser.idle(); })) << "Stop has not been there";
   go.set_value();
   stops.join();
   EXPECT_EQ(calls, 1);
@@ -68,7 +71,7 @@ TEST(PageCollapserTest, AKernelThatCannotIsAskedOnce) {
     return false;
   });
   collapser.Ask(At(0), 50 * kPage);
-  while (!collapser.idle()) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return collapser.idle(); }));
   EXPECT_EQ(calls, 1);
 }
 

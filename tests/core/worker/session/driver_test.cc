@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/submission_queue.h"
+#include "tests/support/eventually.h"
 
 namespace byteps {
 namespace {
@@ -263,7 +264,7 @@ TEST(DriverTest, ARequestThatEndsBesideItsDriverWakesIt) {
   auto request = std::make_shared<Request>(&Dawdler::Done, &dawdler);
   echo.queue.Push(request);
   driver.Wake();
-  while (!dawdler.entered) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return dawdler.entered.load(); }));
   // The I/O thread has taken the completion, and the machine has nothing more to do.
   const Time deadline = Now() + kLong;
   dawdler.driven = true;

@@ -416,7 +416,7 @@ TEST_F(SessionTest, FieldsWithoutMeaningMustBeZero) {
   EXPECT_EQ(value, 1);
 }
 
-// The header promises it: who waits may free what the callback uses.
+// The header promises it: a thread that waits may free what the callback uses.
 TEST_F(SessionTest, DoneHasReturnedBeforeWaitDoes) {
   SessionOwner session = Open();
   std::vector<float> data(1 << 20, 1.0f);

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/eventually.h"
+
 namespace byteps {
 namespace {
 
@@ -62,10 +64,7 @@ TEST(RecordRingTest, TakesFromSeveralThreadsAtOnce) {
   std::vector<uint64_t> next(kThreads, 0);
   TimelineRecord record;
   for (uint64_t taken = 0; taken < kThreads * kEach;) {
-    if (!ring.Pop(&record)) {
-      std::this_thread::yield();
-      continue;
-    }
+    ASSERT_TRUE(Eventually([&] { return ring.Pop(&record); }));
     ++taken;
     ASSERT_LT(record.operation, kThreads);
     ASSERT_EQ(record.number, next[record.operation]++);

@@ -1,12 +1,12 @@
-// stable_hash.h - a number of 64 bits that is the same on every machine: for names that travel as numbers.
+// stable_hash.h - a number of 64 bits that is the same on every machine, for what travels as a number: names, shapes.
 //
 //     StableHash hash;
 //     hash.Add("gradients"); hash.Add(7);
 //     hash.value();
 //
 // Threads: none of its own.
-#ifndef BYTEPS_CORE_WORKER_COLLECTIVES_STABLE_HASH_H_
-#define BYTEPS_CORE_WORKER_COLLECTIVES_STABLE_HASH_H_
+#ifndef BYTEPS_CORE_BASE_STABLE_HASH_H_
+#define BYTEPS_CORE_BASE_STABLE_HASH_H_
 
 #include <cstdint>
 #include <string_view>
@@ -37,4 +37,4 @@ class StableHash {
 
 }  // namespace byteps
 
-#endif  // BYTEPS_CORE_WORKER_COLLECTIVES_STABLE_HASH_H_
+#endif  // BYTEPS_CORE_BASE_STABLE_HASH_H_

@@ -1,0 +1,316 @@
+// The GPUs of a host that reduce among themselves, in whole simulated jobs: random programs under each schedule of the
+// fake GPU, on one host and on several, in each order of adding, beside workers without GPUs.
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "core/worker/device/gpu_group_options.h"
+#include "device_plugins/fake/control.h"
+#include "gtest/gtest.h"
+#include "tests/sim/device_program.h"
+#include "tests/sim/fake_gpus.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+// One host without servers, or with; or two hosts.
+JobOptions Job(uint64_t seed, std::mt19937_64* random) {
+  JobOptions options;
+  options.seed = seed;
+  options.local = true;
+  options.workers = static_cast<uint32_t>(2 + (*random)() % 3);
+  options.workers_per_host = options.workers;
+  options.servers = static_cast<uint32_t>((*random)() % 2);
+  if ((*random)() % 2 == 0) {
+    const auto others = static_cast<uint32_t>(1 + (*random)() % 2);
+    options.hosts = {options.workers, others};
+    options.workers += others;
+    options.servers = 1 + static_cast<uint32_t>((*random)() % 2);
+  }
+  return options;
+}
+
+GpuGroupOptions Group(std::mt19937_64* random) {
+  GpuGroupOptions options;
+  options.deterministic = (*random)() % 2 == 0;
+  options.rings = static_cast<uint32_t>(1 + (*random)() % 2);
+  options.rows_in_group = static_cast<uint32_t>(1 + (*random)() % 4);
+  if ((*random)() % 3 == 0) options.roots = {static_cast<uint32_t>((*random)() % 2)};
+  return options;
+}
+
+struct Shape {
+  std::string name;
+  uint64_t elements;
+  bool broadcast;
+  int32_t reduction;
+};
+
+struct Expected {
+  DeviceProgram* program;
+  DeviceCall* call;
+  std::vector<float> numbers;
+};
+
+// Numbers whose sum is the same in every order, and their average where halves and thirds are not needed.
+std::vector<float> Whole(uint64_t count, std::mt19937_64* random) {
+  std::vector<float> numbers(count);
+  for (float& number : numbers) number = static_cast<float>(static_cast<int64_t>((*random)() % 2001) - 1000);
+  return numbers;
+}
+
+class GroupProgram {
+ public:
+  GroupProgram(SimulatedJob* job, const GpuGroupOptions& group, std::mt19937_64* random)
+      : job_(*job), random_(*random) {
+    // Some worker may have no GPU, and its host reduces in the host's memory then.
+    without_ = static_cast<uint32_t>(random_() % (2 * job_.workers()));
+    for (uint32_t rank = 0; rank < job_.workers(); ++rank) {
+      GpuGroupOptions own = group;
+      // What differs among the workers of a host sends them through its memory.
+      if (rank == 1 && random_() % 10 == 0) own.rings = 3;
+      programs_.push_back(std::make_unique<DeviceProgram>(&job_.worker(rank), static_cast<int>(rank), own));
+    }
+    for (uint64_t i = 1 + random_() % 4; i > 0; --i) {
+      shapes_.push_back({"t" + std::to_string(i), random_() % 4 == 0 ? random_() % 3 : random_() % 9000,
+                         random_() % 5 == 0, random_() % 3 == 0 ? BPS_AVERAGE : BPS_SUM});
+    }
+  }
+
+  void Round(bool exact) {
+    std::vector<DeviceCall*> device_calls;
+    std::vector<Call*> host_calls;
+    const size_t before = all_.size();
+    for (const Shape& shape : shapes_) {
+      const auto root = static_cast<int32_t>(random_() % job_.workers());
+      std::vector<std::vector<float>> inputs;
+      for (uint32_t rank = 0; rank < job_.workers(); ++rank) {
+        inputs.push_back(exact ? job_.Numbers(shape.elements) : Whole(shape.elements, &random_));
+      }
+      std::vector<float> expected = shape.broadcast ? inputs[static_cast<size_t>(root)] : SimulatedJob::Sum(inputs);
+      if (!shape.broadcast && shape.reduction == BPS_AVERAGE) {
+        for (float& number : expected) number /= static_cast<float>(job_.workers());
+      }
+      // Workers submit in an order of their own.
+      for (uint32_t turn = 0, first = static_cast<uint32_t>(random_()) % job_.workers(); turn < job_.workers();
+           ++turn) {
+        const uint32_t rank = (first + turn) % job_.workers();
+        const bool reads = !shape.broadcast || static_cast<int32_t>(rank) == root;
+        const auto kind = shape.broadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
+        if (rank == without_) {
+          Ask ask;
+          ask.name = shape.name;
+          ask.shape = {static_cast<int64_t>(shape.elements)};
+          const auto* bytes = reinterpret_cast<const std::byte*>(inputs[rank].data());
+          if (reads) ask.input.assign(bytes, bytes + shape.elements * sizeof(float));
+          ask.kind = kind;
+          ask.reduction = shape.reduction;
+          ask.root = root;
+          host_calls.push_back(job_.worker(rank).Submit(ask));
+          ASSERT_NE(host_calls.back(), nullptr);
+          continue;
+        }
+        DeviceAsk ask;
+        ask.name = shape.name;
+        ask.elements = shape.elements;
+        if (reads) ask.input = inputs[rank];
+        ask.kind = kind;
+        ask.reduction = shape.reduction;
+        ask.root = root;
+        ask.priority = static_cast<int64_t>(random_() % 3);
+        ask.in_place = random_() % 2 == 0;
+        ask.later = random_() % 2 == 0;
+        ask.pinned = random_() % 12 == 0;
+        absl::Status refused;
+        DeviceCall* call = programs_[rank]->Submit(ask, &refused);
+        ASSERT_NE(call, nullptr) << refused;
+        device_calls.push_back(call);
+        all_.push_back({programs_[rank].get(), call, expected});
+        if (random_() % 4 == 0) job_.RunFor(static_cast<Time>(random_() % 3) * kMillisecond);
+      }
+    }
+    ASSERT_TRUE(job_.RunUntil([&] {
+      for (const auto& program : programs_) program->UseStagesIfAsked();
+      for (const DeviceCall* call : device_calls) {
+        if (!call->ended() && (call->pinned || !call->in_stream())) return false;
+      }
+      for (const Call* call : host_calls) {
+        if (!call->ended()) return false;
+      }
+      return true;
+    }));
+    for (size_t i = before; i < all_.size(); ++i) {
+      ASSERT_TRUE(!all_[i].call->ended() || all_[i].call->outcome().ok()) << all_[i].call->outcome();
+      all_[i].program->Read(all_[i].call);
+    }
+    for (const Call* call : host_calls) EXPECT_TRUE(call->ok()) << call->outcome();
+  }
+
+  void Check() {
+    for (const auto& program : programs_) program->Synchronize();
+    for (const Expected& expected : all_) {
+      EXPECT_EQ(expected.call->result(), expected.numbers);
+      ASSERT_TRUE(job_.RunUntil([&] { return expected.call->ended(); }));
+      EXPECT_TRUE(expected.call->outcome().ok()) << expected.call->outcome();
+    }
+  }
+
+ private:
+  SimulatedJob& job_;
+  std::mt19937_64& random_;
+  uint32_t without_ = 0;
+  std::vector<std::unique_ptr<DeviceProgram>> programs_;
+  std::vector<Shape> shapes_;
+  std::vector<Expected> all_;
+};
+
+TEST(DeviceGroupTest, RandomProgramsComputeTheSameInEverySchedule) {
+  ForEachSeed(1000, [](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const JobOptions options = Job(seed, &random);
+    UseGpus(options.workers, seed);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const GpuGroupOptions group = Group(&random);
+    GroupProgram program(&job, group, &random);
+    const uint64_t before = Counts().synchronisations;
+    for (int round = 0; round < 3; ++round) program.Round(group.deterministic && !testing::Test::HasFailure());
+    EXPECT_EQ(Counts().synchronisations, before) << "the library waited for a device";
+    program.Check();
+    ExpectNoRaces();
+    job.Finish();
+  });
+}
+
+// In the middle of a round a call of the driver fails, a GPU is lost, a worker cancels, or one does not come: every
+// operation ends, what ended well is right, and nothing is touched behind the end.
+TEST(DeviceGroupTest, TroubleEndsEveryOperation) {
+  ForEachSeed(600, [](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const JobOptions options = Job(seed, &random);
+    UseGpus(options.workers, seed);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const GpuGroupOptions group = Group(&random);
+    std::vector<std::unique_ptr<DeviceProgram>> programs;
+    for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+      programs.push_back(std::make_unique<DeviceProgram>(&job.worker(rank), static_cast<int>(rank), group));
+    }
+    const std::string verbs[] = {
+        "state",          "begin",         "end",         "join",         "event_create",   "event_record",
+        "event_query",    "stream_create", "stream_wait", "copy_to_host", "copy_to_device", "register_host",
+        "reduce_scatter", "all_gather",    "all_reduce",  "broadcast",    "send",           "fold"};
+    const std::string verb = verbs[random() % std::size(verbs)];
+    const uint64_t trouble = random() % 4;
+    const auto victim = static_cast<uint32_t>(random() % job.workers());
+    bool lost = false;
+    for (int round = 0; round < 4; ++round) {
+      const bool troubled = round == static_cast<int>(seed % 3);
+      std::vector<Expected> all;
+      for (const char* name : {"a", "b"}) {
+        const uint64_t elements = 1 + random() % 9000;
+        const bool broadcast = random() % 4 == 0;
+        std::vector<std::vector<float>> inputs;
+        for (uint32_t rank = 0; rank < job.workers(); ++rank) inputs.push_back(Whole(elements, &random));
+        const std::vector<float> expected = broadcast ? inputs[0] : SimulatedJob::Sum(inputs);
+        for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+          if (troubled && trouble == 3 && rank == victim) continue;
+          if (lost && rank == victim) continue;
+          DeviceAsk ask;
+          ask.name = name + std::to_string(round);
+          ask.elements = elements;
+          if (!broadcast || rank == 0) ask.input = inputs[rank];
+          ask.kind = broadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
+          ask.timeout = 5 * kSecond;
+          absl::Status refused;
+          DeviceCall* call = programs[rank]->Submit(ask, &refused);
+          // The session may be over by now.
+          if (call == nullptr) {
+            ASSERT_NE(round, 0) << refused;
+            continue;
+          }
+          all.push_back({programs[rank].get(), call, expected});
+        }
+      }
+      if (troubled) {
+        job.RunFor(static_cast<Time>(random() % 4) * kMillisecond);
+        if (trouble == 0) Gpu().fail(verb.c_str(), random() % 6, BPS_RESOURCE_EXHAUSTED);
+        if (trouble == 1) Gpu().lose(static_cast<int32_t>(victim));
+        if (trouble == 2) job.worker(victim).Cancel(all[all.size() / 2].call->request.get());
+        lost = lost || trouble == 1;
+      }
+      for (const Expected& each : all) {
+        ASSERT_TRUE(job.RunUntil([&] { return each.call->ended(); })) << "trouble " << trouble << " " << verb;
+      }
+      Gpu().fail(verb.c_str(), UINT64_MAX, BPS_OK);
+      for (const Expected& each : all) {
+        if (lost || !each.call->outcome().ok()) continue;
+        each.program->Read(each.call);
+        each.program->Synchronize();
+        EXPECT_EQ(each.call->result(), each.numbers);
+      }
+    }
+    ExpectNoRaces();
+  });
+}
+
+// On one host nothing goes through the memory of the host, and after the first rounds nothing is made. The first
+// operation of all is a broadcast, as at the beginning of a training.
+TEST(DeviceGroupTest, TheSteadyStateMakesNothing) {
+  for (const bool deterministic : {false, true}) {
+    SCOPED_TRACE(deterministic);
+    UseGpus(3, 3);
+    JobOptions options = {.seed = 5, .workers = 3, .workers_per_host = 3, .servers = 0, .adverse = false};
+    options.local = true;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    GpuGroupOptions group;
+    group.deterministic = deterministic;
+    std::vector<std::unique_ptr<DeviceProgram>> programs;
+    for (int rank = 0; rank < 3; ++rank) {
+      programs.push_back(std::make_unique<DeviceProgram>(&job.worker(static_cast<uint32_t>(rank)), rank, group));
+    }
+    const std::vector<float> numbers = job.Numbers(20'000);
+    const auto round = [&](wire::Operation kind) {
+      std::vector<DeviceCall*> calls;
+      for (const auto& program : programs) {
+        const DeviceAsk ask = {.name = kind == wire::Operation::kBroadcast ? "b" : "w",
+                               .elements = numbers.size(),
+                               .input = numbers,
+                               .kind = kind,
+                               .in_place = true};
+        calls.push_back(program->Submit(ask));
+        ASSERT_NE(calls.back(), nullptr);
+      }
+      for (DeviceCall* call : calls) {
+        ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+        ASSERT_TRUE(call->outcome().ok()) << call->outcome();
+        call->gpu = nullptr;
+      }
+    };
+    const fake_gpu_counts first = Counts();
+    for (int i = 0; i < 2; ++i) round(wire::Operation::kBroadcast);
+    for (int i = 0; i < 2; ++i) round(wire::Operation::kPushPull);
+    const fake_gpu_counts before = Counts();
+    for (int i = 0; i < 10; ++i) round(wire::Operation::kBroadcast);
+    for (int i = 0; i < 10; ++i) round(wire::Operation::kPushPull);
+    const fake_gpu_counts after = Counts();
+    EXPECT_EQ(after.synchronisations, first.synchronisations);
+    EXPECT_EQ(after.copies_to_host, first.copies_to_host);
+    EXPECT_EQ(after.registrations, first.registrations);
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(after.streams, before.streams);
+    EXPECT_EQ(after.events, before.events);
+    // The trainers' own: the inputs.
+    EXPECT_EQ(after.bytes_to_device - before.bytes_to_device, 20 * 3 * numbers.size() * sizeof(float));
+    ExpectNoRaces();
+  }
+}
+
+}  // namespace
+}  // namespace byteps
