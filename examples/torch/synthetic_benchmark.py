@@ -9,6 +9,8 @@ with an optimizer that sends nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -34,7 +36,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cross-barrier", action="store_true", help="overlap with the next forward pass")
     parser.add_argument("--no-efficiency", action="store_true", help="leave out the runs without communication")
     parser.add_argument("--threads", type=int, help="of each worker: its share of the cores unless said")
-    return parser.parse_args()
+    parser.add_argument("--use-adasum", action="store_true", help="combine the workers' steps by Adasum")
+    parser.add_argument("--profiler", action="store_true", help="print what the operations of rank 0 take")
+    parser.add_argument("--partition", type=int, help="bytes of a partition at most (BYTEPS_PARTITION_BYTES)")
+    args = parser.parse_args()
+    if args.use_adasum and args.cross_barrier:
+        parser.error("--use-adasum combines whole steps, and --cross-barrier sends gradients: take one of them")
+    return args
 
 
 def measure(step: Callable[[], None], args: argparse.Namespace, label: str, sync: Callable[[], None]) -> float:
@@ -54,8 +62,20 @@ def measure(step: Callable[[], None], args: argparse.Namespace, label: str, sync
     return statistics.median(speeds)
 
 
+def profiled(wanted: bool) -> contextlib.AbstractContextManager[torch.profiler.profile | None]:
+    """PyTorch's profiler, or nothing."""
+    if not wanted:
+        return contextlib.nullcontext()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    return torch.profiler.profile(activities=activities)
+
+
 def main() -> None:
     args = arguments()
+    if args.partition is not None:
+        os.environ["BYTEPS_PARTITION_BYTES"] = str(args.partition)  # init() reads it, and refuses what cannot be
     bps.init()
     on_gpu = torch.cuda.is_available() and not args.no_cuda
     device = torch.device("cuda", bps.local_rank() % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
@@ -91,6 +111,7 @@ def main() -> None:
         plain,
         named_parameters=model.named_parameters(),
         compression=bps.Compression.fp16 if args.fp16_pushpull else bps.Compression.none,
+        op=bps.Adasum if args.use_adasum else bps.Average,
         overlap_forward=model if args.cross_barrier else None,
     )
     bps.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -100,7 +121,10 @@ def main() -> None:
         optimizer.finish_step()
         sync()
 
-    together = measure(step_of(optimizer), args, "together", wait)
+    with profiled(args.profiler and bps.rank() == 0) as profile:
+        together = measure(step_of(optimizer), args, "together", wait)
+    if profile is not None:
+        print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=20), flush=True)
     mine = torch.tensor([together, 0.0 if alone is None else alone], dtype=torch.float64)
     mean, mean_alone = bps.push_pull(mine, name="speed").tolist()
     if bps.rank() == 0:

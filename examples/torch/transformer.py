@@ -47,9 +47,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Gives the odds of the next character at each place."""
 
-    def __init__(self, letters: int, length: int, width: int, heads: int, layers: int) -> None:
+    def __init__(self, letters: int, length: int, width: int, heads: int, layers: int, sparse: bool) -> None:
         super().__init__()
-        self.letters, self.places = nn.Embedding(letters, width), nn.Embedding(length, width)
+        self.letters, self.places = nn.Embedding(letters, width, sparse=sparse), nn.Embedding(length, width)
         self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
         self.norm, self.odds = nn.LayerNorm(width), nn.Linear(width, letters)
 
@@ -68,34 +68,44 @@ def main() -> None:
     parser.add_argument("--characters", type=int, default=200_000, help="of the text")
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients in 16 bits")
+    parser.add_argument(
+        "--sparse", action="store_true", help="send the rows of the letters in the batch alone, not the whole embedding"
+    )
     args = parser.parse_args()
 
     hvd.init()
     torch.set_num_threads(1)  # several workers share the cores of this host
     torch.manual_seed(7 + hvd.rank())
     text, alphabet = load_text(args.characters)
-    model = Transformer(len(alphabet), args.length, args.width, 4, args.layers)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
-    optimizer = hvd.DistributedOptimizer(
-        optimizer,
-        named_parameters=model.named_parameters(),
-        compression=hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none,
-    )
+    model = Transformer(len(alphabet), args.length, args.width, 4, args.layers, args.sparse)
+    compression = hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none
+    # An optimizer takes either dense gradients or sparse ones.
+    dense = dict(model.named_parameters())
+    sparse = {"letters.weight": dense.pop("letters.weight")} if args.sparse else {}
+    optimizers = [
+        hvd.DistributedOptimizer(kind(named.values(), lr=args.learning_rate), named.items(), compression=compression)
+        for kind, named in ((torch.optim.AdamW, dense), (torch.optim.SparseAdam, sparse))
+        if named
+    ]
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    for optimizer in optimizers:
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
 
     start = time.perf_counter()
     loss_sum, loss_count, mean = 0.0, 0, math.log(len(alphabet))
     for step in range(1, args.steps + 1):
         begins = torch.randint(len(text) - args.length - 1, (args.batch_size,)).tolist()  # each worker its own
         pieces = torch.stack([text[begin : begin + args.length + 1] for begin in begins])
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(pieces[:, :-1]).flatten(0, 1), pieces[:, 1:].flatten())
         loss.backward()
-        optimizer.synchronize()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with optimizer.skip_synchronize():
-            optimizer.step()
+        for optimizer in optimizers:
+            optimizer.synchronize()
+        nn.utils.clip_grad_norm_(dense.values(), 1.0)
+        for optimizer in optimizers:
+            with optimizer.skip_synchronize():
+                optimizer.step()
         loss_sum, loss_count = loss_sum + loss.item(), loss_count + 1
         if step % max(1, args.steps // 10) == 0:
             mean = hvd.allreduce(torch.tensor(loss_sum / loss_count), name="loss").item()

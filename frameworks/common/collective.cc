@@ -68,6 +68,11 @@ void Collective(const AttachedSession& session, const CollectiveSpec& spec, Coll
     args.op = spec.op;
     args.root = spec.root;
     args.priority = spec.priority;
+    if (spec.prescale != 1 || spec.postscale != 1) {
+      args.scaled = 1;
+      args.prescale = spec.prescale;
+      args.postscale = spec.postscale;
+    }
     if (!spec.splits.empty()) {
       args.splits = spec.splits.data();
       args.num_splits = static_cast<int32_t>(spec.splits.size());

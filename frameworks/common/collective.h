@@ -34,6 +34,8 @@ struct CollectiveSpec {
   int64_t priority = 0;
   std::vector<int64_t> splits;  // empty: see bps_collective_args
   std::vector<int32_t> ranks;   // of the set; empty: all
+  double prescale = 1;          // reductions: inputs are multiplied by it, and the result by the other
+  double postscale = 1;
 };
 
 // What a collective has brought. The memory stays valid as long as this object, also behind the end of the session.

@@ -50,8 +50,7 @@
 
 namespace byteps {
 
-// ---- Tensors
-// ---------------------------------------------------------------------------------------------------------
+// ---- Tensors --------------------------------------------------------------------------------------------------------
 
 // A declared tensor; belongs to its session.
 class Tensor {
@@ -98,6 +97,23 @@ class Buffer {
   };
   std::unique_ptr<bps_buffer, Free> buffer_;
   size_t size_;
+};
+
+// Memory of a GPU, zeros: an address that operations take (args.input_device = BPS_CUDA) and that the host cannot
+// touch. It may outlive its session.
+template <typename T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer(bps_buffer* buffer, size_t size, int32_t gpu) : buffer_(buffer, size), gpu_(gpu) {}
+
+  T* data() const { return buffer_.data(); }
+  size_t size() const { return buffer_.size(); }
+  // As the process counts its GPUs.
+  int32_t gpu() const { return gpu_; }
+
+ private:
+  Buffer<T> buffer_;
+  int32_t gpu_;
 };
 
 // ---- Session --------------------------------------------------------------------------------------------------------
@@ -306,11 +322,24 @@ class Session {
   }
   template <typename T>
   Result<Buffer<T>> TryNewBuffer(size_t size) {
-    auto args = internal::Initialised<bps_buffer_args>();
-    args.size = size > SIZE_MAX / sizeof(T) ? SIZE_MAX : size * sizeof(T);
-    bps_buffer* buffer = nullptr;
-    if (bps_status* status = bps_buffer_alloc(session_.get(), &args, &buffer)) return Status(status);
-    return Buffer<T>(buffer, size);
+    return Allocate<Buffer, T>(size, BPS_CPU, 0);
+  }
+  // Pinned by a GPU: any of them copies from and to it in the order of its streams.
+  template <typename T>
+  Buffer<T> NewPinnedBuffer(size_t size, int32_t gpu = 0) {
+    return TryNewPinnedBuffer<T>(size, gpu).value();
+  }
+  template <typename T>
+  Result<Buffer<T>> TryNewPinnedBuffer(size_t size, int32_t gpu = 0) {
+    return Allocate<Buffer, T>(size, BPS_CUDA_HOST, gpu);
+  }
+  template <typename T>
+  DeviceBuffer<T> NewDeviceBuffer(size_t size, int32_t gpu = 0) {
+    return TryNewDeviceBuffer<T>(size, gpu).value();
+  }
+  template <typename T>
+  Result<DeviceBuffer<T>> TryNewDeviceBuffer(size_t size, int32_t gpu = 0) {
+    return Allocate<DeviceBuffer, T>(size, BPS_CUDA, gpu, gpu);
   }
 
   // Waits until every worker has called it as often.
@@ -364,6 +393,18 @@ class Session {
   bps_session* get() const { return session_.get(); }
 
  private:
+  // Memory<T>(the buffer, size, more...).
+  template <template <typename> class Memory, typename T, typename... More>
+  Result<Memory<T>> Allocate(size_t size, int32_t device, int32_t gpu, More... more) {
+    auto args = internal::Initialised<bps_buffer_args>();
+    args.size = size > SIZE_MAX / sizeof(T) ? SIZE_MAX : size * sizeof(T);
+    args.device = device;
+    args.device_id = gpu;
+    bps_buffer* buffer = nullptr;
+    if (bps_status* status = bps_buffer_alloc(session_.get(), &args, &buffer)) return Status(status);
+    return Memory<T>(buffer, size, more...);
+  }
+
   explicit Session(bps_session* session) : session_(session) {}
 
   static bps_open_args Defaults() {

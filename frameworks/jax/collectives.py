@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from byteps import _native, collectives
+from byteps import _native, array_collectives
 from byteps.arguments import priority_number
 from byteps.jax import targets, versions
 from byteps.jax.call import Call, device_number, run, sent_array
@@ -101,7 +101,8 @@ def allgather(
     """
     array, name, inside = _checked("allgather", tensor, name, process_set)
     if not inside:
-        return jnp.asarray(collectives.allgather(np.asarray(array), name, process_set, priority_number(priority)))
+        options = {"name": name, "process_set": process_set, "priority": priority_number(priority)}
+        return jnp.array(array_collectives.allgather(np.ascontiguousarray(array), **options))
     ranks = ranks_of(process_set)
     shape = (array.shape[0] * len(ranks), *array.shape[1:])
     return _collective(_call(_native.ALL_GATHER, name, ranks, priority_number(priority), shape), array, device_number())
@@ -131,7 +132,8 @@ def reducescatter(
     array, name, inside = _checked("reducescatter", tensor, name, process_set)
     number = priority_number(priority)
     if not inside:
-        return jnp.asarray(collectives.reducescatter(np.asarray(array), name, chosen, process_set, number))
+        options = {"name": name, "process_set": process_set, "priority": number}
+        return jnp.array(array_collectives.reducescatter(np.ascontiguousarray(array), op=chosen, **options))
     ranks = ranks_of(process_set)
     rows, more = divmod(array.shape[0], len(ranks))
     shape = (rows + (_place(process_set) < more), *array.shape[1:])
@@ -164,8 +166,9 @@ def alltoall(
     array, name, inside = _checked("alltoall", tensor, name, process_set)
     number = priority_number(priority)
     if not inside:
-        received, rows = collectives.alltoall(np.asarray(array), name, splits, process_set, number)
-        return jnp.asarray(received) if splits is None else (jnp.asarray(received), jnp.asarray(rows, jnp.int32))
+        options = {"name": name, "process_set": process_set, "priority": number}
+        received = array_collectives.alltoall(np.ascontiguousarray(array), splits, **options)
+        return jnp.array(received) if splits is None else (jnp.array(received[0]), jnp.array(received[1], jnp.int32))
     if splits is not None:
         raise ValueError(
             "alltoall takes no splits inside of a program: how many rows come is not known when it is traced"

@@ -8,11 +8,11 @@ unrolled: two operations of one name in flight are an error.
 Pytrees. Both take arrays and pytrees of arrays, of which each leaf has a name of its own, "name.path.to.leaf".
 
 Arrays. bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64 and complex128, of any
-shape, in host memory. Shape and dtype must agree across ranks, or every rank gets an error.
+shape, in host memory or on a GPU (docs/gpu.md). Shape and dtype must agree across ranks, or every rank gets an error.
 
-Programs. No thread of XLA waits for an operation: others run meanwhile, the rest of the program too. An operand that
-the program does not need any more is reduced in place. Errors are XlaRuntimeError with the library's words, raised
-where the result is used, or by jax.block_until_ready.
+Programs. On the CPU no thread of XLA waits for an operation: others run meanwhile, the rest of the program too. On a
+GPU operations follow one another. An operand that the program does not need any more is reduced in place. Errors are
+XlaRuntimeError with the library's words, raised where the result is used, or by jax.block_until_ready.
 
 Several devices. Inside shard_map and pmap each device is a worker's part of its own: arrays are reduced with those of
 the same device of the other workers; `axis_name` says over which devices of this worker, besides.

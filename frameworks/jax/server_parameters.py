@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from byteps import basics
+from byteps.asynchronous import Beginning
 from byteps.jax import versions
 from byteps.jax.call import device_number
 from byteps.jax.names import leaf_names
@@ -26,7 +27,7 @@ class ServerParameters:
     def __init__(self, inner: Any, name: str) -> None:
         self._inner = inner
         self._name = name
-        self._begun: set[str] = set()
+        self._beginning = Beginning()
         self._session: Any = None  # whose servers have them
 
     def init(self, params: Any) -> Any:
@@ -43,16 +44,16 @@ class ServerParameters:
                 "init() was called inside of a program; asynchronous training (BYTEPS_ENABLE_ASYNC=1) begins with the "
                 "values of the parameters: call it outside of jit"
             )
-        if self._session is not current_session():  # servers of another job have nothing of ours
-            self._begun = set()
-            self._session = current_session()
-        fresh = {name: leaf for name, leaf in zip(names, leaves) if name not in self._begun}
-        if fresh:
-            first = current_session().native.info()["rank"] == 0
-            given = {name: leaf if first else jnp.zeros_like(leaf) for name, leaf in fresh.items()}
-            jax.block_until_ready([add_to_servers(name, leaf, -i) for i, (name, leaf) in enumerate(given.items())])
-            basics.barrier(f"{self._name}.begin.{len(self._begun)}")
-            self._begun.update(fresh)
+
+        def values(indices: list[int]) -> list[Any]:
+            return [leaves[i] if basics.rank() == 0 else jnp.zeros_like(leaves[i]) for i in indices]
+
+        def add(indices: list[int], values: list[Any]) -> None:
+            added = [add_to_servers(names[index], value, -index) for index, value in zip(indices, values)]
+            jax.block_until_ready(added)
+
+        self._beginning.begin(names, values, add, basics.barrier)
+        self._session = current_session()
         return self._inner.init(params)
 
     def update(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:

@@ -13,15 +13,21 @@ COLLECTIVE = "bps_collective"
 
 _SHIM = Shim("jax")
 
-# Where arrays are in memory that the library cannot read, a handler says so.
-_PLATFORMS = {"cpu": "bps_shim_jax_{}", "CUDA": "bps_shim_jax_refuse_device", "ROCM": "bps_shim_jax_refuse_device"}
+# The handler of each target, by platform. Where none takes the memory, there is one that says so.
+_REFUSE = "refuse_device"
+_HANDLERS = {
+    PUSH_PULL: {"cpu": "push_pull", "CUDA": "push_pull_on_gpu", "ROCM": _REFUSE},
+    BROADCAST: {"cpu": "broadcast", "CUDA": "broadcast_on_gpu", "ROCM": _REFUSE},
+    COLLECTIVE: {"cpu": "collective", "CUDA": _REFUSE, "ROCM": _REFUSE},
+}
 
 
 def _register() -> None:
     ffi = versions.ffi()
-    for target, handler in ((PUSH_PULL, "push_pull"), (BROADCAST, "broadcast"), (COLLECTIVE, "collective")):
-        for platform, function in _PLATFORMS.items():
-            ffi.register_ffi_target(target, ffi.pycapsule(_SHIM.library[function.format(handler)]), platform=platform)
+    for target, handlers in _HANDLERS.items():
+        for platform, handler in handlers.items():
+            function = _SHIM.library[f"bps_shim_jax_{handler}"]
+            ffi.register_ffi_target(target, ffi.pycapsule(function), platform=platform)
 
 
 _register()

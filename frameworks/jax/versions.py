@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.versions import check_version
+
 import jax
 from jax import core
 
-OLDEST = (0, 4, 38)
+OLDEST, NEWEST = (0, 4, 38), (0, 10)  # with the last the tests have passed
 
 
 def check() -> None:
-    """Raises ImportError for a JAX that is too old."""
-    if jax.__version_info__ < OLDEST:
-        raise ImportError(
-            f"byteps.jax needs JAX {'.'.join(map(str, OLDEST))} or newer (its typed FFI); this is {jax.__version__}"
-        )
+    """Raises ImportError for a JAX that is too old; warns of one that is newer than all tested ones."""
+    check_version("byteps.jax", "JAX", jax.__version__, OLDEST, NEWEST, "its typed FFI")
 
 
 def ffi() -> Any:

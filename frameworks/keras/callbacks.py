@@ -12,8 +12,7 @@ from zlib import crc32
 
 import numpy as np
 from byteps.arguments import root
-from byteps.collectives import push_pull_arrays
-from byteps.keras.arrays import broadcast_to_variables, to_array
+from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array
 from byteps.keras.flavor import installed_keras
 from byteps.reduce_op import Average, Min
 from byteps.session import current_session
@@ -40,7 +39,8 @@ class _BroadcastGlobalVariables:
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
-        self._local = {id(variable) for variable in local_variables or ()}
+        # By their ids; the variables are kept, lest another object gets the id of one that is gone.
+        self._local = {id(variable): variable for variable in local_variables or ()}
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Of Callback."""
@@ -114,6 +114,19 @@ def _learning_rate(optimizer: Any) -> float:
     return float(to_array(value))
 
 
+def _velocities(optimizer: Any, model: Any) -> list[Any]:
+    """The variables of an optimizer with momentum that add up updates, learning rate included; of others none."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of loss scaling
+    momentum = getattr(optimizer, "momentum", 0)
+    # A legacy optimizer of tf_keras keeps a variable, or 0.
+    if isinstance(momentum, (int, float)) and momentum == 0:
+        return []
+    if hasattr(optimizer, "get_slot_names"):
+        has = "momentum" in optimizer.get_slot_names()
+        return [optimizer.get_slot(variable, "momentum") for variable in model.trainable_variables] if has else []
+    return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ())
+
+
 class _LearningRateSchedule:
     """Sets the learning rate to initial_lr * multiplier(epoch) within some epochs.
 
@@ -122,7 +135,8 @@ class _LearningRateSchedule:
         start_epoch: the first epoch of it.
         end_epoch: the first epoch that is not of it; None: there is none.
         staircase: changes it at the beginning of an epoch only; else at each batch, with a fraction of the epoch.
-        momentum_correction: optimizers of Keras do not let their momentum be corrected during training: None or False.
+        momentum_correction: multiplies what the optimizer has of momentum by new / old rate when the rate changes: it
+            holds earlier steps with the rate of then. For SGD and RMSprop; others have nothing of the kind.
         steps_per_epoch: batches; None: found out by Keras; only needed without staircase.
         initial_lr: None: the learning rate at the beginning of the training.
     """
@@ -133,19 +147,18 @@ class _LearningRateSchedule:
         start_epoch: int = 0,
         end_epoch: int | None = None,
         staircase: bool = True,
-        momentum_correction: bool | None = None,
+        momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
         initial_lr: float | None = None,
     ) -> None:
         super().__init__()
         if callable(start_epoch):
             raise TypeError("start_epoch is a function. Horovod's first argument is initial_lr: give it by its name")
-        if momentum_correction:
-            raise ValueError("momentum_correction=True: Keras's optimizers do not let their momentum be changed")
         self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
         self.staircase = staircase
+        self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
         self.initial_lr = initial_lr
         self.current_epoch = 0
@@ -182,7 +195,13 @@ class _LearningRateSchedule:
 
     def _set(self, multiplier: float) -> None:
         assert self.initial_lr is not None
-        self.model.optimizer.learning_rate = self.initial_lr * multiplier
+        optimizer = self.model.optimizer
+        before = _learning_rate(optimizer)
+        optimizer.learning_rate = self.initial_lr * multiplier
+        after = _learning_rate(optimizer)
+        if self.momentum_correction and before > 0 and after != before:
+            for velocity in _velocities(optimizer, self.model):
+                velocity.assign(velocity * (after / before))
 
 
 class _LearningRateWarmup(_LearningRateSchedule):
@@ -199,7 +218,7 @@ class _LearningRateWarmup(_LearningRateSchedule):
     def __init__(
         self,
         warmup_epochs: int = 5,
-        momentum_correction: bool | None = None,
+        momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
         verbose: int = 0,
         initial_lr: float | None = None,

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import Any
+
+from byteps.versions import check_version
+
+# The last ones with which the tests have passed; the first is that of the oldest TensorFlow.
+_OLDEST = (2, 13)
+_NEWEST = {"keras": (3, 15), "tf_keras": (2, 21)}
+
+
+@cache
+def _imported(name: str) -> Any:
+    """The package of this name, if it is there and not too old. Raises ImportError."""
+    package = importlib.import_module(name)
+    check_version("byteps.keras", "Keras" if name == "keras" else name, package.__version__, _OLDEST, _NEWEST[name])
+    return package
 
 
 def installed_keras() -> Any:
     """The package keras, or tf_keras where there is no other. Raises ImportError."""
     for name in ("keras", "tf_keras"):
         try:
-            return importlib.import_module(name)
+            return _imported(name)
         except ImportError as error:
             if error.name != name:  # it is there, and something else is not
                 raise
@@ -27,7 +42,7 @@ def keras_of(thing: Any) -> Any:
     for kind in type(thing).__mro__:
         package = kind.__module__.split(".")[0]
         if package in ("keras", "tf_keras"):
-            return importlib.import_module(package)
+            return _imported(package)
     return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from byteps.arguments import predivide_factor
 from byteps.keras.compression import Compression, choice
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
@@ -31,8 +32,7 @@ class Options:
         if self.process_set is not global_process_set:
             check_process_set(self.process_set)
         choice(self.compression)
-        if self.predivide != 1.0 and self.op is not Average:
-            raise ValueError(f"gradient_predivide_factor is {self.predivide} and op={self.op.name}; it needs Average")
+        object.__setattr__(self, "predivide", predivide_factor(self.predivide, self.op))
 
 
 def _on_tensorflow(options: Options) -> Reduce:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Optional
 
+from byteps.arguments import check_groups
 from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.compression import NoneCompressor
 from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.gradients import Options, Reduce, reduction
-from byteps.keras.server_parameters import ServerParameters, server_parameters
+from byteps.keras.server_parameters import OnJax, ServerParameters, server_parameters
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 
@@ -198,6 +199,27 @@ class AsyncKeras3Optimizer(Distributed):
         return super()._clip_gradients(self._bps_summed_passes(grads))  # type: ignore[misc]
 
 
+class AsyncKeras3LossScaleOptimizerOnJax(AsyncKeras3Optimizer):
+    """The same for LossScaleOptimizer of Keras 3 on JAX, which does not come to apply()."""
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        """As the optimizer's own; the variables then are those of the servers. A step that overflows adds nothing."""
+        self._bps_refuse_scaling_outside()
+        own = super().stateless_apply(optimizer_variables, grads, trainable_variables)  # type: ignore[misc]
+        values, optimizer_variables = list(own[0]), own[1]
+        names = gradient_names(self._trainable_variables, self._bps_prefix, self._bps_local)  # type: ignore[attr-defined]
+        shared = [index for index, name in enumerate(names) if name is not None]
+        assert isinstance(self._bps_servers, OnJax)
+        found = self._bps_servers.exchange(
+            [trainable_variables[index] for index in shared],
+            [values[index] for index in shared],
+            [name for name in names if name is not None],
+        )
+        for index, value in zip(shared, found):
+            values[index] = value
+        return values, optimizer_variables
+
+
 class AsyncTfKerasOptimizer(Distributed):
     """The same for tf_keras."""
 
@@ -210,13 +232,12 @@ class AsyncTfKerasOptimizer(Distributed):
 
 
 def _mixin(optimizer: Any, keras: Any, asynchronous: bool) -> type[Distributed]:
-    if asynchronous:
-        return AsyncKeras3Optimizer if is_keras_3(keras) else AsyncTfKerasOptimizer
     if not is_keras_3(keras):
-        return TfKerasOptimizer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return Keras3LossScaleOptimizer
-    return Keras3Optimizer
+        return AsyncTfKerasOptimizer if asynchronous else TfKerasOptimizer
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if asynchronous:
+        return AsyncKeras3LossScaleOptimizerOnJax if scales and backend_of(keras) == "jax" else AsyncKeras3Optimizer
+    return Keras3LossScaleOptimizer if scales else Keras3Optimizer
 
 
 def _accumulate(optimizer: Any, keras: Any, passes: int) -> None:
@@ -293,8 +314,9 @@ def DistributedOptimizer(
         backward_passes_per_step: gradients of that many steps are added up before they are applied; with Keras 3,
             before the optimizer is built.
         average_aggregated_gradients: divides the sum of the steps by their number.
-        num_groups: accepted for compatibility; gradients need no groups here.
-        groups: the same.
+        num_groups: Horovod's earlier name of `groups`, as a number.
+        groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
+            checked and changes nothing here: each gradient travels when it is there, which is faster.
         process_set: the ranks that take part; this rank is one of them.
         scale_local_gradients: divides the gradients of register_local_var() by size(), so that they are of the size of
             an average.
@@ -303,11 +325,11 @@ def DistributedOptimizer(
         `optimizer` itself, or the LossScaleOptimizer around it.
 
     Raises:
-        TypeError: no optimizer of Keras, or no compression.
-        ValueError: an unknown op, a DistributedOptimizer already, or backward_passes_per_step where it cannot be.
-        UnimplementedError: BYTEPS_ENABLE_ASYNC=1 on Keras's backend JAX.
+        TypeError: no optimizer of Keras, no compression, or no number as a factor.
+        ValueError: an unknown op, a DistributedOptimizer already, a gradient_predivide_factor that is not positive and
+            finite or comes without Average, groups that are none, or backward_passes_per_step where it cannot be.
     """
-    del num_groups, groups
+    check_groups(num_groups, groups)
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
         raise TypeError(

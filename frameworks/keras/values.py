@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from byteps import collectives
+from byteps import array_collectives
 from byteps.arguments import root, tensor_name
-from byteps.collectives import broadcast_arrays, push_pull_arrays
-from byteps.keras.arrays import to_array
+from byteps.keras.arrays import broadcast_arrays, push_pull_arrays, to_array
 from byteps.keras.compression import Compression, choice
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
@@ -17,6 +16,13 @@ from byteps.session import current_session
 def _name(kind: str, name: str | None) -> str:
     session = current_session()
     return f"{kind}.noname.{session.number(kind)}" if name is None else tensor_name(name)
+
+
+def _rows(value: Any, name: str) -> np.ndarray:
+    array = to_array(value)
+    if array.ndim == 0:
+        raise ValueError(f"{name}: a number has no rows; give it a dimension: numpy.atleast_1d(value)")
+    return np.ascontiguousarray(array)
 
 
 def push_pull(
@@ -35,7 +41,8 @@ def push_pull(
 
     Raises:
         BytePSError: see byteps.errors.
-        ValueError: before init(), a dtype that cannot be sent, an unknown op.
+        ValueError: before init(), an unknown op.
+        TypeError: a dtype that cannot be sent.
     """
     return push_pull_arrays([to_array(value)], [_name("push_pull", name)], choose_op(op, average, adasum=True))[0]
 
@@ -56,12 +63,18 @@ def allreduce(
         prescale_factor: multiplies the value before the reduction.
         postscale_factor: multiplies the result.
         compression: accepted for compatibility: one value is not worth it.
+
+    Raises:
+        As push_pull; ValueError also for op and average together.
     """
     choice(compression)
+    if op is not None and average is not None:
+        raise ValueError("both op and average are given; give one of the two")
+    chosen = choose_op(op, average, adasum=True)
     given = to_array(value)
     if prescale_factor != 1.0:
         given = (given * prescale_factor).astype(given.dtype)
-    reduced = push_pull(given, name, True if average is None else average, op)
+    reduced = push_pull(given, name, op=chosen)
     return reduced if postscale_factor == 1.0 else (reduced * postscale_factor).astype(reduced.dtype)
 
 
@@ -77,7 +90,8 @@ def allgather(value: Any, name: str | None = None) -> np.ndarray:
     Raises:
         As push_pull; ValueError also for a value without dimensions.
     """
-    return collectives.allgather(to_array(value), _name("allgather", name))
+    name = _name("allgather", name)
+    return np.array(array_collectives.allgather(_rows(value, name), name=name))
 
 
 def reducescatter(value: Any, name: str | None = None, op: ReduceOp | int = Average) -> np.ndarray:
@@ -86,7 +100,8 @@ def reducescatter(value: Any, name: str | None = None, op: ReduceOp | int = Aver
     Raises:
         As push_pull; ValueError also for a value without dimensions.
     """
-    return collectives.reducescatter(to_array(value), _name("reducescatter", name), choose_op(op, None))
+    chosen, name = choose_op(op, None), _name("reducescatter", name)
+    return np.array(array_collectives.reducescatter(_rows(value, name), op=chosen, name=name))
 
 
 def broadcast_global_variables(root_rank: int) -> None:

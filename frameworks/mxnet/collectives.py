@@ -1,46 +1,118 @@
 """allgather, reducescatter and alltoall, by the names of Horovod. (A row is what the first dimension counts.)
 
-Their results have a size that is known when they have come. So these functions wait: for what computes the array, and
-for the result. Errors are MXNetError, at once.
+Asynchronous, as push_pull is. But only reducescatter knows how many rows it brings: the arrays that the others return
+wait for their operation when they are first used, which late_array.py explains. Errors are MXNetError, raised there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import ctypes
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from byteps import collectives
-from byteps.errors import BytePSError
+from byteps.arguments import priority_number, whole_number
+from byteps.mxnet import library
 from byteps.mxnet.allreduce import member_names
-from byteps.mxnet.ops import check_array, operation_name
-from byteps.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.mxnet.late_array import late_array
+from byteps.mxnet.ops import check_array, operation_name, set_ranks, turn_of
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 
 import mxnet as mx
-from mxnet.base import MXNetError
-
-T = TypeVar("T")
+from mxnet.base import MXNetError, check_call
 
 
-def _call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    try:
-        return function(*arguments, **options)
-    except BytePSError as error:
-        raise MXNetError(str(error)) from error
+def _module(tensor: mx.nd.NDArray) -> Any:
+    return mx.np if isinstance(tensor, mx.np.ndarray) else mx.nd
 
 
-def _like(result: np.ndarray, tensor: mx.nd.NDArray) -> mx.nd.NDArray:
-    module = mx.np if isinstance(tensor, mx.np.ndarray) else mx.nd
+def _like(values: np.ndarray, tensor: mx.nd.NDArray) -> mx.nd.NDArray:
     # Classic MXNet has no arrays without elements, but in the semantics of NumPy.
-    return module.array(result, dtype=tensor.dtype, ctx=tensor.context)
+    return _module(tensor).array(values, dtype=values.dtype, ctx=tensor.context)
 
 
-def _checked(kind: str, tensor: mx.nd.NDArray, name: str | None, process_set: ProcessSet) -> str:
+class _Operation:
+    """One on its way: the array that stands for it, what it brings, and for whom."""
+
+    def __init__(
+        self,
+        what: str,
+        tensor: mx.nd.NDArray,
+        name: str | None,
+        priority: int,
+        process_set: ProcessSet,
+        op: int = 0,
+        scale: tuple[float, float] = (1.0, 1.0),
+        splits: Sequence[int] = (),
+    ) -> None:
+        """Pushes it on the engine. Raises MXNetError, TypeError, ValueError."""
+        urgency = priority_number(priority)  # before the operation has its number
+        name, ranks = _checked(what, tensor, name, process_set)
+        self._name = name
+        self._standing = mx.nd.empty((1,), ctx=mx.cpu())
+        self._rows = library.Rows(
+            what,
+            tensor,
+            self._standing,
+            turn_of(name, ranks),
+            name,
+            int(op),
+            urgency,
+            scale,
+            splits,
+            ranks,
+        )
+        # The array itself would be kept as long as nobody has used the result.
+        self._dtype = tensor.dtype
+        self._like = _module(tensor).empty((1,), dtype=tensor.dtype, ctx=tensor.context)
+
+    def rows(self) -> mx.nd.NDArray:
+        """The rows; an array that waits when it is used."""
+        return late_array(self._like, self._take_rows)
+
+    def splits(self) -> mx.nd.NDArray:
+        """How many rows came from each rank, int32; likewise."""
+        return late_array(self._like, self._take_splits)
+
+    def _wait(self) -> tuple[int, ...]:
+        """The shape of the rows, when they have come. Raises MXNetError."""
+        self._standing.wait_to_read()
+        shape = self._rows.shape()
+        if not shape:
+            # MXNet tells an error once: at the first wait, or by waitall(). It leaves out what comes behind an error.
+            raise MXNetError(
+                f"{self._name}: nothing has come: the operation has failed, and the error was raised before (at the "
+                "first use of its result, or by waitall()), or one of the same name before it has"
+            )
+        return shape
+
+    def _take_rows(self) -> mx.nd.NDArray:
+        shape = self._wait()
+        address = self._rows.address()
+        if not address:
+            return _like(np.empty(shape, self._dtype), self._like)
+        array = _module(self._like).empty(shape, dtype=self._dtype, ctx=self._like.context)
+        source = ctypes.c_void_p(address)
+        check_call(mx.base._LIB.MXNDArraySyncCopyFromCPU(array.handle, source, ctypes.c_size_t(array.size)))
+        return array
+
+    def _take_splits(self) -> mx.nd.NDArray:
+        self._wait()
+        return _like(np.array(self._rows.splits(), np.int32), self._like)
+
+
+def _checked(
+    what: str, tensor: mx.nd.NDArray, name: str | None, process_set: ProcessSet
+) -> tuple[str, tuple[int, ...]]:
+    """The operation's name and the ranks of its set. Raises TypeError, ValueError."""
     check_array(tensor)
     session = current_session()
-    return operation_name(session, kind, name, check_process_set(process_set))
+    ranks = set_ranks(process_set)
+    if not tensor.shape:  # before the operation has its number
+        raise ValueError(f"{name or what}: a number has no rows; give it a dimension: tensor.reshape((1,))")
+    return operation_name(session, what, name, process_set), ranks
 
 
 def allgather(
@@ -49,7 +121,7 @@ def allgather(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> mx.nd.NDArray:
-    """Every worker's rows, those of rank 0 first; waits.
+    """Every worker's rows, those of rank 0 first; asynchronous, and the array waits when it is first used.
 
     Args:
         tensor: the first dimension may differ between ranks; the others and the dtype are the same.
@@ -58,12 +130,11 @@ def allgather(
         process_set: the ranks that take part; this rank is one of them.
 
     Raises:
-        MXNetError: what the library says.
+        MXNetError: where the result is used: what the library says.
         ValueError: before init(), an array without dimensions, or a process set that the job does not know.
-        TypeError: not a dense NDArray in host memory.
+        TypeError: not a dense NDArray in host memory, or a priority that is no whole number.
     """
-    name = _checked("allgather", tensor, name, process_set)
-    return _like(_call(collectives.allgather, tensor.asnumpy(), name, process_set, priority), tensor)
+    return _Operation("allgather", tensor, name, priority, process_set).rows()
 
 
 def grouped_allgather(
@@ -72,7 +143,7 @@ def grouped_allgather(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> list[mx.nd.NDArray]:
-    """allgather of several arrays, one after another; waits."""
+    """allgather of several arrays, which travel at the same time."""
     names = member_names("grouped_allgather", tensors, name, process_set)
     return [allgather(tensor, each, priority, process_set) for tensor, each in zip(tensors, names)]
 
@@ -87,7 +158,7 @@ def reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> mx.nd.NDArray:
     """This worker's rows of the reduction over all workers, as even as possible, the first workers having one more;
-    waits.
+    asynchronous.
 
     Args:
         tensor: the same shape and dtype on all ranks.
@@ -101,11 +172,26 @@ def reducescatter(
     Raises:
         As allgather; NotImplementedError: Adasum.
     """
-    chosen = choose_op(op, None)
-    name = _checked("reducescatter", tensor, name, process_set)
+    chosen = int(choose_op(op, None))
     scale = (float(prescale_factor), float(postscale_factor))
-    given = tensor.asnumpy()
-    return _like(_call(collectives.reducescatter, given, name, chosen, process_set, priority, scale), tensor)
+    check_array(tensor)
+    rows = _rows_of_this_rank(tensor.shape[0], process_set) if tensor.shape else 0
+    if rows * int(np.prod(tensor.shape[1:])) == 0:
+        return _Operation("reducescatter", tensor, name, priority, process_set, chosen, scale).rows()
+    urgency = priority_number(priority)
+    name, ranks = _checked("reducescatter", tensor, name, process_set)
+    output = _module(tensor).empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, ctx=tensor.context)
+    turn = turn_of(name, ranks)
+    library.reduce_scatter(tensor, output, turn, name, chosen, urgency, scale, ranks)
+    return output
+
+
+def _rows_of_this_rank(rows: int, process_set: ProcessSet) -> int:
+    info = current_session().native.info()
+    ranks = set_ranks(process_set) or range(info["size"])
+    if info["rank"] not in ranks:
+        raise ValueError(f"rank {info['rank']} is not part of {process_set}")
+    return rows // len(ranks) + (list(ranks).index(info["rank"]) < rows % len(ranks))
 
 
 def grouped_reducescatter(
@@ -117,7 +203,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[mx.nd.NDArray]:
-    """reducescatter of several arrays, one after another; waits."""
+    """reducescatter of several arrays, which travel at the same time."""
     names = member_names("grouped_reducescatter", tensors, name, process_set)
     return [
         reducescatter(tensor, op, each, priority, prescale_factor, postscale_factor, process_set)
@@ -132,11 +218,13 @@ def alltoall(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends each worker its rows of the array, and brings those of all workers for this one; waits.
+    """Sends each worker its rows of the array, and brings those of all workers for this one; asynchronous, and the
+    arrays wait when they are first used.
 
     Args:
         tensor: the first dimension may differ between ranks; the others and the dtype are the same.
-        splits: how many rows go to each rank: numbers, or an NDArray of them; None: equal numbers.
+        splits: how many rows go to each rank: numbers, or an NDArray of them, which is read at once; None: equal
+            numbers.
         name: the same on all ranks; None: numbered.
         priority: larger is sooner.
         process_set: the ranks that take part; this rank is one of them.
@@ -145,10 +233,11 @@ def alltoall(
         The rows for this rank, those of rank 0 first. With splits: these, and how many came from each rank, int32.
 
     Raises:
-        As allgather.
+        As allgather; ValueError also for splits without an entry.
     """
-    name = _checked("alltoall", tensor, name, process_set)
-    rows = splits.asnumpy().astype(np.int64).tolist() if isinstance(splits, mx.nd.NDArray) else splits
-    received, came = _call(collectives.alltoall, tensor.asnumpy(), name, rows, process_set, priority)
-    result = _like(received, tensor)
-    return result if splits is None else (result, _like(np.array(came, np.int32), mx.nd.array([0], dtype=np.int32)))
+    given = splits.asnumpy().astype(np.int64).tolist() if isinstance(splits, mx.nd.NDArray) else splits
+    rows = None if given is None else [whole_number("a split", split) for split in given]
+    if rows == []:
+        raise ValueError("splits is empty; it has one entry for each rank")
+    operation = _Operation("alltoall", tensor, name, priority, process_set, splits=rows or ())
+    return operation.rows() if rows is None else (operation.rows(), operation.splits())

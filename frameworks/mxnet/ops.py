@@ -32,10 +32,12 @@ _HOST = ("cpu", "cpu_pinned", "cpu_shared")
 _TURNS: dict[str, mx.nd.NDArray] = {}
 
 
-def _turn(name: str) -> mx.nd.NDArray:
-    turn = _TURNS.get(name)
+def turn_of(name: str, ranks: tuple[int, ...] = ()) -> mx.nd.NDArray:
+    """The array that stands for a name, among the ranks of a set (none: all)."""
+    key = f"{','.join(map(str, ranks))}/{name}" if ranks else name
+    turn = _TURNS.get(key)
     if turn is None:
-        turn = _TURNS.setdefault(name, mx.nd.empty((1,), ctx=mx.cpu()))
+        turn = _TURNS.setdefault(key, mx.nd.empty((1,), ctx=mx.cpu()))
     return turn
 
 
@@ -65,26 +67,24 @@ def _reduce(
     tensor: mx.nd.NDArray, output: mx.nd.NDArray, name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...]
 ) -> None:
     if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
-        turn = _turn(",".join(map(str, ranks)) + "/" + name)
-        library.all_reduce(tensor, output, turn, name, op, priority, ranks)
+        library.all_reduce(tensor, output, turn_of(name, ranks), name, op, priority, ranks)
     else:
-        library.push_pull(tensor, output, _turn(name), name, op, priority)
+        library.push_pull(tensor, output, turn_of(name), name, op, priority)
 
 
 def add_to_servers(change: mx.nd.NDArray, name: str, priority: int) -> None:
     """Makes of `change` what the servers have of this name with it, in asynchronous training; asynchronous."""
     check_array(change)
-    library.add_to_servers(change, change, _turn(name), name, Sum, priority)
+    library.add_to_servers(change, change, turn_of(name), name, Sum, priority)
 
 
 def _send(
     tensor: mx.nd.NDArray, output: mx.nd.NDArray, name: str, root_rank: int, priority: int, ranks: tuple[int, ...]
 ) -> None:
     if ranks:
-        turn = _turn(",".join(map(str, ranks)) + "/" + name)
-        library.set_broadcast(tensor, output, turn, name, root_rank, priority, ranks)
+        library.set_broadcast(tensor, output, turn_of(name, ranks), name, root_rank, priority, ranks)
     else:
-        library.broadcast(tensor, output, _turn(name), name, root_rank, priority)
+        library.broadcast(tensor, output, turn_of(name), name, root_rank, priority)
 
 
 def _empty_like(tensor: mx.nd.NDArray) -> mx.nd.NDArray:

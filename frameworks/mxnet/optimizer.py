@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from byteps.arguments import predivide_factor
 from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.mxnet.ops import push_pull_inplace
 from byteps.mxnet.server_parameters import ServerParameters
@@ -13,12 +14,6 @@ from byteps.reduce_op import Average
 from byteps.session import current_session
 
 import mxnet as mx
-
-
-def check_predivide_factor(factor: float) -> None:
-    """Raises ValueError unless it is positive."""
-    if not factor > 0:
-        raise ValueError(f"gradient_predivide_factor is {factor}; it must be positive")
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
@@ -39,8 +34,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         process_set: the ranks whose gradients are averaged; this rank is one of them.
 
     Raises:
-        TypeError: not an optimizer, or no process set.
-        ValueError: before init(), or a factor that is not positive.
+        TypeError: not an optimizer, no number as a factor, or no process set.
+        ValueError: before init(), or a factor that is not positive and finite.
     """
 
     def __init__(
@@ -53,7 +48,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     ) -> None:
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
-        check_predivide_factor(gradient_predivide_factor)
+        gradient_predivide_factor = predivide_factor(gradient_predivide_factor, Average)
         number = current_session().number("DistributedOptimizer")
         self._process_set = check_process_set(process_set)
         self._predivide = gradient_predivide_factor
@@ -66,7 +61,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
                 gradient_predivide_factor=gradient_predivide_factor != 1.0,
                 process_set=process_set is not global_process_set,
             )
-            self._servers = ServerParameters(f"AsyncParam.{self._name}")
+            self._servers = ServerParameters()
 
     def __getattr__(self, item: str) -> Any:
         if item == "_optimizer":  # not there yet while it is unpickled

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from byteps import basics
+from byteps.asynchronous import Beginning
 from byteps.mxnet.ops import add_to_servers
-from byteps.session import current_session
 
 import mxnet as mx
 
 
 class ServerParameters:
-    """The parameters of one optimizer.
+    """The parameters of one optimizer."""
 
-    Args:
-        name: before the names of the parameters, the same on all ranks.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._begun: set[str] = set()
-        self._session: Any = None  # whose servers have them
+    def __init__(self) -> None:
+        self._beginning = Beginning()
 
     def begin(self, weights: dict[str, mx.nd.NDArray]) -> None:
         """The servers get those of rank 0, for which all ranks wait. Those that have begun are left alone.
@@ -32,23 +24,22 @@ class ServerParameters:
         Raises:
             MXNetError, BytePSError: what the library says.
         """
-        if self._session is not current_session():  # servers of another job have nothing of ours
-            self._begun = set()
-            self._session = current_session()
-        fresh = {key: weight for key, weight in weights.items() if key not in self._begun}
-        if not fresh:
-            return
-        first = current_session().native.info()["rank"] == 0
-        sent = {key: weight.copy() if first else mx.nd.zeros_like(weight) for key, weight in fresh.items()}
-        for key, value in sent.items():
-            add_to_servers(value, f"{self._name}.{key}", 0)
-        for value in sent.values():
-            value.wait_to_read()
-        basics.barrier(f"{self._name}.begin.{len(self._begun)}")
-        self._begun.update(fresh)
+        keys = list(weights)
+
+        def values(indices: list[int]) -> list[mx.nd.NDArray]:
+            own = [weights[keys[index]] for index in indices]
+            return [one.copy() if basics.rank() == 0 else mx.nd.zeros_like(one) for one in own]
+
+        def add(indices: list[int], values: list[mx.nd.NDArray]) -> None:
+            for index, value in zip(indices, values):
+                add_to_servers(value, self._beginning.prefix + keys[index], 0)
+            for value in values:
+                value.wait_to_read()
+
+        self._beginning.begin(keys, values, add, basics.barrier)
 
     def add(self, key: str, weight: mx.nd.NDArray, before: mx.nd.NDArray, priority: int) -> None:
         """Makes of `weight`, which was `before` until the optimizer's own step, that of the servers; asynchronous."""
         change = weight - before
-        add_to_servers(change, f"{self._name}.{key}", priority)
+        add_to_servers(change, self._beginning.prefix + key, priority)
         weight[:] = change

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from byteps.arguments import predivide_factor
 from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
 from byteps.mxnet.functions import broadcast_parameters
 from byteps.mxnet.ops import push_pull_inplace
-from byteps.mxnet.optimizer import DistributedOptimizer, check_predivide_factor
+from byteps.mxnet.optimizer import DistributedOptimizer
 from byteps.mxnet.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, Sum
@@ -44,7 +45,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         process_set: the ranks whose gradients are averaged; this rank and the root are among them.
 
     Raises:
-        TypeError: no process set.
+        TypeError: no process set, or no number as a factor.
         ValueError: before init(), or an argument that cannot be used.
         NotImplementedError: compression_params asks for what this release has not.
     """
@@ -66,7 +67,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn("DistributedTrainer takes the optimizer itself, not a DistributedOptimizer", stacklevel=2)
             optimizer = optimizer._optimizer
-        check_predivide_factor(gradient_predivide_factor)
+        gradient_predivide_factor = predivide_factor(gradient_predivide_factor, Average)
         self._process_set = check_process_set(process_set)
         check_compression(compression)
         by_params = from_params(compression_params)
@@ -84,7 +85,7 @@ class DistributedTrainer(mx.gluon.Trainer):
                 gradient_predivide_factor=gradient_predivide_factor != 1.0,
                 process_set=process_set is not global_process_set,
             )
-            self._servers = ServerParameters(f"AsyncParam.{number}")
+            self._servers = ServerParameters()
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         if self._servers is None:
             # A step divides by the batch of this worker, and so by that of all of them.

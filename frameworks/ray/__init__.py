@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from byteps.ray.executor import RayExecutor, Settings
+from byteps.ray.log import log
 
-__all__ = ["BytePSConfig", "RayExecutor", "Settings"]
+__all__ = ["BytePSConfig", "RayExecutor", "Settings", "log"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from byteps.ray.log import set_target
 from byteps.ray.places import Report
 
 _KEPT: list[Any] = []  # what is beside this process; it ends with it
@@ -64,12 +65,14 @@ class Worker:
         """Makes what execute() hands to its functions."""
         self._executable = kind(*args, **kwargs)
 
-    def execute(self, function: Callable[[Any], Any]) -> Any:
-        """Calls the function with what make() has made."""
+    def execute(self, function: Callable[[Any], Any], log: Any = None) -> Any:
+        """Calls the function with what make() has made. `log`: where what it logs goes."""
+        set_target(log)
         return function(self._executable)
 
-    def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls the function."""
+    def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], log: Any = None) -> Any:
+        """Calls the function. `log`: where what it logs goes."""
+        set_target(log)
         return function(*args, **kwargs)
 
 

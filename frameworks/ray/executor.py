@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from byteps.ray.actors import Server, Worker
+from byteps.ray.log import Callbacks
 from byteps.ray.places import plan
 
 import ray
@@ -20,7 +22,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-# Of create_settings(): what each is about in Horovod, where nothing here takes it.
+# Of create_settings(): what nothing here takes, and why.
 _SETTINGS_OF_OTHERS = {
     "ssh_identity_file": "ssh is not used here",
     "ssh_str": "ssh is not used here",
@@ -31,6 +33,8 @@ _ANY_BUNDLE = -1
 
 # After the first failure: how long the others have to fail, too, until the likeliest cause is told.
 _CAUSE_SECONDS = 3.0
+# While functions run: how long what they log waits at most.
+_BETWEEN_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +68,17 @@ class RayExecutor:
     def create_settings(
         cls,
         timeout_s: float = 120.0,
+        ssh_identity_file: str | None = None,
+        ssh_str: str | None = None,
         placement_group_timeout_s: float = 100.0,
+        nics: Any = None,
         placement_strategy: str = "PACK",
-        **unknown: Any,
     ) -> Settings:
-        """Settings for the executor. Raises TypeError for what BytePS has no counterpart of."""
-        if unknown:
-            why = {_SETTINGS_OF_OTHERS.get(name, "it is not among Horovod's either") for name in unknown}
-            raise TypeError(f"create_settings() has no {', '.join(sorted(unknown))}: {'; '.join(sorted(why))}")
+        """Settings for the executor. Raises TypeError for what BytePS has no counterpart of: ssh and nics."""
+        others = {"ssh_identity_file": ssh_identity_file, "ssh_str": ssh_str, "nics": nics}
+        for name, value in others.items():
+            if value is not None:
+                raise TypeError(f"create_settings() takes no {name}: {_SETTINGS_OF_OTHERS[name]}")
         if placement_strategy not in _STRATEGIES:
             raise ValueError(f"placement_strategy is {placement_strategy!r}; expected one of {', '.join(_STRATEGIES)}")
         return Settings(placement_group_timeout_s, timeout_s, placement_strategy)
@@ -85,9 +92,9 @@ class RayExecutor:
         cpus_per_worker: int = 1,
         use_gpu: bool = False,
         gpus_per_worker: int | None = None,
+        use_current_placement_group: bool = True,
         num_servers: int | None = None,
         cpus_per_server: int = 1,
-        use_current_placement_group: bool = True,
         **elastic: Any,
     ) -> None:
         _refuse(elastic)
@@ -152,11 +159,19 @@ class RayExecutor:
             raise
 
     def run(
-        self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None,
     ) -> list[Any]:
         """Calls the function in every worker; what it returned, by rank. Raises what Ray raises: RayTaskError,
-        ActorDiedError; of several the likeliest cause."""
-        return _all(self.run_remote(fn, args, kwargs))
+        ActorDiedError; of several the likeliest cause. `callbacks`: called here with what rank 0 logs (byteps.ray.log)
+        while the function runs."""
+        if not callbacks:
+            return _all(self.run_remote(fn, args, kwargs))
+        given = (fn, tuple(args or ()), dict(kwargs or {}))
+        return self._with_callbacks("run", given, callbacks)
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
@@ -164,9 +179,14 @@ class RayExecutor:
         """As run(), without waiting: references for ray.get(), by rank."""
         return [worker.run.remote(fn, tuple(args or ()), dict(kwargs or {})) for worker in self._started()]
 
-    def execute(self, fn: Callable[[Any], Any]) -> list[Any]:
-        """Calls the function in every worker with the object that start() has made there; the results, by rank."""
-        return _all([worker.execute.remote(fn) for worker in self._started()])
+    def execute(
+        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None
+    ) -> list[Any]:
+        """Calls the function in every worker with the object that start() has made there; the results, by rank.
+        `callbacks`: as those of run()."""
+        if not callbacks:
+            return _all([worker.execute.remote(fn) for worker in self._started()])
+        return self._with_callbacks("execute", (fn,), callbacks)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """As execute(), on rank 0 alone. A function that communicates would wait for the others."""
@@ -181,6 +201,18 @@ class RayExecutor:
             if self._own_group:
                 remove_placement_group(self._group)
             self._group = None
+
+    def _with_callbacks(
+        self, method: str, given: tuple[Any, ...], callbacks: Sequence[Callable[..., Any]]
+    ) -> list[Any]:
+        workers = self._started()
+        told = Callbacks(callbacks)
+        try:
+            first, *others = (getattr(worker, method) for worker in workers)
+            references = [first.remote(*given, log=told.queue), *(each.remote(*given) for each in others)]
+            return _all(references, told.deliver)
+        finally:
+            told.close()
 
     def _started(self) -> list[Any]:
         if not self._workers:
@@ -217,7 +249,8 @@ class RayExecutor:
                 self._actor(Server, first + rank if self._own_group else _ANY_BUNDLE, variables)
                 for rank in range(apart)
             ]
-            _all([server.start.remote(rank, common) for rank, server in enumerate(self._servers)])
+            started = [server.start.remote(rank, common) for rank, server in enumerate(self._servers)]
+            self._once_running(started, f"{apart} servers with {{'CPU': {self._cpus_per_server}}}")
         elif servers:
             _all(
                 [
@@ -238,14 +271,16 @@ class RayExecutor:
             )
 
     def _reports(self, workers: Sequence[Any]) -> list[Any]:
+        reports = [worker.report.remote() for worker in workers]
+        return self._once_running(reports, f"{len(workers)} workers with {self._resources}")
+
+    def _once_running(self, answers: Sequence[Any], actors: str) -> list[Any]:
+        """The first answers of actors; TimeoutError if the cluster, or the group, has no room for all of them."""
         try:
-            return ray.get([worker.report.remote() for worker in workers], timeout=self._settings.start_timeout)
+            return _all(answers, seconds=self._settings.start_timeout)
         except ray.exceptions.GetTimeoutError:
             room = "" if self._own_group else f"; the current placement group has {self._group.bundle_specs}"
-            raise TimeoutError(
-                f"not all of {len(workers)} workers with {self._resources} run within "
-                f"{self._settings.start_timeout:g} s{room}"
-            ) from None
+            raise TimeoutError(f"not all of {actors} run within {self._settings.start_timeout:g} s{room}") from None
 
     def _bundles(self) -> list[dict[str, float]]:
         if self._hosts is None:
@@ -280,23 +315,34 @@ def _refuse(elastic: Mapping[str, Any]) -> None:
         )
 
 
-def _all(references: Sequence[Any]) -> list[Any]:
-    """The results; of several failures the likeliest cause: who dies, or raises, before those that lose it."""
+def _all(
+    references: Sequence[Any], between: Callable[[], None] | None = None, seconds: float | None = None
+) -> list[Any]:
+    """The results; of several failures the likeliest cause: who dies, or raises, before those that lose it. `between`:
+    called again and again meanwhile, and once when all have come. GetTimeoutError after `seconds` without a failure."""
     waiting = list(references)
     failures: list[BaseException] = []
-    deadline = None
+    deadline = None if seconds is None else time.monotonic() + seconds
     while waiting:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        done, waiting = ray.wait(waiting, num_returns=1, timeout=left)
-        if not done:
+        pause = left if between is None else min(_BETWEEN_SECONDS, _BETWEEN_SECONDS if left is None else left)
+        done, waiting = ray.wait(waiting, num_returns=1, timeout=pause)
+        if between is not None:
+            between()
+        if not done and (between is None or left == 0.0):
             break
+        if not done:
+            continue
         try:
             ray.get(done[0])
         except Exception as error:
+            if not failures:
+                deadline = min(deadline or math.inf, time.monotonic() + _CAUSE_SECONDS)
             failures.append(error)
-            deadline = deadline or time.monotonic() + _CAUSE_SECONDS
     if failures:
         raise min(failures, key=_consequence)
+    if waiting:
+        raise ray.exceptions.GetTimeoutError
     return ray.get(list(references))
 
 

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Sequence
 
 from byteps.launcher.environments.addresses import meeting_address
+from byteps.launcher.job_token import token_variables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,7 @@ def plan(reports: Sequence[Report], servers: int | None) -> Plan:
             own = reports[order[0]].networks
             address = own[0].partition("/")[0] if own else "127.0.0.1"
         common["BYTEPS_JOB_ID"] = f"ray-{secrets.token_hex(6)}"
-        common["BYTEPS_JOB_TOKEN"] = secrets.token_hex(32)
+        common.update(token_variables(secrets.token_hex(32)))
         if len(hosts) > 1 or servers:
             common.update(reports[order[0]].silence)
         if servers and len(hosts) == 1:

@@ -9,7 +9,7 @@ from byteps import _native
 from byteps.arguments import priority_number
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
-from byteps.tensorflow.collectives import collective, group, set_ranks
+from byteps.tensorflow.collectives import checked_rows, collective, group, set_ranks
 from byteps.tensorflow.names import group_names, operation_name
 
 import tensorflow as tf
@@ -35,6 +35,7 @@ def allgather(
     process_set: ProcessSet = global_process_set,
     scope: str = "",
     priority: int = 0,
+    same_shape: bool = False,
 ) -> tf.Tensor:
     """Every worker's rows, those of rank 0 first. Differentiable: as in Horovod the gradient is the average of the
     workers' gradients of this worker's rows.
@@ -47,9 +48,10 @@ def allgather(
         process_set: the ranks that take part; this rank is one of them.
         scope: put before the name.
         priority: larger is sooner.
+        same_shape: all ranks have as many rows, which is checked; nothing is faster by it.
 
     Raises:
-        tf.errors.OpError: see byteps.tensorflow.ops.
+        tf.errors.OpError: see byteps.tensorflow.ops; InvalidArgumentError: `same_shape`, and the ranks differ.
         ValueError: before init(), a tensor without dimensions, or a process set that the job does not know.
     """
     del ignore_name_scope
@@ -57,7 +59,11 @@ def allgather(
     process_set = check_process_set(process_set)
     tensor = rows_of("allgather", tensor)
     given = operation_name("allgather", name, scope, tensor, process_set)
-    return gather_rows(tensor, given, priority_number(priority), set_ranks(process_set))
+    result, rows = collective(_native.ALL_GATHER, tensor, given, set_ranks(process_set), priority_number(priority))
+    if not same_shape:
+        return result
+    message = f"{given}: same_shape=True, and the ranks have different numbers of rows"
+    return checked_rows(result, rows, tf.fill(tf.shape(rows), tf.shape(tensor)[0]), message)
 
 
 def grouped_allgather(

@@ -62,6 +62,13 @@ def collective(
     return result, rows
 
 
+def checked_rows(result: tf.Tensor, rows: tf.Tensor, expected: Any, message: str) -> tf.Tensor:
+    """The result, once it is known that so many rows came from each rank; else InvalidArgumentError, on this rank."""
+    check = tf.debugging.assert_equal(rows, tf.cast(expected, tf.int64), message)
+    with tf.control_dependencies([check]):
+        return tf.identity(result)
+
+
 @tf.RegisterGradient("BytepsCollective")
 def _gradient(op: Any, gradient: tf.Tensor, of_rows: tf.Tensor) -> tuple[tf.Tensor, None]:
     """As Horovod's; `of_rows` are whole numbers, which have none."""

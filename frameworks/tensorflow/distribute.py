@@ -16,8 +16,10 @@ from typing import Any
 from byteps.names import unnumbered
 from byteps.reduce_op import Average, Sum
 from byteps.session import current_session
+from byteps.tensorflow.allgather import gather_rows, rows_of
 from byteps.tensorflow.compression import Compression
 from byteps.tensorflow.gradients import Reduction, source_names
+from byteps.tensorflow.names import unique_in_graph
 from byteps.tensorflow.variables import broadcast_values
 
 import tensorflow as tf
@@ -53,7 +55,9 @@ class CrossDeviceOps(tf.distribute.ReductionToOneDevice):
         return max(2, current_session().native.info()["size"])
 
     def _over_workers(self, reduce_op: Any, values: list[Any], names: list[str], what: str, compression: Any) -> list:
-        reduction = Reduction(_OPS[reduce_op], compression, self._sparse_as_dense, prefix=f"mirrored.{what}")
+        reduction = Reduction(
+            _OPS[reduce_op], compression, self._sparse_as_dense, prefix=f"mirrored.{what}", of_strategy=True
+        )
         return reduction(values, names)
 
     def _one_device(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
@@ -74,6 +78,23 @@ class CrossDeviceOps(tf.distribute.ReductionToOneDevice):
         reduced = self._over_workers(reduce_op, local, names, "batch", self._compression)
         return [self.broadcast(value, to) for value, (_, to) in zip(reduced, value_destination_pairs)]
 
+    def _gather_implementation(self, per_replica_value: Any, destinations: Any, axis: Any, options: Any) -> Any:
+        """Of tf.distribute.CrossDeviceOps: the parts of this process's devices, then of all workers, rank 0's first."""
+        local = _first_component(super()._gather_implementation(per_replica_value, destinations, axis, options))
+        name = unique_in_graph(f"mirrored.gather.{source_names([destinations])[0]}")
+        rows = _exchanged(rows_of("gather", local), axis)
+        return self.broadcast(_exchanged(gather_rows(rows, name), axis), destinations)
+
+
+def _exchanged(tensor: tf.Tensor, axis: Any) -> tf.Tensor:
+    """The tensor with its first dimension and another one in each other's place."""
+    known = tf.get_static_value(axis)
+    if known is not None and int(known) == 0:
+        return tensor
+    places = tf.range(tf.rank(tensor))
+    other = places[axis]
+    return tf.transpose(tensor, tf.where(places == 0, other, tf.where(places == other, 0, places)))
+
 
 def _is_mirrored(value: Any) -> bool:
     """Whether the value is the same on all replicas already."""
@@ -85,20 +106,58 @@ def _extended_of_the_job(kind: type) -> type:
 
     class Extended(kind):  # type: ignore[misc, valid-type]
         _bps_created = 0
-        _bps_distributes_dataset = False
+        _bps_counts_local = False
 
         @property
         def _num_replicas_in_sync(self) -> int:
             local = super()._num_replicas_in_sync
-            return local if self._bps_distributes_dataset else local * current_session().native.info()["size"]
+            return local if self._bps_counts_local else local * current_session().native.info()["size"]
 
         def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
             # A batch is this worker's, and is cut into those of its replicas.
-            self._bps_distributes_dataset = True
+            self._bps_counts_local = True
             try:
                 return super()._experimental_distribute_dataset(dataset, options)
             finally:
-                self._bps_distributes_dataset = False
+                self._bps_counts_local = False
+
+        def _distribute_datasets_from_function(self, dataset_fn: Any, options: Any) -> Any:
+            # The pipeline of this process is one of as many as there are workers.
+            info = current_session().native.info()
+            context = tf.distribute.InputContext(info["size"], info["rank"], self._num_replicas_in_sync)
+            return super()._distribute_datasets_from_function(lambda _: dataset_fn(context), options)
+
+        def _experimental_distribute_values_from_function(self, value_fn: Any) -> Any:
+            total = self._num_replicas_in_sync
+
+            def of_replica(context: Any) -> Any:
+                number = self._get_replica_id_in_sync_group(context.replica_id_in_sync_group)
+                return value_fn(tf.distribute.experimental.ValueContext(number, total))
+
+            self._bps_counts_local = True
+            try:
+                return super()._experimental_distribute_values_from_function(of_replica)
+            finally:
+                self._bps_counts_local = False
+
+        # The number of a replica is one among all workers'.
+
+        def _get_replica_id_in_sync_group(self, replica_id: int) -> int:
+            return current_session().native.info()["rank"] * len(self.worker_devices) + replica_id
+
+        def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
+            return replica_id_in_sync_group - self._get_replica_id_in_sync_group(0)
+
+        @property
+        def worker_devices_by_replica(self) -> list[list[str]]:
+            # Of other processes' replicas too, since they are looked up by the number of the replica.
+            return list(super().worker_devices_by_replica) * current_session().native.info()["size"]
+
+        def _gather_to_implementation(self, value: Any, destinations: Any, axis: Any, options: Any) -> Any:
+            # With one device the value of a replica is a plain tensor, which TensorFlow's own takes for gathered.
+            if tf.is_tensor(value) and len(self.worker_devices) == 1:
+                return self._cross_device_ops._gather(value, destinations, axis, options)
+            return super()._gather_to_implementation(value, destinations, axis, options)
 
         def _get_cross_device_ops(self, value: Any) -> Any:
             # TensorFlow's own takes another, which knows this process alone, for integers.
@@ -144,8 +203,11 @@ def _value_of_rank_0(initial_value: Any, dtype: Any, name: str) -> Any:
 class MirroredStrategy(tf.distribute.MirroredStrategy):
     """tf.distribute.MirroredStrategy whose replicas are the devices of all workers of the job.
 
-    num_replicas_in_sync counts them all, so losses that are divided by it are right. Variables begin with rank 0's
-    values; every worker creates the same variables in the same order. A dataset is this worker's: give each its part,
+    num_replicas_in_sync counts them all, so losses that are divided by it are right; replica_id_in_sync_group numbers
+    them all, those of rank 0 first. Variables begin with rank 0's values; every worker creates the same variables in
+    the same order. Reductions, gather() and all_gather() are over all workers, and all of them call them; so is reading
+    a variable that is reduced when it is read, such as those of a metric: on one rank alone it waits for its deadline.
+    Optimizers and tapes stay plain. A dataset is this worker's: give each its part,
     with dataset.shard(bps.size(), bps.rank()), in batches of the worker, which are cut into those of its replicas.
 
     Args:

@@ -26,12 +26,13 @@ class TensorFlowState(ObjectState):
     def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **values: Any) -> None:
         if session is not None:
             raise UnimplementedError("TensorFlowState takes no session of TensorFlow 1; use it in eager execution")
-        self._given = tf.compat.v1.global_variables() if variables is None else variables
+        # Listed now: what can be gone through once alone would be empty at the second save(), and at sync().
+        self._given = list(tf.compat.v1.global_variables() if variables is None else variables)
         super().__init__(**values)
         self.save()
 
     def _variables(self) -> list[Any]:
-        return list(self._given)
+        return self._given
 
     def save(self) -> None:
         """Keeps values and variables as they are now."""

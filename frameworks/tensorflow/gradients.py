@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from byteps.arguments import predivide_factor
 from byteps.names import unnumbered
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
@@ -19,9 +20,25 @@ from byteps.tensorflow.sparse import push_pull_slices
 import tensorflow as tf
 
 
+def _refuse_own_strategy() -> None:
+    """Raises ValueError where byteps.tensorflow.distribute.MirroredStrategy reduces gradients already."""
+    if not tf.distribute.has_strategy():
+        return
+    from byteps.tensorflow.distribute import MirroredStrategy
+
+    if isinstance(tf.distribute.get_strategy(), MirroredStrategy):
+        raise ValueError(
+            "a DistributedOptimizer or DistributedGradientTape is used under byteps.tensorflow.distribute."
+            "MirroredStrategy, which reduces gradients over all workers already; use the plain optimizer and tape there"
+        )
+
+
 @dataclass(frozen=True)
 class Reduction:
-    """How gradients are reduced. Raises TypeError, ValueError for what cannot be."""
+    """How gradients are reduced. Raises TypeError, ValueError for what cannot be.
+
+    `of_strategy`: it is what a strategy reduces by; any other is refused under a strategy that does.
+    """
 
     op: ReduceOp = Average
     compression: Any = Compression.none
@@ -31,14 +48,16 @@ class Reduction:
     device_sparse: str = ""
     prefix: str = "gradient"
     process_set: ProcessSet = global_process_set
+    of_strategy: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "op", choose_op(self.op, True, adasum=True))
         if self.process_set is not global_process_set:
             check_process_set(self.process_set)
         check_compression(self.compression)
-        if self.predivide != 1.0 and self.op is not Average:
-            raise ValueError(f"gradient_predivide_factor is {self.predivide} and op={self.op.name}; it needs Average")
+        if not self.of_strategy:
+            _refuse_own_strategy()
+        object.__setattr__(self, "predivide", predivide_factor(self.predivide, self.op))
 
     def _dense(self, gradients: list[tf.Tensor], names: list[str], priorities: list[int]) -> list[tf.Tensor]:
         with tf.device(self.device_dense):
@@ -58,7 +77,12 @@ class Reduction:
             gradients: tensors, tf.IndexedSlices and None.
             names: one for each, the same on all ranks, each of them once. In a graph they are made unique in it: a
                 function may take several steps.
+
+        Raises:
+            ValueError: under a strategy of this package, which reduces gradients itself.
         """
+        if not self.of_strategy:
+            _refuse_own_strategy()
         names = [unique_in_graph(f"{self.prefix}.{name}") for name in names]
         results: list[Any] = list(gradients)
         dense: list[int] = []
@@ -84,15 +108,15 @@ class Reduction:
         return results
 
 
-def source_names(sources: Sequence[Any]) -> list[str]:
-    """A name for each source, the same on all ranks: its place and what it is called.
+def source_names(sources: Sequence[Any], generic: bool = False) -> list[str]:
+    """A name for each source, the same on all ranks: its place and what it is called, or, if `generic`, its place.
 
     Raises:
         ValueError: in eager execution, before init().
     """
     if tf.executing_eagerly():
         current_session()
-    return [f"{index}.{_called(source)}" for index, source in enumerate(sources)]
+    return [str(index) if generic else f"{index}.{_called(source)}" for index, source in enumerate(sources)]
 
 
 def _called(source: Any) -> str:

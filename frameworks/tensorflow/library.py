@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from typing import Any
 
 from byteps.shim import Shim
+from byteps.versions import check_version
 
 import tensorflow as tf
 
-# The first with TF_NewAsyncKernelBuilder.
-_OLDEST = (2, 13)
+# The first has TF_NewAsyncKernelBuilder; with the last the tests have passed.
+_OLDEST, _NEWEST = (2, 13), (2, 21)
 
 # Unless told otherwise, TensorFlow runs stateful ops of a tf.function one after another.
 _CONCURRENT = frozenset({"BytepsPushPull", "BytepsBroadcast", "BytepsCollective"})
-
-
-def _check_version() -> None:
-    version = tuple(int(part) for part in tf.__version__.split(".")[:2])
-    if version < _OLDEST:
-        raise ImportError(
-            f"byteps.tensorflow needs TensorFlow {'.'.join(map(str, _OLDEST))} or newer; this is {tf.__version__}"
-        )
 
 
 def _let_run_concurrently() -> None:
@@ -34,9 +28,13 @@ def _let_run_concurrently() -> None:
 
 
 def _load() -> Any:
-    _check_version()
+    check_version("byteps.tensorflow", "TensorFlow", tf.__version__, _OLDEST, _NEWEST)
     shim = Shim("tensorflow")
     module = tf.load_op_library(str(shim.path))
+    missing = shim.library.bps_shim_tensorflow_missing
+    missing.restype = ctypes.c_char_p
+    if why := missing().decode(errors="replace"):
+        raise ImportError(f"byteps.tensorflow cannot work with TensorFlow {tf.__version__}: {why}")
     if not hasattr(module, "byteps_push_pull"):
         raise ImportError(f"TensorFlow {tf.__version__} has not taken the ops of {shim.path}")
     shim.connect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.arguments import check_groups
 from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
@@ -63,16 +64,19 @@ def DistributedOptimizer(
         op: Average, Sum or Adasum (of gradients, not of steps); with dense gradients also Min, Max, Product.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
         average_aggregated_gradients: with backward_passes_per_step: divides the sum of the steps by their number.
-        num_groups: accepted for compatibility; gradients need no groups here.
-        groups: the same.
+        num_groups: Horovod's earlier name of `groups`, as a number.
+        groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
+            checked and changes nothing here: each gradient travels when it is there, which is faster.
         process_set: the ranks that take part; this rank is one of them.
         scale_local_gradients: accepted for compatibility: all gradients are reduced here.
 
     Raises:
-        TypeError: not an optimizer, or no compression.
-        ValueError: an unknown op, or backward_passes_per_step with an optimizer of TensorFlow 1.
+        TypeError: not an optimizer, no compression, or no number as a factor.
+        ValueError: an unknown op, a gradient_predivide_factor that is not positive and finite or comes without
+            Average, groups that are none, or backward_passes_per_step with an optimizer of TensorFlow 1.
         UnimplementedError: BYTEPS_ENABLE_ASYNC=1, and an optimizer of TensorFlow 1.
     """
+    check_groups(num_groups, groups)
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from byteps.keras.optimizer import DistributedOptimizer as KerasOptimizer
 
@@ -91,7 +95,7 @@ def DistributedOptimizer(
             scale_local_gradients=scale_local_gradients,
         )
     refuse_asynchronous("byteps.tensorflow.DistributedOptimizer of an optimizer of TensorFlow 1")
-    del name, use_locking, num_groups, groups, scale_local_gradients
+    del name, use_locking, scale_local_gradients
     if backward_passes_per_step != 1:
         raise ValueError(
             f"backward_passes_per_step is {backward_passes_per_step}; with an optimizer of TensorFlow 1 it must be 1"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from byteps import basics
+from byteps.asynchronous import Beginning
 from byteps.reduce_op import Sum
 from byteps.session import current_session
 from byteps.tensorflow.library import OPS, refuse_xla
@@ -30,9 +31,7 @@ class ServerParameters:
     """The parameters of one optimizer; eager and in functions."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, str] = {}  # by the name of a variable: that of its tensor
-        self._session: Any = None
-        self._prefix = ""
+        self._beginning = Beginning()
 
     def step(self, variables: Sequence[Any], names: Sequence[str], own_step: Callable[[], Any]) -> Any:
         """Takes `own_step`, which changes the variables, and makes them those of the servers, with that change.
@@ -53,7 +52,7 @@ class ServerParameters:
         if current_session().native.info()["size"] == 1:
             return own_step()
         self._begin(variables, names)
-        tensors = [self._begun[name] for name in names]
+        tensors = [self._beginning.prefix + name for name in names]
         before = [tf.identity(variable) for variable in variables]
         result = own_step()
         changes = [tf.convert_to_tensor(variable) - start for variable, start in zip(variables, before)]
@@ -63,29 +62,23 @@ class ServerParameters:
         return result
 
     def _begin(self, variables: Sequence[Any], names: Sequence[str]) -> None:
-        if self._session is not current_session():  # servers of another job have nothing of ours
-            self._begun = {}
-            self._session = current_session()
-            self._prefix = f"AsyncParam.{self._session.number('AsyncParam')}."
-        fresh = [index for index, name in enumerate(names) if name not in self._begun]
-        if not fresh:
-            return
-        tensors = {names[index]: self._prefix + names[index] for index in fresh}
-        with tf.init_scope():
+        def values(indices: list[int]) -> list[tf.Tensor]:
             if not tf.executing_eagerly():
                 raise ValueError(
                     "asynchronous training (BYTEPS_ENABLE_ASYNC=1) is not possible in a graph of TensorFlow 1; use "
                     "tf.function"
                 )
             try:
-                values = [tf.convert_to_tensor(variables[index]) for index in fresh]
+                own = [tf.convert_to_tensor(variables[index]) for index in indices]
             except tf.errors.FailedPreconditionError as error:
                 raise ValueError(
                     "the optimizer's variables have no values yet, and asynchronous training begins with them: build "
                     "the model before it is trained"
                 ) from error
-            first = current_session().native.info()["rank"] == 0
-            values = [value if first else tf.zeros_like(value) for value in values]
-            _add_at_once(values, tuple(tensors.values()))
-        basics.barrier(f"{self._prefix}{len(self._begun)}")
-        self._begun.update(tensors)
+            return own if basics.rank() == 0 else [tf.zeros_like(value) for value in own]
+
+        def add(indices: list[int], values: list[tf.Tensor]) -> None:
+            _add_at_once(values, tuple(self._beginning.prefix + names[index] for index in indices))
+
+        with tf.init_scope():
+            self._beginning.begin(names, values, add, basics.barrier)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from byteps.arguments import check_groups
 from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
@@ -18,15 +19,27 @@ class _Tape:
     """What a DistributedGradientTape adds to the tape's own class."""
 
     _bps_reduction: Reduction
-    _bps_local: set[int]
+    _bps_local: dict[int, Any]  # variables by their ids, which another object may have once they are gone
     _bps_scale_local: bool
 
     def register_local_source(self, source: Any) -> None:
         """The gradient of this variable is not reduced: it belongs to this worker alone."""
-        self._bps_local.add(id(source))
+        self._bps_local[id(source)] = source
 
-    def gradient(self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        *args: Any,
+        use_generic_names: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """As the tape's own, reduced over all workers.
+
+        Args:
+            target: and the rest: of the tape.
+            use_generic_names: tensors meet by the places of the sources alone, whose names may differ between ranks.
 
         Raises:
             tf.errors.OpError: see byteps.tensorflow.ops.
@@ -36,7 +49,7 @@ class _Tape:
         # IndexedSlices and None are leaves here, as in TensorFlow's own.
         flat = tf.nest.flatten(gradients, expand_composites=False)
         shared = [index for index, source in enumerate(flat_sources) if id(source) not in self._bps_local]
-        names = source_names([flat_sources[index] for index in shared])
+        names = source_names([flat_sources[index] for index in shared], use_generic_names)
         for index, gradient in zip(shared, self._bps_reduction([flat[index] for index in shared], names)):
             flat[index] = gradient
         if self._bps_scale_local and len(shared) < len(flat):
@@ -44,6 +57,26 @@ class _Tape:
             for index in set(range(len(flat))) - set(shared):
                 flat[index] = _divided(flat[index], size)
         return tf.nest.pack_sequence_as(sources, flat) if tf.nest.is_nested(sources) else flat[0]
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """gradient() in two parts, each in the order of the sources.
+
+        Returns:
+            (source, gradient) of the sources of register_local_source(), which are this worker's own; and of the
+            others, reduced over all workers.
+
+        Raises:
+            tf.errors.OpError: see byteps.tensorflow.ops.
+        """
+        gradients = self.gradient(target, sources, output_gradients, use_generic_names=use_generic_names)
+        pairs = list(zip(tf.nest.flatten(sources), tf.nest.flatten(gradients, expand_composites=False)))
+        is_local = [id(source) in self._bps_local for source, _ in pairs]
+        return (
+            [pair for pair, local in zip(pairs, is_local) if local],
+            [pair for pair, local in zip(pairs, is_local) if not local],
+        )
 
 
 def _divided(gradient: Any, size: int) -> Any:
@@ -84,17 +117,19 @@ def DistributedGradientTape(
         sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
         op: Average, Sum or Adasum; with dense gradients also Min, Max, Product.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
-        num_groups: accepted for compatibility; gradients need no groups here.
-        groups: the same.
+        num_groups: Horovod's earlier name of `groups`, as a number.
+        groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
+            checked and changes nothing here: each gradient is sent by itself, and all travel at the same time.
         process_set: the ranks that take part; this rank is one of them.
         scale_local_gradients: divides the gradients of register_local_source() by size(), so that they are of the size
             of an average.
 
     Raises:
-        TypeError: not a tape, or no compression.
-        ValueError: an unknown op.
+        TypeError: not a tape, no compression, or no number as a factor.
+        ValueError: an unknown op, a gradient_predivide_factor that is not positive and finite or comes without
+            Average, or groups that are none.
     """
-    del num_groups, groups
+    check_groups(num_groups, groups)
     refuse_asynchronous("byteps.tensorflow.DistributedGradientTape")
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"gradtape is a {type(gradtape).__name__}; it must be a tf.GradientTape")
@@ -111,7 +146,7 @@ def DistributedGradientTape(
     # The object itself changes its class: a tape that has recorded already keeps what it has.
     gradtape.__class__ = type(kind.__name__, (_Tape, kind), {})
     gradtape._bps_reduction = reduction
-    gradtape._bps_local = set()
+    gradtape._bps_local = {}
     gradtape._bps_scale_local = scale_local_gradients
     return gradtape
 

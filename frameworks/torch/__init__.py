@@ -34,6 +34,7 @@ from byteps.torch.grouped_allreduce import (
 )
 from byteps.torch.handle import Handle, poll, synchronize
 from byteps.torch.memory import empty, empty_like
+from byteps.torch.messages import recv_async, send_async
 from byteps.torch.ops import (
     byteps_push_pull,
     declare,
@@ -116,9 +117,11 @@ __all__ = [
     "push_pull_async_inplace",
     "push_pull_async_into",
     "push_pull_inplace",
+    "recv_async",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "send_async",
     "sparse_allreduce_async",
     "synchronize",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from byteps import _native
@@ -32,6 +32,24 @@ class PassCounter(Reducer):
         self._count_pass(parameter)
 
 
+def _wait_or_give_up(handles: Sequence[Any]) -> None:
+    """Waits for all; behind a KeyboardInterrupt none is on its way, here and at the other ranks."""
+    try:
+        wait_all(handles)
+    except Exception:
+        raise
+    except BaseException:
+        _give_up(handles)
+        raise
+
+
+def _give_up(handles: Sequence[Any]) -> None:
+    for handle in handles:
+        handle.cancel()
+    with suppress(Exception):
+        wait_all(handles)
+
+
 class AdasumOptimizer(BaseOptimizer):
     """step() takes the optimizer's own step, combines what that has changed with the changes of the other ranks, and
     applies the combination in its place."""
@@ -52,13 +70,18 @@ class AdasumOptimizer(BaseOptimizer):
         """Takes the optimizer's own step, and replaces its change of all parameters by the ranks' changes, combined.
 
         Raises:
-            BytePSError: see byteps.torch.synchronize(). The parameters are then what they were before.
+            BytePSError: see byteps.torch.synchronize(). The parameters are then what they were before, as behind a
+                KeyboardInterrupt, which gives the step up here and at the other ranks.
         """
         if not self._is_distributed:
             return self.own_step(closure)
         parameters = [parameter for parameter in self._reducer.names if parameter.requires_grad]
         before = [parameter.detach().clone() for parameter in parameters]
-        result = self.own_step(closure)
+        try:
+            result = self.own_step(closure)
+        except BaseException:
+            self._reducer.reset()
+            raise
         with torch.no_grad():
             changes = [parameter.sub(start) for parameter, start in zip(parameters, before)]
             try:
@@ -67,9 +90,10 @@ class AdasumOptimizer(BaseOptimizer):
                 for parameter, start in zip(parameters, before):
                     parameter.copy_(start)
                 raise
+            finally:
+                self._reducer.reset()
             for parameter, start, change in zip(parameters, before, changes):
                 parameter.copy_(start.add_(change))
-        self._reducer.reset()
         return result
 
     # To PyTorch: this calls the step hooks already (the optimizer's own step does).
@@ -88,9 +112,12 @@ class AdasumOptimizer(BaseOptimizer):
             for number, group in enumerate(self._groups):
                 together = [parts.pop(parameter) for parameter in group if parameter in parts]
                 handles.append(start_group(f"Adasum.group.{number}", together))
-            handles += [start_part(part) for part in parts.values()]
-        finally:
-            wait_all(handles)
+            for part in parts.values():
+                handles.append(start_part(part))
+        except BaseException:
+            _give_up(handles)  # the other ranks would wait for those that were not started
+            raise
+        _wait_or_give_up(handles)
         for change, (sent, context) in zip(changes, compressed):
             if sent is not change:
                 change.copy_(reducer.compression.decompress(sent, context))

@@ -35,7 +35,8 @@ def allgather_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> CollectiveHandle[torch.Tensor]:
-    """Starts an allgather. The tensor must not change until the operation has ended."""
+    """Starts an allgather, and does not block. The tensor must not change until the operation has ended. Arguments and
+    errors are allgather()'s; what goes wrong on the way is raised by synchronize()."""
     check_dense(tensor)
     check_process_set(process_set)
     name = operation_name("allgather", name, process_set)
@@ -48,7 +49,8 @@ def grouped_allgather_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> GroupHandle:
-    """Starts an allgather of each tensor, all of them or none. synchronize() returns the list."""
+    """Starts an allgather of each tensor, all of them or none, and does not block. synchronize() returns the list.
+    Arguments and errors are grouped_allgather()'s; what goes wrong on the way is raised by synchronize()."""
     given = checked_list(tensors)
     check_process_set(process_set)
     name = operation_name("grouped_allgather", name, process_set)
@@ -123,8 +125,8 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> list[torch.Tensor]:
-    """allgather() of each tensor of a list, as one operation: if one fails, all do. The same number of tensors on all
-    ranks. Differentiable."""
+    """allgather() of each tensor of a list, as one operation, and waits for it: if one fails, all do. The same number
+    of tensors on all ranks. Differentiable. Errors are allgather()'s."""
     given = checked_list(tensors)
     check_process_set(process_set)
     if not given:

@@ -16,7 +16,7 @@ from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.device_streams import new_output
 from byteps.torch.handle import Handle, synchronize
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.torch.scaling import Reduction
+from byteps.torch.scaling import Reduction, check_scaling
 from byteps.torch.submission import Part, into_output, operation_name, start_part, start_push_pull
 from byteps.torch.wire_buffer import check_dense, check_writable
 
@@ -79,14 +79,16 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Starts a reduction of `tensor` over all workers into a new tensor; as allreduce, without compression. The tensor
-    must not change until the operation has ended."""
+    """Starts a reduction of `tensor` over all workers into a new tensor, and does not block. The tensor must not change
+    until the operation has ended. Arguments and errors are allreduce()'s, without compression; what goes wrong on the
+    way is raised by synchronize()."""
     check_dense(tensor)
     check_process_set(process_set)
     op = reduction_op(average, op)
+    factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     output = new_output(tensor)
     name = operation_name("allreduce", name, process_set)
-    return start_allreduce(tensor, output, op, name, (prescale_factor, postscale_factor), process_set, priority)
+    return start_allreduce(tensor, output, op, name, factors, process_set, priority)
 
 
 def allreduce_async_(
@@ -99,14 +101,16 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Starts a reduction of `tensor` over all workers into itself. The tensor must be neither changed nor read until
-    the operation has ended."""
+    """Starts a reduction of `tensor` over all workers into itself, and does not block. The tensor must be neither
+    changed nor read until the operation has ended. Arguments and errors are allreduce()'s, without compression, and a
+    ValueError for a tensor whose elements share memory; what goes wrong on the way is raised by synchronize()."""
     check_dense(tensor)
     check_writable(tensor)
     check_process_set(process_set)
     op = reduction_op(average, op)
+    factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     name = operation_name("allreduce", name, process_set)
-    return start_allreduce(tensor, tensor, op, name, (prescale_factor, postscale_factor), process_set, priority)
+    return start_allreduce(tensor, tensor, op, name, factors, process_set, priority)
 
 
 def allreduce_(
@@ -119,7 +123,8 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> torch.Tensor:
-    """Reduces `tensor` over all workers into itself and returns it; as allreduce, without compression and gradient."""
+    """Reduces `tensor` over all workers into itself, waits for it, and returns it; as allreduce, without compression
+    and gradient. Raises what allreduce() does, and ValueError for a tensor whose elements share memory."""
     return synchronize(
         allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set, priority)
     )
@@ -207,7 +212,7 @@ def allreduce(
     check_compression(compression)
     check_process_set(process_set)
     op = reduction_op(average, op)
+    factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     name = operation_name("allreduce", name, process_set)
-    factors = (prescale_factor, postscale_factor)
     result: torch.Tensor = _Allreduce.apply(tensor, op, name, factors, process_set, priority, compression)
     return result

@@ -7,6 +7,7 @@ from typing import Any
 
 from byteps import _native
 from byteps.arguments import whole_number
+from byteps.session import current_session
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.submission import into_new, operation_name, start_part
@@ -31,6 +32,22 @@ def _numbers(splits: Splits) -> list[int] | None:
     return [whole_number("splits", rows) for rows in splits]
 
 
+def check_splits(tensor: torch.Tensor, splits: Splits, process_set: ProcessSet) -> list[int] | None:
+    """How many rows go to each rank; None: equal numbers. Ranks may have different ones, so what is wrong with them is
+    said before the operation has its number, which the other ranks' meets. Raises TypeError, ValueError."""
+    current_session()
+    given, ranks = _numbers(splits), process_set.size() or 1
+    rows = tensor.shape[0] if tensor.dim() > 0 else 1
+    if given is None:
+        if rows % ranks != 0:
+            raise ValueError(f"the tensor's {rows} rows cannot be divided by {ranks} ranks: give splits")
+    elif len(given) != ranks:
+        raise ValueError(f"there are {len(given)} splits for {ranks} ranks; each rank has one")
+    elif min(given) < 0 or sum(given) != rows:
+        raise ValueError(f"the splits, {given}, must not be negative, and add up to the tensor's {rows} rows")
+    return given
+
+
 def _start(
     tensor: torch.Tensor, splits: Splits, name: str, process_set: ProcessSet, priority: int
 ) -> CollectiveHandle[_Exchanged]:
@@ -42,9 +59,6 @@ def _start(
     def finish(received: torch.Tensor, rows: list[int]) -> _Exchanged:
         return received, torch.tensor(rows, dtype=dtype, device=device)
 
-    # An empty list has as many entries as none, and says something else.
-    if given is not None and not given:
-        raise ValueError("splits is empty; it has one entry for each rank")
     options = {} if given is None else {"splits": given}
     return start_part(into_new(_native.ALL_TO_ALL, tensor, name, process_set, priority, finish, options))
 
@@ -56,10 +70,12 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> CollectiveHandle[_Exchanged]:
-    """Starts an alltoall. synchronize() returns the tensor and how many rows came from each rank, as Horovod's does.
-    The tensor must not change until the operation has ended."""
+    """Starts an alltoall, and does not block. synchronize() returns the tensor and how many rows came from each rank,
+    as Horovod's does. The tensor must not change until the operation has ended. Arguments and errors are alltoall()'s;
+    what goes wrong on the way is raised by synchronize()."""
     check_dense(tensor)
     check_process_set(process_set)
+    check_splits(tensor, splits, process_set)
     return _start(tensor, splits, operation_name("alltoall", name, process_set), process_set, priority)
 
 
@@ -114,6 +130,7 @@ def alltoall(
     """
     check_dense(tensor)
     check_process_set(process_set)
+    check_splits(tensor, splits, process_set)
     name = operation_name("alltoall", name, process_set)
     received, rows = _Alltoall.apply(tensor, splits, name, process_set, priority)
     return received if splits is None else (received, rows)

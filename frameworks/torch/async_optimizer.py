@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from byteps.basics import rank
-from byteps.horovod_basics import barrier
+from byteps.asynchronous import Beginning
+from byteps.basics import barrier, rank
 from byteps.reduce_op import Sum
 from byteps.session import current_session
 from byteps.torch.adasum_optimizer import AdasumOptimizer
@@ -24,7 +24,7 @@ class AsyncOptimizer(AdasumOptimizer):
     The servers begin with the parameters that rank 0 has at its first step of a session, for which all ranks wait.
     """
 
-    _begun: Any  # the session whose servers have the parameters; None: no servers have
+    _beginning: Beginning
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes the optimizer's own step, and makes the parameters those of the servers.
@@ -35,12 +35,17 @@ class AsyncOptimizer(AdasumOptimizer):
         """
         if not self._is_distributed:
             return self.own_step(closure)
+        try:
+            return self._step(closure)
+        finally:
+            self._reducer.reset()
+
+    # To PyTorch: this calls the step hooks already (the optimizer's own step does).
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
         parameters = [parameter for parameter in self._reducer.names if parameter.requires_grad]
-        if self._begun is not current_session():  # servers of another job have nothing of ours
-            first = rank() == 0
-            self._add(parameters, [p.detach().clone() if first else torch.zeros_like(p) for p in parameters])
-            barrier()
-            self._begun = current_session()
+        self._begin(parameters)
         before = [parameter.detach().clone() for parameter in parameters]
         result = self.own_step(closure)
         with torch.no_grad():
@@ -48,15 +53,22 @@ class AsyncOptimizer(AdasumOptimizer):
             self._add(parameters, changes)
             for parameter, value in zip(parameters, changes):
                 parameter.copy_(value)
-        self._reducer.reset()
         return result
 
-    # To PyTorch: this calls the step hooks already (the optimizer's own step does).
-    step.hooked = True  # type: ignore[attr-defined]
+    def _begin(self, parameters: list[torch.Tensor]) -> None:
+        def values(indices: list[int]) -> list[torch.Tensor]:
+            first = rank() == 0
+            return [parameters[i].detach().clone() if first else torch.zeros_like(parameters[i]) for i in indices]
+
+        def add(indices: list[int], values: list[torch.Tensor]) -> None:
+            self._add([parameters[index] for index in indices], values)
+
+        self._beginning.begin([self._reducer.names[one] for one in parameters], values, add, barrier)
 
     def _add(self, parameters: list[torch.Tensor], changes: list[torch.Tensor]) -> None:
         """Makes of each change the value that the servers have with it."""
-        names = ["AsyncParam." + self._reducer.names[one].removeprefix("Gradient.") for one in parameters]
+        begun = self._beginning.prefix
+        names = [begun + self._reducer.names[one].removeprefix("Gradient.") for one in parameters]
         add_to_servers(names, changes, [self._reducer.priorities[one] for one in parameters])
 
 

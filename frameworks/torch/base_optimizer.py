@@ -34,6 +34,8 @@ class BaseOptimizer(torch.optim.Optimizer):
 
         Raises:
             BytePSError: see byteps.torch.synchronize(). No operation is in flight then; the gradients are unspecified.
+            KeyboardInterrupt: gradients are on their way still. Calling it again waits for them, forget_gradients()
+                gives them up.
         """
         if self._is_distributed:
             self._reducer.synchronize()
@@ -138,6 +140,12 @@ class BaseOptimizer(torch.optim.Optimizer):
         group = len(self.param_groups) - 1
         for index, parameter in enumerate(self.param_groups[-1]["params"]):
             self._reducer.add(parameter, f"{self._unnamed}.group.{group}.{index}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "a DistributedOptimizer cannot be pickled or copied: its gradients, hooks and names belong to this "
+            "process. Save optimizer.state_dict(), and load it into another one, made by DistributedOptimizer()"
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the optimizer's own; gradients on their way are waited for, and counting starts anew."""

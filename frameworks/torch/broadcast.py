@@ -44,7 +44,8 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Starts a copy of the root's `tensor` into a new tensor on every rank. The root's must not change meanwhile."""
+    """Starts a copy of the root's `tensor` into a new tensor on every rank, and does not block. The root's must not
+    change meanwhile. Arguments and errors are broadcast()'s; what goes wrong on the way is raised by synchronize()."""
     check_process_set(process_set)
     check_dense(tensor)
     output = new_output(tensor)
@@ -58,7 +59,8 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Starts a copy of the root's `tensor` into every rank's, which must be neither changed nor read meanwhile."""
+    """Starts a copy of the root's `tensor` into every rank's, which must be neither changed nor read meanwhile, and
+    does not block. Arguments and errors are broadcast()'s; what goes wrong on the way is raised by synchronize()."""
     check_process_set(process_set)
     check_dense(tensor)
     check_writable(tensor)
@@ -72,7 +74,8 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> torch.Tensor:
-    """Copies the root's `tensor` into every rank's, and returns it."""
+    """Copies the root's `tensor` into every rank's, waits for it, and returns it. Arguments and errors are
+    broadcast()'s."""
     return synchronize(broadcast_async_(tensor, root_rank, name, process_set, priority))
 
 
@@ -97,7 +100,8 @@ class _Broadcast(torch.autograd.Function):
         root_rank, name, process_set, priority, gradient_op = ctx.arguments
         total = apply_allreduce(gradients[0], gradient_op, f"broadcast.{name}.gradient", process_set, priority)
         if current_session().native.info()["rank"] != root_rank:
-            total = torch.zeros_like(total)
+            # Zeros that stay in the graph: the gradient's own gradient is a reduction, too, for which the root waits.
+            total = total.masked_fill(torch.ones((), dtype=torch.bool, device=total.device), 0)
         return (total, *[None] * 5)
 
 

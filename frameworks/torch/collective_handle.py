@@ -53,6 +53,12 @@ class CollectiveHandle(Generic[T]):
         if self._request is not None:
             self._request.cancel()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied: the operation belongs to this process. synchronize() it, and "
+            "pickle what that returns"
+        )
+
     def __repr__(self) -> str:
         state = "done" if self._request is None else self._request.state
         return f"<byteps.torch.{type(self).__name__} {self.name!r} {state}>"

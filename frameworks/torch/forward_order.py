@@ -20,6 +20,8 @@ import bisect
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from byteps.torch.compiling import is_compiling
+
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -53,7 +55,7 @@ class ForwardOrder:
 
     def _on_forward(self, module: torch.nn.Module, inputs: Any) -> None:
         # A compiler that traces this has no use for it.
-        if torch.compiler.is_compiling() or module in self._called:
+        if is_compiling() or module in self._called:
             return
         call = len(self._called)
         self._called.add(module)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from byteps.arguments import root
 from byteps.basics import rank
+from byteps.errors import FailedPreconditionError
 from byteps.objects import allgather_object, broadcast_object
+from byteps.session import current_session
 from byteps.torch.broadcast import broadcast_async_
 from byteps.torch.fresh_state import make_fresh_state
 from byteps.torch.handle import wait_all
-from byteps.torch.process_set import ProcessSet, global_process_set
+from byteps.torch.optimizer_outline import OptimizerOutline, agree
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
 
@@ -63,12 +68,17 @@ def broadcast_parameters(
         process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
-        ValueError: `params` is something else, or before init().
+        ValueError: `params` is something else or has a tensor that cannot be sent, or before init().
         BytePSError: see byteps.torch.synchronize().
     """
-    wait_all(
-        [broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in _named_tensors(params)]
-    )
+    named = _named_tensors(params)
+    for name, tensor in named:  # before any of them is on its way
+        try:
+            check_dense(tensor)
+            check_writable(tensor)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    wait_all([broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in named])
 
 
 class _Placeholder:
@@ -106,6 +116,28 @@ def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
+def _state_to_send(
+    optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, tensors: list[torch.Tensor], is_root: bool
+) -> Any:
+    """Makes state where there is none. On the root the state without its tensors, which go to `tensors`. Raises
+    TypeError, ValueError for what cannot be sent."""
+    # Wrappers of optimizers, too, which need not be of a class derived from it.
+    if not all(hasattr(optimizer, name) for name in ("state_dict", "load_state_dict", "param_groups")):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
+    make_fresh_state(optimizer, model)
+    if not is_root:
+        return None
+    skeleton = _take_out(optimizer.state_dict(), tensors)
+    for index, tensor in enumerate(tensors):
+        try:
+            check_dense(tensor)
+        except ValueError as error:
+            raise ValueError(f"tensor {index} of the optimizer's state: {error}") from None
+    return skeleton
+
+
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer,
     root_rank: int = 0,
@@ -128,17 +160,38 @@ def broadcast_optimizer_state(
         process_set: the ranks that take part; the root and this rank are among them.
 
     Raises:
-        ValueError: the optimizer is torch.optim.LBFGS, whose state belongs to one rank's history; or before init().
+        ValueError: before init(), a root that the job does not have, a process set that it does not know; or this
+            rank's optimizer is torch.optim.LBFGS, whose state belongs to one rank's history, or has tensors that cannot
+            be sent.
+        FailedPreconditionError: on all ranks, before any state is sent: the optimizers are of different classes, have
+            other groups or parameters of other shapes, the ranks ask for different roots, or a rank named in it cannot
+            take part.
+        TypeError: `optimizer` is something else.
         BytePSError: see byteps.torch.synchronize().
     """
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
     if isinstance(prefix, torch.nn.Module):
         prefix, model = "Parameter.", prefix
-    make_fresh_state(optimizer, model)
+    check_process_set(process_set)
+    root_rank = root(current_session(), root_rank)
     is_root = rank() == root_rank
     tensors: list[torch.Tensor] = []
-    skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None
+    skeleton = None
+    # What is wrong on one rank is an error of all: the others must not wait for it.
+    refused: Exception | None = None
+    try:
+        skeleton = _state_to_send(optimizer, model, tensors, is_root)
+    except Exception as error:  # raised below
+        refused = error
+    try:
+        agree(
+            OptimizerOutline.of(optimizer, root_rank, "" if refused is None else f"{refused!r}"),
+            f"{prefix}optimizer",
+            process_set,
+        )
+    except FailedPreconditionError:
+        if refused is not None:
+            raise refused from None
+        raise
     skeleton = broadcast_object(skeleton, root_rank, f"{prefix}optimizer", process_set)
     state = None
     if not is_root:

@@ -68,7 +68,12 @@ class GradientLayouts:
         """Waits for what was asked."""
         if self._answer is None:
             return
-        answer, self._answer = self._answer, None
-        for parameter, (sparse, dense) in zip(self._asked, synchronize(answer).tolist()):
+        try:
+            found = synchronize(self._answer).tolist()
+        except Exception:
+            self._answer = None
+            raise
+        self._answer = None  # not behind a KeyboardInterrupt: it is still to come
+        for parameter, (sparse, dense) in zip(self._asked, found):
             self._is_sparse[parameter] = sparse > 0 and dense == 0
         self._asked = []

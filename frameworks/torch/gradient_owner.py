@@ -17,11 +17,10 @@ def _objects(parameter: torch.Tensor) -> int:
     return sys.getrefcount(parameter.grad)
 
 
-def _storages(parameter: torch.Tensor) -> int:
-    """How many tensors have the gradient's storage, and a few references of this function's own."""
-    assert parameter.grad is not None
+def _storages(tensor: torch.Tensor) -> int:
+    """How many tensors have the tensor's storage, and a few references of this function's own."""
     count: Callable[[int], int] = torch._C._storage_Use_Count
-    return count(parameter.grad.untyped_storage()._cdata)
+    return count(tensor.untyped_storage()._cdata)
 
 
 def _unheld() -> tuple[int, int] | None:
@@ -30,7 +29,7 @@ def _unheld() -> tuple[int, int] | None:
         return None
     parameter = torch.zeros(1, requires_grad=True)
     parameter.grad = torch.zeros(1)
-    return _objects(parameter), _storages(parameter)
+    return _objects(parameter), _storages(parameter.grad)
 
 
 def _objects_of_entry(tensors: Sequence[torch.Tensor], index: int) -> int:
@@ -52,18 +51,16 @@ def _has_storage_of_its_own(gradient: torch.Tensor) -> bool:
 
 def holds_gradient_alone(parameter: torch.Tensor, ours: Sequence[torch.Tensor] = ()) -> bool:
     """Whether the parameter alone can reach the memory of its gradient. The caller has no reference to it either, but
-    for `ours`: tensors that it has made itself, whose storage others may have parts of."""
-    if _UNHELD is None or parameter.grad is None:
+    for `ours`: tensors that it has made itself, each with a storage of its own."""
+    if _UNHELD is None or parameter.grad is None or _storages(parameter.grad) > _UNHELD[1]:
         return False
     if any(tensor is parameter.grad for tensor in ours):
         return _objects(parameter) <= _UNHELD[0] + 1
-    return (
-        _objects(parameter) <= _UNHELD[0]
-        and _has_storage_of_its_own(parameter.grad)
-        and _storages(parameter) <= _UNHELD[1]
-    )
+    return _objects(parameter) <= _UNHELD[0] and _has_storage_of_its_own(parameter.grad)
 
 
 def holds_entry_alone(tensors: Sequence[torch.Tensor], index: int) -> bool:
-    """Whether nothing has a reference to an entry but the sequence. The entry is no gradient at the moment."""
-    return _objects_of_entry(tensors, index) <= _UNHELD_ENTRY
+    """Whether nothing has a reference to an entry, or a part of its memory, but the sequence. The entry is no gradient
+    at the moment."""
+    unheld = _UNHELD is not None and _storages(tensors[index]) <= _UNHELD[1]
+    return unheld and _objects_of_entry(tensors, index) <= _UNHELD_ENTRY

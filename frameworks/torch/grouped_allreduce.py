@@ -12,6 +12,7 @@ from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.device_streams import new_output
 from byteps.torch.handle import synchronize
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.scaling import check_scaling
 from byteps.torch.submission import operation_name, start_group
 from byteps.torch.wire_buffer import check_dense, check_writable
 
@@ -29,6 +30,14 @@ def checked_list(tensors: Sequence[torch.Tensor], in_place: bool = False) -> lis
         if in_place:
             check_writable(tensor)
     return list(tensors)
+
+
+def check_group_scaling(op: ReduceOp, tensors: Sequence[torch.Tensor], factors: tuple[Any, Any]) -> tuple[float, float]:
+    """check_scaling() of each tensor of a group. Raises TypeError, ValueError."""
+    checked = check_scaling(op, torch.float32, factors)
+    for tensor in tensors:
+        check_scaling(op, tensor.dtype, checked)
+    return checked
 
 
 def member_names(name: str, count: int) -> list[str]:
@@ -66,11 +75,12 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> GroupHandle:
-    """Starts a reduction of each tensor into a new one; as allreduce_async for each. synchronize() returns the list."""
+    """Starts a reduction of each tensor into a new one, and does not block; as allreduce_async for each. synchronize()
+    returns the list, or raises what goes wrong on the way."""
     check_process_set(process_set)
     op = reduction_op(average, op)
     given = checked_list(tensors)
-    factors = (prescale_factor, postscale_factor)
+    factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
     return _start(given, _outputs(given), op, operation_name(_KIND, name, process_set), factors, process_set, priority)
 
 
@@ -84,11 +94,12 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> GroupHandle:
-    """Starts a reduction of each tensor into itself; as allreduce_async_ for each. synchronize() returns the list."""
+    """Starts a reduction of each tensor into itself, and does not block; as allreduce_async_ for each. synchronize()
+    returns the list, or raises what goes wrong on the way."""
     check_process_set(process_set)
     op = reduction_op(average, op)
     given = checked_list(tensors, in_place=True)
-    factors = (prescale_factor, postscale_factor)
+    factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
     return _start(given, given, op, operation_name(_KIND, name, process_set), factors, process_set, priority)
 
 
@@ -102,7 +113,7 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
     priority: int = 0,
 ) -> list[torch.Tensor]:
-    """Reduces each tensor into itself and returns them."""
+    """Reduces each tensor into itself, waits for all, and returns them. Raises what grouped_allreduce() does."""
     return synchronize(
         grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set, priority)
     )
@@ -146,7 +157,8 @@ def grouped_allreduce(
     """Reduces each tensor over all workers into a new one, and waits for all. Differentiable for Sum and Average.
 
     Args:
-        tensors: a list, the same number, shapes and dtypes on all ranks.
+        tensors: a list, the same number, shapes and dtypes on all ranks; other numbers are an error of all ranks. An
+            empty list takes no part.
         name: of the group; None: numbered.
         average, compression, op, prescale_factor, postscale_factor, process_set, priority: as allreduce().
 
@@ -160,9 +172,9 @@ def grouped_allreduce(
     check_process_set(process_set)
     op = reduction_op(average, op)
     given = checked_list(tensors)
+    factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
     name = operation_name(_KIND, name, process_set)
     compressed = [compression.compress(tensor) for tensor in given]
-    factors = (prescale_factor, postscale_factor)
     sent = [tensor for tensor, _ in compressed]
     if not sent:
         return []

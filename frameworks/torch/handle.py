@@ -87,6 +87,12 @@ class Handle:
         """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""
         self._request.cancel()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied: the operation belongs to this process. synchronize() it, and "
+            "pickle what that returns"
+        )
+
     def __repr__(self) -> str:
         return f"<byteps.torch.Handle {self.name!r} {self._request.state}>"
 

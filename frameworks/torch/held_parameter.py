@@ -22,7 +22,7 @@ _OWNER = "_byteps_owner"
 
 
 class Owner(Protocol):
-    """Who knows the new values."""
+    """The optimizer that knows the new values."""
 
     def settle(self, parameters: Sequence[torch.Tensor]) -> None:
         """Waits for the new values, releases the parameters and writes them. Those that are not held any more are left

@@ -18,9 +18,12 @@ def _in_buffer(session: Session, shape: Sequence[int], dtype: torch.dtype) -> to
     count = math.prod(shape)
     if count == 0:
         return torch.empty(tuple(shape), dtype=dtype)
-    # The tensor's storage holds the buffer.
-    flat = torch.frombuffer(session.native.buffer(min(count * dtype.itemsize, sys.maxsize)), dtype=dtype)
-    return flat.view(tuple(shape))
+    return _whole(torch.frombuffer(session.native.buffer(min(count * dtype.itemsize, sys.maxsize)), dtype=dtype), shape)
+
+
+def _whole(flat: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor of all of the storage, which holds the buffer: no view of another one, which it would hold, too."""
+    return torch.empty(0, dtype=flat.dtype).set_(flat.untyped_storage(), 0, tuple(shape))
 
 
 def empty(*size: Any, dtype: torch.dtype | None = None, requires_grad: bool = False) -> torch.Tensor:
@@ -61,16 +64,18 @@ class Arena:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._chunk: torch.Tensor | None = None
+        self._chunk: Any = None
         self._used = 0
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Row-major memory of the tensor's shape and dtype. Freed when nothing of its buffer is used any more."""
-        size = tensor.numel() * tensor.element_size()
+        """Row-major memory of the tensor's shape and dtype, with a storage of its own: who else has a part of it can be
+        asked. Freed when nothing of its buffer is used any more."""
+        count = tensor.numel()
+        size = count * tensor.element_size()
         if size >= self.CHUNK_BYTES // 2:
             return _in_buffer(self.session, tensor.shape, tensor.dtype)
         if self._chunk is None or self._used + size > self.CHUNK_BYTES:
-            self._chunk, self._used = _in_buffer(self.session, (self.CHUNK_BYTES,), torch.uint8), 0
-        part = self._chunk[self._used : self._used + size].view(tensor.dtype).view(tensor.shape)
+            self._chunk, self._used = self.session.native.buffer(self.CHUNK_BYTES), 0
+        part = _whole(torch.frombuffer(self._chunk, dtype=tensor.dtype, count=count, offset=self._used), tensor.shape)
         self._used += -(-size // self._ALIGNMENT) * self._ALIGNMENT
         return part

@@ -29,7 +29,7 @@ from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, poll, synchronize
 from byteps.torch.process_set import ProcessSet, global_process_set
 from byteps.torch.submission import into_output, numbered_name, operation_name, start_part, start_push_pull
-from byteps.torch.wire_buffer import check_dense, check_writable
+from byteps.torch.wire_buffer import check_dense, check_layout, check_writable
 
 import torch
 
@@ -71,10 +71,12 @@ def declare(name: str, tensor: torch.Tensor | None = None) -> None:
         tensor: one of the shape and dtype to come. Without it nothing can be announced yet; the name is only checked.
     """
     session = current_session()
-    name = numbered_name(session, "push_pull", name)
-    if tensor is not None:
-        check_dense(tensor)
-        session.native.declare(name, dtype_code(tensor.dtype), tuple(tensor.shape))
+    if tensor is None:
+        numbered_name(session, "push_pull", name)
+        return
+    check_layout(tensor)  # no values are sent: it may be on the device "meta"
+    code = dtype_code(tensor.dtype)
+    session.native.declare(numbered_name(session, "push_pull", name), code, tuple(tensor.shape))
 
 
 def push_pull_async(
@@ -85,8 +87,9 @@ def push_pull_async(
     priority: int = 0,
     op: ReduceOp | None = None,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Starts a reduction of `tensor` over all workers into a new tensor; as push_pull, without compression. The tensor
-    must not change until the operation has ended."""
+    """Starts a reduction of `tensor` over all workers into a new tensor, and does not block. The tensor must not change
+    until the operation has ended. Arguments and errors are push_pull()'s, without compression; what goes wrong on the
+    way is raised by synchronize()."""
     del version
     check_dense(tensor)
     output = new_output(tensor)
@@ -101,8 +104,9 @@ def push_pull_async_inplace(
     priority: int = 0,
     op: ReduceOp | None = None,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Starts a reduction of `tensor` over all workers into itself. The tensor must be neither changed nor read until
-    the operation has ended."""
+    """Starts a reduction of `tensor` over all workers into itself, and does not block. The tensor must be neither
+    changed nor read until the operation has ended. Arguments and errors are push_pull()'s, without compression, and a
+    ValueError for a tensor whose elements share memory; what goes wrong on the way is raised by synchronize()."""
     del version
     check_dense(tensor)
     check_writable(tensor)
@@ -118,11 +122,13 @@ def push_pull_async_into(
     process_set: ProcessSet = global_process_set,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
     """Starts a reduction of `tensor` over all workers, or the ranks of a process set, into `output`, which has its
-    shape and dtype: `tensor` itself, or memory that is not shared with it. Neither may be changed, nor the output read,
-    until the operation has ended."""
+    shape and dtype: `tensor` itself, or memory that is not shared with it. Does not block; neither may be changed, nor
+    the output read, until the operation has ended. Errors are those of push_pull_async_inplace()."""
     check_dense(tensor)
+    if output is not tensor:
+        check_dense(output)
     check_writable(output)
-    if output.shape != tensor.shape or output.dtype != tensor.dtype:
+    if output is not tensor and (output.shape != tensor.shape or output.dtype != tensor.dtype):
         raise ValueError(
             f"the output is a {output.dtype} of shape {tuple(output.shape)}, "
             f"the tensor a {tensor.dtype} of shape {tuple(tensor.shape)}"
@@ -144,7 +150,8 @@ def push_pull_inplace(
     priority: int = 0,
     op: ReduceOp | None = None,
 ) -> torch.Tensor:
-    """Reduces `tensor` over all workers into itself and returns it."""
+    """Reduces `tensor` over all workers into itself, waits for it, and returns it. Raises what push_pull() does, and
+    ValueError for a tensor whose elements share memory."""
     return synchronize(push_pull_async_inplace(tensor, average, name, version, priority, op))
 
 

@@ -6,14 +6,15 @@ import math
 import warnings
 from collections.abc import Iterable
 
-from byteps.asynchronous import asynchronous_training, check_asynchronous
+from byteps.asynchronous import Beginning, asynchronous_training, check_asynchronous
 from byteps.reduce_op import Adasum, Average, ReduceOp, choose_op
 from byteps.torch.adasum_optimizer import AdasumOptimizer, PassCounter
 from byteps.torch.async_optimizer import AsyncOptimizer
 from byteps.torch.base_optimizer import BaseOptimizer, check_passes
 from byteps.torch.compression import Compression, Compressor, check_compression
-from byteps.torch.distributed_class import is_distributed, make_distributed, named_gradients
+from byteps.torch.distributed_class import is_distributed, make_distributed
 from byteps.torch.gradient_groups import split_into_groups
+from byteps.torch.gradient_names import GradientNames
 from byteps.torch.overlapped_optimizer import OverlappedOptimizer, check_overlap
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.reducer import Reducer
@@ -75,10 +76,24 @@ def DistributedOptimizer(
       waited for in step().
     - An error of the reduction is raised by what waits for it, mostly the next forward pass.
 
+    Gradients of gradients: terms of the loss that are made of ``torch.autograd.grad(..., create_graph=True)``, such as
+    a penalty on gradients, are this rank's own, as its loss is, and reach no hook; backward() of the whole loss sends
+    its gradients as ever, once. So do not use ``backward(create_graph=True)`` for them: it sends gradients, p.grad
+    holds the reduction behind step() or synchronize(), and what may be left of a graph behind it is that of this
+    rank's gradient, not of the reduction.
+
+    torch.utils.checkpoint: works, and gives the same bits. With use_reentrant=True each parameter may be used in one
+    checkpoint alone, and not outside it: it would get several gradients in one backward pass, which is an
+    AssertionError. use_reentrant=False has no such limit.
+
+    The result cannot be pickled or copied (TypeError); save its state_dict().
+
     Args:
         optimizer: any torch.optim.Optimizer. Its state and options are shared, not copied; use the result from now on.
         named_parameters: such as model.named_parameters(): names of all the parameters, the same on all ranks. None:
-            numbered, which needs optimizers to be made in the same order on all ranks.
+            numbered, which needs optimizers to be made in the same order on all ranks. So do several models whose
+            parameters have the same names: the gradients of each have names of their own, numbered in this order
+            (unless the parameters themselves are those of an earlier optimizer: it is then in its place).
         compression: Compression.none, Compression.fp16 or Compression.bf16.
         backward_passes_per_step: gradients are sent after this many accumulations; they are not divided by it.
         op: Average or Sum, or another reduction. Adasum: step() takes the optimizer's own step by this rank's gradients
@@ -88,16 +103,17 @@ def DistributedOptimizer(
             multiplied by it: what 16-bit gradients of many workers need, so that sums do not overflow.
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: gradients that are sent together, when the last of them is there: lists of parameters, or the number of
-            groups to make. None: each is sent when it is there, which is faster.
+            groups to make. None: each is sent when it is there, which is faster. Ranks may have different groups, for
+            gradients meet by their names; with op=Adasum a group is one operation, and the same on all ranks.
         sparse_as_dense: sparse gradients are made dense. Without it the rows that have values are sent, which is less
             where they are few; op is then Average or Sum.
         process_set: the ranks whose gradients are reduced. On the others the result does what the optimizer itself
             does.
         gradient_buffers: where a host has several workers, and shared memory, sums of large gradients go into memory of
             BytePS's own, which becomes p.grad: another tensor than the one that was there before. A gradient that
-            something besides the parameter holds (a part of a flat buffer, a kept reference) is reduced in place. It is
-            fastest with zero_grad(set_to_none=False), when autograd accumulates into that memory. False: sums replace
-            all gradients in place, and no memory is used for them.
+            something besides the parameter holds (a part of a flat buffer, a kept reference or view) is reduced in
+            place; one that was kept from an earlier step stays what it was. False: sums replace all gradients in place,
+            and no memory is used for them.
         overlap_forward: the model. step() then returns at once, and each module waits, just before its forward, until
             its own parameters are updated, while the gradients of later modules are still on their way. So does
             everything else that uses a parameter through PyTorch's functions, or that asks for the optimizer's state:
@@ -140,7 +156,6 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     members = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     joined = split_into_groups(members, groups)
-    unnamed, names = named_gradients(optimizer, named_parameters)
     asynchronous = asynchronous_training() and is_distributed(process_set)
     if asynchronous:
         check_asynchronous(
@@ -150,6 +165,7 @@ def DistributedOptimizer(
             process_set=process_set is not global_process_set,
             overlap_forward=overlap_forward is not None,
         )
+    names = GradientNames(optimizer, named_parameters, process_set)
     kind = PassCounter if asynchronous or op is Adasum else Reducer
     reducer = kind(
         compression,
@@ -162,14 +178,14 @@ def DistributedOptimizer(
         process_set,
     )
     if asynchronous:
-        own = {"_groups": [], "_process_set": process_set, "_begun": None}
-        return make_distributed(optimizer, AsyncOptimizer, reducer, names, unnamed, own, process_set)
+        own = {"_groups": [], "_process_set": process_set, "_beginning": Beginning()}
+        return make_distributed(optimizer, AsyncOptimizer, reducer, names, own, process_set)
     if op is Adasum:
         combined = {"_groups": joined, "_process_set": process_set}
-        return make_distributed(optimizer, AdasumOptimizer, reducer, names, unnamed, combined, process_set)
+        return make_distributed(optimizer, AdasumOptimizer, reducer, names, combined, process_set)
     if overlap_forward is None or not is_distributed(process_set):
-        return make_distributed(optimizer, BaseOptimizer, reducer, names, unnamed, process_set=process_set)
-    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, unnamed, process_set=process_set)
+        return make_distributed(optimizer, BaseOptimizer, reducer, names, process_set=process_set)
+    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, process_set=process_set)
     assert isinstance(overlapped, OverlappedOptimizer)
     overlapped._begin(overlap_forward)
     return overlapped

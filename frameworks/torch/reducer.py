@@ -48,6 +48,7 @@ class InFlight:
         self.received = received
         self.context = context
         self._factor = factor
+        self._finished = False
         # Parts of the same memory count their versions together.
         self._version = gradient._version if _is_whole(gradient) and not gradient.is_inference() else None
 
@@ -59,13 +60,16 @@ class InFlight:
         return self.parameter.grad is not self.gradient
 
     def finish(self, compression: type[Compressor]) -> None:
-        """Call after the handle was synchronized."""
+        """Call after the handle was synchronized; again it does nothing."""
+        if self._finished:
+            return
         if self.received is not self.sent:
             self.parameter.grad = self.received
         elif self.sent is not self.gradient:
             self.gradient.detach().copy_(compression.decompress(self.sent, self.context))
         if self._factor != 1.0 and self.parameter.grad is not None:
             self.parameter.grad.detach().mul_(self._factor)
+        self._finished = True
 
 
 class SparseInFlight(InFlight):
@@ -74,10 +78,13 @@ class SparseInFlight(InFlight):
     handle: SparseHandle
 
     def finish(self, compression: type[Compressor]) -> None:
-        """Call after the handle was synchronized."""
+        """Call after the handle was synchronized; again it does nothing."""
         del compression
+        if self._finished:
+            return
         result = self.handle.synchronize()
         self.parameter.grad = result if self._factor == 1.0 else result * self._factor
+        self._finished = True
 
 
 class Reducer:
@@ -188,7 +195,9 @@ class Reducer:
         left = self._passes_left[parameter]
         assert left > 0 and parameter not in self.in_flight, (
             f"the gradient of {self.names[parameter]} was computed more than backward_passes_per_step="
-            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients."
+            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients. "
+            "(torch.utils.checkpoint with use_reentrant=True computes a gradient in each checkpoint that uses the "
+            "parameter: use_reentrant=False computes their sum.)"
         )
         self._passes_left[parameter] = left - 1
         return left == 1
@@ -275,8 +284,9 @@ class Reducer:
             for parameter in wanted:
                 if parameter not in self.in_flight:
                     self._start(parameter)
-        except BaseException:
-            # No operation may still write into a gradient that the user gets back.
+        except Exception:
+            # No operation may still write into a gradient that the user gets back. (Behind a KeyboardInterrupt they
+            # are on their way as before.)
             wait_all(item.handle for item in self._take())
             raise
         return sorted(self._take(), key=lambda item: -self.priorities[item.parameter])
@@ -293,11 +303,26 @@ class Reducer:
     def synchronize(self) -> None:
         """Waits until every gradient holds the reduction."""
         items = self.launch()
-        # All of them, whatever goes wrong with one.
-        wait_all(item.handle for item in items)
-        for item in items:
-            item.finish(self.compression)
+        try:
+            # All of them, whatever goes wrong with one.
+            wait_all(item.handle for item in items)
+        except Exception:
+            raise
+        except BaseException:  # a KeyboardInterrupt: they are still on their way
+            self._keep(items)
+            raise
+        try:
+            for item in items:
+                item.finish(self.compression)
+        except BaseException:  # likewise: the others are finished when it is called again
+            self._keep(items)
+            raise
         self.finish_learning()
+
+    def _keep(self, items: Sequence[InFlight]) -> None:
+        for item in items:
+            self.in_flight[item.parameter] = item
+            self._passes_left[item.parameter] = 0
 
     def abandon(self) -> None:
         """Gives up what is in flight, and waits until nothing is."""

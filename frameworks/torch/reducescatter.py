@@ -10,9 +10,9 @@ from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.torch.allreduce import check_differentiable
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
-from byteps.torch.grouped_allreduce import checked_list, member_names
+from byteps.torch.grouped_allreduce import check_group_scaling, checked_list, member_names
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.torch.scaling import Reduction
+from byteps.torch.scaling import Reduction, check_scaling
 from byteps.torch.submission import Part, into_new, operation_name, run_parts, start_group, start_part
 from byteps.torch.wire_buffer import check_dense
 
@@ -55,13 +55,13 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> CollectiveHandle[torch.Tensor]:
-    """Starts a reducescatter; as reducescatter, without compression. The tensor must not change until the operation has
-    ended."""
+    """Starts a reducescatter, and does not block. The tensor must not change until the operation has ended. Arguments
+    and errors are reducescatter()'s, without compression; what goes wrong on the way is raised by synchronize()."""
     check_dense(tensor)
     check_process_set(process_set)
     op = choose_op(op, None)
+    factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     name = operation_name("reducescatter", name, process_set)
-    factors = (prescale_factor, postscale_factor)
     return start_part(_part(tensor, None, op, factors, name, process_set, priority, with_rows=False))
 
 
@@ -74,12 +74,13 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> GroupHandle:
-    """Starts a reducescatter of each tensor, all of them or none. synchronize() returns the list."""
+    """Starts a reducescatter of each tensor, all of them or none, and does not block; as reducescatter_async for each.
+    synchronize() returns the list, or raises what goes wrong on the way."""
     given = checked_list(tensors)
     check_process_set(process_set)
     op = choose_op(op, None)
+    factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
     name = operation_name("grouped_reducescatter", name, process_set)
-    factors = (prescale_factor, postscale_factor)
     parts = [
         _part(tensor, None, op, factors, each, process_set, priority, with_rows=False)
         for tensor, each in zip(given, member_names(name, len(given)))
@@ -178,9 +179,9 @@ def reducescatter(
     check_compression(compression)
     check_process_set(process_set)
     op = choose_op(op, None)
+    factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     name = operation_name("reducescatter", name, process_set)
     sent, context = compression.compress(tensor)
-    factors = (prescale_factor, postscale_factor)
     (reduced,) = apply_reducescatter([sent], [None], op, factors, [name], False, process_set, priority)
     return compression.decompress(reduced, context)
 
@@ -195,17 +196,17 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     priority: int = 0,
 ) -> list[torch.Tensor]:
-    """reducescatter() of each tensor of a list, as one operation: if one fails, all do. The same number of tensors on
-    all ranks. Differentiable."""
+    """reducescatter() of each tensor of a list, as one operation, and waits for it: if one fails, all do. The same
+    number of tensors on all ranks. Differentiable. Errors are reducescatter()'s."""
     given = checked_list(tensors)
     check_compression(compression)
     check_process_set(process_set)
     op = choose_op(op, None)
     if not given:
         return []
+    factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
     name = operation_name("grouped_reducescatter", name, process_set)
     compressed = [compression.compress(tensor) for tensor in given]
-    factors = (prescale_factor, postscale_factor)
     sent = [tensor for tensor, _ in compressed]
     names = member_names(name, len(sent))
     reduced = apply_reducescatter(sent, [None] * len(sent), op, factors, names, True, process_set, priority)

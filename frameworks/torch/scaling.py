@@ -27,6 +27,18 @@ def _is_integer(dtype: torch.dtype) -> bool:
     return not dtype.is_floating_point and not dtype.is_complex and dtype is not torch.bool
 
 
+def check_scaling(op: ReduceOp, dtype: torch.dtype, factors: tuple[Any, Any]) -> tuple[float, float]:
+    """The factors before and after a reduction, which a dtype must allow. To be called before an operation has its
+    number, too. Raises TypeError, ValueError."""
+    before = factor_number("prescale_factor", factors[0])
+    behind = factor_number("postscale_factor", factors[1])
+    if dtype is torch.bool and (op is Average or before != 1.0 or behind != 1.0):
+        raise ValueError(
+            "a tensor of torch.bool cannot be averaged or scaled; use op=Sum (or), Product (and), Min or Max"
+        )
+    return before, behind
+
+
 class Reduction:
     """What the library computes, and what is done to the result behind it.
 
@@ -38,12 +50,7 @@ class Reduction:
 
     def __init__(self, op: ReduceOp, dtype: torch.dtype, factors: tuple[Any, Any], process_set: ProcessSet) -> None:
         """Raises TypeError, ValueError."""
-        before = factor_number("prescale_factor", factors[0])
-        behind = factor_number("postscale_factor", factors[1])
-        if dtype is torch.bool and (op is Average or before != 1.0 or behind != 1.0):
-            raise ValueError(
-                "a tensor of torch.bool cannot be averaged or scaled; use op=Sum (or), Product (and), Min or Max"
-            )
+        before, behind = check_scaling(op, dtype, factors)
         self.op = op
         self.after: Callable[[torch.Tensor], None] | None = None
         if op is Average and _is_integer(dtype):

@@ -135,7 +135,8 @@ def sparse_allreduce_async(
         of all rows that any rank has; of the rows that are not zero, where the whole tensor was sent.
 
     Raises:
-        ValueError: before init(), a process set that the job does not know, or a tensor that is not sparse.
+        ValueError: before init(), a process set that the job does not know, or a tensor that is not sparse, on
+            the device "meta", or of a dtype that cannot be sent.
         TypeError: not a tensor.
         NotImplementedError: another reduction.
     """
@@ -143,8 +144,12 @@ def sparse_allreduce_async(
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout is not torch.sparse_coo:
         raise ValueError(f"the tensor's layout is {tensor.layout}; it must be torch.sparse_coo")
+    if tensor.is_meta:
+        raise ValueError('the tensor is on the device "meta": it has no values that could be sent')
+    dtype_code(tensor.dtype)
     check_process_set(process_set)
     op = choose_op(op, None)
+    check_sparse_op(op)
     return start_sparse_allreduce(
         tensor, op, operation_name("sparse_allreduce", name, process_set), process_set, priority
     )

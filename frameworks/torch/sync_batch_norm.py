@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from byteps.reduce_op import Sum
+from byteps.session import current_session
 from byteps.torch.allgather import allgather_async
 from byteps.torch.allreduce import allreduce_
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.submission import operation_name
+from byteps.torch.wire_buffer import check_dense
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -86,8 +88,8 @@ class SyncBatchNorm(_BatchNorm):
         process_set: the ranks whose batches count.
 
     Raises:
-        ValueError: in forward(): an input of less than two dimensions or of other channels; before init(); one value
-            per channel of all ranks together.
+        ValueError: in forward(): an input of less than two dimensions or of other channels, sparse or on the device
+            "meta"; before init(); one value per channel of all ranks together.
         BytePSError: in forward() and backward(): see byteps.torch.synchronize().
     """
 
@@ -109,19 +111,23 @@ class SyncBatchNorm(_BatchNorm):
         if inputs.shape[1] != self.num_features:
             raise ValueError(f"expected {self.num_features} channels, got {inputs.shape[1]}")
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The normalized input, of its shape and dtype."""
-        self._check_input_dim(inputs)
+        self._check_input_dim(input)
         batch = self.training or not self.track_running_stats
-        if not batch or (check_process_set(self.process_set).size() or 1) == 1:
-            return self._alone(inputs, batch)
+        if not batch:
+            return self._alone(input, batch)
+        current_session()  # before init() it must not pass for one that is alone
+        if (check_process_set(self.process_set).size() or 1) == 1:
+            return self._alone(input, batch)
+        check_dense(input)
         name = operation_name("sync_batch_norm", None, self.process_set)
-        result, mean, variance, total = _Normalize.apply(inputs, self.eps, name, self.process_set)
+        result, mean, variance, total = _Normalize.apply(input, self.eps, name, self.process_set)
         if self.training and self.track_running_stats:
             self._track(mean, variance * total / (total - 1))
         if self.weight is not None:
             result = result * _per_channel(self.weight, result) + _per_channel(self.bias, result)
-        return result.to(inputs.dtype)
+        return result.to(input.dtype)
 
     def _alone(self, inputs: torch.Tensor, batch: bool) -> torch.Tensor:
         factor = 0.0 if self.momentum is None else self.momentum

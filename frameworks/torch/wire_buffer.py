@@ -7,11 +7,13 @@ push_pull and broadcast over all ranks take CUDA tensors where they are (device_
 them through a copy in pinned host memory; copying from and to the device waits for it.
 """
 
+from byteps.torch.dtypes import dtype_code
+
 import torch
 
 
-def check_dense(tensor: torch.Tensor) -> None:
-    """Refuses what has no one value per element in memory. Raises TypeError, ValueError."""
+def check_layout(tensor: torch.Tensor) -> None:
+    """Refuses what is no tensor with one value per element. Raises TypeError, ValueError."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
@@ -19,6 +21,15 @@ def check_dense(tensor: torch.Tensor) -> None:
             f"{tensor.layout} tensors cannot be sent; convert with to_dense(), make dense gradients (sparse=False), or "
             "let DistributedOptimizer do it (sparse_as_dense=True)"
         )
+
+
+def check_dense(tensor: torch.Tensor) -> None:
+    """Refuses what has no one value per element in memory, or values that cannot be sent: before an operation has its
+    name, so that the numbers of unnamed ones stay alike on all ranks. Raises TypeError, ValueError."""
+    check_layout(tensor)
+    dtype_code(tensor.dtype)
+    if tensor.is_meta:
+        raise ValueError('the tensor is on the device "meta": it has no values that could be sent')
 
 
 def check_writable(tensor: torch.Tensor) -> None:
@@ -43,8 +54,6 @@ def empty_buffer(like: torch.Tensor) -> torch.Tensor:
 
 def staged_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Row-major host memory with the tensor's values, for one that is not wire-ready."""
-    if tensor.is_meta:
-        raise ValueError('the tensor is on the device "meta": it has no values that could be sent')
     buffer = empty_buffer(tensor)
     buffer.copy_(tensor.detach())
     return buffer

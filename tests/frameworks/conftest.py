@@ -40,6 +40,18 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
+def run_bodies(tmp_path: Path) -> Callable[..., Outcomes]:
+    """run_bodies(bodies, workers, servers): as `outcomes`, of a job of another size."""
+
+    def run(bodies: list[Callable[[], Any]], workers: int, servers: int) -> Outcomes:
+        environment = clean_environment(BYTEPS_OP_TIMEOUT="120")
+        launcher = launcher_command(workers, servers)
+        return Outcomes(run_job(tmp_path, launcher, workers, bodies, (), environment, check=False))
+
+    return run
+
+
+@pytest.fixture
 def run_alone(tmp_path: Path) -> Callable[..., JobResult]:
     """run_alone(function, *arguments, check=True, **variables): the function in one process, without a job."""
 

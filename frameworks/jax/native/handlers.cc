@@ -1,4 +1,4 @@
-// handlers.cc - what XLA calls when a program comes to an operation: typed FFI handlers, by name.
+// handlers.cc - what XLA calls when a program on the CPU comes to an operation: typed FFI handlers, by name.
 //
 // Each returns at once with a future; no thread of XLA is held while a tensor travels. Input and output are the same
 // memory where the program gives its operand away.
@@ -13,6 +13,7 @@
 #include "frameworks/common/collective.h"
 #include "frameworks/common/operation.h"
 #include "frameworks/jax/native/data_type.h"
+#include "frameworks/jax/native/handler.h"
 #include "frameworks/jax/native/pending_call.h"
 #include "frameworks/jax/native/tensor_name.h"
 #include "xla/ffi/api/ffi.h"
@@ -91,24 +92,11 @@ ffi::Future RunCollective(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi
   });
 }
 
-// What is registered for devices whose memory the library cannot read.
-ffi::Error RefuseDevice(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
-  return ffi::Error(
-      ffi::ErrorCode::kUnimplemented,
-      "byteps.jax works on arrays in host memory; this one is on a GPU. Put what is sent on the CPU: "
-      "jax.jit(..., device=jax.devices(\"cpu\")[0]), jax.device_put, or JAX_PLATFORMS=cpu for all of it.");
-}
-
 }  // namespace
-
-// As declarations first: the macro that defines them leaves their visibility to the compiler.
-#define BYTEPS_JAX_HANDLER(name) \
-  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame* call_frame)
 
 BYTEPS_JAX_HANDLER(bps_shim_jax_push_pull);
 BYTEPS_JAX_HANDLER(bps_shim_jax_broadcast);
 BYTEPS_JAX_HANDLER(bps_shim_jax_collective);
-BYTEPS_JAX_HANDLER(bps_shim_jax_refuse_device);
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_push_pull, RunPushPull,
                               ffi::Ffi::Bind()
@@ -140,8 +128,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_collective, RunCollective,
                                   .Attr<int64_t>("root")
                                   .Attr<ffi::Span<const int64_t>>("ranks")
                                   .Attr<int64_t>("priority"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(bps_shim_jax_refuse_device, RefuseDevice,
-                              ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
 
 }  // namespace byteps::jax

@@ -10,6 +10,8 @@
 #ifndef BYTEPS_FRAMEWORKS_JAX_NATIVE_TENSOR_NAME_H_
 #define BYTEPS_FRAMEWORKS_JAX_NATIVE_TENSOR_NAME_H_
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -17,8 +19,15 @@
 
 namespace byteps::jax {
 
-// The name; an error if an operand is none of these.
-xla::ffi::ErrorOr<std::string> TensorName(std::string_view attribute, const xla::ffi::RemainingArgs& operands);
+// Copies `bytes` bytes of an operand to the host.
+using ReadOperand = std::function<xla::ffi::Error(const void* from, size_t bytes, void* to)>;
+
+// Of operands in host memory.
+xla::ffi::Error ReadHostMemory(const void* from, size_t bytes, void* to);
+
+// The name; an error if an operand is none of these, or cannot be read.
+xla::ffi::ErrorOr<std::string> TensorName(std::string_view attribute, const xla::ffi::RemainingArgs& operands,
+                                          const ReadOperand& read = ReadHostMemory);
 
 }  // namespace byteps::jax
 

@@ -27,18 +27,13 @@ constexpr int kPrioritized = 3;  // mxnet::FnProperty::kCPUPrioritized
 
 // From Push until the operation has ended.
 struct Running {
-  explicit Running(const EngineOperation& of)
-      : kind(of.kind), input(of.input), name(of.name), argument(of.argument), priority(of.priority), ranks(of.ranks) {
+  explicit Running(const EngineOperation& operation) : of(operation), input(of.input) {
     if (of.output != of.input) output.emplace(of.output);
   }
 
-  const Kind kind;
+  const EngineOperation of;  // whose arrays may be gone from Python
   const Array input;
   std::optional<Array> output;  // none: the input
-  const std::string name;
-  const int32_t argument;
-  const int64_t priority;
-  const std::vector<int32_t> ranks;
   Completion completion;
 };
 
@@ -60,6 +55,42 @@ uint64_t BytesOf(const Array& array) {
   return elements * bits / 8;
 }
 
+int32_t CollectiveKind(Kind kind) {
+  switch (kind) {
+    case Kind::kAllGather:
+      return BPS_ALL_GATHER;
+    case Kind::kAllToAll:
+      return BPS_ALL_TO_ALL;
+    case Kind::kReduceScatter:
+      return BPS_REDUCE_SCATTER;
+    case Kind::kSetBroadcast:
+      return BPS_BROADCAST;
+    default:
+      return BPS_ALL_REDUCE;
+  }
+}
+
+void RunCollective(std::unique_ptr<Running> running, const TensorSpec& tensor, const void* input, void* output) {
+  Running* const raw = running.release();
+  const EngineOperation& of = raw->of;
+  binding::CollectiveSpec spec{CollectiveKind(of.kind), tensor, input};
+  if (of.brought == nullptr) {
+    spec.output = output;
+    spec.output_bytes = BytesOf(raw->output ? *raw->output : raw->input);
+  }
+  (of.kind == Kind::kSetBroadcast ? spec.root : spec.op) = of.argument;
+  spec.priority = of.priority;
+  spec.splits = of.splits;
+  spec.ranks = of.ranks;
+  spec.prescale = of.prescale;
+  spec.postscale = of.postscale;
+  // The tensor's name and shape are those of `raw`, which may be gone when this returns.
+  binding::Collective(TheSession(), spec, [raw](const Outcome& outcome, binding::CollectiveResult result) {
+    if (outcome.ok() && raw->of.brought != nullptr) *raw->of.brought = std::move(result);
+    End(std::unique_ptr<Running>(raw), outcome);
+  });
+}
+
 // On a thread of the engine's, once the input is there and the output may be written.
 void Run(void*, void* callback, void* parameter) {
   std::unique_ptr<Running> running(static_cast<Running*>(parameter));
@@ -74,35 +105,30 @@ void Run(void*, void* callback, void* parameter) {
     return;
   }
   const Array& array = running->input;
-  const TensorSpec tensor{running->name.c_str(), array.dtype(), array.shape().data(),
-                          static_cast<int32_t>(array.shape().size()), running->kind == Kind::kAddToServers};
+  const EngineOperation& of = running->of;
+  const TensorSpec tensor{of.name.c_str(), array.dtype(), array.shape().data(),
+                          static_cast<int32_t>(array.shape().size()), of.kind == Kind::kAddToServers};
+  const bool reduces = of.kind == Kind::kPushPull || of.kind == Kind::kAddToServers;
+  if (!reduces && of.kind != Kind::kBroadcast) {
+    RunCollective(std::move(running), tensor, input, output);
+    return;
+  }
   Running* const raw = running.release();
   const auto done = [raw](const Outcome& outcome) { End(std::unique_ptr<Running>(raw), outcome); };
-  // The tensor's name and shape are those of `raw`, which may be gone when these return.
-  if (raw->kind == Kind::kPushPull || raw->kind == Kind::kAddToServers) {
-    binding::PushPull(TheSession(), tensor, input, output, raw->argument, raw->priority, done);
-    return;
+  // As in RunCollective.
+  if (reduces) {
+    binding::PushPull(TheSession(), tensor, input, output, of.argument, of.priority, done);
+  } else {
+    binding::Broadcast(TheSession(), tensor, input, output, of.argument, of.priority, done);
   }
-  if (raw->kind == Kind::kBroadcast) {
-    binding::Broadcast(TheSession(), tensor, input, output, raw->argument, raw->priority, done);
-    return;
-  }
-  const bool reduces = raw->kind == Kind::kAllReduce;
-  binding::CollectiveSpec spec{reduces ? BPS_ALL_REDUCE : BPS_BROADCAST, tensor, input};
-  spec.output = output;
-  spec.output_bytes = BytesOf(array);
-  (reduces ? spec.op : spec.root) = raw->argument;
-  spec.priority = raw->priority;
-  spec.ranks = raw->ranks;
-  binding::Collective(TheSession(), spec,
-                      [done](const Outcome& outcome, const binding::CollectiveResult&) { done(outcome); });
 }
 
 }  // namespace
 
 void Push(const EngineOperation& operation) {
   auto running = std::make_unique<Running>(operation);
-  if (running->output) {
+  const bool keeps_shape = operation.brought == nullptr && operation.kind != Kind::kReduceScatter;
+  if (running->output && keeps_shape) {
     if (running->output->dtype() != running->input.dtype() || running->output->shape() != running->input.shape()) {
       throw std::runtime_error("the output has another shape or data type than the input");
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
+from byteps.reduce_op import Average, ReduceOp
 from byteps.session import Session
 
 
@@ -22,6 +24,50 @@ def priority_number(priority: Any) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"priority is {number}; it must be one of -2**63 to 2**63 - 1")
     return number
+
+
+def predivide_factor(factor: Any, op: ReduceOp) -> float:
+    """The argument gradient_predivide_factor of optimizers and tapes as a float.
+
+    Raises:
+        TypeError: no number.
+        ValueError: not positive, infinite or no number (NaN), with which gradients would become NaN; or not 1 with
+            another `op` than Average.
+    """
+    try:
+        number = float(factor)
+    except (TypeError, ValueError):
+        raise TypeError(f"gradient_predivide_factor is {factor!r}; it must be a number") from None
+    if number != 1.0 and op is not Average:
+        raise ValueError(f"gradient_predivide_factor is {factor!r} and op={op.name}; it needs Average")
+    if not number > 0 or math.isinf(number):
+        raise ValueError(f"gradient_predivide_factor is {factor!r}; it must be a positive number")
+    return number
+
+
+def check_groups(num_groups: Any, groups: Any = None) -> None:
+    """Checks the arguments `num_groups` and `groups` of optimizers and tapes that send each gradient when it is there,
+    and so have no use for groups of them. Raises ValueError for what are no groups.
+
+    Args:
+        num_groups: how many groups, 0 for none.
+        groups: None, the same number, or a list of lists of variables, each variable in one of them.
+    """
+    for argument, value in (("num_groups", num_groups), ("groups", groups)):
+        if isinstance(value, int) and (isinstance(value, bool) or value < 0):
+            raise ValueError(f"{argument} is {value!r}; it must be a whole number that is not negative")
+    if not isinstance(num_groups, int):
+        raise ValueError(f"num_groups is {num_groups!r}; it must be a whole number that is not negative")
+    if groups is None or isinstance(groups, int):
+        return
+    # Keras 3's variables are of no class of the framework's; all have assign(), which tensors and arrays have not.
+    if not isinstance(groups, list) or not all(
+        isinstance(group, (list, tuple)) and all(hasattr(member, "assign") for member in group) for group in groups
+    ):
+        raise ValueError(f"groups is {groups!r}; it must be a whole number or a list of lists of variables")
+    members = [id(member) for group in groups for member in group]
+    if len(set(members)) != len(members):
+        raise ValueError("groups has a variable twice; each can be in one group")
 
 
 def tensor_name(name: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from byteps import _native
 from byteps.arguments import priority_number, root, whole_number
-from byteps.arrays import _NUMPY_NAMES, _name
+from byteps.arrays import _name, numpy_dtype
 from byteps.event_loop import Expectation
 from byteps.operation import Operation
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
@@ -65,14 +65,14 @@ class Asked:
         **options: Any,
     ) -> None:
         self.array = _native.Array(array, writable=False)
-        if self.array.dtype not in _NUMPY_NAMES:
-            raise TypeError("NumPy has no bfloat16, and the result would be NumPy's")
-        self._dtype = _NUMPY_NAMES[self.array.dtype]
+        self._dtype = numpy_dtype(array, self.array)
         self._counted = counted
         ranks = global_process_set if process_set is None else check_process_set(process_set, session)
         pairwise = kind in (_native.SEND, _native.RECEIVE)
         if splits is not None:
             options["splits"] = [whole_number("a split", split) for split in splits]
+            if not options["splits"]:
+                raise ValueError("splits is empty; it has one entry for each rank")
         self.native = _native.Collective(
             kind,
             None if pairwise else _name(session, label + ranks.key(), name),

@@ -104,11 +104,11 @@ class ArraySession:
         """As byteps.barrier. It blocks: in a coroutine `await asyncio.to_thread(session.barrier)`."""
         self._session.native.barrier(name, timeout)
 
-    def buffer(self, size: int) -> _native.Buffer:
+    def buffer(self, size: int, pinned: int | None = None) -> _native.Buffer:
         """As byteps.buffer."""
         if size < 0:
             raise ValueError(f"size is {size}; it must not be negative")
-        return self._session.native.buffer(size)
+        return self._session.native.buffer(size, pinned)
 
     def start_timeline(self, file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
         """As byteps.start_timeline, of this session's operations."""

@@ -5,7 +5,8 @@ array.array, memoryview, mmap, ctypes, byteps.buffer) or DLPack (PyTorch, CuPy's
     byteps.push_pull(gradient, gradient, name="gradient")       # in place
 
 Arrays are used where they are, so they must be in memory of the host, row-major and without gaps. Elements are int8,
-int16, int32, int64, uint8, float16, bfloat16, float32, float64, complex64, complex128 or bool.
+int16, int32, int64, uint8, float16, bfloat16, float32, float64, complex64, complex128 or bool; NumPy has its bfloat16
+from the package ml_dtypes.
 """
 
 from __future__ import annotations
@@ -35,18 +36,31 @@ _NUMPY_NAMES = {
 }
 
 
-def _new_array(like: _native.Array) -> Any:
+def numpy_dtype(given: Any, memory: _native.Array) -> Any:
+    """What NumPy calls the elements of `given`, which lie in `memory`. Raises TypeError."""
+    name = _NUMPY_NAMES.get(memory.dtype)
+    if name is not None:
+        return name
+    # NumPy's own, or JAX's, is that of ml_dtypes; that of another library is not one of NumPy's.
+    dtype = getattr(given, "dtype", None)
+    if type(dtype).__module__.partition(".")[0] != "numpy":
+        raise TypeError(
+            "NumPy has no bfloat16 without the package ml_dtypes: give an array of that, or (push_pull, broadcast) an "
+            "output of the input's type"
+        )
+    return dtype
+
+
+def _new_array(given: Any, like: _native.Array) -> Any:
     """A NumPy array of that shape and dtype."""
-    name = _NUMPY_NAMES.get(like.dtype)
-    if name is None:
-        raise TypeError("NumPy has no bfloat16: give an output of the input's type")
+    dtype = numpy_dtype(given, like)
     try:
         import numpy
     except ImportError:
         raise ValueError(
             "without NumPy there is nothing to return: give an output (the array itself: in place)"
         ) from None
-    return numpy.empty(like.shape, name)
+    return numpy.empty(like.shape, dtype)
 
 
 def _memory(array: Any, output: Any) -> tuple[_native.Array, _native.Array, Any]:
@@ -56,7 +70,7 @@ def _memory(array: Any, output: Any) -> tuple[_native.Array, _native.Array, Any]
         return both, both, array
     read = _native.Array(array, writable=False)
     if output is None:
-        output = _new_array(read)
+        output = _new_array(array, read)
     written = _native.Array(output, writable=True)
     if (read.dtype, read.shape) != (written.dtype, written.shape):
         raise ValueError(

@@ -1,11 +1,14 @@
-"""Does this job train asynchronously?"""
+"""Does this job train asynchronously? And how its servers get the parameters."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from byteps.errors import UnimplementedError
+from byteps.errors import FailedPreconditionError, UnimplementedError
 from byteps.reduce_op import Average, ReduceOp, Sum
+from byteps.session import current_session
 
 
 def asynchronous_training() -> bool:
@@ -31,3 +34,60 @@ def check_asynchronous(op: ReduceOp, **given: bool) -> None:
     for argument, is_given in refused.items():
         if is_given:
             raise ValueError(f"{argument} does not go with asynchronous training (BYTEPS_ENABLE_ASYNC=1)")
+
+
+class Beginning:
+    """Which parameters of one optimizer the servers of this session have.
+
+    They get those of rank 0, once: what is added again would count twice. So an error or a KeyboardInterrupt while all
+    wait for each other leaves the way open to wait again; one while the parameters are sent does not.
+    """
+
+    def __init__(self) -> None:
+        self._session: Any = None
+        self._tried: set[str] = set()
+        self._added: set[str] = set()
+        self._begun: set[str] = set()
+        # Before the names of its tensors on the servers, where the caller has none: no other optimizer has them.
+        self.prefix = ""
+
+    def begin(
+        self,
+        names: Sequence[str],
+        values: Callable[[list[int]], Any],
+        add: Callable[[list[int], Any], None],
+        wait: Callable[[str], None],
+    ) -> None:
+        """Has the servers get what they lack of these parameters.
+
+        Args:
+            names: the same on all ranks.
+            values: of the parameters with these indices; nothing is sent yet.
+            add: sends those, and returns when the servers have them.
+            wait: for all ranks, by a name.
+
+        Raises:
+            FailedPreconditionError: sending them has failed before in this session.
+            What the three raise.
+        """
+        if self._session is not current_session():  # servers of another job have nothing of ours
+            self._session = current_session()
+            self._tried, self._added, self._begun = set(), set(), set()
+            self.prefix = f"AsyncParam.{self._session.number('AsyncParam')}."
+        fresh = [name for name in names if name not in self._begun]
+        if not fresh:
+            return
+        missing = [index for index, name in enumerate(names) if name in fresh and name not in self._added]
+        lost = [names[index] for index in missing if names[index] in self._tried]
+        if lost:
+            raise FailedPreconditionError(
+                f"asynchronous training has not begun: an error kept {lost[0]} and {len(lost) - 1} other parameters "
+                "from the servers, which may have some of them; shutdown() and init() on all ranks, and begin anew",
+            )
+        if missing:
+            begun = values(missing)
+            self._tried.update(names[index] for index in missing)
+            add(missing, begun)
+            self._added.update(names[index] for index in missing)
+        wait(f"{self.prefix}{len(self._begun)}")
+        self._begun.update(fresh)

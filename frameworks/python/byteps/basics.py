@@ -62,9 +62,13 @@ def init(
             scheduler=scheduler,
             timeout=timeout,
         )
-    finally:
+    except BaseException:
         if meeting is not None:
             meeting.close()
+            meeting.end(0)
+        raise
+    if meeting is not None:
+        surroundings.stay(meeting, CURRENT)
     atexit.unregister(close_at_exit)
     atexit.register(close_at_exit)
 
@@ -78,6 +82,8 @@ def shutdown(timeout: float | None = None) -> None:
         BytePSError: the session had failed, or operations had not ended in time. It is closed all the same.
     """
     CURRENT.close(timeout)
+    if not CURRENT.last_error:
+        surroundings.leave()
 
 
 def is_initialized() -> bool:
@@ -88,7 +94,7 @@ def is_initialized() -> bool:
 def suspend() -> None:
     """Leaves the job for a while, as shutdown() does; resume() comes back. Names of tensors need no declaration
     afterwards: tensors meet by name, in any order."""
-    shutdown()
+    CURRENT.close(None)  # The launcher's goodbye is for good.
 
 
 def resume(num_workers: int, num_servers: int, global_rank: int, context: object = None) -> None:
@@ -165,19 +171,24 @@ def local_size() -> int:
     return info().local_size
 
 
-def buffer(size: int) -> _native.Buffer:
+def buffer(size: int, pinned: int | None = None) -> _native.Buffer:
     """`size` bytes of memory that BytePS moves fastest: the other workers of this host read and write it where it is,
     and its pages come once. For arrays that are reduced again and again: numpy.frombuffer(byteps.buffer(size)).
 
     The bytes are zero. The memory is freed with the last array that lies in it, also after shutdown().
 
+    Args:
+        size: bytes.
+        pinned: the number of a GPU that pins it, so that GPUs copy from and to it without the help of a thread.
+
     Raises:
-        ResourceExhaustedError: there is no memory.
+        ResourceExhaustedError: there is no memory, or none that can be pinned.
+        NotFoundError, UnavailableError: `pinned`, but there is no device plugin, or no driver.
         ValueError: before init().
     """
     if size < 0:
         raise ValueError(f"size is {size}; it must not be negative")
-    return current_session().native.buffer(min(size, sys.maxsize))
+    return current_session().native.buffer(min(size, sys.maxsize), pinned)
 
 
 def barrier(name: str | None = None, timeout: float | None = None) -> None:

@@ -70,9 +70,9 @@ def broadcast_object(
     session = current_session()
     check_process_set(process_set)
     root_rank = root(session, root_rank)
-    name = _name("broadcast_object", name, process_set)
     is_root = session.native.info()["rank"] == root_rank
-    payload = _pickled(obj) if is_root else bytearray()
+    payload = _pickled(obj) if is_root else bytearray()  # may fail, and is then to have no number
+    name = _name("broadcast_object", name, process_set)
     length = bytearray(len(payload).to_bytes(8, "little"))
     _broadcast_bytes(f"broadcast_object.{name}.size", length, root_rank, process_set)
     if not is_root:
@@ -98,8 +98,8 @@ def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = 
     """
     session = current_session()
     check_process_set(process_set)
+    payload = _pickled(obj)  # may fail, and is then to have no number
     name = _name("allgather_object", name, process_set)
-    payload = _pickled(obj)
     view = (ctypes.c_uint8 * len(payload)).from_buffer(payload)
     operation = _native.Collective(
         _native.ALL_GATHER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -9,6 +10,7 @@ import traceback
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
+import byteps
 from byteps.runner import ADDRESSES, SECRET, _pickled
 
 
@@ -19,15 +21,23 @@ def main() -> int:
     try:
         function, args, kwargs = pickle.loads(connection.recv_bytes())
         value = _pickled(function(*args, **kwargs))
-        answer: tuple[Any, ...] = (place, True, value)
+        answer: tuple[Any, ...] = (place, _rank(place), True, value)
         code = 0
     except BaseException as error:
         traceback.print_exc()
-        answer = (place, False, (traceback.format_exc(), _pickled_error(error)))
+        answer = (place, _rank(place), False, (traceback.format_exc(), _pickled_error(error)))
         code = 1
     connection.send_bytes(pickle.dumps(answer))
     connection.recv_bytes()  # It was taken: only then may the launcher hear of our end.
     return code
+
+
+def _rank(place: tuple[int, int]) -> int | None:
+    """Of this worker; None if it is not known yet: other hosts may have more workers than this one."""
+    with contextlib.suppress(Exception):
+        if byteps.is_initialized():
+            return byteps.rank()
+    return place[1] if os.environ.get("DMLC_NUM_WORKER", "1") == "1" else None
 
 
 def _connect() -> Connection:

@@ -14,29 +14,36 @@ connection that both sides authenticate by a secret of the job.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import pickle
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, Listener
-from typing import Any
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from typing import IO, Any
 
 # How a worker finds this process; see run_worker.py.
 ADDRESSES = "BYTEPS_RUN_ADDRESSES"
 SECRET = "BYTEPS_RUN_SECRET"
+
+_OWN_MESSAGE = "bpslaunch: "
+_KEPT_LINES = 40
+_GREETING_SECONDS = 30  # for a worker to prove that it has the secret
 
 
 class WorkerError(RuntimeError):
     """The function raised an exception in a worker, or a worker has ended without a result.
 
     Attributes:
-        rank: of the worker; None if no worker came as far as the function
+        rank: of the worker; None if no worker came as far as the function, or, with several hosts, if the function
+            had not called init()
         remote_traceback: as the worker has printed it
     """
 
@@ -95,19 +102,38 @@ def run(
             words += ["--env", name]
         worker = [sys.executable, "-m", "byteps.run_worker"]
         command = [sys.executable, "-m", "byteps.launcher", *words, *launcher_args, "--", *worker]
-        code = _supervise(command, variables)
-    return desk.results(code)
+        code, said = _supervise(command, variables)
+    return desk.results(code, said)
 
 
-def _supervise(command: list[str], variables: dict[str, str]) -> int:
-    """Runs bpslaunch, which ends the job whatever becomes of us."""
-    with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL) as process:
+def _supervise(command: list[str], variables: dict[str, str]) -> tuple[int, list[str]]:
+    """Runs bpslaunch, which ends the job whatever becomes of us. Its exit code, and what it has said itself; nothing
+    where it writes to a terminal, at which it was read."""
+    said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+    piped = None if os.isatty(2) else subprocess.PIPE
+    with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stderr=piped) as process:
+        reader = threading.Thread(target=_pass_on, args=(process.stderr, said), daemon=True)
+        if process.stderr is not None:
+            reader.start()
         try:
-            return process.wait()
+            code = process.wait()
         except BaseException:
             process.send_signal(signal.SIGTERM)
             process.wait()
             raise
+        if process.stderr is not None:
+            reader.join()
+    return code, list(said)
+
+
+def _pass_on(errors: IO[bytes], said: collections.deque[str]) -> None:
+    """Writes what bpslaunch writes, and keeps its own messages: in a notebook no terminal shows them."""
+    for line in errors:
+        with contextlib.suppress(OSError):
+            os.write(2, line)
+        text = line.decode(errors="replace").rstrip()
+        if text.startswith(_OWN_MESSAGE):
+            said.append(text[len(_OWN_MESSAGE) :])
 
 
 def _pickled(value: Any) -> bytes:
@@ -124,12 +150,14 @@ class _Desk:
     def __init__(self, task: bytes, remote: bool) -> None:
         self._task = task
         self._secret = secrets.token_hex(32)
-        self._listener = Listener(("" if remote else "127.0.0.1", 0), backlog=1024, authkey=self._secret.encode())
+        # Without the secret: accept() would wait for whoever connects first, a silent stranger perhaps.
+        self._listener = Listener(("" if remote else "127.0.0.1", 0), backlog=1024)
         port = self._listener.address[1]
         names = [*_own_addresses(), socket.gethostname()] if remote else ["127.0.0.1"]
         self.variables = {ADDRESSES: ",".join(f"{name}:{port}" for name in names), SECRET: self._secret}
         self._lock = threading.Lock()
-        self._results: dict[tuple[int, int], tuple[bool, Any]] = {}  # by host and local rank
+        self._results: dict[tuple[int, int], Any] = {}  # by host and local rank
+        self._failure: WorkerError | None = None
         self._over = False
 
     def __enter__(self) -> _Desk:
@@ -140,26 +168,22 @@ class _Desk:
         self._over = True
         self._listener.close()
 
-    def results(self, code: int) -> list[Any]:
-        """What the workers have returned, by rank; WorkerError."""
-        places = sorted(self._results)
-        for rank, place in enumerate(places):
-            ok, value = self._results[place]
-            if not ok:
-                text, cause = value
-                error = WorkerError(f"the function raised an exception on rank {rank}:\n{text}", rank, text)
-                raise error from (None if cause is None else _unpickled(cause))
-        if code != 0 or not places:
+    def results(self, code: int, said: Sequence[str]) -> list[Any]:
+        """What the workers have returned, by rank; WorkerError. `said`: by bpslaunch, which has ended with `code`."""
+        if self._failure is not None:
+            raise self._failure
+        if code != 0 or not self._results:
+            why = "\n".join(["; bpslaunch says:", *(f"  {line}" for line in said)]) if said else ""
             raise WorkerError(
-                f"the job ended with code {code}; {len(places)} workers have returned a result. bpslaunch has said why"
+                f"the job ended with code {code}; {len(self._results)} workers have returned a result{why}"
             )
-        return [self._results[place][1] for place in places]
+        return [self._results[place] for place in sorted(self._results)]
 
     def _serve(self) -> None:
         while not self._over:
             try:
                 connection = self._listener.accept()
-            except Exception:  # a stranger without the secret, or the end
+            except OSError:  # a connection that is gone already, or the end
                 if self._over:
                     return
                 continue
@@ -167,14 +191,44 @@ class _Desk:
 
     def _talk(self, connection: Connection) -> None:
         with connection, contextlib.suppress(EOFError, OSError):
+            if not _is_ours(connection, self._secret.encode()):
+                return
             connection.send_bytes(self._task)
-            place, ok, value = pickle.loads(connection.recv_bytes())
-            result = pickle.loads(value) if ok else value
+            place, rank, ok, value = pickle.loads(connection.recv_bytes())
+            worker = f"worker {place[0]}.{place[1]}, before init()" if rank is None else f"rank {rank}"
+            failure = None
+            if ok:
+                try:
+                    self._results[place] = pickle.loads(value)
+                except Exception as error:  # of a class that is not here, for instance
+                    failure = WorkerError(f"{worker} has returned what cannot be unpickled: {error!r}", rank)
+                    failure.__cause__ = error
+            else:
+                text, cause = value
+                failure = WorkerError(f"the function raised an exception on {worker}:\n{text}", rank, text)
+                failure.__cause__ = None if cause is None else _unpickled(cause)
             with self._lock:
                 # The first to fail is the cause: others fail because of it.
-                if ok or all(done for done, _ in self._results.values()):
-                    self._results[place] = (ok, result)
+                self._failure = self._failure or failure
             connection.send_bytes(b"taken")
+
+
+def _is_ours(connection: Connection, secret: bytes) -> bool:
+    """Whether the other side has the secret; it may ask the same of us. A stranger may be silent."""
+    try:
+        _give_up_reading_after(connection, _GREETING_SECONDS)
+        deliver_challenge(connection, secret)
+        answer_challenge(connection, secret)
+        _give_up_reading_after(connection, 0)
+    except Exception:  # whatever a stranger sends
+        return False
+    return True
+
+
+def _give_up_reading_after(connection: Connection, seconds: int) -> None:
+    """0: wait for ever."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
 def _unpickled(data: bytes) -> BaseException | None:

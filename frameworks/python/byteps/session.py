@@ -76,6 +76,8 @@ class _Holder:
         self._session: Session | None = None
         # A parent's, in a child that was forked meanwhile.
         self._inherited: Session | None = None
+        # Why the last session did not end in order.
+        self.last_error = ""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
@@ -100,6 +102,7 @@ class _Holder:
                 follower.attach(session.native)
             self._session = session
             self._inherited = None
+            self.last_error = ""
 
     def follow(self, follower: Follower) -> None:
         """Tells `follower` of the session that is open now, and of all later ones."""
@@ -135,7 +138,8 @@ class _Holder:
                 if self._session is None:
                     self._session = session
             raise
-        except BaseException:
+        except BaseException as error:
+            self.last_error = str(error)
             self._close(session)
             raise
         self._close(session)

@@ -9,7 +9,7 @@ from typing import Any
 
 from byteps import _native
 from byteps.arguments import priority_number, tensor_name, whole_number
-from byteps.arrays import _NUMPY_NAMES
+from byteps.arrays import numpy_dtype
 from byteps.reduce_op import Average, Sum
 from byteps.session import current_session
 
@@ -66,8 +66,7 @@ def sparse_push_pull_async(
     read = _native.Array(values, writable=False)
     if not read.shape or read.shape[0] != numbers.shape[0]:
         raise ValueError(f"values has shape {read.shape}, indices {numbers.shape}: their first extents must be equal")
-    if read.dtype not in _NUMPY_NAMES:
-        raise TypeError("NumPy has no bfloat16, and the result would be NumPy's")
+    dtype = numpy_dtype(values, read)
     name = f"sparse.noname.{session.number('sparse')}" if name is None else tensor_name(name)
     request = session.native.sparse_all_reduce(
         name,
@@ -81,7 +80,7 @@ def sparse_push_pull_async(
         priority_number(priority),
         timeout,
     )
-    return SparseOperation(request, _NUMPY_NAMES[read.dtype])
+    return SparseOperation(request, dtype)
 
 
 def sparse_push_pull(

@@ -8,7 +8,10 @@ at nothing.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import sys
 import time
 from typing import Any
 
@@ -27,6 +30,10 @@ _PLACED = (
 _MARKS = ("TORCHELASTIC_RUN_ID", "PMI_FD", "PMIX_NAMESPACE", "SLURM_STEP_ID")
 _DEFAULT_SECONDS = 120.0
 _NO = ("0", "false", "no", "off")
+# What the library says of a host, or the network to it, that is gone.
+_LOST = "silent for "
+# The meeting of this process, and its number: at most one.
+_OPEN: list[tuple[Any, int]] = []
 
 
 def join(timeout: float | None) -> Any:
@@ -60,3 +67,38 @@ def join(timeout: float | None) -> Any:
         ) from None
     variables.update(own)
     return meeting
+
+
+def stay(meeting: Any, holder: Any) -> None:
+    """The session is open. Until the job is left the launcher can be told to end it.
+
+    Args:
+        meeting: of join()
+        holder: of the session (byteps/session.py)
+    """
+    meeting.close()
+    _OPEN[:] = [(meeting, os.getpid())]
+    # Registered before what closes the session, it runs after that.
+    atexit.register(_leave_at_exit, holder)
+
+
+def leave() -> None:
+    """The job was left in order: says goodbye to the launcher. Without this the end of a process that Python does not
+    see (os._exit) is a crash for MPICH, which ends the others."""
+    _end(0)
+
+
+def _leave_at_exit(holder: Any) -> None:
+    """Says goodbye, or, after a host was lost, lets the launcher end the job."""
+    lost = _LOST in holder.last_error
+    if lost:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+    _end(1 if lost else 0)
+
+
+def _end(code: int) -> None:
+    for meeting, process in _OPEN:
+        if os.getpid() == process:  # A forked child has not joined.
+            meeting.end(code)

@@ -88,6 +88,12 @@ bool IsDense(const DLTensor& tensor) {
   return true;
 }
 
+// A NumPy array of the bfloat16 of ml_dtypes: neither the buffer protocol nor DLPack gives its memory out.
+bool IsNumpyBfloat16(const py::object& object) {
+  return TypeName(object) == "ndarray" && PyObject_CheckBuffer(object.ptr()) != 0 && py::hasattr(object, "dtype") &&
+         std::string(py::str(object.attr("dtype"))) == "bfloat16";
+}
+
 // The capsule of an object's tensor: versioned where its library knows that, which can say "read-only".
 py::object DlpackCapsule(const py::object& object) {
   try {
@@ -101,6 +107,11 @@ py::object DlpackCapsule(const py::object& object) {
 }  // namespace
 
 Array::Array(const py::object& object, bool writable) {
+  if (IsNumpyBfloat16(object)) {
+    TakeBuffer(object.attr("view")("int16"), writable);
+    dtype_ = BPS_BFLOAT16;
+    return;
+  }
   if (PyObject_CheckBuffer(object.ptr()) != 0) {
     try {
       TakeBuffer(object, writable);

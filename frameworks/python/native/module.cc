@@ -238,7 +238,7 @@ PYBIND11_MODULE(_native, module) {
           py::arg("timeout") = py::none())
       .def("group", &Session::Group, py::arg("operations"), py::arg("buffers"))
       .def("process_set", &Session::NewProcessSet, py::arg("ranks"), py::arg("name") = "")
-      .def("buffer", &Session::NewBuffer, py::arg("size"))
+      .def("buffer", &Session::NewBuffer, py::arg("size"), py::arg("pinned") = py::none())
       .def("barrier", &Session::Barrier, py::arg("name") = py::none(), py::arg("timeout") = py::none())
       .def("join", &Session::Join, py::arg("timeout") = py::none())
       .def("start_timeline", &Session::StartTimeline, py::arg("path"), py::arg("mark_steps") = false)

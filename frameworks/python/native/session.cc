@@ -325,9 +325,11 @@ std::shared_ptr<ProcessSet> Session::NewProcessSet(const std::vector<int32_t>& r
   return std::make_shared<ProcessSet>(handle_, set);
 }
 
-std::shared_ptr<Buffer> Session::NewBuffer(size_t size) {
+std::shared_ptr<Buffer> Session::NewBuffer(size_t size, std::optional<int32_t> pinned) {
   bps_buffer_args args = BPS_BUFFER_ARGS_INIT;
   args.size = size;
+  if (pinned) args.device = BPS_CUDA_HOST;
+  args.device_id = pinned.value_or(0);
   bps_buffer* buffer = nullptr;
   {
     py::gil_scoped_release released;

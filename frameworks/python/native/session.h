@@ -134,7 +134,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Request> Group(const std::vector<CollectiveSpec>& specs, pybind11::object buffers);
   std::shared_ptr<ProcessSet> NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name);
   // Memory of the library's for tensors.
-  std::shared_ptr<Buffer> NewBuffer(size_t size);
+  std::shared_ptr<Buffer> NewBuffer(size_t size, std::optional<int32_t> pinned);
   void Barrier(const std::optional<std::string>& name, const std::optional<double>& timeout);
   // This rank has no data left; returns the last rank to join when all have.
   int32_t Join(const std::optional<double>& timeout);

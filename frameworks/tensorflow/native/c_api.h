@@ -1,6 +1,6 @@
 // c_api.h - the parts of TensorFlow's C API that the kernels use, found in the process at run time.
 //
-//     const CApi* api = CApi::Find();  // NULL: no TensorFlow of 2.13 or newer is loaded
+//     const CApi* api = CApi::Find();  // NULL: no TensorFlow that these kernels know; CApi::Missing() says why
 //     api->TF_SetStatus(status, code, message);
 //
 // Declared here and not included: the shared object is built without TensorFlow and works with every version from 2.13
@@ -63,6 +63,7 @@ enum DataType : int {
   X(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                                                     \
     (const char* op, const char* device, void* (*create)(TF_OpKernelConstruction*),                                  \
      void (*compute)(void* kernel, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*), void (*destroy)(void*)))     \
+  X(void, TF_RunAsyncOpKernelDoneCallback, (TF_AsyncOpKernelDoneCallback*))                                          \
   X(void, TF_KernelBuilder_HostMemory, (TF_KernelBuilder*, const char* argument))                                    \
   X(void, TF_RegisterKernelBuilder, (const char* kernel, TF_KernelBuilder*, TF_Status*))                             \
   X(void, TF_OpKernelConstruction_GetAttrType, (TF_OpKernelConstruction*, const char* name, int* value, TF_Status*)) \
@@ -95,9 +96,12 @@ enum DataType : int {
   X(void*, TF_TensorData, (const TF_Tensor*))
 
 struct CApi {
-  // The functions of the TensorFlow that is loaded in this process, looked up once. NULL if none is loaded, or one that
-  // lacks a function of them.
+  // The functions of the TensorFlow that is loaded in this process, looked up once. NULL if none is loaded, one that
+  // lacks a function of them, or one whose callbacks are not those of done_function.h.
   static const CApi* Find();
+
+  // Why Find() has found nothing, in words for users; empty if it has.
+  static const char* Missing();
 
 // A name that is declared stands in no parentheses.
 #define BYTEPS_TENSORFLOW_MEMBER(result, name, arguments) result(*name) arguments = nullptr;  // NOLINT

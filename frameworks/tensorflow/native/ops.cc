@@ -107,3 +107,8 @@ __attribute__((constructor)) void RegisterAll() {
 
 }  // namespace
 }  // namespace byteps::tensorflow
+
+// For byteps/tensorflow/library.py: why there are no ops; empty if there are.
+extern "C" __attribute__((visibility("default"))) const char* bps_shim_tensorflow_missing();
+
+const char* bps_shim_tensorflow_missing() { return byteps::tensorflow::CApi::Missing(); }

@@ -7,6 +7,7 @@ from typing import Any
 
 from byteps import _native
 from byteps.torch.submission import Part
+from byteps.torch.wire_buffer import check_dense
 
 import torch
 
@@ -14,6 +15,14 @@ import torch
 def own_elements(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor in a row, without its gradient."""
     return tensor.detach().reshape(-1)
+
+
+def check_each(*lists: Sequence[torch.Tensor]) -> None:
+    """Refuses lists of which a tensor cannot be sent, before any operation on them has its number. Raises ValueError,
+    TypeError."""
+    for tensors in lists:
+        for tensor in tensors:
+            check_dense(tensor)
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from byteps import _native, basics
 from byteps.process_set import ProcessSet, global_process_set, unlisted_process_set
 from byteps.reduce_op import Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.session import Session, current_session
-from byteps.torch.c10d.outputs import check_rows, fill, free_of, own_elements
+from byteps.torch.alltoall import check_splits
+from byteps.torch.c10d.outputs import check_each, check_rows, fill, free_of, own_elements
 from byteps.torch.c10d.work import BytePSWork
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.handle import Handle
@@ -113,7 +114,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         return f"<ProcessGroupBytePS {self._kind!r}, rank {self._rank} of {self._size}>"
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long wait() waits from now on."""
+        """How long wait() waits for what is started from now on."""
         self._timeout = timeout
 
     def abort(self) -> None:
@@ -206,16 +207,19 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> BytePSWork:
         """Reduces several tensors into themselves, as one operation."""
         op = _op(opts)
+        check_each(tensors)
         parts = [self._all_reduce(tensor, op) for tensor in tensors]
         return self._work(start_group(self._kind, parts), list(tensors))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
         """Reduces a tensor into the root's; the others' keep their values."""
-        tensor, op = _single(tensors), _op(opts)
+        tensor, options = _single(tensors), {"op": _op(opts), "root": self._ranks[opts.rootRank]}
         if self._rank == opts.rootRank:
-            part = self._into(_native.REDUCE, tensor, tensor, op=op, root=self._ranks[opts.rootRank])
+            part = self._into(_native.REDUCE, tensor, tensor, **options)
         else:
-            part = self._new(_native.REDUCE, tensor, lambda *none: None, op=op, root=self._ranks[opts.rootRank])
+            check_dense(tensor)
+            name = self._name()
+            part = into_new(_native.REDUCE, tensor, name, self.process_set, 0, lambda *none: None, options)
         return self._work(start_part(part), [tensor])
 
     def _reduce_scatter_part(self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> Part:
@@ -237,6 +241,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     ) -> BytePSWork:
         """reduce_scatter_single() of several, as one operation."""
         op = _op(opts)
+        check_each(output_tensors, input_tensors)
         parts = [self._reduce_scatter_part(output, one, op) for output, one in zip(output_tensors, input_tensors)]
         return self._work(start_group(self._kind, parts), list(output_tensors))
 
@@ -324,6 +329,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> BytePSWork:
         """all_gather_single() of several, as one operation."""
+        check_each(output_tensors, input_tensors)
         parts = [self._all_gather_part(output, tensor) for output, tensor in zip(output_tensors, input_tensors)]
         return self._work(start_group(self._kind, parts), list(output_tensors))
 
@@ -339,8 +345,9 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     ) -> BytePSWork:
         """From each rank to each rank its rows: the splits say how many, else they are equal."""
         check_dense(tensor)
+        splits = check_splits(tensor, list(input_splits) if input_splits else None, self.process_set)
         target, after = free_of(tensor, output)
-        options = {"splits": list(input_splits)} if input_splits else {}
+        options = {} if splits is None else {"splits": splits}
         part = self._into(_native.ALL_TO_ALL, tensor, target, after, **options)
         return self._work(start_part(check_rows(part, output, list(output_splits or ()))), [output])
 
@@ -403,6 +410,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         return Part(name, operation, None, lambda *none: None)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Waits for every rank; the error names those that are missing."""
+        """Waits for every rank. The error names all that are missing, on each rank that waits, whether or not
+        `wait_all_ranks` asks for it: no rank is waited for before the others."""
         del wait_all_ranks
         start_part(self._barrier((timeout or self._timeout).total_seconds())).synchronize()

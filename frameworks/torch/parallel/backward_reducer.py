@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 from byteps.reduce_op import Average, Sum
 from byteps.torch.compression import Compressor
 from byteps.torch.handle import wait_all
@@ -10,6 +13,7 @@ from byteps.torch.process_set import ProcessSet
 from byteps.torch.reducer import Reducer
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 
 class BackwardReducer(Reducer):
@@ -29,9 +33,27 @@ class BackwardReducer(Reducer):
         self._name = name
         self._find_unused = find_unused
         self._begun = False
+        self._end_is_known = False  # ended() is queued for the end of the backward pass that is running
+
+    def watch_outputs(self, outputs: Any) -> None:
+        """Learns from the module's outputs where a backward pass begins: it ends where this one ends. A checkpoint with
+        use_reentrant=True runs backward passes of its own inside it, which end earlier."""
+        # The graph of the outputs must not keep the reducer alive.
+        reducer = weakref.ref(self)
+
+        def hook(gradient: torch.Tensor) -> None:
+            alive = reducer()
+            if alive is not None:
+                alive._end_is_known = True
+                torch.autograd.Variable._execution_engine.queue_callback(alive.ended)
+
+        for output in tree_flatten(outputs)[0]:  # tree_leaves() came with PyTorch 2.2
+            if isinstance(output, torch.Tensor) and output.grad_fn is not None:
+                output.register_hook(hook)
 
     def abandon(self) -> None:
         """Gives up what a backward pass has left that ended with an error."""
+        self._end_is_known = False
         if self._begun:
             self._begun = False
             super().abandon()
@@ -42,14 +64,25 @@ class BackwardReducer(Reducer):
             return
         if not self._begun:
             self._begun = True
-            torch.autograd.Variable._execution_engine.queue_callback(self.finish)
+            if not self._end_is_known:
+                torch.autograd.Variable._execution_engine.queue_callback(self.ended)
         super().gradient_ready(parameter)
+
+    def ended(self) -> None:
+        """Called by autograd at the end of a pass; one of autograd.grad() has reached no parameter."""
+        self._end_is_known = False
+        if self._begun:
+            self.finish()
 
     def finish(self) -> None:
         """The end of the backward pass: parameters hold the averages when it returns."""
-        self._begun = False
-        unused = self._unused() if self._find_unused else {}
-        self.synchronize()
+        try:
+            unused = self._unused() if self._find_unused else {}
+            self.synchronize()
+        except Exception:
+            self._begun = False
+            raise
+        self._begun = False  # not behind a KeyboardInterrupt: the next forward pass gives up what is on its way
         for parameter, gradient in unused.items():
             parameter.grad = gradient
 
@@ -57,12 +90,18 @@ class BackwardReducer(Reducer):
         """The parameters that no rank has a gradient for in this pass, and what gradients they have."""
         parameters = list(self.names)
         used = torch.tensor([p in self.in_flight or p in self._waiting for p in parameters], dtype=torch.int32)
+        handle = None
         try:
             name, most = f"{self._name}.used", 1 << 62
-            push_pull_async_into(used, used, name, most, Sum, self._process_set).synchronize()
-        except BaseException:
+            handle = push_pull_async_into(used, used, name, most, Sum, self._process_set)
+            handle.synchronize()
+        except Exception:
             # No operation may still write into a gradient that the user gets back.
             wait_all(item.handle for item in self._take())
+            raise
+        except BaseException:
+            if handle is not None:
+                handle.cancel()
             raise
         found = [parameter for parameter, count in zip(parameters, used.tolist()) if count == 0]
         kept: dict[torch.Tensor, torch.Tensor | None] = {}

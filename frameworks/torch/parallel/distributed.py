@@ -8,6 +8,7 @@ from typing import Any
 
 from byteps.session import current_session
 from byteps.torch.broadcast import broadcast_async_
+from byteps.torch.compiling import is_compiling
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.distributed_class import is_distributed
 from byteps.torch.functions import broadcast_parameters
@@ -28,6 +29,11 @@ class DistributedDataParallel(torch.nn.Module):
     The arguments are those of torch.nn.parallel.DistributedDataParallel and of BytePS. backward() returns when
     all averages are there; the reduction of each gradient begins as soon as it is computed. What the backward pass did
     not reach contributes zeros, so ranks whose graphs differ do not wait for each other.
+
+    torch.utils.checkpoint works in the module, also with use_reentrant=True if each parameter is used in one checkpoint
+    alone: in two it gets two gradients, the second of them when the first is on its way already, which is an
+    AssertionError. (With use_reentrant=True in a module whose outputs are hidden in objects that torch.utils._pytree
+    does not know, gradients may travel more than once.)
 
     Args:
         module: the module. Its parameters and buffers are overwritten with those of the first rank here, unless
@@ -118,7 +124,10 @@ class DistributedDataParallel(torch.nn.Module):
             self._reducer.enabled = averages
         if self._device is not None:
             inputs, kwargs = _to_device(inputs, self._device), _to_device(kwargs, self._device)
-        return self.module(*inputs, **kwargs)
+        outputs = self.module(*inputs, **kwargs)
+        if self._reducer is not None and averages and not is_compiling():
+            self._reducer.watch_outputs(outputs)
+        return outputs
 
     def _broadcast_buffers(self) -> None:
         if self._reducer is None:

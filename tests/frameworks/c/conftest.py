@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from byteps.library import LIBRARY
+from jobs import DEADLINE
 
 _CHECKOUT = Path(__file__).parents[3]
 _WARNINGS = ("-pedantic", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror")
@@ -31,6 +32,7 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
                 *(f"-L{library}", "-lbyteps", "-lm", f"-Wl,-rpath,{library}"),
             ],
             check=True,
+            timeout=DEADLINE,
         )
         return str(program)
 

@@ -27,7 +27,7 @@ def test_the_page_compiles_and_runs(tmp_path: Path) -> None:
     source.write_text(_program())
     library = Path(LIBRARY.path).resolve().parent
     command = ["cc", "-std=c11", "-Wall", "-Werror", f"-I{_CHECKOUT}", str(source), "-o", str(program)]
-    subprocess.run([*command, f"-L{library}", f"-Wl,-rpath,{library}", "-lbyteps"], check=True)
+    subprocess.run([*command, f"-L{library}", f"-Wl,-rpath,{library}", "-lbyteps"], check=True, timeout=DEADLINE)
     done = subprocess.run(
         [*launcher_command(3, 1), str(program)],
         env=clean_environment(),

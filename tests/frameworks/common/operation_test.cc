@@ -85,7 +85,9 @@ TEST_F(OperationTest, EndsWithTheResult) {
   std::promise<Outcome> ended;
   Broadcast(TheSession(), {"y", BPS_FLOAT32, &size, 1}, values.data(), copy.data(), 0, 0,
             [&](const Outcome& of) { ended.set_value(of); });
-  EXPECT_TRUE(ended.get_future().get().ok());
+  auto future = ended.get_future();
+  if (future.wait_for(kDeadline) != std::future_status::ready) std::abort();
+  EXPECT_TRUE(future.get().ok());
   EXPECT_EQ(copy, values);
 }
 
@@ -202,7 +204,7 @@ TEST_F(OperationTest, DetachWaitsForCallsInside) {
       return nullptr;
     });
   });
-  inside.get_future().wait();
+  ASSERT_EQ(inside.get_future().wait_for(kDeadline), std::future_status::ready);
   auto detached = std::async(std::launch::async, [&] {
     bps_shim_detach(session_);
     return left.load();

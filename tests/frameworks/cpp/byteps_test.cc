@@ -6,6 +6,8 @@
 #include <google/protobuf/struct.pb.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -142,6 +144,24 @@ TEST(GuestTest, ProtobufAndGlogOfTheHost) {
   LOG(ERROR) << "the host's own line";
   google::FlushLogFiles(google::INFO);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("the host's own line"), std::string::npos);
+  session.Shutdown();
+}
+
+// On a simulated GPU.
+TEST(SessionTest, MemoryForGpus) {
+  ::setenv("BYTEPS_DEVICE", std::filesystem::absolute(std::getenv("CPP_FAKE_GPU")).c_str(), 1);
+  Session session;
+  Buffer<float> pinned = session.NewPinnedBuffer<float>(1000);
+  EXPECT_EQ(std::accumulate(pinned.begin(), pinned.end(), 0.0f), 0);
+  pinned[999] = 2.5f;
+  session.PushPull(session.Declare<float>("pinned", {1000}), pinned.span(), Op::kSum).Wait();
+  EXPECT_EQ(pinned[999], 2.5f);
+  const DeviceBuffer<float> device = session.NewDeviceBuffer<float>(1000);
+  EXPECT_NE(device.data(), nullptr);
+  EXPECT_EQ(device.size(), 1000u);
+  EXPECT_EQ(device.gpu(), 0);
+  EXPECT_EQ(session.TryNewDeviceBuffer<float>(1, 7).status().code(), BPS_INVALID_ARGUMENT);
+  EXPECT_EQ(session.TryNewPinnedBuffer<float>(1, 7).status().code(), BPS_INVALID_ARGUMENT);
   session.Shutdown();
 }
 

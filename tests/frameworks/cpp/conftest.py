@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from byteps.library import LIBRARY
+from jobs import DEADLINE
 
 _CHECKOUT = Path(__file__).parents[3]
 
@@ -32,6 +33,7 @@ def cpp_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str
                 *("-o", str(program), f"-L{library}", "-lbyteps", f"-Wl,-rpath,{library}", "-pthread"),
             ],
             check=True,
+            timeout=DEADLINE,
         )
         return str(program)
 

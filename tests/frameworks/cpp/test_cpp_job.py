@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from digits_runs import check_digits, run_program
-from jobs import launcher_command
+from jobs import DEADLINE, launcher_command
 
 CppProgram = Callable[[str], str]
 
@@ -30,5 +30,5 @@ def test_digits(digits: str, workers: int, servers: int, monkeypatch: pytest.Mon
 
 
 def test_a_wrong_file_is_said(digits: str) -> None:
-    done = subprocess.run([digits, "1", "/nowhere"], check=False, capture_output=True, text=True)
+    done = subprocess.run([digits, "1", "/nowhere"], check=False, capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stderr) == (1, "digits: cannot read /nowhere\n")

@@ -14,6 +14,7 @@ optax = framework("optax")
 import byteps.jax as bps
 import jax.numpy as jnp
 import numpy as np
+from asynchronous_runs import ASYNCHRONOUS, Step, bounded, run_bounded, run_until_the_peer_dies
 
 RunWorkers = Callable[..., Any]
 
@@ -78,6 +79,42 @@ def _two_sessions() -> float:
 
 def test_a_second_session_goes_on(run_workers: RunWorkers) -> None:
     assert run_workers(_two_sessions, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [9.0] * 2
+
+
+def _step() -> Step:
+    bps.init()
+    optimizer = bps.DistributedOptimizer(optax.sgd(1.0))
+    held = {"params": jnp.zeros([300])}
+    held["state"] = optimizer.init(held["params"])
+
+    @jax.jit
+    def take(params: Any, state: Any, size: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(jnp.full_like(params, -size), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def step(size: float) -> float:
+        held["params"], held["state"] = take(held["params"], held["state"], float(size))
+        return float(held["params"].min())
+
+    return step
+
+
+def _bounded() -> None:
+    run_bounded(_step())
+
+
+def _peer_dies() -> None:
+    run_until_the_peer_dies(_step(), jax.errors.JaxRuntimeError)
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_the_bound_holds(run_workers: RunWorkers, bound: int) -> None:
+    run_workers(_bounded, **bounded(bound))
+
+
+def test_a_death_is_an_error_of_jax(run_workers: RunWorkers) -> None:
+    job = run_workers(_peer_dies, check=False, **ASYNCHRONOUS)
+    assert job.returncode != 0 and "heard: " in job.output, job.output
 
 
 def _refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from import_orders import ORDERS, import_error, run_order
+from import_orders import ORDERS, import_error, import_warning, run_order
 from installed import framework
 
 framework("jax")
@@ -24,3 +24,10 @@ def test_a_version_that_is_too_old() -> None:
     assert "needs JAX 0.4.38 or newer (its typed FFI); this is 0.4.30" in import_error(
         "import jax", old, "import byteps.jax"
     )
+
+
+def test_a_version_that_is_newer_than_all_tested_ones() -> None:
+    new = "jax.__version__, jax.__version_info__ = '0.99.1.dev7', (0, 99, 1)"
+    text = import_warning("import jax", new, "import byteps.jax")
+    assert "RuntimeWarning: byteps.jax has been tested with JAX up to 0.10; this is 0.99.1.dev7" in text
+    assert "has been tested with" not in import_warning("import jax", "", "import byteps.jax")

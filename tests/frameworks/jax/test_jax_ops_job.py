@@ -347,13 +347,36 @@ def _peer_dies() -> None:
     program = jax.jit(lambda x: bps.push_pull(x, name="x"))
     jax.block_until_ready(program(jnp.ones(3)))
     if bps.rank() == 1:
-        os._exit(7)
-    jax.block_until_ready(program(jnp.ones(3)))
+        os._exit(0)  # so that the other's exit status is the job's
+    with pytest.raises(jax.errors.JaxRuntimeError, match="rank 1") as raised:
+        jax.block_until_ready(program(jnp.ones(3)))
+    print(f"heard: {raised.value}", flush=True)
+    raise raised.value
 
 
 def test_a_dead_peer_ends_the_program(run_workers: RunWorkers) -> None:
     job = run_workers(_peer_dies, check=False)
-    assert job.returncode != 0
+    assert job.returncode != 0, job.output
+    assert "heard: UNAVAILABLE" in job.stdout, job.output
+
+
+def _without_a_session() -> None:
+    with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+        jax.jit(lambda x: bps.push_pull(x, name="x"))(jnp.ones(3))
+    bps.init()
+    program = jax.jit(lambda x: bps.push_pull(x, name="x"))
+    jax.block_until_ready(program(jnp.ones(3)))
+    bps.shutdown()
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"FAILED_PRECONDITION.*bps\.init\(\)"):
+        jax.block_until_ready(program(jnp.ones(3)))
+    with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+        bps.broadcast(jnp.ones(3), 0)
+    bps.init()
+    assert np.array_equal(program(jnp.ones(3)), np.ones(3))
+
+
+def test_before_init_and_after_shutdown(run_alone: RunWorkers) -> None:
+    run_alone(_without_a_session)
 
 
 def _alone() -> None:

@@ -8,5 +8,6 @@ julia=$(command -v julia || compgen -G "$home/.cache/byteps/julia-*/bin/julia" |
 
 mkdir -p "$TEST_TMPDIR/home/lib"
 cp -L core/libbyteps.so "$TEST_TMPDIR/home/lib/"
+export BYTEPS_DEVICE=$PWD/device_plugins/fake/libbyteps_device_fake.so
 export BYTEPS_HOME=$TEST_TMPDIR/home JULIA_DEPOT_PATH=$TEST_TMPDIR/depot HOME=$TEST_TMPDIR
 "$julia" --startup-file=no --project=frameworks/julia/BytePS frameworks/julia/BytePS/test/runtests.jl

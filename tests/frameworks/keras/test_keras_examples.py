@@ -1,4 +1,5 @@
-"""The example for Keras on each backend: two workers learn as one process does with the double batch."""
+"""The examples for Keras on each backend: two workers learn as one process does with the double batch; the benchmark
+counts images."""
 
 from __future__ import annotations
 
@@ -23,3 +24,13 @@ def test_digits(backend: str) -> None:
     # Rounding differs, and Adam makes more of it with every step.
     assert shared == pytest.approx(alone, rel=0.02, abs=0.004)
     assert shared[-1] < 0.3
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+def test_synthetic_benchmark(backend: str) -> None:
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed here: tools/setup --frameworks")
+    flags = ["--model=small", "--batch-size=4", "--num-warmup-batches=1", "--num-batches-per-iter=2", "--num-iters=2"]
+    output = run_example("keras/synthetic_benchmark.py", *flags, "--fp16-pushpull", workers=2, KERAS_BACKEND=backend)
+    assert "Number of workers: 2" in output
+    assert "Iter #1: " in output and "Total img/sec on 2 worker(s): " in output

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,30 @@ def assert_same_on_all_ranks(model: Any) -> None:
     mine = b"".join((array + 0).tobytes() for array in [*model.get_weights(), *of_optimizer])
     for of in range(bps.size()):
         assert bps.broadcast_object(mine, of, name=f"weights of {of}") == mine
+
+
+def _local_variables_stay() -> None:
+    bps.init()
+    model = model_of(keras, keras.optimizers.SGD(0.01), seed=1 + bps.rank())
+    own = model.get_weights()[0]
+    local = model.weights[0]
+    callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0, local_variables=(v for v in [local]))
+    callback.set_model(model)
+    callback.on_train_begin()
+    np.testing.assert_array_equal(model.get_weights()[0], own)
+    others = b"".join(weight.tobytes() for weight in model.get_weights()[1:])
+    assert bps.broadcast_object(others, 0) == others
+
+    class Variable:
+        pass
+
+    gone = Variable()
+    lives = weakref.ref(gone)
+    callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0, local_variables=[gone])
+    del gone
+    gc.collect()
+    # Else another variable may get its id, and would be taken for a local one.
+    assert lives() is not None and callback is not None
 
 
 def _as_one_process_on_the_double_batch() -> None:
@@ -137,8 +163,29 @@ def _learning_rates() -> None:
     np.testing.assert_allclose(history["lr"], [0.075, 0.1, 0.025, 0.0125], rtol=1e-5)
     with pytest.raises(TypeError, match="initial_lr"):
         callbacks.LearningRateScheduleCallback(0.1, lambda epoch: epoch)
-    with pytest.raises(ValueError, match="momentum"):
-        callbacks.LearningRateScheduleCallback(2.0, momentum_correction=True)
+
+
+def _momentum_correction() -> None:
+    """Three steps of gradient 1, of which the third has twice the learning rate; against the formula."""
+    bps.init()
+    callbacks = callbacks_of(keras)
+    kinds = [keras.optimizers.SGD]
+    if hasattr(keras.optimizers, "legacy") and not is_keras_3(keras):
+        kinds.append(keras.optimizers.legacy.SGD)
+    for kind in kinds:
+        for corrected in (True, False):
+            layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            x = keras.layers.Input((1,))
+            model = keras.Model(x, layer(x))
+            optimizer = bps.DistributedOptimizer(kind(0.25, momentum=0.5))
+            model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+            schedule = callbacks.LearningRateScheduleCallback(
+                lambda epoch: 1 if epoch < 2 else 2, momentum_correction=corrected
+            )
+            ones = np.ones([1, 1], "float32")
+            model.fit(ones, ones, batch_size=1, epochs=3, verbose=0, callbacks=[schedule])
+            velocities = [0.25, 0.375, (2 if corrected else 1) * 0.1875 + 0.5]
+            np.testing.assert_allclose(np.ravel(layer.get_weights()[0]), [-sum(velocities)], rtol=1e-6)
 
 
 def _saved_and_loaded() -> None:
@@ -297,6 +344,23 @@ def _state() -> None:
     np.testing.assert_array_equal(weights_of(model), before)
 
 
+def _without_a_session() -> None:
+    """An error in training, and of a call, and no hang; the next session trains."""
+    bps.init()
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    fit(model, bps.rank(), epochs=1)
+    bps.shutdown()
+    with pytest.raises(Exception, match=r"bps\.init\(\)"):
+        fit(model, 0)
+    with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+        bps.push_pull(1.0, name="x")
+    bps.init()
+    # A fresh one: a step that fails on JAX leaves Keras's variables without values.
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    fit(model, bps.rank(), epochs=1)
+    assert_same_on_all_ranks(model)
+
+
 def _elastic() -> None:
     """A failed operation, in fit(), takes training back to the last commit, and both ends are the same."""
 
@@ -347,9 +411,22 @@ def _wrong_arguments() -> None:
         (ValueError, "op is 17", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(0.1), op=17)),
         (ValueError, "positive", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=0)),
         (ValueError, "root_rank is 7", lambda: bps.broadcast(1.0, 7)),
+        (ValueError, "both op and average", lambda: bps.allreduce(1.0, average=True, op=bps.Sum)),
+        (ValueError, "both op and average", lambda: bps.allreduce(1.0, average=False, op=bps.Average)),
     ):
         with pytest.raises(error, match=message):
             call()
+    variable = model_of(keras, "sgd").trainable_variables[0]
+    for wrong, message in (
+        *(({"gradient_predivide_factor": factor}, "must be a positive number") for factor in (0, -2.0, np.inf, np.nan)),
+        ({"num_groups": -1}, "num_groups is -1"),
+        ({"groups": [variable]}, "lists of variables"),
+        ({"groups": [[variable], [variable]]}, "twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bps.DistributedOptimizer(keras.optimizers.SGD(0.1), **wrong)
+    bps.DistributedOptimizer(keras.optimizers.SGD(0.1), groups=[[variable]])
+    assert (bps.allreduce(1.0, average=False), bps.allreduce(1.0, average=True)) == (2, 1)
 
 
 def _accumulated_gradients() -> None:
@@ -397,6 +474,16 @@ def _loss_scaling_outside_is_refused() -> None:
         fit(model, bps.rank())
 
 
+def _xla_on_tensorflow_is_refused() -> None:
+    """In the words of this package, and the session goes on."""
+    bps.init()
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    model.compile(optimizer=model.optimizer, loss="mse", jit_compile=True)
+    with pytest.raises(Exception, match="BytePS cannot communicate inside of a function that XLA compiles"):
+        fit(model, bps.rank(), epochs=1)
+    assert bps.push_pull(1.0, average=False) == 2
+
+
 def _mixed_precision() -> None:
     """compile() would put loss scaling around the optimizer: it is inside already."""
     bps.init()
@@ -414,12 +501,14 @@ def _mixed_precision() -> None:
 
 
 OF_ALL = [
+    _local_variables_stay,
     _as_one_process_on_the_double_batch,
     _clipping_and_averages_after_the_reduction,
     _compressed,
     _broadcast_of_a_model_that_is_not_built,
     _metrics_of_all,
     _learning_rates,
+    _momentum_correction,
     _saved_and_loaded,
     _best_model_of_rank_0,
     _of_local_layers,
@@ -428,6 +517,7 @@ OF_ALL = [
     _values,
     _process_set_of_one,
     _state,
+    _without_a_session,
     _elastic,
     _wrong_arguments,
 ]
@@ -438,6 +528,8 @@ OF_KERAS_3 = [
     _loss_scaling_outside_is_refused,
     _mixed_precision,
 ]
+OF_TENSORFLOW = [_xla_on_tensorflow_is_refused]
+_ON_TENSORFLOW = ("tensorflow", "tf_keras")
 
 
 def _is_keras_3(of: str) -> bool:
@@ -457,13 +549,15 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         KERAS_BACKEND=of if keras_3 else "tensorflow",
         TESTED_KERAS=of if of == "tf_keras" else "keras",
     )
-    bodies = [*OF_ALL, *OF_KERAS_3] if keras_3 else OF_ALL
+    bodies = [*OF_ALL, *(OF_KERAS_3 if keras_3 else ()), *(OF_TENSORFLOW if of in _ON_TENSORFLOW else ())]
     folder = tmp_path_factory.mktemp("job")
     return Outcomes(run_job(folder, launcher_command(2, 1), 2, bodies, (), environment, check=False))
 
 
-@pytest.mark.parametrize("body", [*OF_ALL, *OF_KERAS_3])
+@pytest.mark.parametrize("body", [*OF_ALL, *OF_KERAS_3, *OF_TENSORFLOW])
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes, request: pytest.FixtureRequest) -> None:
     if body in OF_KERAS_3 and not _is_keras_3(request.node.callspec.params["outcomes"]):
         pytest.skip("of Keras 3 alone")
+    if body in OF_TENSORFLOW and request.node.callspec.params["outcomes"] not in _ON_TENSORFLOW:
+        pytest.skip("of TensorFlow alone")
     outcomes.check(body)

@@ -11,6 +11,7 @@ from installed import framework
 mx = framework("mxnet")
 
 import byteps.mxnet as bps
+from asynchronous_runs import ASYNCHRONOUS, Step, bounded, run_bounded, run_until_the_peer_dies
 
 RunWorkers = Callable[..., Any]
 
@@ -66,6 +67,7 @@ def _two_sessions(of_trainer: bool) -> float:
             bps.shutdown()
             bps.init()
         step(1.0)
+        mx.nd.waitall()
         bps.barrier()
         step(0.0)
     return float(weight.max().asscalar())
@@ -74,6 +76,35 @@ def _two_sessions(of_trainer: bool) -> float:
 @pytest.mark.parametrize("of_trainer", [True, False])
 def test_a_second_session_goes_on(run_workers: RunWorkers, of_trainer: bool) -> None:
     assert run_workers(_two_sessions, of_trainer, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [4.0] * 2
+
+
+def _step() -> Step:
+    bps.init()
+    take, weight = _steps_of_optimizer()
+
+    def step(size: float) -> float:
+        take(float(size))
+        return float(weight.min().asscalar())
+
+    return step
+
+
+def _bounded() -> None:
+    run_bounded(_step())
+
+
+def _peer_dies() -> None:
+    run_until_the_peer_dies(_step(), mx.base.MXNetError)
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_the_bound_holds(run_workers: RunWorkers, bound: int) -> None:
+    run_workers(_bounded, **bounded(bound))
+
+
+def test_a_death_is_an_error_of_mxnet(run_workers: RunWorkers) -> None:
+    job = run_workers(_peer_dies, check=False, **ASYNCHRONOUS)
+    assert job.returncode != 0 and "heard: " in job.output, job.output
 
 
 def _refused() -> None:

@@ -69,9 +69,43 @@ def _rows() -> None:
         found, came = bps.alltoall(mx.nd.ones((6,)) * rank, given)
         _same(came, [rank + 1] * _SIZE)
         _same(found, np.repeat([0, 1, 2], rank + 1))
+    _same(bps.alltoall(mx.np.ones((3,)) * rank, name="of numpy"), [0, 1, 2])
+    assert type(bps.allgather(mx.np.ones((1,)))[:]) is mx.np.ndarray
+    few = bps.reducescatter(mx.np.ones((2, 2)), op=bps.Sum, name="few")  # none for the last
+    assert few.asnumpy().tolist() == [[3.0, 3.0]] * (rank < 2)
     assert bps.allgather_object({"rank": rank}) == [{"rank": of} for of in range(_SIZE)]
     with pytest.raises(ValueError, match="one entry"):
         bps.alltoall(x, [])
+
+
+def _nobody_waits_for_rows() -> None:
+    """Whoever calls goes on: the last rank begins when the others have been through their calls."""
+    bps.init()
+    rank = bps.rank()
+    x = mx.nd.ones((rank + 1, 2)) * rank
+
+    def start() -> list[mx.nd.NDArray]:
+        found = [bps.allgather(x, name="own")]
+        found += [bps.allgather(x * 2, name=f"late {index}") for index in range(20)]
+        found += bps.alltoall(mx.nd.ones((_SIZE,)) * rank, [1] * _SIZE, name="late")
+        return [*found, bps.reducescatter(mx.nd.ones((_SIZE,)), op=bps.Sum, name="late sum") * 2]
+
+    started = start() if rank != _SIZE - 1 else []
+    if started:
+        x[:] = 7  # what was sent is what was there
+    bps.barrier()
+    started = started or start()
+    everything = np.concatenate([np.full((of + 1, 2), 2.0 * of) for of in range(_SIZE)])
+    _same(started.pop(0), everything / 2)
+    for late in started[:10]:
+        _same(late, everything)
+        assert type(late) is mx.nd.NDArray
+    _same(mx.nd.concat(*started[10:20], dim=0), np.concatenate([everything] * 10))  # as operands
+    _same(started[-3], [0, 1, 2])
+    _same(started[-2], [1, 1, 1])
+    _same(started[-1], [6])
+    bps.allgather(mx.nd.ones((1,)), name="of no use")
+    mx.nd.waitall()
 
 
 def _process_sets() -> None:
@@ -118,12 +152,30 @@ def _adasum_and_join() -> None:
 def _disagreement() -> None:
     bps.init()
     dtype = "float32" if bps.rank() == 0 else "int32"
+    late = bps.allgather(mx.nd.zeros((2,), dtype=dtype), name="x")
+    for _ in range(2):  # whenever it is used
+        with pytest.raises(mx.base.MXNetError, match="do not agree"):
+            late.wait_to_read()
+    rows, splits = bps.alltoall(mx.nd.zeros((3,), dtype=dtype), splits=mx.nd.array([1, 1, 1], dtype="int32"), name="z")
     with pytest.raises(mx.base.MXNetError, match="do not agree"):
-        bps.allgather(mx.nd.zeros((2,), dtype=dtype), name="x")
+        rows.wait_to_read()
+    with pytest.raises(mx.base.MXNetError, match="z: nothing has come"):  # MXNet tells an error once
+        splits.wait_to_read()
+    scattered = bps.reducescatter(mx.nd.zeros((3,), dtype=dtype), op=bps.Sum, name="y")
+    with pytest.raises(mx.base.MXNetError, match="do not agree"):
+        scattered.wait_to_read()
     _same(bps.allgather(mx.nd.ones((1,)) * bps.rank(), name="x"), [0, 1, 2])
 
 
-BODIES = [_allreduce, _rows, _process_sets, _gradient_over_a_set, _adasum_and_join, _disagreement]
+BODIES = [
+    _allreduce,
+    _rows,
+    _nobody_waits_for_rows,
+    _process_sets,
+    _gradient_over_a_set,
+    _adasum_and_join,
+    _disagreement,
+]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from installed import framework
-from signatures import BASICS, REQUIRED, check
+from signatures import BASICS, REQUIRED, check, check_errors
 
 mx = framework("mxnet")
 
@@ -65,6 +65,10 @@ def test_names_and_arguments(name: str) -> None:
         assert getattr(byteps.horovod.mxnet.mpi_ops, name) is getattr(hvd, name)
 
 
+def test_types_of_errors() -> None:
+    check_errors(hvd)
+
+
 def test_everything_that_is_exported_is_there() -> None:
     assert len(set(hvd.__all__)) == len(hvd.__all__)
     assert all(hasattr(hvd, name) for name in hvd.__all__)
@@ -118,6 +122,11 @@ def _optimizer() -> None:
         np.testing.assert_array_equal(weight.asnumpy(), [-(expected or rank + 1.0)] * 2)
     with pytest.raises(ValueError, match="gradient_predivide_factor"):
         hvd.DistributedOptimizer(mx.optimizer.create("sgd"), gradient_predivide_factor=0)
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="num_groups"):
+            hvd.DistributedOptimizer(mx.optimizer.create("sgd"), num_groups=wrong)
+        with pytest.raises(ValueError, match="num_groups"):
+            hvd.DistributedTrainer(_net(1.0).collect_params(), "sgd", num_groups=wrong)
     with pytest.raises(TypeError, match="process_set"):
         hvd.DistributedOptimizer(mx.optimizer.create("sgd"), process_set=[0])
 

@@ -232,8 +232,11 @@ def _wrong_arguments() -> None:
         bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={"compressor": "topk", "k": 3})
     with pytest.raises(ValueError, match="unknown"):
         bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={"compresor": "topk"})
-    with pytest.raises(ValueError, match="gradient_predivide_factor"):
-        bps.DistributedTrainer(net.collect_params(), "sgd", gradient_predivide_factor=0)
+    for factor in (0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="gradient_predivide_factor"):
+            bps.DistributedTrainer(net.collect_params(), "sgd", gradient_predivide_factor=factor)
+        with pytest.raises(ValueError, match="gradient_predivide_factor"):
+            bps.DistributedOptimizer(mx.optimizer.create("sgd"), gradient_predivide_factor=factor)
     with pytest.warns(UserWarning, match="DistributedOptimizer"):
         bps.DistributedTrainer(net.collect_params(), bps.DistributedOptimizer(mx.optimizer.create("sgd")))
 

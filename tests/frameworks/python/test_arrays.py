@@ -14,6 +14,7 @@ from typing import Any
 import byteps
 import numpy as np
 import pytest
+from jobs import DEADLINE
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -101,6 +102,23 @@ def test_dlpack_says_read_only() -> None:
         byteps.push_pull(tensor, tensor)
 
 
+def test_bfloat16_of_ml_dtypes() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
+    for found in (
+        byteps.push_pull(values),
+        byteps.broadcast(values),
+        byteps.allgather(values),
+        byteps.alltoall(values, [2])[0],
+        byteps.sparse_push_pull(np.array([0, 1]), values, 2)[1],
+    ):
+        assert found.dtype == values.dtype
+        assert np.array_equal(found, values)
+    assert byteps.push_pull(values, values, op=byteps.Sum) is values
+    with pytest.raises(ValueError, match="not contiguous"):
+        byteps.push_pull(values[:, ::2])
+
+
 def test_tensors_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     values = torch.arange(4, dtype=torch.bfloat16)
@@ -167,7 +185,7 @@ except ValueError as error:
 else:
     raise SystemExit("nothing was said")
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=DEADLINE)
 
 
 def test_a_sub_interpreter_is_refused() -> None:

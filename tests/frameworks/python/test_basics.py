@@ -45,6 +45,13 @@ def test_one_worker_alone(alone: None) -> None:
     assert byteps.broadcast_object({"a": [1, 2]}) == {"a": [1, 2]}
 
 
+def test_pinned_memory_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
+    monkeypatch.setenv("BYTEPS_DEVICE", "absent")
+    with byteps.open_session(name="pins") as session, pytest.raises(byteps.NotFoundError, match='device "absent"'):
+        session.buffer(4096, pinned=0)
+    assert bytes(byteps.buffer(4, pinned=None)) == b"\0\0\0\0"
+
+
 def test_init_again_is_nothing(alone: None) -> None:
     byteps.init()
     byteps.init(lazy=False)

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import byteps
-import pytest
+from interrupts import interrupted
 from native_push import push_pull_doubles
 
 RunWorkers = Callable[..., Any]
 
 
-@contextmanager
-def _interrupted() -> Iterator[None]:
-    """Sends SIGINT to this process a little later; KeyboardInterrupt must then come at once."""
-    sent: list[float] = []
-
-    def send() -> None:
-        sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    timer = threading.Timer(0.5, send)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        yield
-    timer.join()
-    # At once, on a loaded machine too: what is waited for takes 100 seconds and more.
-    assert time.monotonic() - sent[0] < 10
-
-
 def _during_init() -> None:
-    with _interrupted():
+    with interrupted():
         byteps.init()
     assert not byteps.is_initialized()
 
@@ -59,9 +37,9 @@ def _during_operations() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if byteps.rank() == 0:
         request, memory = push_pull_doubles("late", [1.0])
-        with _interrupted():
+        with interrupted():
             request.wait()
-        with _interrupted():
+        with interrupted():
             byteps.barrier("never")
         byteps.barrier("go")
         request.wait()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
 from pathlib import Path
 
 import byteps
 import pytest
+from byteps import runner
 from native_push import push_pull_doubles
 
 # The functions of this file are pickled by value, where the workers cannot import it.
@@ -73,3 +78,22 @@ def test_wrong_arguments() -> None:
 def test_nothing_of_it_is_on_a_command_line(tmp_path: Path) -> None:
     words = byteps.run(lambda: subprocess.check_output(["ps", "-eo", "args"], text=True))[0]
     assert "byteps.run_worker" in words and "BYTEPS_RUN_SECRET" not in words
+
+
+def test_a_stranger_that_is_silent_keeps_no_worker_waiting() -> None:
+    with runner._Desk(b"the task", remote=False) as desk:
+        address = ("127.0.0.1", int(desk.variables[runner.ADDRESSES].rpartition(":")[2]))
+        tasks: list[bytes] = []
+
+        def fetch() -> None:
+            with Client(address, authkey=desk.variables[runner.SECRET].encode()) as connection:
+                tasks.append(connection.recv_bytes())
+
+        # One is silent, one has another secret, one closes at once.
+        with socket.create_connection(address), pytest.raises(AuthenticationError):
+            socket.create_connection(address).close()
+            worker = threading.Thread(target=fetch, daemon=True)
+            worker.start()
+            worker.join(60)
+            assert tasks == [b"the task"]
+            Client(address, authkey=b"another")

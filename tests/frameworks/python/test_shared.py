@@ -9,7 +9,7 @@ import byteps
 import pytest
 from byteps import shared
 
-ARRAYS = ("byteps.array", "byteps.collectives", "byteps.operation", "byteps.sparse")
+ARRAYS = ("byteps.array", "byteps.operation", "byteps.sparse")
 
 
 def _home(value: object) -> str:

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from digits_runs import check_digits
+from jobs import DEADLINE
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 0), (1, 0)])
@@ -14,6 +15,6 @@ def test_digits(digits: str, workers: int, servers: int) -> None:
 
 
 def test_a_wrong_file_is_said(digits: str) -> None:
-    done = subprocess.run([digits, "1", "/nowhere"], check=False, capture_output=True, text=True)
+    done = subprocess.run([digits, "1", "/nowhere"], check=False, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode != 0
     assert "cannot read /nowhere" in done.stderr

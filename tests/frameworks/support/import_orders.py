@@ -41,6 +41,13 @@ def run_order(order: str, framework: str, binding: str, use: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def import_warning(framework: str, new: str, binding: str) -> str:
+    """What the import of the binding warns of where the framework has the version that `new` gives it."""
+    done = run_code(f"{framework}\n{new}\n{binding}\nprint('imported')")
+    assert done.returncode == 0 and "imported" in done.stdout, done.stdout + done.stderr
+    return done.stderr
+
+
 def import_error(framework: str, old: str, binding: str) -> str:
     """What the import of the binding says where the framework has the version that `old` gives it."""
     code = f"{framework}\n{old}\ntry:\n    {binding}\nexcept ImportError as error:\n    print('refused:', error)"

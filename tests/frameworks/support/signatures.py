@@ -1,9 +1,13 @@
-"""Are a function's arguments those that another library's users know?"""
+"""Are a function's arguments, and a module's errors, those that another library's users know?"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 REQUIRED = inspect.Parameter.empty
 
@@ -57,3 +61,26 @@ def check(function: Any, wanted: list[tuple[str, Any]] | None, by_name: bool = F
     for parameter in ours:
         if parameter.name not in {name for name, _ in wanted}:
             assert parameter.default is not REQUIRED or parameter.kind is inspect.Parameter.VAR_KEYWORD, parameter
+
+
+def check_errors(module: ModuleType) -> None:
+    """Asserts that a module which stands in for one of Horovod's raises errors of Horovod's types. To be called without
+    a session: what asks for ranks is a ValueError then, as there."""
+    exceptions = importlib.import_module("byteps.horovod.common.exceptions")
+    for name in ("HorovodInternalError", "HostsUpdatedInterrupt"):
+        assert issubclass(getattr(exceptions, name), RuntimeError)
+        assert getattr(module, name, getattr(exceptions, name)) is getattr(exceptions, name)
+    interrupt = exceptions.HostsUpdatedInterrupt
+    assert interrupt().skip_sync is False and interrupt(skip_sync=True).skip_sync is True
+    assert not issubclass(interrupt, exceptions.HorovodInternalError)
+    assert not issubclass(exceptions.HorovodInternalError, interrupt)  # elastic functions tell them apart
+    assert not module.is_initialized()
+    queries = ["size", "rank", "local_size", "local_rank"]
+    # byteps.mxnet and others in BytePS's words need not have these.
+    queries += [name for name in ("cross_size", "cross_rank", "mpi_threads_supported") if hasattr(module, name)]
+    for name in queries:
+        with pytest.raises(ValueError, match="init"):
+            getattr(module, name)()
+    # What says how the library was built needs no session.
+    for name in ("mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built", "nccl_built", "cuda_built", "rocm_built"):
+        assert int(getattr(module, name)()) == 0

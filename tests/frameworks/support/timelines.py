@@ -120,6 +120,15 @@ def read_whole(path: Path) -> Timeline:
     return timeline
 
 
+def priorities(path: Path) -> dict[str, set[int]]:
+    """With which priorities the operations of each name were submitted."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for span in read_whole(path).complete:
+        if "priority" in span.args:
+            found[span.args["tensor"]].add(span.args["priority"])
+    return dict(found)
+
+
 def check_push_pull(timeline: Timeline, operation: Span, elements_bytes: int, servers: int = 1) -> None:
     """It has gone through servers: each part was queued, pushed and answered, one after the other, inside of it."""
     args = operation.args

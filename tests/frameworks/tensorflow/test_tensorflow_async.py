@@ -12,6 +12,7 @@ tf = framework("tensorflow")
 framework("keras")
 
 import byteps.tensorflow as bps
+from asynchronous_runs import ASYNCHRONOUS, Step, bounded, run_bounded, run_until_the_peer_dies
 
 RunWorkers = Callable[..., Any]
 
@@ -44,6 +45,38 @@ def _sums(in_a_function: bool) -> list[float]:
 def test_everybody_gets_all_steps(run_workers: RunWorkers, in_a_function: bool) -> None:
     job = run_workers(_sums, in_a_function, servers=2, BYTEPS_ENABLE_ASYNC="1")
     assert job.results == [[18.0]] * 2
+
+
+def _step() -> Step:
+    bps.init()
+    weight = tf.Variable(tf.zeros([300]))
+    optimizer = bps.DistributedOptimizer(tf.keras.optimizers.SGD(1.0))
+    optimizer.build([weight])
+
+    @tf.function
+    def take(size: tf.Tensor) -> tf.Tensor:
+        optimizer.apply_gradients([(tf.fill(weight.shape, -size), weight)])
+        return tf.reduce_min(weight)
+
+    return lambda size: float(take(tf.constant(float(size))))
+
+
+def _bounded() -> None:
+    run_bounded(_step())
+
+
+def _peer_dies() -> None:
+    run_until_the_peer_dies(_step(), tf.errors.UnavailableError)
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_the_bound_holds(run_workers: RunWorkers, bound: int) -> None:
+    run_workers(_bounded, **bounded(bound))
+
+
+def test_a_death_is_an_error_of_tensorflow(run_workers: RunWorkers) -> None:
+    job = run_workers(_peer_dies, check=False, **ASYNCHRONOUS)
+    assert job.returncode != 0 and "heard: " in job.output, job.output
 
 
 def _refused() -> None:

@@ -105,6 +105,36 @@ def _alltoall() -> None:
         bps.alltoall(x, tf.zeros([0], tf.int32))
 
 
+def _arguments_of_byteps_0_3() -> None:
+    bps.init()
+    rank = bps.rank()
+    x = tf.fill([_SIZE, 2], float(rank))
+    splits, came = [1] * _SIZE, np.repeat([[0.0] * 2, [1.0] * 2, [2.0] * 2], 1, axis=0)
+
+    def exchange(x: tf.Tensor, **more: Any) -> Any:
+        return bps.alltoall(x, splits, scope="of.", name="a", **more)
+
+    for found in _both(exchange, x, with_size=False, recv_splits=splits, compression=bps.Compression.fp16):
+        assert found.dtype == tf.float32
+        np.testing.assert_array_equal(found, came)
+    for _, rows in _both(bps.alltoall, x, name="sized", with_size=True):
+        np.testing.assert_array_equal(rows, splits)
+    for run in (exchange, tf.function(exchange)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="other rows have come than recv_splits say"):
+            run(x, recv_splits=[2, 1, 0])
+    with pytest.raises(TypeError, match="compression"):
+        exchange(x, compression="fp16")
+    for found in _both(bps.allgather, x[:1], name="same", same_shape=True):
+        np.testing.assert_array_equal(found, came)
+    for run in (bps.allgather, tf.function(bps.allgather)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="different numbers of rows"):
+            run(x[:rank], name="odd", same_shape=True)
+    # Their places in the calls of 0.3 are those of other arguments here.
+    for call in (lambda: bps.allgather(x, True), lambda: bps.alltoall(x, splits, splits)):
+        with pytest.raises(ValueError, match="name is"):
+            call()
+
+
 def _gradients() -> None:
     bps.init()
     rank = bps.rank()
@@ -245,6 +275,7 @@ BODIES = [
     _grouped,
     _reducescatter,
     _alltoall,
+    _arguments_of_byteps_0_3,
     _gradients,
     _process_sets,
     _adasum,

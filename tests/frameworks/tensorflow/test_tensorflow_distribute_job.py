@@ -44,8 +44,9 @@ def _replicas_and_initial_values() -> None:
 
 def _number(strategy: Any) -> tf.Tensor:
     """1 to 4, of the replica among all."""
-    local = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return tf.cast(local + 1, tf.float32) + 2.0 * bps.rank()
+    context = tf.distribute.get_replica_context()
+    assert len(context.devices) == 1
+    return tf.cast(context.replica_id_in_sync_group + 1, tf.float32)
 
 
 def _reductions() -> None:
@@ -71,6 +72,100 @@ def _reductions() -> None:
         assert [float(value) for value in sums] == [10, 10]
 
 
+def _gathered() -> None:
+    bps.init()
+    strategies = _strategy(), bps.distribute.MirroredStrategy(_DEVICES[:1])
+    for strategy in strategies:
+        count = strategy.num_replicas_in_sync
+
+        def of_replica() -> tf.Tensor:
+            # Replica 0 has one row, replica 1 two, ...
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return tf.fill([number + 1, 2], number)
+
+        wanted = np.concatenate([np.full([number + 1, 2], number) for number in range(count)])
+        for axis in (0, 1, -1):
+
+            def gathered(axis: int = axis, of_replica: Any = of_replica, strategy: Any = strategy) -> tf.Tensor:
+                own = of_replica if axis == 0 else lambda: tf.transpose(of_replica())
+                return strategy.gather(strategy.run(own), axis=axis)
+
+            for run in (gathered, tf.function(gathered)):
+                np.testing.assert_array_equal(run(), wanted if axis == 0 else wanted.T)
+
+        def weighted(of_replica: Any = of_replica) -> tuple[tf.Tensor, tf.Tensor]:
+            own = tf.cast(of_replica(), tf.float32)
+            with tf.GradientTape() as tape:
+                tape.watch(own)
+                rows = tf.distribute.get_replica_context().all_gather(own, axis=0)
+                loss = tf.reduce_sum(rows * tf.reshape(tf.range(tf.cast(tf.size(rows), tf.float32)), tf.shape(rows)))
+            return rows, tape.gradient(loss, own)
+
+        # Every replica's loss has the same gradient, and theirs are added up.
+        weights = count * np.arange(wanted.size).reshape(wanted.shape)
+        rows, gradients = tf.function(lambda strategy=strategy, weighted=weighted: strategy.run(weighted))()
+        local = len(strategy.extended.worker_devices)
+        of_rank = range(local * bps.rank(), local * bps.rank() + local)
+        results = map(strategy.experimental_local_results, (rows, gradients))
+        for number, found, gradient in zip(of_rank, *results):
+            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(gradient, weights[wanted[:, 0] == number])
+
+
+def _inputs_know_all_workers() -> None:
+    bps.init()
+    strategy = _strategy()
+    contexts = []
+
+    def dataset(context: Any) -> Any:
+        contexts.append(context)
+        return tf.data.Dataset.range(8).shard(context.num_input_pipelines, context.input_pipeline_id).batch(2)
+
+    batches = iter(strategy.distribute_datasets_from_function(dataset))
+    found = strategy.run(lambda batch: batch, args=(next(batches),))
+    np.testing.assert_array_equal(strategy.gather(found, axis=0), [0, 2, 4, 6, 1, 3, 5, 7])
+    assert [(c.num_input_pipelines, c.input_pipeline_id, c.num_replicas_in_sync) for c in contexts] == [
+        (2, bps.rank(), 4)
+    ]
+    assert contexts[0].get_per_replica_batch_size(8) == 2
+
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant([context.replica_id_in_sync_group, context.num_replicas_in_sync])
+    )
+    np.testing.assert_array_equal(strategy.gather(values, axis=0), [0, 4, 1, 4, 2, 4, 3, 4])
+
+
+def _reduced_twice_is_refused() -> None:
+    bps.init()
+    strategy = _strategy()
+    made_outside = bps.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+    tape_outside = bps.DistributedGradientTape(tf.GradientTape())
+    with strategy.scope():
+        variable = tf.Variable([1.0])
+        for make in (
+            lambda: bps.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)),
+            lambda: bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1)),
+            lambda: bps.DistributedGradientTape(tf.GradientTape()),
+        ):
+            with pytest.raises(ValueError, match="plain optimizer and tape"):
+                make()
+
+    def apply() -> None:
+        made_outside.apply_gradients([(tf.ones([1]), variable)])
+
+    def differentiate() -> None:
+        with tape_outside:
+            loss = variable * 2
+        tape_outside.gradient(loss, variable)
+
+    for step in (apply, differentiate):
+        with pytest.raises(ValueError, match="plain optimizer and tape"):
+            strategy.run(tf.function(step))
+    # Under another strategy they reduce as anywhere.
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        bps.DistributedGradientTape(tf.GradientTape())
+
+
 def _gradients_of_all_replicas() -> None:
     bps.init()
     strategy = _strategy()
@@ -84,7 +179,7 @@ def _gradients_of_all_replicas() -> None:
     def step() -> None:
         def of_replica() -> None:
             with tf.GradientTape() as tape:
-                row = tf.distribute.get_replica_context().replica_id_in_sync_group + bps.rank()
+                row = tf.distribute.get_replica_context().replica_id_in_sync_group - bps.rank()
                 loss = tf.reduce_sum(weight) * _number(strategy) + tf.reduce_sum(tf.gather(table, [row]))
             optimizer.apply_gradients(zip(tape.gradient(loss, [weight, table]), [weight, table]))
 
@@ -105,7 +200,8 @@ def _fit() -> None:
 
     def model() -> Any:
         built = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
-        built.compile(tf.keras.optimizers.SGD(0.05), "mse", jit_compile=False)
+        metrics = ["mae", tf.keras.metrics.RootMeanSquaredError(name="rmse")]
+        built.compile(tf.keras.optimizers.SGD(0.05), "mse", metrics=metrics, jit_compile=False)
         return built
 
     def batches(part: slice, size: int) -> Any:
@@ -113,17 +209,32 @@ def _fit() -> None:
 
     tf.keras.utils.set_random_seed(4)
     alone = model()
-    alone.fit(batches(slice(None), 16), epochs=3, verbose=0)
+    expected_history = alone.fit(batches(slice(None), 16), epochs=3, verbose=0).history
     strategy = _strategy()
     tf.keras.utils.set_random_seed(4 + bps.rank())
     with strategy.scope():
         shared = model()
-    shared.fit(batches(slice(bps.rank(), None, 2), 8), epochs=3, verbose=0)
+    history = shared.fit(batches(slice(bps.rank(), None, 2), 8), epochs=3, verbose=0).history
     for own, expected in zip(shared.get_weights(), alone.get_weights()):
         np.testing.assert_allclose(own, expected, rtol=1e-4, atol=1e-5)
+    # What is counted is what all workers have seen, in fit() and in evaluate().
+    assert sorted(history) == sorted(expected_history) == ["loss", "mae", "rmse"]
+    for name, values in expected_history.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-4, err_msg=name)
+    seen = shared.evaluate(batches(slice(bps.rank(), None, 2), 8), verbose=0, return_dict=True)
+    for name, value in alone.evaluate(batches(slice(None), 16), verbose=0, return_dict=True).items():
+        np.testing.assert_allclose(seen[name], value, rtol=1e-4, err_msg=name)
 
 
-BODIES = [_replicas_and_initial_values, _reductions, _gradients_of_all_replicas, _fit]
+BODIES = [
+    _replicas_and_initial_values,
+    _reductions,
+    _gathered,
+    _inputs_know_all_workers,
+    _reduced_twice_is_refused,
+    _gradients_of_all_replicas,
+    _fit,
+]
 
 
 @pytest.mark.parametrize("body", BODIES)

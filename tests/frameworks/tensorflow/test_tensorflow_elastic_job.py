@@ -60,6 +60,21 @@ def _back_to_the_commit() -> None:
         np.testing.assert_array_equal(weights, again)
 
 
+def _variables_of_a_generator() -> None:
+    bps.init()
+    variables = [tf.Variable([1.0 + bps.rank()]), tf.Variable([5.0 - bps.rank()])]
+    state = bps.elastic.TensorFlowState(variable for variable in variables)
+    for variable in variables:
+        variable.assign_add([1.0])
+    state.save()
+    for variable in variables:
+        variable.assign([0.0])
+    state.restore()
+    assert [float(variable[0]) for variable in variables] == [2.0 + bps.rank(), 6.0 - bps.rank()]
+    state.sync(root_rank=1)
+    assert [float(variable[0]) for variable in variables] == [3.0, 5.0], "those of rank 1 on both"
+
+
 def _updates_interrupt_all_ranks() -> None:
     bps.init()
     state = bps.elastic.ObjectState(seen=0)
@@ -107,7 +122,7 @@ def _other_errors_go_through() -> None:
         bps.elastic.TensorFlowState([], session=object())
 
 
-BODIES = [_back_to_the_commit, _updates_interrupt_all_ranks, _other_errors_go_through]
+BODIES = [_back_to_the_commit, _variables_of_a_generator, _updates_interrupt_all_ranks, _other_errors_go_through]
 
 
 @pytest.mark.parametrize("body", BODIES)

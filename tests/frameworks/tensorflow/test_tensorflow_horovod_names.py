@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from installed import framework
-from signatures import BASICS, REQUIRED, check
+from signatures import BASICS, REQUIRED, check, check_errors
 
 framework("tensorflow")
 framework("keras")
@@ -110,7 +110,6 @@ KERAS: Wanted = {
     ],
     "broadcast_global_variables": [_ROOT],
 }
-# Of momentum_correction the default differs: optimizers of Keras do not let it be done.
 CALLBACKS: Wanted = {
     "BroadcastGlobalVariablesCallback": [_ROOT, ("device", ""), ("local_variables", None)],
     "MetricAverageCallback": [("device", "")],
@@ -120,13 +119,13 @@ CALLBACKS: Wanted = {
         ("start_epoch", 0),
         ("end_epoch", None),
         ("staircase", True),
-        ("momentum_correction", False),
+        ("momentum_correction", True),
         ("steps_per_epoch", None),
     ],
     "LearningRateWarmupCallback": [
         ("initial_lr", REQUIRED),
         ("warmup_epochs", 5),
-        ("momentum_correction", False),
+        ("momentum_correction", True),
         ("steps_per_epoch", None),
         ("verbose", 0),
     ],
@@ -163,6 +162,11 @@ def test_names_and_arguments(name: str) -> None:
     assert len(set(module.__all__)) == len(module.__all__)
     for exported in module.__all__:
         assert hasattr(module, exported), exported
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow.keras", "keras"])
+def test_types_of_errors(name: str) -> None:
+    check_errors(importlib.import_module(f"byteps.horovod.{name}"))
 
 
 def test_arguments_in_the_order_of_horovod_reach_their_place() -> None:

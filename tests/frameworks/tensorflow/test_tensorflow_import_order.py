@@ -4,7 +4,7 @@ versions that cannot be used are refused by name."""
 from __future__ import annotations
 
 import pytest
-from import_orders import ORDERS, import_error, run_order
+from import_orders import ORDERS, import_error, import_warning, run_order
 from installed import framework
 
 framework("tensorflow")
@@ -24,3 +24,9 @@ def test_order(order: str) -> None:
 def test_a_version_that_is_too_old() -> None:
     text = import_error("import tensorflow as tf", "tf.__version__ = '2.12.1'", "import byteps.tensorflow")
     assert "needs TensorFlow 2.13 or newer; this is 2.12.1" in text
+
+
+def test_a_version_that_is_newer_than_all_tested_ones() -> None:
+    text = import_warning("import tensorflow as tf", "tf.__version__ = '2.99.0-rc1'", "import byteps.tensorflow")
+    assert "RuntimeWarning: byteps.tensorflow has been tested with TensorFlow up to 2.21; this is 2.99.0-rc1" in text
+    assert "has been tested with" not in import_warning("import tensorflow", "", "import byteps.tensorflow")

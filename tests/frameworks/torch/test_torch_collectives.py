@@ -33,6 +33,12 @@ def _of(rank: int, rows: int, dtype: torch.dtype = torch.float32) -> torch.Tenso
     return (torch.arange(3 * rows) + 10 * rank).reshape(rows, 3).remainder(50).to(dtype)
 
 
+def _rows_of(rank: int, rows: int, size: int) -> slice:
+    """This rank's, of so many that are divided as evenly as possible."""
+    begins = [other * (rows // size) + min(other, rows % size) for other in range(size + 1)]
+    return slice(begins[rank], begins[rank + 1])
+
+
 def _gathers() -> None:
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
@@ -44,7 +50,8 @@ def _gathers() -> None:
         handle = hvd.allgather_async(mine, name="x")
         assert torch.equal(hvd.synchronize(handle), expected) and hvd.poll(handle)
     # No rows at all on one rank, not contiguous, scalars, much, and a result that is written to.
-    assert torch.equal(hvd.allgather(_of(rank, 2 * rank)), _of(1, 2))
+    expected = torch.cat([_of(other, 2 * other) for other in range(size)])
+    assert torch.equal(hvd.allgather(_of(rank, 2 * rank)), expected)
     wide = torch.arange(12.0).reshape(3, 4).add(rank).t()
     assert torch.equal(hvd.allgather(wide), torch.cat([wide - rank + other for other in range(size)]))
     assert hvd.allgather(torch.tensor(float(rank))).tolist() == list(range(size))
@@ -53,7 +60,11 @@ def _gathers() -> None:
     large += 1
     assert large.reshape(size, -1).mean(1).tolist() == [other + 1 for other in range(size)]
     tensors = [_of(rank, 2), _of(rank, rank, torch.int64), torch.tensor(rank)]
-    expected = [torch.cat([_of(0, 2), _of(1, 2)]), _of(1, 1, torch.int64), torch.tensor([0, 1])]
+    expected = [
+        torch.cat([_of(other, 2) for other in range(size)]),
+        torch.cat([_of(other, other, torch.int64) for other in range(size)]),
+        torch.arange(size),
+    ]
     for results in (
         hvd.grouped_allgather(tensors),
         hvd.synchronize(hvd.grouped_allgather_async(tensors, name="group")),
@@ -65,7 +76,6 @@ def _gathers() -> None:
 def _reduces_and_scatters() -> None:
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
-    rows = [3, 2][rank]
     for dtype in DTYPES:
         if dtype is torch.bool:
             continue
@@ -77,15 +87,17 @@ def _reduces_and_scatters() -> None:
         for op, reduced in wanted.items():
             if not (dtype.is_floating_point or dtype.is_complex):
                 reduced = reduced.trunc() if reduced.is_floating_point() else reduced
-            expected = reduced.to(dtype)[3 * rank :][:rows]
+            expected = reduced.to(dtype)[_rows_of(rank, 5, size)]
             given = _of(rank, 5, dtype)
             assert torch.equal(hvd.reducescatter(given, op=op), expected), (dtype, op)
             assert torch.equal(hvd.synchronize(hvd.reducescatter_async(given, op=op, name="x")), expected)
             assert torch.equal(given, _of(rank, 5, dtype))
     ones = torch.ones(4)
-    assert hvd.reducescatter(ones, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0).tolist() == [1.5 * size] * 2
-    odd = torch.full((4,), 7 if rank else -8, dtype=torch.int32)
-    assert hvd.reducescatter(odd).tolist() == [0, 0], "truncated"
+    mine = len(ones[_rows_of(rank, 4, size)])
+    scaled = hvd.reducescatter(ones, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+    assert scaled.tolist() == [1.5 * size] * mine
+    odd = torch.full((4,), 1 - size if rank else -size, dtype=torch.int32)
+    assert hvd.reducescatter(odd).tolist() == [int((-size - (size - 1) ** 2) / size)] * mine, "truncated"
     assert hvd.reducescatter(ones, compression=hvd.Compression.fp16).dtype == torch.float32
     assert hvd.reducescatter(torch.ones(1)).shape == ((1,) if rank == 0 else (0,))
     tensors = [_of(rank, 4), torch.ones(2, dtype=torch.float64)]
@@ -94,26 +106,28 @@ def _reduces_and_scatters() -> None:
         hvd.synchronize(hvd.grouped_reducescatter_async(tensors, op=hvd.Sum)),
         hvd.grouped_reducescatter(tensors, op=hvd.Sum, compression=hvd.Compression.bf16),
     ):
-        assert torch.equal(results[0], (_of(0, 4) + _of(1, 4))[2 * rank :][:2])
-        assert results[1].tolist() == [float(size)] and results[1].dtype == torch.float64
+        whole = torch.stack([_of(other, 4) for other in range(size)]).sum(0)
+        assert torch.equal(results[0], whole[_rows_of(rank, 4, size)])
+        assert results[1].tolist() == [float(size)] * (rank < 2) and results[1].dtype == torch.float64
     assert hvd.grouped_reducescatter([]) == []
 
 
 def _exchanges() -> None:
     hvd.init()
-    rank = hvd.rank()
+    rank, size = hvd.rank(), hvd.size()
     for dtype in DTYPES:
-        mine = _of(rank, 4, dtype)
-        expected = torch.cat([_of(other, 4, dtype)[2 * rank :][:2] for other in range(2)])
+        mine = _of(rank, 2 * size, dtype)
+        expected = torch.cat([_of(other, 2 * size, dtype)[2 * rank :][:2] for other in range(size)])
         result = hvd.alltoall(mine)
         assert torch.equal(result, expected) and result.dtype == dtype
         received, rows = hvd.synchronize(hvd.alltoall_async(mine, name="x"))
-        assert torch.equal(received, expected) and rows.tolist() == [2, 2] and rows.dtype == torch.int32
-    splits = [[1, 3], [4, 0]]
-    wanted = [[1, 4], [3, 0]][rank]
-    expected = [torch.cat([_of(0, 4)[:1], _of(1, 4)]), _of(0, 4)[1:]][rank]
+        assert torch.equal(received, expected) and rows.tolist() == [2] * size and rows.dtype == torch.int32
+    # Some give nothing to some, and other numbers to others.
+    splits = [[(1 + 2 * other + 3 * peer) % 4 for peer in range(size)] for other in range(size)]
+    wanted = [splits[other][rank] for other in range(size)]
+    expected = torch.cat([_of(other, sum(splits[other])).split(splits[other])[rank] for other in range(size)])
     for given in (splits[rank], torch.tensor(splits[rank]), torch.tensor(splits[rank], dtype=torch.int32)):
-        received, rows = hvd.alltoall(_of(rank, 4), splits=given)
+        received, rows = hvd.alltoall(_of(rank, sum(splits[rank])), splits=given)
         assert torch.equal(received, expected) and rows.tolist() == wanted
         assert rows.dtype == (given.dtype if isinstance(given, torch.Tensor) else torch.int32)
 
@@ -130,7 +144,7 @@ def _gradients() -> None:
     scalar = torch.tensor(2.0, requires_grad=True)
     (hvd.allgather(scalar) * weight).sum().backward()
     assert scalar.grad.shape == () and scalar.grad.item() == total / size
-    by_rows = torch.tensor([1.0, 1.0, 1.0, 2.0, 2.0])
+    by_rows = torch.cat([torch.full((5,), other + 1.0)[_rows_of(other, 5, size)] for other in range(size)])
     for op, factor in ((hvd.Average, 1.0), (hvd.Sum, size)):
         tensor = torch.ones(5, requires_grad=True)
         (hvd.reducescatter(tensor, op=op) * weight).sum().backward()
@@ -145,18 +159,20 @@ def _gradients() -> None:
     (first.sum() + (second * weight).sum()).backward()
     assert torch.equal(tensors[0].grad, torch.ones(rank))
     assert torch.equal(tensors[1].grad, torch.full((2,), total / size))
-    tensor = torch.ones(4, requires_grad=True)
-    received, _ = hvd.alltoall(tensor, splits=[1, 3])
+    # A row goes to rank 0, three to rank 1, two to each other.
+    splits = [1, 3, 2, 2][:size]
+    tensor = torch.ones(sum(splits), requires_grad=True)
+    received, _ = hvd.alltoall(tensor, splits=splits)
     (received * weight).sum().backward()
-    assert tensor.grad.tolist() == [1.0, 2.0, 2.0, 2.0]
-    tensor = torch.ones(4, requires_grad=True)
+    assert tensor.grad.tolist() == [1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0][: sum(splits)]
+    tensor = torch.ones(2 * size, requires_grad=True)
     (hvd.alltoall(tensor) * weight).sum().backward()
-    assert tensor.grad.tolist() == [1.0, 1.0, 2.0, 2.0]
+    assert tensor.grad.tolist() == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0][: 2 * size]
     # The gradient has a gradient.
-    tensor = torch.ones(4, requires_grad=True)
+    tensor = torch.ones(2 * size, requires_grad=True)
     (first,) = torch.autograd.grad(hvd.alltoall(tensor).pow(3).sum(), tensor, create_graph=True)
     first.sum().backward()
-    assert torch.equal(tensor.grad, torch.full((4,), 6.0))
+    assert torch.equal(tensor.grad, torch.full((2 * size,), 6.0))
     tensor = torch.ones(2, requires_grad=True)
     with pytest.raises(NotImplementedError, match="Sum and Average"):
         hvd.reducescatter(tensor, op=hvd.Max).sum().backward()
@@ -287,6 +303,17 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_two_workers(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+# Of any number of workers.
+OF_ANY_SIZE = [_gathers, _reduces_and_scatters, _exchanges, _gradients, _objects]
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(3, 1), (4, 0)])
+def test_with_more_workers(run_bodies: Callable[..., Outcomes], workers: int, servers: int) -> None:
+    outcomes = run_bodies(OF_ANY_SIZE, workers, servers)
+    for body in OF_ANY_SIZE:
+        outcomes.check(body)
 
 
 def test_alone(alone: None) -> None:

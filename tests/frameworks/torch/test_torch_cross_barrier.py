@@ -16,13 +16,19 @@ from torch import nn
 RunWorkers = Callable[..., Any]
 
 
-def _train(crossing: bool, zero: bool, passes: int) -> list[torch.Tensor]:
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02),
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.9, weight_decay=1e-3),
+}
+
+
+def _train(optimizer_name: str, crossing: bool, zero: bool, passes: int) -> list[torch.Tensor]:
     bps.init()
     torch.set_num_threads(1)
     torch.manual_seed(bps.rank())
     assert bps.local_rank() == bps.rank() < bps.local_size() == bps.size()
     model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
-    optimizer: Any = torch.optim.Adam(model.parameters(), lr=0.01 * bps.size())
+    optimizer: Any = OPTIMIZERS[optimizer_name](model.parameters())
     if crossing:
         optimizer = bps.CrossBarrier(
             model, optimizer, model.named_parameters(), bps.Compression.fp16, passes, num_steps=4
@@ -50,10 +56,11 @@ def _train(crossing: bool, zero: bool, passes: int) -> list[torch.Tensor]:
     return weights
 
 
-@pytest.mark.parametrize(("zero", "passes"), [(True, 1), (False, 2)])
-def test_a_script(run_workers: RunWorkers, zero: bool, passes: int) -> None:
-    expected = run_workers(_train, False, True, passes).results
-    for ours, others in zip(run_workers(_train, True, zero, passes).results, expected):
+@pytest.mark.parametrize(("name", "zero", "passes"), [("Adam", True, 1), ("SGD", True, 1), ("SGD", False, 2)])
+def test_a_script(run_workers: RunWorkers, name: str, zero: bool, passes: int) -> None:
+    """The bits are those of training without it."""
+    expected = run_workers(_train, name, False, True, passes).results
+    for ours, others in zip(run_workers(_train, name, True, zero, passes).results, expected):
         assert all(torch.equal(a, b) for a, b in zip(ours, others))
 
 

@@ -15,11 +15,11 @@ pytest.importorskip("torch")
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "torch"
 
 
-def _run(name: str, *arguments: str) -> str:
+def _run(name: str, *arguments: str, servers: int = 0, **variables: str) -> str:
     """What two workers of a program print."""
     done = subprocess.run(
-        [*launcher_command(2, 0), sys.executable, str(_EXAMPLES / name), *arguments],
-        env=clean_environment(),
+        [*launcher_command(2, servers), sys.executable, str(_EXAMPLES / name), *arguments],
+        env=clean_environment(**variables),
         check=False,
         capture_output=True,
         text=True,
@@ -46,6 +46,30 @@ def test_digits_across_the_barrier() -> None:
     assert summary is not None and float(summary[1]) >= 0.93
 
 
+def test_digits_asynchronously() -> None:
+    """The slow worker takes a quarter of the steps: who waited for it at each of them would wait for ever."""
+    pytest.importorskip("sklearn")
+    output = _run("digits_async.py", "--epochs", "12", "--slow-worker", "1", servers=1, BYTEPS_ENABLE_ASYNC="1")
+    assert len(re.findall(r"worker 0 epoch +\d+/12  loss \d\.\d+  test accuracy", output)) == 12, output
+    steps = re.findall(r"worker \d: (\d+) steps in", output)
+    assert steps == ["264", "60"], output
+    summary = re.search(r"digits asynchronously: test accuracy (\S+) in \S+ s, 2 workers, 1 servers", output)
+    assert summary is not None and float(summary[1]) >= 0.9, output
+
+
+def test_digits_asynchronously_without_the_variable() -> None:
+    pytest.importorskip("sklearn")
+    done = subprocess.run(
+        [*launcher_command(2, 1), sys.executable, str(_EXAMPLES / "digits_async.py")],
+        env=clean_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode != 0 and "set it for workers and servers" in done.stderr, done.stdout + done.stderr
+
+
 def test_transformer() -> None:
     output = _run("transformer.py", "--steps", "80", "--length", "32", "--width", "32", "--characters", "60000")
     losses = [float(loss) for loss in re.findall(r"step +\d+/80  loss (\S+)", output)]
@@ -62,6 +86,7 @@ _SMALL = ("--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-ite
         ("--model", "resnet50", "--image-size", "32", "--num-classes", "10"),
         ("--model", "bert", "--layers", "1", "--bf16", "--fp16-allreduce", "--no-efficiency", "--no-cuda"),
         ("--model", "resnet50", "--image-size", "32", "--num-classes", "10", "--cross-barrier", "--fp16-pushpull"),
+        ("--model", "bert", "--layers", "1", "--no-efficiency", "--use-adasum", "--fp16-allreduce"),
     ],
 )
 def test_synthetic_benchmark(arguments: tuple[str, ...]) -> None:
@@ -69,6 +94,36 @@ def test_synthetic_benchmark(arguments: tuple[str, ...]) -> None:
     assert len(re.findall(r"together iter \d: \d+\.\d samples/s per worker", output)) == 2, output
     assert re.search(r"samples/s of 2 workers: \d+\.\d", output), output
     assert ("scaling efficiency" in output) == ("--no-efficiency" not in arguments)
+
+
+def test_synthetic_benchmark_as_in_its_documentation() -> None:
+    small = ("--image-size", "32", "--batch-size", "1", "--num-classes", "10")
+    short = ("--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--no-efficiency")
+    output = _run("synthetic_benchmark.py", "--model", "vgg16", "--num-iters", "10", *small, *short)
+    assert "model vgg16: 134.3 million parameters; batch size 1" in output, output
+    assert len(re.findall(r"together iter \d: \d+\.\d samples/s per worker", output)) == 10, output
+
+
+def test_synthetic_benchmark_profiled_and_partitioned() -> None:
+    small = ("--image-size", "32", "--num-classes", "10", "--no-efficiency", "--profiler")
+    output = _run("synthetic_benchmark.py", *_SMALL, *small, "--partition", "65536")
+    assert "aten::convolution" in output and "Self CPU time total" in output, output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("--partition", "4"), "BYTEPS_PARTITION_BYTES"), (("--use-adasum", "--cross-barrier"), "take one of them")],
+)
+def test_synthetic_benchmark_refuses(arguments: tuple[str, ...], words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(_EXAMPLES / "synthetic_benchmark.py"), *arguments],
+        env=clean_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode != 0 and words in done.stderr, done.stderr
 
 
 def test_models_have_their_sizes() -> None:

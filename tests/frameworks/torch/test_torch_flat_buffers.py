@@ -166,19 +166,74 @@ def _the_sums_are_where_the_trainer_looks() -> None:
                 assert torch.equal(mine, wanted), (name, overlap, number)
 
 
+# What a user may keep of a gradient.
+KEPT: dict[str, Callable[[torch.Tensor], Any]] = {
+    "itself": lambda gradient: gradient,
+    "view": lambda gradient: gradient.view(500, 100),
+    "part": lambda gradient: gradient[1:],
+    "detached": lambda gradient: gradient.detach(),
+    "numpy": lambda gradient: gradient.numpy(),
+}
+
+
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(50_000))
+
+    def forward(self, factor: float) -> torch.Tensor:
+        return (self.weight * factor).sum()
+
+
+def _layer(overlap: bool) -> tuple[_Layer, Any]:
+    layer = _Layer()
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=1.0), [("p", layer.weight)], overlap_forward=layer if overlap else None
+    )
+    return layer, optimizer
+
+
+def _step(layer: _Layer, optimizer: Any, factor: float) -> None:
+    layer(factor).backward()
+    optimizer.step()
+    optimizer.finish_step()
+
+
+def _are(values: Any, number: float) -> bool:
+    return bool((values == number).all())
+
+
 def _kept_from_an_earlier_step() -> None:
     """What the user has kept of earlier steps stays what it was."""
     bps.init()
-    parameter = nn.Parameter(torch.zeros(50_000))
-    optimizer = bps.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), [("p", parameter)])
-    kept = []
-    for step in range(5):
-        optimizer.zero_grad(set_to_none=True)
-        (parameter * float(step + 1)).sum().backward()
-        optimizer.step()
-        kept.append(parameter.grad)
-    for step, gradient in enumerate(kept):
-        assert torch.equal(gradient, torch.full((50_000,), float(step + 1))), (step, gradient)
+    for overlap in (False, True):
+        for name, keep in KEPT.items():
+            layer, optimizer = _layer(overlap)
+            kept: list[Any] = []
+            for step in range(5):
+                optimizer.zero_grad(set_to_none=True)
+                _step(layer, optimizer, step + 1.0)
+                kept.append(keep(layer.weight.grad))
+            for step, gradient in enumerate(kept):
+                assert _are(gradient, step + 1.0), (overlap, name, step, gradient)
+
+
+def _kept_of_a_gradient_that_stays() -> None:
+    """With zero_grad(set_to_none=False) it shows the gradient of each step, once it is kept."""
+    bps.init()
+    for overlap in (False, True):
+        for name, keep in KEPT.items():
+            layer, optimizer = _layer(overlap)
+            for step in range(3):
+                optimizer.zero_grad(set_to_none=False)
+                _step(layer, optimizer, step + 1.0)
+            kept = keep(layer.weight.grad)
+            assert _are(kept, 3.0), (overlap, name, kept)
+            for step in range(3, 6):
+                optimizer.zero_grad(set_to_none=False)
+                assert _are(kept, 0.0), (overlap, name, step, kept)
+                _step(layer, optimizer, step + 1.0)
+                assert _are(kept, step + 1.0) and _are(layer.weight.grad, step + 1.0), (overlap, name, step, kept)
 
 
 def _addresses(set_to_none: bool) -> list[int]:
@@ -206,6 +261,7 @@ def _an_ordinary_gradient_is_not_copied() -> None:
 BODIES = [
     _the_sums_are_where_the_trainer_looks,
     _kept_from_an_earlier_step,
+    _kept_of_a_gradient_that_stays,
     _an_ordinary_gradient_is_not_copied,
 ]
 

@@ -118,6 +118,88 @@ def _optimizer_state() -> None:
     assert distributed.param_groups[0]["lr"] == 0.1
 
 
+def _optimizers_that_differ() -> None:
+    """An error that says how, on every rank, before anything is sent; nothing has changed, and the session goes on."""
+    bps.init()
+    rank = bps.rank()
+    sgd, adam = torch.optim.SGD, torch.optim.Adam
+
+    def parameters(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
+        return [torch.ones(shape, requires_grad=True) for shape in shapes]
+
+    def made(kind: Any, *groups: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return kind([{"params": group} for group in groups], lr=1.0 + rank)
+
+    class Odd(sgd):
+        """Its state is of a data type that cannot be sent."""
+
+        def step(self, closure: Any = None) -> None:
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter]["odd"] = torch.zeros(2).to(torch.float8_e4m3fn)
+
+    def distributed(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        return bps.DistributedOptimizer(optimizer) if rank == 0 else optimizer
+
+    two = [(2,), (3, 4)]
+    for words, mine, theirs in (
+        (("SGD", "Adam"), lambda: made(sgd, parameters((2,))), lambda: made(adam, parameters((2,)))),
+        (
+            ("2 parameter groups", "1 parameter groups"),
+            lambda: made(adam, parameters((2,)), parameters((2,))),
+            lambda: made(adam, parameters((2,), (2,))),
+        ),
+        (
+            ("2 parameters in param_groups[0]", "1 parameters in"),
+            lambda: made(adam, parameters(*two)),
+            lambda: made(adam, parameters((2,))),
+        ),
+        (
+            ("shape (3, 4) for parameter 1 in param_groups[0]", "shape (4, 3) for it"),
+            lambda: made(adam, parameters(*two)),
+            lambda: made(adam, parameters((2,), (4, 3))),
+        ),
+    ):
+        optimizer = (mine if rank == 0 else theirs)()
+        with pytest.raises(bps.FailedPreconditionError, match="broadcast_optimizer_state") as raised:
+            bps.broadcast_optimizer_state(optimizer, root_rank=0)
+        for number, word in enumerate(words):
+            assert f"rank {number} has" in str(raised.value) and word in str(raised.value), raised.value
+        assert optimizer.param_groups[0]["lr"] == 1.0 + rank
+        # At once, with the same name: nothing of it is on its way.
+        good = distributed(made(adam, parameters(*two)))
+        bps.broadcast_optimizer_state(good, root_rank=1)
+        assert good.param_groups[0]["lr"] == 2.0
+
+    with pytest.raises(bps.FailedPreconditionError, match="rank 0 has root_rank=0, rank 1 has root_rank=1"):
+        bps.broadcast_optimizer_state(made(adam, parameters((2,))), root_rank=rank)
+
+    # What one rank is refused for, the other is told.
+    for bad, error, text in (
+        (lambda: torch.optim.LBFGS(parameters((2,))), ValueError, "LBFGS"),
+        (lambda: made(Odd, parameters((2,))), ValueError, "float8"),
+        (lambda: nn.Linear(1, 1), TypeError, "must be a torch.optim.Optimizer"),
+    ):
+        with pytest.raises(error if rank == 1 else bps.FailedPreconditionError, match=text) as raised:
+            bps.broadcast_optimizer_state(bad() if rank == 1 else made(adam, parameters((2,))), root_rank=1)
+        assert rank == 1 or "rank 1 cannot take part" in str(raised.value)
+    good = made(adam, parameters((2,)))
+    bps.broadcast_optimizer_state(good, root_rank=1)
+    assert good.param_groups[0]["lr"] == 2.0
+
+    class Wrapper:
+        """Of no class that PyTorch knows."""
+
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self._optimizer = optimizer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._optimizer, name)
+
+    good = made(adam, parameters((2,)))
+    bps.broadcast_optimizer_state(Wrapper(good), root_rank=1)
+    assert good.param_groups[0]["lr"] == 2.0
+
+
 def _objects() -> None:
     bps.init()
     rank = bps.rank()
@@ -135,6 +217,7 @@ def _objects() -> None:
 BODIES = [
     _parameters,
     _optimizer_state,
+    _optimizers_that_differ,
     _objects,
 ]
 

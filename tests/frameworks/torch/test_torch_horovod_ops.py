@@ -47,8 +47,10 @@ def _values() -> None:
             given = mine.clone()
             handle = hvd.allreduce_async_(given, op=op, name="x")
             assert hvd.synchronize(handle) is given and hvd.poll(handle) and torch.equal(given, expected.to(dtype))
-    assert torch.equal(hvd.allreduce(torch.tensor([-1 - rank]), name="negative"), torch.tensor([-1])), "truncated"
-    assert torch.equal(hvd.push_pull(torch.tensor([-1 - rank]), name="negative"), torch.tensor([-2])), "rounded down"
+    total = sum(range(1, size + 1)) + 1  # not a multiple of the ranks
+    mine = torch.tensor([-1 - rank - (rank == 0)])
+    assert hvd.allreduce(mine, name="negative").item() == -(total // size), "truncated"
+    assert hvd.push_pull(mine, name="negative").item() == -total // size, "rounded down"
     flags = torch.tensor([rank == 0, True, False])
     assert hvd.allreduce(flags, op=hvd.Sum).tolist() == [True, True, False]
     assert hvd.allreduce(flags, op=hvd.Product).tolist() == [False, True, False]
@@ -352,3 +354,14 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+# Of any number of workers.
+OF_ANY_SIZE = [_values, _factors, _groups, _gradients, _compressed, _names_of_their_own]
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(3, 1), (4, 0)])
+def test_with_more_workers(run_bodies: Callable[..., Outcomes], workers: int, servers: int) -> None:
+    outcomes = run_bodies(OF_ANY_SIZE, workers, servers)
+    for body in OF_ANY_SIZE:
+        outcomes.check(body)

@@ -44,6 +44,32 @@ def test_order(order: str) -> None:
     _run(_ORDERS[order] + _USE, in_a_job="lived" not in order)
 
 
+def test_without_what_came_after_pytorch_2_1() -> None:
+    """The names that are asked for another way there; PyTorch itself has them again when byteps.torch is imported."""
+    _run(
+        """
+import torch
+import torch.utils._pytree
+
+later = [(torch.compiler, "is_compiling"), (torch.utils._pytree, "tree_leaves")]
+known = [getattr(*place) for place in later]
+for place in later:
+    delattr(*place)
+import byteps.torch as bps
+import byteps.torch.parallel
+
+for place, value in zip(later, known):
+    setattr(*place, value)
+bps.init()
+model = bps.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+model(torch.full((3, 2), bps.rank() + 1.0)).sum().backward()
+assert torch.equal(model.module.weight.grad, torch.full((1, 2), 4.5))
+bps.shutdown()
+""",
+        in_a_job=True,
+    )
+
+
 @pytest.mark.parametrize("allocator", ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"])
 def test_preloaded_allocator(allocator: str) -> None:
     found = [path for path in Path("/usr/lib").glob(f"*/{allocator}") if path.exists()]

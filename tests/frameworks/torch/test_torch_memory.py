@@ -90,7 +90,9 @@ class TestAlone:
         for number, tensor in enumerate(tensors):
             tensor.fill_(number)
         assert all(bool((tensor == number).all()) for number, tensor in enumerate(tensors))
-        assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == 1
+        places = [tensor.data_ptr() for tensor in tensors]
+        assert max(places) - min(places) < Arena.CHUNK_BYTES and len(set(places)) == len(places), "one buffer for all"
+        assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors), "and a storage for each"
         assert arena.empty_like(torch.empty(Arena.CHUNK_BYTES)).numel() == Arena.CHUNK_BYTES
 
     def test_it_outlives_its_session(self) -> None:

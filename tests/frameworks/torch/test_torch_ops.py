@@ -148,20 +148,59 @@ def test_declare(alone: None) -> None:
     assert torch.equal(bps.push_pull(tensor, name="later"), tensor)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda tensor: bps.push_pull(tensor),
-        lambda tensor: bps.push_pull_async_inplace(tensor),
-        lambda tensor: bps.broadcast(tensor, 0),
-        lambda tensor: bps.declare("x", tensor),
-        lambda tensor: bps.broadcast_parameters({"x": tensor}, 0),
-        lambda tensor: bps.DistributedOptimizer(torch.optim.SGD([tensor], lr=1)),
-    ],
-)
-def test_before_init(call: Callable[[torch.Tensor], object]) -> None:
+def _sgd(tensor: torch.Tensor) -> torch.optim.Optimizer:
+    return torch.optim.SGD([tensor.clone().requires_grad_()], lr=1)
+
+
+NEED_A_SESSION: dict[str, Callable[[torch.Tensor], object]] = {
+    "push_pull": bps.push_pull,
+    "push_pull_async_inplace": bps.push_pull_async_inplace,
+    "push_pull_async_into": lambda one: bps.push_pull_async_into(one, one.clone()),
+    "declare": lambda one: bps.declare("x", one),
+    "allreduce": bps.allreduce,
+    "allreduce, named": lambda one: bps.allreduce(one, name="x"),
+    "allreduce_async_": bps.allreduce_async_,
+    "grouped_allreduce": lambda one: bps.grouped_allreduce([one]),
+    "sparse_allreduce_async": lambda one: bps.sparse_allreduce_async(one.to_sparse()),
+    "allgather": bps.allgather,
+    "grouped_allgather": lambda one: bps.grouped_allgather([one]),
+    "reducescatter": bps.reducescatter,
+    "grouped_reducescatter": lambda one: bps.grouped_reducescatter([one]),
+    "alltoall": bps.alltoall,
+    "alltoall, split": lambda one: bps.alltoall(one, splits=[1, 2]),
+    "broadcast": lambda one: bps.broadcast(one, 0),
+    "broadcast_": lambda one: bps.broadcast_(one, 0),
+    "broadcast_object": bps.broadcast_object,
+    "allgather_object": bps.allgather_object,
+    "broadcast_parameters": lambda one: bps.broadcast_parameters({"x": one}, 0),
+    "broadcast_optimizer_state": lambda one: bps.broadcast_optimizer_state(_sgd(one)),
+    "send_async": lambda one: bps.send_async(one, 1),
+    "recv_async": lambda one: bps.recv_async(one, 1),
+    "barrier": lambda one: bps.barrier(),
+    "join": lambda one: bps.join(),
+    "add_process_set": lambda one: bps.add_process_set([0]),
+    "empty": lambda one: bps.empty(3),
+    "DistributedOptimizer": lambda one: bps.DistributedOptimizer(_sgd(one)),
+    "DistributedDataParallel": lambda one: bps.parallel.DistributedDataParallel(torch.nn.Linear(1, 1)),
+    "SyncBatchNorm": lambda one: bps.SyncBatchNorm(3)(one.expand(2, 3)),
+    "TorchState": lambda one: bps.elastic.TorchState(model=torch.nn.Linear(1, 1)).sync(),
+    "size": lambda one: bps.size(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(NEED_A_SESSION))
+def test_before_init(name: str) -> None:
     with pytest.raises(ValueError, match=r"call bps\.init\(\) first"):
-        call(torch.ones(3))
+        NEED_A_SESSION[name](torch.ones(3))
+
+
+def test_after_shutdown() -> None:
+    bps.init()
+    bps.shutdown()
+    for name, call in NEED_A_SESSION.items():
+        with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+            call(torch.ones(3))
+            pytest.fail(f"{name} has not raised")
 
 
 def test_handles(alone: None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -247,6 +249,36 @@ def test_one_worker_without_servers(run_alone: RunWorkers) -> None:
     assert run_alone(_forced_alone).results == [0]
 
 
+def _a_peer_dies() -> list[str]:
+    """Of three, before it takes part in what the others have started; what they are told, then and later."""
+    bps.init()
+    assert bps.push_pull(torch.ones(3), average=False, name="all").tolist() == [3, 3, 3]
+    handles = [bps.push_pull_async(torch.ones(3), name="lonely")] if bps.rank() != 1 else []
+    handles += [bps.allgather_async(torch.ones(3), name="lonely")] if bps.rank() != 1 else []
+    bps.barrier("both have begun")
+    if bps.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    texts = []
+    for wait in (
+        *(lambda handle=handle: bps.synchronize(handle) for handle in handles),
+        lambda: bps.push_pull(torch.ones(3), name="later"),
+        lambda: bps.allgather(torch.ones(3), name="later"),
+        lambda: bps.broadcast(torch.ones(3), 0, name="later"),
+    ):
+        with pytest.raises(bps.UnavailableError) as raised:
+            wait()
+        texts.append(str(raised.value))
+    return texts
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_a_peer_dies(run_workers: RunWorkers, servers: int) -> None:
+    job = run_workers(_a_peer_dies, workers=3, servers=servers, check=False, BYTEPS_OP_TIMEOUT="120")
+    for rank in (0, 2):
+        assert job.results[rank] is not None, job.output
+        assert all("rank 1" in text for text in job.results[rank]), job.results[rank]
+
+
 BODIES = [
     _in_any_order,
     _asynchronous,
@@ -262,3 +294,14 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+# Of any number of workers.
+OF_ANY_SIZE = [_gradients, _broadcasts, _average_left_open]
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(3, 1), (4, 0)])
+def test_with_more_workers(run_bodies: Callable[..., Outcomes], workers: int, servers: int) -> None:
+    outcomes = run_bodies(OF_ANY_SIZE, workers, servers)
+    for body in OF_ANY_SIZE:
+        outcomes.check(body)

@@ -5,10 +5,13 @@ The behaviour of hooks is tested with one worker that goes through the servers a
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -70,18 +73,26 @@ def test_a_scheduler_made_before(alone: None) -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        (lambda model: list(model.parameters()), "sequence of"),
-        (lambda model: [(1, parameter) for parameter in model.parameters()], "string and a tensor"),
-        (lambda model: [("a", "b")], "string and a tensor"),
+        (lambda model: list(model.parameters()), "sequence of .* entry 0 is a Parameter"),
+        (lambda model: [*model.named_parameters(), ("a", "b", "c")], "sequence of .* entry 4 is a tuple of 3"),
+        (
+            lambda model: [(1, parameter) for parameter in model.parameters()],
+            "string and a tensor .* entry 0 has a int and a Parameter",
+        ),
+        (lambda model: [*model.named_parameters(), ("a", "b")], "string and a tensor .* entry 4 has a str and a str"),
         (lambda model: [("same", parameter) for parameter in model.parameters()], "names twice: same"),
-        (lambda model: list(model.named_parameters())[1:], "lacks 1 of the optimizer's 4"),
-        (lambda model: [], "lacks 4"),
+        (
+            lambda model: [pair for pair in model.named_parameters() if pair[0] != "2.weight"],
+            r"lacks 1 of the optimizer's 4 parameters, .* parameter 0 of param_groups\[1\], of shape \(2, 3\)",
+        ),
+        (lambda model: [], r"lacks 4 .* parameter 0 of param_groups\[0\], of shape \(3, 4\)"),
     ],
 )
 def test_wrong_named_parameters(alone: None, named: Callable[[nn.Module], object], message: str) -> None:
     model = _model()
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
     with pytest.raises(ValueError, match=message):
-        bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1), named_parameters=named(model))
+        bps.DistributedOptimizer(torch.optim.SGD(groups, lr=1), named_parameters=named(model))
 
 
 @pytest.mark.parametrize("passes", [0, -1, 1.5, None])
@@ -96,6 +107,33 @@ def test_wrong_backward_passes(alone: None, passes: object) -> None:
 def test_wrong_op(alone: None) -> None:
     with pytest.raises(ValueError, match="must be one of"):
         bps.DistributedOptimizer(torch.optim.SGD(_model().parameters(), lr=1), op="mean")
+
+
+def test_pickling(alone: None, tmp_path: Path) -> None:
+    """What belongs to this process says so; its state goes anywhere."""
+    model = _model()
+    optimizer = bps.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=0.5), model.named_parameters())
+    for act in (pickle.dumps, copy.deepcopy, copy.copy, lambda one: torch.save(one, tmp_path / "whole")):
+        with pytest.raises(TypeError, match=r"DistributedOptimizer cannot be pickled.*state_dict\(\)"):
+            act(optimizer)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "state")
+    other = _model()
+    again = bps.DistributedOptimizer(torch.optim.Adam(other.parameters(), lr=0.1), other.named_parameters())
+    again.load_state_dict(torch.load(tmp_path / "state"))
+    assert again.param_groups[0]["lr"] == 0.5
+    assert torch.equal(again.state[other[0].weight]["exp_avg"], optimizer.state[model[0].weight]["exp_avg"])
+    for handle in (
+        bps.push_pull_async(torch.ones(3), name="kept"),
+        bps.allgather_async(torch.ones(3), name="gathered"),
+        bps.grouped_allreduce_async([torch.ones(3)], name="group"),
+        bps.sparse_allreduce_async(torch.ones(3).to_sparse(1), name="sparse", op=bps.Sum),
+    ):
+        for act in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match=r"cannot be pickled or copied.*synchronize\(\) it"):
+                act(handle)
+        bps.synchronize(handle)
 
 
 def test_it_does_not_outlive_its_last_user(alone: None) -> None:

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
 from byteps.torch.parallel import DistributedDataParallel
+from checkpointed_model import Checkpointed
 from jobs import Outcomes
 from torch import nn
 
@@ -174,24 +175,79 @@ def _two_models_and_frozen_parameters() -> None:
     assert torch.equal(one.module[0].weight, _model(0)[0].weight)
 
 
+class _Checkpointed(Checkpointed):
+    """Its output is a dict, in which the wrapper finds the tensors."""
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"hidden": super().forward(inputs)}
+
+
 def _checkpointed() -> None:
-    """Parts of the forward pass are computed again during the backward pass."""
-    from torch.utils.checkpoint import checkpoint
-
-    class Checkpointed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return checkpoint(self.inner, inputs, use_reentrant=False)
-
+    """With use_reentrant=True backward passes run inside the backward pass. It ends once, behind them."""
     bps.init()
-    model = DistributedDataParallel(Checkpointed())
-    for step in range(2):
-        model.zero_grad()
-        model(torch.full((1, 4), 1.0 + bps.rank() + step)).sum().backward()
-        _equal_everywhere([parameter.grad for parameter in model.parameters()])
+    inputs = [torch.randn(5, 4, generator=torch.Generator().manual_seed(10 * step + bps.rank())) for step in range(3)]
+    for find_unused in (False, True):
+        found = []
+        for use_reentrant in (None, False, True):
+            model = DistributedDataParallel(_Checkpointed(4, use_reentrant), find_unused_parameters=find_unused)
+            ends = 0
+            finish = model._reducer.finish
+
+            def counted(finish: Callable[[], None] = finish) -> None:
+                nonlocal ends
+                ends += 1
+                finish()
+
+            model._reducer.finish = counted
+            gradients = []
+            for each in inputs:
+                model.zero_grad()
+                model(each)["hidden"].square().sum().backward()
+                gradients += [parameter.grad.clone() for parameter in model.parameters()]
+            assert ends == len(inputs), (use_reentrant, ends)
+            found.append(gradients)
+        _equal_everywhere(found[0])
+        for gradients in found[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(found[0], gradients))
+
+
+def _checkpointed_twice() -> None:
+    """A parameter that two checkpoints use: use_reentrant=True gives it two gradients."""
+    bps.init()
+    model = DistributedDataParallel(_Checkpointed(4, False, times=2))
+    model(torch.ones(1, 4))["hidden"].sum().backward()
+    model = DistributedDataParallel(_Checkpointed(4, True, times=2))
+    with pytest.raises(AssertionError, match=r"blocks\.\d.* computed more than.*use_reentrant"):
+        model(torch.ones(1, 4))["hidden"].sum().backward()
+    model._reducer.abandon()  # as the next forward pass does, of all ranks by the barrier
+    bps.barrier()
+    model.module.use_reentrant = False
+    model.zero_grad()
+    model(torch.full((1, 4), float(bps.rank())))["hidden"].sum().backward()
+    _equal_everywhere([parameter.grad for parameter in model.parameters()])
+
+
+def _a_gradient_penalty() -> None:
+    """autograd.grad() through the wrapper is this rank's own; it ends no backward pass."""
+    bps.init()
+    model = DistributedDataParallel(_model(0))
+    model.eval()
+    inputs = _inputs(0, bps.rank()).requires_grad_()
+    output = model(inputs).sum()
+    (slopes,) = torch.autograd.grad(output, inputs, create_graph=True)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    (output + (slopes.norm() - 1).square()).backward()
+    means = []
+    for rank in range(bps.size()):
+        one = _model(0)
+        one.eval()
+        each = _inputs(0, rank).requires_grad_()
+        output = one(each).sum()
+        (slopes,) = torch.autograd.grad(output, each, create_graph=True)
+        (output + (slopes.norm() - 1).square()).backward()
+        means.append([parameter.grad for parameter in one.parameters()])
+    for parameter, expected in zip(model.parameters(), zip(*means)):
+        torch.testing.assert_close(parameter.grad, sum(expected) / bps.size())
 
 
 def _an_error_in_the_backward_pass() -> None:
@@ -215,6 +271,8 @@ BODIES = [
     _options,
     _two_models_and_frozen_parameters,
     _checkpointed,
+    _checkpointed_twice,
+    _a_gradient_penalty,
     _an_error_in_the_backward_pass,
 ]
 

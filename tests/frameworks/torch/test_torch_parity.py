@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from typing import Any
 
 import pytest
-from signatures import BASICS, REQUIRED, check
+from signatures import BASICS, REQUIRED, check, check_errors
 
 torch = pytest.importorskip("torch")
 
@@ -79,6 +80,59 @@ HOROVOD: dict[str, list[tuple[str, Any]] | None] = {
     ],
     "elastic": None,
 }
+
+# Attributes of classes and modules, by what they are reached by. What a method is called on is not among its arguments.
+_BATCH = [("batch_idx", REQUIRED), ("batch_size", REQUIRED)]
+MEMBERS: dict[str, dict[str, list[tuple[str, Any]] | None]] = {
+    "Compression": dict.fromkeys(("none", "fp16")),
+    "Compression.none": {"compress": [T], "decompress": [T, ("ctx", REQUIRED)]},
+    "Compression.fp16": {"compress": [T], "decompress": [T, ("ctx", REQUIRED)]},
+    "ProcessSet": {
+        "__init__": [("ranks_or_comm", REQUIRED)],
+        "process_set_id": None,
+        **{name: [] for name in ("size", "rank", "included")},
+    },
+    "global_process_set": {
+        **{name: [] for name in ("size", "rank", "included")},
+        **dict.fromkeys(("ranks", "process_set_id")),
+    },
+    "SyncBatchNorm": {"forward": [("input", REQUIRED)]},
+    "elastic": {
+        "run": [("func", REQUIRED)],
+        "TorchState": [("model", None), ("optimizer", None)],
+        "ElasticSampler": [("dataset", REQUIRED), ("shuffle", True), ("seed", 0)],
+        **dict.fromkeys(("State", "ObjectState")),
+    },
+    **{
+        f"elastic.{state}": {
+            **{name: [] for name in ("commit", "check_host_updates", "save", "restore", "sync", "reset", "on_reset")},
+            "register_reset_callbacks": [("callbacks", REQUIRED)],
+        }
+        for state in ("State", "ObjectState", "TorchState")
+    },
+    "elastic.ElasticSampler": {
+        "set_epoch": [("epoch", REQUIRED)],
+        "record_batch": _BATCH,
+        "record_indices": [("indices", REQUIRED)],
+        "get_indices": _BATCH,
+        "state_dict": [],
+        "load_state_dict": [("state_dict", REQUIRED)],
+        "reset": [],
+    },
+}
+
+# Those of the optimizer that DistributedOptimizer returns, and of BytePS's wrapper.
+OPTIMIZER: dict[str, list[tuple[str, Any]]] = {
+    "synchronize": [],
+    "skip_synchronize": [],
+    "set_backward_passes_per_step": [("passes", REQUIRED)],
+    "step": [("closure", None)],
+    "zero_grad": [],
+    "load_state_dict": [("state_dict", REQUIRED)],
+    "state_dict": [],
+    "add_param_group": [("param_group", REQUIRED)],
+}
+WRAPPER: dict[str, list[tuple[str, Any]]] = {"no_sync": [], "synchronize": []}
 
 _PUSH = [("average", True), _NAME, ("version", 0), ("priority", 0)]
 BYTEPS: dict[str, dict[str, list[tuple[str, Any]] | None]] = {
@@ -163,6 +217,72 @@ def test_horovod_torch(name: str) -> None:
         check(getattr(byteps.torch, name), HOROVOD[name])
 
 
+@pytest.mark.parametrize("owner", sorted(MEMBERS))
+def test_members(owner: str) -> None:
+    for found in (importlib.import_module("byteps.horovod.torch"), byteps.torch):
+        for part in owner.split("."):
+            found = getattr(found, part)
+        for name, wanted in MEMBERS[owner].items():
+            member = getattr(found, name)
+            if inspect.isclass(found) and inspect.isfunction(inspect.getattr_static(found, name)):
+                member = functools.partial(member, found)  # what it is called on
+            check(member, wanted)
+
+
+def test_elastic_by_its_module() -> None:
+    """As programs of Horovod import it."""
+    from byteps.horovod.torch.elastic import ElasticSampler, TorchState, run
+
+    elastic = byteps.torch.elastic
+    assert (ElasticSampler, TorchState, run) == (elastic.ElasticSampler, elastic.TorchState, elastic.run)
+
+
+def test_elastic_state_takes_more_by_name(alone: None) -> None:
+    model = torch.nn.Linear(2, 2)
+    sampler = byteps.torch.elastic.ElasticSampler(range(6), False, 3)
+    state = byteps.torch.elastic.TorchState(model, None, batch=3, sampler=sampler)
+    assert (state.model, state.batch, state.sampler) == (model, 3, sampler)
+    assert list(sampler) == [0, 1, 2, 3, 4, 5]
+    sampler.record_batch(batch_idx=1, batch_size=2)
+    state.batch = 4
+    state.commit()
+    sampler.set_epoch(epoch=1)
+    state.batch = 5
+    state.restore()
+    assert state.batch == 4 and sampler.state_dict() == {"epoch": 0, "processed_indices": {2, 3}}
+    assert list(sampler) == [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize("module", ["byteps.torch", "byteps.horovod.torch"])
+def test_members_of_the_optimizer(module: str, alone: None) -> None:
+    made = importlib.import_module(module).DistributedOptimizer
+    model = torch.nn.Linear(2, 2)
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = made(plain, model.named_parameters())
+    assert isinstance(optimizer, torch.optim.SGD) and type(optimizer).__name__ == "SGD"
+    for name, wanted in OPTIMIZER.items():
+        check(getattr(optimizer, name), wanted)
+    optimizer.set_backward_passes_per_step(2)
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+
+
+def test_members_of_the_wrapper(alone: None) -> None:
+    module = torch.nn.Linear(2, 2)
+    wrapped = byteps.torch.parallel.DistributedDataParallel(module, device_ids=None)
+    for name, wanted in WRAPPER.items():
+        check(getattr(wrapped, name), wanted)
+    assert wrapped.module is module
+    with wrapped.no_sync():
+        wrapped(torch.ones(1, 2)).sum().backward()
+    wrapped(torch.ones(1, 2)).sum().backward()
+    wrapped.synchronize()
+    assert torch.equal(module.weight.grad, torch.full((2, 2), 2.0))
+
+
 def test_broadcast_optimizer_state_takes_the_model_third() -> None:
     wanted = [("optimizer", REQUIRED), _ROOT]
     check(byteps.torch.broadcast_optimizer_state, wanted)
@@ -176,11 +296,9 @@ def test_byteps(module: str) -> None:
         check(getattr(found, name), wanted, by_name=name in BY_NAME)
 
 
-def test_queries_before_init() -> None:
-    hvd = importlib.import_module("byteps.horovod.torch")
-    for name in ("size", "rank", "local_size", "local_rank", "cross_size", "cross_rank", "mpi_threads_supported"):
-        with pytest.raises(ValueError, match="init"):
-            getattr(hvd, name)()
+@pytest.mark.parametrize("module", ["byteps.torch", "byteps.horovod.torch"])
+def test_types_of_errors(module: str) -> None:
+    check_errors(importlib.import_module(module))
 
 
 def test_version_is_text_and_a_module() -> None:

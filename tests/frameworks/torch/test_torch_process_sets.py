@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -181,12 +182,15 @@ def _wrong() -> list[str]:
             assert "rank 0" in texts[-1] and "rank 2" in texts[-1], texts
             assert hvd.allreduce(ones, name="shape", process_set=pair).tolist() == [1, 1]
     # One asks among two, the other among all: they do not meet, and both are told which ranks are missing.
-    with pytest.raises(hvd.DeadlineExceededError):
+    with pytest.raises(hvd.DeadlineExceededError) as late:
         if rank == 0:
             request = hvd.allgather_async(ones, name="apart", process_set=pair)
         else:
             request = hvd.allgather_async(ones, name="apart")
         request.synchronize()
+    missing = {0: "2", 1: "0", 2: "0"}[rank]
+    assert re.search(rf'"allgather\.apart".* not submitted by .*rank {missing} ', str(late.value)), late.value
+    assert rank != 0 or "by rank 1" not in str(late.value), "rank 1 is not in the set"
     hvd.barrier()
     assert hvd.allgather(ones).shape == (6,)
     return texts

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as hvd
+from example_runs import run_example
 from jobs import Outcomes
 from torch import nn
 
@@ -221,3 +226,66 @@ def test_bytes_are_those_of_the_rows(run_workers: RunWorkers) -> None:
     """Ten steps send 2 x 10 x 8 rows of 264 bytes; a dense one would send 64 MB. (Others may use the loopback, too.)"""
     results = run_workers(_sent, workers=2, servers=1, BYTEPS_SHM="0", BYTEPS_TRANSPORT="tcp").results
     assert min(results) < 16_000_000
+
+
+def _received() -> int:
+    """Bytes that the TCP connections of this process have received, as the kernel counts them."""
+    total = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                    # tcpi_bytes_received, behind 8 bytes, 24 words and 3 double words.
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+                    total += struct.unpack_from("Q", info, 128)[0] if len(info) == 136 else 0
+        except OSError:
+            continue  # closed meanwhile
+    return total
+
+
+def _received_of_rows(counts: list[int], steps: int) -> list[int]:
+    """What this rank receives in some steps, for each number of rows that every rank touches."""
+    hvd.init()
+    found = []
+    for count in counts:
+        embedding = nn.Embedding(1 << 16, 64, sparse=True)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(embedding.parameters(), lr=1.0), [(f"{count}", embedding.weight)]
+        )
+        for step in range(steps + 1):
+            if step == 1:  # the first agrees on what is sparse
+                hvd.barrier()
+                before = _received()
+            optimizer.zero_grad()
+            embedding(torch.arange(count) + count * hvd.rank()).sum().backward()
+            optimizer.step()
+            assert embedding.weight.grad._nnz() == count * hvd.size()
+        hvd.barrier()
+        found.append(_received() - before)
+    return found
+
+
+def test_bytes_are_in_proportion_to_the_rows(run_workers: RunWorkers) -> None:
+    """Of each rank the other gets, in each step, its rows of 64 numbers of 4 bytes, with a row's number of 8."""
+    counts, steps = [100, 400, 1600], 10
+    arguments = dict(workers=2, servers=1, BYTEPS_SHM="0", BYTEPS_TRANSPORT="tcp")
+    for found in run_workers(_received_of_rows, counts, steps, **arguments).results:
+        per_row = [
+            (found[more] - found[less]) / steps / (counts[more] - counts[less])
+            for less, more in ((0, 1), (1, 2), (0, 2))
+        ]
+        assert all(0.95 * 264 < each < 1.1 * 264 for each in per_row), (found, per_row)
+
+
+def test_a_transformer_of_sparse_letters() -> None:
+    """The example learns as well with sparse gradients of its letters, which an optimizer of their own takes."""
+    arguments = ("--steps", "60", "--width", "32", "--length", "32", "--layers", "1", "--characters", "50000")
+    ends = []
+    for options in ((), ("--sparse",), ("--sparse", "--fp16-allreduce")):
+        output = run_example("torch/transformer.py", *arguments, *options, workers=2)
+        losses = [float(loss) for loss in re.findall(r"step .* loss (\d+\.\d+)$", output, re.MULTILINE)]
+        assert len(losses) == 10 and losses[-1] < 0.85 * losses[0], output
+        ends.append(losses[-1])
+    assert max(ends) < 1.1 * min(ends), ends

@@ -16,7 +16,7 @@ module BytePS
 
 import Libdl
 
-export Session, BytePSError, Buffer
+export Session, BytePSError, Buffer, DeviceArray, device_buffer
 export push_pull!, push_pull_async!, bcast!, bcast_async!, barrier, shutdown, declare, info, isended, cancel
 export ProcessSet, allreduce!, allreduce_async!, allgather, allgather_async, reducescatter, reducescatter_async
 export alltoall, alltoall_async, reduceto, reduceto_async, gather, gather_async, scatter, scatter_async
@@ -31,6 +31,7 @@ include("errors.jl")
 include("dtypes.jl")
 include("session.jl")
 include("buffer.jl")
+include("device.jl")
 include("request.jl")
 include("operations.jl")
 include("process_set.jl")

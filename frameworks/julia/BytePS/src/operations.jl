@@ -39,7 +39,7 @@ declare(session::Session, name::AbstractString, array::AbstractArray{T}) where {
     push_pull!(tensor, ...)
 
 Replaces the array (or the output) by its reduction over all workers, and returns it. `priority`: larger is sooner. `timeout`:
-seconds, of the whole operation.
+seconds, of the whole operation. `stream`: of a [`DeviceArray`](@ref)'s GPU.
 """
 push_pull!(tensor::Tensor, arrays...; options...) = wait(push_pull_async!(tensor, arrays...; options...))
 push_pull!(session::Session, name::AbstractString, output, input...; options...) =
@@ -61,11 +61,11 @@ bcast!(session::Session, name::AbstractString, output, input...; options...) =
 As [`push_pull!`](@ref), but returns at once: `wait(request)`. The arrays must not be used until then.
 """
 function push_pull_async!(tensor::Tensor, output::AbstractArray, input::AbstractArray=output; op::ReduceOp=AVERAGE,
-                          priority::Integer=0, timeout=nothing)
+                          priority::Integer=0, timeout=nothing, stream=C_NULL)
     timeout_ms = milliseconds(timeout)
-    start(tensor, output, input, functions().bps_push_pull) do from, to
+    start(tensor, output, input, functions().bps_push_pull, Ptr{Cvoid}(stream)) do from, to, places
         fill_struct(PushPullArgs; tensor=tensor.handle, input=from, output=to, priority=priority, op=Int32(op),
-                    timeout_ms=timeout_ms)
+                    timeout_ms=timeout_ms, places...)
     end
 end
 push_pull_async!(session::Session, name::AbstractString, output::AbstractArray, input...; options...) =
@@ -77,26 +77,28 @@ push_pull_async!(session::Session, name::AbstractString, output::AbstractArray, 
 As [`bcast!`](@ref), but returns at once: `wait(request)`. The arrays must not be used until then.
 """
 function bcast_async!(tensor::Tensor, output::AbstractArray, input::AbstractArray=output; root::Integer=0,
-                      priority::Integer=0, timeout=nothing)
+                      priority::Integer=0, timeout=nothing, stream=C_NULL)
     timeout_ms = milliseconds(timeout)
-    start(tensor, output, input, functions().bps_broadcast) do from, to
+    start(tensor, output, input, functions().bps_broadcast, Ptr{Cvoid}(stream)) do from, to, places
         fill_struct(BroadcastArgs; tensor=tensor.handle, input=from, output=to, priority=priority, root=root,
-                    timeout_ms=timeout_ms)
+                    timeout_ms=timeout_ms, places...)
     end
 end
 bcast_async!(session::Session, name::AbstractString, output::AbstractArray, input...; set=nothing, options...) =
     set === nothing ? bcast_async!(declare(session, name, output), output, input...; options...) :
     bcast_among(session, name, output, input...; set=set, options...)
 
-"Starts an operation; `arguments(input, output)` makes its struct."
-function start(arguments::F, tensor::Tensor, output::AbstractArray, input::AbstractArray, call::Ptr{Cvoid}) where {F}
+"Starts an operation; `arguments(input, output, places)` makes its struct, `places` being fields of it."
+function start(arguments::F, tensor::Tensor, output::AbstractArray, input::AbstractArray, call::Ptr{Cvoid},
+               stream::Ptr{Cvoid}) where {F}
     check_array(tensor, output, "output")
     input === output || check_array(tensor, input, "input")
     # The memory stays where it is from before the operation begins.
     roots = (output, input, pin(output), input === output ? nothing : pin(input))
-    GC.@preserve roots begin
+    streams = streams_of(output, input, stream)
+    GC.@preserve roots streams begin
         to, from = Ptr{Cvoid}(pointer(output)), Ptr{Cvoid}(pointer(input))
-        args = Ref(arguments(from, to))
+        args = Ref(arguments(from, to, places_of(output, input, streams)))
         made = Ref{Ptr{Cvoid}}(C_NULL)
         use(tensor.session) do handle
             check(ccall(call, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), handle, args, made))
@@ -109,7 +111,7 @@ function check_array(tensor::Tensor{T}, array::AbstractArray, what) where {T}
     eltype(array) === T || invalid("tensor \"$(tensor.name)\" has elements of type $T, the $what of type $(eltype(array))")
     size(array) == tensor.size ||
         invalid("tensor \"$(tensor.name)\" has size $(tensor.size), the $what has size $(size(array))")
-    check_dense(tensor.name, array, what)
+    array isa DeviceArray || check_dense(tensor.name, array, what)
 end
 
 check_dense(name, array, what) =

@@ -98,6 +98,23 @@ struct BufferArgs
     device_id::Int32
 end
 
+struct Ext
+    struct_size::Csize_t
+    type::UInt32
+    flags::UInt32
+    next::Ptr{Cvoid}
+end
+
+const EXT_STREAMS = UInt32(1)
+
+struct Streams
+    ext::Ext
+    input::Ptr{Cvoid}
+    output::Ptr{Cvoid}
+    output_later::Int32
+    reserved::Int32
+end
+
 struct ProcessSetArgs
     struct_size::Csize_t
     ext::Ptr{Cvoid}

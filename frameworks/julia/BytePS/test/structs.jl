@@ -19,7 +19,7 @@ end
             BytePS.BarrierArgs => "bps_barrier_args", BytePS.BufferArgs => "bps_buffer_args",
             BytePS.ProcessSetArgs => "bps_process_set_args", BytePS.CollectiveArgs => "bps_collective_args",
             BytePS.GroupArgs => "bps_group_args", BytePS.ResultStruct => "bps_result", BytePS.JoinArgs => "bps_join_args",
-            BytePS.SparseArgs => "bps_sparse_args",
+            BytePS.SparseArgs => "bps_sparse_args", BytePS.Ext => "bps_ext", BytePS.Streams => "bps_streams",
         ]
         dtypes = [
             Int8 => "INT8", Int16 => "INT16", Int32 => "INT32", Int64 => "INT64", UInt8 => "UINT8", Float16 => "FLOAT16",
@@ -36,6 +36,10 @@ end
         end
         for (type, name) in dtypes
             push!(ours, "$name $(Int(BytePS.dtype(type)))")
+            push!(theirs, "printf(\"$name %d\\n\", (int)BPS_$name);")
+        end
+        for (name, value) in ("CUDA" => BytePS.CUDA, "EXT_STREAMS" => BytePS.EXT_STREAMS)
+            push!(ours, "$name $(Int(value))")
             push!(theirs, "printf(\"$name %d\\n\", (int)BPS_$name);")
         end
         push!(ours, "BFLOAT16 $(Int(BytePS.BFLOAT16))")

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from byteps.basics import info, init, shutdown
+from byteps.basics import info, init, suspend
 from byteps.elastic.failures import is_failed_operation
 from byteps.elastic.state import State
 from byteps.errors import HostsUpdatedInterrupt
@@ -17,8 +17,8 @@ T = TypeVar("T")
 _MOST_FAILURES = 10
 
 
-def run(function: Callable[..., T]) -> Callable[..., T]:
-    """Makes `function(state, ...)` an elastic one.
+def run(func: Callable[..., T]) -> Callable[..., T]:
+    """Makes `func(state, ...)` an elastic one.
 
     It is called when all ranks have the state of rank 0. If an operation in it fails on every rank, the state goes back
     to its last commit, the session is left and joined again, on_reset() is called, and the function begins anew with
@@ -31,14 +31,14 @@ def run(function: Callable[..., T]) -> Callable[..., T]:
         What the function raises otherwise.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(func)
     def wrapper(state: State, *arguments: Any, **keywords: Any) -> T:
         failures, commits, skip_sync = 0, state.commits, False
         while True:
             try:
                 if not skip_sync:
                     state.sync()
-                return function(state, *arguments, **keywords)
+                return func(state, *arguments, **keywords)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
             except Exception as error:
@@ -49,7 +49,7 @@ def run(function: Callable[..., T]) -> Callable[..., T]:
                 if info().failed or failures >= _MOST_FAILURES:
                     raise
                 state.restore()
-            shutdown()
+            suspend()
             init()
             state.on_reset()
 

@@ -54,7 +54,7 @@ mod timeline;
 mod timeout;
 mod wait;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, DeviceBuffer};
 pub use byteps_sys as sys;
 pub use collective::{Collective, CollectiveRequest};
 pub use element::{Bf16, Bool, Complex, Element, F16};

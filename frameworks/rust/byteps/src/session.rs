@@ -1,6 +1,6 @@
 //! A membership in a job.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, DeviceBuffer};
 use crate::callback;
 use crate::element::Element;
 use crate::error::{check, Code, Error, Result};
@@ -186,7 +186,17 @@ impl Session {
     /// Memory for `len` elements, zeros, of the kind that the library moves fastest: the other workers of this host read
     /// and write it where it is. For tensors that are reduced again and again.
     pub fn buffer<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
-        Buffer::new(self.raw(), len)
+        Buffer::new(self.raw(), len, sys::BPS_CPU, 0)
+    }
+
+    /// The same, pinned by a GPU (as the process counts them): GPUs copy from and to it without the help of a thread.
+    pub fn pinned_buffer<T: Element>(&self, len: usize, gpu: i32) -> Result<Buffer<T>> {
+        Buffer::new(self.raw(), len, sys::BPS_CUDA_HOST, gpu)
+    }
+
+    /// Memory of a GPU for `len` elements, zeros.
+    pub fn device_buffer<T: Element>(&self, len: usize, gpu: i32) -> Result<DeviceBuffer<T>> {
+        DeviceBuffer::new(self.raw(), len, gpu)
     }
 
     /// Waits until every worker has called it as often as this one. It does not wait for operations in flight.

@@ -1,6 +1,6 @@
 //! A job of one worker: no servers, no launcher.
 
-use byteps::{Bf16, Bool, Code, Complex, Level, ReduceOp, Session, F16};
+use byteps::{Bf16, Bool, Code, Complex, Level, ReduceOp, Session, Tensor, F16};
 use std::sync::Arc;
 
 fn session() -> Session {
@@ -95,9 +95,28 @@ fn memory_of_every_kind() {
     assert_eq!(buffer.iter().sum::<f32>(), 24.0);
     assert_eq!(session.buffer::<f64>(0).unwrap().len(), 0);
     assert_eq!(session.buffer::<f64>(usize::MAX / 4).unwrap_err().code(), Code::ResourceExhausted);
+    gpu_buffers(&session, &tensor);
     session.shutdown(None).unwrap();
     drop((session, tensor));
     assert_eq!(buffer[3], 6.0, "a buffer outlives its session");
+}
+
+// Where the test is given a GPU, a simulated one; else the errors say what is missing.
+fn gpu_buffers(session: &Session, tensor: &Tensor<f32>) {
+    if std::env::var_os("BYTEPS_DEVICE").is_none() {
+        let code = session.pinned_buffer::<f32>(4, 0).unwrap_err().code();
+        assert!(matches!(code, Code::NotFound | Code::Unavailable), "{:?}", code);
+        return;
+    }
+    let mut pinned = session.pinned_buffer::<f32>(4, 0).unwrap();
+    assert_eq!(pinned[..], [0.0; 4]);
+    pinned.fill(7.0);
+    assert_eq!(tensor.push_pull(ReduceOp::Sum).start(pinned).unwrap().wait().unwrap()[..], [7.0; 4]);
+    let device = session.device_buffer::<f64>(1000, 0).unwrap();
+    assert!(!device.as_device_ptr().is_null());
+    assert_eq!((device.len(), device.is_empty()), (1000, false));
+    assert_eq!(session.device_buffer::<f64>(1, 7).unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(session.pinned_buffer::<f64>(1, 7).unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[test]

@@ -1,8 +1,4 @@
-"""Stands in for horovod.keras.callbacks: byteps.keras.callbacks with Horovod's order of arguments.
-
-Optimizers of Keras do not let their momentum be changed during training, so `momentum_correction` is False by default;
-True is an error that says so.
-"""
+"""Stands in for horovod.keras.callbacks: byteps.keras.callbacks with Horovod's order of arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ def in_horovods_order(keras: Any) -> SimpleNamespace:
             start_epoch: int = 0,
             end_epoch: int | None = None,
             staircase: bool = True,
-            momentum_correction: bool = False,
+            momentum_correction: bool = True,
             steps_per_epoch: int | None = None,
         ) -> None:
             super().__init__(
@@ -42,7 +38,7 @@ def in_horovods_order(keras: Any) -> SimpleNamespace:
             self,
             initial_lr: float | None,
             warmup_epochs: int = 5,
-            momentum_correction: bool = False,
+            momentum_correction: bool = True,
             steps_per_epoch: int | None = None,
             verbose: int = 0,
         ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.arguments import check_groups
 from byteps.horovod.mxnet.mpi_ops import *  # noqa: F403
 from byteps.horovod.mxnet.mpi_ops import __all__ as _OPERATIONS
 from byteps.mxnet.compression import Compression
@@ -24,7 +25,8 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
 
 
 class DistributedOptimizer(_Optimizer):
-    """byteps.mxnet.DistributedOptimizer. `num_groups` is accepted for compatibility: gradients need no groups here."""
+    """byteps.mxnet.DistributedOptimizer. `num_groups` is checked and changes nothing: each gradient
+    travels when it is there."""
 
     def __init__(
         self,
@@ -33,12 +35,13 @@ class DistributedOptimizer(_Optimizer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        del num_groups
+        check_groups(num_groups)
         super().__init__(optimizer, gradient_predivide_factor=gradient_predivide_factor, process_set=process_set)
 
 
 class DistributedTrainer(_Trainer):
-    """byteps.mxnet.DistributedTrainer. `num_groups` is accepted for compatibility: gradients need no groups here."""
+    """byteps.mxnet.DistributedTrainer. `num_groups` is checked and changes nothing: each gradient
+    travels when it is there."""
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class DistributedTrainer(_Trainer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        del num_groups
+        check_groups(num_groups)
         super().__init__(
             params,
             optimizer,

@@ -16,8 +16,9 @@ from byteps.basics import init, local_rank, local_size, rank, shutdown, size
 from byteps.reduce_op import Average
 from byteps.torch.base_optimizer import BaseOptimizer
 from byteps.torch.compression import Compression, Compressor
-from byteps.torch.distributed_class import make_distributed, named_gradients
+from byteps.torch.distributed_class import make_distributed
 from byteps.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from byteps.torch.gradient_names import GradientNames
 from byteps.torch.handle import poll, synchronize
 from byteps.torch.ops import byteps_push_pull, declare, push_pull
 from byteps.torch.optimizer import DistributedOptimizer as _DistributedOptimizer
@@ -106,8 +107,7 @@ def DistributedOptimizer(
         )
     if not loss_scale > 0:
         raise ValueError(f"loss_scale is {loss_scale!r}; it must be positive")
-    unnamed, names = named_gradients(optimizer, named_parameters)
+    names = GradientNames(optimizer, named_parameters).of(full_of)
     extra: dict[str, Any] = {"_pairs": pairs, "_loss_scale": float(loss_scale)}
     reducer = Reducer(compression, backward_passes_per_step, Average, gradient_buffers=True)
-    sent = [(name, full_of[full]) for name, full in names]
-    return make_distributed(optimizer, HalfPrecisionOptimizer, reducer, sent, unnamed, extra)
+    return make_distributed(optimizer, HalfPrecisionOptimizer, reducer, names, extra)

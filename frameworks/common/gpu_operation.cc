@@ -1,0 +1,98 @@
+#include "frameworks/common/gpu_operation.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace byteps::binding {
+namespace {
+
+// How long one wait for the end of an operation is. It ends the wait and not the operation: there is another.
+constexpr int64_t kPatienceMs = 10'000;
+
+bool HasEnded(const Library& library, const bps_request* request) {
+  const int32_t state = library.bps_request_state(request);
+  return state == BPS_REQUEST_DONE || state == BPS_REQUEST_FAILED;
+}
+
+// Asks the library to give the operation up, and returns when it has ended. Its own deadline may be over already, and
+// then bounds no wait. What bounds this one is the session: it ends its operations when it fails or is closed.
+void End(const Library& library, bps_request* request) {
+  AttachedSession::Take(library, library.bps_cancel(request));
+  while (!HasEnded(library, request)) {
+    const Outcome waited = AttachedSession::Take(library, library.bps_wait(request, kPatienceMs));
+    // Any other answer (in a forked child, of a session whose thread is stuck) would come again at once, for ever.
+    if (waited.code != BPS_DEADLINE_EXCEEDED) return;
+  }
+}
+
+bool IsEmpty(const TensorSpec& tensor) {
+  return std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim;
+}
+
+// Declares the tensor, fills in what all operations have, calls `start(library, session, args, request)`, and waits.
+template <typename Args, typename F>
+Outcome Run(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place, Args args,
+            const void* input, void* output, F start) {
+  bps_request* request = nullptr;
+  // A copy: another session may be attached while this call waits.
+  std::optional<Library> library;
+  const Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
+    library = attached;
+    bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
+    declare.name = tensor.name;
+    declare.shape = tensor.shape;
+    declare.ndim = tensor.ndim;
+    declare.dtype = tensor.dtype;
+    declare.mode = tensor.asynchronous ? BPS_MODE_ASYNCHRONOUS : BPS_MODE_SYNCHRONOUS;
+    if (bps_status* error = attached.bps_declare(open, &declare, &args.tensor)) return error;
+
+    bps_streams streams = BPS_STREAMS_INIT;
+    streams.input = streams.output = place.stream;
+    streams.output_later = 1;
+    if (!IsEmpty(tensor)) {
+      args.input_device = args.output_device = BPS_CUDA;
+      args.input_device_id = args.output_device_id = place.gpu;
+      args.ext = &streams.ext;
+    }
+    args.input = input;
+    args.output = output;
+    return start(attached, open, args, &request);
+  });
+  if (!submitted.ok()) return submitted;
+  // 0: until the operation's own deadline.
+  const Outcome waited =
+      AttachedSession::Take(*library, library->bps_wait_on_stream(request, place.stream, /*timeout_ms=*/0));
+  if (!waited.ok()) {
+    // It may be the stream's failure, or the end of the wait, and not the operation's: that has to end before its
+    // memory is given back.
+    End(*library, request);
+  }
+  library->bps_request_free(request);
+  return waited;
+}
+
+}  // namespace
+
+Outcome PushPullOnGpu(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place,
+                      const void* input, void* output, int32_t op, int64_t priority) {
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.op = op;
+  args.priority = priority;
+  return Run(session, tensor, place, args, input, output,
+             [](const Library& library, bps_session* open, const bps_push_pull_args& with, bps_request** request) {
+               return library.bps_push_pull(open, &with, request);
+             });
+}
+
+Outcome BroadcastOnGpu(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place,
+                       const void* input, void* output, int32_t root, int64_t priority) {
+  bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+  args.root = root;
+  args.priority = priority;
+  return Run(session, tensor, place, args, input, output,
+             [](const Library& library, bps_session* open, const bps_broadcast_args& with, bps_request** request) {
+               return library.bps_broadcast(open, &with, request);
+             });
+}
+
+}  // namespace byteps::binding

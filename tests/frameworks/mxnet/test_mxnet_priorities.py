@@ -1,0 +1,50 @@
+"""Which operation is how urgent, as the library has it from MXNet (its timeline says so): the scheduler sends the
+largest priority first, and the next forward pass needs the first parameters first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from installed import framework
+
+mx = framework("mxnet")
+
+import byteps.mxnet as bps
+from mxnet.gluon import nn
+from timelines import priorities
+
+RunWorkers = Callable[..., Any]
+
+
+def _train() -> None:
+    bps.init()
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Dense(5, in_units=6), nn.Dense(1, in_units=5))
+    net.initialize()
+    trainer = bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((2, 6)))
+    loss.backward()
+    trainer.step(2)
+    optimizer = bps.DistributedOptimizer(mx.optimizer.SGD())
+    for index in range(3):
+        weight = mx.nd.ones(4)
+        optimizer.update(index, weight, mx.nd.ones(4), optimizer.create_state(index, weight))
+    bps.push_pull(mx.nd.ones(3), name="push_pull", priority=5).wait_to_read()
+    bps.allgather(mx.nd.ones(3), name="allgather", priority=-7).wait_to_read()
+    mx.nd.waitall()
+    bps.shutdown()
+
+
+def test_priorities(run_workers: RunWorkers, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    run_workers(_train, BYTEPS_TIMELINE=str(path))
+    found = priorities(path)
+    assert found["push_pull"] == {5}
+    assert found["allgather"] == {-7}
+    # The trainer's, and three of the optimizer's of the same names.
+    gradients = {name: urgent for name, urgent in found.items() if "gradient" in name}
+    assert gradients == {f"gradient.{index}": {-index} for index in range(4)}
