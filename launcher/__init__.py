@@ -7,7 +7,7 @@ The modules, in the order in which a launch passes through them:
     check          `bpslaunch --check`: what would go wrong, before it does
     job            a whole job on this host: its processes and their variables
     roles          one role, by hand, the way of DMLC_ROLE
-    affinity       which CPU cores a worker gets
+    affinity       which CPU cores workers, their library's threads and servers get
     remote         a whole job over several hosts, by ssh
     guardian       the processes in front: cover the death of the launcher itself
     supervisor     starts the processes, waits, ends the job

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 
@@ -37,6 +36,8 @@ def why_unreachable(address: Address) -> str | None:
 
 def is_loopback(host: str) -> bool:
     """True if `host` is an address of this machine that no other machine can reach."""
+    import ipaddress  # here: most launches start without it
+
     try:
         return ipaddress.ip_address(resolve(host)[1]).is_loopback
     except (OSError, ValueError):

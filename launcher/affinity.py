@@ -1,7 +1,7 @@
-"""Which CPU cores a worker gets.
+"""Which CPU cores the workers of this host get, which the library's threads in them, and which the servers.
 
     BYTEPS_NUMA_ON=0            nothing is pinned
-    BYTEPS_VISIBLE_CPU_CORES    the cores by hand: one section per local rank, "0-3,8:4-7,12"
+    BYTEPS_VISIBLE_CPU_CORES    the workers' cores by hand: one section per local rank, "0-3,8:4-7,12"
     otherwise                   each worker gets cores of one NUMA node of its own. Without a variable of this page this
                                 happens only on hosts with several NUMA nodes, and never with fewer cores than workers
 
@@ -10,20 +10,23 @@
     BYTEPS_CPU_BLACKLIST        logical cores to leave alone, "0,1" or "0-1"; -1: none
     BYTEPS_MULTITHREADED_CPU=0  one hardware thread per physical core
 
+    BYTEPS_IO_CPU_CORES         cores of the library's threads: one section, or one per worker; default: set_apart.py
+    BYTEPS_SERVER_CPU_CORES     cores of the servers: one section, or one per server; default: what is left over
+
 Cores that the launcher itself may not use (a container's limits) are never given out.
 """
 
 from __future__ import annotations
 
-import os
-import pathlib
+import dataclasses
 from collections.abc import Sequence
 from typing import Optional
 
 from .environment import Environment
 from .failure import LaunchError
+from .set_apart import set_apart
+from .topology import Core, Node, allowed_cpus, parse_cpus, read_nodes, usable
 
-Core = tuple[int, ...]  # the logical CPUs of one physical core
 Cpus = Optional[frozenset[int]]
 
 _PINNING = (
@@ -33,75 +36,104 @@ _PINNING = (
     "BYTEPS_CPU_BLACKLIST",
     "BYTEPS_MULTITHREADED_CPU",
 )
+_QUOTAS = ("BYTEPS_NUMA_DEFAULT_QUOTA", "BYTEPS_NUMA_ROOT_QUOTA")
+_IO, _SERVERS, _WORKERS = "BYTEPS_IO_CPU_CORES", "BYTEPS_SERVER_CPU_CORES", "BYTEPS_VISIBLE_CPU_CORES"
 
 
-def parse_cpus(text: str) -> frozenset[int]:
-    """The CPUs of a list such as "0-3,8"; ValueError if it is none."""
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"not a list of cores: {text}")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return frozenset(cpus)
+@dataclasses.dataclass(frozen=True)
+class CorePlan:
+    """Who runs where on this host; None: not pinned."""
+
+    nodes: list[Node]  # all that may be used
+    workers: list[Cpus]  # by local rank
+    io: list[Cpus]  # of the library's threads, by local rank; None: where the worker runs
+    servers: list[Cpus]
+    coordinator: Cpus
+
+    @property
+    def of_servers(self) -> Cpus:
+        """Those of all servers together."""
+        return None if None in self.servers or not self.servers else frozenset().union(*self.servers)
+
+    @property
+    def pinned(self) -> bool:
+        """True if every worker has cores of its own."""
+        return bool(self.workers) and all(cpus is not None for cpus in self.workers)
 
 
-def assign(environment: Environment, workers: int) -> list[Cpus]:
-    """The CPUs of each local rank; None where it is not pinned."""
-    nowhere: list[Cpus] = [None] * workers
-    if not environment.flag("BYTEPS_NUMA_ON", default=True):
-        return nowhere
-    allowed = frozenset(os.sched_getaffinity(0))
-    sections = environment.text("BYTEPS_VISIBLE_CPU_CORES")
-    if sections is not None:
-        return _by_hand(sections, workers, allowed)
-    nodes = _nodes(allowed - _blacklist(environment), environment.flag("BYTEPS_MULTITHREADED_CPU", default=True))
-    asked = any(environment.text(name) is not None for name in _PINNING)
-    default_quota = environment.integer("BYTEPS_NUMA_DEFAULT_QUOTA", minimum=1)
-    root_quota = environment.integer("BYTEPS_NUMA_ROOT_QUOTA", minimum=1)
-    if len(nodes) < 2 and not asked:
-        return nowhere
-    plan = share(nodes, workers, default_quota, root_quota)
-    if plan is not None:
-        return list(plan)
-    if default_quota is None and root_quota is None:
-        return nowhere  # Fewer cores than workers.
-    raise LaunchError(
-        f"BYTEPS_NUMA_DEFAULT_QUOTA={default_quota or 'unset'}, BYTEPS_NUMA_ROOT_QUOTA={root_quota or 'unset'}: "
-        f"{workers} workers do not fit into NUMA nodes of {'+'.join(str(len(node)) for node in nodes)} physical cores"
+def assign(environment: Environment, workers: int, servers: int = 0, nodes: Sequence[Node] | None = None) -> CorePlan:
+    """The plan for so many workers and servers of this host. LaunchError names the variable that cannot be followed.
+
+    `nodes`: of another host than this one, all of whose cores may be used.
+    """
+    allowed = allowed_cpus() if nodes is None else frozenset().union(*(node.cpus for node in nodes))
+    nodes = read_nodes() if nodes is None else nodes
+    io = _by_hand(environment, _IO, workers, "worker", allowed)
+    by_hand = _by_hand(environment, _SERVERS, servers, "server", allowed)
+    given = frozenset().union(*(io or ()), *(by_hand or ()))
+    free = allowed - _blacklist(environment) - given
+    here = usable(nodes, allowed)
+    plan = _workers(environment, workers, nodes, allowed, free)
+    pinned = bool(plan) and all(cpus is not None for cpus in plan)
+    if pinned and io is None and environment.text(_WORKERS) is None:
+        # A worker for which so many cores were asked has so many.
+        take = not any(environment.text(name) for name in _QUOTAS)
+        multithreaded = environment.flag("BYTEPS_MULTITHREADED_CPU", default=True)
+        plan, io = set_apart(usable(nodes, free, multithreaded), plan, servers > 0 and by_hand is None, take)
+    rest = None
+    if pinned:
+        rest = free.difference(*(cpus or () for cpus in [*plan, *(io or ())])) or None
+    return CorePlan(
+        nodes=here,
+        workers=list(plan),
+        io=list(io) if io is not None else [None] * workers,
+        servers=list(by_hand) if by_hand is not None else [rest] * servers,
+        coordinator=rest,
     )
 
 
 def chosen_by_hand(environment: Environment, workers: int) -> list[Cpus]:
     """The CPUs of each local rank of a host that is not looked at: those of BYTEPS_VISIBLE_CPU_CORES; None: what its
     topology says there."""
-    sections = environment.text("BYTEPS_VISIBLE_CPU_CORES")
-    if sections is None or not environment.flag("BYTEPS_NUMA_ON", default=True):
+    if environment.text(_WORKERS) is None or not environment.flag("BYTEPS_NUMA_ON", default=True):
         return [None] * workers
-    return _by_hand(sections, workers, None)
+    return list(_visible(environment, workers, None))
 
 
-def leftover(environment: Environment, taken: Sequence[Cpus]) -> Cpus:
-    """The cores that pinned workers leave to servers and coordinator, which then do not disturb them; None: any, where
-    a worker is not pinned or nothing is left."""
-    if not taken or any(cpus is None for cpus in taken):
-        return None
-    rest = frozenset(os.sched_getaffinity(0)) - _blacklist(environment)
-    for cpus in taken:
-        rest -= cpus or frozenset()
-    return rest or None
+def servers_by_hand(environment: Environment, servers: int, here: bool = False) -> list[Cpus]:
+    """The CPUs of each server: those of BYTEPS_SERVER_CPU_CORES; None: any. `here`: this host must have them."""
+    allowed = allowed_cpus() if here else None
+    return list(_by_hand(environment, _SERVERS, servers, "server", allowed) or [None] * servers)
 
 
-def threads(cpus: Cpus, workers: int) -> int | None:
-    """A sensible OMP_NUM_THREADS for one of `workers`: without it each would start a thread per core of the host.
+def of_task(environment: Environment, local_rank: int, workers: int) -> CorePlan:
+    """As assign(), for one worker that another launcher has started, and may have bound to cores: only what the
+    variables ask for is done. The others of this host, which may be bound to other cores, have the same plan."""
+    named = chosen_by_hand(environment, workers)
+    cpus = named[local_rank]
+    if cpus is not None:
+        missing = cpus - allowed_cpus()
+        if missing:
+            raise LaunchError(
+                f"{_WORKERS}={environment.text(_WORKERS)}: local rank {local_rank} may not use {sorted(missing)}: its "
+                "launcher has bound it to other cores"
+            )
+        return CorePlan(usable(read_nodes(), allowed_cpus()), named, [None] * workers, [], None)
+    if any(environment.text(name) is not None for name in _PINNING):
+        return assign(environment, workers)
+    return CorePlan([], [None] * workers, [None] * workers, [], None)
+
+
+def threads(plan: CorePlan, local_rank: int) -> int | None:
+    """A sensible OMP_NUM_THREADS for a worker: without it each would start a thread per core of the host.
 
     None: one unpinned worker has the host for itself, the default is right.
     """
-    if cpus is None and workers == 1:
+    cpus = plan.workers[local_rank]
+    if cpus is None and len(plan.workers) == 1:
         return None
-    usable = cpus if cpus is not None else frozenset(os.sched_getaffinity(0))
-    physical = sum(len(node) for node in _nodes(usable, multithreaded=True))
-    return max(1, physical if cpus is not None else physical // workers)
+    physical = sum(len(node.cores) for node in (plan.nodes if cpus is None else usable(plan.nodes, cpus)))
+    return max(1, physical if cpus is not None else physical // len(plan.workers))
 
 
 def share(
@@ -125,6 +157,31 @@ def share(
     return None
 
 
+def _workers(
+    environment: Environment, workers: int, nodes: Sequence[Node], allowed: frozenset[int], free: frozenset[int]
+) -> Sequence[Cpus]:
+    nowhere: list[Cpus] = [None] * workers
+    if workers == 0 or not environment.flag("BYTEPS_NUMA_ON", default=True):
+        return nowhere
+    if environment.text(_WORKERS) is not None:
+        return _visible(environment, workers, allowed)
+    cores = [node.cores for node in usable(nodes, free, environment.flag("BYTEPS_MULTITHREADED_CPU", default=True))]
+    asked = any(environment.text(name) is not None for name in _PINNING)
+    default_quota = environment.integer("BYTEPS_NUMA_DEFAULT_QUOTA", minimum=1)
+    root_quota = environment.integer("BYTEPS_NUMA_ROOT_QUOTA", minimum=1)
+    if len(cores) < 2 and not asked:
+        return nowhere
+    plan = share(cores, workers, default_quota, root_quota)
+    if plan is not None:
+        return plan
+    if default_quota is None and root_quota is None:
+        return nowhere  # Fewer cores than workers.
+    raise LaunchError(
+        f"BYTEPS_NUMA_DEFAULT_QUOTA={default_quota or 'unset'}, BYTEPS_NUMA_ROOT_QUOTA={root_quota or 'unset'}: "
+        f"{workers} workers do not fit into NUMA nodes of {'+'.join(str(len(node)) for node in cores)} physical cores"
+    )
+
+
 def _place(nodes: Sequence[Sequence[Core]], quotas: Sequence[int]) -> list[frozenset[int]] | None:
     """Spreads the workers evenly over the nodes, neighbours on the same one."""
     free = [len(node) for node in nodes]
@@ -145,21 +202,35 @@ def _place(nodes: Sequence[Sequence[Core]], quotas: Sequence[int]) -> list[froze
     return plan
 
 
-def _by_hand(sections: str, workers: int, allowed: Cpus) -> list[Cpus]:
-    parts = sections.split(":")
-    if len(parts) < workers:
+def _visible(environment: Environment, workers: int, allowed: Cpus) -> Sequence[frozenset[int]]:
+    text = environment.text(_WORKERS)
+    if text is not None and workers > 1 and ":" not in text:
         raise LaunchError(
-            f"BYTEPS_VISIBLE_CPU_CORES={sections}: {len(parts)} sections for {workers} workers; "
-            "one section per local rank, separated by colons"
+            f"{_WORKERS}={text}: 1 sections for {workers} workers; one section per worker, separated by colons"
         )
-    plan: list[Cpus] = []
-    for part in parts[:workers]:
+    return _by_hand(environment, _WORKERS, workers, "worker", allowed) or []
+
+
+def _by_hand(
+    environment: Environment, name: str, count: int, of: str, allowed: Cpus
+) -> Sequence[frozenset[int]] | None:
+    """The sections of a variable for `count` processes, one for all or one each; None if it is unset."""
+    text = environment.text(name)
+    if text is None:
+        return None
+    parts = text.split(":")
+    if 1 < len(parts) < count:
+        raise LaunchError(
+            f"{name}={text}: {len(parts)} sections for {count} {of}s; one section per {of}, separated by colons"
+        )
+    plan = []
+    for part in (parts * count if len(parts) == 1 else parts)[:count]:
         try:
             cpus = parse_cpus(part)
         except ValueError:
-            raise LaunchError(f"BYTEPS_VISIBLE_CPU_CORES={sections}: {part!r} is not a list of cores") from None
+            raise LaunchError(f"{name}={text}: {part!r} is not a list of cores") from None
         if allowed is not None and not cpus <= allowed:
-            raise LaunchError(f"BYTEPS_VISIBLE_CPU_CORES={sections}: not usable here: cores {sorted(cpus - allowed)}")
+            raise LaunchError(f"{name}={text}: not usable here: cores {sorted(cpus - allowed)}")
         plan.append(cpus)
     return plan
 
@@ -172,32 +243,3 @@ def _blacklist(environment: Environment) -> frozenset[int]:
         return parse_cpus(text)
     except ValueError:
         raise LaunchError(f"BYTEPS_CPU_BLACKLIST={text}: not a list of cores") from None
-
-
-def _nodes(allowed: frozenset[int], multithreaded: bool) -> list[list[Core]]:
-    """The physical cores of each NUMA node, as far as they are allowed; nodes without any are left out."""
-    system = pathlib.Path("/sys/devices/system")
-    lists = [_read_cpus(path / "cpulist") for path in sorted((system / "node").glob("node[0-9]*"), key=_number)]
-    if not any(lists):
-        lists = [allowed]  # No NUMA information: one node.
-    nodes = []
-    for cpus in lists:
-        cores: dict[Core, None] = {}
-        for cpu in sorted(cpus & allowed):
-            siblings = _read_cpus(system / "cpu" / f"cpu{cpu}" / "topology" / "thread_siblings_list") | {cpu}
-            usable = sorted(siblings & allowed)
-            cores[tuple(usable if multithreaded else usable[:1])] = None
-        if cores:
-            nodes.append(list(cores))
-    return nodes
-
-
-def _number(path: pathlib.Path) -> int:
-    return int(path.name[len("node") :])
-
-
-def _read_cpus(path: pathlib.Path) -> frozenset[int]:
-    try:
-        return parse_cpus(path.read_text().strip())
-    except (OSError, ValueError):
-        return frozenset()

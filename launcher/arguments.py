@@ -41,6 +41,9 @@ variables that the launcher reads:
   BYTEPS_NUMA_ON=0             do not pin workers to cores (default: pinned on hosts with several NUMA nodes);
                                more: BYTEPS_VISIBLE_CPU_CORES, BYTEPS_NUMA_DEFAULT_QUOTA, BYTEPS_NUMA_ROOT_QUOTA,
                                BYTEPS_CPU_BLACKLIST, BYTEPS_MULTITHREADED_CPU
+  BYTEPS_SET_CUDA_VISIBLE_DEVICES=1
+                               each worker sees one GPU: that of its local rank in CUDA_VISIBLE_DEVICES or
+                               NVIDIA_VISIBLE_DEVICES
   BYTEPS_TRACE_ON=1            workers write timelines below BYTEPS_TRACE_DIR (default ./trace)
   BYTEPS_SERVER_BINARY         another byteps_server, for development
 
@@ -94,10 +97,13 @@ class Arguments:
     command: list[str]
     env: tuple[str, ...] = ()
     timestamps: bool = False
+    host_names: bool = False
     dry_run: bool = False
     measure: bool = False
     agent: bool = False
     companion: int | None = None
+    server_tasks: int | None = None
+    given: frozenset[str] = frozenset()  # the options that the user has written, by their first long names
     remote: RemoteArguments = dataclasses.field(default_factory=lambda: RemoteArguments())
 
     @property
@@ -159,6 +165,9 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         help="a variable for every process; without a value as it is here, for the other hosts",
     )
     parser.add_argument("--timestamps", action="store_true", help="the time in front of each line of output")
+    parser.add_argument(
+        "--host-names", action="store_true", help="over several hosts: the host's name in front of each line, too"
+    )
     _add_remote(parser)
     parser.add_argument("--verbose", action="store_true", help="say what is started and how it ends")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the release and exit")
@@ -166,7 +175,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     # As an argument of --check, "network" could also be the first word of a command; no word of one is as this here.
     parser.add_argument("--check\0network", action="store_true", dest="check_network", help=argparse.SUPPRESS)
     given = sys.argv[1:] if words is None else list(words)
-    values = parser.parse_args([word.replace("--check=network", "--check\0network") for word in given])
+    words = [word.replace("--check=network", "--check\0network") for word in given]
+    values, options = _parse(parser, words)
     command = [word.replace("--check\0network", "--check=network") for word in values.command]
     if command and command[0] == "--":
         command = command[1:]
@@ -183,11 +193,33 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
         command=command,
         env=tuple(values.env),
         timestamps=values.timestamps,
+        host_names=values.host_names,
         dry_run=values.dry_run,
         agent=values.agent,
         companion=values.companion,
+        server_tasks=values.server_tasks,
+        given=options,
         remote=_remote(parser, values),
     )
+
+
+def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, frozenset[str]]:
+    """The values, and the options that were given, also those with the value that they have by default."""
+    unset = object()
+    # Of what stands there already argparse sets no default. (What appends looks at the old value.)
+    actions = [
+        action for action in parser._actions if action.option_strings and action.default is not argparse.SUPPRESS
+    ]
+    single = [action for action in actions if not isinstance(action.default, list)]
+    values = parser.parse_args(words, argparse.Namespace(**{action.dest: unset for action in single}))
+    options = set()
+    for action in single:
+        if getattr(values, action.dest) is unset:
+            setattr(values, action.dest, action.default)
+        else:
+            named = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])
+            options.add(named.replace("\0", "="))
+    return values, frozenset(options)
 
 
 def _add_remote(parser: argparse.ArgumentParser) -> None:
@@ -196,6 +228,12 @@ def _add_remote(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hostfile", metavar="FILE", help="the same, a host a line: `a slots=4`")
     group.add_argument("--server-hosts", metavar="C,D", help="hosts of servers (default: one server on each host)")
     group.add_argument("--server-hostfile", metavar="FILE", help="the same, a host a line")
+    group.add_argument(
+        "--server-tasks",
+        type=_at_least(1),
+        metavar="N",
+        help="in a Slurm allocation: its last N tasks are servers, and not workers",
+    )
     group.add_argument("--coordinator", metavar="HOST", help="where the coordinator runs (default: the first host)")
     group.add_argument("--ssh-port", type=_port, metavar="N", help="port of the ssh daemons")
     group.add_argument("--ssh-user", "--username", metavar="NAME", help="whom to log in as")

@@ -85,12 +85,12 @@ def _check_role(role: str, arguments: Arguments, environment: Environment) -> It
 
 def _check_workers(workers: int, arguments: Arguments, environment: Environment) -> Iterator[Finding]:
     try:
-        cpus = affinity.assign(environment, workers)
+        plan = affinity.assign(environment, workers)
     except LaunchError as error:
         yield fail("cores", str(error))
         return
     usable = len(os.sched_getaffinity(0))
-    pinned = "pinned" if any(cpus) else "not pinned"
+    pinned = "pinned" if plan.pinned else "not pinned"
     many = f": more than one worker per core ({workers}), they will share" if workers > usable else ""
     yield (note if many else ok)("cores", f"{usable} usable, workers are {pinned}{many}")
     if arguments.command:

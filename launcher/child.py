@@ -145,6 +145,11 @@ class Member:
         """Its name, and where to find it."""
         return self.spec.name
 
+    @property
+    def label(self) -> str:
+        """What stands in front of its output."""
+        return self.spec.name
+
     def ended(self, status: int) -> None:
         """It has ended with this status."""
         self.status = status

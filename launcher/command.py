@@ -21,21 +21,29 @@ def worker_command(words: Sequence[str], environment: Environment) -> list[str]:
     """
     if not words:
         raise LaunchError("no command to run; usage: bpslaunch [options] command [argument ...]")
-    command = list(words)
-    if len(command) == 1 and len(command[0].split()) > 1 and not pathlib.Path(command[0]).is_file():
-        command = ["/bin/sh", "-c", command[0]]
-    elif shutil.which(command[0]) is None:
+    command = shell_words(words)
+    if shutil.which(command[0]) is None:
         raise LaunchError(f"no such program: {command[0]}", EXIT_NOT_FOUND)
     return in_debugger(command, environment)
 
 
+def shell_words(words: Sequence[str]) -> list[str]:
+    """The argument list itself, whether or not there is such a program here."""
+    if len(words) == 1 and len(words[0].split()) > 1 and not pathlib.Path(words[0]).is_file():
+        return ["/bin/sh", "-c", words[0]]
+    return list(words)
+
+
 def in_debugger(command: list[str], environment: Environment) -> list[str]:
     """With BYTEPS_ENABLE_GDB=1: run under gdb, which prints a backtrace if the program crashes."""
-    if not environment.flag("BYTEPS_ENABLE_GDB"):
-        return command
-    if shutil.which("gdb") is None:
+    if environment.flag("BYTEPS_ENABLE_GDB") and shutil.which("gdb") is None:
         raise LaunchError("BYTEPS_ENABLE_GDB is set, but gdb is not installed", EXIT_NOT_FOUND)
-    return [*_DEBUGGER, *command]
+    return debugged(command, environment)
+
+
+def debugged(command: list[str], environment: Environment) -> list[str]:
+    """As in_debugger(), for a host that is not looked at."""
+    return [*_DEBUGGER, *command] if environment.flag("BYTEPS_ENABLE_GDB") else command
 
 
 def is_debugged(command: Sequence[str]) -> bool:

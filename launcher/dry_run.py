@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .child import ChildSpec
 from .output import Printer
+from .topology import cpu_list
 
-# They hold a secret, or what would only be made for the job.
-_HIDDEN = ("BYTEPS_JOB_TOKEN",)
+# Names of variables that hold a secret: the job's, and those of other programs that go to other hosts with it.
+_SECRET = re.compile(r"(.*_)?(TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIALS?)")
 
 
 def print_children(specs: Sequence[ChildSpec], printer: Printer) -> int:
@@ -30,20 +32,9 @@ def shell_line(
 ) -> str:
     """`env A=1 taskset -c 0-3 command`: with the variables that differ from those `beside`."""
     words = [
-        f"{name}={'...' if name in _HIDDEN else value}"
+        f"{name}={'...' if _SECRET.fullmatch(name) else value}"
         for name, value in sorted(variables.items())
         if beside.get(name) != value
     ]
     pinned = [] if cpus is None else ["taskset", "-c", cpu_list(cpus)]
     return shlex.join([*(["env", *words] if words else []), *pinned, *command])
-
-
-def cpu_list(cpus: Iterable[int]) -> str:
-    """`0-3,8`."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

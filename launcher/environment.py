@@ -21,6 +21,25 @@ _FALSE = ("0", "false", "no", "off")
 ROLES = ("scheduler", "server", "worker")
 
 
+# What places a single process in a job: of no use to several, and left over from somewhere else.
+PLACES = (
+    "BYTEPS_COORDINATOR_FD",
+    "BYTEPS_FORCE_DISTRIBUTED",
+    "BYTEPS_GLOBAL_RANK",
+    "BYTEPS_JOB_ID",
+    "BYTEPS_LOCAL_RANK",
+    "BYTEPS_LOCAL_SIZE",
+    "BYTEPS_ORDERED_HOSTS",
+    "DMLC_NUM_SERVER",
+    "DMLC_NUM_WORKER",
+    "DMLC_PORT",
+    "DMLC_PS_ROOT_PORT",
+    "DMLC_PS_ROOT_URI",
+    "DMLC_RANK",
+    "DMLC_ROLE",
+    "DMLC_WORKER_ID",
+)
+
 # What BYTEPS_LOCAL_SIZE may be, and --workers and --servers.
 MOST_LOCAL_ROLES = 65536
 

@@ -14,19 +14,44 @@ also if the guardian is killed with it. If the keeper is killed, the guardian in
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
 import time
-import traceback
-from typing import Callable
+from collections.abc import Callable
 
 from . import process_tree
+from .failure import LaunchError
 from .output import Printer
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 _SWEEP_SECONDS = 5.0
+# From the end of the workers to that of everything else; see supervisor.py.
+_ENDING_SECONDS = 8
+
+
+def guarded(
+    supervise: Callable[[int], int],
+    kill_after: float,
+    printer: Printer,
+    clean_up: Callable[[], None] | None = None,
+) -> int:
+    """Runs `supervise(lifeline)` under a Guardian; the exit code of the launch. A LaunchError is printed."""
+
+    def body(lifeline: int) -> int:
+        try:
+            return supervise(lifeline)
+        except LaunchError as error:
+            printer.say(str(error))
+            return error.exit_code
+        finally:
+            if clean_up is not None:
+                clean_up()
+
+    patience = math.ceil(kill_after) + _ENDING_SECONDS
+    return Guardian(body, patience, printer, (lambda: None) if clean_up is None else clean_up).run()
 
 
 class Guardian:
@@ -50,7 +75,7 @@ class Guardian:
 
         def keep() -> int:
             os.close(ours)
-            # A session of its own: a Ctrl-C reaches the guardian, who passes it on, and not all of us.
+            # A session of its own: a Ctrl-C reaches the guardian, which passes it on, and not all of us.
             os.setsid()
             supervisor = _Guarded("supervisor", lambda: self._body(lifeline), None, self._printer, self._clean_up)
             return supervisor.run()
@@ -120,6 +145,8 @@ class _Guarded:
         try:
             code = self._body()
         except BaseException:  # Nothing may return into the frames of the parent.
+            import traceback
+
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError, ValueError):

@@ -13,40 +13,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import secrets
-import socket
 from collections.abc import Sequence
 
-from .addresses import Address, host_port
-from .affinity import leftover
+from .affinity import assign
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
-from .environment import MOST_LOCAL_ROLES, Environment
+from .environment import MOST_LOCAL_ROLES, PLACES, Environment
 from .failure import LaunchError
 from .installation import server_binary
 from .job_folder import JobFolder
 from .lanes import lanes
+from .listener import listen
 from .loopback import loopback
 from .workers import local_workers
-
-# What places a single process in a job: of no use to several, and left over from somewhere else.
-PLACES = (
-    "BYTEPS_COORDINATOR_FD",
-    "BYTEPS_FORCE_DISTRIBUTED",
-    "BYTEPS_GLOBAL_RANK",
-    "BYTEPS_JOB_ID",
-    "BYTEPS_LOCAL_RANK",
-    "BYTEPS_LOCAL_SIZE",
-    "BYTEPS_ORDERED_HOSTS",
-    "DMLC_NUM_SERVER",
-    "DMLC_NUM_WORKER",
-    "DMLC_PORT",
-    "DMLC_PS_ROOT_PORT",
-    "DMLC_PS_ROOT_URI",
-    "DMLC_RANK",
-    "DMLC_ROLE",
-    "DMLC_WORKER_ID",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,26 +67,6 @@ def require_shared(workers: int, environment: Environment, otherwise: str) -> No
             )
 
 
-def listen(address: Address, port: int) -> socket.socket:
-    """The coordinator's listening socket at an address of this host; port 0: a free one.
-
-    The launcher binds it and the coordinator inherits it, so no program can take the port in between, and a role
-    that connects before the coordinator runs is not refused.
-    """
-    family, host = address
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(socket.SOMAXCONN)
-    except OSError as error:
-        listener.close()
-        raise LaunchError(
-            f"cannot listen at {host_port(host, port)}: {error.strerror}; another --port, or none for a free one", 1
-        ) from None
-    return listener
-
-
 def plan_job(
     size: JobSize, command: Sequence[str], environment: Environment, folder: JobFolder, port: int
 ) -> list[ChildSpec]:
@@ -118,10 +77,12 @@ def plan_job(
         variables.pop(name, None)
     variables["DMLC_NUM_WORKER"] = "1"
     variables["DMLC_NUM_SERVER"] = str(size.servers)
+    variables["DMLC_WORKER_ID"] = "0"
     # Whose descendants may read each other's memory, where the system asks for it.
     variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
+    plan = assign(environment, size.workers, size.servers)
     if size.alone:
-        return _workers(size, command, environment, variables)
+        return local_workers(command, environment, variables, plan)
 
     binary = in_debugger([server_binary(environment)], environment)
     address = loopback(environment.text("DMLC_PS_ROOT_URI"))
@@ -131,7 +92,7 @@ def plan_job(
     # A single worker would be alone, and the servers would wait for it.
     if size.servers > 0 and (size.workers == 1 or environment.flag("BYTEPS_FORCE_DISTRIBUTED")):
         variables["BYTEPS_FORCE_DISTRIBUTED"] = "1"
-    variables["BYTEPS_JOB_ID"] = f"local-{secrets.token_hex(6)}"
+    variables["BYTEPS_JOB_ID"] = f"local-{os.urandom(6).hex()}"
     # The coordinator shall not end by itself: we end it when the last worker has ended.
     variables["BYTEPS_JOB_LINGER"] = "-1"
     if environment.text("BYTEPS_JOB_TOKEN") is None and environment.text("BYTEPS_JOB_TOKEN_FILE") is None:
@@ -145,10 +106,11 @@ def plan_job(
             role=Role.COORDINATOR,
             command=binary,
             variables={**variables, "DMLC_ROLE": "scheduler", "BYTEPS_COORDINATOR_FD": str(descriptor)},
+            cpus=plan.coordinator,
             descriptors=(descriptor,),
         )
     ]
-    threads = lanes(size.servers, environment)
+    threads = lanes(size.servers, environment, plan.of_servers)
     of_servers = {} if threads is None else {"BYTEPS_SERVER_ENGINE_THREAD": str(threads)}
     for rank in range(size.servers):
         services.append(
@@ -157,12 +119,7 @@ def plan_job(
                 role=Role.SERVER,
                 command=binary,
                 variables={**variables, **of_servers, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)},
+                cpus=plan.servers[rank],
             )
         )
-    workers = _workers(size, command, environment, variables)
-    rest = leftover(environment, [spec.cpus for spec in workers])
-    return [dataclasses.replace(spec, cpus=rest) for spec in services] + workers
-
-
-def _workers(size: JobSize, command: list[str], environment: Environment, variables: dict[str, str]) -> list[ChildSpec]:
-    return local_workers(command, environment, {**variables, "DMLC_WORKER_ID": "0"}, size.workers)
+    return services + local_workers(command, environment, variables, plan)

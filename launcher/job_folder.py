@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import pathlib
-import secrets
 import shutil
-import tempfile
 
 
 class JobFolder:
     """`with JobFolder() as folder:`; readable by its owner alone, removed at the end."""
 
     def __init__(self) -> None:
+        import tempfile  # here: a job over several hosts has no such folder, and starts sooner
+
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="bpslaunch-"))
 
     def __enter__(self) -> JobFolder:
@@ -30,5 +30,5 @@ class JobFolder:
         path = self.path / "token"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
+            file.write(os.urandom(32).hex() + "\n")
         return path

@@ -5,24 +5,24 @@ The installed `bpslaunch` runs this file too: it imports nothing of the package 
 say what is wrong (`bpslaunch --check`) even where the library does not load.
 """
 
-import importlib.util
-import pathlib
+import importlib
+import os
 import sys
+import types
 
 _PACKAGE = "bpslaunch"
 
 
 def main() -> int:
     """Loads this folder as a package of its own and runs it."""
-    folder = pathlib.Path(__file__).resolve().parent
+    folder = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120, modules that are not loaded cost no time
     # A script's own folder is first on the path: its modules would shadow others of the same name.
-    sys.path[:] = [entry for entry in sys.path if pathlib.Path(entry or ".").resolve() != folder]
-    spec = importlib.util.spec_from_file_location(
-        _PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    package = importlib.util.module_from_spec(spec)
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != folder]
+    package = types.ModuleType(_PACKAGE)
+    package.__path__ = [folder]
     sys.modules[_PACKAGE] = package
-    spec.loader.exec_module(package)
+    if sys.argv[1:] == ["--agent"]:  # A job over many hosts waits for the last of its agents.
+        return importlib.import_module(f"{_PACKAGE}.remote.agent").serve()
     return importlib.import_module(f"{_PACKAGE}.main").main()
 
 

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import os
-import shlex
 import signal
 from collections.abc import Sequence
 from typing import Callable
 
 from .addresses import is_loopback
+from .affinity import servers_by_hand
 from .arguments import Arguments, parse_arguments
-from .check import run_checks
 from .child import ChildSpec
 from .command import worker_command
 from .dry_run import print_children, shell_line
 from .environment import Environment
-from .environments import detect
-from .environments.companion_process import CompanionProcess
 from .environments.place import Surroundings
-from .environments.task import run_task
 from .failure import EXIT_NOT_EXECUTABLE, LaunchError
-from .guardian import Guardian
+from .guardian import guarded
 from .installation import with_plugins_of_checkout
 from .job import JobSize, job_size, plan_job
 from .job_folder import JobFolder
 from .loopback import require_loopback
 from .output import OutputFiles, Printer
-from .remote.agent import run_agent
-from .remote.host_job import run_hosts
-from .remote.slurm_allocation import allocation
+from .remote.slurm_allocation import Allocation
 from .roles import plan_workers, read_place, service_command
 from .supervisor import Supervisor
-
-# From the end of the workers to that of everything else; see supervisor.py.
-_ENDING_SECONDS = 8
-
-# They say that a single role was meant when DMLC_ROLE is missing.
-_ROLE_VARIABLES = ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
+from .ways import ROLE_VARIABLES, Way, way_of
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -55,52 +43,46 @@ def main(words: Sequence[str] | None = None) -> int:
 def _launch(arguments: Arguments, environment: Environment, printer: Printer) -> int:
     printer.timestamps = arguments.timestamps
     environment = Environment({**environment.variables(), **environment.chosen(arguments.env)})
+    # Modules that only one way of launching needs are imported by it: a launch starts with few of them.
     if arguments.companion is not None:
+        from .environments.companion_process import CompanionProcess
+
         return CompanionProcess(arguments.companion, Printer("byteps")).run()
     if arguments.agent:
-        return _serve(printer)
-    if arguments.remote.given:
-        return run_hosts(arguments, environment, printer, _guarded)
+        from .remote.agent import serve
+
+        return serve(printer)
+    if arguments.remote.interface is not None:
+        environment = Environment({**environment.variables(), "DMLC_INTERFACE": arguments.remote.interface})
+    way, found = way_of(arguments, environment)
+    if way is Way.HOSTS or isinstance(found, Allocation):
+        from .remote.host_job import run_hosts
+
+        return run_hosts(arguments, environment, printer, guarded, found if isinstance(found, Allocation) else None)
+    if isinstance(found, Surroundings):
+        return _run_task(found, arguments, environment, printer)
     role = environment.role()
-    if role is None and not arguments.whole_job and not arguments.check and not _placed(environment):
-        allocated = allocation(environment.variables())
-        if allocated is not None:
-            return run_hosts(arguments, environment, printer, _guarded, allocated)
-        surroundings = detect(environment.variables())
-        if surroundings is not None and surroundings.size > 1:
-            return _run_task(surroundings, arguments, environment, printer)
-    if role is not None and arguments.whole_job:
-        raise LaunchError(
-            f"DMLC_ROLE={role} asks for one role, --workers, --servers and --port for a whole job on this host: "
-            "unset DMLC_ROLE or leave the options out"
-        )
     if role is None:
         _refuse_half_a_role(arguments, environment)
-    if arguments.colocate and role != "worker":
-        raise LaunchError(
-            "--colocate is for DMLC_ROLE=worker: it starts a server beside the workers of this host; "
-            "on a single host --servers says how many there are"
-        )
     if arguments.check:
+        from .check import run_checks
+
         return run_checks(arguments, environment, printer)
     if role is None:
         return _run_job(arguments, environment, printer)
     return _run_role(role, arguments, environment, printer)
 
 
-def _placed(environment: Environment) -> bool:
-    """Whether a variable says where this process belongs, or BytePS is not to look around."""
-    if not environment.flag("BYTEPS_DETECT_LAUNCHER", default=True):
-        return True
-    return any(environment.text(name) is not None for name in _ROLE_VARIABLES if name != "DMLC_NUM_SERVER")
-
-
 def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Environment, printer: Printer) -> int:
     """One worker, as a task of srun, mpirun or torchrun: the others are those that it has started with us."""
-    if arguments.dry_run:
-        printer.result(f"[worker {surroundings.rank}] {shlex.join(worker_command(arguments.command, environment))}")
-        return 0
+    if arguments.servers is not None:
+        environment = Environment({**environment.variables(), "DMLC_NUM_SERVER": str(arguments.servers)})
     command = worker_command(arguments.command, environment)
+    if arguments.dry_run:
+        line = shell_line(command, environment.variables(), os.environ)
+        printer.result(f"[worker {surroundings.rank} of {surroundings.size}, a task of {surroundings.launcher}] {line}")
+        return 0
+    from .environments.task import run_task
 
     def supervise(lifeline: int) -> int:
         files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
@@ -108,11 +90,11 @@ def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Env
             surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
         )
 
-    return _guarded(supervise, arguments.kill_after, printer)
+    return guarded(supervise, arguments.kill_after, printer)
 
 
 def _refuse_half_a_role(arguments: Arguments, environment: Environment) -> None:
-    found = [name for name in _ROLE_VARIABLES if environment.text(name) is not None]
+    found = [name for name in ROLE_VARIABLES if environment.text(name) is not None]
     if found and not arguments.whole_job:
         raise LaunchError(
             f"DMLC_ROLE is not set, but {', '.join(found)} is: set DMLC_ROLE to scheduler, server or worker, "
@@ -161,12 +143,21 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
         )
         return 0
     command = service_command(environment)
+    cpus = None
+    if role == "server":
+        named = environment.text("BYTEPS_SERVER_CPU_CORES") or ""
+        if ":" in named:
+            raise LaunchError(f"BYTEPS_SERVER_CPU_CORES={named}: expected one list: DMLC_ROLE=server is one server")
+        (cpus,) = servers_by_hand(environment, 1, here=True)
     if arguments.dry_run:
-        printer.result(f"[{role}] {shell_line(command, environment.variables(), os.environ)}")
+        printer.result(f"[{role}] {shell_line(command, environment.variables(), os.environ, cpus)}")
         return 0
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and that would be inherited.
     try:
-        os.execvp(command[0], command)  # Nothing to supervise: signals reach it directly.
+        # Nothing to supervise: signals reach it directly.
+        os.execvpe(command[0], command, environment.variables())
     except OSError as error:
         raise LaunchError(f"cannot run {command[0]}: {error.strerror}", EXIT_NOT_EXECUTABLE) from None
 
@@ -184,26 +175,4 @@ def _supervise(
         supervisor = Supervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose)
         return supervisor.run(plan())
 
-    return _guarded(supervise, arguments.kill_after, printer, folder)
-
-
-def _serve(printer: Printer) -> int:
-    """`bpslaunch --agent`: the far side of a job over several hosts."""
-    return _guarded(run_agent, 0.0, printer)
-
-
-def _guarded(
-    supervise: Callable[[int], int], kill_after: float, printer: Printer, folder: JobFolder | None = None
-) -> int:
-    def body(lifeline: int) -> int:
-        try:
-            return supervise(lifeline)
-        except LaunchError as error:
-            printer.say(str(error))
-            return error.exit_code
-        finally:
-            if folder is not None:
-                folder.remove()
-
-    patience = math.ceil(kill_after) + _ENDING_SECONDS
-    return Guardian(body, patience, printer, (lambda: None) if folder is None else folder.remove).run()
+    return guarded(supervise, arguments.kill_after, printer, None if folder is None else folder.remove)

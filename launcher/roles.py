@@ -10,6 +10,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
+from .affinity import assign
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import Environment
@@ -76,6 +77,7 @@ def plan_workers(
         # Whose descendants may read each other's memory, where the system asks for it.
         variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
     host = place.host if place.hosts > 1 else None
+    plan = assign(environment, count, int(colocate))
     services = []
     if colocate:
         # The coordinator gives servers shares by who shares a link; it shall not have to guess.
@@ -86,11 +88,12 @@ def plan_workers(
                 role=Role.SERVER,
                 command=service_command(environment),
                 variables={**variables, "DMLC_ROLE": "server"},
+                cpus=plan.servers[0],
                 # The coordinator tells it, BYTEPS_JOB_LINGER after the last session: trainers may work on alone.
                 leaves_first=True,
             )
         )
-    return services + local_workers(worker_command(command, environment), environment, variables, count, host)
+    return services + local_workers(worker_command(command, environment), environment, variables, plan, host)
 
 
 def service_command(environment: Environment) -> list[str]:

@@ -373,7 +373,7 @@ class Supervisor:
         ):
             return  # Servers and coordinator complain of the workers that we have just ended.
         try:
-            self._printer.write(child.spec.name, stream.descriptor, lines, self._in_a_hurry)
+            self._printer.write(child.label, stream.descriptor, lines, self._in_a_hurry)
         except TimeoutError:
             self._mute.add(stream.descriptor)  # What hurries us is the cause.
         except OSError as error:
@@ -382,7 +382,7 @@ class Supervisor:
             self._fail(Cause(code, f"our output cannot be written: {error.strerror}: ending the job"))
 
     def _in_a_hurry(self) -> bool:
-        """True when a reader of our output who does not read must not keep us waiting."""
+        """True when a reader of our output that does not read must not keep us waiting."""
         if self._signals or self._cause is not None:
             return True
         return bool(select.select([self._lifeline], [], [], 0)[0])

@@ -11,6 +11,7 @@
     silence          how soon a silent host is given up
     addresses        by which address the others can reach a host
     companion        the coordinator and servers beside a worker, in a process of their own
+    launcher_process    what has started a worker: its end is the worker's
 
 `bps.init()` uses it where DMLC_* are not set (byteps/surroundings.py), and `bpslaunch` within a Slurm job.
 """
@@ -18,18 +19,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from . import hydra, open_mpi, slurm, torchrun
-from .place import Surroundings
-
-# The first that is there counts. torchrun may run within a task of Slurm or of MPI, MPI's ranks within one of Slurm.
-_KINDS = (torchrun, open_mpi, hydra, slurm)
+if TYPE_CHECKING:
+    from .place import Surroundings
 
 
 def detect(variables: Mapping[str, str]) -> Surroundings | None:
     """What has started this process, if it is one of several of a job; None if nothing known has. LaunchError if its
     variables make no sense."""
-    for kind in _KINDS:
+    # Here: a launch that needs none of them does not load them.
+    from . import hydra, open_mpi, slurm, torchrun
+
+    # The first that is there counts. torchrun may run within a task of Slurm or of MPI, MPI's ranks within Slurm's.
+    for kind in (torchrun, open_mpi, hydra, slurm):
         found = kind.detect(variables)
         if found is not None:
             return found

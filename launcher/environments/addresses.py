@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import ipaddress
 import socket
 import struct
 from collections.abc import Sequence
@@ -25,15 +24,21 @@ def own_networks(interface: str | None = None) -> list[str]:
             with contextlib.suppress(OSError):
                 address = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
                 mask = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFNETMASK, request)[20:24])
-                network = ipaddress.ip_interface(f"{address}/{mask}")
-                if not network.is_loopback:
-                    found.append(str(network))
+                if not address.startswith("127."):
+                    found.append(f"{address}/{_ones(mask)}")
     return found
+
+
+def _ones(mask: str) -> int:
+    """The length of the prefix that a mask such as 255.255.255.0 stands for."""
+    return bin(int.from_bytes(socket.inet_aton(mask), "big")).count("1")
 
 
 def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
     """Which of the `own` networks' addresses the others know best: one in a network that most of them are in, too; the
     first if there is none. Loopback where there are no others."""
+    import ipaddress  # here: the hosts of a job only report their addresses, and start sooner without it
+
     if not others:
         return _LOOPBACK
     if not own:

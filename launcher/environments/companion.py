@@ -50,7 +50,10 @@ class Companion:
         _KEPT.append(self)
 
     def start(self, address: str | None, servers: Sequence[int], common: dict[str, str], workers: str) -> int:
-        """Starts a coordinator at `address`, if one is given, and servers of these ranks; the coordinator's port."""
+        """Starts a coordinator at `address`, if one is given, and servers of these ranks; the coordinator's port.
+
+        `workers`: on this host; 0 for servers beside a process that is no worker: they end with it at once.
+        """
         request = {"address": address, "servers": list(servers), "variables": common, "workers": int(workers)}
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # It has ended; its answer, or none, says so.

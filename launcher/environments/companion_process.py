@@ -1,7 +1,8 @@
 """`bpslaunch --companion PID`: the coordinator and servers beside the worker PID; see companion.py.
 
 It ends when they have ended. When the worker is gone, it tells the coordinator not to linger: that ends with the last
-session of the job, and the servers with it. The worker's launcher is watched, too: one that was killed cannot end its
+session of the job, and the servers with it. Servers beside a process that is no worker (an actor of Ray) end with it
+at once. The worker's launcher is watched, too: one that was killed cannot end its
 workers, so this process ends the worker; the others of the job hear of it by their sessions.
 
 Threads: one.
@@ -12,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import selectors
 import signal
 import sys
@@ -20,29 +20,19 @@ import time
 from typing import Any
 
 from .. import process_tree
+from ..affinity import servers_by_hand
 from ..child import Child, ChildSpec, Role, Stream
 from ..command import in_debugger
 from ..environment import Environment
 from ..failure import LaunchError
 from ..guardian import SIGNALS
 from ..installation import server_binary, with_plugins_of_checkout
-from ..job import listen
 from ..lanes import lanes
+from ..listener import listen
 from ..output import Printer
+from .launcher_process import is_launcher
 
 _KILL_SECONDS = 5.0
-# What starts workers, as /proc/PID/comm has it: mpirun and its daemons, Hydra's, Slurm's.
-_LAUNCHERS = (
-    "mpirun",
-    "mpiexec",
-    "orterun",
-    "orted",
-    "prte",
-    "prted",
-    "hydra_pmi_proxy",
-    "hydra_bstrap_pr",
-    "slurmstepd",
-)
 
 
 class CompanionProcess:
@@ -53,6 +43,7 @@ class CompanionProcess:
         self._printer = printer
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
+        self._with_worker = True  # whether the process beside us is a worker
         self._kill_at: float | None = None  # of our own processes
         self._kill_worker_at: float | None = None
         self._worker_descriptor: int | None = None
@@ -92,13 +83,20 @@ class CompanionProcess:
             descriptor = os.dup(listener.fileno())
             listener.close()
             own = {**variables, "DMLC_ROLE": "scheduler", "BYTEPS_COORDINATOR_FD": str(descriptor)}
-            specs.append(ChildSpec("coordinator", Role.COORDINATOR, binary, own, descriptors=(descriptor,)))
-        threads = lanes(len(request["servers"]), environment) if request["workers"] else None
-        for rank in request["servers"]:
+            specs.append(
+                ChildSpec(
+                    "coordinator", Role.COORDINATOR, binary, own, descriptors=(descriptor,), enter=_keep_for_later
+                )
+            )
+        self._with_worker = request["workers"] > 0 or not request["servers"]
+        cores = servers_by_hand(environment, len(request["servers"]), here=True)
+        together = None if None in cores else frozenset().union(*cores)
+        threads = lanes(len(request["servers"]), environment, together) if request["workers"] else None
+        for rank, cpus in zip(request["servers"], cores):
             own = {**variables, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)}
             if threads is not None:
                 own["BYTEPS_SERVER_ENGINE_THREAD"] = str(threads)
-            specs.append(ChildSpec(f"server {rank}", Role.SERVER, binary, own))
+            specs.append(ChildSpec(f"server {rank}", Role.SERVER, binary, own, cpus=cpus))
         for spec in specs:
             child = Child(spec, time.monotonic(), None)
             self._children.append(child)
@@ -150,7 +148,7 @@ class CompanionProcess:
             self._worker_descriptor = os.pidfd_open(self._worker)
             self._selector.register(self._worker_descriptor, selectors.EVENT_READ, self._worker_ended)
         launcher = process_tree.parent(self._worker)
-        if launcher is None or launcher <= 1 or not _is_launcher(launcher):
+        if launcher is None or not is_launcher(launcher):
             return
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(launcher)
@@ -162,6 +160,9 @@ class CompanionProcess:
                 if descriptor is not None:
                     self._selector.unregister(descriptor)
         self._kill_worker_at = None
+        if not self._with_worker:
+            self._end()
+            return
         for child in self._children:
             if child.spec.role is Role.COORDINATOR:
                 child.signal(signal.SIGUSR1)
@@ -213,10 +214,7 @@ class CompanionProcess:
         return not stream.pipe.closed
 
 
-def _is_launcher(pid: int) -> bool:
-    try:
-        name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return name in _LAUNCHERS or name.startswith("pt_elastic") or b"torchrun" in words or b"torch.distributed" in words
+def _keep_for_later() -> None:
+    """In the coordinator, before its program: what _worker_ended() sends waits until that program reads it. A worker
+    may end while the program starts, and would end it by the signal's default."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))

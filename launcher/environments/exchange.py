@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
 import time
@@ -14,6 +15,8 @@ from ..failure import LaunchError
 
 Answer = Callable[["list[dict[str, Any]]"], "list[dict[str, Any]]"]
 _POLL_SECONDS = 0.05
+_FAREWELL_SECONDS = 5.0  # for the others to take their answer, when rank 0 leaves
+_STORE_SECONDS = 2.0  # for a store to answer then
 
 
 class Exchange(Protocol):
@@ -28,8 +31,13 @@ class Exchange(Protocol):
             deadline: of time.monotonic()
         """
 
+    can_abort: bool  # whether the launcher can be told to end the job, until close()
+
     def close(self) -> None:
         """All processes have met."""
+
+    def abort(self, code: int) -> None:
+        """In place of close(): the launcher ends the job, with this exit code, and this process with it."""
 
 
 def encode(value: dict[str, Any]) -> str:
@@ -47,6 +55,7 @@ class Fenced(Protocol):
 
     rank: int
     size: int
+    can_abort: bool
 
     def put(self, key: str, value: str) -> None:
         """Offers a value under a key of our own."""
@@ -60,12 +69,16 @@ class Fenced(Protocol):
     def close(self) -> None:
         """Leaves the store."""
 
+    def abort(self, code: int) -> None:
+        """See Exchange."""
+
 
 class FencedExchange:
     """An exchange by a store with fences: two of them."""
 
     def __init__(self, store: Fenced) -> None:
         self._store = store
+        self.can_abort = store.can_abort
 
     def meet(self, own: dict[str, Any], answer: Answer, deadline: float) -> dict[str, Any]:
         """See Exchange."""
@@ -92,6 +105,10 @@ class FencedExchange:
         """See Exchange."""
         self._store.close()
 
+    def abort(self, code: int) -> None:
+        """See Exchange."""
+        self._store.abort(code)
+
 
 class Lasting(Protocol):
     """A store whose entries outlive the processes, also those of an earlier attempt."""
@@ -105,6 +122,9 @@ class Lasting(Protocol):
     def get(self, key: str) -> str | None:
         """The value of a key, or None."""
 
+    def remove(self, key: str) -> None:
+        """Removes a key, if it is there."""
+
     def close(self) -> None:
         """Leaves the store."""
 
@@ -112,72 +132,127 @@ class Lasting(Protocol):
 class LastingExchange:
     """An exchange by a store that keeps what earlier attempts have left.
 
-    Each process asks under its rank, with a mark of its own; rank 0 answers with the mark that it saw. So an answer
-    that an earlier attempt has left is never taken, and a rank that asks late, or again, is answered while rank 0 is
-    there.
+    Each process asks under its rank, with a mark of its own; rank 0 answers with the mark that it saw, and with its
+    own, which each process puts back when it has taken the answer. So an answer that an earlier attempt has left is
+    never taken, and rank 0 leaves the store when all have theirs.
     """
+
+    can_abort = False
 
     def __init__(self, store: Lasting) -> None:
         self._store = store
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._left = False
 
     def meet(self, own: dict[str, Any], answer: Answer, deadline: float) -> dict[str, Any]:
-        """See Exchange."""
+        """See Exchange. Nothing of this process stays in the store if it fails."""
         mark = uuid.uuid4().hex
+        rank = self._store.rank
+        try:
+            self._store.set(f"ask-{rank}", encode({"mark": mark, "own": own}))
+            return self._answer_all(mark, answer, deadline) if rank == 0 else self._take(mark, deadline)
+        except BaseException:
+            with contextlib.suppress(Exception):  # The store may be what has failed.
+                self._store.remove(f"ask-{rank}")
+                self._leave()
+            raise
+
+    def close(self) -> None:
+        """See Exchange. Waits for a rank that has not taken its answer yet, for a few seconds."""
+        if self._thread is not None:
+            self._thread.join(_FAREWELL_SECONDS)
+            self._over.set()
+            self._thread.join(_STORE_SECONDS)
+            if self._thread.is_alive():
+                return  # The store hangs.
+        self._leave()
+
+    def abort(self, code: int) -> None:
+        """See Exchange."""
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        if not self._left:
+            self._left = True
+            self._store.close()
+
+    def _take(self, mark: str, deadline: float) -> dict[str, Any]:
         store = self._store
-        store.set(f"ask-{store.rank}", encode({"mark": mark, "own": own}))
-        if store.rank == 0:
-            return self._answer_all(mark, answer, deadline)
         while True:
             text = store.get(f"answer-{store.rank}")
             if text is not None:
                 found = decode(text)
                 if found["mark"] == mark:
+                    store.set(f"taken-{store.rank}", found["by"])
                     return checked(found["answer"])
             if time.monotonic() > deadline:
                 raise LaunchError("rank 0 has not answered: it has not come to bps.init(), or not with the same store")
             time.sleep(_POLL_SECONDS)
 
-    def close(self) -> None:
-        """See Exchange."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._store.close()
+    # ---- In rank 0 ----
 
     def _answer_all(self, own_mark: str, answer: Answer, deadline: float) -> dict[str, Any]:
-        asked: list[dict[str, Any] | None] = [None] * self._store.size
-        while None in asked:
-            for rank, known in enumerate(asked):
-                text = None if known is not None else self._store.get(f"ask-{rank}")
-                if text is not None and (rank != 0 or decode(text)["mark"] == own_mark):
-                    asked[rank] = decode(text)
-            if None in asked and time.monotonic() > deadline:
-                missing = ", ".join(str(rank) for rank, known in enumerate(asked) if known is None)
-                raise LaunchError(f"missing are ranks {missing}: they have not come to bps.init()")
-            if None in asked:
-                time.sleep(_POLL_SECONDS)
-        answers = answer([each["own"] for each in asked if each is not None])
-        marks = [str(each["mark"]) for each in asked if each is not None]
-        for rank in range(1, self._store.size):
-            self._store.set(f"answer-{rank}", encode({"mark": marks[rank], "answer": answers[rank]}))
-        self._thread = threading.Thread(target=self._answer_late, args=(marks, answers), daemon=True)
+        asked: dict[int, dict[str, Any]] = {}
+        try:
+            self._hear_all(asked, own_mark, deadline)
+            answers = answer([asked[rank]["own"] for rank in range(self._store.size)])
+        except Exception as error:
+            # The others wait for an answer: they must hear of it.
+            self._answer(own_mark, asked, [{"failed": str(error)}] * self._store.size)
+            self._serve(own_mark, asked, time.monotonic() + _FAREWELL_SECONDS)
+            raise
+        self._answer(own_mark, asked, answers)
+        self._thread = threading.Thread(target=self._serve_all, args=(own_mark, asked), daemon=True)
         self._thread.start()
         return answers[0]
 
-    def _answer_late(self, marks: list[str], answers: list[dict[str, Any]]) -> None:
-        """What was seen first may have been left by an earlier attempt: a process that asks anew is answered, too."""
-        while not self._over.wait(_POLL_SECONDS):
-            try:
-                for rank in range(1, self._store.size):
-                    text = self._store.get(f"ask-{rank}")
-                    mark = marks[rank] if text is None else str(decode(text)["mark"])
-                    if mark != marks[rank]:
-                        marks[rank] = mark
-                        self._store.set(f"answer-{rank}", encode({"mark": mark, "answer": answers[rank]}))
-            except Exception:  # The store is gone, and the job with it: the session tells why.
-                return
+    def _hear_all(self, asked: dict[int, dict[str, Any]], own_mark: str, deadline: float) -> None:
+        ranks = range(self._store.size)
+        while len(asked) < len(ranks):
+            for rank in ranks:
+                text = None if rank in asked else self._store.get(f"ask-{rank}")
+                if text is not None and (rank != 0 or decode(text)["mark"] == own_mark):
+                    asked[rank] = decode(text)
+            missing = ", ".join(str(rank) for rank in ranks if rank not in asked)
+            if missing and time.monotonic() > deadline:
+                raise LaunchError(f"missing are ranks {missing}: they have not come to bps.init()")
+            if missing:
+                time.sleep(_POLL_SECONDS)
+
+    def _answer(self, own_mark: str, asked: dict[int, dict[str, Any]], answers: list[dict[str, Any]]) -> None:
+        for rank, each in asked.items():
+            each["answer"] = answers[rank]
+            if rank != 0:
+                self._answer_one(own_mark, rank, each)
+
+    def _answer_one(self, own_mark: str, rank: int, asked: dict[str, Any]) -> None:
+        answer = {"mark": asked["mark"], "by": own_mark, "answer": asked["answer"]}
+        self._store.set(f"answer-{rank}", encode(answer))
+
+    def _serve_all(self, own_mark: str, asked: dict[int, dict[str, Any]]) -> None:
+        # An exception: the store is gone, and the job with it: the session tells why.
+        with contextlib.suppress(Exception):
+            if self._serve(own_mark, asked, None):
+                self._leave()
+
+    def _serve(self, own_mark: str, asked: dict[int, dict[str, Any]], deadline: float | None) -> bool:
+        """Until all have taken their answer. What was seen first may have been left by an earlier attempt: a process
+        that asks anew is answered, too."""
+        waiting = {rank for rank in asked if rank != 0}
+        while waiting and not self._over.is_set() and (deadline is None or time.monotonic() < deadline):
+            for rank in sorted(waiting):
+                if self._store.get(f"taken-{rank}") == own_mark:
+                    waiting.remove(rank)
+                    continue
+                text = self._store.get(f"ask-{rank}")
+                mark = asked[rank]["mark"] if text is None else decode(text)["mark"]
+                if mark != asked[rank]["mark"]:
+                    asked[rank]["mark"] = mark
+                    self._answer_one(own_mark, rank, asked[rank])
+            if waiting:
+                self._over.wait(_POLL_SECONDS)
+        return not waiting
 
 
 def checked(answer: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,14 @@ Rank 0 starts the coordinator beside itself, and the first rank of each host its
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from ..environment import Environment
 from ..failure import LaunchError
+from ..job_token import token_of, token_variables
 from .addresses import meeting_address, own_networks
 from .companion import Companion
 from .place import Surroundings
@@ -32,20 +34,38 @@ class Meeting:
         self._at = surroundings
         self._environment = environment
         self._companion: Companion | None = None
+        self._can_abort = False
 
     def run(self, deadline: float) -> dict[str, str]:
         """The variables of this process."""
         own = {"host": self._at.host, "networks": own_networks(self._environment.text("DMLC_INTERFACE"))}
         answer = self._at.exchange.meet(own, self._answer, deadline)
         place, common = answer["place"], answer["common"]
+        # On one host no host can be lost: nobody needs the launcher any more.
+        self._can_abort = self._at.exchange.can_abort and int(common["DMLC_NUM_WORKER"]) > 1
         if self._at.rank != 0 and answer["servers"]:
             self._companion = Companion(self._environment)
             self._companion.start(None, answer["servers"], common, place["BYTEPS_LOCAL_SIZE"])
         return {**common, **place}
 
     def close(self) -> None:
-        """All processes have come; coordinator and servers stay as long as this process."""
-        self._at.exchange.close()
+        """All processes have come; coordinator and servers stay as long as this process. What the launcher says to
+        that is no reason to end a session that is open."""
+        if not self._can_abort:
+            with contextlib.suppress(LaunchError, OSError):
+                self._at.exchange.close()
+
+    def end(self, code: int) -> None:
+        """This process is about to end. With a code other than 0 the launcher is told to end the job, with this code:
+        by itself it would wait for a lost host for ever. Does not return then, where the launcher can be told."""
+        if not self._can_abort:
+            return
+        self._can_abort = False
+        if code == 0:
+            with contextlib.suppress(LaunchError, OSError):  # The launcher is gone.
+                self._at.exchange.close()
+        else:
+            self._at.exchange.abort(code)
 
     def leave(self, seconds: float | None) -> None:
         """Waits until what is beside this process has ended, at most so long; None: as long as others need it."""
@@ -69,7 +89,7 @@ class Meeting:
         if len(given) > 1 or servers:
             address = meeting_address(given[0]["networks"], [given[ranks[0]]["networks"] for ranks in members[1:]])
             common["BYTEPS_JOB_ID"] = f"{secrets.token_hex(6)}"
-            common["BYTEPS_JOB_TOKEN"] = self._environment.text("BYTEPS_JOB_TOKEN") or secrets.token_hex(32)
+            common.update(token_variables(token_of(self._environment)))
             if len(members) > 1:
                 common.update(silence(self._environment.variables()))
             if servers and len(members) == 1:

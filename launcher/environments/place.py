@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pathlib
-import socket
 from collections.abc import Mapping
 
 from ..failure import LaunchError
+from ..host_identity import this_host as this_host
 from .exchange import Exchange
 
 
@@ -30,10 +28,3 @@ def number(variables: Mapping[str, str], name: str, launcher: str) -> int:
         return int(value, 10)
     except ValueError:
         raise LaunchError(f"{launcher} has started this process, but {name}={value!r}: expected a number") from None
-
-
-def this_host() -> str:
-    """A text that processes of this host share, and those of others, or of another container, do not."""
-    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    spaces = ",".join(os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "ipc", "uts"))  # noqa: PTH115
-    return f"{socket.gethostname()} {boot} {spaces}"

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import select
 import socket
+import stat
+import struct
+import termios
 import time
 
 from ..failure import LaunchError
 
 _LONGEST = 1 << 16
+_READ_SECONDS = 1.0  # for what this process has written last
+_ABORT_SECONDS = 2.0  # for the launcher to end this process
 
 
 class PmiStore:
     """See exchange.Fenced."""
+
+    can_abort = True
 
     def __init__(self, descriptor: int, rank: int, size: int) -> None:
         self.rank = rank
@@ -42,6 +52,18 @@ class PmiStore:
             self._socket.detach()  # the descriptor is not ours
             self._socket = None
 
+    def abort(self, code: int) -> None:
+        """See exchange.Exchange. Does not return where the launcher does as it is told."""
+        if self._socket is None:
+            return
+        # The proxy of the launcher ends at once: what it has not read by then is lost.
+        deadline = time.monotonic() + _READ_SECONDS
+        while time.monotonic() < deadline and any(_unread(descriptor) for descriptor in (1, 2)):
+            time.sleep(0.01)
+        with contextlib.suppress(OSError):  # The launcher has ended, and we shall.
+            self._socket.sendall(f"cmd=abort exitcode={code}\n".encode())
+            select.select([self._socket], [], [], _ABORT_SECONDS)
+
     def _name(self) -> str:
         if not self._space:
             self._space = self._ask("cmd=get_my_kvsname", time.monotonic() + 60)["kvsname"]
@@ -69,3 +91,13 @@ class PmiStore:
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
+
+
+def _unread(descriptor: int) -> bool:
+    """Whether this is a pipe, and its reader has not read all of it."""
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return False
+        return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))[0] > 0
+    except OSError:
+        return False

@@ -69,6 +69,9 @@ def load(variables: Mapping[str, str]) -> ctypes.CDLL:
 class PmixStore:
     """See exchange.Fenced."""
 
+    # Open MPI's mpirun waits for a lost host after PMIx_Abort as it does after any other end.
+    can_abort = False
+
     def __init__(self, variables: Mapping[str, str], rank: int, size: int) -> None:
         self.rank = rank
         self.size = size
@@ -120,6 +123,10 @@ class PmixStore:
         if self._library is not None:
             self._call("PMIx_Finalize", None, ctypes.c_size_t(0))
             self._library = None
+
+    def abort(self, code: int) -> None:
+        """See exchange.Exchange."""
+        raise NotImplementedError
 
     def _call(self, name: str, *arguments: object) -> None:
         if self._library is None:

@@ -41,8 +41,14 @@ class SharedFolder:
         except OSError as error:
             raise LaunchError(f"{self._path / key}: {error.strerror}") from None
 
+    def remove(self, key: str) -> None:
+        """Removes a key, and the folder with the last one."""
+        with contextlib.suppress(OSError):
+            (self._path / key).unlink(missing_ok=True)
+            self._path.rmdir()
+
     def close(self) -> None:
-        """Removes what was ours; rank 0, whom the others have asked, removes all."""
+        """Rank 0, whom the others have asked, removes all."""
         if self.rank == 0:
             with contextlib.suppress(OSError):
                 for file in self._path.iterdir():

@@ -2,7 +2,8 @@
 
 A network that is cut closes no connection, and mpirun, srun, torchrun and Ray wait for a lost host for minutes or for
 ever. So the processes that they start take the silence of a peer for its death sooner than the library does by itself:
-the job ends within 15 seconds, the time that the launcher needs included. BYTEPS_PEER_TIMEOUT says otherwise.
+the job ends within 15 seconds, the time that the launcher needs included (torchrun: five seconds).
+BYTEPS_PEER_TIMEOUT says otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 from ..environment import Environment
 
-_SECONDS = "10"
+_SECONDS = "8"
 
 
 def silence(variables: Mapping[str, str]) -> dict[str, str]:

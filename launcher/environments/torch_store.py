@@ -29,6 +29,10 @@ class TorchStore:
         store = self._open()
         return store.get(key).decode() if store.check([key]) else None
 
+    def remove(self, key: str) -> None:
+        """Removes a key, if it is there."""
+        self._open().delete_key(key)
+
     def close(self) -> None:
         """Closes the connection."""
         self._store = None

@@ -5,7 +5,7 @@ is gone (the end of its standard input, silence, a signal to itself, the death o
 all that it has started: SIGTERM, and SIGKILL three seconds later. So nothing stays behind on this host whatever becomes
 of bpslaunch, of ssh or of the network between them.
 
-Threads: one.
+Threads: one; what may wait for a name server, or for a network that drops, has one of its own.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from .. import process_tree
-from ..addresses import resolve
-from ..affinity import leftover
+from ..addresses import resolve, why_unreachable
+from ..affinity import CorePlan, assign
 from ..child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
 from ..command import in_debugger, worker_command
-from ..environment import Environment
+from ..environment import PLACES, Environment
 from ..environments.addresses import own_networks
 from ..failure import LaunchError
-from ..finding import Level
-from ..guardian import SIGNALS
+from ..guardian import SIGNALS, guarded
+from ..host_identity import this_host
 from ..installation import installed_release, server_binary, with_plugins_of_checkout
-from ..installation_checks import check_installation, locked_memory
-from ..job import PLACES, listen
 from ..lanes import lanes
-from ..network_checks import check_port
+from ..listener import listen
+from ..output import Printer
 from ..workers import local_workers
 from . import frame
 from .outbox import Outbox
-from .probe import ProbeSink, bytes_per_second, connect_to_all, own_interface
 
 _ALONE_SECONDS = 3.0  # from SIGTERM to SIGKILL, when no launcher is left
 _FLUSH_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
 _MOST_WAITING = 4 << 20  # bytes of output that bpslaunch has not taken yet
+
+Result = TypeVar("Result")
 
 
 class Agent:
@@ -58,7 +59,7 @@ class Agent:
         self._decoder = frame.Decoder(greeted=True)
         self._children: dict[int, Child] = {}
         self._listener: socket.socket | None = None
-        self._sink: ProbeSink | None = None
+        self._sink: Any = None  # of type ProbeSink, once others shall measure
         self._heard = time.monotonic()
         self._next_beat = 0.0
         self._reading = True
@@ -136,6 +137,7 @@ class Agent:
         for each in self._decoder.feed(data):
             if isinstance(each, dict):
                 self._do(each)
+        self._heard = time.monotonic()  # What it took is not the silence of bpslaunch.
 
     def _do(self, request: dict[str, Any]) -> None:
         action = request.get("do")
@@ -161,6 +163,27 @@ class Agent:
         except OSError as error:
             self._report("refused", text=f"{error}", code=1)
 
+    def _aside(self, work: Callable[[], Result]) -> Result:
+        """Does what may take long while signs of life go on: else bpslaunch takes this host for lost."""
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(frame.BEAT_SECONDS)
+            if thread.is_alive():
+                self._outbox.send(frame.message(event="beat"))
+        if errors:
+            raise errors[0]
+        return results[0]
+
     def _report(self, event: str, **fields: Any) -> None:
         self._outbox.send(frame.message(event=event, **fields))
 
@@ -172,7 +195,9 @@ class Agent:
             "hello",
             version=frame.VERSION,
             release=installed_release(),
+            python=".".join(str(number) for number in sys.version_info[:3]),
             host=socket.gethostname(),
+            identity=_identity(),
             pid=os.getpid(),
             time=time.time(),
             address=connection[2] if len(connection) == 4 else None,
@@ -191,7 +216,7 @@ class Agent:
 
     def _listen(self, request: dict[str, Any]) -> None:
         try:
-            address = resolve(request["address"])
+            address = self._aside(lambda: resolve(request["address"]))
         except OSError as error:
             raise LaunchError(f"the coordinator's address {request['address']}: {error.strerror}") from None
         self._listener = listen(address, request["port"])
@@ -214,29 +239,27 @@ class Agent:
 
     def _start(self, request: dict[str, Any]) -> None:
         environment = self._environment(request["variables"])
+        self._aside(lambda: _require_route(environment.text("DMLC_PS_ROOT_URI")))
         variables = environment.variables()
         # Whose descendants may read each other's memory, where the system asks for it.
         variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
         specs: list[tuple[int, ChildSpec]] = []
-        services = request["services"]
-        threads = lanes(sum(each["role"] == "server" for each in services), environment) if request["workers"] else None
+        services, workers = request["services"], request["workers"]
+        servers = sum(each["role"] == "server" for each in services)
+        plan = assign(environment, len(workers["ids"]) if workers is not None else 0, servers)
+        threads = lanes(servers, environment, plan.of_servers) if workers is not None else None
         for service in services:
             specs.append((service["id"], self._service(service, variables, environment, threads)))
-        workers = request["workers"]
+        specs = _placed(specs, plan)
         if workers is not None:
             own = {**variables, **workers["variables"]}
             command = worker_command(workers["command"], environment)
-            made = local_workers(command, environment, own, len(workers["ids"]), workers["host"], False)
-            rest = leftover(environment, [spec.cpus for spec in made])
-            specs = [(number, dataclasses.replace(spec, cpus=rest)) for number, spec in specs]
-            specs += zip(workers["ids"], made)
+            specs += zip(workers["ids"], local_workers(command, environment, own, plan, workers["host"], False))
         for number, spec in specs:
             child = Child(spec, time.monotonic(), None)
             self._children[number] = child
-            for stream in child.streams:
-                self._selector.register(
-                    stream.pipe, selectors.EVENT_READ, lambda number=number, stream=stream: self._read(number, stream)
-                )
+            if self._reading:
+                self._watch_output(number, child)
             self._report("started", id=number, pid=child.pid)
         if self._listener is not None:
             self._listener.close()  # It belongs to the coordinator now: its death must be seen by its peers.
@@ -259,28 +282,47 @@ class Agent:
 
     def _check(self, request: dict[str, Any]) -> None:
         """What would be in the way here; and a port at which others see whether they reach us."""
+        # Here: the agent of a job starts sooner without them.
+        from ..finding import Level
+        from ..installation_checks import check_installation, locked_memory
+        from ..network_checks import check_port
+        from .probe import ProbeSink, own_interface
+
         environment = self._environment(request["variables"])
-        findings = check_installation(environment, request["workers"], request["services"], alone=False)
+        workers, services = request["workers"], request["services"]
+        findings = self._aside(lambda: check_installation(environment, workers, services, alone=False))
         found = [(each.level.value, each.subject, each.text) for each in findings]
         if request["workers"] and request["command"]:
             try:
                 worker_command(request["command"], environment)
             except LaunchError as error:
                 found.append((Level.FAIL.value, "command", str(error)))
-        if request["port"]:
-            port = check_port(resolve(request["address"]), request["port"])
-            found.append((port.level.value, port.subject, port.text))
-        self._sink = ProbeSink(resolve(request["address"]), self._selector)
-        own = own_interface(request["toward"])
-        self._report("checked", findings=found, port=self._sink.port, locked=locked_memory(), **own)
+        probed = 0  # the port at which the others try to reach us
+        try:
+            address = self._aside(lambda: resolve(request["address"]))
+            if request["port"]:
+                port = check_port(address, request["port"])
+                found.append((port.level.value, port.subject, port.text))
+            self._sink = ProbeSink(address, self._selector)
+            probed = self._sink.port
+        except OSError as error:
+            found.append((Level.FAIL.value, "address", f"cannot listen at {request['address']}: {error.strerror}"))
+        own: dict[str, Any] = {}
+        try:
+            own = own_interface(request["toward"])
+        except OSError as error:
+            found.append((Level.FAIL.value, "route", f"none to {request['toward']}: {error.strerror}"))
+        self._report("checked", findings=found, port=probed, locked=locked_memory(), **own)
 
     def _probe(self, request: dict[str, Any]) -> None:
         """How we reach the other hosts."""
-        results = connect_to_all([(address, port) for address, port in request["targets"]])
+        from .probe import bytes_per_second, connect_to_all
+
+        results = self._aside(lambda: connect_to_all([(address, port) for address, port in request["targets"]]))
         rate = None
         if request["measure"] is not None:
             with contextlib.suppress(OSError):
-                rate = bytes_per_second(*request["measure"], _MEASURE_SECONDS)
+                rate = self._aside(lambda: bytes_per_second(*request["measure"], _MEASURE_SECONDS))
         self._report("probed", results=results, rate=rate)
 
     # ---- What our processes do ----
@@ -293,9 +335,20 @@ class Agent:
             return False
         self._outbox.send(frame.output(number, stream.descriptor, data))
         if not data:
-            self._selector.unregister(stream.pipe)
+            self._unwatch(stream)
             stream.pipe.close()
         return bool(data)
+
+    def _watch_output(self, number: int, child: Child) -> None:
+        for stream in child.streams:
+            if not stream.pipe.closed:
+                self._selector.register(
+                    stream.pipe, selectors.EVENT_READ, lambda number=number, stream=stream: self._read(number, stream)
+                )
+
+    def _unwatch(self, stream: Stream) -> None:
+        with contextlib.suppress(KeyError):  # No pipe is watched while bpslaunch takes nothing: a process may end then.
+            self._selector.unregister(stream.pipe)
 
     def _balance(self) -> None:
         """Reads no more output than bpslaunch takes."""
@@ -304,18 +357,12 @@ class Agent:
             return
         self._reading = reading
         for number, child in self._children.items():
+            if reading:
+                self._watch_output(number, child)
+                continue
             for stream in child.streams:
-                if stream.pipe.closed:
-                    continue
-                if reading:
-                    self._selector.register(
-                        stream.pipe,
-                        selectors.EVENT_READ,
-                        lambda number=number, stream=stream: self._read(number, stream),
-                    )
-                else:
-                    with contextlib.suppress(KeyError):
-                        self._selector.unregister(stream.pipe)
+                if not stream.pipe.closed:
+                    self._unwatch(stream)
 
     def _reap(self) -> None:
         by_pid = {child.pid: (number, child) for number, child in self._children.items() if child.alive}
@@ -337,6 +384,42 @@ class Agent:
         for _ in range(1 << 20 >> 16):
             if stream.pipe.closed or not self._read(number, stream):
                 return
+
+
+def _require_route(root: str | None) -> None:
+    """LaunchError if this host cannot send to the coordinator's address, before its processes try that for minutes."""
+    if root is None:
+        return
+    try:
+        address = resolve(root)
+    except OSError as error:
+        raise LaunchError(f"the coordinator's address {root}: {error.strerror}") from None
+    why = why_unreachable(address)
+    if why is not None:
+        raise LaunchError(
+            f"no route to the coordinator at {root}: {why}; --coordinator or DMLC_INTERFACE names another address"
+        )
+
+
+def _identity() -> str | None:
+    """By which bpslaunch sees that two names are one host; None where the system does not tell."""
+    with contextlib.suppress(OSError):
+        return this_host()
+    return None
+
+
+def _placed(services: Sequence[tuple[int, ChildSpec]], plan: CorePlan) -> list[tuple[int, ChildSpec]]:
+    """Coordinator and servers on their cores."""
+    servers = iter(plan.servers)
+    return [
+        (number, dataclasses.replace(spec, cpus=next(servers) if spec.role is Role.SERVER else plan.coordinator))
+        for number, spec in services
+    ]
+
+
+def serve(printer: Printer | None = None) -> int:
+    """`bpslaunch --agent`; its exit code."""
+    return guarded(run_agent, 0.0, Printer() if printer is None else printer)
 
 
 def run_agent(lifeline: int) -> int:

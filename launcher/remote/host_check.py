@@ -23,11 +23,16 @@ from ..output import Printer
 from . import frame
 from .layout import HostLayout
 from .link import Link
+from .meeting_point import meeting_point
+from .same_host import twice_named
 
 _GREETING_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
 _CLOCKS_APART = 60.0
-_HEADINGS = ("host", "ssh", "release", "clock", "cores", "address", "interface", "locked memory", "reaches", "slowest")
+_HEADINGS = (
+    *("host", "answered", "release", "python", "clock", "cores", "address", "interface", "port"),
+    *("locked memory", "reaches", "slowest"),
+)
 
 
 class HostCheck:
@@ -40,14 +45,17 @@ class HostCheck:
         commands: Sequence[list[str]],
         words: Sequence[str],
         variables: dict[str, str],
+        folder: str,
         lifeline: int,
         printer: Printer,
     ) -> None:
+        """`folder`: where the processes would run; the others as for HostSupervisor."""
         self._arguments = arguments
         self._layout = layout
         self._commands = commands
         self._words = words
         self._variables = variables
+        self._folder = folder
         self._printer = printer
         self._selector = selectors.DefaultSelector()
         self._selector.register(lifeline, selectors.EVENT_READ, self._stop)
@@ -56,6 +64,7 @@ class HostCheck:
         self._clocks: dict[str, float] = {}
         self._checked: dict[str, dict[str, Any]] = {}
         self._probed: dict[str, dict[str, Any]] = {}
+        self._addresses: dict[str, str] = {}  # by which the others reach each host
         self._problems: dict[str, list[str]] = {}
         self._next_beat = 0.0
 
@@ -66,9 +75,9 @@ class HostCheck:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             self._connect()
-            there = [link for link in self._links if link.hello is not None]
+            there = self._locate([link for link in self._links if link.hello is not None])
             self._check(there)
-            self._probe([link for link in there if link.machine in self._checked])
+            self._probe([link for link in there if self._checked.get(link.machine, {}).get("port")])
         finally:
             for link in self._links:
                 link.say_over()
@@ -84,7 +93,8 @@ class HostCheck:
         for part, command in zip(self._layout.parts, self._commands):
             link = Link(part, command, now, self._selector, self._event)
             self._links.append(link)
-            link.send(do="greet", folder=self._arguments.remote.directory)
+            interface = self._variables.get("DMLC_INTERFACE")
+            link.send(do="greet", folder=self._folder, interface=interface)
         self._wait(lambda: all(link.hello is not None or not link.alive for link in self._links), _GREETING_SECONDS)
         for link in self._links:
             if link.hello is None:
@@ -98,6 +108,25 @@ class HostCheck:
             apart = self._clocks[link.machine]
             if abs(apart) > _CLOCKS_APART:
                 self._problem(link, f"its clock is {apart:+.0f} s from ours: set it (NTP), logs will not fit together")
+        for _, link, text in twice_named(self._links):
+            self._problem(link, text)
+
+    def _locate(self, links: Sequence[Link]) -> list[Link]:
+        """Finds the addresses by which hosts reach each other; the hosts that have one."""
+        found = []
+        named = self._arguments.remote.scheduler_ip
+        for link in links:
+            try:
+                own = named if link.part.coordinator else None
+                point = own or meeting_point(link, links, self._variables.get("DMLC_INTERFACE"))
+                self._addresses[link.machine] = point
+                found.append(link)
+            except LaunchError as error:
+                self._problem(link, str(error).partition(": ")[2])
+        return found
+
+    def _address(self, link: Link) -> str:
+        return self._addresses[link.machine]
 
     def _check(self, links: Sequence[Link]) -> None:
         for link in links:
@@ -109,13 +138,14 @@ class HostCheck:
                 workers=link.part.workers > 0,
                 services=home or bool(link.part.servers),
                 command=list(self._words),
-                address=_address(link),
-                toward=_address(others[0]),
+                address=self._address(link),
+                toward=self._address(others[0]),
                 port=(self._arguments.port or 0) if home else 0,
             )
         self._wait(lambda: all(link.machine in self._checked or not link.alive for link in links), _ANSWER_SECONDS)
+        self._name_the_silent(links, self._checked, "check")
         for link in links:
-            for level, subject, text in self._checked.get(link.machine, {}).get("findings", []):
+            for level, subject, text in self._findings(link):
                 if level == Level.FAIL.value:
                     self._problem(link, f"{subject}: {text}")
 
@@ -124,19 +154,30 @@ class HostCheck:
             return
         for index, link in enumerate(links):
             others = [other for other in links if other is not link]
-            targets = [(_address(other), self._checked[other.machine]["port"]) for other in others]
+            targets = [(self._address(other), self._checked[other.machine]["port"]) for other in others]
             neighbour = links[(index + 1) % len(links)]
-            measure = (_address(neighbour), self._checked[neighbour.machine]["port"])
+            measure = (self._address(neighbour), self._checked[neighbour.machine]["port"])
             link.send(do="probe", targets=targets, measure=measure if self._arguments.measure else None)
             if self._arguments.measure:  # One at a time, or they share what is measured.
                 self._wait(lambda link=link: link.machine in self._probed or not link.alive, _ANSWER_SECONDS)
         self._wait(lambda: all(link.machine in self._probed or not link.alive for link in links), _ANSWER_SECONDS)
+        self._name_the_silent(links, self._probed, "probe of the other hosts")
         for link in links:
             others = [other for other in links if other is not link]
             results = self._probed.get(link.machine, {}).get("results", [])
             for other, (_, error) in zip(others, results):
                 if error is not None:
-                    self._problem(link, f"cannot reach {other.machine} ({_address(other)}): {error}: open the firewall")
+                    self._problem(
+                        link, f"cannot reach {other.machine} ({self._address(other)}): {error}: open the firewall"
+                    )
+
+    def _name_the_silent(self, links: Sequence[Link], answers: dict[str, dict[str, Any]], asked: str) -> None:
+        """A host that was there and does not answer any more is not ok."""
+        for link in links:
+            if link.machine not in answers:
+                how = link.ending() if not link.alive else f"no answer within {_ANSWER_SECONDS:g} s"
+                said = [line.decode(errors="replace") for line in list(link.tail)[-1:]]
+                self._problem(link, ": ".join([f"the {asked}: {how}", *said]))
 
     # ---- Events ----
 
@@ -203,6 +244,16 @@ class HostCheck:
         wrong = len(self._problems)
         self._printer.result(f"{len(self._links) - wrong} hosts ok, {wrong} FAIL")
 
+    def _port(self, link: Link) -> str:
+        """Whether the coordinator may listen there; a dash for the other hosts."""
+        if not link.part.coordinator:
+            return "-"
+        wrong = any(subject == "port" and level == Level.FAIL.value for level, subject, _ in self._findings(link))
+        return f"{self._arguments.port or 'any'} {'FAIL' if wrong else 'free'}"
+
+    def _findings(self, link: Link) -> list[tuple[str, str, str]]:
+        return self._checked.get(link.machine, {}).get("findings", [])
+
     def _row(self, link: Link) -> list[str]:
         if link.hello is None:
             return [link.machine, "FAIL", *["-"] * (len(_HEADINGS) - 2 + self._arguments.measure)]
@@ -216,10 +267,12 @@ class HostCheck:
             link.machine,
             f"{self._greeted[link.machine]:.2f} s",
             str(link.hello.get("release")),
+            str(link.hello.get("python", "-")),
             f"{self._clocks[link.machine]:+.1f} s",
             str(link.hello.get("cores")),
             str(checked.get("address", "-")),
             interface,
+            self._port(link),
             str(checked.get("locked", "-")),
             f"{len(reached)} of {len(results)}" if results else "-",
             f"{max(reached) * 1000:.1f} ms" if reached else "-",
@@ -228,8 +281,3 @@ class HostCheck:
             sent = probed.get("rate")
             row.append("-" if sent is None else f"{sent * 8 / 1e9:.2f} Gbit/s")
         return row
-
-
-def _address(link: Link) -> str:
-    assert link.hello is not None
-    return str(link.hello.get("address") or "127.0.0.1")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import shlex
 from collections.abc import Callable, Sequence
 
-from ..affinity import chosen_by_hand
+from ..affinity import chosen_by_hand, servers_by_hand
 from ..arguments import Arguments
 from ..child import Role
+from ..command import debugged, shell_words
 from ..dry_run import shell_line
-from ..environment import Environment
-from ..environments.addresses import meeting_address
+from ..environment import PLACES, Environment
 from ..failure import LaunchError
 from ..job import require_shared
+from ..job_token import token_of
 from ..output import OutputFiles, Printer
 from .host_check import HostCheck
-from .host_list import Host, parse_hosts, read_byteps_hostfile, read_hostfile
+from .host_list import Host, parse_host, parse_hosts, read_byteps_hostfile, read_hostfile
 from .host_supervisor import HostSupervisor
-from .layout import HostLayout, common_variables, host_variables, lay_out, members, passed_variables, token_of
-from .link import Link
-from .slurm_allocation import Allocation
+from .layout import HostLayout, common_variables, host_variables, lay_out, members, passed_variables
+from .meeting_point import meeting_point
+from .slurm_allocation import Allocation, of_other_steps
 from .ssh import SshOptions, agent_command, command
 
 Guarded = Callable[[Callable[[int], int], float, Printer], int]
@@ -50,17 +52,31 @@ def run_hosts(
         layout = plan_hosts(arguments, environment)
         commands = [command(part.host, options) for part in layout.parts]
     else:
+        if arguments.server_tasks is not None:
+            allocated = allocated.with_server_tasks(arguments.server_tasks)
         hosts = (allocated.worker_hosts, allocated.server_hosts)
-        layout = lay_out(*hosts, arguments.workers, arguments.servers, None, environment, arguments.colocate)
+        servers = arguments.servers
+        if servers is None:  # as for tasks
+            servers = environment.integer("DMLC_NUM_SERVER", minimum=0)
+        layout = lay_out(*hosts, arguments.workers, servers, None, environment, arguments.colocate)
         commands = [allocated.command(part.host, agent_command(options)) for part in layout.parts]
     variables = passed_variables(environment, arguments.env)
+    if allocated is not None:
+        # The step on each node knows its GPUs; what srun was not to see is for the trainer.
+        if "CUDA_VISIBLE_DEVICES" not in environment.chosen(arguments.env):
+            variables.pop("CUDA_VISIBLE_DEVICES", None)
+        variables = {**of_other_steps(environment.variables()), **variables}
+    ignored = ignored_variables(arguments, environment, allocated is not None)
+    if ignored:
+        printer.say(f"ignored, since this is a job over several hosts: {ignored}")
     if arguments.remote.interface is not None:
         variables["DMLC_INTERFACE"] = arguments.remote.interface
     variables["BYTEPS_JOB_TOKEN"] = token_of(environment)
     words = worker_words(arguments)
+    folder = arguments.remote.directory or str(pathlib.Path.cwd())
     if arguments.check:
         return guarded(
-            lambda lifeline: HostCheck(arguments, layout, commands, words, variables, lifeline, printer).run(),
+            lambda lifeline: HostCheck(arguments, layout, commands, words, variables, folder, lifeline, printer).run(),
             arguments.kill_after,
             printer,
         )
@@ -68,18 +84,19 @@ def run_hosts(
         raise LaunchError("no command to run; usage: bpslaunch --hosts A:4,B:4 [options] command [argument ...]")
     if arguments.dry_run:
         return _print(layout, commands, words, variables, environment, arguments, printer)
-    folder = arguments.remote.directory or str(pathlib.Path.cwd())
     interface = variables.get("DMLC_INTERFACE")
 
     def supervise(lifeline: int) -> int:
         files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-        supervisor = HostSupervisor(printer, files, arguments.kill_after, lifeline, arguments.verbose)
+        supervisor = HostSupervisor(
+            printer, files, arguments.kill_after, lifeline, arguments.verbose, arguments.host_names
+        )
         return supervisor.run_hosts(
             layout,
             commands,
             words,
             lambda home, links: (
-                meeting_point(arguments, variables.get("DMLC_INTERFACE"), home, links),
+                arguments.remote.scheduler_ip or meeting_point(home, links, variables.get("DMLC_INTERFACE")),
                 arguments.port or 0,
             ),
             lambda root: {**variables, **common_variables(layout, root, environment)},
@@ -109,8 +126,13 @@ def _print(
     if root is not None and root[1] == 0:
         common["DMLC_PS_ROOT_PORT"] = "(a free one)"
     for words_here, (part, specs) in zip(commands, members(layout)):
-        printer.result(f"[host {part.host.machine}] {shlex.join(words_here)}")
+        hidden = of_other_steps(os.environ) if words_here[0] == "srun" else {}
+        without = [word for name in sorted(hidden) for word in ("-u", name)]
+        printer.result(
+            f"[host {part.host.machine}] {shlex.join([*(['env', *without] if without else []), *words_here])}"
+        )
         cores = chosen_by_hand(environment, part.workers)
+        of_servers = iter(servers_by_hand(environment, len(part.servers)))
         for spec in specs:
             role, rank = spec.role, spec.name.rpartition(" ")[2]
             cpus = None
@@ -122,8 +144,10 @@ def _print(
                 cpus = cores[int(own["BYTEPS_LOCAL_RANK"])]
             elif role is Role.SERVER:
                 own["DMLC_RANK"] = rank
-            command_there = list(words) if role is Role.WORKER else ["byteps_server"]
-            printer.result(f"[{spec.name}] {shell_line(command_there, own, os.environ, cpus)}")
+                cpus = next(of_servers)
+            command_there = debugged(shell_words(words) if role is Role.WORKER else ["byteps_server"], environment)
+            # Of the variables there only these are known.
+            printer.result(f"[{spec.name}] {shell_line(command_there, own, {}, cpus)}")
     return 0
 
 
@@ -142,19 +166,54 @@ def plan_hosts(arguments: Arguments, environment: Environment) -> HostLayout:
     if remote.server_hosts is not None:
         servers = parse_hosts("--server-hosts", remote.server_hosts)
     elif remote.server_hostfile is not None:
-        servers = read_hostfile("--server-hostfile", remote.server_hostfile)
+        # Beside BytePS's file of workers it is BytePS's, too, whose numbers are ports.
+        byteps = remote.worker_hostfile_of_byteps is not None
+        servers = (read_byteps_hostfile if byteps else read_hostfile)("--server-hostfile", remote.server_hostfile)
     elif remote.server_hostfile_of_byteps is not None:
         servers = read_byteps_hostfile("--server-hostfile", remote.server_hostfile_of_byteps)
     coordinator = None
     named = remote.coordinator or remote.scheduler_ip
     if named is not None:
-        (coordinator,) = parse_hosts("--coordinator", named if ":" not in named or "[" in named else f"[{named}]")
-        coordinator = Host(coordinator.name, None, remote.scheduler_ssh_port)
+        option = "--coordinator" if remote.coordinator is not None else "--scheduler-ip"
+        coordinator = dataclasses.replace(parse_host(option, named), ssh_port=remote.scheduler_ssh_port)
+    elif remote.scheduler_ssh_port is not None:
+        coordinator = workers[0].also(dataclasses.replace(workers[0], ssh_port=remote.scheduler_ssh_port))
     numbers = (arguments.workers, arguments.servers)
     layout = lay_out(workers, servers, *numbers, coordinator, environment, arguments.colocate)
+    if layout.coordinator is None and remote.scheduler_ssh_port is not None:
+        raise LaunchError("--scheduler-ssh-port: one worker for itself has no coordinator: leave it out")
     if layout.worker_hosts == 1 and layout.workers > 1 and layout.servers == 0:
         require_shared(layout.workers, environment, "ask for a server (--servers 1)")
     return layout
+
+
+# What says the same over several hosts; None: what each host finds out by itself.
+_IN_PLACE = {
+    "DMLC_NUM_WORKER": "--hosts",
+    "DMLC_WORKER_ID": "--hosts",
+    "DMLC_NUM_SERVER": "--servers",
+    "DMLC_PS_ROOT_URI": "--coordinator",
+    "DMLC_PS_ROOT_PORT": "--port",
+    "DMLC_NODE_HOST": "DMLC_INTERFACE",
+    "BYTEPS_LOCAL_SIZE": "--hosts a:N",
+    "BYTEPS_HOST_ID": None,
+}
+_COUNTS_IN_ALLOCATION = "DMLC_NUM_SERVER"
+
+
+def ignored_variables(arguments: Arguments, environment: Environment, allocated: bool) -> str:
+    """The variables that place one process, for people; empty: none is set. They are left over from another launch, or
+    were meant for this one."""
+    followed = {_COUNTS_IN_ALLOCATION} if allocated else set()
+    if arguments.remote.worker_hostfile_of_byteps is not None:
+        followed.add("BYTEPS_LOCAL_SIZE")
+    followed.update(set(environment.chosen(arguments.env)) - set(PLACES))
+    found = []
+    for name, instead in _IN_PLACE.items():
+        value = environment.text(name)
+        if value is not None and name not in followed:
+            found.append(f"{name}={value}" + (f" (see {instead})" if instead is not None else ""))
+    return ", ".join(found)
 
 
 def ssh_options(arguments: Arguments) -> SshOptions:
@@ -175,23 +234,3 @@ def worker_words(arguments: Arguments) -> list[str]:
     if arguments.remote.worker_hostfile_of_byteps is not None and words[:1] == ["bpslaunch"]:
         return words[1:]
     return words
-
-
-def meeting_point(arguments: Arguments, interface: str | None, home: Link, links: Sequence[Link]) -> str:
-    """The address of the coordinator's host for the others: that of the interface, if one is named; else that by which
-    ssh reaches it, or by which the others' ssh daemons see us, if it is this host; else one that they share a network
-    with."""
-    if arguments.remote.scheduler_ip is not None:
-        return arguments.remote.scheduler_ip
-    assert home.hello is not None
-    others = [link.hello["networks"] for link in links if link.hello is not None and link is not home]
-    if interface is not None:
-        if not home.hello["networks"]:
-            raise LaunchError(f"host {home.machine}: DMLC_INTERFACE={interface}: no such interface, or without address")
-        return meeting_address(home.hello["networks"], others or [home.hello["networks"]])
-    if home.hello.get("address"):
-        return str(home.hello["address"])
-    for link in links:
-        if link.hello is not None and link.hello.get("launcher_address"):
-            return str(link.hello["launcher_address"])
-    return meeting_address(home.hello["networks"], others)

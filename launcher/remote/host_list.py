@@ -9,16 +9,20 @@ A name may have a user in front (`me@a`), and may be an IPv6 address in brackets
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import re
+import socket
 from collections.abc import Iterable, Sequence
 
 from ..environment import MOST_LOCAL_ROLES
 from ..failure import LaunchError
 
 _ENTRY = re.compile(r"(?P<name>(?:[^\s@:\[\]]+@)?(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s@:\[\]]+))(?::(?P<number>\d+))?")
-_SLOTS = re.compile(r"(?:slots|max[-_]slots|cpus?)=(\d+)")
+# Open MPI's words for the processes that a host is to have, and for those that it may have.
+_SLOTS = re.compile(r"(?:slots?|cpus?|count)=(\d+)")
+_MOST_SLOTS = re.compile(r"(?:max[-_]slots|slots[-_]max)=(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +38,35 @@ class Host:
         """The name without the user, and without brackets."""
         return self.name.rpartition("@")[2].strip("[]")
 
+    def also(self, other: Host) -> Host:
+        """This one, as ssh reaches it where another option or file names the same machine with a user or a port, too.
+        LaunchError if they do not agree."""
+        for what, ways in (
+            ("user", {each.name.rpartition("@")[0] for each in (self, other)} - {""}),
+            ("ssh port", {str(each.ssh_port) for each in (self, other) if each.ssh_port is not None}),
+        ):
+            if len(ways) > 1:
+                raise LaunchError(f"host {self.machine}: {what} {' and '.join(sorted(ways))}: it is reached by one")
+        port = other.ssh_port if self.ssh_port is None else self.ssh_port
+        return dataclasses.replace(self, name=self.name if "@" in self.name else other.name, ssh_port=port)
+
 
 def parse_hosts(option: str, text: str) -> list[Host]:
     """The hosts of a command line. LaunchError names what is none."""
     entries = [entry.strip() for entry in text.split(",")]
     return _once(option, [_with_slots(option, entry) for entry in entries if entry])
+
+
+def parse_host(option: str, text: str) -> Host:
+    """One host without a number; an IPv6 address may stand without brackets. LaunchError says what is wrong."""
+    user, _, machine = text.rpartition("@")
+    with contextlib.suppress(OSError):
+        socket.inet_pton(socket.AF_INET6, machine.partition("%")[0])
+        text = f"{user}@[{machine}]" if user else f"[{machine}]"
+    name, number = _entry(option, text)
+    if number is not None:
+        raise LaunchError(f"{option} {text}: expected a host alone; its port is --port {number}")
+    return Host(name)
 
 
 def read_hostfile(option: str, path: str) -> list[Host]:
@@ -47,12 +75,19 @@ def read_hostfile(option: str, path: str) -> list[Host]:
     for where, line in _lines(option, path):
         words = line.split()
         host = _with_slots(where, words[0])
+        most = None
         for word in words[1:]:
-            found = _SLOTS.fullmatch(word)
-            if found is None:
-                raise LaunchError(f"{where}: {word!r}: expected slots=N")
-            if word.startswith("slots"):
-                host = dataclasses.replace(host, slots=_count(where, found[1]))
+            slots, limit = _SLOTS.fullmatch(word), _MOST_SLOTS.fullmatch(word)
+            if slots is not None and host.slots is None:
+                host = dataclasses.replace(host, slots=_count(where, slots[1]))
+            elif limit is not None and most is None:
+                most = _count(where, limit[1])
+            else:
+                again = "this is there already" if slots is not None or limit is not None else "expected slots=N"
+                raise LaunchError(f"{where}: {word!r}: {again}")
+        if most is not None and (host.slots is None or host.slots > most):
+            asked = "no slots=N beside it" if host.slots is None else f"slots={host.slots} are more"
+            raise LaunchError(f"{where}: max_slots={most}: {asked}")
         hosts.append(host)
     return _once(f"{option} {path}", hosts)
 

@@ -23,6 +23,7 @@ from ..supervisor import Phase, Supervisor
 from . import frame
 from .layout import HostLayout, members, start_request
 from .link import Link, RemoteChild, refused
+from .same_host import twice_named
 
 _GREETING_SECONDS = 60.0  # a slow file system with Python on it
 _FAREWELL_SECONDS = 2.0
@@ -33,9 +34,17 @@ class HostSupervisor(Supervisor):
     """One job over several hosts, from the connections to the end of the last process."""
 
     def __init__(
-        self, printer: Printer, files: OutputFiles | None, kill_after: float, lifeline: int, verbose: bool = False
+        self,
+        printer: Printer,
+        files: OutputFiles | None,
+        kill_after: float,
+        lifeline: int,
+        verbose: bool = False,
+        host_names: bool = False,
     ) -> None:
+        """As Supervisor; `host_names`: each line of output begins with the name of the host, too."""
         super().__init__(printer, files, kill_after, lifeline, verbose)
+        self._host_names = host_names
         self._phase = Phase.CONNECTING
         self._links: list[Link] = []
         self._remote: list[RemoteChild] = []  # by number
@@ -97,7 +106,8 @@ class HostSupervisor(Supervisor):
                 self._enter(Phase.ENDING_WORKERS)
             elif time.monotonic() >= (self._deadline or 0.0):
                 silent = ", ".join(link.machine for link in self._links if link.hello is None)
-                self._fail(Cause(1, f"no answer within {_GREETING_SECONDS:g} s from: {silent or 'the coordinator'}"))
+                home = "".join(f"{link.machine}, where the coordinator shall listen" for link in self._links_home())
+                self._fail(Cause(1, f"no answer within {_GREETING_SECONDS:g} s from: {silent or home}"))
                 self._enter(Phase.ENDING_WORKERS)
             else:
                 self._connect()
@@ -107,9 +117,10 @@ class HostSupervisor(Supervisor):
         """The next step once all hosts have taken the last one."""
         if any(link.hello is None for link in self._links):
             return
-        part = self._layout.coordinator
-        home = next((link for link in self._links if link.part is part), None)
+        home = next(iter(self._links_home()), None)
         try:
+            for _, _, text in twice_named(self._links):
+                raise LaunchError(text)
             if home is not None and not self._asked_to_listen:
                 self._asked_to_listen = True
                 self._address, port = self._root(home, self._links)
@@ -119,6 +130,10 @@ class HostSupervisor(Supervisor):
         except LaunchError as error:
             self._fail(Cause(error.exit_code, str(error)))
 
+    def _links_home(self) -> list[Link]:
+        """The link to the coordinator's host, if there is one."""
+        return [link for link in self._links if link.part is self._layout.coordinator]
+
     def _start_all(self, root: tuple[str, int] | None) -> None:
         variables = self._variables(root)
         now = time.monotonic()
@@ -127,6 +142,8 @@ class HostSupervisor(Supervisor):
                 RemoteChild(spec, len(self._remote) + offset, link, now, self._files)
                 for offset, spec in enumerate(specs)
             ]
+            for child in children:
+                child.shows_host = self._host_names
             self._remote += children
             self._children += children
             numbers = [child.number for child in children]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import secrets
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from ..child import ChildSpec, Role
-from ..environment import Environment
+from ..environment import PLACES, Environment
 from ..failure import LaunchError
-from ..job import PLACES
 from .host_list import Host
 
 # What goes to other hosts of the variables here: what programs of a job read, and what says where they are installed.
@@ -69,7 +67,8 @@ def lay_out(
     """Spreads the roles. LaunchError if there are more than the hosts have places for.
 
     Workers fill the slots of the hosts in order. Servers go one to each slot of the server hosts; without such hosts
-    each worker host gets one, if there are several. With `colocate` each worker host has one beside those.
+    each worker host gets one, if there are several. With `colocate` each worker host has one beside those. A host that
+    is named for several roles is reached by the user and the port that any of them has.
     """
     if not worker_hosts:
         raise LaunchError("no hosts for workers: --hosts or --hostfile")
@@ -106,13 +105,17 @@ def lay_out(
         raise LaunchError("--colocate: one worker host needs no server; --servers 1 asks for one anyway")
     if colocate and server_hosts:
         places += worker_hosts[:used]
+
+    def part_on(host: Host) -> HostPart:
+        part = parts.setdefault(host.machine, HostPart(host))
+        part.host = part.host.also(host)
+        return part
+
     for rank, host in enumerate(places):
-        parts.setdefault(host.machine, HostPart(host)).servers.append(rank)
+        part_on(host).servers.append(rank)
     layout = HostLayout(list(parts.values()), used, total, len(places), colocate)
     if not layout.alone:
-        where = coordinator or worker_hosts[0]
-        part = parts.setdefault(where.machine, HostPart(where))
-        part.coordinator = True
+        part_on(coordinator or worker_hosts[0]).coordinator = True
         layout = dataclasses.replace(layout, parts=list(parts.values()))
     return layout
 
@@ -130,25 +133,13 @@ def passed_variables(environment: Environment, chosen: Sequence[str]) -> dict[st
     return {**passed, **environment.chosen(chosen)}
 
 
-def token_of(environment: Environment) -> str:
-    """The job's secret: the user's, or a new one."""
-    token, path = environment.text("BYTEPS_JOB_TOKEN"), environment.text("BYTEPS_JOB_TOKEN_FILE")
-    if token is None and path is not None:
-        try:
-            token = pathlib.Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise LaunchError(f"BYTEPS_JOB_TOKEN_FILE={path}: {why}") from None
-    return token or secrets.token_hex(32)
-
-
 def common_variables(layout: HostLayout, root: tuple[str, int] | None, environment: Environment) -> dict[str, str]:
     """What all processes of the job are told; `root`: where the coordinator listens."""
     variables = {"DMLC_NUM_WORKER": str(layout.worker_hosts), "DMLC_NUM_SERVER": str(layout.servers)}
     if root is None:
         return variables
     variables["DMLC_PS_ROOT_URI"], variables["DMLC_PS_ROOT_PORT"] = root[0], str(root[1])
-    variables["BYTEPS_JOB_ID"] = f"hosts-{secrets.token_hex(6)}"
+    variables["BYTEPS_JOB_ID"] = f"hosts-{os.urandom(6).hex()}"
     # The coordinator shall not end by itself: we end it when the last worker has ended.
     variables["BYTEPS_JOB_LINGER"] = "-1"
     if layout.servers > 0 and (layout.workers == 1 or environment.flag("BYTEPS_FORCE_DISTRIBUTED")):

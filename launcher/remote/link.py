@@ -14,6 +14,7 @@ from ..output import OutputFiles
 from . import frame
 from .layout import HostPart
 from .outbox import Outbox
+from .slurm_allocation import of_other_steps
 
 
 class RemoteChild(Member):
@@ -25,6 +26,7 @@ class RemoteChild(Member):
         self.pid: int | None = None  # on its host
         self.lost = False  # with the connection to its host
         self.link = link
+        self.shows_host = False
         self.texts = {
             descriptor: Text(descriptor, None if files is None else files.open(spec.name, stream))
             for descriptor, stream in ((1, "stdout"), (2, "stderr"))
@@ -34,6 +36,11 @@ class RemoteChild(Member):
     def identity(self) -> str:
         """Its name, and where to find it."""
         return f"{self.spec.name} (host {self.link.machine}, pid {self.pid})"
+
+    @property
+    def label(self) -> str:
+        """Its name; where asked for, with that of its host."""
+        return f"{self.spec.name} on {self.link.machine}" if self.shows_host else self.spec.name
 
     def signal(self, number: int) -> None:
         """Has its agent send a signal to it."""
@@ -60,7 +67,11 @@ class Link(Member):
         self.machine = part.host.machine
         name = f"host {self.machine}"
         super().__init__(ChildSpec(name, Role.HOST, command, {}), now)
-        self.client = Child(ChildSpec(name, Role.HOST, command, dict(os.environ), piped_stdin=True), now, None)
+        variables = dict(os.environ)
+        if command[0] == "srun":
+            for each in of_other_steps(variables):
+                del variables[each]
+        self.client = Child(ChildSpec(name, Role.HOST, command, variables, piped_stdin=True), now, None)
         self.tail = self.client.tail
         self.hello: dict[str, Any] | None = None  # what the agent has said of itself
         self.port: int | None = None  # where the coordinator listens there

@@ -14,7 +14,23 @@ from collections.abc import Mapping, Sequence
 from ..failure import LaunchError
 from .host_list import Host
 
-_OPTIONS = ("--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--quiet", "--unbuffered", "--kill-on-bad-exit=1")
+_OPTIONS = (
+    "--nodes=1",
+    "--ntasks=1",
+    "--overlap",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--quiet",
+    "--unbuffered",
+    "--kill-on-bad-exit=1",
+)
+# What options of sbatch, or a script, have left for steps of their own. An agent's step is one task that has all of its
+# node; not each of these variables can be taken back by an option of srun.
+_OF_OTHER_STEPS = re.compile(
+    "SRUN_(CPUS_PER_TASK|TRES_PER_TASK|ERROR|INPUT|OUTPUT)|SLURM_(CPU_BIND|MEM_BIND|GPU_BIND|GPUS|CPUS_PER|MEM_PER|TRES|NTASKS_PER|DIST|STD...?MODE).*|"
+    "SLURM_(ACCEL_BIND|CORE_SPEC|EXACT|EXCLUSIVE|GRES|HINT|HOSTFILE|LABELIO|OVERCOMMIT|THREADS|THREAD_SPEC|"
+    "THREADS_PER_CORE|WHOLE)"
+)
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -27,11 +43,33 @@ class Allocation:
     server_hosts: list[Host]
     groups: dict[str, int]  # component of a heterogeneous job, by node; empty: it is none
 
+    def with_server_tasks(self, count: int) -> Allocation:
+        """The same nodes with the last `count` tasks as servers. LaunchError if no worker is left."""
+        if self.server_hosts:
+            raise LaunchError(f"--server-tasks {count}: the second component has the servers already")
+        tasks = sum(host.slots or 1 for host in self.worker_hosts)
+        if count >= tasks:
+            raise LaunchError(f"--server-tasks {count}: the allocation has {tasks} tasks: none is left for workers")
+        workers: list[Host] = []
+        servers: list[Host] = []
+        for host in reversed(self.worker_hosts):
+            slots = host.slots or 1
+            taken = min(slots, count)
+            count -= taken
+            servers[:0] = [dataclasses.replace(host, slots=taken)] if taken else []
+            workers[:0] = [dataclasses.replace(host, slots=slots - taken)] if slots > taken else []
+        return Allocation(workers, servers, {})
+
     def command(self, host: Host, agent: Sequence[str]) -> list[str]:
         """What runs here to have an agent on a node."""
         group = self.groups.get(host.machine)
         which = [] if group is None else [f"--het-group={group}"]
         return ["srun", *_OPTIONS, *which, f"--nodelist={host.machine}", *agent]
+
+
+def of_other_steps(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which srun would give the step of an agent less than the whole node."""
+    return {name: value for name, value in variables.items() if _OF_OTHER_STEPS.fullmatch(name)}
 
 
 def allocation(variables: Mapping[str, str]) -> Allocation | None:
@@ -41,6 +79,11 @@ def allocation(variables: Mapping[str, str]) -> Allocation | None:
     if shutil.which("srun", path=variables.get("PATH")) is None:
         return None  # In a container without Slurm's programs: this host is all that can be reached.
     if variables.get("SLURM_HET_SIZE", "0") not in ("0", "1"):
+        if variables["SLURM_HET_SIZE"] != "2":
+            raise LaunchError(
+                f"the heterogeneous job has {variables['SLURM_HET_SIZE']} components: bpslaunch takes two, the first "
+                "for workers, the second for servers"
+            )
         workers = _nodes(variables, "_HET_GROUP_0")
         servers = _nodes(variables, "_HET_GROUP_1")
         if servers:

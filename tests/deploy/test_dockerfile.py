@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import pathlib
+import re
 import sys
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
 import pytest
 
+# The package that has a module, where it is called otherwise.
+PACKAGES = {"sklearn": "scikit-learn"}
 DOCKER = pathlib.Path(__file__).resolve().parents[2] / "docker"
 
 
@@ -52,3 +56,53 @@ def test_a_step_that_is_not_known(prove: ModuleType, tmp_path: pathlib.Path) -> 
     build = prove.Build(tmp_path, {}, {})
     with pytest.raises(SystemExit, match="VOLUME is not known"):
         build._step(prove.Stage(tmp_path, {}), "VOLUME", "/data")
+
+
+def test_the_example_finds_what_it_imports(prove: ModuleType) -> None:
+    """Whatever manifests and compose file name: its modules come from what pip installs into the worker's image."""
+    checkout = DOCKER.parent
+    copied, defaults, installed = "", {}, {"byteps"}  # from the wheel
+    for name, rest in prove.instructions(DOCKER / "Dockerfile"):
+        if name == "ARG":
+            key, _, default = rest.partition("=")
+            defaults[key] = default
+        if name == "COPY" and rest.startswith("examples "):
+            copied = rest.split()[1]
+        if name == "RUN" and "pip install" in rest:
+            words = prove.expand(rest.partition("pip install")[2].partition("&&")[0], defaults).split()
+            installed |= {re.split("[=<>]", word)[0] for word in words}
+    files = [*(checkout / "deploy" / "kubernetes").rglob("*.yaml"), DOCKER / "compose.yaml"]
+    named = {found for file in files for found in re.findall(rf"{copied}/([\w/]+\.py)", file.read_text())}
+    assert copied and named
+    for path in named:
+        program = checkout / "examples" / path
+        modules = {
+            module.partition(".")[0]
+            for node in ast.walk(ast.parse(program.read_text()))
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for module in (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
+            )
+        }
+        wanted = {PACKAGES.get(module, module) for module in modules - sys.stdlib_module_names}
+        assert "byteps" in wanted, path
+        assert wanted <= installed, f"{path} imports {sorted(wanted - installed)}, which the image does not have"
+
+
+def test_the_example_that_is_proved(prove: ModuleType, tmp_path: pathlib.Path) -> None:
+    assert prove.example(DOCKER / "compose.yaml") == ["--", "python", "/opt/byteps/examples/torch/digits.py"]
+    (tmp_path / "compose.yaml").write_text("services:\n  a:\n    image: x\n")
+    with pytest.raises(SystemExit, match="expected one command of workers"):
+        prove.example(tmp_path / "compose.yaml")
+
+
+def test_an_argument_without_a_default(prove: ModuleType, tmp_path: pathlib.Path) -> None:
+    """It is no variable of a step unless it is given, as in docker build."""
+    file = tmp_path / "Dockerfile"
+    file.write_text("ARG PIP_INDEX_URL\nARG TORCH=torch\n")
+    without = prove.Build(tmp_path, {}, {})
+    without.perform(file)
+    assert without._values == {"TORCH": "torch"}
+    given = prove.Build(tmp_path, {"PIP_INDEX_URL": "x"}, {})
+    given.perform(file)
+    assert given._values == {"PIP_INDEX_URL": "x", "TORCH": "torch"}

@@ -1,9 +1,10 @@
-"""A trainer that nobody but its launcher has told who it is: byteps.init() finds out.
+"""A trainer that has its rank from its launcher alone: byteps.init() finds out.
 
-    joiner.py ROUNDS [--fail-once FILE]
+    joiner.py ROUNDS [--hard-exit FILE] [--fail-once FILE]
 
 Prints "rank R of S, local L of N, servers M, launcher L", then "round I" after each sum, then "done". ROUNDS 0: for
-ever. With --fail-once rank 1 fails after its first round, unless FILE is there, which it makes.
+ever. With --hard-exit rank 1 ends without what Python does at its end, and another rank waits for it to be gone and
+prints "outlived". With --fail-once rank 1 fails after its first round, unless FILE is there, which it makes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "frameworks" / "support"))
 
@@ -49,6 +51,20 @@ def main() -> None:
                 os._exit(7)
     byteps.shutdown()
     say("done")
+    if "--hard-exit" in sys.argv:
+        end_hard(info.rank, pathlib.Path(sys.argv[-1]))
+
+
+def end_hard(rank: int, mark: pathlib.Path) -> None:
+    """Rank 1 ends at once; a while later the others are still there."""
+    if rank == 1:
+        mark.write_text(str(os.getpid()))
+        os._exit(0)
+    deadline = time.monotonic() + 60
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2)  # in which a launcher that took it for a crash ends this one
+    say("outlived")
 
 
 if __name__ == "__main__":

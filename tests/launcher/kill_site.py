@@ -58,6 +58,10 @@ class Site:
         found = self.find(host, "byteps_server")
         return [pid for pid in found if wanted in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
 
+    def all_processes(self) -> list[int]:
+        """What runs of the job, on any host."""
+        return [pid for host in (None, 0, 1) for pid in self._processes(host)]
+
     def left(self, cut_off: int | None) -> dict[str, dict[int, str]]:
         """What still runs of the job; on the host that is cut off, of ours."""
         found = self.hosts.processes()
@@ -101,7 +105,6 @@ class Launcher:
     parts: dict[str, Part]  # what it has of the launcher itself, by name
     far_part: int | None = None  # which of the jobs runs on the second host
     seconds: float = 15.0  # from a death to the end of all
-    gives_up: bool = True  # whether it ends by itself when it cannot reach a host any more
 
 
 def _start_ssh(site: Site, spawn: Spawn, real: dict[str, str]) -> None:
@@ -121,10 +124,13 @@ def _start_srun(site: Site, spawn: Spawn, _real: dict[str, str]) -> None:
     site.jobs.append(spawn(*site.slurm.here, *words, variables=site.slurm.variables))
 
 
-def _start_mpi(kind: str) -> Start:
-    def start(site: Site, spawn: Spawn, _real: dict[str, str]) -> None:
+def _start_mpi(kind: str, in_bpslaunch: bool = False) -> Start:
+    def start(site: Site, spawn: Spawn, real: dict[str, str]) -> None:
         variables = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
-        site.jobs.append(spawn(*site.hosts.here, *_mpirun(kind, site), "-n", "2", *_JOINER, variables=variables))
+        if in_bpslaunch:
+            variables.update(real)
+        words = [*BPSLAUNCH, "--", *_TRAINER] if in_bpslaunch else _JOINER
+        site.jobs.append(spawn(*site.hosts.here, *_mpirun(kind, site), "-n", "2", *words, variables=variables))
 
     return start
 
@@ -135,7 +141,7 @@ def _mpirun(kind: str, site: Site) -> list[str]:
         pytest.skip(f"mpirun of {kind} is not here: Debian's package {'openmpi-bin' if kind == 'openmpi' else 'mpich'}")
     agent = site.folder / "agent"
     # A client that hears nothing from its daemon gives up, and mpirun with it, as docs/launch/mpi.md recommends.
-    patience = "-o ServerAliveInterval=2 -o ServerAliveCountMax=3"
+    patience = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
     agent.write_text(f'#!/bin/sh\nexec ssh -F {site.hosts.config} {patience} "$@"\n')
     agent.chmod(0o755)
     file = site.folder / "hosts"
@@ -175,6 +181,11 @@ def _client_of_second(site: Site) -> list[int]:
     return site.find(None, "ssh ", site.hosts[1].address)
 
 
+def step_daemons(site: Site) -> list[int]:
+    """Slurm's counterpart of a session of sshd: what the processes of a step hang on, on the second host."""
+    return [pid for pid, line in site.hosts[1].processes().items() if line.startswith("slurmstepd: [")]
+
+
 def _lost(machine: str) -> tuple[str, ...]:
     """An agent whose guardian dies first ends its processes: then their ends are told, with their host."""
     return (f"host {machine} was lost", f"(host {machine}", 'rank 1 (host "lh2"')
@@ -198,8 +209,10 @@ LAUNCHERS = {
             "launcher": Part(lambda site: site.find(None, "launch.py")),
             "remote launcher": Part(lambda site: site.find(1, "--agent"), _lost("ln2")),
             "client": Part(lambda site: site.find(None, "srun ", "--nodelist=ln2"), ("host ln2 was lost",)),
+            "daemon": Part(step_daemons, ("host ln2",)),
         },
     ),
+    # Its daemon: see test_srun_without_a_step_daemon.
     "srun": Launcher(_start_srun, {"launcher": Part(_first_job)}),
     "openmpi": Launcher(
         _start_mpi("openmpi"),
@@ -219,8 +232,9 @@ LAUNCHERS = {
                 lambda site: site.find(1, "hydra_pmi_proxy"), ("assert (!closed) failed", "rank 1 (host")
             ),
         },
-        gives_up=False,
     ),
+    # For trainers that are not written in Python.
+    "mpich with bpslaunch": Launcher(_start_mpi("mpich", in_bpslaunch=True), {"launcher": Part(_first_job)}),
     "torchrun": Launcher(
         _start_torchrun,
         {

@@ -20,11 +20,14 @@ import pytest
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 BPSLAUNCH = [sys.executable, str(_CHECKOUT / "launcher" / "launch.py")]
+# Workers of real jobs, in front of their arguments: one has its variables from bpslaunch, the other finds its job.
+TRAINER = [sys.executable, str(_CHECKOUT / "tests" / "launcher" / "trainer.py")]
+JOINER = [sys.executable, str(_CHECKOUT / "tests" / "launcher" / "joiner.py")]
 COOKIE = "BPSLAUNCH_TEST_COOKIE"
 
 
 def _own_network() -> list[str]:
-    # A user namespace is for who is not root; within a chroot nobody may make one.
+    # A user namespace is for users other than root; within a chroot no user may make one.
     for command in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
         with contextlib.suppress(OSError):
             if subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0:
@@ -40,6 +43,11 @@ DEADLINE = 120.0
 
 # Characters of an output that a failure shows: rounds of a trainer can be many.
 _SHOWN = 10_000
+
+# Of tests in which the trainer imports byteps as users do.
+needs_package = pytest.mark.skipif(
+    importlib.util.find_spec("byteps") is None, reason="the package byteps is not installed"
+)
 
 # What the fixtures of conftest.py are.
 Start = Callable[..., "Launch"]
@@ -59,7 +67,7 @@ class Launch:
             prepare = popen.pop("preexec_fn", None)
 
             def in_child() -> None:
-                # Whoever runs the tests in the background, or under nohup, ignores some of these, and so would we.
+                # Tests that run in the background, or under nohup, ignore some of these, and so would it.
                 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
                     signal.signal(number, signal.SIG_DFL)
                 if prepare is not None:
@@ -125,7 +133,7 @@ def real_byteps() -> dict[str, str] | None:
 
 
 def free_port() -> int:
-    """A port nobody listens at, and which the kernel gives to nobody who asks for any port: so it stays free."""
+    """A port at which no process listens, outside the range from which the kernel gives any port: so it stays free."""
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(1000):
         port = random.randrange(10_000, lowest) if lowest > 12_000 else 0

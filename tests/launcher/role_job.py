@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
-import sys
+from launching import BPSLAUNCH, TRAINER, Launch, Spawn, free_port
 
-from launching import BPSLAUNCH, Launch, Spawn, free_port
-
-TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 LARGE = "1000000"
 TOKEN = "a secret of the tests, long enough"
 

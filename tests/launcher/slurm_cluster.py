@@ -11,7 +11,7 @@ import shutil
 import subprocess
 
 import pytest
-from launching import wait_until
+from launching import DEADLINE, wait_until
 from ssh_hosts import SshHosts
 
 _PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "scontrol", "munged")
@@ -63,7 +63,12 @@ class SlurmCluster:
     def run(self, *words: str) -> str:
         """A command of Slurm; what it prints."""
         return subprocess.run(
-            [*self.here, *words], check=True, capture_output=True, text=True, env={"PATH": _PATH, **self.variables}
+            [*self.here, *words],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PATH": _PATH, **self.variables},
+            timeout=DEADLINE,
         ).stdout
 
     def _start(self) -> None:
@@ -105,7 +110,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=5
 SlurmdTimeout={self._node_seconds}
-MessageTimeout={min(10, self._node_seconds // 2)}
+MessageTimeout={min(10, max(3, self._node_seconds // 2))}
 SwitchType=switch/none
 {nodes}PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 """

@@ -31,8 +31,11 @@ def _run(*words: str) -> None:
 class SshHost:
     """One of them. Killing its first process ends everything on it, as a crash does."""
 
-    def __init__(self, name: str, number: int, unique: str, folder: pathlib.Path, keys: pathlib.Path) -> None:
+    def __init__(
+        self, name: str, number: int, unique: str, folder: pathlib.Path, keys: pathlib.Path, port: int
+    ) -> None:
         self.name = name
+        self._port = port
         self.address = f"{_NETWORK}.{number}"
         self.namespace = f"bps-{unique}-{number}"
         self.link = f"b{unique}{number}"
@@ -64,7 +67,7 @@ class SshHost:
             _run("ip", "-n", self.namespace, "link", "set", device, "up")
         config = self._folder / "sshd_config"
         config.write_text(
-            f"Port 22\nListenAddress {self.address}\nHostKey {self._keys}/host\nPidFile {self._folder}/pid\n"
+            f"Port {self._port}\nListenAddress {self.address}\nHostKey {self._keys}/host\nPidFile {self._folder}/pid\n"
             f"AuthorizedKeysFile {self._keys}/user.pub\nStrictModes no\nUsePAM no\nPrintMotd no\n"
         )
         script = (
@@ -124,9 +127,9 @@ class SshHost:
 
 
 class SshHosts:
-    """Some hosts `lh1` to `lhN`, and the place from which they are reached."""
+    """Some hosts `lh1` to `lhN`, and the place from which they are reached. `port`: of their daemons, all one."""
 
-    def __init__(self, folder: pathlib.Path, count: int) -> None:
+    def __init__(self, folder: pathlib.Path, count: int, port: int = 22) -> None:
         need_ssh_hosts()
         unique = uuid.uuid4().hex[:6]
         keys = folder / "keys"
@@ -134,7 +137,7 @@ class SshHosts:
         for name in ("host", "user"):
             _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name))
         self.center = f"bps-{unique}-c"
-        self._hosts = [SshHost(f"lh{number}", number, unique, folder, keys) for number in range(1, count + 1)]
+        self._hosts = [SshHost(f"lh{number}", number, unique, folder, keys, port) for number in range(1, count + 1)]
         known = " ".join((keys / "host.pub").read_text().split()[:2])
         (keys / "known").write_text("".join(f"{host.name},{host.address} {known}\n" for host in self._hosts))
         self.config = keys / "config"
@@ -152,7 +155,9 @@ class SshHosts:
         try:
             pathlib.Path("/run/sshd").mkdir(exist_ok=True)
             _run("ip", "netns", "add", self.center)
-            _run("ip", "-n", self.center, "link", "add", "br0", "type", "bridge")
+            # With an address of its own: one that it has from its ports changes when a host is unplugged, and then
+            # nobody else reaches the center for a while.
+            _run("ip", "-n", self.center, "link", "add", "br0", "address", "02:b7:00:00:00:fe", "type", "bridge")
             _run("ip", "-n", self.center, "addr", "add", f"{_NETWORK}.254/24", "dev", "br0")
             for device in ("lo", "br0"):
                 _run("ip", "-n", self.center, "link", "set", device, "up")

@@ -153,7 +153,7 @@ def test_memory_that_may_be_locked(spawn: Spawn, service: Service, build: Callab
         "BYTEPS_SERVER_BINARY": service(SERVER),
     }
     limited = 'ulimit -l 64; exec "$@"'
-    if os.geteuid() == 0:  # who else can lock what he likes
+    if os.geteuid() == 0:  # root may lock any amount
         if shutil.which("setpriv") is None:
             pytest.skip("setpriv is not here, which takes root the privilege to lock memory")
         limited = 'ulimit -l 64; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$@"'

@@ -10,7 +10,7 @@ import sys
 import pytest
 from launching import Start, Worker
 
-from launcher.dry_run import cpu_list, shell_line
+from launcher.dry_run import shell_line
 
 
 def test_each_command_as_it_would_run(start: Start, tmp_path: pathlib.Path) -> None:
@@ -104,6 +104,32 @@ def test_timestamps(start: Start) -> None:
     assert len(found) == 2, launch.stdout
 
 
-def test_lists_of_cores() -> None:
-    assert cpu_list([3, 0, 1, 2, 8]) == "0-3,8"
+def test_a_line_for_a_shell() -> None:
     assert shell_line(["a b", "c"], {"X": "1", "Y": "2"}, {"Y": "2"}, [4]) == "env X=1 taskset -c 4 'a b' c"
+
+
+def test_gdb_and_all_variables_of_other_hosts(start: Start) -> None:
+    """What is the same here is there nevertheless: only the command shows it. Secrets stay where they are."""
+    given = {"BYTEPS_ENABLE_GDB": "1", "BYTEPS_LOG_LEVEL": "info", "WANDB_API_KEY": "of the tests", "NCCL_DEBUG": "1"}
+    launch = start("--dry-run", "--hosts", "a,b", "--", "python train.py", variables=given)
+    assert launch.wait() == 0, launch.stderr
+    lines = dict(re.findall(r"^\[(.*?)\] (.*)$", launch.stdout, re.MULTILINE))
+    words = shlex.split(lines["worker 1.0"])
+    assert {"BYTEPS_LOG_LEVEL=info", "NCCL_DEBUG=1", "WANDB_API_KEY=...", "BYTEPS_JOB_TOKEN=..."} <= set(words)
+    assert words[words.index("gdb") :][-4:] == ["--args", "/bin/sh", "-c", "python train.py"]
+    assert "gdb" in shlex.split(lines["server 0"]) and shlex.split(lines["server 0"])[-1] == "byteps_server"
+
+
+LEFT = {"DMLC_NUM_SERVER": "7", "DMLC_PS_ROOT_PORT": "9000", "BYTEPS_LOCAL_SIZE": "4", "BYTEPS_HOST_ID": "mine"}
+
+
+def test_variables_that_hosts_do_not_follow(start: Start, tmp_path: pathlib.Path) -> None:
+    launch = start("--dry-run", "--hosts", "a,b", "--", "true", variables=LEFT)
+    assert launch.wait() == 0 and "server 1" in launch.stdout and "server 2" not in launch.stdout
+    assert launch.stderr == (
+        "bpslaunch: ignored, since this is a job over several hosts: DMLC_NUM_SERVER=7 (see --servers), "
+        "DMLC_PS_ROOT_PORT=9000 (see --port), BYTEPS_LOCAL_SIZE=4 (see --hosts a:N), BYTEPS_HOST_ID=mine\n"
+    )
+    (tmp_path / "hosts").write_text("a\nb\n")
+    byteps = start("--dry-run", "-WH", str(tmp_path / "hosts"), "--", "true", variables={"BYTEPS_LOCAL_SIZE": "2"})
+    assert byteps.wait() == 0 and byteps.stderr == "" and "[worker 1.1]" in byteps.stdout

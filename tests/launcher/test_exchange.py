@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from launching import wait_until
 
 from launcher.environments.addresses import meeting_address
 from launcher.environments.exchange import LastingExchange, encode
@@ -57,6 +58,93 @@ def test_who_is_missing_is_named(tmp_path: pathlib.Path) -> None:
     exchange = LastingExchange(SharedFolder(tmp_path / "meet", 2, 3))
     with pytest.raises(LaunchError, match="rank 0 has not answered"):
         exchange.meet({}, lambda given: given, time.monotonic() + 0.2)
+
+
+def test_all_hear_that_rank_0_has_failed(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "meet"
+    failures = [""] * 3
+
+    def refuse(_given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        raise LaunchError("no server binary")
+
+    def one(rank: int) -> None:
+        with pytest.raises(LaunchError) as failure:
+            LastingExchange(SharedFolder(folder, rank, 3)).meet({}, refuse, time.monotonic() + 60)
+        failures[rank] = str(failure.value)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == ["no server binary", *["rank 0 has failed: no server binary"] * 2]
+    assert not folder.exists()
+
+
+def test_who_has_come_hears_who_is_missing(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "meet"
+    heard: list[str] = []
+
+    def come() -> None:
+        with pytest.raises(LaunchError) as failure:
+            LastingExchange(SharedFolder(folder, 2, 3)).meet({}, lambda given: given, time.monotonic() + 60)
+        heard.append(str(failure.value))
+
+    thread = threading.Thread(target=come)
+    thread.start()
+    wait_until((folder / "ask-2").exists, lambda: "rank 2 has not asked")
+    with pytest.raises(LaunchError, match="missing are ranks 1:"):
+        LastingExchange(SharedFolder(folder, 0, 3)).meet({}, lambda given: given, time.monotonic() + 0.5)
+    thread.join()
+    assert heard == ["rank 0 has failed: missing are ranks 1: they have not come to bps.init()"]
+    assert not folder.exists()
+
+
+def test_what_was_exchanged_goes_when_all_have_it(tmp_path: pathlib.Path) -> None:
+    """The job's token is among it, and the training may take days."""
+    folder = tmp_path / "meet"
+    exchanges = [LastingExchange(SharedFolder(folder, rank, 3)) for rank in range(3)]
+    threads = [
+        threading.Thread(target=each.meet, args=({}, lambda given: given, time.monotonic() + 60)) for each in exchanges
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_until(lambda: not folder.exists(), lambda: f"left: {list(folder.iterdir())}")
+    # What comes later in the same folder is not of this exchange.
+    SharedFolder(folder, 0, 3).set("later", "kept")
+    for each in exchanges:
+        each.close()
+    assert (folder / "later").exists()
+
+
+class Slow(SharedFolder):
+    """Sees nothing until an event, or for a second."""
+
+    until: threading.Event
+
+    def get(self, key: str) -> str | None:
+        self.until.wait(1)
+        return super().get(key)
+
+
+def test_rank_0_leaves_when_all_have_their_answer(tmp_path: pathlib.Path) -> None:
+    """Even if its own work is done at once."""
+    closed = threading.Event()
+    store = Slow(tmp_path / "meet", 1, 2)
+    store.until = closed
+
+    def first() -> None:
+        exchange = LastingExchange(SharedFolder(tmp_path / "meet", 0, 2))
+        exchange.meet({}, lambda given: [{"you": rank} for rank in range(len(given))], time.monotonic() + 60)
+        exchange.close()
+        closed.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert LastingExchange(store).meet({}, lambda given: given, time.monotonic() + 10) == {"you": 1}
+    thread.join()
 
 
 @pytest.mark.parametrize(

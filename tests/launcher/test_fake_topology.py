@@ -9,9 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from launching import BPSLAUNCH, Spawn
+from launching import BPSLAUNCH, Spawn, need_own_network
+from test_topology import make_card
 
-from launcher.affinity import parse_cpus
+from launcher.topology import parse_cpus
 
 
 def fake(folder: pathlib.Path, nodes: list[list[list[int]]]) -> None:
@@ -90,3 +91,42 @@ def test_by_hand(spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int]) -> 
     fake(tmp_path / "two", [[[first]], [[second]]])
     by_hand = f"{second}:{first}"
     assert cores(spawn, tmp_path / "two", 2, BYTEPS_VISIBLE_CPU_CORES=by_hand) == [str(second), str(first)]
+
+
+NETWORK = """\
+ip link add eth0 type veth peer name far0
+ip link add eth1 type veth peer name far1
+for n in 0 1; do
+  ip addr add 10.91.0.$((n + 1))/24 dev eth$n
+  ip link set eth$n up; ip link set far$n up
+done
+ip link set lo up
+"""
+# What comes from the second card's address goes out by it.
+RULE = "ip rule add from 10.91.0.2 table 91; ip route add 10.91.0.0/24 dev eth1 table 91\n"
+
+
+@pytest.mark.parametrize("rule, expected", [(RULE, ["", "eth1"]), ("", ["", ""])])
+def test_the_network_card_of_the_same_node(
+    spawn: Spawn, tmp_path: pathlib.Path, two_cores: list[int], rule: str, expected: list[str]
+) -> None:
+    need_own_network(NETWORK + RULE, ["ip"])
+    fake(tmp_path / "two", [[[cpu]] for cpu in two_cores])
+    for number in (0, 1):
+        make_card(tmp_path / "two", f"eth{number}", number, 100_000)
+    mounts = "".join(
+        f"mount --bind {tmp_path}/two/{ours} /sys/{theirs}\n"
+        for ours, theirs in (
+            ("node", "devices/system/node"),
+            ("cpu", "devices/system/cpu"),
+            ("class/net", "class/net"),
+        )
+    )
+    words = ["unshare", "--mount", "--net", "sh", "-ec", f'{mounts}{NETWORK}{rule}exec "$@"', "sh", *BPSLAUNCH]
+    variables = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2", "DMLC_WORKER_ID": "0", "BYTEPS_LOCAL_SIZE": "2"}
+    variables |= {"DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "10.91.0.9", "DMLC_PS_ROOT_PORT": "9000"}
+    launch = spawn(*words, "--dry-run", "true", variables=variables)
+    assert launch.wait() == 0, launch.stderr
+    lines = [line for line in launch.stdout.splitlines() if line.startswith("[worker 0.")]
+    found = [re.search(r" DMLC_INTERFACE=(\S+)", line) for line in lines]
+    assert [each[1] if each else "" for each in found] == expected, launch.stdout

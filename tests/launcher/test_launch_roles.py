@@ -34,6 +34,15 @@ grep SigIgn /proc/self/status
     assert not int(launch.stdout.split()[1], 16) & 1 << (signal.SIGPIPE - 1)
 
 
+@pytest.mark.parametrize("role", ["scheduler", "server"])
+def test_a_service_has_the_variables_of_the_command_line(start: Start, service: Service, role: str) -> None:
+    source = "#!{python}\nimport os\nprint(*map(os.environ.get, ('CHOSEN', 'DMLC_INTERFACE')))\n"
+    variables = {**MEET, "DMLC_ROLE": role, "BYTEPS_SERVER_BINARY": service(source)}
+    launch = start("--env", "CHOSEN=1", "--interface", "lo", variables=variables)
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout == "1 lo\n"
+
+
 def test_a_command_given_to_a_service_is_not_run(start: Start, service: Service) -> None:
     source = "#!{python}\nprint('the service')\n"
     launch = start("echo", "train", variables={**MEET, "DMLC_ROLE": "server", "BYTEPS_SERVER_BINARY": service(source)})

@@ -5,7 +5,6 @@ Nothing of MPI is linked or imported: the trainers know their launcher by its va
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -16,14 +15,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from launching import Launch, Spawn, wait_until
+from launching import BPSLAUNCH, JOINER, Launch, Spawn, needs_package, wait_until
 from ssh_hosts import SshHosts
 
-JOINER = [sys.executable, str(pathlib.Path(__file__).with_name("joiner.py"))]
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("byteps") is None, reason="the package byteps is not installed"
-)
+pytestmark = needs_package
 
 KINDS = ["openmpi", "mpich"]
 
@@ -56,6 +51,22 @@ def test_servers_where_asked(spawn: Spawn, kind: str) -> None:
     assert job.wait() == 0, job.stderr
     assert len(places(job.stdout)) == 2 and "servers 2" in job.stdout
     job.wait_gone(10)
+
+
+@pytest.mark.parametrize("by", ["init", "bpslaunch"])
+def test_a_token_of_a_file(spawn: Spawn, tmp_path: pathlib.Path, real: dict[str, str], by: str) -> None:
+    """Rank 0 reads it; the library takes no second token beside the one that it is given."""
+    token = tmp_path / "token"
+    token.write_text("a secret of the tests\n")
+    token.chmod(0o600)
+    words = [*BPSLAUNCH, "--"] if by == "bpslaunch" else []
+    variables = {**real, "BYTEPS_JOB_TOKEN_FILE": str(token), "DMLC_NUM_SERVER": "1"}
+    job = spawn(*mpirun("mpich"), "-n", "2", *words, *JOINER, "2", variables=variables)
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count("done") == 2 and "servers 1" in job.stdout
+    token.write_text("")
+    empty = spawn(*mpirun("mpich"), "-n", "2", *words, *JOINER, "2", variables=variables)
+    assert empty.wait() != 0 and f"BYTEPS_JOB_TOKEN_FILE={token} is empty" in empty.stdout + empty.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,6 +138,16 @@ def test_two_hosts(spawn: Spawn, hosts: SshHosts, tmp_path: pathlib.Path, kind: 
     hosts.wait_empty()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_end_hard(spawn: Spawn, hosts: SshHosts, tmp_path: pathlib.Path, kind: str) -> None:
+    """After shutdown() a rank may end by os._exit(0): for the launcher that is no crash, which ends the others."""
+    command = [*over_ssh(kind, hosts, tmp_path, 2), "-n", "4", *JOINER, "3", "--hard-exit", str(tmp_path / "ended")]
+    job = run_over_hosts(spawn, hosts, command)
+    assert job.wait() == 0, job.stdout + job.stderr
+    assert job.stdout.count("done") == 4 and job.stdout.count("outlived") == 3, job.stdout
+    hosts.wait_empty()
+
+
 def test_ranks_that_go_round_the_hosts(spawn: Spawn, hosts: SshHosts, tmp_path: pathlib.Path) -> None:
     """Ranks of a host that do not follow each other stay what the launcher says."""
     command = [*over_ssh("openmpi", hosts, tmp_path, 2), "--map-by", "node", "-n", "4", *JOINER, "3"]
@@ -143,3 +164,87 @@ def test_mpi4py_is_not_needed() -> None:
         [*JOINER[:1], "-c", "import byteps, sys; print('mpi4py' in sys.modules)"], capture_output=True
     )
     assert done.stdout == b"False\n", done.stderr
+
+
+# ---- bpslaunch as the command of each rank ----
+
+SHOW = """\
+import os, sys
+names = ("DMLC_NUM_SERVER", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+place = os.environ["BYTEPS_LOCAL_RANK"], os.environ["BYTEPS_LOCAL_SIZE"]
+print("local", *place, *(os.environ.get(name) for name in names), sorted(os.sched_getaffinity(0)), flush=True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_servers_and_places_of_tasks(spawn: Spawn, real: dict[str, str]) -> None:
+    """--servers counts for all ranks together; cores and GPUs by BytePS's variables, as for a job of bpslaunch."""
+    cores = sorted(os.sched_getaffinity(0))
+    first, last = cores[0], cores[-1]
+    variables = {**real, "BYTEPS_VISIBLE_CPU_CORES": f"{first}:{last}", "BYTEPS_SET_CUDA_VISIBLE_DEVICES": "1"}
+    variables["CUDA_VISIBLE_DEVICES"] = "6,7"
+    words = [*BPSLAUNCH, "--servers", "2", "--", sys.executable, "-c", SHOW, *JOINER, "1"]
+    job = spawn(*mpirun("mpich"), "-n", "2", *words, variables=variables)
+    assert job.wait() == 0, job.stderr
+    assert (
+        f"[worker 0] local 0 2 2 6 1 [{first}]" in job.stdout and f"[worker 1] local 1 2 2 7 1 [{last}]" in job.stdout
+    )
+    job.wait_gone(10)
+
+
+def test_cores_of_servers_of_tasks(spawn: Spawn, real: dict[str, str]) -> None:
+    core = max(os.sched_getaffinity(0))
+    variables = {**real, "BYTEPS_SERVER_CPU_CORES": str(core), "DMLC_NUM_SERVER": "1"}
+    job = spawn(*mpirun("mpich"), "-n", "2", *JOINER, "0", variables=variables)
+    job.wait_for("round 1", 2)
+    roles = {}
+    for pid, words in job.processes().items():
+        if "byteps_server" in words:
+            given = dict(item.partition("=")[::2] for item in environment_of(pid))
+            roles[given["DMLC_ROLE"]] = os.sched_getaffinity(pid)
+    assert roles["server"] == {core} and set(roles) == {"server", "scheduler"}
+    job.process.terminate()
+    assert job.wait() != 0
+    job.wait_gone(15)
+    wrong = spawn(
+        *mpirun("mpich"), "-n", "2", *JOINER, "0", variables={**variables, "BYTEPS_SERVER_CPU_CORES": "99999"}
+    )
+    assert wrong.wait() != 0 and "BYTEPS_SERVER_CPU_CORES=99999: not usable here" in wrong.stderr
+    wrong.wait_gone(10)
+
+
+def environment_of(pid: int) -> list[str]:
+    return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().rstrip("\0").split("\0")
+
+
+# It says nothing and opens no session: neither ends it.
+QUIET = """\
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1] + os.environ["BYTEPS_LOCAL_RANK"]).touch()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_quiet_tasks_end_with_a_killed_mpirun(
+    spawn: Spawn, real: dict[str, str], tmp_path: pathlib.Path, kind: str
+) -> None:
+    words = [*BPSLAUNCH, "--", sys.executable, "-c", QUIET, str(tmp_path / "up-")]
+    job = spawn(*mpirun(kind), "-n", "2", *words, variables=real)
+    up = [tmp_path / f"up-{rank}" for rank in range(2)]
+    wait_until(lambda: all(path.exists() for path in up), lambda: job.stderr)
+    job.process.kill()
+    assert job.wait() != 0
+    wait_until(lambda: not job.processes(), lambda: f"left behind: {job.processes()}", 30)
+    for folder in (tmp_path / "tmp").glob("ompi.*"):  # Open MPI's own, when its mpirun is killed.
+        shutil.rmtree(folder)
+
+
+def test_a_dry_run_of_a_task(spawn: Spawn) -> None:
+    words = [*BPSLAUNCH, "--dry-run", "--servers", "3", "--", "true"]
+    job = spawn(*mpirun("mpich"), "-n", "2", *words)
+    assert job.wait() == 0, job.stderr
+    for rank in range(2):
+        assert re.search(
+            rf"^\[worker {rank} of 2, a task of PMI .*\] env .*DMLC_NUM_SERVER=3.* true$", job.stdout, re.M
+        )

@@ -64,3 +64,17 @@ def test_many_lines_of_many_processes(
     print(f"{used / SECONDS:.0%} of a core")
     # Of the time that the lines take by their rate: they take longer where the processes have to wait for cores.
     assert used < 0.3 * SECONDS, used
+
+
+LINE = "a line of some forty bytes of output text\n"
+BYTES = 16_000_000  # more than an agent keeps for bpslaunch, several times
+
+
+def test_a_worker_that_ends_before_its_output_is_taken(start: Start) -> None:
+    """Its agent reads no more output than bpslaunch takes; the end of a pipe comes while none is read."""
+    write = f"yes '{LINE.strip()}' | head -c {BYTES}"
+    launch = start("--hosts", "localhost", "--", "sh", "-c", write)
+    assert launch.wait() == 0, launch.stderr
+    written = launch.stdout.replace("[worker 0] ", "")
+    assert len(written.rstrip("\n")) == len((LINE * (BYTES // len(LINE) + 1))[:BYTES].rstrip("\n"))
+    assert launch.stdout.count(f"[worker 0] {LINE}") == BYTES // len(LINE)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 
 import pytest
-from launching import BPSLAUNCH, Launch, Spawn
+from launching import BPSLAUNCH, TRAINER, Launch, Spawn
 
-TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 
 

@@ -11,9 +11,8 @@ import sys
 import time
 
 import pytest
-from launching import BPSLAUNCH, Launch, Spawn, Start, free_port, wait_until
+from launching import BPSLAUNCH, TRAINER, Launch, Spawn, Start, free_port, wait_until
 
-TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
 SMALL = "1000"
 LARGE = "1000000"  # float32: several partitions
 

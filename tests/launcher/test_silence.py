@@ -8,7 +8,7 @@ from launcher.environments.silence import silence
 
 
 def test_sooner_than_the_library_does() -> None:
-    assert silence({}) == {"BYTEPS_PEER_TIMEOUT": "10"}
+    assert silence({}) == {"BYTEPS_PEER_TIMEOUT": "8"}
 
 
 @pytest.mark.parametrize("name, value", [("BYTEPS_PEER_TIMEOUT", "60"), ("PS_HEARTBEAT_TIMEOUT", "60")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import pathlib
 import re
@@ -13,17 +12,13 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from launching import BPSLAUNCH, Launch, Spawn, wait_until
+from launching import BPSLAUNCH, JOINER, TRAINER, Launch, Spawn, needs_package, wait_until
 from slurm_cluster import SlurmCluster
 
 from launcher.failure import LaunchError
 from launcher.remote import slurm_allocation
 
-JOINER = [sys.executable, str(pathlib.Path(__file__).with_name("joiner.py"))]
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("byteps") is None, reason="the package byteps is not installed"
-)
+pytestmark = needs_package
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +65,6 @@ def test_no_folder_is_left(srun: Callable[..., Launch], tmp_path: pathlib.Path) 
 
 # ---- bpslaunch ----
 
-TRAINER = [sys.executable, str(pathlib.Path(__file__).with_name("trainer.py"))]
-
 
 @pytest.fixture
 def salloc(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> Iterator[Callable[..., Launch]]:
@@ -88,6 +81,48 @@ def test_bpslaunch_in_an_allocation(salloc: Callable[..., Launch]) -> None:
     for rank in range(4):
         assert f"[worker {rank // 2}.{rank % 2}] rank {rank} of 4, local {rank % 2} of 2" in job.stdout
     assert "server 1: pid " in job.stderr
+
+
+def test_numbers_and_ports_in_an_allocation(salloc: Callable[..., Launch]) -> None:
+    """They say nothing against the allocation; --workers does."""
+    words = ["--servers", "1", "--port", "9124", "--verbose"]
+    show = [sys.executable, "-c", "import os; print('port', os.environ['DMLC_PS_ROOT_PORT'])"]
+    job = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, *words, "--", *show)
+    assert job.wait() == 0, job.stderr
+    assert "[worker 1.0] port 9124" in job.stdout
+    assert re.findall(r"server \d+: pid \d+ on host (\S+)$", job.stderr, re.MULTILINE) == ["ln1"]
+    here = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--workers", "2", "--", *TRAINER, "1", "10")
+    assert here.wait() == 0, here.stderr
+    assert "[worker 1] rank 1 of 2, local 1 of 2" in here.stdout
+
+
+def test_check_of_an_allocation(salloc: Callable[..., Launch], slurm: SlurmCluster) -> None:
+    check = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--check", "--", *TRAINER)
+    assert check.wait() == 0, check.stdout + check.stderr
+    rows = {line.split()[0]: line for line in check.stdout.splitlines()}
+    for number in (0, 1):
+        assert slurm.hosts[number].address in rows[f"ln{number + 1}"] and "1 of 1" in rows[f"ln{number + 1}"]
+    taken = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--port", "22", "--", "echo", "trains")
+    assert taken.wait() != 0 and "trains" not in taken.stdout
+    assert f"host ln1: cannot listen at {slurm.hosts[0].address}:22: Address already in use" in taken.stderr
+
+
+def test_an_allocation_that_makes_no_sense(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> None:
+    """As where a script has changed the variables of Slurm."""
+    for variables, said in (
+        ({"SLURM_JOB_NODELIST": "ln[1-"}, "not a list of nodes: ln[1-"),
+        ({"SLURM_JOB_NODELIST": "ln[1-2]", "SLURM_TASKS_PER_NODE": "1", "SLURM_NTASKS": "1"}, "has 2 nodes"),
+    ):
+        job = spawn(*slurm.here, *BPSLAUNCH, "--", "true", variables={**real, "SLURM_JOB_ID": "7", **variables})
+        assert job.wait() == 2 and said in job.stderr, job.stderr
+
+
+def test_a_node_that_slurm_does_not_know(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> None:
+    variables = {**slurm.variables, **real, "SLURM_JOB_ID": "999999", "SLURM_JOB_NODELIST": "ln1,nowhere"}
+    job = spawn(*slurm.here, *BPSLAUNCH, "--", "echo", "trains", variables=variables)
+    assert job.wait() != 0
+    assert re.search(r"host (ln1|nowhere) could not be reached: srun exited", job.stderr), job.stderr
+    assert "trains" not in job.stdout
 
 
 def test_bpslaunch_in_a_heterogeneous_job(
@@ -112,6 +147,14 @@ def test_bpslaunch_as_tasks(srun: Callable[..., Launch], real: dict[str, str]) -
     assert job.wait() == 0, job.stderr
     for rank in range(2):
         assert f"[worker {rank}] rank {rank} of 2, local 0 of 1" in job.stdout
+
+
+@pytest.mark.parametrize("tasks", [2, 4])
+def test_tasks_that_open_no_session(srun: Callable[..., Launch], real: dict[str, str], tasks: int) -> None:
+    """The job ends with its commands: coordinator and servers wait for nobody."""
+    job = srun("-N2", f"-n{tasks}", *BPSLAUNCH, "--", "echo", "ran", **real)
+    assert job.wait(60) == 0, job.stderr
+    assert job.stdout.count("ran") == tasks and job.stderr == "", job.stdout + job.stderr
 
 
 def test_an_allocation_whose_programs_are_not_here(spawn: Spawn, real: dict[str, str]) -> None:
@@ -155,6 +198,15 @@ def test_scancel_ends_the_job(salloc: Callable[..., Launch], slurm: SlurmCluster
     job.wait_gone(15)
 
 
+def test_scancel_ends_tasks(srun: Callable[..., Launch], slurm: SlurmCluster) -> None:
+    """With what is beside them: coordinator and servers."""
+    job = srun("-N2", "-n2", *JOINER, "0")
+    job.wait_for("round 2", 2)
+    slurm.run("scancel", "--user=root")
+    assert job.wait(60) != 0
+    slurm.hosts.wait_empty(30)
+
+
 def test_a_requeued_job_starts_anew(
     spawn: Spawn, slurm: SlurmCluster, real: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
@@ -186,6 +238,62 @@ def test_a_requeued_job_starts_anew(
     wait_until(ended, lambda: output.read_text()[-5000:])
     assert said("done", 2) and "rank 1 of 2" in output.read_text().rpartition("round")[0]
     slurm.hosts.wait_empty()
+
+
+# What sbatch and its script leave for steps: for the agent's step they would be less than the node, or no step at all.
+LEFT = {"SRUN_CPUS_PER_TASK": "1", "SLURM_GPUS_PER_TASK": "1", "SLURM_CPU_BIND": "map_cpu:0", "SLURM_STDINMODE": "none"}
+
+
+def test_an_agent_has_the_whole_node(salloc: Callable[..., Launch]) -> None:
+    names = tuple(LEFT)
+    show = [sys.executable, "-c", f"import os; print('sees', *(os.environ[name] for name in {names}))"]
+    variables = [f"{name}={value}" for name, value in LEFT.items()]
+    job = salloc("-N2", "--ntasks-per-node=1", "env", *variables, *BPSLAUNCH, "--", *show)
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count(f"sees {' '.join(LEFT.values())}\n") == 2, "the trainer's variables are those of the script"
+
+
+def test_what_srun_does_not_see() -> None:
+    others = {
+        "SLURM_GPUS": "8",
+        "SLURM_MEM_PER_CPU": "1G",
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_TRES_PER_TASK": "cpu=1",
+    }
+    kept = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_NODELIST": "a", "SLURM_CPUS_ON_NODE": "4"}
+    assert slurm_allocation.of_other_steps({**LEFT, **others, **kept}) == {**LEFT, **others}
+
+
+HERE = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a[1-2]"}
+
+
+def dry_run(spawn: Spawn, folder: pathlib.Path, *words: str, **variables: str) -> Launch:
+    """An allocation that nothing is asked about: what would be started."""
+    (folder / "srun").write_text("#!/bin/sh\nexit 99\n")
+    (folder / "srun").chmod(0o755)
+    given = {"PATH": f"{folder}:/usr/bin:/bin", **HERE, **variables}
+    return spawn(*BPSLAUNCH, "--dry-run", *words, "--", "true", variables=given)
+
+
+def test_servers_by_variable_in_an_allocation(spawn: Spawn, tmp_path: pathlib.Path) -> None:
+    """As for tasks; other variables of a single process are named, and ignored."""
+    job = dry_run(spawn, tmp_path, DMLC_NUM_SERVER="1", BYTEPS_LOCAL_SIZE="4", CUDA_VISIBLE_DEVICES="3", **LEFT)
+    assert job.wait() == 0, job.stderr
+    assert "[server 0]" in job.stdout and "[server 1]" not in job.stdout
+    assert job.stderr.endswith("a job over several hosts: BYTEPS_LOCAL_SIZE=4 (see --hosts a:N)\n")
+    agents = re.findall(r"^\[host a\d\] (.*)$", job.stdout, re.MULTILINE)
+    without = " ".join(f"-u {name}" for name in sorted(LEFT))
+    assert all(line.startswith(f"env {without} srun ") and " --cpu-bind=none " in line for line in agents), agents
+    assert "CUDA_VISIBLE_DEVICES" not in job.stdout, "each node's own, of its step"
+    asked = dry_run(spawn, tmp_path, "--servers", "3", "--env", "CUDA_VISIBLE_DEVICES=3", DMLC_NUM_SERVER="1")
+    assert asked.wait() == 0 and "[server 2]" in asked.stdout and "CUDA_VISIBLE_DEVICES=3" in asked.stdout
+
+
+def test_a_heterogeneous_job_of_three(spawn: Spawn, tmp_path: pathlib.Path) -> None:
+    groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{number}": f"a{number}" for number in range(3)}
+    job = dry_run(spawn, tmp_path, SLURM_HET_SIZE="3", **groups)
+    assert job.wait() == 2 and job.stdout == ""
+    assert "the heterogeneous job has 3 components: bpslaunch takes two" in job.stderr
 
 
 @pytest.mark.parametrize(

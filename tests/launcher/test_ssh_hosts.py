@@ -58,6 +58,16 @@ def test_servers_share_the_hosts_of_workers_by_default(launch: Callable[..., Lau
         ), job.stderr
 
 
+def test_output_with_the_names_of_hosts(launch: Callable[..., Launch]) -> None:
+    words = ["--hosts", "lh1,lh2", "--coordinator", "lh3", "--host-names", "--timestamps", "--verbose"]
+    job = launch(*words, "--", *TRAINER, "1", SMALL)
+    assert job.wait() == 0, job.stderr
+    for rank in range(2):
+        line = rf"^\d{{4}}-\d\d-\d\d [\d:.]{{12}} \[worker {rank}\.0 on lh{rank + 1}\] rank {rank} of 2, local 0 of 1"
+        assert re.search(line, job.stdout, re.MULTILINE), job.stdout
+    assert re.search(r"coordinator: pid \d+ on host lh3$", job.stderr, re.MULTILINE), job.stderr
+
+
 def test_a_hostfile_and_one_host(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
     (tmp_path / "hosts").write_text("# ours\nlh2 slots=3\n")
     job = launch("--hostfile", str(tmp_path / "hosts"), "--workers", "2", "--", *TRAINER, "2", SMALL)
@@ -86,6 +96,25 @@ def test_a_key_of_its_own(spawn: Spawn, hosts: SshHosts, real: dict[str, str], t
     hosts.wait_empty()
 
 
+def test_a_port_of_its_own(spawn: Spawn, real: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """The daemons listen at another port than 22: --ssh-port, or the files of BytePS, name it."""
+    with SshHosts(tmp_path, 3, port=2222) as hosts:
+        (tmp_path / "workers").write_text("lh1:2222\nlh2:2222\n")
+        (tmp_path / "servers").write_text("lh3:2222\n")
+        files = ["-WH", str(tmp_path / "workers"), "-SH", str(tmp_path / "servers")]
+        there = [*hosts.here, *BPSLAUNCH, "--ssh-args", hosts.ssh_args]
+        refused = spawn(*there, "--hosts", "lh1,lh2", "--", *TRAINER, "1", SMALL, variables=real)
+        assert refused.wait() != 0 and "no ssh daemon listens there" in refused.stderr, refused.stderr
+        check = spawn(*there, "--check", "--ssh-port", "2222", "--hosts", "lh1,lh2", variables=real)
+        assert check.wait() == 0 and "2 hosts ok, 0 FAIL" in check.stdout, check.stdout + check.stderr
+        last = ["--scheduler-ip", hosts[2].address, "--scheduler-ssh-port", "2222"]
+        for words in (["--ssh-port", "2222", "--hosts", "lh1,lh2"], files, [*files, *last]):
+            job = spawn(*there, *words, "--", *TRAINER, "1", SMALL, variables=real)
+            assert job.wait() == 0, job.stderr
+            assert job.stdout.count("done") == 2, job.stdout
+        hosts.wait_empty()
+
+
 def test_the_arguments_of_byteps(launch: Callable[..., Launch], hosts: SshHosts, tmp_path: pathlib.Path) -> None:
     (tmp_path / "workers").write_text("lh1:22\nlh2\n")
     (tmp_path / "servers").write_text("lh3:22\n")
@@ -98,6 +127,30 @@ def test_the_arguments_of_byteps(launch: Callable[..., Launch], hosts: SshHosts,
     assert "[worker 1.0] a b 9123 eth0" in shown.stdout
     job = launch(*words, "bpslaunch", *TRAINER, "2", SMALL)
     assert job.wait() == 0, job.stderr
+
+
+def test_the_long_arguments_of_byteps(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
+    """In both files the number is a port of ssh."""
+    (tmp_path / "workers").write_text("lh1:22\nlh2:22\n")
+    (tmp_path / "servers").write_text("lh3:22\n")
+    words = ["--worker-hostfile", str(tmp_path / "workers"), "--server-hostfile", str(tmp_path / "servers")]
+    words += ["--scheduler-ssh-port", "22", "--env", "BYTEPS_LOCAL_SIZE:1", "--verbose"]
+    job = launch(*words, "bpslaunch", *TRAINER, "1", SMALL)
+    assert job.wait() == 0, job.stderr
+    assert re.findall(r"server \d+: pid \d+ on host (\S+)$", job.stderr, re.MULTILINE) == ["lh3"]
+
+
+def test_from_one_of_the_hosts(spawn: Spawn, hosts: SshHosts, real: dict[str, str]) -> None:
+    """The own host is reached without ssh, and by the others at its address in their network."""
+    there = ["nsenter", f"--net=/run/netns/{hosts[0].namespace}", *BPSLAUNCH, "--ssh-args", hosts.ssh_args]
+    check = spawn(*there, "--check", "--hosts", "localhost,lh2", "--port", "9123", variables=real)
+    assert check.wait() == 0, check.stdout + check.stderr
+    rows = {line.split()[0]: line for line in check.stdout.splitlines()}
+    assert hosts[0].address in rows["localhost"] and "1 of 1" in rows["localhost"] and "9123 free" in rows["localhost"]
+    assert "1 of 1" in rows["lh2"] and "free" not in rows["lh2"]
+    job = spawn(*there, "--hosts", "localhost,lh2", "--", *TRAINER, "2", SMALL, variables=real)
+    assert job.wait() == 0, job.stderr
+    assert "[worker 1.0] rank 1 of 2" in job.stdout
 
 
 def test_no_secret_on_a_command_line(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
@@ -164,6 +217,34 @@ def test_check_of_all_hosts(launch: Callable[..., Launch], hosts: SshHosts) -> N
         row = rows[host.name]
         assert host.address in row and "eth0" in row and "2 of 2" in row and row.rstrip().endswith("Gbit/s")
     assert "3 hosts ok, 0 FAIL" in check.stdout
+    headings = re.split(r"  +", check.stdout.splitlines()[0].rstrip())
+    cells = dict(zip(headings, re.split(r"  +", rows["lh2"].rstrip())))
+    assert cells["python"] == ".".join(map(str, sys.version_info[:3])), check.stdout
+
+
+# It begins when there are three of its kind, one on each host: one after another they would not.
+TOGETHER = """\
+import os, runpy, socket, sys, time
+open(os.path.join({folder!r}, socket.gethostname()), "w").close()
+deadline = time.monotonic() + 60
+while len(os.listdir({folder!r})) < 3:
+    if time.monotonic() > deadline:
+        sys.exit("alone")
+    time.sleep(0.02)
+sys.argv[0] = {launcher!r}
+runpy.run_path({launcher!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_hosts_begin_side_by_side(launch: Callable[..., Launch], tmp_path: pathlib.Path, check: bool) -> None:
+    (tmp_path / "began").mkdir()
+    agent = tmp_path / "agent.py"
+    agent.write_text(TOGETHER.format(folder=str(tmp_path / "began"), launcher=BPSLAUNCH[1]))
+    words = ["--remote-bpslaunch", f"{sys.executable} {agent}", "--hosts", "lh1,lh2", "--server-hosts", "lh3"]
+    job = launch(*words, *(["--check"] if check else []), "--", *TRAINER, "1", SMALL)
+    assert job.wait() == 0, job.stdout + job.stderr
+    assert ("3 hosts ok, 0 FAIL" if check else "done") in job.stdout, job.stdout
 
 
 def test_check_names_what_is_wrong(launch: Callable[..., Launch], hosts: SshHosts) -> None:
@@ -179,6 +260,9 @@ def test_check_names_what_is_wrong(launch: Callable[..., Launch], hosts: SshHost
     assert "FAIL  lh1: command: no such program: no-such-program" in check.stdout
     assert "FAIL  nowhere: could not be reached" in check.stdout
     assert "0 hosts ok, 4 FAIL" in check.stdout, check.stdout
+    taken = launch("--check", "--hosts", "lh1,lh2", "--port", "22", "--", *TRAINER)
+    assert taken.wait() == 1 and "22 FAIL" in taken.stdout, taken.stdout
+    assert f"FAIL  lh1: port: {hosts[0].address}:22: Address already in use" in taken.stdout, taken.stdout
 
 
 OLD = """\

@@ -13,13 +13,13 @@ import sys
 import tempfile
 
 import pytest
-from launching import Launch, Spawn, free_port, wait_until
+from launching import Launch, Spawn, free_port, needs_package, wait_until
 
 JOINER = str(pathlib.Path(__file__).with_name("joiner.py"))
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-    pytest.mark.skipif(importlib.util.find_spec("byteps") is None, reason="the package byteps is not installed"),
+    needs_package,
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,3 +28,12 @@ def lab(namespaces: None) -> Iterator[Lab]:
     """An empty lab; whatever runs in it ends with the test."""
     with Lab() as lab:
         yield lab
+
+
+@pytest.fixture
+def package() -> Path:
+    """The installed package, which has library, server and plugins."""
+    spec = importlib.util.find_spec("byteps")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("byteps is not installed")
+    return Path(spec.submodule_search_locations[0])

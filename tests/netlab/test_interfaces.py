@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,15 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TRAINER = ROOT / "tests" / "launcher" / "trainer.py"
 ROUNDS, ELEMENTS = 5, 1_000_000
 PORT = 9000
-
-
-@pytest.fixture
-def package() -> Path:
-    """The installed package, which has library, server and plugins."""
-    spec = importlib.util.find_spec("byteps")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("byteps is not installed")
-    return Path(spec.submodule_search_locations[0])
 
 
 def _second_interface(host: Host, number: int) -> None:

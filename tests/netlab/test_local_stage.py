@@ -18,15 +18,6 @@ ROUNDS, ELEMENTS = 5, 1_000_000
 PORT = 9000
 
 
-@pytest.fixture
-def package() -> Path:
-    """The installed package, which has library, server and plugins."""
-    spec = importlib.util.find_spec("byteps")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("byteps is not installed")
-    return Path(spec.submodule_search_locations[0])
-
-
 @dataclasses.dataclass
 class _Done:
     """A job that has ended well: what its workers said, and the bytes that their hosts sent and received."""

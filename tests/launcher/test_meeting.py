@@ -1,0 +1,42 @@
+"""A meeting whose launcher is gone when the session is open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from launcher.environment import Environment
+from launcher.environments.exchange import Answer
+from launcher.environments.meeting import Meeting
+from launcher.environments.place import Surroundings
+from launcher.failure import LaunchError
+
+
+class Broken:
+    """An exchange that cannot be left."""
+
+    can_abort = False
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.left = False
+
+    def meet(self, own: dict[str, Any], answer: Answer, _deadline: float) -> dict[str, Any]:
+        return answer([own])[0]
+
+    def close(self) -> None:
+        self.left = True
+        raise self.error
+
+    def abort(self, code: int) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("error", [LaunchError("PMI has closed its connection"), BrokenPipeError()])
+def test_a_session_that_is_open_stays_so(error: Exception) -> None:
+    exchange = Broken(error)
+    meeting = Meeting(Surroundings("a launcher", 0, 1, "here", exchange), Environment({}))
+    assert meeting.run(0.0)["DMLC_NUM_WORKER"] == "1"
+    meeting.close()
+    assert exchange.left
