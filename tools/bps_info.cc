@@ -192,24 +192,40 @@ absl::Status ReadNumber(const std::string& option, const std::string& text, uint
   return absl::InvalidArgumentError(option + " " + text + ": not a whole number");
 }
 
+// Reads `words` from `first` on: options of `report`, a value after each. `number(option)` is where an option's value
+// goes, null if there is no such option; --rate is the rate of a link.
+template <typename Number>
+absl::Status ReadOptions(const std::string& report, const std::vector<std::string>& words, size_t first, Number number,
+                         double* link_rate) {
+  for (size_t i = first; i < words.size(); i += 2) {
+    if (words[i] == "--rate") {
+      const absl::StatusOr<double> rate = ParseLinkRate(words[i + 1]);
+      if (!rate.ok()) return rate.status();
+      *link_rate = *rate;
+      continue;
+    }
+    uint32_t* value = number(words[i]);
+    if (value == nullptr) {
+      return absl::InvalidArgumentError("unknown option " + words[i] + " of " + report + "; bps_info --help tells all");
+    }
+    if (absl::Status status = ReadNumber(words[i], words[i + 1], value); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 // `words`: what follows --paths.
 int ReportPaths(const std::vector<std::string>& words) {
   PathsRequest request;
   if (words.size() % 2 != 0) return Usage("--paths takes options, and a value after each");
-  for (size_t i = 0; i < words.size(); i += 2) {
-    if (words[i] == "--rate") {
-      const absl::StatusOr<double> rate = ParseLinkRate(words[i + 1]);
-      if (!rate.ok()) return Fail(rate.status(), 2);
-      request.link_rate = *rate;
-      continue;
-    }
-    uint32_t* number = words[i] == "--servers"    ? &request.servers
-                       : words[i] == "--workers"  ? &request.workers
-                       : words[i] == "--local"    ? &request.local
-                       : words[i] == "--colocate" ? &request.colocated
-                                                  : nullptr;
-    if (number == nullptr) return Usage("unknown option " + words[i] + " of --paths");
-    if (absl::Status status = ReadNumber(words[i], words[i + 1], number); !status.ok()) return Fail(status, 2);
+  const auto number = [&](const std::string& option) {
+    return option == "--servers"    ? &request.servers
+           : option == "--workers"  ? &request.workers
+           : option == "--local"    ? &request.local
+           : option == "--colocate" ? &request.colocated
+                                    : nullptr;
+  };
+  if (absl::Status status = ReadOptions("--paths", words, 0, number, &request.link_rate); !status.ok()) {
+    return Fail(status, 2);
   }
   const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
   if (!config.ok()) return Fail(config.status(), 2);
@@ -223,19 +239,14 @@ int ReportPaths(const std::vector<std::string>& words) {
 int ReportPlacement(const std::vector<std::string>& words) {
   PlacementRequest request;
   if (words.empty() || words.size() % 2 == 0) return Usage("--placement takes a model, and a value after each option");
-  for (size_t i = 1; i < words.size(); i += 2) {
-    if (words[i] == "--rate") {
-      const absl::StatusOr<double> rate = ParseLinkRate(words[i + 1]);
-      if (!rate.ok()) return Fail(rate.status(), 2);
-      request.link_rate = *rate;
-      continue;
-    }
-    uint32_t* number = words[i] == "--servers"    ? &request.servers
-                       : words[i] == "--workers"  ? &request.workers
-                       : words[i] == "--colocate" ? &request.colocated
-                                                  : nullptr;
-    if (number == nullptr) return Usage("unknown option " + words[i] + " of --placement");
-    if (absl::Status status = ReadNumber(words[i], words[i + 1], number); !status.ok()) return Fail(status, 2);
+  const auto number = [&](const std::string& option) {
+    return option == "--servers"    ? &request.servers
+           : option == "--workers"  ? &request.workers
+           : option == "--colocate" ? &request.colocated
+                                    : nullptr;
+  };
+  if (absl::Status status = ReadOptions("--placement", words, 1, number, &request.link_rate); !status.ok()) {
+    return Fail(status, 2);
   }
   const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
   if (!config.ok()) return Fail(config.status(), 2);

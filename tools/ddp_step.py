@@ -17,14 +17,15 @@ import torch.distributed as dist
 from torch import nn
 
 _DESCRIPTION = """\
-Times a training step of one network, by each way in turns, so that whatever else the machine does meets all of them
-alike. It is a worker of a job:
+Times training steps of one network, by each way in turns, so that whatever else the machine does meets all of them
+alike. A turn is a few steps of one way in a row, from a barrier until the last of them is done, since overlap_forward
+communicates beneath the next forward pass. It is a worker of a job:
 
     bpslaunch --workers 2 -- .venv/bin/python tools/ddp_step.py
     tools/netlab run --hosts 4 --rate 200mbit -- .venv/bin/python tools/ddp_step.py --batch 1
 
 Rank 0 prints the median step of each way, and its ratio to DistributedDataParallel over Gloo: the median of the ratios
-of neighbouring steps. Below 1 is faster.
+of neighbouring turns. Below 1 is faster.
 """
 
 
@@ -38,8 +39,8 @@ def _network() -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 1600), nn.ReLU(), nn.Linear(1600, 10))
 
 
-def _ways(batch: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
-    """What takes one step of this many images, by each way, and the networks; all begin with the same weights."""
+def _ways(batch: int, row: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
+    """What takes `row` steps of this many images, by each way, and the networks; all begin with the same weights."""
     group = dist.new_group(backend="byteps")
     wraps: dict[str, Callable[[nn.Module], nn.Module]] = {
         "DDP, Gloo": nn.parallel.DistributedDataParallel,
@@ -47,6 +48,7 @@ def _ways(batch: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Modul
         "DDP, backend byteps": lambda model: nn.parallel.DistributedDataParallel(model, process_group=group),
         "byteps wrapper": bps.parallel.DistributedDataParallel,
         "DistributedOptimizer": lambda model: model,
+        "overlap_forward": lambda model: model,
     }
     source = torch.Generator().manual_seed(bps.rank())
     inputs, labels = torch.randn(batch, 3, 32, 32, generator=source), torch.randint(10, (batch,), generator=source)
@@ -58,14 +60,19 @@ def _ways(batch: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Modul
         run = wraps[name](model)
         optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.01)
         if run is model:
-            optimizer = bps.DistributedOptimizer(optimizer, model.named_parameters())
+            parameters = [(f"{name}.{own}", parameter) for own, parameter in model.named_parameters()]
+            forward = model if name == "overlap_forward" else None
+            optimizer = bps.DistributedOptimizer(optimizer, parameters, overlap_forward=forward)
 
-        def step() -> None:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(run(inputs), labels).backward()
-            optimizer.step()
+        def steps() -> None:
+            for _ in range(row):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(run(inputs), labels).backward()
+                optimizer.step()
+            if name == "overlap_forward":
+                optimizer.finish_step()
 
-        return step
+        return steps
 
     return {name: make(name) for name in wraps}, models
 
@@ -73,29 +80,32 @@ def _ways(batch: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Modul
 def main() -> None:
     """See the description."""
     parser = argparse.ArgumentParser(description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40, help="steps of each way that count")
-    parser.add_argument("--warm-up", type=int, default=5, help="steps of each way before them")
+    parser.add_argument("--turns", type=int, default=10, help="turns of each way that count")
+    parser.add_argument("--warm-up", type=int, default=2, help="turns of each way before them")
+    parser.add_argument("--row", type=int, default=4, help="steps of a turn")
     parser.add_argument("--batch", type=int, default=8, help="images of each worker in a step; fewer compute less")
     arguments = parser.parse_args()
     bps.init()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="byteps://")
-    ways, models = _ways(arguments.batch)
+    ways, models = _ways(arguments.batch, arguments.row)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(arguments.warm_up + arguments.steps):
-        for name, step in ways.items():
+    for turn in range(arguments.warm_up + arguments.turns):
+        for name, steps in ways.items():
             dist.barrier()
             begin = time.perf_counter()
-            step()
+            steps()
             if turn >= arguments.warm_up:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append((time.perf_counter() - begin) / arguments.row)
     first = next(iter(ways))
-    for name, model in models.items():
-        for own, other in zip(model.parameters(), models[first].parameters()):
-            if not torch.allclose(own, other, rtol=1e-3, atol=1e-5):
-                raise SystemExit(f"{name} has come to other weights than {first}")
+    weights = {name: nn.utils.parameters_to_vector(model.parameters()).detach() for name, model in models.items()}
+    for name, own in weights.items():
+        # Sums of several workers are rounded in another order, which each step carries further.
+        if (own - weights[first]).norm() > 1e-3 * weights[first].norm():
+            raise SystemExit(f"{name} has come to other weights than {first}")
     if bps.rank() == 0:
-        print(f"{bps.size()} workers, {arguments.steps} steps of {arguments.batch} images each in turns")
+        counts = f"{arguments.turns} turns of {arguments.row} steps of {arguments.batch} images"
+        print(f"{bps.size()} workers, {counts} each")
         print(f"{'':>22} {'step ms':>8} {'ratio':>7}")
         for name, found in seconds.items():
             ratio = statistics.median(own / base for own, base in zip(found, seconds[first]))

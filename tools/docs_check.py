@@ -2,8 +2,8 @@
 
     problems = check(Path("docs/architecture.md"), root)
 
-A line of text is at most WIDTH columns; tables and code are as wide as they must be. A link to a file of the tree, and
-a path in backquotes that names a file of one of its rooms, must exist.
+A line of text or code is at most WIDTH columns; tables are as wide as they must be, and have a line for each row. A
+link to a file of the tree, and a path in backquotes that names a file of one of its rooms, must exist.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ def check(path: Path, root: Path) -> list[str]:
     rooms = {entry.name for entry in root.iterdir() if entry.is_dir()}
     problems = []
     for number, line, code in _lines(text):
-        if not code and len(line) > WIDTH and not line.lstrip().startswith(("|", "<!--", "http")):
+        if len(line) > WIDTH and not line.lstrip().startswith(("|", "<!--", "http")):
             problems.append(f"{place}:{number}: {len(line)} columns, more than {WIDTH}")
         if code:
             continue
+        if "|---" in line and not re.fullmatch(r"\s*\|[-:| ]+\|", line):
+            problems.append(f"{place}:{number}: the rows of a table are not on lines of their own")
         for target in _LINK.findall(line):
             if "://" in target or target.startswith(("#", "mailto:")):
                 continue

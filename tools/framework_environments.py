@@ -16,6 +16,7 @@ class Environment:
 
     name: str
     tests: tuple[str, ...]  # folders
+    by_default: tuple[str, ...]  # of them, or files there: what runs where nobody has asked for this framework
 
     @property
     def python(self) -> Path:
@@ -32,6 +33,12 @@ def environments() -> list[Environment]:
     """All that are listed."""
     found = []
     for path in sorted(LISTS.glob("*.txt")):
-        tests = re.findall(r"^# tests: (.*)$", path.read_text(), re.MULTILINE)
-        found.append(Environment(path.stem, tuple(" ".join(tests).split())))
+        tests = _words(path, "tests")
+        found.append(Environment(path.stem, tests, _words(path, "by default") or tests))
     return found
+
+
+def _words(path: Path, name: str) -> tuple[str, ...]:
+    """Behind "# NAME:"."""
+    found = re.findall(rf"^# {name}: (.*)$", path.read_text(), re.MULTILINE)
+    return tuple(" ".join(found).split())

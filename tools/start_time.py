@@ -11,6 +11,7 @@ All hosts share the cores of this machine, so this is an upper bound of what rea
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import re
@@ -43,8 +44,30 @@ byteps.shutdown()
 """
 
 
-def one_run(hosts: SshHosts, count: int, workers: int, trainer: pathlib.Path) -> list[list[float]]:
-    """The times of each worker, in seconds since the command: began, imported, joined, first sum."""
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """One start of a job, in seconds: of all workers the last."""
+
+    first_sum: float  # since the command
+    begin: float  # likewise
+    slowest_import: float
+
+    @property
+    def beyond_import(self) -> float:
+        """What starting takes beside the trainer's own import."""
+        return self.first_sum - self.slowest_import
+
+
+def write_trainer(folder: pathlib.Path, module: str | None = None) -> pathlib.Path:
+    """The script of a worker, which imports `module` beside byteps."""
+    support = str(_ROOT / "tests" / "frameworks" / "support")
+    trainer = folder / "trainer.py"
+    trainer.write_text(_TRAINER.format(support=support, more=f"import {module}" if module else ""))
+    return trainer
+
+
+def one_run(hosts: SshHosts, count: int, workers: int, trainer: pathlib.Path) -> Start:
+    """Starts the job once; RuntimeError if it fails."""
     names = ",".join(f"lh{number}:{workers}" for number in range(1, count + 1))
     launcher = [sys.executable, str(_ROOT / "launcher" / "launch.py"), "--ssh-args", hosts.ssh_args, "--hosts", names]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_"))}
@@ -59,8 +82,12 @@ def one_run(hosts: SshHosts, count: int, workers: int, trainer: pathlib.Path) ->
     )
     found = [[float(each) - started for each in line.split()] for line in re.findall(r"times (.*)$", done.stdout, re.M)]
     if done.returncode != 0 or len(found) != count * workers:
-        sys.exit(f"start_time: exit code {done.returncode}, {len(found)} workers: {done.stderr}")
-    return found
+        raise RuntimeError(f"exit code {done.returncode}, {len(found)} workers: {done.stderr}")
+    return Start(
+        first_sum=max(times[3] for times in found),
+        begin=max(times[0] for times in found),
+        slowest_import=max(times[1] - times[0] for times in found),
+    )
 
 
 def main() -> None:
@@ -70,8 +97,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, metavar="N")
     parser.add_argument("--import", dest="module", metavar="MODULE", help="what the trainer imports beside byteps")
     values = parser.parse_args()
-    more = f"import {values.module}" if values.module else ""
-    support = str(_ROOT / "tests" / "frameworks" / "support")
     print(
         f"{values.hosts} hosts x {values.workers} workers + {values.hosts} servers, {os.cpu_count()} cores, load ",
         end="",
@@ -79,14 +104,11 @@ def main() -> None:
     print(f"{os.getloadavg()[0]:.1f}")
     print("first sum of all   workers begin   slowest import   first sum less import")
     with tempfile.TemporaryDirectory() as folder, SshHosts(pathlib.Path(folder), values.hosts) as hosts:
-        trainer = pathlib.Path(folder) / "trainer.py"
-        trainer.write_text(_TRAINER.format(support=support, more=more))
+        trainer = write_trainer(pathlib.Path(folder), values.module)
         for _ in range(values.runs):
             found = one_run(hosts, values.hosts, values.workers, trainer)
-            last = max(times[3] for times in found)
-            slowest = max(times[1] - times[0] for times in found)
-            begin = max(times[0] for times in found)
-            print(f"{last:14.2f} s {begin:13.2f} s {slowest:14.2f} s {last - slowest:21.2f} s", flush=True)
+            times = (found.first_sum, found.begin, found.slowest_import, found.beyond_import)
+            print("{:14.2f} s {:13.2f} s {:14.2f} s {:21.2f} s".format(*times), flush=True)
 
 
 if __name__ == "__main__":

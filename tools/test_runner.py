@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import framework_versions
 from framework_environments import Environment, environments
 from side_process import SideProcess, end, let_stop, stops_held_back
 
@@ -361,8 +362,9 @@ class Report:
         return 0 if total.failed == 0 and total.passed > 0 else 1
 
 
-def run_frameworks(pattern: str | None, report: Report, asked: Sequence[Environment]) -> None:
-    """The tests of the frameworks whose environments are there, one after another."""
+def run_frameworks(pattern: str | None, report: Report, asked: Sequence[Environment], every: bool = True) -> None:
+    """The tests of the frameworks whose environments are there, one after another; every one, or those that run by
+    default."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     for environment in asked:
         if not environment.is_there():
@@ -371,16 +373,36 @@ def run_frameworks(pattern: str | None, report: Report, asked: Sequence[Environm
         if report.run(f"wheel for {environment.name}", partial(step_wheel, python)).failed:
             continue
         with ExitStack() as stack:
-            report.add(PythonTests(stack, environment.tests, pattern, environment.name, python).finish())
+            tests = environment.tests if every else environment.by_default
+            report.add(PythonTests(stack, tests, pattern, environment.name, python).finish())
 
 
-def chosen(name: str) -> list[Environment]:
-    """The environments that --frameworks names: "" for all. Raises SystemExit."""
+def step_version(version: framework_versions.Version) -> Count:
+    """The smoke suite of one version, in a fresh environment."""
+    framework_versions.PLACE.mkdir(parents=True, exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    results = RESULTS / f"version_{version.name}.xml"
+    status = framework_versions.run(version, results)
+    count = Count(failed=1) if status is None else count_junit(results)
+    if status != 0 and count.failed == 0:
+        count.failed += 1
+    return count
+
+
+def run_asked_frameworks(name: str, pattern: str | None, report: Report) -> None:
+    """What --frameworks asks for: a framework, one of its versions, or "" for all. With a pattern only the tests in
+    environments that stay. Raises SystemExit."""
     known = environments()
     found = [environment for environment in known if name in ("", environment.name)]
-    if not found:
-        sys.exit(f"there is no framework {name}; there are: {', '.join(one.name for one in known)}")
-    return found
+    asked = framework_versions.versions(name)
+    if not found and not asked:
+        there = [*known, *framework_versions.versions()]
+        sys.exit(f"there is no framework {name}; there are: {', '.join(one.name for one in there)}")
+    run_frameworks(pattern, report, found)
+    if pattern is not None or not asked or report.run("wheel", step_wheel).failed:
+        return
+    for version in asked:
+        report.run(version.name, partial(step_version, version))
 
 
 def run_all(pattern: str | None, report: Report) -> None:
@@ -408,7 +430,7 @@ def run_all(pattern: str | None, report: Report) -> None:
                 lanes.remove(lane)
         for lane in lanes:
             report.add(lane.finish())
-    run_frameworks(pattern, report, environments())
+    run_frameworks(pattern, report, environments(), every=pattern is not None)
 
 
 def ended(number: int, _: object) -> None:
@@ -425,7 +447,8 @@ def main() -> int:
         nargs="?",
         const="",
         metavar="NAME",
-        help="run the tests of frameworks that have an environment of their own, or of this one, instead",
+        help="run the tests of frameworks that have an environment of their own and the smoke suites of their "
+        "versions, or those of this framework (jax), or of this version (jax-0.5), instead",
     )
     parser.add_argument("--list", action="store_true", help="list the Bazel tests and pytest files")
     parser.add_argument("--set-up-took", type=float, help=argparse.SUPPRESS)  # seconds, from tools/test
@@ -445,7 +468,7 @@ def main() -> int:
         if arguments.soft_roce:
             report.run("verbs on soft-RoCE", step_soft_roce)
         elif arguments.frameworks is not None:
-            run_frameworks(arguments.pattern, report, chosen(arguments.frameworks))
+            run_asked_frameworks(arguments.frameworks, arguments.pattern, report)
         else:
             run_all(arguments.pattern, report)
     except KeyboardInterrupt:

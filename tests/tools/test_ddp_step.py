@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "ddp_step.py"
 
 
 def test_all_ways_are_timed_and_train_the_same(tmp_path: Path) -> None:
-    command = [*launcher_command(2, 0), sys.executable, str(PROGRAM), "--steps", "2", "--warm-up", "1"]
+    command = [*launcher_command(2, 0), sys.executable, str(PROGRAM), "--turns", "2", "--warm-up", "1", "--row", "2"]
     done = subprocess.run(
         command, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
@@ -30,5 +30,6 @@ def test_all_ways_are_timed_and_train_the_same(tmp_path: Path) -> None:
         "DDP, backend byteps",
         "byteps wrapper",
         "DistributedOptimizer",
+        "overlap_forward",
     ]
     assert rows[0][2] == "1.00" and all(float(row[1]) > 0 for row in rows)

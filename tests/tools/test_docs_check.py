@@ -33,9 +33,10 @@ def problems_of(tree: Path, text: str) -> list[str]:
     "text",
     [
         "Short.\n",
+        "| a | b |\n|:---|---:|\n| 1 | 2 |\n",
         f"| {LONG} |\n",
-        f"Text:\n\n    {LONG}\n",
-        f"```\n{LONG}\n```\n",
+        f"```\n| {LONG} |\n```\n",
+        "```\ncc `core/gone.h`\n```\n",
         "[engine](../core/engine.h), [part](#part), [site](https://example.org/x.h)\n",
         "`core/engine.h`, `core/engine`, `other/engine.h`, `*.h`\n",
     ],
@@ -49,7 +50,10 @@ def test_what_is_right_passes(tree: Path, text: str) -> None:
     [
         (f"{LONG}\n", "docs/page.md:1: 150 columns, more than 120"),
         (f"Text\n    {LONG}\n", "docs/page.md:2:"),
+        (f"Text:\n\n    {LONG}\n", "docs/page.md:3:"),
+        (f"```\n{LONG}\n```\n", "docs/page.md:2:"),
         (f"* item\n  {LONG}\n", "docs/page.md:2:"),
+        ("| a | b | |---|---|\n| 1 | 2 |\n", "docs/page.md:1: the rows of a table"),
         ("[engine](../core/gone.h)\n", "docs/page.md:1: the link to ../core/gone.h leads nowhere"),
         ("see `core/gone.h`\n", "docs/page.md:1: there is no core/gone.h"),
     ],

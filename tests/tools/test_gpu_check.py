@@ -79,6 +79,22 @@ def test_all_steps_are_in_the_table_and_have_logs(packed: Path) -> None:
     assert "bin/hardware_test" in (packed / "out" / "hardware.log").read_text()
 
 
+@pytest.mark.parametrize("has_cuda", [True, False])
+def test_jax_is_checked_where_it_has_a_gpu(packed: Path, has_cuda: bool) -> None:
+    devices = "return [kind]" if has_cuda else "raise RuntimeError('Unknown backend cuda')"
+    with zipfile.ZipFile(packed / "byteps.whl", "a") as wheel:
+        wheel.writestr("jax/__init__.py", f"def devices(kind):\n    {devices}\n")
+    done = run(packed, "--fake")
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = {name: result for name, result in table(packed).items() if name.startswith("jax")}
+    if has_cuda:
+        assert steps == {"jax_1": "ok", "jax_2": "ok"}
+        assert "jax_step.py" in (packed / "out" / "jax_2.log").read_text()
+    else:
+        assert steps == {}
+        assert "no JAX with CUDA here, so no step of it: RuntimeError: Unknown backend cuda" in done.stdout
+
+
 def test_a_step_that_fails_is_a_failure_of_the_whole(packed: Path) -> None:
     step(packed, "hardware_test", "echo what is wrong; exit 3")
     assert run(packed, "--fake").returncode == 1

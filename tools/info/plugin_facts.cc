@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "tools/info/pci_distance.h"
 
 namespace byteps {
 namespace {
@@ -61,7 +62,9 @@ void AddDevice(const bps_device_plugin& plugin, const PluginConfig* config, std:
     if (plugin.facts(config, index, &facts, nullptr) != BPS_OK) continue;
     std::string text = absl::StrCat("device ", index, ": ", facts.name, ", ", facts.memory >> 20, " MiB");
     if (facts.major != 0) absl::StrAppend(&text, ", compute ", facts.major, ".", facts.minor);
-    if (facts.pci != nullptr && facts.pci[0] != '\0') absl::StrAppend(&text, ", PCI ", facts.pci);
+    if (facts.pci != nullptr && facts.pci[0] != '\0') {
+      absl::StrAppend(&text, ", PCI ", facts.pci, NearestCards("", facts.pci));
+    }
     abilities->push_back(std::move(text));
   }
 }

@@ -14,6 +14,7 @@ import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 
+from launcher.affinity import assign
 from launcher.child import ChildSpec, Role
 from launcher.command import in_debugger, worker_command
 from launcher.environment import Environment
@@ -129,9 +130,11 @@ def plan(
     for rank, name in enumerate(layout.server_hosts()):
         own = {"DMLC_ROLE": "server", "DMLC_RANK": str(rank)}
         specs.append(service(f"server {rank}", Role.SERVER, lab.hosts[name], own))
+    # Without nodes: the network cards near them are this machine's, and not those of a host of the lab.
+    cores = dataclasses.replace(assign(environment, layout.local), nodes=[])
     for index, name in enumerate(layout.worker_hosts()):
         # All of them share the cores of this machine.
         own = {"OMP_NUM_THREADS": "1", **common, **_link(lab, name), "DMLC_WORKER_ID": str(index)}
-        for spec in local_workers(command, environment, own, layout.local, index):
+        for spec in local_workers(command, environment, own, cores, index):
             specs.append(dataclasses.replace(spec, enter=lab.hosts[name].enter, reads_stdin=False))
     return specs

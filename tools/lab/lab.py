@@ -16,6 +16,8 @@ What can be done to a cable:
     link_down(), link_up()      unplugged: the host sees its carrier go
     silence(), unsilence()      packets vanish in both directions without a word: the other side is half open
     lose(percent)               some vanish, at random; 0: none
+    lose_large(size)            those of more than `size` bytes vanish
+    deafen(address)             those from one address vanish
     set_rate(rate)              slower, or faster
     set_mtu(mtu)                packets of another size, in both directions
     lose_address()              the interface stays, its address is gone: as when a lease is not renewed
