@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from .environment import Environment
 from .failure import EXIT_NOT_FOUND, LaunchError
 
-_GDB_COMMANDS = pathlib.Path(__file__).resolve().parent / "backtrace.gdb"
-_DEBUGGER = ["gdb", "-q", "-batch", "-x", str(_GDB_COMMANDS), "--args"]
+_HERE = pathlib.Path(__file__).resolve().parent
+_DEBUGGER = ["gdb", "-q", "-batch", "-x", f"{_HERE}/ignore_sigterm.gdb", "-x", f"{_HERE}/backtrace.gdb", "--args"]
 
 
 def worker_command(words: Sequence[str], environment: Environment) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -9,11 +10,14 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import sys
 
 import pytest
 from launching import Launch, Service, Start, Worker
 
+from launcher import process_tree
+from launcher.command import in_debugger
 from launcher.environment import Environment
 from launcher.lanes import lanes
 
@@ -303,6 +307,25 @@ def test_under_gdb(start: Start, worker: Worker, source: str, code: int, told: s
     launch = start("--workers", "1", "--", *command, variables={"BYTEPS_ENABLE_GDB": "1"})
     assert launch.wait() == code, launch.stdout + launch.stderr
     assert told in launch.stdout
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_gdb_that_is_told_to_end_when_its_program_has_ended() -> None:
+    """The signal at the end of a job comes as the program of a server ends, too."""
+    variables = Environment({"BYTEPS_ENABLE_GDB": "1"})
+    for _ in range(5):
+        wait = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read(); sys.exit(3)"]
+        command = in_debugger(wait, variables)
+        pipe = subprocess.PIPE
+        debugger = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+        assert debugger.stdin is not None and debugger.stdout is not None
+        assert any(line == "up\n" for line in debugger.stdout)
+        debugger.stdin.close()
+        while process_tree.descendants(debugger.pid):
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(debugger.pid, signal.SIGTERM)
+        assert debugger.wait(30) == 3, debugger.stdout.read()
 
 
 def test_trace_folders(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
