@@ -69,7 +69,8 @@ def write_trainer(folder: pathlib.Path, module: str | None = None) -> pathlib.Pa
 def one_run(hosts: SshHosts, count: int, workers: int, trainer: pathlib.Path) -> Start:
     """Starts the job once; RuntimeError if it fails."""
     names = ",".join(f"lh{number}:{workers}" for number in range(1, count + 1))
-    launcher = [sys.executable, str(_ROOT / "launcher" / "launch.py"), "--ssh-args", hosts.ssh_args, "--hosts", names]
+    # The package's, with its server: what a checkout has built may be another build, as for a sanitizer.
+    launcher = [sys.executable, "-m", "byteps.launcher", "--ssh-args", hosts.ssh_args, "--hosts", names]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "BYTEPS_"))}
     started = time.time()
     done = subprocess.run(

@@ -106,6 +106,15 @@ class SshHost:
                     found[int(path.name)] = words
         return found
 
+    def seconds_of_cores(self) -> float:
+        """What all processes on it have used so far: those that are there, and those that they have waited for."""
+        ticks = 0
+        for pid in self._all():
+            with contextlib.suppress(OSError):
+                stat = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += sum(map(int, stat[11:15]))  # utime, stime, cutime, cstime
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def crash(self) -> None:
         assert self._process is not None
         self._process.kill()
@@ -175,6 +184,10 @@ class SshHosts:
 
     def __getitem__(self, index: int) -> SshHost:
         return self._hosts[index]
+
+    def seconds_of_cores(self) -> float:
+        """What the processes on all of them have used so far."""
+        return sum(host.seconds_of_cores() for host in self._hosts)
 
     def wait_empty(self, seconds: float = 15.0) -> None:
         """Until nothing runs on any of them."""
