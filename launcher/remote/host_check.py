@@ -70,6 +70,7 @@ class HostCheck:
 
     def run(self) -> int:
         """Prints the table; 1 if a job would fail, else 0."""
+        process_tree.become_subreaper()
         for number in SIGNALS:
             signal.signal(number, lambda _number, _frame: self._stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -208,6 +209,7 @@ class HostCheck:
                 if key.data is not None:
                     key.data()
             for link in self._links:
+                link.check_silence(time.monotonic())
                 if link.alive and os.waitid(os.P_PID, link.client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                     status = os.waitstatus_to_exitcode(os.waitpid(link.client.pid, 0)[1])
                     link.client.ended(status)

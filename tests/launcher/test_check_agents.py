@@ -40,6 +40,14 @@ def test_a_host_that_is_lost_in_the_check(
     assert "0 hosts ok" in check.stdout
 
 
+def test_a_host_that_goes_silent_in_the_check(start: Start, service: Service, tmp_path: pathlib.Path) -> None:
+    agent = other_agent(tmp_path, "_check", "os.kill(os.getpid(), 19)")  # SIGSTOP
+    words = ["--check", *agent, "--hosts", "localhost"]
+    check = start(*words, variables={"BYTEPS_SERVER_BINARY": service("#!/bin/sh\n")})
+    assert check.wait(40) == 1, check.stdout  # well before the deadline of an answer
+    assert "FAIL  localhost: the check: has not been heard of for 5 s: the host or the network is down" in check.stdout
+
+
 # bpslaunch with less patience.
 HASTY = """\
 import sys
