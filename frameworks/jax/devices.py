@@ -1,9 +1,16 @@
-"""Several devices of one process: they reduce among themselves first, and each sends a part of the sum."""
+"""Several devices of one process: they reduce among themselves first, and each sends a part of the sum.
+
+    part = own_part(axes, op, array)                            # of the reduction over the devices
+    whole = put_together(axes, op, push_pull(part), array.shape)
+
+So a worker sends as much as with one device.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Union
 
 from byteps.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
@@ -30,26 +37,13 @@ def axes_of(axis_name: AxisName) -> Axes:
     return (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
 
 
-def reduce_over(
-    axes: Axes, op: ReduceOp, array: jax.Array, over_workers: Callable[[jax.Array], jax.Array]
-) -> jax.Array:
-    """Reduces `array` over the devices along `axes` of shard_map or pmap, and over the workers.
-
-    Each device reduces its part over the workers by `over_workers`, so that a worker sends as much as with one device.
-    """
+def own_part(axes: Axes, op: ReduceOp, array: jax.Array) -> jax.Array:
+    """What this device has to send: of the reduction of `array` over the devices along `axes` of shard_map or pmap."""
     devices = lax.psum(1, axes)
     if devices == 1:
-        return over_workers(array)
+        return array
     length = -(-array.size // devices)
     flat = jnp.pad(array.reshape(-1), (0, length * devices - array.size))
-    part = over_workers(_own_part(axes, op, flat, length))
-    if op is Average:
-        part = part // devices if jnp.issubdtype(part.dtype, jnp.integer) else part / devices
-    return lax.all_gather(part, axes, tiled=True)[: array.size].reshape(array.shape)
-
-
-def _own_part(axes: Axes, op: ReduceOp, flat: jax.Array, length: int) -> jax.Array:
-    """The part of the reduction over the devices that this one has to send."""
     if op in (Sum, Average):
         return lax.psum_scatter(flat, axes, tiled=True)
     if op is Min:
@@ -59,3 +53,13 @@ def _own_part(axes: Axes, op: ReduceOp, flat: jax.Array, length: int) -> jax.Arr
     else:
         whole = functools.reduce(_STEPS[op], lax.all_gather(flat, axes))
     return lax.dynamic_slice_in_dim(whole, lax.axis_index(axes) * length, length)
+
+
+def put_together(axes: Axes, op: ReduceOp, part: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The whole reduction, on every device, of the parts that were reduced over the workers."""
+    devices = lax.psum(1, axes)
+    if devices == 1:
+        return part
+    if op is Average:
+        part = part // devices if jnp.issubdtype(part.dtype, jnp.integer) else part / devices
+    return lax.all_gather(part, axes, tiled=True)[: math.prod(shape)].reshape(shape)

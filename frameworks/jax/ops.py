@@ -20,15 +20,16 @@ the same device of the other workers; `axis_name` says over which devices of thi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from byteps import _native
 from byteps.arguments import priority_number, root
-from byteps.jax import targets
+from byteps.jax import targets, together
 from byteps.jax.call import Call, device_number, run, sent_array
 from byteps.jax.compression import Compression, Compressor, check_compression
-from byteps.jax.devices import Axes, AxisName, axes_of, reduce_over
+from byteps.jax.devices import Axes, AxisName, axes_of, own_part, put_together
 from byteps.jax.names import leaf_names, operation_name
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
@@ -87,29 +88,31 @@ def add_to_servers(name: str, change: Any, priority: int) -> jax.Array:
     return run(_reduce_call(name, Sum, priority, (), asynchronous=True), sent_array(name, change), device_number())
 
 
-def reduce_leaf(
-    name: str,
-    leaf: Any,
+def reduce_leaves(
+    names: Sequence[str],
+    leaves: Sequence[Any],
     op: ReduceOp,
-    priority: int,
+    priorities: Sequence[int],
     compression: type[Compressor],
-    axes: Axes,
+    axes: Axes = (),
     process_set: ProcessSet = global_process_set,
-) -> jax.Array:
-    """push_pull of one array, with arguments that were checked."""
+) -> list[jax.Array]:
+    """push_pull of arrays that travel at the same time, with arguments that were checked."""
     if axes and op is Adasum:
         raise NotImplementedError("op=Adasum combines workers, and not their devices: give no axis_name")
-    call = _reduce_call(name, op, priority, _set_ranks(process_set))
-    sent, context = compression.compress(sent_array(name, leaf))
+    if not leaves:
+        return []
     device = device_number()
-    if device is not None and sent.size == 0:
-        # Nothing to reduce, and XLA has no device for an operation on what every device knows.
-        result = sent
-    elif axes:
-        result = reduce_over(axes, op, sent, lambda part: _push_pull(call, part, device))
-    else:
-        result = _push_pull(call, sent, device)
-    return compression.decompress(result, context)
+    compressed, contexts = zip(*(compression.compress(sent_array(*each)) for each in zip(names, leaves)))
+    # Of nothing there is nothing to reduce; and XLA has no device for an operation on what every device knows.
+    sent = [number for number, array in enumerate(compressed) if device is None or array.size > 0]
+    parts, computed = together.start([own_part(axes, op, compressed[n]) if axes else compressed[n] for n in sent])
+    reduced = list(compressed)
+    for number, part in zip(sent, parts):
+        call = _reduce_call(names[number], op, priorities[number], _set_ranks(process_set))
+        result = together.after(computed, _push_pull(call, part, device))
+        reduced[number] = put_together(axes, op, result, compressed[number].shape) if axes else result
+    return [compression.decompress(array, context) for array, context in zip(reduced, contexts)]
 
 
 def push_pull(
@@ -154,8 +157,8 @@ def push_pull(
     chosen = choose_op(op, average, adasum=True)
     number = priority_number(priority)
     names, leaves, structure = leaf_names(operation_name("push_pull", name, tensor, process_set), tensor)
-    axes = axes_of(axis_name)
-    reduced = [reduce_leaf(*each, chosen, number, compression, axes, process_set) for each in zip(names, leaves)]
+    priorities = [number] * len(leaves)
+    reduced = reduce_leaves(names, leaves, chosen, priorities, compression, axes_of(axis_name), process_set)
     return jax.tree_util.tree_unflatten(structure, reduced)
 
 

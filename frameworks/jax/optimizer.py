@@ -9,7 +9,7 @@ from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import AxisName, axes_of
 from byteps.jax.names import leaf_names
-from byteps.jax.ops import reduce_leaf
+from byteps.jax.ops import reduce_leaves
 from byteps.jax.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
@@ -90,11 +90,19 @@ def DistributedOptimizer(
 
     def reduced(gradients: Any) -> Any:
         names, leaves, structure = leaf_names(name, gradients)
-        results = [
-            leaf if _is_absent(leaf) else reduce_leaf(each, leaf, chosen, -index, compression, axes, process_set)
-            for index, (each, leaf) in enumerate(zip(names, leaves))
-        ]
-        return jax.tree_util.tree_unflatten(structure, results)
+        present = [number for number, leaf in enumerate(leaves) if not _is_absent(leaf)]
+        results = reduce_leaves(
+            [names[number] for number in present],
+            [leaves[number] for number in present],
+            chosen,
+            [-number for number in present],
+            compression,
+            axes,
+            process_set,
+        )
+        for number, result in zip(present, results):
+            leaves[number] = result
+        return jax.tree_util.tree_unflatten(structure, leaves)
 
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         return inner.update(reduced(gradients), state, params, **extra)

@@ -10,6 +10,7 @@ versions.check()
 PUSH_PULL = "bps_push_pull"
 BROADCAST = "bps_broadcast"
 COLLECTIVE = "bps_collective"
+TOGETHER = "bps_together"
 
 _SHIM = Shim("jax")
 
@@ -19,6 +20,7 @@ _HANDLERS = {
     PUSH_PULL: {"cpu": "push_pull", "CUDA": "push_pull_on_gpu", "ROCM": _REFUSE},
     BROADCAST: {"cpu": "broadcast", "CUDA": "broadcast_on_gpu", "ROCM": _REFUSE},
     COLLECTIVE: {"cpu": "collective", "CUDA": _REFUSE, "ROCM": _REFUSE},
+    TOGETHER: {"cpu": "together", "CUDA": "together", "ROCM": "together"},
 }
 
 

@@ -61,6 +61,17 @@ def call(
     return made
 
 
+def pure_call(
+    target: str, results: tuple[jax.ShapeDtypeStruct, ...], operands: tuple[jax.Array, ...], in_place: bool
+) -> tuple[jax.Array, ...]:
+    """The arrays that the handler `target` makes, which has no effect but those; the first in the memory of the first
+    operand with `in_place`."""
+    aliases = {0: 0} if in_place else {}
+    function = ffi().ffi_call(target, results, vmap_method="broadcast_all", input_output_aliases=aliases)
+    made: tuple[jax.Array, ...] = tuple(function(*operands))
+    return made
+
+
 def devices_mapped_over() -> tuple[Any, ...]:
     """The names of the axes of shard_map and pmap around the code that is being traced: it runs once on each of their
     devices. Axes that vmap names may be among them, whose one run has the numbers of all."""

@@ -96,26 +96,24 @@ def _on_torch(options: Options) -> Reduce:
 
 def _on_jax(options: Options) -> Reduce:
     from byteps.jax import Compression as OfJax
-    from byteps.jax import push_pull
+    from byteps.jax.ops import reduce_leaves
 
     compression = _chosen(options.compression, OfJax)
 
     def reduce(gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
         results = list(gradients)
-        for index, (gradient, name) in enumerate(zip(gradients, names)):
-            if gradient is None:
-                continue
-            if options.predivide != 1.0:
-                gradient = gradient / options.predivide
-            reduced = push_pull(
-                gradient,
-                name=f"gradient.{name}",
-                op=options.op,
-                priority=-index,
-                compression=compression,
-                process_set=options.process_set,
-            )
-            results[index] = reduced * options.predivide if options.predivide != 1.0 else reduced
+        present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        factor = options.predivide
+        reduced = reduce_leaves(
+            [f"gradient.{names[index]}" for index in present],
+            [gradients[index] if factor == 1.0 else gradients[index] / factor for index in present],
+            options.op,
+            [-index for index in present],
+            compression,
+            process_set=options.process_set,
+        )
+        for index, result in zip(present, reduced):
+            results[index] = result if factor == 1.0 else result * factor
         return results
 
     return reduce

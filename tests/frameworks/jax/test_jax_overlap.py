@@ -76,3 +76,36 @@ def _train_or_answer() -> bool:
 
 def test_gradients_are_reduced_during_the_backward_pass(run_workers: RunWorkers) -> None:
     assert run_workers(_train_or_answer, BYTEPS_OP_TIMEOUT="120").results == [True, True]
+
+
+def _forward_or_backward() -> None:
+    """Rank 0 computes gradients from the last layer to the first, rank 1 answers them from the first to the last: no
+    gradient comes home before all are on their way."""
+    bps.init()
+    optimizer = bps.DistributedOptimizer(optax.sgd(0.001), op=bps.Sum)
+    params = {f"layer{layer:02}": jnp.eye(WIDTH) for layer in range(12)}
+
+    def loss_of(params: Any) -> Any:
+        hidden = jnp.ones([2, WIDTH])
+        for _, weights in sorted(params.items()):
+            hidden = jnp.tanh(hidden @ weights)
+        return (hidden * hidden).sum()
+
+    def step(params: Any, state: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(jax.grad(loss_of)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    run = jax.jit(step, donate_argnums=(0, 1))
+    state = optimizer.init(params)
+    for _ in range(STEPS):
+        if bps.rank() == 0:
+            params, state = run(params, state)
+        else:
+            for name in sorted(params):
+                bps.push_pull(jnp.zeros([WIDTH, WIDTH]), name=f"Gradient.{name}", op=bps.Sum).block_until_ready()
+    jax.block_until_ready(params)
+
+
+def test_all_gradients_travel_at_once(run_workers: RunWorkers) -> None:
+    """Also where parameters are donated, so that XLA could give the gradients one memory after the other."""
+    run_workers(_forward_or_backward, BYTEPS_OP_TIMEOUT="60")

@@ -14,6 +14,7 @@ mx = framework("mxnet")
 import byteps.mxnet as bps
 from mxnet.gluon import nn
 from timelines import priorities
+from urgency import LAYERS, QUEUED, STEPS, VALUES, WIDTH, check_overtaking
 
 RunWorkers = Callable[..., Any]
 
@@ -48,3 +49,27 @@ def test_priorities(run_workers: RunWorkers, tmp_path: Path) -> None:
     # The trainer's, and three of the optimizer's of the same names.
     gradients = {name: urgent for name, urgent in found.items() if "gradient" in name}
     assert gradients == {f"gradient.{index}": {-index} for index in range(4)}
+
+
+def _train_deep_network() -> None:
+    bps.init()
+    layers = [mx.gluon.Parameter(f"layer{layer:02}", shape=(VALUES,), init="zeros") for layer in range(LAYERS)]
+    for layer in layers:
+        layer.initialize()
+    trainer = bps.DistributedTrainer(layers, "sgd", {"learning_rate": 1e-6})
+    for _ in range(STEPS):
+        with mx.autograd.record():
+            hidden = mx.nd.ones((2, WIDTH))
+            for layer in layers:
+                hidden = mx.nd.tanh(mx.nd.dot(hidden, mx.nd.eye(WIDTH)) + layer.data().mean())
+            loss = (hidden * hidden).sum()
+        loss.backward()
+        trainer.step(2)
+    mx.nd.waitall()
+    bps.shutdown()
+
+
+def test_first_layers_overtake_last_ones(run_workers: RunWorkers, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    run_workers(_train_deep_network, BYTEPS_TIMELINE=str(path), **QUEUED)
+    check_overtaking(path, [f"gradient.{layer}" for layer in range(LAYERS)])

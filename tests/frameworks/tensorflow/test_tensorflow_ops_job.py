@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ tf = framework("tensorflow")
 import byteps.tensorflow as bps
 import numpy as np
 from jobs import Outcomes
+from timelines import path_of, read_whole
 
 RunWorkers = Callable[..., Any]
 
@@ -222,6 +224,43 @@ def _missing() -> str:
         message = str(caught.value)
     bps.barrier("the end", timeout=60)
     return message
+
+
+def _unused_results() -> None:
+    bps.init()
+    x = tf.ones([3])
+
+    @tf.function
+    def step(x: tf.Tensor, ordered: bool) -> tf.Tensor:
+        bps.push_pull(x, name="unused")
+        bps.broadcast(x, 0, name="unused broadcast")
+        bps.allgather(x, name="unused allgather")
+        # What the step computes waits for it, and does not use it.
+        barrier = [bps.push_pull(x, name="ordered")] if ordered else []
+        with tf.control_dependencies(barrier):
+            return bps.push_pull(x, name="used")
+
+    for ordered in (False, True):
+        np.testing.assert_array_equal(step(x, ordered), x)
+    # One rank uses what the other does not.
+    if bps.rank() == 0:
+        with pytest.raises(tf.errors.DeadlineExceededError, match=r'"halved".*rank 1'):
+            tf.function(lambda x: bps.push_pull(x, name="halved"))(x)
+    else:
+        tf.function(lambda x: (bps.push_pull(x, name="halved"), x)[1])(x)
+    bps.barrier("the end", timeout=60)
+    # Eager execution runs all there is.
+    bps.push_pull(x, name="eager")
+    bps.shutdown()
+
+
+def test_unused_results(run_workers: RunWorkers, tmp_path: Path) -> None:
+    """TensorFlow leaves out of a tf.function what leads to none of its results (docs/frameworks/tensorflow.md)."""
+    path = tmp_path / "t.json"
+    run_workers(_unused_results, BYTEPS_TIMELINE=str(path), BYTEPS_OP_TIMEOUT="4")
+    timelines = [read_whole(path_of(path, rank)) for rank in range(2)]
+    sent = [{span.args["tensor"] for span in timeline.complete if "tensor" in span.args} for timeline in timelines]
+    assert sent == [{"used", "ordered", "halved", "eager"}, {"used", "ordered", "eager"}]
 
 
 def test_who_is_missing(run_workers: RunWorkers) -> None:

@@ -13,6 +13,7 @@ tf = framework("tensorflow")
 
 import byteps.tensorflow as bps
 from timelines import priorities
+from urgency import LAYERS, QUEUED, STEPS, VALUES, WIDTH, check_overtaking
 
 RunWorkers = Callable[..., Any]
 
@@ -44,3 +45,28 @@ def test_priorities(run_workers: RunWorkers, tmp_path: Path) -> None:
         assert found.pop(f"{place} allgather") == {-7}
     gradients = {name: found[name] for name in found if name.startswith("gradient.")}
     assert gradients == {f"gradient.{layer}.layer{layer}": {-layer} for layer in range(3)}
+
+
+def _train_deep_network() -> None:
+    bps.init()
+    weights = [tf.Variable(tf.zeros(VALUES), name=f"layer{layer}") for layer in range(LAYERS)]
+
+    @tf.function
+    def step() -> None:
+        with bps.DistributedGradientTape(tf.GradientTape()) as tape:
+            hidden = tf.ones([2, WIDTH])
+            for weight in weights:
+                hidden = tf.tanh(hidden @ tf.eye(WIDTH) + tf.reduce_mean(weight))
+            loss = tf.reduce_sum(hidden * hidden)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(1e-6 * gradient)
+
+    for _ in range(STEPS):
+        step()
+    bps.shutdown()
+
+
+def test_first_layers_overtake_last_ones(run_workers: RunWorkers, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    run_workers(_train_deep_network, BYTEPS_TIMELINE=str(path), **QUEUED)
+    check_overtaking(path, [f"gradient.{layer}.layer{layer}" for layer in range(LAYERS)])
