@@ -160,13 +160,16 @@ def _layer(base: type) -> Any:
     """SyncBatchNormalization of this BatchNormalization."""
     package = importlib.import_module(base.__module__.split(".")[0])
     newer = is_keras_3(package)
+    added = _OfKeras3 if newer else _OfKeras2
     members = {
+        # Of its own: for help() and inspect the class has the arguments of Layer.__new__ otherwise, which are any.
+        "__init__": added.__init__,
         "__doc__": _DOC,
         "__module__": __name__,
         "_bps_sum": staticmethod(_SUMS[backend_of(package)]),
         "_bps_ops": package.ops if newer else _operations_of_tensorflow(),
     }
-    made = type("SyncBatchNormalization", (_OfKeras3 if newer else _OfKeras2, base), members)
+    made = type("SyncBatchNormalization", (added, base), members)
     # Saved models name it; a program that loads one imports byteps.keras before.
     return package.utils.register_keras_serializable("byteps")(made)
 

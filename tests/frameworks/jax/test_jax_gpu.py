@@ -58,6 +58,15 @@ def test_exported_for_cuda() -> None:
     assert _calls(exported.mlir_module()) == [("bps_push_pull", "x")]
 
 
+def test_a_pytree_exported_for_cuda() -> None:
+    from jax import export
+
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in ("bps_push_pull", "bps_together")]
+    program = jax.jit(lambda x: bps.push_pull([x, x + 1], name="x"))
+    exported = export.export(program, platforms=["cuda"], disabled_checks=checks)(jnp.ones(5))
+    assert sorted(_calls(exported.mlir_module())) == [("bps_push_pull", "x.0"), ("bps_push_pull", "x.1")]
+
+
 def test_gradients_of_a_training_step() -> None:
     optimizer = bps.DistributedOptimizer(optax.sgd(0.1))
     params = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
