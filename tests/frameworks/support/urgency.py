@@ -22,7 +22,7 @@ VALUES = 1 << 18  # a megabyte
 STEPS = 4
 
 # One part of a tensor is under way at a time, over TCP: the backward pass is faster, and gradients queue up. A tensor
-# is one part. (And a timeline's ring holds the step of a slow machine.)
+# is one part.
 QUEUED = {"BYTEPS_SHM": "0", "BYTEPS_SCHEDULING_CREDIT": "1", "BYTEPS_PARTITION_BYTES": "2M"}
 
 
