@@ -27,7 +27,7 @@ absl::string_view ToAbsl(std::string_view text) { return absl::string_view(text.
 }  // namespace
 
 absl::Status Retryable(absl::Status status) {
-  if (!status.ok()) status.SetPayload(kRetryablePayload, absl::Cord("1"));
+  if (!status.ok() && !absl::IsUnavailable(status)) status.SetPayload(kRetryablePayload, absl::Cord("1"));
   return status;
 }
 

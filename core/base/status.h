@@ -21,7 +21,8 @@
 
 namespace byteps {
 
-// Marks an error as one after which the same call may succeed on this session. OK stays OK.
+// Marks an error as one after which the same call may succeed on this session. OK stays OK. UNAVAILABLE stays unmarked:
+// what is lost ends the session, and an operation may hear of it from another rank before the session does.
 absl::Status Retryable(absl::Status status);
 
 // True if `status` is an error marked by Retryable.

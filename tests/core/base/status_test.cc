@@ -58,6 +58,7 @@ TEST(StatusTest, RetryableSurvivesTheBoundaryAndAnnotation) {
   EXPECT_FALSE(IsRetryable(absl::FailedPreconditionError("no")));
   EXPECT_FALSE(IsRetryable(Annotate(absl::FailedPreconditionError("no"), "at")));
   EXPECT_FALSE(IsRetryable(Retryable(absl::OkStatus())));
+  EXPECT_FALSE(IsRetryable(Retryable(absl::UnavailableError("rank 1 is lost"))));
   EXPECT_TRUE(Annotate(absl::OkStatus(), "nothing happened").ok());
 }
 
