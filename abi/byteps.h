@@ -196,7 +196,7 @@ typedef struct bps_ext {
 #define BPS_ADASUM 8
 
 /* Where memory lives; numerically DLPack's DLDeviceType. 0 means BPS_CPU. Others are UNIMPLEMENTED, but since 1.3 in
- * bps_push_pull and bps_broadcast; see "Device memory". */
+ * bps_push_pull, bps_broadcast and bps_collective; see "Device memory". */
 #define BPS_CPU 1
 #define BPS_CUDA 2      /* of a GPU; its id is the number by which the process knows it */
 #define BPS_CUDA_HOST 3 /* of the host, pinned; its id is that of the GPU whose stream orders it */
@@ -527,9 +527,9 @@ typedef struct bps_collective_args {
   int32_t root;         /* BROADCAST, REDUCE, GATHER, SCATTER: a rank of the job that is in the set */
   int32_t peer;         /* SEND: to; RECEIVE: from; not this rank */
   int32_t scaled;       /* 1: prescale and postscale are set */
-  int32_t input_device; /* 0 or BPS_CPU */
+  int32_t input_device; /* 0 or BPS_CPU; since 1.3 also BPS_CUDA and BPS_CUDA_HOST, but in bps_group */
   int32_t input_device_id;
-  int32_t output_device; /* 0 or BPS_CPU */
+  int32_t output_device; /* likewise; with an output of NULL 0 or BPS_CPU */
   int32_t output_device_id;
 } bps_collective_args;
 #define BPS_COLLECTIVE_ARGS_INIT BPS_INIT(bps_collective_args)
@@ -625,16 +625,18 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
 
 /* ---- Device memory (since 1.3) ---------------------------------------------------------------------------------- */
 
-/* Input and output of bps_push_pull and bps_broadcast may lie in the memory of a GPU (BPS_CUDA; both on the same one,
- * or one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind what its stream
- * holds at the call, and writes the output behind what the output's stream holds. No host thread waits: the result
- * is in a stream when the request is ENQUEUED, and there when it is DONE.
+/* Input and output of bps_push_pull, bps_broadcast and bps_collective may lie in the memory of a GPU (BPS_CUDA; both on
+ * the same one, or one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind
+ * what its stream holds at the call, and writes the output behind what the output's stream holds. No host thread waits:
+ * the result is in a stream when the request is ENQUEUED, and there when it is DONE. Until then the library holds input
+ * and output, also when the request is freed. Operations keep their order, those of messages of one tag, too, whichever
+ * stream gets there first. bps_request_result tells of a collective that is DONE how much of the output it has filled.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
  * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned
  * memory). Of the operation: DATA_LOSS (the GPU's context is lost). */
 
-#define BPS_EXT_STREAMS 1u /* bps_streams, of bps_push_pull_args and bps_broadcast_args */
+#define BPS_EXT_STREAMS 1u /* bps_streams, of bps_push_pull_args, bps_broadcast_args and bps_collective_args */
 
 /* Streams of the caller: CUstream or cudaStream_t; NULL, or no such extension: the legacy default stream. */
 typedef struct bps_streams {

@@ -65,6 +65,9 @@ typedef struct fake_gpu_control {
   /* A simulated network card reaches device memory: where these bytes can be touched, or NULL, if they are not a
    * GPU's. With `read` that is now; else it may write there later, at any time. */
   void* (*remote_access)(const void* address, uint64_t size, int32_t read);
+  /* What is put into a stream of `device` (NULL: its default one) from now on waits until *go is not 0. BPS_OK, or a
+   * code. */
+  int32_t (*hold)(int32_t device, bps_device_stream stream, const int32_t* go);
 } fake_gpu_control;
 
 BPS_PLUGIN_EXPORT const fake_gpu_control* bps_fake_gpu(void);

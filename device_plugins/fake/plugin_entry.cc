@@ -158,6 +158,17 @@ constexpr fake_gpu_control kControl = {
     .remote_access = [](const void* address, uint64_t size, int32_t read) -> void* {
       return TheMachine()->RemoteAccess(address, size, read != 0);
     },
+    .hold = [](int32_t device, bps_device_stream stream, const int32_t* go) -> int32_t {
+      try {
+        const std::shared_ptr<Machine> machine = TheMachine();
+        Stream* known = machine->Known(stream, device);
+        machine->CheckTakes(*known, device);
+        machine->Meet(known, [go](void* const*) { return __atomic_load_n(go, __ATOMIC_ACQUIRE) != 0; }, {});
+        return BPS_OK;
+      } catch (const devices::Error& error) {
+        return error.code();
+      }
+    },
 };
 
 }  // namespace

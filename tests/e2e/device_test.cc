@@ -203,6 +203,69 @@ TEST(DeviceJobTest, AWorkerThatDiesAmongTheGpusOfAHostIsNamed) {
   }
 }
 
+// Whatever bps_collective does: through servers, among the workers of a host, from worker to worker; beside a worker
+// whose tensors are on the host.
+TEST(DeviceJobTest, CollectivesOfEveryKind) {
+  for (const auto& [workers, servers, schedule, cpu] :
+       {std::tuple(2, 1, "late", ""), std::tuple(3, 0, "random", ""), std::tuple(3, 1, "early", "1"),
+        std::tuple(3, 1, "random", "0")}) {
+    if (servers == 0 && std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") continue;
+    JobOptions options = With(workers, servers, schedule);
+    if (*cpu != '\0') options.of_workers["E2E_CPU_RANK"] = cpu;
+    Job job(options);
+    job.StartWorkers("collectives");
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+TEST(DeviceJobTest, CollectivesHaveTheBitsOfTheHost) {
+  for (const char* schedule : {"late", "early"}) {
+    Job job(With(3, 1, schedule));
+    job.StartWorkers("collective_bits");
+    job.ExpectSuccess(120 * kSecond);
+  }
+}
+
+TEST(DeviceJobTest, MessagesKeepTheOrderOfTheirSubmission) {
+  for (const char* schedule : {"late", "early", "random"}) {
+    Job job(With(2, 1, schedule));
+    job.StartWorkers("messages");
+    job.ExpectSuccess();
+  }
+}
+
+TEST(DeviceJobTest, WhatCallersOfCollectivesGetWrong) {
+  Job job(With(2, 1));
+  job.StartWorkers("collective_errors");
+  job.ExpectSuccess();
+}
+
+TEST(DeviceJobTest, CollectivesThatEndEarly) {
+  for (const char* how : {"cancel", "deadline", "lost", "close"}) {
+    Job job(With(2, 1, "random"));
+    job.StartWorkers("collective_ends", how);
+    if (std::string(how) != "close") {
+      job.ExpectSuccess(120 * kSecond);
+      continue;
+    }
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(job.worker(rank).Wait(120 * kSecond), std::optional<int>(0)) << job.Output();
+    }
+  }
+}
+
+TEST(DeviceJobTest, AWorkerThatDiesAmidCollectivesIsNamed) {
+  Job job(With(3, 1, "random"));
+  job.StartWorkers("collectives_killed");
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(job.worker(rank).WaitForOutput("turning", 120 * kSecond)) << job.Output();
+  }
+  job.worker(1).Signal(SIGKILL);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(job.worker(rank).Wait(120 * kSecond), std::optional<int>(0)) << job.Output();
+  }
+}
+
 TEST(DeviceJobTest, NotAmongTheGpusIfOneSaysNo) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
   for (const auto& [name, value] : {std::pair("BYTEPS_NCCL", "0"), std::pair("E2E_CPU_RANK", "1")}) {

@@ -1,7 +1,9 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
 //     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|
-//                   group|dtypes|bits|killed|stuck|direct [argument]
+//                   group|dtypes|bits|killed|stuck|direct|
+//                   collectives|collective_bits|messages|collective_errors|collective_ends|
+//                   collectives_killed [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/e2e/device_collective_scenarios.h"
 #include "tests/e2e/device_direct_scenarios.h"
 #include "tests/e2e/device_group_scenarios.h"
 #include "tests/e2e/device_trainer.h"
@@ -158,13 +161,6 @@ void Errors() {
     streams->ext.next = &second.ext;
   });
   ask(BPS_UNIMPLEMENTED, "device type 4", [](auto* args, auto*) { args->input_device = 4; });
-  bps_collective_args collective = BPS_COLLECTIVE_ARGS_INIT;
-  collective.name = "c";
-  collective.kind = BPS_ALL_GATHER;
-  collective.dtype = BPS_FLOAT32;
-  collective.input_device = BPS_CUDA;
-  Fails(bps_collective(trainer.session, &collective, nullptr), BPS_UNIMPLEMENTED, "takes CPU memory only",
-        "collective");
   bps_buffer_args buffer_args = BPS_BUFFER_ARGS_INIT;
   buffer_args.size = 64;
   bps_buffer* buffer = nullptr;
@@ -417,6 +413,18 @@ int main(int count, char** arguments) {
     RunGroupStuck(argument);
   else if (scenario == "direct")
     RunDirect();
+  else if (scenario == "collectives")
+    RunCollectives();
+  else if (scenario == "collective_bits")
+    RunCollectiveBits();
+  else if (scenario == "messages")
+    RunCollectiveMessages();
+  else if (scenario == "collective_errors")
+    RunCollectiveErrors();
+  else if (scenario == "collective_ends")
+    RunCollectiveEnds(argument);
+  else if (scenario == "collectives_killed")
+    RunCollectivesUntilKilled();
   else if (scenario == "errors")
     Errors();
   else if (scenario == "buffers")

@@ -371,7 +371,10 @@ void CollectiveProgram::Run(size_t operations, int64_t most_rows) {
       if (random_.Chance(0.3)) continue;
       const auto [i, place] = orders[rank].back();
       orders[rank].pop_back();
-      const absl::Status status = job_->worker(rank).Collect(operations_[i]->parts[place].asked);
+      Part& part = operations_[i]->parts[place];
+      part.moved = part.asked;
+      if (memory_ != nullptr) memory_->Move(rank, &part.moved);
+      const absl::Status status = job_->worker(rank).Collect(part.moved);
       ASSERT_TRUE(status.ok()) << status;
     }
     if (random_.Chance(0.3)) job_->RunFor(static_cast<Time>(random_.Below(3000)) * 1000);
@@ -382,7 +385,12 @@ void CollectiveProgram::Run(size_t operations, int64_t most_rows) {
                          [](const Part& part) { return part.asked.request->ended(); });
     });
   }));
-  for (const auto& operation : operations_) Check(*operation);
+  for (const auto& operation : operations_) {
+    for (const Part& part : operation->parts) {
+      if (memory_ != nullptr && part.asked.request->outcome().ok()) memory_->Bring(part.moved, part.asked);
+    }
+    Check(*operation);
+  }
 }
 
 void CollectiveProgram::Check(const Operation& operation) {

@@ -21,9 +21,21 @@
 
 namespace byteps {
 
+// Where operations have their memory, if not on the host.
+class CollectiveMemory {
+ public:
+  virtual ~CollectiveMemory() = default;
+  // Moves input and output of an operation that `rank` is about to submit to where they are to be.
+  virtual void Move(uint32_t rank, Collective* asked) = 0;
+  // The operation has ended: what has come is put where its caller expects it.
+  virtual void Bring(const Collective& moved, const Collective& asked) = 0;
+};
+
 class CollectiveProgram {
  public:
-  CollectiveProgram(SimulatedJob* job, uint64_t seed) : job_(job), random_(seed) {}
+  // `memory`: nullptr: the host's.
+  CollectiveProgram(SimulatedJob* job, uint64_t seed, CollectiveMemory* memory = nullptr)
+      : job_(job), random_(seed), memory_(memory) {}
 
   // `operations`: how many; `most_rows`: of each tensor.
   void Run(size_t operations, int64_t most_rows);
@@ -32,6 +44,7 @@ class CollectiveProgram {
   // One rank's part of an operation.
   struct Part {
     Collective asked;
+    Collective moved;  // as it was submitted
     std::vector<std::byte> input, output, before;
     std::vector<std::byte> expected;
     std::vector<int64_t> shape;
@@ -59,6 +72,7 @@ class CollectiveProgram {
 
   SimulatedJob* const job_;
   sim::Random random_;
+  CollectiveMemory* const memory_;
   std::vector<std::unique_ptr<Operation>> operations_;
 };
 

@@ -204,7 +204,8 @@ TEST(DeviceGroupTest, TroubleEndsEveryOperation) {
     const std::string verbs[] = {
         "state",          "begin",         "end",         "join",         "event_create",   "event_record",
         "event_query",    "stream_create", "stream_wait", "copy_to_host", "copy_to_device", "register_host",
-        "reduce_scatter", "all_gather",    "all_reduce",  "broadcast",    "send",           "fold"};
+        "reduce_scatter", "all_gather",    "all_reduce",  "broadcast",    "send",           "fold",
+        "allocate"};
     const std::string verb = verbs[random() % std::size(verbs)];
     const uint64_t trouble = random() % 4;
     const auto victim = static_cast<uint32_t>(random() % job.workers());

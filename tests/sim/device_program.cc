@@ -8,6 +8,8 @@
 #include "core/plugin/plugin_host.h"
 #include "core/worker/device/device_stage.h"
 #include "core/worker/device/gpu_group_stage.h"
+#include "core/worker/device/gpu_lanes.h"
+#include "core/worker/device/pinned_stock.h"
 #include "device_plugins/fake/control.h"
 
 extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
@@ -62,7 +64,9 @@ DeviceProgram::~DeviceProgram() { table_->close(device_); }
 void DeviceProgram::UseStages() {
   if (std::exchange(staged_, true)) return;
   const auto buffers = std::make_shared<BufferTable>();
-  worker_->engine().UseStage("", std::make_unique<DeviceStage>(gpus_, buffers, &Quiet()));
+  const auto lanes = std::make_shared<GpuLanes>(gpus_);
+  const auto stock = std::make_shared<PinnedStock>(buffers);
+  worker_->engine().UseStage("", std::make_unique<DeviceStage>(lanes, stock, &Quiet()));
   LocalStage* const local = worker_->engine().neighbours();
   if (!group_ || local == nullptr) return;
   worker_->engine().UseStage("", std::make_unique<GpuGroupStage>(*group_, gpus_, buffers, local, &Quiet()));

@@ -171,6 +171,37 @@ TEST(DeviceTest, TheSteadyStateMakesNothing) {
   ExpectNoRaces();
 }
 
+// Names that are not used again do not pin more and more memory.
+TEST(DeviceTest, TensorsThatAreNamedAnewShareMemory) {
+  constexpr int kNames = 120;
+  UseGpus(2, 3);
+  SimulatedJob job({.seed = 5, .adverse = false});
+  ASSERT_TRUE(job.Start());
+  DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+  const std::vector<float> numbers = job.Numbers(20'000);
+  const auto round = [&](const std::string& name) {
+    const DeviceAsk ask = {.name = name, .elements = numbers.size(), .input = numbers, .in_place = true};
+    DeviceCall* x = a.Submit(ask);
+    DeviceCall* y = b.Submit(ask);
+    ASSERT_TRUE(job.RunUntil([&] { return x->ended() && y->ended(); }));
+    ASSERT_TRUE(x->outcome().ok() && y->outcome().ok());
+    a.Read(x);
+    a.Synchronize();
+    EXPECT_EQ(x->result(), SimulatedJob::Sum({numbers, numbers}));
+  };
+  // Two that are used again keep theirs.
+  for (const char* name : {"first", "second", "first", "second"}) round(name);
+  for (int i = 0; i < kNames; ++i) {
+    round("noname." + std::to_string(i));
+    job.RunFor(2 * kSecond);
+  }
+  const fake_gpu_counts before = Counts();
+  EXPECT_LE(before.registrations, 2u * (2 + 12));
+  for (const char* name : {"first", "second"}) round(name);
+  EXPECT_EQ(Counts().registrations, before.registrations);
+  ExpectNoRaces();
+}
+
 // No member's stream waits for a result before the tensor is submitted again: its copies out of the pinned area are
 // still under way when the next input could be copied into it. Without `last` in DeviceStage::Ready these race, and
 // this test alone says so: in the random programs above the trainer's stream orders the two.

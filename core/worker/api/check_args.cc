@@ -20,8 +20,8 @@ absl::Status CheckDevice(const char* which, int32_t device, int32_t device_id, b
   if (device == BPS_CUDA || device == BPS_CUDA_HOST) {
     if (!gpus) {
       return absl::UnimplementedError(absl::StrCat(which, " is device type ", device,
-                                                   "; this function takes CPU memory only, bps_push_pull and "
-                                                   "bps_broadcast take that of GPUs"));
+                                                   "; this function takes CPU memory only, bps_push_pull, "
+                                                   "bps_broadcast and bps_collective take that of GPUs"));
     }
     if (device_id >= 0) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(which, "_id is ", device_id, ": negative"));

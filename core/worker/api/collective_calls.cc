@@ -18,6 +18,7 @@
 #include "core/reduce/dtype.h"
 #include "core/worker/api/boundary.h"
 #include "core/worker/api/check_args.h"
+#include "core/worker/api/device_calls.h"
 #include "core/worker/api/handles.h"
 #include "core/worker/api/read_args.h"
 #include "core/worker/collectives/collective.h"
@@ -39,7 +40,8 @@ using byteps::Request;
 using byteps::Session;
 using byteps::Submission;
 
-absl::Status CheckCounts(const bps_collective_args& args) {
+// `gpus`: may it be on memory of GPUs?
+absl::Status CheckCounts(const bps_collective_args& args, bool gpus) {
   if (args.kind < BPS_ALL_REDUCE || args.kind > BPS_BARRIER)
     return absl::InvalidArgumentError(absl::StrCat("unknown kind ", args.kind));
   RETURN_IF_ERROR(CheckDimensions("bps_collective_args.ndim", args.ndim));
@@ -52,16 +54,16 @@ absl::Status CheckCounts(const bps_collective_args& args) {
     return absl::InvalidArgumentError(absl::StrCat("bps_collective_args.scaled is ", args.scaled, ", not 0 or 1"));
   }
   RETURN_IF_ERROR(CheckTimeout(args.timeout_ms));
-  RETURN_IF_ERROR(CheckDevice("bps_collective_args.input_device", args.input_device, args.input_device_id));
-  return CheckDevice("bps_collective_args.output_device", args.output_device, args.output_device_id);
+  RETURN_IF_ERROR(CheckDevice("bps_collective_args.input_device", args.input_device, args.input_device_id, gpus));
+  return CheckDevice("bps_collective_args.output_device", args.output_device, args.output_device_id, gpus);
 }
 
 // What the caller asks, as the engine takes it.
-absl::StatusOr<Collective> Read(const Session& session, const bps_collective_args* given) {
+absl::StatusOr<Collective> Read(const Session& session, const bps_collective_args* given, bool gpus) {
   absl::StatusOr<bps_collective_args> known = byteps::ReadArgs(given);
   if (!known.ok()) return known.status();
   const bps_collective_args& args = *known;
-  RETURN_IF_ERROR(CheckCounts(args));
+  RETURN_IF_ERROR(CheckCounts(args, gpus));
   const int32_t own_rank = session.Info().rank;
   Collective asked;
   asked.kind = static_cast<CollectiveKind>(args.kind);
@@ -112,6 +114,7 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_collective_arg
   asked.timeout = args.timeout_ms == 0 ? session.operation_timeout() : byteps::FromMilliseconds(args.timeout_ms);
   asked.result = std::make_shared<CollectiveResult>();
   RETURN_IF_ERROR(byteps::Check(asked, own_rank));
+  RETURN_IF_ERROR(byteps::PrepareDevices(session, args, &asked));
   return asked;
 }
 
@@ -146,7 +149,11 @@ absl::StatusOr<Submission> ToSubmission(Session* session, const Collective& aske
   submission.priority = asked.priority;
   submission.timeout = asked.timeout;
   submission.request = asked.request;
-  if (asked.scaled && asked.prescale != 1 && asked.bytes() != 0) {
+  submission.gpu = asked.gpu;
+  if (reads) submission.input_device = asked.input_device;
+  submission.output_device = asked.output_device;
+  // (With memory of GPUs the device stage multiplies.)
+  if (asked.gpu == nullptr && asked.scaled && asked.prescale != 1 && asked.bytes() != 0) {
     byteps::Scale(asked.dtype, asked.prescale, asked.input, result.data, asked.elements());
     submission.input = result.data;
   }
@@ -200,7 +207,9 @@ absl::Status Start(bps_session* handle, std::vector<Collective> all, bps_done_fn
   const auto made =
       std::allocate_shared<bps_request>(byteps::StockAllocator<bps_request>(session->request_stock()), done, user);
   const std::shared_ptr<Request> whole(made, &made->request);
-  const bool direct = all.size() == 1 && !(session->TakesStages(all[0]) && all[0].scaled && all[0].postscale != 1);
+  const bool scaled_behind = all[0].gpu == nullptr && all[0].scaled && all[0].postscale != 1;
+  const bool direct = all.size() == 1 && !(session->TakesStages(all[0]) && scaled_behind);
+  if (direct) made->gpu = all[0].gpu;
   made->session = session;
   byteps::Time timeout = 0;
   for (const Collective& asked : all) {
@@ -308,7 +317,7 @@ bps_status* bps_collective(bps_session* session, const bps_collective_args* args
   return Boundary("bps_collective", [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckNotNull(session, "session"));
     RETURN_IF_ERROR(session->session->CheckOpen());
-    absl::StatusOr<Collective> asked = Read(*session->session, args);
+    absl::StatusOr<Collective> asked = Read(*session->session, args, true);
     RETURN_IF_ERROR(asked.status());
     std::vector<Collective> all;
     all.push_back(*std::move(asked));
@@ -331,7 +340,7 @@ bps_status* bps_group(bps_session* session, const bps_group_args* args, bps_requ
     for (int32_t i = 0; i < known->num_operations; ++i) {
       const bps_collective_args* each = known->operations[i];
       const std::string which = absl::StrCat("operation ", i, " of the group");
-      absl::StatusOr<Collective> asked = Read(*session->session, each);
+      absl::StatusOr<Collective> asked = Read(*session->session, each, false);
       if (!asked.ok()) return byteps::Annotate(asked.status(), which);
       if (each->done != nullptr || each->user != nullptr) {
         return absl::InvalidArgumentError(absl::StrCat(which, " has a callback of its own"));

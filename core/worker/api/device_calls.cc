@@ -27,6 +27,39 @@ absl::Status PrepareDevices(const char* name, const bps_streams& streams, Gpus* 
   return absl::OkStatus();
 }
 
+absl::Status PrepareDevices(const Session& session, const bps_collective_args& args, Collective* asked) {
+  const int32_t own_rank = session.Info().rank;
+  const absl::StatusOr<bps_streams> streams = ReadStreams("bps_collective_args", args.ext);
+  if (!streams.ok()) return streams.status();
+  // What this rank neither gives nor gets may be anything.
+  Device input, output;
+  if (GivesInput(*asked, own_rank))
+    input = {args.input_device == 0 ? BPS_CPU : args.input_device, args.input_device_id};
+  if (GetsOutput(*asked, own_rank)) {
+    output = {args.output_device == 0 ? BPS_CPU : args.output_device, args.output_device_id};
+  }
+  if (!Gpus::Concerns(input) && !Gpus::Concerns(output)) return absl::OkStatus();
+  if (Gpus::Concerns(output) && asked->output == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked->Describe(),
+                     ": output is NULL, which is memory of the library's, on the host: name an "
+                     "output of the GPU's memory, or none on BPS_CPU"));
+  }
+  const bool root = asked->kind == CollectiveKind::kBroadcast && own_rank == asked->root;
+  if (root && input != output) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked->Describe(), ": at the root of a broadcast input and output are of the same device"));
+  }
+  absl::StatusOr<std::shared_ptr<GpuRound>> round = session.gpus()->Prepare(
+      {"input", asked->input, asked->bytes(), input, streams->input},
+      {"output", asked->output, asked->capacity, output, streams->output}, streams->output_later != 0);
+  if (!round.ok()) return Annotate(round.status(), asked->Describe());
+  asked->input_device = input;
+  asked->output_device = output;
+  asked->gpu = *std::move(round);
+  return absl::OkStatus();
+}
+
 }  // namespace byteps
 
 bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) noexcept {

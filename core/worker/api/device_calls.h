@@ -1,6 +1,7 @@
-// device_calls.h - what bps_push_pull and bps_broadcast do with memory of GPUs before they submit.
+// device_calls.h - what operations do with memory of GPUs before they are submitted.
 //
 //     RETURN_IF_ERROR(PrepareDevices(session, "bps_push_pull_args", args, &asked));
+//     RETURN_IF_ERROR(PrepareDevices(session, args, &asked));                       // of bps_collective
 //
 // Threads: as those functions.
 #ifndef BYTEPS_CORE_WORKER_API_DEVICE_CALLS_H_
@@ -9,6 +10,7 @@
 #include "abi/byteps.h"
 #include "absl/status/status.h"
 #include "core/worker/api/read_args.h"
+#include "core/worker/collectives/collective.h"
 #include "core/worker/device/gpus.h"
 #include "core/worker/session/session.h"
 #include "core/worker/tensor/operation.h"
@@ -29,6 +31,9 @@ absl::Status PrepareDevices(const Session& session, const char* name, const Args
   if (!Gpus::Concerns(asked->input_device) && !Gpus::Concerns(asked->output_device)) return absl::OkStatus();
   return PrepareDevices(name, *streams, session.gpus().get(), asked);
 }
+
+// Likewise of a collective.
+absl::Status PrepareDevices(const Session& session, const bps_collective_args& args, Collective* asked);
 
 }  // namespace byteps
 

@@ -67,8 +67,8 @@ template <>
 inline constexpr StructRule kStructRule<bps_process_set_args> = {"bps_process_set_args", "BPS_PROCESS_SET_ARGS_INIT",
                                                                  40, sizeof(bps_process_set_args), true};
 template <>
-inline constexpr StructRule kStructRule<bps_collective_args> = {"bps_collective_args", "BPS_COLLECTIVE_ARGS_INIT", 176,
-                                                                sizeof(bps_collective_args), true};
+inline constexpr StructRule kStructRule<bps_collective_args> = {
+    "bps_collective_args", "BPS_COLLECTIVE_ARGS_INIT", 176, sizeof(bps_collective_args), true, BPS_EXT_STREAMS};
 template <>
 inline constexpr StructRule kStructRule<bps_group_args> = {"bps_group_args", "BPS_GROUP_ARGS_INIT", 48,
                                                            sizeof(bps_group_args), true};

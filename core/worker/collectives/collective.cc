@@ -76,27 +76,13 @@ absl::Status CheckMemory(const Collective& asked, const char* which, const std::
   return absl::InvalidArgumentError(absl::StrCat(which, " is not aligned to ", DtypeAlignment(asked.dtype), " bytes"));
 }
 
-// Does this rank give bytes?
-bool Gives(const Collective& asked, int32_t own_rank) {
-  switch (asked.kind) {
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter:
-      return asked.root == own_rank;
-    case CollectiveKind::kReceive:
-    case CollectiveKind::kBarrier:
-      return false;
-    default:
-      return true;
-  }
-}
-
 // May input and output be one?
 bool InPlace(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce;
 }
 
 absl::Status CheckBuffers(const Collective& asked, int32_t own_rank) {
-  const bool gives = Gives(asked, own_rank);
+  const bool gives = GivesInput(asked, own_rank);
   if (gives) {
     if (absl::Status status = CheckMemory(asked, "input", asked.input, asked.bytes()); !status.ok()) return status;
   }
@@ -208,6 +194,32 @@ bool IsRooted(CollectiveKind kind) {
 }
 
 bool IsPairwise(CollectiveKind kind) { return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive; }
+
+bool GivesInput(const Collective& asked, int32_t own_rank) {
+  switch (asked.kind) {
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      return asked.root == own_rank;
+    case CollectiveKind::kReceive:
+    case CollectiveKind::kBarrier:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool GetsOutput(const Collective& asked, int32_t own_rank) {
+  switch (asked.kind) {
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather:
+      return asked.root == own_rank;
+    case CollectiveKind::kSend:
+    case CollectiveKind::kBarrier:
+      return false;
+    default:
+      return true;
+  }
+}
 
 uint64_t Collective::elements() const { return Product(shape, 0); }
 uint64_t Collective::bytes() const {

@@ -25,6 +25,7 @@
 #include "core/base/time.h"
 #include "core/worker/collectives/process_set.h"
 #include "core/worker/collectives/sparse_rows.h"
+#include "core/worker/tensor/payload.h"
 #include "core/worker/tensor/request.h"
 
 namespace byteps {
@@ -52,6 +53,8 @@ bool IsRooted(CollectiveKind kind);
 // Send and receive: two ranks take part, under a tag.
 bool IsPairwise(CollectiveKind kind);
 
+struct GpuRound;  // core/worker/device/gpu_round.h
+
 // What an operation has brought.
 struct CollectiveResult {
   std::byte* data = nullptr;  // the caller's output, or `memory`
@@ -78,6 +81,10 @@ struct Collective {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // nullptr: the library's memory
   uint64_t capacity = 0;        // bytes at output
+  // With memory of GPUs: what the caller's streams were told. Such an operation is held until its input is on the host
+  // (collective_copies.h).
+  std::shared_ptr<GpuRound> gpu;
+  Device input_device, output_device;
   std::vector<int64_t> splits;  // rows; empty: as even as possible (all_to_all: equal)
   int32_t root = 0;             // a rank of the job
   int32_t peer = 0;             // likewise, of send and receive
@@ -110,6 +117,10 @@ struct Collective {
   // "all_gather \"tokens\" (int32, 5x4) of all ranks"
   std::string Describe() const;
 };
+
+// Does this rank give bytes, and does it get some? What it names for the others is ignored.
+bool GivesInput(const Collective& asked, int32_t own_rank);
+bool GetsOutput(const Collective& asked, int32_t own_rank);
 
 // What can be seen to be wrong without the other ranks: INVALID_ARGUMENT.
 absl::Status Check(const Collective& asked, int32_t own_rank);

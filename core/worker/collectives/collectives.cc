@@ -97,6 +97,7 @@ void Collectives::Submit(Time now, Collective asked) {
   requests_[asked.request.get()] = round;
   asked.request->Advance(RequestState::kActive);
   round->Start(std::move(asked), own_rank_, now);
+  if (round->asked().gpu != nullptr) copies_->Begin(now, round->asked(), own_rank_, round->deadline());
   if (stopped_) return Leave(round, stop_cause_);
   if (round->state() == PeerRoundState::kRefused) {
     return Leave(round, Retryable(Annotate(round->failure(), round->asked().Describe())));
@@ -110,7 +111,7 @@ void Collectives::Submit(Time now, Collective asked) {
       return Fatal(lost, links_.member(static_cast<uint32_t>(rank)));
     }
   }
-  Announce(round);
+  if (!round->held()) Announce(round);
   if (joins_.any_absent()) {
     for (const uint32_t rank : joins_.absent()) {
       if (!round->asked().set->PlaceOf(rank)) continue;
@@ -131,10 +132,34 @@ void Collectives::Announce(PeerRound* round) {
   }
 }
 
+void Collectives::UseCopies(std::unique_ptr<CollectiveCopies> copies) {
+  copies_ = std::move(copies);
+  copies_->UseSink(static_cast<CollectiveCopiesSink*>(this));
+}
+
+void Collectives::OnInputCopied(const Request* request, const std::byte* input) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end() || stopped_ || fatal_) return;
+  PeerRound* round = found->second;
+  if (!round->held() || !round->failure().ok()) return;
+  round->Release(input);
+  Announce(round);
+  if (round->AllAnnounced()) Begin(round);
+}
+
+void Collectives::OnCopiesFailed(const Request* request, const absl::Status& why) {
+  if (const auto found = requests_.find(request); found != requests_.end()) GiveUp(found->second, why, Told(why));
+}
+
+void Collectives::OnCopiesEnded(std::shared_ptr<Request> request, const absl::Status& outcome) {
+  sink_->OnCollectiveDone(std::move(request), outcome);
+}
+
 bool Collectives::Cancel(Time now, const Request* request, const absl::Status& why) {
   now_ = now;
   const auto found = requests_.find(request);
-  if (found == requests_.end()) return joins_.Cancel(request, why);
+  if (found == requests_.end())
+    return (copies_ != nullptr && copies_->Hurry(now, request)) || joins_.Cancel(request, why);
   GiveUp(found->second, why, Told(why));
   return true;
 }
@@ -167,6 +192,12 @@ void Collectives::Begin(PeerRound* round) {
   if (!status.ok()) {
     // All ranks find the same, and no memory was shown.
     return Leave(round, Retryable(Annotate(status, round->asked().Describe())));
+  }
+  if (round->asked().gpu != nullptr) {
+    const absl::StatusOr<std::byte*> output =
+        copies_->Output(round->asked().request.get(), round->plan().gives_output ? round->plan().output_bytes : 0);
+    if (!output.ok()) return GiveUp(round, output.status(), Told(output.status()));
+    if (*output != nullptr) round->UseOutput(*output);
   }
   if (const absl::Status shown = ShowMemory(round, &links_); !shown.ok()) return GiveUp(round, shown, Told(shown));
   order_.emplace(~round->asked().priority, round->serial());
@@ -425,7 +456,9 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
     return;
   }
   if (round->told_last_word) SendAbort(rank, abort.id, abort.round, why, true);
-  GiveUp(round, why, why);
+  // The others may have given up because this rank did not come: why it did not, only this one knows.
+  const std::string held = round->held() ? copies_->DescribeWait(round->asked().request.get()) : "";
+  GiveUp(round, held.empty() ? why : MakeStatus(StatusCode(why), absl::StrCat(why.message(), "; here ", held)), why);
 }
 
 // True end of a round: its memory is not touched any more.
@@ -458,6 +491,7 @@ void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
   requests_.erase(asked.request.get());
   rounds_.Erase(round);
   Withdraw(asked);
+  if (asked.gpu != nullptr) return copies_->End(now_, asked, outcome);
   if (!joins_.Drop(asked.request.get())) sink_->OnCollectiveDone(asked.request, outcome);
 }
 
@@ -490,6 +524,7 @@ void Collectives::Stop(const absl::Status& why) {
   }
   links_.Stop();
   for (PeerRound* round : rounds_.Submitted()) Leave(round, why);
+  if (copies_ != nullptr) copies_->Stop();
   joins_.Stop(why);
   rounds_.Clear();
   alarms_.clear();
@@ -502,6 +537,7 @@ bool Collectives::Run(Time now) {
   now_ = now;
   bool worked = links_.Run(now);
   worked |= joins_.Run(now);
+  if (copies_ != nullptr) worked |= copies_->Run(now);
   int computing = kMostComputing;
   // Rounds may end meanwhile.
   std::vector<uint64_t> serials;
@@ -544,6 +580,7 @@ Time Collectives::NextTimer() const {
   if (stopped_) return kNever;
   Time next = std::min(links_.NextTimer(), joins_.NextTimer());
   if (!alarms_.empty()) next = std::min(next, alarms_.begin()->first);
+  if (copies_ != nullptr) next = std::min(next, copies_->NextTimer());
   for (const auto& [priority, serial] : order_) {
     const PeerRound* round = rounds_.FindSerial(serial);
     if (round != nullptr && round->computes()) return 0;
@@ -552,6 +589,7 @@ Time Collectives::NextTimer() const {
 }
 
 std::string Collectives::Names(const PeerRound& round) const {
+  if (round.held()) return copies_->DescribeWait(round.asked().request.get());
   std::string text;
   for (const int32_t rank : round.Missing()) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", links_.description(static_cast<uint32_t>(rank)));
@@ -561,7 +599,10 @@ std::string Collectives::Names(const PeerRound& round) const {
 
 std::string Collectives::DescribeWait(Time now, const Request* request) const {
   const auto found = requests_.find(request);
-  if (found == requests_.end()) return joins_.DescribeWait(request);
+  if (found == requests_.end()) {
+    const std::string copies = copies_ == nullptr ? "" : copies_->DescribeWait(request);
+    return copies.empty() ? joins_.DescribeWait(request) : copies;
+  }
   const PeerRound& round = *found->second;
   const Time left = std::max<Time>(round.deadline() - now, 0) / kMillisecond;
   return absl::StrCat(

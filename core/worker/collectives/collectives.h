@@ -21,6 +21,10 @@
 // grace period is taken away: unregistering is the fence. A rank that has not submitted it yet is refused when it does.
 // A peer that is lost while operations with it are in flight is fatal.
 //
+// Memory of GPUs. An operation on it is submitted at once, in its caller's order, and so has its place among those of
+// its name, and its deadline; but it is held, and announces nothing, until its input is on the host. When its round is
+// over, its result goes to the GPU, and the request ends (collective_copies.h).
+//
 // Names. Operations of all ranks under one name are one sequence with the push_pulls and broadcasts of that name, which
 // go through stages: one at a time on each rank, counted together (TensorName). So ranks of which some go one way and
 // some the other meet in a round of the same number: a rank that goes through stages sees it, by the ANNOUNCE of
@@ -48,6 +52,7 @@
 #include "core/link/endpoint.h"
 #include "core/worker/collectives/absent_part.h"
 #include "core/worker/collectives/collective.h"
+#include "core/worker/collectives/collective_copies.h"
 #include "core/worker/collectives/joins.h"
 #include "core/worker/collectives/peer_links.h"
 #include "core/worker/collectives/peer_round.h"
@@ -78,7 +83,7 @@ struct CollectivesOptions {
   Time release_grace = 0;  // how long others are waited for after an operation was given up
 };
 
-class Collectives : private PeerLinksHandler, private JoinsHandler {
+class Collectives : private PeerLinksHandler, private JoinsHandler, private CollectiveCopiesSink {
  public:
   // `open`: see PeerLinks; never called by a worker alone.
   Collectives(CollectivesOptions options, PeerLinks::Open open, CollectivesSink* sink, Logger* log);
@@ -90,6 +95,9 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   void StartAlone();
   uint32_t job_size() const { return job_size_; }
   int32_t own_rank() const { return own_rank_; }
+
+  // What copies operations on memory of GPUs; before the first such operation.
+  void UseCopies(std::unique_ptr<CollectiveCopies> copies);
 
   // Checks an operation and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
   absl::Status Admit(const Collective& asked);
@@ -120,11 +128,16 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
     if (std::exchange(stopped_, true)) return requests;
     stop_cause_ = why;
     for (const PeerRound* round : rounds_.Submitted()) requests.push_back(round->asked().request);
+    if (copies_ != nullptr) {
+      for (std::shared_ptr<Request>& request : copies_->Disown()) requests.push_back(std::move(request));
+    }
     requests_.clear();  // they are not cancelled any more
     return requests;
   }
 
-  size_t in_flight() const { return requests_.size() + (joins_.waits() ? 1 : 0); }
+  size_t in_flight() const {
+    return requests_.size() + (joins_.waits() ? 1 : 0) + (copies_ == nullptr ? 0 : copies_->in_flight());
+  }
   // What an operation waits for; empty: it has none such.
   std::string DescribeWait(Time now, const Request* request) const;
   void AddEndpoints(std::vector<Endpoint*>* all) { links_.AddEndpoints(all); }
@@ -142,6 +155,11 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   bool OnTakePart(Time now, const AbsentPart& part) override;
   void OnAbsent(Time now, uint32_t rank) override;
   void OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) override;
+
+  // CollectiveCopiesSink.
+  void OnInputCopied(const Request* request, const std::byte* input) override;
+  void OnCopiesFailed(const Request* request, const absl::Status& why) override;
+  void OnCopiesEnded(std::shared_ptr<Request> request, const absl::Status& outcome) override;
 
   absl::Status Take(const Collective& asked);
   void Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why);
@@ -175,6 +193,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler {
   CollectivesSink* const sink_;
   PeerLinks links_;
   Joins joins_;
+  std::unique_ptr<CollectiveCopies> copies_;  // nullptr: no operation was on memory of a GPU
   control::Epoch epoch_;
   uint32_t job_size_ = 1;
   int32_t own_rank_ = 0;

@@ -14,14 +14,22 @@ namespace byteps {
 void PeerRound::Start(Collective asked, int32_t own_rank, Time now) {
   asked_ = std::move(asked);
   place_ = *asked_.set->PlaceOf(own_rank);
+  own_rank_ = own_rank;
   deadline_ = After(now, asked_.timeout);
   if (state_ == PeerRoundState::kRefused) return;
   state_ = PeerRoundState::kGathering;
+  held_ = asked_.gpu != nullptr;
+  if (!held_) Release(asked_.input);
+}
+
+void PeerRound::Release(const std::byte* input) {
+  held_ = false;
+  asked_.input = input;
   if (asked_.scaled && asked_.prescale != 1 && asked_.bytes() != 0) {
     scaled_ = AlignedMemory(asked_.bytes());
     Scale(asked_.dtype, asked_.prescale, asked_.input, scaled_.data(), asked_.elements());
   }
-  reports_[own_rank].announcement = PeerAnnouncement::Of(asked_, own_rank, number_);
+  reports_[own_rank_].announcement = PeerAnnouncement::Of(asked_, own_rank_, number_);
 }
 
 bool PeerRound::AllAnnounced() const {

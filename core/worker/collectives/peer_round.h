@@ -3,6 +3,7 @@
 //     PeerRound round(id, number, serial);
 //     round.report(rank).announcement = ...;                   // also before this rank has submitted it
 //     round.Start(asked, own_rank, now);                      // submitted
+//     round.Release(input);                                   // if it is held: its input is on the host
 //     if (round.AllAnnounced()) round.Begin(plan, groups);    // memory for output and scratch, first steps
 //     round.Finish(step);                                     // a transfer is complete
 //     while (round.Compute()) {}                              // folds and copies
@@ -87,8 +88,12 @@ class PeerRound {
     return found != reports_.end() && found->second.announcement.has_value();
   }
 
-  // awaited -> gathering.
+  // awaited -> gathering. With memory of GPUs it is held: it has its place among the rounds, but this rank announces
+  // nothing before Release.
   void Start(Collective asked, int32_t own_rank, Time now);
+  bool held() const { return held_; }
+  // `input`: on the host.
+  void Release(const std::byte* input);
   // The input as it goes to the others: the caller's, or scaled.
   const std::byte* input() const { return scaled_.empty() ? asked_.input : scaled_.data(); }
   bool AllAnnounced() const;
@@ -97,6 +102,8 @@ class PeerRound {
   // gathering -> moving. `groups`: of the set's ranks, for reductions.
   void Begin(ExchangePlan plan, std::vector<uint32_t> groups);
   const ExchangePlan& plan() const { return plan_; }
+  // Behind Begin: the result comes to memory of the host first.
+  void UseOutput(std::byte* output) { asked_.result->data = output; }
   // The step that receives a transfer; nullopt: there is none such.
   std::optional<uint32_t> ReceiveOf(size_t place, uint32_t transfer) const;
   std::byte* Address(const PlanPlace& at) const;
@@ -143,6 +150,8 @@ class PeerRound {
   std::map<int32_t, PeerReport> reports_;
   Collective asked_;
   size_t place_ = 0;
+  int32_t own_rank_ = 0;
+  bool held_ = false;
   Time deadline_ = kNever;
   Time release_at_ = kNever;
   absl::Status failure_;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/worker/collectives/scale.h"
 
 namespace byteps {
 namespace {
@@ -21,19 +22,13 @@ Payload Moved(Payload payload, const Payload& from, const Payload& to) {
   return payload;
 }
 
+// Is the input, or the result, to be multiplied?
+bool ScalesInput(const Submission& asked) { return asked.scaled && asked.prescale != 1; }
+bool ScalesResult(const Submission& asked) { return asked.scaled && asked.postscale != 1; }
+
 }  // namespace
 
-DeviceStage::~DeviceStage() {
-  Stop();
-  areas_.clear();
-  outgrown_.clear();
-  for (auto& [index, lane] : lanes_) {
-    lane.flying.clear();
-    for (bps_device_stream stream : {lane.to_host, lane.to_device}) {
-      if (stream != nullptr) lane.opened.gpu->StreamDestroy(stream).IgnoreError();
-    }
-  }
-}
+DeviceStage::~DeviceStage() { Stop(); }
 
 DeviceStage::Round* DeviceStage::Find(Operation* operation) const {
   const auto found = rounds_.find(operation);
@@ -41,28 +36,14 @@ DeviceStage::Round* DeviceStage::Find(Operation* operation) const {
 }
 
 std::unique_ptr<DeviceStage::Round> DeviceStage::NewRound() {
-  if (spare_.empty()) return std::make_unique<Round>();
+  if (spare_.empty()) return std::make_unique<Round>(this);
   std::unique_ptr<Round> round = std::move(spare_.back());
   spare_.pop_back();
   std::vector<Part> parts = std::move(round->parts);
   parts.clear();
-  *round = Round();
+  *round = Round(this);
   round->parts = std::move(parts);
   return round;
-}
-
-absl::StatusOr<DeviceStage::Lane*> DeviceStage::LaneOf(const std::shared_ptr<Gpu>& gpu) {
-  Lane& lane = lanes_[gpu->index()];
-  if (lane.to_device != nullptr) return &lane;
-  absl::StatusOr<Gpus::Opened> opened = gpus_->Get(gpu->index());
-  if (!opened.ok()) return opened.status();
-  lane.opened = *std::move(opened);
-  for (bps_device_stream* stream : {&lane.to_host, &lane.to_device}) {
-    absl::StatusOr<bps_device_stream> made = gpu->StreamCreate(stream == &lane.to_device ? 1 : 0);
-    if (!made.ok()) return made.status();
-    *stream = *made;
-  }
-  return &lane;
 }
 
 // ---- Down: out of the device ----
@@ -78,7 +59,7 @@ void DeviceStage::Begin(Time now, Operation* operation, const Areas& areas, Part
   round->range = range;
   rounds_[operation] = std::move(made);
   order_.push_back(round);
-  poll_ = kLeastPoll;
+  pace_.Note(true);
   if (absl::Status status = PlaceOnHost(round); !status.ok()) {
     round->broken = status;
     return;
@@ -96,10 +77,18 @@ absl::Status DeviceStage::PlaceOnHost(Round* round) {
   const bool reads = Reads(gpu, round->asked), writes = Writes(gpu, round->asked);
   for (const auto& [wanted, end] : {std::pair(reads, &gpu.input), std::pair(writes || gpu.finished, &gpu.output)}) {
     if (!wanted) continue;
-    if (absl::StatusOr<Lane*> lane = LaneOf(end->gpu); !lane.ok()) return lane.status();
+    if (absl::StatusOr<GpuLane*> lane = lanes_->Get(end->gpu); !lane.ok()) return lane.status();
   }
-  if ((!reads && !writes) || GoesDirect(round)) return absl::OkStatus();
-  const absl::StatusOr<Area*> area = AreaOf(*round);
+  const Submission& asked = round->operation->asked;
+  // Not into the caller's input, but over what the result will overwrite anyway.
+  const auto scale_aside = [&] {
+    if (!ScalesInput(asked) || reads) return;
+    round->host.source.address = round->host.target.address;
+    round->host.source_buffer = round->host.target_buffer;
+  };
+  if (!reads && !writes) return scale_aside(), absl::OkStatus();
+  if (GoesDirect(round)) return absl::OkStatus();
+  const absl::StatusOr<Area*> area = AreaOf(round);
   if (!area.ok()) return area.status();
   const auto place = [&](Payload* payload, std::shared_ptr<Buffer>* buffer) {
     payload->address = (*area)->memory->data();
@@ -107,30 +96,56 @@ absl::Status DeviceStage::PlaceOnHost(Round* round) {
   };
   if (reads) place(&round->host.source, &round->host.source_buffer);
   if (writes) place(&round->host.target, &round->host.target_buffer);
+  scale_aside();
   return absl::OkStatus();
 }
 
-// Its pinned memory; made with the first operation that needs it.
-absl::StatusOr<DeviceStage::Area*> DeviceStage::AreaOf(const Round& round) {
-  const Tensor& tensor = *round.operation->asked.tensor;
+// Its pinned memory; taken with the first operation that needs it.
+absl::StatusOr<DeviceStage::Area*> DeviceStage::AreaOf(Round* round) {
+  const Tensor& tensor = *round->operation->asked.tensor;
   Area& area = areas_[&tensor];
+  if (!std::exchange(round->has_area, true)) {
+    ++area.rounds;
+    area.again = area.memory != nullptr;
+    area.used_at = now_;
+  }
   if (area.memory != nullptr && !area.memory->buffer()->exchanged()) return &area;
-  const std::shared_ptr<Gpu>& owner = Reads(*round.gpu, round.asked) ? round.gpu->input.gpu : round.gpu->output.gpu;
-  absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(owner, buffers_, tensor.bytes());
+  const std::shared_ptr<Gpu>& owner = Reads(*round->gpu, round->asked) ? round->gpu->input.gpu : round->gpu->output.gpu;
+  if (area.memory == nullptr) GiveBackIdle();
+  absl::StatusOr<std::unique_ptr<PinnedArea>> made = stock_->Take(now_, owner, tensor.bytes(), 0);
   if (!made.ok()) return Annotate(made.status(), tensor.Describe());
-  // To give pinned memory back waits for all streams.
-  if (area.memory != nullptr) outgrown_.push_back(std::move(area.memory));
+  if (area.memory != nullptr) stock_->GiveBack(now_, std::move(area.memory), 0);
   area.memory = *std::move(made);
   return &area;
 }
 
+// What tensors that are named anew for each operation leave behind would grow without end.
+void DeviceStage::GiveBackIdle() {
+  if (now_ < After(looked_at_, PinnedStock::kLookTime)) return;
+  looked_at_ = now_;
+  const auto once = [](const auto& entry) { return entry.second.memory != nullptr && !entry.second.again; };
+  const Time keep = PinnedStock::KeepTime(static_cast<size_t>(std::count_if(areas_.begin(), areas_.end(), once)));
+  absl::erase_if(areas_, [&](auto& entry) {
+    Area& area = entry.second;
+    if (!once(entry) || area.rounds != 0 || now_ < After(area.used_at, keep)) return false;
+    if (area.last != nullptr) {
+      const absl::StatusOr<bool> copied = area.last->finished.Query();
+      if (!copied.ok() || !*copied) return false;
+    }
+    stock_->GiveBack(now_, std::move(area.memory), 0);
+    return true;
+  });
+}
+
 bool DeviceStage::GoesDirect(Round* round) {
   const GpuRound& gpu = *round->gpu;
+  const Submission& asked = round->operation->asked;
+  if (ScalesInput(asked) || ScalesResult(asked)) return false;
   Areas areas = round->host;
   const auto place = [&](const GpuRound::End& end, Payload* payload, const DeviceAllocation** allocation) {
     payload->device = {BPS_CUDA, end.gpu->index()};
     *allocation = &end.allocation;
-    return lanes_.at(end.gpu->index()).opened.remote;
+    return lanes_->Of(*end.gpu).opened.remote;
   };
   if (Reads(gpu, round->asked) && !place(gpu.input, &areas.source, &areas.source_allocation)) return false;
   if (Writes(gpu, round->asked) && !place(gpu.output, &areas.target, &areas.target_allocation)) return false;
@@ -152,29 +167,22 @@ void DeviceStage::Push(Time now, Operation* operation, uint32_t part, const Payl
 
 // Has everything ended that was in the caller's streams at the submission, and every copy out of its area?
 absl::StatusOr<bool> DeviceStage::Ready(Round* round) {
+  absl::StatusOr<bool> ready = round->gpu->Ready();
+  if (!ready.ok() || !*ready) return ready;
   const auto area = areas_.find(round->operation->asked.tensor);
-  const std::shared_ptr<GpuRound> last = area == areas_.end() ? nullptr : area->second.last;
-  for (const GpuEvent* event :
-       {&round->gpu->input.ready, &round->gpu->output.ready, last == nullptr ? nullptr : &last->finished}) {
-    if (event == nullptr || !*event) continue;
-    absl::StatusOr<bool> ready = event->Query();
-    if (!ready.ok() || !*ready) return ready;
-  }
-  if (last != nullptr) area->second.last = nullptr;
-  return true;
+  if (area == areas_.end() || area->second.last == nullptr) return true;
+  ready = area->second.last->finished.Query();
+  if (ready.ok() && *ready) area->second.last = nullptr;
+  return ready;
 }
 
 bool DeviceStage::LookForReady() {
   bool worked = false;
-  // A stream runs in order: what is behind an operation that is not ready is not ready either. Each GPU has a default
-  // stream, which is NULL for all of them.
-  blocked_.clear();
+  busy_.Clear();
   for (size_t i = 0; i < order_.size(); ++i) {
     Round* round = order_[i];
     if (round->ready || round->ended || !round->begun || round->through || !round->broken.ok()) continue;
-    const GpuRound::End& end = round->gpu->input.ready ? round->gpu->input : round->gpu->output;
-    const std::pair<const Gpu*, const void*> stream(end.gpu.get(), end.stream);
-    if (std::find(blocked_.begin(), blocked_.end(), stream) != blocked_.end()) continue;
+    if (busy_.Has(*round->gpu)) continue;
     const absl::StatusOr<bool> ready = Ready(round);
     if (!ready.ok()) {
       round->broken = ready.status();
@@ -182,7 +190,7 @@ bool DeviceStage::LookForReady() {
       round->ready = worked = true;
       Start(round);
     } else {
-      blocked_.push_back(stream);
+      busy_.Add(*round->gpu);
     }
   }
   return worked;
@@ -190,72 +198,36 @@ bool DeviceStage::LookForReady() {
 
 // Its parts may go.
 void DeviceStage::Start(Round* round) {
-  if (Reads(*round->gpu, round->asked) && !round->direct) {
-    std::vector<Round*>& waiting = lanes_.at(round->gpu->input.gpu->index()).waiting;
-    if (std::find(waiting.begin(), waiting.end(), round) == waiting.end()) waiting.push_back(round);
-    return;
-  }
-  while (round->started < round->parts.size()) {
-    const Part& part = round->parts[round->started++];
-    next()->Push(now_, round->operation, part.part, part.source, part.target);
-  }
+  if (Reads(*round->gpu, round->asked) && !round->direct)
+    return lanes_->Add(&lanes_->Of(*round->gpu->input.gpu), round);
+  while (round->started < round->parts.size()) Go(round, round->parts[round->started++]);
 }
 
-bool DeviceStage::StartCopies(Lane* lane) {
-  bool worked = false;
-  while (!lane->waiting.empty() && lane->flying.size() < kCopiesAhead && lane->bytes_flying < kBytesAhead) {
-    const auto best = std::max_element(lane->waiting.begin(), lane->waiting.end(), [](const Round* a, const Round* b) {
-      return std::pair(a->operation->asked.priority, b->operation->id) <
-             std::pair(b->operation->asked.priority, a->operation->id);
-    });
-    Round* round = *best;
-    if (!round->broken.ok() || round->through || round->started == round->parts.size()) {
-      lane->waiting.erase(best);
-      continue;
-    }
-    StartCopy(lane, round);
-    worked = true;
+// Its bytes are on the host.
+void DeviceStage::Go(Round* round, const Part& part) {
+  const Submission& asked = round->operation->asked;
+  if (ScalesInput(asked) && part.source.bytes != 0) {
+    const Payload caller = Moved(part.source, round->host.source, round->asked.source);
+    const std::byte* const from = part.from != nullptr ? part.source.address : caller.address;
+    const Tensor& tensor = *asked.tensor;
+    Scale(tensor.dtype(), asked.prescale, from, part.source.address, part.source.bytes / tensor.element_bytes());
   }
-  return worked;
+  next()->Push(now_, round->operation, part.part, part.source, part.target);
 }
 
-void DeviceStage::StartCopy(Lane* lane, Round* round) {
-  const size_t index = round->started++;
-  const Part& part = round->parts[index];
-  absl::StatusOr<GpuEvent> copied = lane->opened.events->Take();
-  absl::Status status = copied.status();
-  if (status.ok()) {
-    status = lane->opened.gpu->CopyToHost(part.source.address, part.from, part.source.bytes, lane->to_host);
-  }
-  if (status.ok()) status = copied->Record(lane->to_host);
-  if (!status.ok()) {
-    round->broken = status;
-    return;
-  }
+bool DeviceStage::NextPiece(Round* round, CopySource::Piece* piece) {
+  if (!round->broken.ok() || round->through || round->started == round->parts.size()) return false;
+  const Part& part = round->parts[round->started++];
+  *piece = {part.source.address, part.from, part.source.bytes};
   ++round->copying;
-  lane->bytes_flying += part.source.bytes;
-  lane->flying.push_back({round, index, *std::move(copied)});
+  return true;
 }
 
-bool DeviceStage::TakeCopied(Lane* lane) {
-  bool worked = false;
-  while (!lane->flying.empty()) {
-    const absl::StatusOr<bool> copied = lane->flying.front().copied.Query();
-    if (copied.ok() && !*copied) break;
-    worked = true;
-    const Copy copy = std::move(lane->flying.front());
-    lane->flying.pop_front();
-    if (copy.round == nullptr) continue;
-    Round* round = copy.round;
-    const Part& part = round->parts[copy.index];
-    --round->copying;
-    lane->bytes_flying -= part.source.bytes;
-    if (!copied.ok() && round->broken.ok()) round->broken = copied.status();
-    if (!round->broken.ok() || round->through) continue;
-    next()->Push(now_, round->operation, part.part, part.source, part.target);
-  }
-  if (lane->flying.empty()) lane->bytes_flying = 0;
-  return worked;
+// Pieces are copied in their order.
+void DeviceStage::OnCopied(Round* round, const absl::Status& status) {
+  const Part& part = round->parts[round->started - round->copying--];
+  if (!status.ok() && round->broken.ok()) round->broken = status;
+  if (round->broken.ok() && !round->through) Go(round, part);
 }
 
 // ---- Up: into the device ----
@@ -263,27 +235,33 @@ bool DeviceStage::TakeCopied(Lane* lane) {
 void DeviceStage::OnPartHome(Operation* operation, uint32_t part, const Payload& result) {
   Round* round = Find(operation);
   if (round == nullptr) return RelayStage::OnPartHome(operation, part, result);
-  if (!round->broken.ok() || result.bytes == 0 || !Writes(*round->gpu, round->asked)) return;
+  if (!round->broken.ok() || result.bytes == 0) return;
+  const Submission& asked = operation->asked;
+  if (ScalesResult(asked)) {
+    const uint64_t elements = result.bytes / asked.tensor->element_bytes();
+    Scale(asked.tensor->dtype(), asked.postscale, result.address, result.address, elements);
+  }
+  if (!Writes(*round->gpu, round->asked)) return;
   if (round->direct) {
     if (result.device.type == BPS_CPU) round->broken = CopyHome(round, part, result);
     return;
   }
   const Payload target = Moved(result, round->host.target, round->asked.target);
-  Lane& lane = lanes_.at(round->gpu->output.gpu->index());
+  GpuLane& lane = lanes_->Of(*round->gpu->output.gpu);
   absl::Status status = lane.opened.gpu->CopyToDevice(target.address, result.address, result.bytes, lane.to_device);
   round->wrote = true;
   if (!status.ok()) round->broken = status;
 }
 
 absl::Status DeviceStage::CopyHome(Round* round, uint32_t part, const Payload& result) {
-  const absl::StatusOr<Area*> area = AreaOf(*round);
+  const absl::StatusOr<Area*> area = AreaOf(round);
   if (!area.ok()) return area.status();
   const Tensor& tensor = *round->operation->asked.tensor;
   const uint64_t offset = tensor.cut->first(part) * tensor.element_bytes();
   std::byte* const pinned = (*area)->memory->data() + offset;
   std::memcpy(pinned, result.address, result.bytes);
   round->wrote = true;
-  Lane& lane = lanes_.at(round->gpu->output.gpu->index());
+  GpuLane& lane = lanes_->Of(*round->gpu->output.gpu);
   return lane.opened.gpu->CopyToDevice(round->asked.target.address + offset, pinned, result.bytes, lane.to_device);
 }
 
@@ -304,7 +282,7 @@ void DeviceStage::OnStageDone(Operation* operation, const absl::Status& outcome)
 absl::Status DeviceStage::FinishResult(Round* round) {
   const Submission& asked = round->operation->asked;
   if (!round->gpu->output.on_device) return absl::OkStatus();
-  Lane& lane = lanes_.at(round->gpu->output.gpu->index());
+  GpuLane& lane = lanes_->Of(*round->gpu->output.gpu);
   absl::Status status;
   const bool own_copy = round->gpu->input.on_device && round->asked.target.bytes == 0 && asked.output != asked.input;
   if (own_copy && asked.tensor->bytes() != 0 && round->outcome.ok()) {
@@ -406,11 +384,12 @@ bool DeviceStage::LookForEnds() {
 }
 
 void DeviceStage::Forget(Round* round) {
-  for (auto& [index, lane] : lanes_) {
-    std::erase(lane.waiting, round);
-    for (Copy& copy : lane.flying) {
-      if (copy.round == round) copy.round = nullptr;
-    }
+  lanes_->Forget(round);
+  if (round->has_area) {
+    Area& area = areas_.at(round->operation->asked.tensor);
+    --area.rounds;
+    // A copy may still be under way to it, or out of it: then it stays where it is.
+    if (!round->outcome.ok()) area.again = true;
   }
   std::erase(order_, round);
   const auto found = rounds_.find(round->operation);
@@ -427,22 +406,16 @@ void DeviceStage::Drop(Operation* operation) {
 
 void DeviceStage::Stop() {
   if (std::exchange(stopped_, true)) return;
+  const Time until = After(Now(), kReleaseTime);
   const auto waits = [&] {
-    for (auto& [index, lane] : lanes_) {
-      while (!lane.flying.empty()) {
-        const absl::StatusOr<bool> copied = lane.flying.front().copied.Query();
-        if (copied.ok() && !*copied) return true;
-        lane.flying.pop_front();
-      }
-    }
     return std::any_of(order_.begin(), order_.end(), [](const Round* round) {
       if (!round->finishing || !round->wrote) return false;
       const absl::StatusOr<bool> finished = round->gpu->finished.Query();
       return finished.ok() && !*finished;
     });
   };
-  for (const Time until = After(Now(), kReleaseTime); waits();) {
-    if (Now() >= until) {
+  for (bool copied = lanes_->Drain(until); !copied || waits();) {
+    if (!copied || Now() >= until) {
       BPS_LOG(*log_, kError) << "copies in the GPU's streams have not ended when the session did";
       return;
     }
@@ -456,13 +429,10 @@ bool DeviceStage::Run(Time now) {
   if (order_.empty()) return false;
   now_ = now;
   bool worked = LookForReady();
-  for (auto& [index, lane] : lanes_) {
-    worked |= TakeCopied(&lane);
-    worked |= StartCopies(&lane);
-  }
+  worked |= lanes_->Run();
   worked |= TellBroken();
   worked |= LookForEnds();
-  poll_ = worked ? kLeastPoll : std::min(2 * poll_, kMostPoll);
+  pace_.Note(worked);
   return worked;
 }
 
@@ -471,17 +441,16 @@ Time DeviceStage::NextTimer() const {
     return !round->ready || round->copying != 0 || round->through || round->started != round->parts.size() ||
            !round->broken.ok();
   });
-  return device && !stopped_ ? After(now_, poll_) : kNever;
+  return device && !stopped_ ? pace_.After(now_) : kNever;
 }
 
 std::string DeviceStage::WhoIsMissing(const Operation& operation) const {
   const Round* round = Find(const_cast<Operation*>(&operation));
   if (round == nullptr) return RelayStage::WhoIsMissing(operation);
-  const GpuRound::End& end = round->gpu->input.gpu != nullptr ? round->gpu->input : round->gpu->output;
-  if (!round->ready) {
-    return absl::StrCat("what was in the caller's stream of ", end.gpu->name(), " when it was submitted has not ended");
+  if (!round->ready) return round->gpu->DescribeUnready();
+  if (round->copying != 0) {
+    return absl::StrCat("a copy from ", round->gpu->input.gpu->name(), " to the host has not ended");
   }
-  if (round->copying != 0) return absl::StrCat("a copy from ", end.gpu->name(), " to the host has not ended");
   if (round->through) return absl::StrCat("the copies to ", round->gpu->output.gpu->name(), " have not ended");
   return next()->WhoIsMissing(operation);
 }

@@ -1,7 +1,7 @@
 // device_stage.h - the first step of tensors in device memory: out of the GPU into pinned memory of the host, part by
 // part, and back.
 //
-//     engine.UseStage("", std::make_unique<DeviceStage>(buffers));     // before all others; may be added at any time
+//     engine.UseStage("", std::make_unique<DeviceStage>(lanes, stock, log));   // before all others, at any time
 //
 //     caller's stream ──ready──┐                                          ┌──finished──> caller's stream
 //         copy of a part to the host ─> next stage ... ─> copy of a part to the device
@@ -11,10 +11,13 @@
 // Results are copied back as they come. When all copies are in the stream, a stream of the caller waits for them: the
 // request is *enqueued*, and the next operation on the tensor may be submitted. When they have ended it is *done*.
 //
-// No call here blocks the host, or the caller's stream longer than its result takes. Events are asked for at intervals,
-// of kLeastPoll while something moves and up to kMostPoll otherwise.
+// No call here blocks the host, or the caller's stream longer than its result takes. Events are asked for at intervals
+// (PollPace).
 //
-// Memory. Each tensor has one area of pinned memory for input and result, made with its first operation.
+// Memory. Each tensor has one area of pinned memory for input and result, taken with its first operation. One whose
+//         tensor has been used once, and not for PinnedStock::KeepTime, goes to the tensor that needs one next.
+// Scale.  The factors of an operation (Submission::prescale) are applied on the host: to the input behind its copy, to
+//         the result before its own.
 // Failure. An operation ends when none of its copies is under way, or kReleaseTime after it was given up: behind work
 //         of the caller that never ends a copy never begins.
 // Direct. Where the next stage takes memory of the GPU as it is (a network card that reads and writes it), parts go on
@@ -27,8 +30,6 @@
 #define BYTEPS_CORE_WORKER_DEVICE_DEVICE_STAGE_H_
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,26 +38,20 @@
 #include "absl/container/flat_hash_map.h"
 #include "core/base/log.h"
 #include "core/plugin/gpu.h"
-#include "core/worker/device/gpu_events.h"
+#include "core/worker/device/gpu_lanes.h"
 #include "core/worker/device/gpu_round.h"
-#include "core/worker/device/gpus.h"
 #include "core/worker/device/pinned_area.h"
-#include "core/worker/memory/buffer.h"
+#include "core/worker/device/pinned_stock.h"
 #include "core/worker/tensor/relay_stage.h"
 
 namespace byteps {
 
 class DeviceStage : public RelayStage {
  public:
-  static constexpr Time kLeastPoll = 20'000;
-  static constexpr Time kMostPoll = 200'000;
   static constexpr Time kReleaseTime = 2 * kSecond;
-  // Copies to the host that are in the stream at once, and their bytes: what is behind them may still be overtaken.
-  static constexpr size_t kCopiesAhead = 16;
-  static constexpr uint64_t kBytesAhead = uint64_t{8} << 20;
 
-  DeviceStage(std::shared_ptr<Gpus> gpus, std::shared_ptr<BufferTable> buffers, const Logger* log)
-      : gpus_(std::move(gpus)), buffers_(std::move(buffers)), log_(log) {}
+  DeviceStage(std::shared_ptr<GpuLanes> lanes, std::shared_ptr<PinnedStock> stock, const Logger* log)
+      : lanes_(std::move(lanes)), stock_(std::move(stock)), log_(log) {}
   ~DeviceStage() override;
 
   const char* name() const override { return "device"; }
@@ -86,7 +81,14 @@ class DeviceStage : public RelayStage {
     const std::byte* from;  // on the device; nullptr: nothing to copy
   };
   // One operation.
-  struct Round {
+  struct Round : CopySource {
+    explicit Round(DeviceStage* owner) : stage(owner) {}
+    int64_t priority() const override { return operation->asked.priority; }
+    uint64_t order() const override { return operation->id; }
+    bool NextPiece(Piece* piece) override { return stage->NextPiece(this, piece); }
+    void OnCopied(const absl::Status& status) override { stage->OnCopied(this, status); }
+
+    DeviceStage* stage;
     Operation* operation = nullptr;
     std::shared_ptr<GpuRound> gpu;
     Areas asked, host;
@@ -101,45 +103,35 @@ class DeviceStage : public RelayStage {
     bool wrote = false;       // a copy to the device is in the stream
     bool finishing = false;   // waits for `finished`
     bool ended = false;
+    bool has_area = false;
     absl::Status broken;   // a failure here that the next stage is to hear of
     absl::Status outcome;  // why it is given up
     Time release_at = kNever;
-  };
-  struct Copy {
-    Round* round;  // nullptr: nothing waits for it
-    size_t index;  // of its parts
-    GpuEvent copied;
-  };
-  // What belongs to one GPU.
-  struct Lane {
-    Gpus::Opened opened;
-    bps_device_stream to_host = nullptr;
-    bps_device_stream to_device = nullptr;
-    std::deque<Copy> flying;  // copies to the host, in the order of the stream
-    uint64_t bytes_flying = 0;
-    std::vector<Round*> waiting;  // have parts to be copied to the host
   };
   // Pinned memory of a tensor, and the last round whose result may still be copied out of it.
   struct Area {
     std::unique_ptr<PinnedArea> memory;
     std::shared_ptr<GpuRound> last;
+    int32_t rounds = 0;  // that use it now
+    bool again = false;  // its tensor has been used more than once
+    Time used_at = 0;
   };
 
   Round* Find(Operation* operation) const;
   std::unique_ptr<Round> NewRound();
-  absl::StatusOr<Lane*> LaneOf(const std::shared_ptr<Gpu>& gpu);
   absl::Status PlaceOnHost(Round* round);
   bool GoesDirect(Round* round);
-  absl::StatusOr<Area*> AreaOf(const Round& round);
+  absl::StatusOr<Area*> AreaOf(Round* round);
+  void GiveBackIdle();
   // The result has come by a way of the host's, and lies elsewhere.
   absl::Status CopyHome(Round* round, uint32_t part, const Payload& result);
 
   bool LookForReady();
   absl::StatusOr<bool> Ready(Round* round);
   void Start(Round* round);
-  bool TakeCopied(Lane* lane);
-  bool StartCopies(Lane* lane);
-  void StartCopy(Lane* lane, Round* round);
+  void Go(Round* round, const Part& part);
+  bool NextPiece(Round* round, CopySource::Piece* piece);
+  void OnCopied(Round* round, const absl::Status& status);
   bool TellBroken();
   // The next stage is through with it.
   void Conclude(Round* round);
@@ -148,19 +140,17 @@ class DeviceStage : public RelayStage {
   void GiveUp(Round* round, const absl::Status& why);
   void Forget(Round* round);
 
-  const std::shared_ptr<Gpus> gpus_;
-  const std::shared_ptr<BufferTable> buffers_;
+  const std::shared_ptr<GpuLanes> lanes_;
+  const std::shared_ptr<PinnedStock> stock_;
   const Logger* const log_;
   absl::flat_hash_map<Operation*, std::unique_ptr<Round>> rounds_;
   std::vector<std::unique_ptr<Round>> spare_;
   std::vector<Round*> order_;  // as they began
-  // The caller's streams that a look at them has found busy, with their GPUs.
-  std::vector<std::pair<const Gpu*, const void*>> blocked_;
-  std::map<int32_t, Lane> lanes_;
+  BusyStreams busy_;
   absl::flat_hash_map<const Tensor*, Area> areas_;
-  std::vector<std::unique_ptr<PinnedArea>> outgrown_;  // whose pages were exchanged
   Time now_ = 0;
-  Time poll_ = kLeastPoll;
+  Time looked_at_ = 0;  // for idle areas
+  PollPace pace_;
   bool stopped_ = false;
 };
 

@@ -4,6 +4,20 @@
 
 namespace byteps {
 
+absl::StatusOr<bool> GpuRound::Ready() const {
+  for (const GpuEvent* event : {&input.ready, &output.ready}) {
+    if (!*event) continue;
+    absl::StatusOr<bool> ready = event->Query();
+    if (!ready.ok() || !*ready) return ready;
+  }
+  return true;
+}
+
+std::string GpuRound::DescribeUnready() const {
+  const End& end = input.gpu != nullptr ? input : output;
+  return absl::StrCat("what was in the caller's stream of ", end.gpu->name(), " when it was submitted has not ended");
+}
+
 absl::Status GpuRound::Finish() {
   if (!output.on_device) return absl::OkStatus();
   {

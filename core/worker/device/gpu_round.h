@@ -8,11 +8,16 @@
 #ifndef BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_
 #define BYTEPS_CORE_WORKER_DEVICE_GPU_ROUND_H_
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "abi/device.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/plugin/gpu.h"
 #include "core/worker/device/gpu_events.h"
 #include "core/worker/memory/device_regions.h"
@@ -33,6 +38,11 @@ struct GpuRound {
   End output;
   bool stream_later = false;  // WaitOn names the stream that the result is wanted on
 
+  // Has everything ended that the caller's streams held at the submission?
+  absl::StatusOr<bool> Ready() const;
+  // That it has not, for people: whose stream.
+  std::string DescribeUnready() const;
+
   // The result's copies are in a stream that `finished` was recorded in (empty: the result is in host memory). Makes
   // the output's stream wait for them.
   absl::Status Finish();
@@ -44,6 +54,27 @@ struct GpuRound {
  private:
   std::mutex mutex_;
   bool in_stream_ = false;
+};
+
+// The callers' streams that a look at them has found busy. A stream runs in order: what is behind an operation that is
+// not ready is not ready either.
+class BusyStreams {
+ public:
+  void Clear() { streams_.clear(); }
+  bool Has(const GpuRound& round) const {
+    return std::find(streams_.begin(), streams_.end(), Of(round)) != streams_.end();
+  }
+  void Add(const GpuRound& round) { streams_.push_back(Of(round)); }
+
+ private:
+  // Each GPU has a default stream, which is NULL for all of them.
+  using Stream = std::pair<const Gpu*, const void*>;
+  static Stream Of(const GpuRound& round) {
+    const GpuRound::End& end = round.input.ready ? round.input : round.output;
+    return {end.gpu.get(), end.stream};
+  }
+
+  std::vector<Stream> streams_;
 };
 
 }  // namespace byteps

@@ -1,4 +1,4 @@
-// pinned_area.h - host memory that a GPU copies from and to: one contiguous area for each tensor, made once.
+// pinned_area.h - host memory that a GPU copies from and to: one contiguous area.
 //
 //     absl::StatusOr<std::unique_ptr<PinnedArea>> area = PinnedArea::Make(gpu, buffers, bytes);
 //     area->buffer()      // one of the library's own: transports register it once, peers of the host may map it
@@ -29,6 +29,10 @@ class PinnedArea {
 
   std::byte* data() const { return buffer_->data(); }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
+  // That has pinned it.
+  const Gpu& gpu() const { return *gpu_; }
+
+  bool again = false;  // the stock's: its owner has taken it more than once
 
  private:
   PinnedArea(std::shared_ptr<Gpu> gpu, std::shared_ptr<BufferTable> buffers, std::shared_ptr<Buffer> buffer)

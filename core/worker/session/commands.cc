@@ -9,7 +9,7 @@ bool Commands::Run(Time now, Engine* engine) {
   while (next_ < running_.size()) {
     Command& command = running_[next_++];
     if (command.collective != nullptr) {
-      engine->collectives()->Submit(now, *std::move(command.collective));
+      collect_(now, *std::move(command.collective));
     } else if (command.join != nullptr) {
       engine->collectives()->joins().Submit(now, *std::move(command.join));
     } else if (command.cancel != nullptr) {

@@ -31,9 +31,11 @@ struct Command {
 
 class Commands {
  public:
-  // `collapser`: moves tensors onto huge pages; nullptr: not done. `submit`: gives an operation to the engine.
-  Commands(PageCollapser* collapser, std::function<void(Time, Submission)> submit)
-      : collapser_(collapser), submit_(std::move(submit)) {}
+  // `collapser`: moves tensors onto huge pages; nullptr: not done. `submit`, `collect`: give an operation to the
+  // engine.
+  Commands(PageCollapser* collapser, std::function<void(Time, Submission)> submit,
+           std::function<void(Time, Collective)> collect)
+      : collapser_(collapser), submit_(std::move(submit)), collect_(std::move(collect)) {}
 
   void Push(Command command) { queue_.Push(std::move(command)); }
   // Nothing was pushed that Run has not taken. May be asked right before blocking.
@@ -48,6 +50,7 @@ class Commands {
 
   PageCollapser* const collapser_;
   const std::function<void(Time, Submission)> submit_;
+  const std::function<void(Time, Collective)> collect_;
   SubmissionQueue<Command> queue_;
   std::vector<Command> running_;  // from next_ on
   size_t next_ = 0;

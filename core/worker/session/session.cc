@@ -13,6 +13,9 @@
 #include "core/worker/device/device_stage.h"
 #include "core/worker/device/gpu_group_options.h"
 #include "core/worker/device/gpu_group_stage.h"
+#include "core/worker/device/gpu_lanes.h"
+#include "core/worker/device/pinned_stock.h"
+#include "core/worker/device/staged_collectives.h"
 #include "core/worker/session/io_cores.h"
 
 namespace byteps {
@@ -44,7 +47,8 @@ Session::Session(OpenArguments given, Logger log)
       setup_(&given_, &registry_, &log_),
       commands_(
           given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES") ? &collapser_ : nullptr,
-          [this](Time now, Submission asked) { SubmitToEngine(now, std::move(asked)); }),
+          [this](Time now, Submission asked) { SubmitToEngine(now, std::move(asked)); },
+          [this](Time now, Collective asked) { SubmitToEngine(now, std::move(asked)); }),
       driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {
   registry_.Watch(&plugin_calls_);
 }
@@ -230,7 +234,7 @@ absl::Status Session::Submit(Collective asked) {
   if (!accepted.ok()) return accepted;
   if (timeline_.on()) NoteSubmitted(asked);
   const bool small = alone && MayDrive() && asked.bytes() <= small_bytes_;
-  const auto submit = [&](Time now) { engine_->collectives()->Submit(now, asked); };
+  const auto submit = [&](Time now) { SubmitToEngine(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
   return Enqueue({{}, nullptr, std::make_unique<Collective>(std::move(asked))});
 }
@@ -406,7 +410,10 @@ bool Session::RunCommands(Time now) {
 // The stages of device memory come with the first tensor that needs them, here or on another worker of this host.
 void Session::UseDeviceStages() {
   if (std::exchange(device_stage_, true)) return;
-  engine_->UseStage("", std::make_unique<DeviceStage>(gpus_, buffers_, &log_));
+  const auto lanes = std::make_shared<GpuLanes>(gpus_);
+  const auto stock = std::make_shared<PinnedStock>(buffers_);
+  engine_->UseStage("", std::make_unique<DeviceStage>(lanes, stock, &log_));
+  engine_->collectives()->UseCopies(std::make_unique<StagedCollectives>(lanes, stock, &log_));
   LocalStage* const local = engine_->neighbours();
   absl::StatusOr<GpuGroupOptions> options = ReadGpuGroupOptions(given_.config, given_.place.local_size);
   if (local == nullptr) return;
@@ -421,6 +428,11 @@ void Session::UseDeviceStages() {
 void Session::SubmitToEngine(Time now, Submission asked) {
   if (asked.gpu != nullptr) UseDeviceStages();
   engine_->Submit(now, std::move(asked));
+}
+
+void Session::SubmitToEngine(Time now, Collective asked) {
+  if (asked.gpu != nullptr) UseDeviceStages();
+  engine_->collectives()->Submit(now, std::move(asked));
 }
 
 bool Session::DriveControl(Time now) {

@@ -185,6 +185,7 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
 
   bool RunCommands(Time now);
   void SubmitToEngine(Time now, Submission asked);
+  void SubmitToEngine(Time now, Collective asked);
   void UseDeviceStages();
   bool DriveControl(Time now);
   void CheckOpening(Time now);

@@ -1,0 +1,174 @@
+// Collectives whose memory lies in GPUs, on the simulated network: random programs under each schedule of the fake GPUs
+// against what they must bring, and their ends.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abi/byteps.h"
+#include "device_plugins/fake/control.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/collective_gpus.h"
+#include "tests/sim/collective_program.h"
+#include "tests/sim/fake_gpus.h"
+#include "tests/sim/gather.h"
+#include "tests/sim/simulated_job.h"
+
+namespace byteps {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobOptions OptionsOf(uint64_t seed) {
+  constexpr uint32_t kWorkers[] = {2, 3, 5};
+  JobOptions options;
+  options.seed = seed;
+  options.workers = kWorkers[seed % std::size(kWorkers)];
+  return options;
+}
+
+TEST(DeviceCollectives, RandomProgramsBringWhatTheyMustInEverySchedule) {
+  ForEachSeed(1000, [](uint64_t seed) {
+    const JobOptions options = OptionsOf(seed);
+    UseGpus(options.workers, seed / 3);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    CollectiveGpus gpus(&job, seed);
+    CollectiveProgram program(&job, seed, &gpus);
+    for (int i = 0; i < 3; ++i) {
+      program.Run(1 + seed % 9, 3000);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    ExpectNoRaces();
+    EXPECT_EQ(Counts().synchronisations, 0u);
+    job.Finish();
+  });
+}
+
+// One rank's gather of large and small tensors on its GPU.
+class GpuGather {
+ public:
+  GpuGather(SimulatedJob* job, CollectiveGpus* gpus, uint32_t rank, const std::string& name, size_t rows, Time timeout)
+      : gather_(name, job->workers(), rows, timeout), output_(rows * job->workers()), asked_(gather_.asked()) {
+    asked_.output = reinterpret_cast<std::byte*>(output_.data());
+    asked_.capacity = output_.size() * sizeof(int64_t);
+    gpus->Move(rank, &asked_);
+    status_ = job->worker(rank).Collect(asked_);
+  }
+  bool accepted() const { return status_.ok(); }
+  bool ended() const { return !status_.ok() || asked_.request->ended(); }
+  absl::Status outcome() const { return status_.ok() ? asked_.request->outcome() : status_; }
+  const Request* request() const { return asked_.request.get(); }
+
+ private:
+  Gather gather_;
+  std::vector<int64_t> output_;
+  Collective asked_;
+  absl::Status status_;
+};
+
+// Whatever ends one, on whichever rank, all ranks hear of it; then the next round works, and has all that it needs.
+TEST(DeviceCollectives, TroubleEndsEveryOperation) {
+  enum Trouble : uint64_t { kCancel, kDeadline, kStream, kNoPinnedMemory, kFailedCopy, kKinds };
+  ForEachSeed(300, [](uint64_t seed) {
+    const auto trouble = static_cast<Trouble>(seed % kKinds);
+    const size_t rows = seed % 2 == 0 ? 100 : 40'000;
+    JobOptions options;
+    options.seed = seed;
+    options.workers = 3;
+    UseGpus(options.workers, seed / kKinds);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    CollectiveGpus gpus(&job, seed);
+    gpus.UseAll();
+    static int32_t go;
+    go = 0;
+    if (trouble == kStream) gpus.Hold(1, &go);
+    if (trouble == kNoPinnedMemory) Gpu().fail("register_host", seed % 6, BPS_RESOURCE_EXHAUSTED);
+    if (trouble == kFailedCopy) Gpu().fail("copy_to_host", seed % 3, BPS_INTERNAL);
+    std::vector<std::unique_ptr<GpuGather>> all;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      if (trouble == kDeadline && rank == 1) continue;
+      all.push_back(std::make_unique<GpuGather>(&job, &gpus, rank, "g", rows, 5 * kSecond));
+      ASSERT_TRUE(all.back()->accepted());
+    }
+    const auto ended = [&] {
+      for (const auto& each : all) {
+        if (!each->ended()) return false;
+      }
+      return true;
+    };
+    job.RunFor(static_cast<Time>(seed % 11) * kMillisecond / 2);
+    if (trouble == kCancel) job.worker(1).Cancel(all[1]->request());
+    ASSERT_TRUE(job.RunUntil(ended));
+    for (const auto& each : all) {
+      const absl::Status outcome = each->outcome();
+      if (trouble == kStream || trouble == kDeadline) {
+        EXPECT_EQ(outcome.code(), absl::StatusCode::kDeadlineExceeded) << outcome;
+      }
+      if (trouble == kStream && each == all[1]) {
+        EXPECT_THAT(std::string(outcome.message()), HasSubstr("what was in the caller's stream of GPU 1"));
+      }
+      if (trouble == kNoPinnedMemory && !outcome.ok()) {
+        EXPECT_EQ(outcome.code(), absl::StatusCode::kResourceExhausted) << outcome;
+      }
+      if (trouble == kFailedCopy) {
+        EXPECT_FALSE(outcome.ok());
+      }
+    }
+    if (trouble == kDeadline) {
+      GpuGather late(&job, &gpus, 1, "g", rows, 5 * kSecond);
+      ASSERT_TRUE(job.RunUntil([&] { return late.ended(); }));
+      // With the announcements it may have had all bytes of a small one, before it heard that the others gave up.
+      EXPECT_TRUE(!late.outcome().ok() || rows == 100);
+    }
+    go = 1;
+    all.clear();
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      all.push_back(std::make_unique<GpuGather>(&job, &gpus, rank, "g", rows, 600 * kSecond));
+    }
+    ASSERT_TRUE(job.RunUntil(ended));
+    for (const auto& each : all) EXPECT_TRUE(each->outcome().ok()) << each->outcome();
+    ExpectNoRaces();
+    job.Finish();
+  });
+}
+
+TEST(DeviceCollectives, TheSteadyStateMakesNothing) {
+  JobOptions options;
+  options.seed = 5;
+  options.workers = 3;
+  options.adverse = false;
+  UseGpus(3, 5);
+  SimulatedJob job(options);
+  ASSERT_TRUE(job.Start());
+  CollectiveGpus gpus(&job, 5);
+  gpus.UseAll();
+  const auto round = [&] {
+    std::vector<std::unique_ptr<GpuGather>> all;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (const size_t rows : {10, 5'000, 40'000}) {
+        all.push_back(std::make_unique<GpuGather>(&job, &gpus, rank, "g" + std::to_string(rows), rows, 600 * kSecond));
+      }
+    }
+    for (const auto& each : all) {
+      ASSERT_TRUE(job.RunUntil([&] { return each->ended(); }));
+      EXPECT_TRUE(each->outcome().ok()) << each->outcome();
+    }
+  };
+  round();
+  round();
+  const fake_gpu_counts before = Counts();
+  for (int i = 0; i < 10; ++i) round();
+  const fake_gpu_counts after = Counts();
+  EXPECT_EQ(after.synchronisations, 0u);
+  EXPECT_EQ(after.registrations, before.registrations);
+  EXPECT_EQ(after.streams, before.streams);
+  EXPECT_EQ(after.events, before.events);
+  ExpectNoRaces();
+}
+
+}  // namespace
+}  // namespace byteps
