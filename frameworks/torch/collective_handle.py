@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from byteps import _native
+from byteps.torch import device_streams
+from byteps.torch.device_streams import DevicePart
 
 import torch
 
@@ -16,27 +18,41 @@ T = TypeVar("T")
 class CollectiveHandle(Generic[T]):
     """What asynchronous collectives return; give it to poll() and synchronize().
 
-    Dropping it is allowed: the operation goes on, and its memory is kept until it has ended.
+    Dropping it is allowed: the operation goes on, and its memory is kept until it has ended. Of an output on a GPU: as
+    of Handle.
     """
 
-    def __init__(self, name: str, request: _native.Request | None, finish: Callable[[Any], T]) -> None:
+    def __init__(
+        self,
+        name: str,
+        request: _native.Request | None,
+        finish: Callable[[Any], T],
+        device: tuple[DevicePart, torch.Tensor] | None = None,
+    ) -> None:
         """`request`: None: there is nothing to wait for. `finish`: what makes the output of the request, when it has
-        ended; called once."""
+        ended; called once. `device`: of an output on a GPU: the operation there, and that output."""
         self.name = name
         self._request = request
+        self._device = device
         self._finish: Callable[[Any], T] | None = finish
         self._output: Any = None
         self._lock = threading.Lock()
 
     def poll(self) -> bool:
-        """Whether the operation has ended. Never blocks."""
-        return self._request is None or self._request.test()
+        """Whether the operation has ended; on a GPU: whether synchronize() does not wait on the host. Never blocks."""
+        if self._request is None:
+            return True
+        return self._request.test() if self._device is None else self._request.is_enqueued()
 
     def synchronize(self, timeout: float | None = None) -> T:
         """Waits for the operation, at most `timeout` seconds, and returns its output; raises its error. May be called
         again."""
         if self._request is not None:
-            self._request.wait(timeout)
+            if self._device is None:
+                self._request.wait(timeout)
+            else:
+                part, target = self._device
+                part.wait(self._request, target, timeout)
         with self._lock:
             if self._finish is not None:
                 self._output = self._finish(self._request)
@@ -45,8 +61,12 @@ class CollectiveHandle(Generic[T]):
         return output
 
     def finish_on_host(self) -> T:
-        """synchronize(): results come by the host's memory."""
-        return self.synchronize()
+        """As synchronize(); then the result is there, whichever stream looks at it."""
+        output = self.synchronize()
+        if self._device is not None and self._request is not None:
+            self._request.wait()
+            device_streams.STREAMS.synchronize(self._device[0].index)
+        return output
 
     def cancel(self) -> None:
         """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""

@@ -31,6 +31,14 @@ class DeviceStreams:
         """A new row-major tensor of that shape and dtype, on the same GPU, of the current stream."""
         return torch.empty(like.shape, dtype=like.dtype, device=like.device)
 
+    def nothing(self, like: torch.Tensor) -> torch.Tensor:
+        """A tensor without elements on the same GPU."""
+        return torch.empty(0, dtype=like.dtype, device=like.device)
+
+    def from_host(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """A tensor on the GPU of `like`, with what a tensor on the host holds."""
+        return host.to(like.device)
+
     def current(self, index: int) -> int:
         """The handle of the current stream of a GPU."""
         return int(torch.cuda.current_stream(index).cuda_stream)
@@ -64,6 +72,26 @@ def finish_on_host(tensor: torch.Tensor) -> torch.Tensor:
     if is_device(tensor):
         STREAMS.synchronize(STREAMS.index(tensor))
     return tensor
+
+
+class DeviceInput:
+    """The input of an operation on the memory of a GPU, whose result comes on the host.
+
+    Attributes:
+        place: for the library: which GPU, and the stream that is current.
+        read: an address in the GPU's memory.
+        held: what holds that memory.
+    """
+
+    __slots__ = ("held", "place", "read")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        index = STREAMS.index(tensor)
+        # A copy within the GPU, in its current stream.
+        sent = _row_major(tensor)
+        self.read = STREAMS.address(sent)
+        self.held = (tensor, sent)
+        self.place = _native.DevicePlace(_native.CUDA, index, _native.CPU, 0, STREAMS.current(index), output_later=True)
 
 
 class DevicePart:

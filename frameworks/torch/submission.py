@@ -17,7 +17,7 @@ from byteps.session import Session, current_session
 from byteps.speed import SPEED
 from byteps.torch import device_streams
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
-from byteps.torch.device_streams import DevicePart
+from byteps.torch.device_streams import DeviceInput, DevicePart
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle
 from byteps.torch.wire_buffer import empty_buffer, is_wire_ready, staged_copy
@@ -153,24 +153,31 @@ def start_broadcast(
 
 class Part:
     """One collective as the library takes it, what holds its memory, and what makes its output when it has ended: a
-    function of the request and the place in it."""
+    function of the request and the place in it. `device`: of an output on a GPU: the operation there, and that output.
+    """
 
-    __slots__ = ("finish", "held", "name", "operation")
+    __slots__ = ("device", "finish", "held", "name", "operation")
 
     def __init__(
-        self, name: str, operation: _native.Collective, held: Any, finish: Callable[[_native.Request, int], Any]
+        self,
+        name: str,
+        operation: _native.Collective,
+        held: Any,
+        finish: Callable[[_native.Request, int], Any],
+        device: tuple[DevicePart, torch.Tensor] | None = None,
     ) -> None:
         self.name = name
         self.operation = operation
         self.held = held
         self.finish = finish
+        self.device = device
 
 
 def start_part(part: Part) -> CollectiveHandle[Any]:
     """Starts one operation. Raises what the library refuses it with."""
     request = current_session().native.collective(part.operation, part.held)
     finish = part.finish
-    return CollectiveHandle(part.name, request, lambda ended: finish(ended, 0))
+    return CollectiveHandle(part.name, request, lambda ended: finish(ended, 0), part.device)
 
 
 def start_group(name: str, parts: Sequence[Part]) -> GroupHandle:
@@ -196,14 +203,21 @@ def into_output(
     priority: int,
     after: After | None = None,
     options: dict[str, Any] | None = None,
+    through_host: bool = False,
 ) -> Part:
     """A collective of `tensor` whose result goes into `output`, which may be `tensor` itself where the kind allows it.
 
     Args:
         after: what is then done to the output, in place.
         options: more arguments of the collective: op, root, splits, scale, peer, tag.
+        through_host: tensors of a GPU are copied there and back by this process, as the parts of groups are.
     """
-    read, written, held, staged = _buffers(tensor, output)
+    device: DevicePart | None = None
+    if not through_host and tensor.numel() != 0 and device_streams.STREAMS.is_device(tensor):
+        device = DevicePart(tensor, output)
+        read, written, held, staged = device.read, device.written, device.held, device.staged
+    else:
+        read, written, held, staged = _buffers(tensor, output)
     operation = _native.Collective(
         kind,
         name,
@@ -214,6 +228,7 @@ def into_output(
         output_bytes=output.numel() * output.element_size(),
         process_set=process_set.native(),
         priority=priority_number(priority),
+        place=None if device is None else device.place,
         **(options or {}),
     )
 
@@ -230,7 +245,7 @@ def into_output(
             torch.autograd.graph.increment_version(output)
         return output
 
-    return Part(name or "", operation, held, finish)
+    return Part(name or "", operation, held, finish, None if device is None else (device, output))
 
 
 def into_new(
@@ -241,14 +256,24 @@ def into_new(
     priority: int,
     finish: Callable[[torch.Tensor, list[int]], Any],
     options: dict[str, Any] | None = None,
+    through_host: bool = False,
 ) -> Part:
-    """A collective of `tensor` whose result, of a size that is not known beforehand, becomes a new tensor.
+    """A collective of `tensor` whose result, of a size that is not known beforehand, becomes a new tensor. Of a GPU's,
+    the library reads the tensor there; the result comes on the host, and from there to the GPU.
 
     Args:
         finish: makes the output of that tensor and of the rows that it has from (or for) each rank.
         options: more arguments of the collective.
+        through_host: as of into_output.
     """
-    read, held, _ = _reading(tensor)
+    device: DeviceInput | None = None
+    read: int
+    held: Any
+    if not through_host and device_streams.STREAMS.is_device(tensor):
+        device = DeviceInput(tensor)
+        read, held = device.read, device.held
+    else:
+        read, held, _ = _reading(tensor)
     operation = _native.Collective(
         kind,
         name,
@@ -257,9 +282,12 @@ def into_new(
         input=read,
         process_set=process_set.native(),
         priority=priority_number(priority),
+        place=None if device is None else device.place,
         **(options or {}),
     )
-    dtype, device = tensor.dtype, tensor.device
+    # Not the tensor itself: its memory is not held longer than the operation takes.
+    dtype, target = tensor.dtype, tensor.device
+    like = None if device is None else device_streams.STREAMS.nothing(tensor)
 
     def made(ended: _native.Request, index: int) -> Any:
         result = ended.result(index)
@@ -270,6 +298,7 @@ def into_new(
             # What gets nothing has no shape either.
             found = torch.empty(result.shape or (0,), dtype=dtype)
         SPEED.record(len(result))
-        return finish(found.to(device), result.splits)
+        there = found.to(target) if like is None else device_streams.STREAMS.from_host(found, like)
+        return finish(there, result.splits)
 
     return Part(name, operation, held, made)

@@ -105,7 +105,8 @@ class ProcessSet:
     def remove(self) -> None: ...
 
 class Collective:
-    """The arguments of bps_collective. `scale` is (before, after); output 0: the library's memory."""
+    """The arguments of bps_collective. `scale` is (before, after); output 0: the library's memory; `place`: where input
+    and output are, if not on the host."""
 
     def __init__(
         self,
@@ -126,6 +127,7 @@ class Collective:
         process_set: ProcessSet | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        place: DevicePlace | None = None,
     ) -> None: ...
 
 class Buffer:

@@ -56,7 +56,8 @@ Notice NoticeOf(const py::object& completions, uint64_t token) {
 CollectiveSpec MakeSpec(int32_t kind, Text name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,
                         uintptr_t output, uint64_t output_bytes, int32_t op, std::vector<int64_t> splits, int32_t root,
                         int32_t peer, int64_t tag, std::optional<std::pair<double, double>> scale,
-                        std::shared_ptr<ProcessSet> set, int64_t priority, std::optional<double> timeout) {
+                        std::shared_ptr<ProcessSet> set, int64_t priority, std::optional<double> timeout,
+                        const OptionalPlace& place) {
   return {kind,
           std::move(name),
           dtype,
@@ -72,7 +73,8 @@ CollectiveSpec MakeSpec(int32_t kind, Text name, uint32_t dtype, std::vector<int
           scale,
           std::move(set),
           priority,
-          timeout};
+          timeout,
+          place};
 }
 
 void AddConstants(py::module_& module) {
@@ -152,13 +154,21 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<ProcessSet, std::shared_ptr<ProcessSet>>(module, "ProcessSet").def("remove", &ProcessSet::Remove);
 
+  py::class_<DevicePlace>(module, "DevicePlace")
+      .def(py::init([](int32_t input_device, int32_t input_id, int32_t output_device, int32_t output_id,
+                       uintptr_t stream, bool output_later) {
+             return DevicePlace{input_device, input_id, output_device, output_id, stream, output_later};
+           }),
+           py::arg("input_device"), py::arg("input_id"), py::arg("output_device"), py::arg("output_id"),
+           py::arg("stream"), py::arg("output_later"));
+
   py::class_<CollectiveSpec>(module, "Collective")
       .def(py::init(&MakeSpec), py::arg("kind"), py::arg("name") = py::none(), py::kw_only(),
            py::arg("dtype") = BPS_UINT8, py::arg("shape") = std::vector<int64_t>{}, py::arg("input") = 0,
            py::arg("output") = 0, py::arg("output_bytes") = 0, py::arg("op") = BPS_SUM,
            py::arg("splits") = std::vector<int64_t>{}, py::arg("root") = 0, py::arg("peer") = 0, py::arg("tag") = 0,
            py::arg("scale") = py::none(), py::arg("process_set") = py::none(), py::arg("priority") = 0,
-           py::arg("timeout") = py::none());
+           py::arg("timeout") = py::none(), py::arg("place") = py::none());
 
   py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::buffer_protocol())
       .def("__len__", &Buffer::size)
@@ -176,14 +186,6 @@ PYBIND11_MODULE(_native, module) {
       .def(py::init<>())
       .def("fileno", &Completions::descriptor)
       .def("take", &Completions::Take);
-
-  py::class_<DevicePlace>(module, "DevicePlace")
-      .def(py::init([](int32_t input_device, int32_t input_id, int32_t output_device, int32_t output_id,
-                       uintptr_t stream, bool output_later) {
-             return DevicePlace{input_device, input_id, output_device, output_id, stream, output_later};
-           }),
-           py::arg("input_device"), py::arg("input_id"), py::arg("output_device"), py::arg("output_id"),
-           py::arg("stream"), py::arg("output_later"));
 
   py::class_<Session, std::shared_ptr<Session>>(module, "Session")
       .def("info", &Session::Info)

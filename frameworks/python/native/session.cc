@@ -287,6 +287,8 @@ std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec) {
 
 std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::object buffers, Notice notice) {
   bps_collective_args args = ArgsOf(spec);
+  bps_streams streams = BPS_STREAMS_INIT;
+  if (spec.place) SetPlace(args, streams, *spec.place);
   std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
   bps_request* request = nullptr;
   {
@@ -300,7 +302,13 @@ std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::obj
 
 std::shared_ptr<Request> Session::Group(const std::vector<CollectiveSpec>& specs, py::object buffers) {
   std::vector<bps_collective_args> operations;
-  for (const CollectiveSpec& spec : specs) operations.push_back(ArgsOf(spec));
+  for (const CollectiveSpec& spec : specs) {
+    operations.push_back(ArgsOf(spec));
+    // Which the library refuses, with what takes it.
+    bps_streams streams = BPS_STREAMS_INIT;
+    if (spec.place) SetPlace(operations.back(), streams, *spec.place);
+    operations.back().ext = nullptr;
+  }
   std::vector<const bps_collective_args*> pointers;
   for (const bps_collective_args& operation : operations) pointers.push_back(&operation);
   bps_group_args args = BPS_GROUP_ARGS_INIT;

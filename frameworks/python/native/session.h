@@ -86,6 +86,7 @@ struct CollectiveSpec {
   std::shared_ptr<ProcessSet> set;                 // nullptr: all ranks
   int64_t priority = 0;
   std::optional<double> timeout;
+  OptionalPlace place;  // of the memory, if not on the host
 };
 
 // What bps_sparse_all_reduce takes.

@@ -183,12 +183,13 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         check_dense(tensor)
         check_dense(output)
         check_writable(output)
-        return into_output(kind, tensor, output, self._name(), self.process_set, 0, after, options)
+        return into_output(kind, tensor, output, self._name(), self.process_set, 0, after, options, through_host=True)
 
     def _new(self, kind: int, tensor: torch.Tensor, finish: Any, **options: Any) -> Part:
         """A collective of the elements of `tensor`; `finish` gets the elements that come, and how many from each."""
         check_dense(tensor)
-        return into_new(kind, own_elements(tensor), self._name(), self.process_set, 0, finish, options)
+        name = self._name()
+        return into_new(kind, own_elements(tensor), name, self.process_set, 0, finish, options, through_host=True)
 
     def _all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Part:
         return self._into(_native.ALL_REDUCE, tensor, tensor, op=op)
@@ -219,7 +220,9 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         else:
             check_dense(tensor)
             name = self._name()
-            part = into_new(_native.REDUCE, tensor, name, self.process_set, 0, lambda *none: None, options)
+            part = into_new(
+                _native.REDUCE, tensor, name, self.process_set, 0, lambda *none: None, options, through_host=True
+            )
         return self._work(start_part(part), [tensor])
 
     def _reduce_scatter_part(self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> Part:
@@ -381,9 +384,10 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             raise ValueError(f"tag is {tag}; it must be one of 0 to {(1 << 31) - 1}")
         options = {"peer": self._ranks[peer], "tag": self._first_tag + tag}
         if kind == _native.SEND:
-            part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options)
+            part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options, through_host=True)
         else:
-            part = check_rows(into_output(kind, tensor, tensor, None, self.process_set, 0, None, options), tensor, None)
+            into = into_output(kind, tensor, tensor, None, self.process_set, 0, None, options, through_host=True)
+            part = check_rows(into, tensor, None)
         return self._work(start_part(part), [tensor])
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int = 0) -> BytePSWork:

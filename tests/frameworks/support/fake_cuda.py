@@ -289,6 +289,14 @@ class FakeCuda(device_streams.DeviceStreams):
         assert isinstance(like, FakeCudaTensor)
         return self._new(torch.empty(like.shape, dtype=like.dtype, device="meta"), like.block.index)
 
+    def nothing(self, like: torch.Tensor) -> torch.Tensor:
+        assert isinstance(like, FakeCudaTensor)
+        return self._new(torch.empty(0, dtype=like.dtype, device="meta"), like.block.index)
+
+    def from_host(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        assert isinstance(like, FakeCudaTensor)
+        return self.tensor(host, index=like.block.index)
+
     def current(self, index: int) -> int:
         return self._streams().get(index, 0)
 

@@ -231,6 +231,64 @@ def test_operations(run_workers: RunWorkers, schedule: str) -> None:
     run_workers(_operations, **fake_gpus(schedule))
 
 
+def _collectives() -> None:
+    with _gpus() as gpu:
+        rank, size = bps.rank(), bps.size()
+        pair = bps.add_process_set([0, 1])
+        before = 0
+
+        def values(of: int, rows: int) -> torch.Tensor:
+            return torch.arange(float(rows * 3)).view(rows, 3) + 100 * of
+
+        def total(ranks: int, rows: int) -> torch.Tensor:
+            return torch.stack([values(other, rows) for other in range(ranks)]).sum(0)
+
+        for rows in (1, 5000):
+            all_rows = rows * size
+            x = gpu.tensor(values(rank, rows * (rank + 1)))
+            same = gpu.tensor(values(rank, all_rows))
+            wide = gpu.tensor(values(rank, all_rows))
+            mine = slice(rows * rank, rows * (rank + 1))
+            results = [
+                (
+                    bps.allgather(x, name=f"gathered.{rows}"),
+                    torch.cat([values(other, rows * (other + 1)) for other in range(size)]),
+                ),
+                (bps.reducescatter(same, op=bps.Sum, name=f"scattered.{rows}"), total(size, all_rows)[mine]),
+                (
+                    bps.alltoall(same, name=f"exchanged.{rows}"),
+                    torch.cat([values(other, all_rows)[mine] for other in range(size)]),
+                ),
+                (
+                    bps.allreduce(same, op=bps.Sum, prescale_factor=0.5, postscale_factor=4.0, name=f"scaled.{rows}"),
+                    total(size, all_rows) * 2,
+                ),
+            ]
+            if rank < 2:
+                results += [
+                    (
+                        bps.allreduce(same, op=bps.Sum, process_set=pair, name=f"set.{rows}"),
+                        total(2, all_rows),
+                    ),
+                    (bps.broadcast(same, 1, process_set=pair, name=f"sent.{rows}"), values(1, all_rows)),
+                ]
+                # In place, of a tensor with gaps.
+                handle = bps.allreduce_async_(wide[:, 1], op=bps.Sum, process_set=pair, name=f"column.{rows}")
+                assert bps.synchronize(handle).shape == (all_rows,)
+            assert gpu.counts()["synchronisations"] == before, "the host waited for the GPU"
+            for number, (found, expected) in enumerate(results):
+                assert torch.equal(gpu.read(found), expected), (rows, number, gpu.read(found), expected)
+            if rank < 2:
+                assert torch.equal(gpu.read(wide)[:, 1], total(2, all_rows)[:, 1])
+            assert torch.equal(gpu.read(wide)[:, 0], values(rank, all_rows)[:, 0])
+            before = gpu.counts()["synchronisations"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_collectives(run_workers: RunWorkers, schedule: str) -> None:
+    run_workers(_collectives, workers=3, **fake_gpus(schedule))
+
+
 def _streams() -> None:
     with _gpus() as gpu:
         side, other = gpu.new_stream(), gpu.new_stream()
