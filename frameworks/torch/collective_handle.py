@@ -57,6 +57,8 @@ class CollectiveHandle(Generic[T]):
             if self._finish is not None:
                 self._output = self._finish(self._request)
                 self._finish = None
+                if self._device is not None:
+                    self._device[0].finished()
         output: T = self._output
         return output
 

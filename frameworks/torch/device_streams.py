@@ -7,6 +7,8 @@ synchronizes waits for the result. The host waits for the network, and for no GP
 
 from __future__ import annotations
 
+from typing import Any
+
 from byteps import _native
 
 import torch
@@ -36,8 +38,23 @@ class DeviceStreams:
         return torch.empty(0, dtype=like.dtype, device=like.device)
 
     def from_host(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """A tensor on the GPU of `like`, with what a tensor on the host holds."""
-        return host.to(like.device)
+        """A tensor on the GPU of `like`, with what a tensor on the host holds, in its current stream."""
+        # From memory that is not pinned, PyTorch's copy would wait for the stream.
+        return host.pin_memory().to(like.device, non_blocking=True)
+
+    def memory(self, tensor: torch.Tensor) -> Any:
+        """What holds the tensor's memory, also if the caller gives the tensor other memory meanwhile."""
+        return tensor.untyped_storage()
+
+    def mark(self, index: int) -> Any:
+        """What the current stream of a GPU holds now, for wait_for()."""
+        mark = torch.cuda.Event()
+        mark.record(torch.cuda.current_stream(index))
+        return mark
+
+    def wait_for(self, mark: Any, index: int) -> None:
+        """The current stream of a GPU goes on behind what was marked."""
+        torch.cuda.current_stream(index).wait_event(mark)
 
     def current(self, index: int) -> int:
         """The handle of the current stream of a GPU."""
@@ -90,7 +107,7 @@ class DeviceInput:
         # A copy within the GPU, in its current stream.
         sent = _row_major(tensor)
         self.read = STREAMS.address(sent)
-        self.held = (tensor, sent)
+        self.held = STREAMS.memory(sent)
         self.place = _native.DevicePlace(_native.CUDA, index, _native.CPU, 0, STREAMS.current(index), output_later=True)
 
 
@@ -104,7 +121,7 @@ class DevicePart:
         staged: what is written, if it is not the output's own memory.
     """
 
-    __slots__ = ("_stream", "held", "index", "place", "read", "staged", "written")
+    __slots__ = ("_done", "_stream", "held", "index", "place", "read", "staged", "written")
 
     def __init__(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
         """`output`: `tensor` itself, or memory of its own on the same GPU. Raises ValueError."""
@@ -117,6 +134,7 @@ class DevicePart:
             )
         self.index = index
         self._stream = streams.current(index)
+        self._done: tuple[int, Any] | None = None
         # Copies within the GPU, in its current stream.
         sent = _row_major(tensor)
         self.read = streams.address(sent)
@@ -126,7 +144,8 @@ class DevicePart:
         else:
             self.staged = None if _is_row_major(output) else streams.empty(output)
             self.written = streams.address(output if self.staged is None else self.staged)
-        self.held = (tensor, sent, output, self.staged)
+        written = output if self.staged is None else self.staged
+        self.held = (streams.memory(sent), streams.memory(written))
         self.place = _native.DevicePlace(_native.CUDA, index, _native.CUDA, index, self._stream, output_later=True)
 
     def wait(self, request: _native.Request, output: torch.Tensor, timeout: float | None) -> None:
@@ -139,6 +158,13 @@ class DevicePart:
             STREAMS.keep(output)
             if self.staged is not None:
                 STREAMS.keep(self.staged)
+        if self._done is not None and self._done[0] != stream:
+            STREAMS.wait_for(self._done[1], self.index)
+
+    def finished(self) -> None:
+        """The current stream has been given what makes the output of the result: other streams that wait() from now on
+        go on behind it."""
+        self._done = (STREAMS.current(self.index), STREAMS.mark(self.index))
 
 
 def _is_row_major(tensor: torch.Tensor) -> bool:

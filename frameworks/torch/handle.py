@@ -68,6 +68,8 @@ class Handle:
             after, self._after = self._after, None
             if after is not None:
                 after(output.detach())
+            if self._device is not None and (staged is not None or after is not None):
+                self._device.finished()
             SPEED.record(output.nbytes)
             # The library writes behind autograd's back; a backward pass that saved the old value must notice.
             if not output.is_inference():

@@ -297,6 +297,16 @@ class FakeCuda(device_streams.DeviceStreams):
         assert isinstance(like, FakeCudaTensor)
         return self.tensor(host, index=like.block.index)
 
+    def memory(self, tensor: torch.Tensor) -> Any:
+        assert isinstance(tensor, FakeCudaTensor)
+        return tensor.block
+
+    def mark(self, index: int) -> Any:
+        return self.current(index)
+
+    def wait_for(self, mark: Any, index: int) -> None:
+        self.order(mark, self.current(index), index)
+
     def current(self, index: int) -> int:
         return self._streams().get(index, 0)
 

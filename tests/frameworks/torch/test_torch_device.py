@@ -300,6 +300,16 @@ def _streams() -> None:
             with gpu.stream(other):
                 snapshots.append(gpu.later(bps.synchronize(handle)))
             del handle
+        # A result with gaps is copied to its place on the first stream that waits; the next one waits for that copy.
+        columns = []
+        for number in range(20):
+            wide = gpu.tensor(torch.full((20_000, 2), float(number)))
+            gpu.order(0, side)
+            with gpu.stream(side):
+                handle = bps.allreduce_async_(wide[:, 1], op=bps.Sum, name="column")
+                bps.synchronize(handle)
+            with gpu.stream(other):
+                columns.append(gpu.later(bps.synchronize(handle)))
         # Dropped: it goes on, and its memory is not given out until it has ended.
         for number in range(20):
             bps.push_pull_async(gpu.tensor(torch.full((7000,), float(number))), average=False, name=f"dropped.{number}")
@@ -310,6 +320,8 @@ def _streams() -> None:
                 gpu.synchronize(0)
         for number, found in enumerate(snapshots):
             assert torch.equal(found[0], torch.full((5000,), float(number * bps.size())))
+        for number, found in enumerate(columns):
+            assert torch.equal(found[0], torch.full((20_000,), float(number * bps.size())))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
