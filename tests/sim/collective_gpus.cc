@@ -48,6 +48,7 @@ CollectiveGpus::CollectiveGpus(SimulatedJob* job, uint64_t seed)
     args.index = static_cast<int32_t>(rank);
     Check(Table().open(&args, &worker.device, nullptr));
     Check(Table().stream_create(worker.device, 0, &worker.stream, nullptr));
+    Check(Table().stream_create(worker.device, 0, &worker.output_stream, nullptr));
     auto stock = std::make_shared<PinnedStock>(std::make_shared<BufferTable>());
     job->worker(rank).engine().collectives()->UseCopies(
         std::make_unique<StagedCollectives>(std::make_shared<GpuLanes>(gpus_), std::move(stock), &Quiet()));
@@ -58,24 +59,26 @@ CollectiveGpus::~CollectiveGpus() {
   for (const Worker& worker : workers_) Table().close(worker.device);
 }
 
-void CollectiveGpus::Hold(uint32_t rank, const int32_t* go) {
-  Check(bps_fake_gpu()->hold(static_cast<int32_t>(rank), workers_[rank].stream, go));
+void CollectiveGpus::Hold(uint32_t rank, const int32_t* go, bool outputs) {
+  const Worker& worker = workers_[rank];
+  Check(bps_fake_gpu()->hold(static_cast<int32_t>(rank), outputs ? worker.output_stream : worker.stream, go));
 }
 
-void* CollectiveGpus::Place(const Worker& worker, int32_t type, const std::byte* bytes, uint64_t size) {
+void* CollectiveGpus::Place(const Worker& worker, bps_device_stream stream, int32_t type, const std::byte* bytes,
+                            uint64_t size) {
   void *fresh = nullptr, *base = nullptr;
   Check(Table().allocate_host(worker.device, size, &fresh, nullptr));
   std::memcpy(fresh, bytes, size);
   if (type == BPS_CUDA) {
     Check(Table().allocate(worker.device, size, &base, nullptr));
-    Check(Table().copy_to_device(worker.device, base, fresh, size, worker.stream, nullptr));
+    Check(Table().copy_to_device(worker.device, base, fresh, size, stream, nullptr));
     return base;
   }
   void* passing = nullptr;
   Check(Table().allocate(worker.device, size, &passing, nullptr));
   Check(Table().allocate_host(worker.device, size, &base, nullptr));
-  Check(Table().copy_to_device(worker.device, passing, fresh, size, worker.stream, nullptr));
-  Check(Table().copy_to_host(worker.device, base, passing, size, worker.stream, nullptr));
+  Check(Table().copy_to_device(worker.device, passing, fresh, size, stream, nullptr));
+  Check(Table().copy_to_host(worker.device, base, passing, size, stream, nullptr));
   return base;
 }
 
@@ -95,16 +98,18 @@ void CollectiveGpus::Move(uint32_t rank, Collective* asked) {
   if (gives) input = draw();
   if (gets) output = in_place ? input : draw();
   if (!Gpus::Concerns(input) && !Gpus::Concerns(output)) return;
+  const bool apart = apart_.has_value() ? *apart_ : random_.Chance(0.4);
+  const bps_device_stream output_stream = apart ? worker.output_stream : worker.stream;
   if (Gpus::Concerns(input)) {
-    asked->input = static_cast<const std::byte*>(Place(worker, input.type, asked->input, bytes));
+    asked->input = static_cast<const std::byte*>(Place(worker, worker.stream, input.type, asked->input, bytes));
     if (in_place) asked->output = const_cast<std::byte*>(asked->input);
   }
   if (Gpus::Concerns(output) && !in_place) {
-    asked->output = static_cast<std::byte*>(Place(worker, output.type, asked->output, asked->capacity));
+    asked->output = static_cast<std::byte*>(Place(worker, output_stream, output.type, asked->output, asked->capacity));
   }
   absl::StatusOr<std::shared_ptr<GpuRound>> round =
       gpus_->Prepare({"input", asked->input, bytes, input, worker.stream},
-                     {"output", asked->output, asked->capacity, output, worker.stream}, random_.Chance(0.5));
+                     {"output", asked->output, asked->capacity, output, output_stream}, random_.Chance(0.5));
   if (!round.ok()) throw std::runtime_error(std::string(round.status().message()));
   asked->gpu = *std::move(round);
   asked->input_device = input;

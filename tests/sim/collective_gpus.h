@@ -5,12 +5,13 @@
 //     gpus.Move(rank, &asked); job.worker(rank).Collect(asked);
 //
 // Which of the two lies on the GPU, in pinned memory or on the host is drawn for each operation. Inputs come in the
-// rank's own stream, as if a kernel computed them.
+// rank's own stream, as if a kernel computed them; outputs are in the same or in another stream of the rank.
 #ifndef BYTEPS_TESTS_SIM_COLLECTIVE_GPUS_H_
 #define BYTEPS_TESTS_SIM_COLLECTIVE_GPUS_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "abi/device.h"
@@ -31,23 +32,28 @@ class CollectiveGpus : public CollectiveMemory {
 
   void Move(uint32_t rank, Collective* asked) override;
   void Bring(const Collective& moved, const Collective& asked) override;
-  // All on the GPU from now on, in streams that do what is next when `*go` is not 0.
+  // All on the GPU from now on.
   void UseAll() { all_ = true; }
-  void Hold(uint32_t rank, const int32_t* go);
+  // Outputs from now on are in the stream of inputs, or all in the other one.
+  void UseOutputStream(bool other) { apart_ = other; }
+  // What is put into the stream of inputs (of outputs) from now on is done when `*go` is not 0.
+  void Hold(uint32_t rank, const int32_t* go, bool outputs = false);
 
  private:
   struct Worker {
     bps_device* device = nullptr;
     bps_device_stream stream = nullptr;
+    bps_device_stream output_stream = nullptr;
   };
   // Memory of this kind, with these bytes in it when the stream is so far.
-  void* Place(const Worker& worker, int32_t type, const std::byte* bytes, uint64_t size);
+  void* Place(const Worker& worker, bps_device_stream stream, int32_t type, const std::byte* bytes, uint64_t size);
 
   SimulatedJob* const job_;
   sim::Random random_;
   std::shared_ptr<Gpus> gpus_;
   std::vector<Worker> workers_;
   bool all_ = false;
+  std::optional<bool> apart_;  // unset: drawn for each operation
 };
 
 }  // namespace byteps

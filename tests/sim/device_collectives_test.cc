@@ -136,6 +136,55 @@ TEST(DeviceCollectives, TroubleEndsEveryOperation) {
   });
 }
 
+// Work in the stream of an output alone holds up its own operation, until it has ended; no other operation does.
+TEST(DeviceCollectives, ABusyStreamOfAnOutputHoldsUpItsOwnOperationAlone) {
+  ForEachSeed(40, [](uint64_t seed) {
+    JobOptions options;
+    options.seed = seed;
+    options.workers = 3;
+    UseGpus(options.workers, seed / 2);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    CollectiveGpus gpus(&job, seed);
+    gpus.UseAll();
+    static int32_t go;
+    go = 0;
+    gpus.Hold(1, &go, true);
+    const bool in_time = seed % 2 == 0;
+    const auto gather = [&](const std::string& name, bool other, Time timeout) {
+      gpus.UseOutputStream(other);
+      std::vector<std::unique_ptr<GpuGather>> all;
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        all.push_back(std::make_unique<GpuGather>(&job, &gpus, rank, name, 5'000, timeout));
+      }
+      return all;
+    };
+    const auto busy = gather("busy", true, (in_time ? 600 : 60) * kSecond);
+    const auto idle = gather("idle", false, 30 * kSecond);
+    for (const auto& each : idle) {
+      ASSERT_TRUE(job.RunUntil([&] { return each->ended(); }));
+      EXPECT_TRUE(each->outcome().ok()) << each->outcome();
+    }
+    for (const auto& each : busy) EXPECT_FALSE(each->ended());
+    if (in_time) go = 1;
+    for (const auto& each : busy) {
+      ASSERT_TRUE(job.RunUntil([&] { return each->ended(); }));
+      if (in_time) {
+        EXPECT_TRUE(each->outcome().ok()) << each->outcome();
+      } else {
+        EXPECT_EQ(each->outcome().code(), absl::StatusCode::kDeadlineExceeded) << each->outcome();
+      }
+    }
+    if (!in_time) {
+      EXPECT_THAT(std::string(busy[1]->outcome().message()),
+                  HasSubstr("what was in the caller's stream of GPU 1 (fake GPU) for its output"));
+    }
+    go = 1;
+    ExpectNoRaces();
+    job.Finish();
+  });
+}
+
 TEST(DeviceCollectives, TheSteadyStateMakesNothing) {
   JobOptions options;
   options.seed = 5;

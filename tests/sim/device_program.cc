@@ -57,6 +57,7 @@ void DeviceProgram::Open() {
   args.index = index_;
   Check(table_->open(&args, &device_, nullptr));
   Check(table_->stream_create(device_, 0, &stream_, nullptr));
+  Check(table_->stream_create(device_, 0, &output_stream_, nullptr));
 }
 
 DeviceProgram::~DeviceProgram() { table_->close(device_); }
@@ -129,9 +130,10 @@ DeviceCall* DeviceProgram::Submit(const DeviceAsk& ask, absl::Status* refused) {
   asked.output_device = {ask.pinned ? BPS_CUDA_HOST : BPS_CUDA, index_};
   asked.input_device = reads ? asked.output_device : Device();
   asked.request = std::make_shared<Request>(nullptr, nullptr);
+  const bps_device_stream output_stream = ask.apart ? output_stream_ : stream_;
   absl::StatusOr<std::shared_ptr<GpuRound>> round =
       gpus_->Prepare({"input", asked.input, bytes, asked.input_device, stream_},
-                     {"output", asked.output, bytes, asked.output_device, stream_}, ask.later);
+                     {"output", asked.output, bytes, asked.output_device, output_stream}, ask.later);
   absl::Status status = round.status();
   if (status.ok()) {
     asked.gpu = *round;
@@ -148,6 +150,7 @@ DeviceCall* DeviceProgram::Submit(const DeviceAsk& ask, absl::Status* refused) {
   call.copy = static_cast<float*>(Host(bytes));
   call.elements = ask.elements;
   call.pinned = ask.pinned;
+  call.stream = output_stream;
   worker_->engine().Submit(worker_->now(), std::move(asked));
   worker_->Wake();
   return &call;
@@ -160,10 +163,17 @@ void DeviceProgram::Read(DeviceCall* call) {
     std::memcpy(call->copy, call->output, bytes);  // it is done
     return;
   }
-  if (call->gpu->stream_later && !call->gpu->WaitOn(stream_).ok()) throw std::runtime_error("the stream cannot wait");
-  Check(table_->copy_to_host(device_, call->copy, call->output, bytes, stream_, nullptr));
+  const auto wait = [&](bps_device_stream stream) {
+    if (!call->gpu->WaitOn(stream).ok()) throw std::runtime_error("the stream cannot wait");
+  };
+  if (call->gpu->stream_later) wait(call->stream);
+  // Where the next input is written: the library may read this one until then.
+  if (call->stream != stream_) wait(stream_);
+  Check(table_->copy_to_host(device_, call->copy, call->output, bytes, call->stream, nullptr));
 }
 
-void DeviceProgram::Synchronize() { Check(table_->synchronize(device_, stream_, nullptr)); }
+void DeviceProgram::Synchronize() {
+  for (bps_device_stream stream : {stream_, output_stream_}) Check(table_->synchronize(device_, stream, nullptr));
+}
 
 }  // namespace byteps

@@ -41,6 +41,7 @@ struct DeviceAsk {
   bool in_place = false;
   bool pinned = false;  // input and output in pinned host memory
   bool later = false;   // the stream that waits for the result is named afterwards
+  bool apart = false;   // the output is in another stream of the trainer
   Time timeout = 600 * kSecond;
 };
 
@@ -51,6 +52,7 @@ struct DeviceCall {
   float* copy = nullptr;   // pinned; where Read puts it
   uint64_t elements = 0;
   bool pinned = false;
+  bps_device_stream stream = nullptr;  // of the output
 
   bool ended() const { return request->ended(); }
   bool in_stream() const { return ended() || request->state() == RequestState::kEnqueued; }
@@ -72,11 +74,12 @@ class DeviceProgram {
   void UseStagesIfAsked();
   // nullptr: refused.
   DeviceCall* Submit(const DeviceAsk& ask, absl::Status* refused = nullptr);
-  // Reads the result in the trainer's stream, as soon as that may.
+  // Reads the result in the stream of the output, as soon as that may.
   void Read(DeviceCall* call);
   void Synchronize();
   bps_device* device() const { return device_; }
   bps_device_stream stream() const { return stream_; }
+  bps_device_stream output_stream() const { return output_stream_; }
 
  private:
   void Open();
@@ -99,6 +102,7 @@ class DeviceProgram {
   bool staged_ = false;
   bps_device* device_ = nullptr;
   bps_device_stream stream_ = nullptr;
+  bps_device_stream output_stream_ = nullptr;
   std::map<std::string, Memory> memory_;
   std::deque<DeviceCall> calls_;
 };

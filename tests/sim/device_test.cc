@@ -47,6 +47,7 @@ struct Shape {
   std::string name;
   uint64_t elements;
   bool broadcast;
+  bool apart;
 };
 
 TEST(DeviceTest, RandomProgramsComputeTheSameInEverySchedule) {
@@ -65,8 +66,8 @@ TEST(DeviceTest, RandomProgramsComputeTheSameInEverySchedule) {
     }
     std::vector<Shape> shapes;
     for (uint64_t i = 1 + random() % 3; i > 0; --i) {
-      shapes.push_back(
-          {"t" + std::to_string(i), random() % 4 == 0 ? random() % 3 : random() % 5000, random() % 4 == 0});
+      shapes.push_back({"t" + std::to_string(i), random() % 4 == 0 ? random() % 3 : random() % 5000, random() % 4 == 0,
+                        random() % 3 == 0});
     }
     const uint64_t before = Counts().synchronisations;
     struct Expected {
@@ -105,7 +106,8 @@ TEST(DeviceTest, RandomProgramsComputeTheSameInEverySchedule) {
           ask.kind = shape.broadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
           ask.root = root;
           ask.priority = static_cast<int64_t>(random() % 3);
-          ask.in_place = random() % 2 == 0;
+          ask.apart = shape.apart;
+          ask.in_place = random() % 2 == 0 && !shape.apart;  // its next input is written in the other stream
           ask.later = random() % 2 == 0;
           ask.pinned = random() % 5 == 0;
           absl::Status refused;
@@ -203,7 +205,7 @@ TEST(DeviceTest, TensorsThatAreNamedAnewShareMemory) {
 }
 
 // No member's stream waits for a result before the tensor is submitted again: its copies out of the pinned area are
-// still under way when the next input could be copied into it. Without `last` in DeviceStage::Ready these race, and
+// still under way when the next input could be copied into it. Without `last` in DeviceStage::AreaReady these race, and
 // this test alone says so: in the random programs above the trainer's stream orders the two.
 TEST(DeviceTest, AResultThatWasNotWaitedForIsNotOverwritten) {
   ForEachSeed(20, [](uint64_t seed) {
@@ -328,6 +330,38 @@ TEST(DeviceTest, BusyStreamsHoldUpNoOther) {
   }
   for (bps_device_comm* comm : comms) together.abort(comm);
   ExpectNoRaces();
+}
+
+// Work in the stream of an output alone holds up its own tensor, until it has ended; no other tensor does.
+TEST(DeviceTest, ABusyStreamOfAnOutputHoldsUpItsOwnTensorAlone) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    UseGpus(2, seed);
+    SimulatedJob job({.seed = seed});
+    ASSERT_TRUE(job.Start());
+    DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+    static int32_t go;
+    go = 0;
+    ASSERT_EQ(Gpu().hold(0, a.output_stream(), &go), BPS_OK);
+    const std::vector<float> numbers = job.Numbers(5000);
+    const DeviceAsk busy = {.name = "busy", .elements = numbers.size(), .input = numbers, .apart = true};
+    const DeviceAsk idle = {
+        .name = "idle", .elements = numbers.size(), .input = numbers, .timeout = 30 * kSecond};
+    DeviceCall* busy_a = a.Submit(busy);
+    DeviceCall* busy_b = b.Submit(busy);
+    DeviceCall* idle_a = a.Submit(idle);
+    DeviceCall* idle_b = b.Submit(idle);
+    ASSERT_TRUE(job.RunUntil([&] { return idle_a->ended() && idle_b->ended(); }));
+    EXPECT_TRUE(idle_a->outcome().ok()) << idle_a->outcome();
+    EXPECT_TRUE(idle_b->outcome().ok()) << idle_b->outcome();
+    EXPECT_FALSE(busy_a->in_stream());
+    go = 1;
+    ASSERT_TRUE(job.RunUntil([&] { return busy_a->ended() && busy_b->ended(); }));
+    EXPECT_TRUE(busy_a->outcome().ok()) << busy_a->outcome();
+    a.Read(busy_a);
+    a.Synchronize();
+    EXPECT_EQ(busy_a->result(), SimulatedJob::Sum({numbers, numbers}));
+    ExpectNoRaces();
+  }
 }
 
 TEST(DeviceTest, CancelsAndDeadlinesEndInOrder) {

@@ -165,13 +165,11 @@ void DeviceStage::Push(Time now, Operation* operation, uint32_t part, const Payl
   if (round->ready) Start(round);
 }
 
-// Has everything ended that was in the caller's streams at the submission, and every copy out of its area?
-absl::StatusOr<bool> DeviceStage::Ready(Round* round) {
-  absl::StatusOr<bool> ready = round->gpu->Ready();
-  if (!ready.ok() || !*ready) return ready;
-  const auto area = areas_.find(round->operation->asked.tensor);
+// Has every copy out of its area ended?
+absl::StatusOr<bool> DeviceStage::AreaReady(const Round& round) {
+  const auto area = areas_.find(round.operation->asked.tensor);
   if (area == areas_.end() || area->second.last == nullptr) return true;
-  ready = area->second.last->finished.Query();
+  absl::StatusOr<bool> ready = area->second.last->finished.Query();
   if (ready.ok() && *ready) area->second.last = nullptr;
   return ready;
 }
@@ -183,14 +181,17 @@ bool DeviceStage::LookForReady() {
     Round* round = order_[i];
     if (round->ready || round->ended || !round->begun || round->through || !round->broken.ok()) continue;
     if (busy_.Has(*round->gpu)) continue;
-    const absl::StatusOr<bool> ready = Ready(round);
+    const absl::StatusOr<const GpuRound::End*> unready = round->gpu->Unready();
+    if (unready.ok() && *unready != nullptr) {
+      busy_.Add(**unready);
+      continue;
+    }
+    const absl::StatusOr<bool> ready = unready.ok() ? AreaReady(*round) : unready.status();
     if (!ready.ok()) {
       round->broken = ready.status();
     } else if (*ready) {
       round->ready = worked = true;
       Start(round);
-    } else {
-      busy_.Add(*round->gpu);
     }
   }
   return worked;
@@ -447,7 +448,10 @@ Time DeviceStage::NextTimer() const {
 std::string DeviceStage::WhoIsMissing(const Operation& operation) const {
   const Round* round = Find(const_cast<Operation*>(&operation));
   if (round == nullptr) return RelayStage::WhoIsMissing(operation);
-  if (!round->ready) return round->gpu->DescribeUnready();
+  if (!round->ready) {
+    std::string unready = round->gpu->DescribeUnready();
+    return unready.empty() ? "the copies of the tensor's last result have not ended" : unready;
+  }
   if (round->copying != 0) {
     return absl::StrCat("a copy from ", round->gpu->input.gpu->name(), " to the host has not ended");
   }

@@ -127,7 +127,7 @@ class DeviceStage : public RelayStage {
   absl::Status CopyHome(Round* round, uint32_t part, const Payload& result);
 
   bool LookForReady();
-  absl::StatusOr<bool> Ready(Round* round);
+  absl::StatusOr<bool> AreaReady(const Round& round);
   void Start(Round* round);
   void Go(Round* round, const Part& part);
   bool NextPiece(Round* round, CopySource::Piece* piece);

@@ -4,18 +4,21 @@
 
 namespace byteps {
 
-absl::StatusOr<bool> GpuRound::Ready() const {
-  for (const GpuEvent* event : {&input.ready, &output.ready}) {
-    if (!*event) continue;
-    absl::StatusOr<bool> ready = event->Query();
-    if (!ready.ok() || !*ready) return ready;
+absl::StatusOr<const GpuRound::End*> GpuRound::Unready() const {
+  for (const End* end : {&input, &output}) {
+    if (!end->ready) continue;
+    const absl::StatusOr<bool> ready = end->ready.Query();
+    if (!ready.ok()) return ready.status();
+    if (!*ready) return end;
   }
-  return true;
+  return nullptr;
 }
 
 std::string GpuRound::DescribeUnready() const {
-  const End& end = input.gpu != nullptr ? input : output;
-  return absl::StrCat("what was in the caller's stream of ", end.gpu->name(), " when it was submitted has not ended");
+  const absl::StatusOr<const End*> unready = Unready();
+  if (!unready.ok() || *unready == nullptr) return "";
+  return absl::StrCat("what was in the caller's stream of ", (*unready)->gpu->name(), " for its ",
+                      *unready == &input ? "input" : "output", " when it was submitted has not ended");
 }
 
 absl::Status GpuRound::Finish() {

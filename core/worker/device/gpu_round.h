@@ -38,9 +38,9 @@ struct GpuRound {
   End output;
   bool stream_later = false;  // WaitOn names the stream that the result is wanted on
 
-  // Has everything ended that the caller's streams held at the submission?
-  absl::StatusOr<bool> Ready() const;
-  // That it has not, for people: whose stream.
+  // The end in whose stream something has not ended that it held at the submission; nullptr: all has.
+  absl::StatusOr<const End*> Unready() const;
+  // The same, for people; empty: all has ended.
   std::string DescribeUnready() const;
 
   // The result's copies are in a stream that `finished` was recorded in (empty: the result is in host memory). Makes
@@ -56,22 +56,21 @@ struct GpuRound {
   bool in_stream_ = false;
 };
 
-// The callers' streams that a look at them has found busy. A stream runs in order: what is behind an operation that is
-// not ready is not ready either.
+// The callers' streams that a look at them has found busy. A stream runs in order: what is behind an end that is not
+// ready is not ready either. The other end of the same operation may have a stream that is idle.
 class BusyStreams {
  public:
   void Clear() { streams_.clear(); }
-  bool Has(const GpuRound& round) const {
-    return std::find(streams_.begin(), streams_.end(), Of(round)) != streams_.end();
-  }
-  void Add(const GpuRound& round) { streams_.push_back(Of(round)); }
+  // Is one of the two?
+  bool Has(const GpuRound& round) const { return Has(round.input) || Has(round.output); }
+  void Add(const GpuRound::End& end) { streams_.push_back(Of(end)); }
 
  private:
   // Each GPU has a default stream, which is NULL for all of them.
   using Stream = std::pair<const Gpu*, const void*>;
-  static Stream Of(const GpuRound& round) {
-    const GpuRound::End& end = round.input.ready ? round.input : round.output;
-    return {end.gpu.get(), end.stream};
+  static Stream Of(const GpuRound::End& end) { return {end.gpu.get(), end.stream}; }
+  bool Has(const GpuRound::End& end) const {
+    return end.ready && std::find(streams_.begin(), streams_.end(), Of(end)) != streams_.end();
   }
 
   std::vector<Stream> streams_;

@@ -40,13 +40,13 @@ bool StagedCollectives::LookForReady() {
   busy_.Clear();
   for (Copies* copies : order_) {
     if (copies->ready || copies->ended || !copies->broken.ok() || busy_.Has(*copies->gpu)) continue;
-    const absl::StatusOr<bool> ready = copies->gpu->Ready();
-    if (ready.ok() && !*ready) {
-      busy_.Add(*copies->gpu);
+    const absl::StatusOr<const GpuRound::End*> unready = copies->gpu->Unready();
+    if (unready.ok() && *unready != nullptr) {
+      busy_.Add(**unready);
       continue;
     }
     worked = copies->ready = true;
-    copies->broken = ready.ok() ? StartInput(copies) : ready.status();
+    copies->broken = unready.ok() ? StartInput(copies) : unready.status();
   }
   return worked;
 }
@@ -253,7 +253,9 @@ std::string StagedCollectives::DescribeWait(const Request* request) const {
   if (copies->writing) {
     return absl::StrCat("the copy of its result to ", copies->gpu->output.gpu->name(), " has not ended");
   }
-  if (!copies->ready && !copies->ended) return copies->gpu->DescribeUnready();
+  if (!copies->ready && !copies->ended) {
+    if (std::string unready = copies->gpu->DescribeUnready(); !unready.empty()) return unready;
+  }
   if (copies->copying == 0 && copies->taken == copies->bytes) return "";
   return absl::StrCat("the copy of its input from ", copies->gpu->input.gpu->name(), " to the host has not ended");
 }
