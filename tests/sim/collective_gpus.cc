@@ -7,7 +7,6 @@
 #include "abi/byteps.h"
 #include "core/base/log.h"
 #include "core/plugin/plugin_host.h"
-#include "core/worker/device/gpu_lanes.h"
 #include "core/worker/device/pinned_stock.h"
 #include "core/worker/device/staged_collectives.h"
 #include "core/worker/memory/buffer.h"
@@ -49,9 +48,10 @@ CollectiveGpus::CollectiveGpus(SimulatedJob* job, uint64_t seed)
     Check(Table().open(&args, &worker.device, nullptr));
     Check(Table().stream_create(worker.device, 0, &worker.stream, nullptr));
     Check(Table().stream_create(worker.device, 0, &worker.output_stream, nullptr));
+    worker.lanes = std::make_shared<GpuLanes>(gpus_);
     auto stock = std::make_shared<PinnedStock>(std::make_shared<BufferTable>());
     job->worker(rank).engine().collectives()->UseCopies(
-        std::make_unique<StagedCollectives>(std::make_shared<GpuLanes>(gpus_), std::move(stock), &Quiet()));
+        std::make_unique<StagedCollectives>(worker.lanes, std::move(stock), &Quiet()));
   }
 }
 

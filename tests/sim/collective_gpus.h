@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "abi/device.h"
+#include "core/worker/device/gpu_lanes.h"
 #include "core/worker/device/gpu_round.h"
 #include "core/worker/device/gpus.h"
 #include "tests/sim/collective_program.h"
@@ -32,6 +33,8 @@ class CollectiveGpus : public CollectiveMemory {
 
   void Move(uint32_t rank, Collective* asked) override;
   void Bring(const Collective& moved, const Collective& asked) override;
+  // That copies of this rank's collectives are in.
+  std::shared_ptr<GpuLanes> lanes(uint32_t rank) const { return workers_[rank].lanes; }
   // All on the GPU from now on.
   void UseAll() { all_ = true; }
   // Outputs from now on are in the stream of inputs, or all in the other one.
@@ -44,6 +47,7 @@ class CollectiveGpus : public CollectiveMemory {
     bps_device* device = nullptr;
     bps_device_stream stream = nullptr;
     bps_device_stream output_stream = nullptr;
+    std::shared_ptr<GpuLanes> lanes;
   };
   // Memory of this kind, with these bytes in it when the stream is so far.
   void* Place(const Worker& worker, bps_device_stream stream, int32_t type, const std::byte* bytes, uint64_t size);

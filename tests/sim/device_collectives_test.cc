@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/sim/collective_gpus.h"
 #include "tests/sim/collective_program.h"
+#include "tests/sim/device_program.h"
 #include "tests/sim/fake_gpus.h"
 #include "tests/sim/gather.h"
 #include "tests/sim/simulated_job.h"
@@ -183,6 +184,36 @@ TEST(DeviceCollectives, ABusyStreamOfAnOutputHoldsUpItsOwnOperationAlone) {
     ExpectNoRaces();
     job.Finish();
   });
+}
+
+// Tensors and collectives of one priority are copied to the host in the order in which they began, however many there
+// were of either kind before.
+TEST(DeviceCollectives, TensorsAndCollectivesKeepTheirOrder) {
+  constexpr size_t kElements = 200'000, kRows = 1000;
+  ASSERT_EQ(Gpu().reset("devices=1,schedule=late"), 1);
+  SimulatedJob job({.seed = 5, .workers = 1, .adverse = false});
+  ASSERT_TRUE(job.Start());
+  CollectiveGpus gpus(&job, 5);
+  gpus.UseAll();
+  DeviceProgram program(&job.worker(0), 0);
+  program.ShareLanes(gpus.lanes(0));
+  const std::vector<float> numbers = job.Numbers(kElements);
+  const DeviceAsk ask = {.name = "t", .elements = kElements, .input = numbers};
+  for (int i = 0; i < 5; ++i) {
+    const DeviceCall* call = program.Submit(ask);
+    ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+  }
+  const uint64_t before = Counts().bytes_to_host;
+  const DeviceCall* tensor = program.Submit(ask);
+  ASSERT_TRUE(job.RunUntil([&] { return Counts().bytes_to_host != before; }));
+  const GpuGather gather(&job, &gpus, 0, "g", kRows, 600 * kSecond);
+  ASSERT_TRUE(job.RunUntil([&] { return gather.ended(); }));
+  EXPECT_TRUE(gather.outcome().ok()) << gather.outcome();
+  EXPECT_EQ(Counts().bytes_to_host - before, kElements * sizeof(float) + kRows * sizeof(int64_t));
+  ASSERT_TRUE(job.RunUntil([&] { return tensor->ended(); }));
+  EXPECT_TRUE(tensor->outcome().ok()) << tensor->outcome();
+  ExpectNoRaces();
+  job.Finish();
 }
 
 TEST(DeviceCollectives, TheSteadyStateMakesNothing) {

@@ -8,7 +8,6 @@
 #include "core/plugin/plugin_host.h"
 #include "core/worker/device/device_stage.h"
 #include "core/worker/device/gpu_group_stage.h"
-#include "core/worker/device/gpu_lanes.h"
 #include "core/worker/device/pinned_stock.h"
 #include "device_plugins/fake/control.h"
 
@@ -65,7 +64,7 @@ DeviceProgram::~DeviceProgram() { table_->close(device_); }
 void DeviceProgram::UseStages() {
   if (std::exchange(staged_, true)) return;
   const auto buffers = std::make_shared<BufferTable>();
-  const auto lanes = std::make_shared<GpuLanes>(gpus_);
+  const auto lanes = lanes_ != nullptr ? lanes_ : std::make_shared<GpuLanes>(gpus_);
   const auto stock = std::make_shared<PinnedStock>(buffers);
   worker_->engine().UseStage("", std::make_unique<DeviceStage>(lanes, stock, &Quiet()));
   LocalStage* const local = worker_->engine().neighbours();

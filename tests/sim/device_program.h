@@ -19,11 +19,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/byteps.h"
 #include "abi/device.h"
 #include "core/worker/device/gpu_group_options.h"
+#include "core/worker/device/gpu_lanes.h"
 #include "core/worker/device/gpus.h"
 #include "core/worker/memory/buffer.h"
 #include "tests/sim/simulated_worker.h"
@@ -70,6 +72,8 @@ class DeviceProgram {
   DeviceProgram(const DeviceProgram&) = delete;
   DeviceProgram& operator=(const DeviceProgram&) = delete;
 
+  // Copies are in these from the first tensor on, as those of the worker's collectives.
+  void ShareLanes(std::shared_ptr<GpuLanes> lanes) { lanes_ = std::move(lanes); }
   // For a worker that submits no device memory itself: has another one of its host?
   void UseStagesIfAsked();
   // nullptr: refused.
@@ -99,6 +103,7 @@ class DeviceProgram {
   const bps_device_table* const table_;
   const std::shared_ptr<Gpus> gpus_;
   const std::optional<GpuGroupOptions> group_;
+  std::shared_ptr<GpuLanes> lanes_;
   bool staged_ = false;
   bps_device* device_ = nullptr;
   bps_device_stream stream_ = nullptr;

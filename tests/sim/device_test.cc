@@ -344,8 +344,7 @@ TEST(DeviceTest, ABusyStreamOfAnOutputHoldsUpItsOwnTensorAlone) {
     ASSERT_EQ(Gpu().hold(0, a.output_stream(), &go), BPS_OK);
     const std::vector<float> numbers = job.Numbers(5000);
     const DeviceAsk busy = {.name = "busy", .elements = numbers.size(), .input = numbers, .apart = true};
-    const DeviceAsk idle = {
-        .name = "idle", .elements = numbers.size(), .input = numbers, .timeout = 30 * kSecond};
+    const DeviceAsk idle = {.name = "idle", .elements = numbers.size(), .input = numbers, .timeout = 30 * kSecond};
     DeviceCall* busy_a = a.Submit(busy);
     DeviceCall* busy_b = b.Submit(busy);
     DeviceCall* idle_a = a.Submit(idle);

@@ -54,6 +54,7 @@ void DeviceStage::Begin(Time now, Operation* operation, const Areas& areas, Part
   std::unique_ptr<Round> made = NewRound();
   Round* round = made.get();
   round->operation = operation;
+  round->place = lanes_->NextOrder();
   round->gpu = operation->asked.gpu;
   round->asked = areas;
   round->range = range;

@@ -84,12 +84,13 @@ class DeviceStage : public RelayStage {
   struct Round : CopySource {
     explicit Round(DeviceStage* owner) : stage(owner) {}
     int64_t priority() const override { return operation->asked.priority; }
-    uint64_t order() const override { return operation->id; }
+    uint64_t order() const override { return place; }
     bool NextPiece(Piece* piece) override { return stage->NextPiece(this, piece); }
     void OnCopied(const absl::Status& status) override { stage->OnCopied(this, status); }
 
     DeviceStage* stage;
     Operation* operation = nullptr;
+    uint64_t place = 0;  // among all copies
     std::shared_ptr<GpuRound> gpu;
     Areas asked, host;
     PartRange range;

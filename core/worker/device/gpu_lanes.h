@@ -42,7 +42,7 @@ class CopySource {
     uint64_t bytes = 0;
   };
   virtual ~CopySource() = default;
-  // Larger is sooner; of equal ones, the smaller order.
+  // Larger is sooner; of equal ones, the smaller order (GpuLanes::NextOrder).
   virtual int64_t priority() const = 0;
   virtual uint64_t order() const = 0;
   // Its next piece. False: it has none, until it is added again.
@@ -81,6 +81,8 @@ class GpuLanes {
   absl::StatusOr<GpuLane*> Get(const std::shared_ptr<Gpu>& gpu);
   // One that Get has made.
   GpuLane& Of(const Gpu& gpu) { return lanes_.at(gpu.index()); }
+  // The place of an operation that begins now behind all that have begun, of whatever kind.
+  uint64_t NextOrder() { return ++last_order_; }
   // Also one that has been added.
   void Add(GpuLane* lane, CopySource* source);
   // Neither asks `source` for pieces nor tells it of any more.
@@ -97,6 +99,7 @@ class GpuLanes {
 
   const std::shared_ptr<Gpus> gpus_;
   std::map<int32_t, GpuLane> lanes_;
+  uint64_t last_order_ = 0;
 };
 
 // How long to wait before a GPU is asked again: briefly while something moves, else longer and longer.

@@ -25,7 +25,7 @@ void StagedCollectives::Begin(Time now, const Collective& asked, int32_t own_ran
   copies->request = asked.request;
   copies->gpu = asked.gpu;
   copies->urgency = asked.priority;
-  copies->serial = ++last_serial_;
+  copies->place = lanes_->NextOrder();
   copies->name = asked.id(own_rank) | 1;
   copies->input = asked.input;
   if (asked.gpu->input.on_device) copies->bytes = asked.bytes();

@@ -62,14 +62,14 @@ class StagedCollectives : public CollectiveCopies {
   // One operation.
   struct Copies : CopySource {
     int64_t priority() const override { return urgency; }
-    uint64_t order() const override { return serial; }
+    uint64_t order() const override { return place; }
     bool NextPiece(Piece* piece) override;
     void OnCopied(const absl::Status& status) override;
 
     std::shared_ptr<Request> request;
     std::shared_ptr<GpuRound> gpu;
     int64_t urgency = 0;
-    uint64_t serial = 0;
+    uint64_t place = 0;                // among all copies
     uint64_t name = 0;                 // an odd number of what comes again
     const std::byte* input = nullptr;  // of the caller
     uint64_t bytes = 0;                // to be copied to the host; 0: none
@@ -106,7 +106,6 @@ class StagedCollectives : public CollectiveCopies {
   std::vector<Copies*> order_;        // as they began
   std::vector<const Request*> tell_;  // kept for its memory
   BusyStreams busy_;
-  uint64_t last_serial_ = 0;
   size_t ended_ = 0;
   Time now_ = 0;
   PollPace pace_;
