@@ -289,9 +289,15 @@ absl::Status DeviceStage::FinishResult(Round* round) {
   const bool own_copy = round->gpu->input.on_device && round->asked.target.bytes == 0 && asked.output != asked.input;
   if (own_copy && asked.tensor->bytes() != 0 && round->outcome.ok()) {
     status = lane.opened.gpu->CopyWithin(asked.output, asked.input, asked.tensor->bytes(), lane.to_device);
+    if (status.ok()) round->wrote = true;
   }
   if (status.ok() && round->direct && round->outcome.ok()) status = lane.opened.gpu->FlushRemote();
-  if (status.ok()) status = round->gpu->finished.Record(lane.to_device);
+  // Behind a failure, too: it tells when the copies before it have ended.
+  if (absl::Status recorded = round->gpu->finished.Record(lane.to_device); !recorded.ok()) {
+    // A lost context copies nothing more.
+    if (std::exchange(round->wrote, false) && !absl::IsDataLoss(recorded)) round->untold = true;
+    if (status.ok()) status = recorded;
+  }
   if (status.ok() && round->outcome.ok()) status = round->gpu->Finish();
   return status;
 }
@@ -303,7 +309,7 @@ void DeviceStage::Conclude(Round* round) {
   if (round->outcome.ok() || round->wrote) {
     const absl::Status status = FinishResult(round);
     if (!status.ok() && round->outcome.ok()) round->outcome = status;
-    if (!status.ok()) round->wrote = false;
+    if (!status.ok()) round->release_at = std::min(round->release_at, After(now_, kReleaseTime));
   }
   if (!round->outcome.ok() || !round->gpu->output.on_device) return;
   round->wrote = true;
@@ -355,7 +361,7 @@ bool DeviceStage::LookForEnds() {
   bool worked = false;
   for (size_t i = 0; i < order_.size();) {
     Round* round = order_[i];
-    bool ends = round->through && round->copying == 0;
+    bool ends = round->through && round->copying == 0 && !round->untold;
     if (ends && round->wrote) {
       const absl::StatusOr<bool> finished = round->gpu->finished.Query();
       ends = !finished.ok() || *finished;
@@ -392,6 +398,7 @@ void DeviceStage::Forget(Round* round) {
     --area.rounds;
     // A copy may still be under way to it, or out of it: then it stays where it is.
     if (!round->outcome.ok()) area.again = true;
+    if (round->untold && area.memory != nullptr) stock_->PutAside(std::move(area.memory));
   }
   std::erase(order_, round);
   const auto found = rounds_.find(round->operation);

@@ -87,6 +87,10 @@ class DeviceStage : public RelayStage {
     uint64_t order() const override { return place; }
     bool NextPiece(Piece* piece) override { return stage->NextPiece(this, piece); }
     void OnCopied(const absl::Status& status) override { stage->OnCopied(this, status); }
+    void OnUntold(const absl::Status& status) override {
+      untold = true;
+      stage->OnCopied(this, status);
+    }
 
     DeviceStage* stage;
     Operation* operation = nullptr;
@@ -103,6 +107,7 @@ class DeviceStage : public RelayStage {
     bool through = false;     // the next stage is
     bool wrote = false;       // a copy to the device is in the stream
     bool finishing = false;   // waits for `finished`
+    bool untold = false;      // a copy is in a stream whose end no event tells of
     bool ended = false;
     bool has_area = false;
     absl::Status broken;   // a failure here that the next stage is to hear of

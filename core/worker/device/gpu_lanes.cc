@@ -79,21 +79,23 @@ bool GpuLanes::StartCopies(GpuLane* lane) {
       lane->waiting.erase(best);
       continue;
     }
-    if (absl::Status status = Start(lane, source, piece); !status.ok()) source->OnCopied(status);
+    Start(lane, source, piece);
     worked = true;
   }
   return worked;
 }
 
-absl::Status GpuLanes::Start(GpuLane* lane, CopySource* source, const CopySource::Piece& piece) {
+void GpuLanes::Start(GpuLane* lane, CopySource* source, const CopySource::Piece& piece) {
   absl::StatusOr<GpuEvent> copied = lane->opened.events->Take();
   absl::Status status = copied.status();
   if (status.ok()) status = lane->opened.gpu->CopyToHost(piece.to, piece.from, piece.bytes, lane->to_host);
-  if (status.ok()) status = copied->Record(lane->to_host);
-  if (!status.ok()) return status;
+  if (!status.ok()) return source->OnCopied(status);
+  if (status = copied->Record(lane->to_host); !status.ok()) {
+    // A lost context copies nothing more.
+    return absl::IsDataLoss(status) ? source->OnCopied(status) : source->OnUntold(status);
+  }
   lane->bytes_flying += piece.bytes;
   lane->flying.push_back({source, piece.bytes, *std::move(copied)});
-  return absl::OkStatus();
 }
 
 bool GpuLanes::Drain(Time until) {

@@ -49,6 +49,8 @@ class CopySource {
   virtual bool NextPiece(Piece* piece) = 0;
   // The oldest piece under way is on the host. Not OK: it never will be.
   virtual void OnCopied(const absl::Status& status) = 0;
+  // The latest piece is under way, but nothing will tell when it is on the host: the memory is touched until then.
+  virtual void OnUntold(const absl::Status& status) = 0;
 };
 
 // What belongs to one GPU.
@@ -95,7 +97,7 @@ class GpuLanes {
  private:
   bool TakeCopied(GpuLane* lane);
   bool StartCopies(GpuLane* lane);
-  absl::Status Start(GpuLane* lane, CopySource* source, const CopySource::Piece& piece);
+  void Start(GpuLane* lane, CopySource* source, const CopySource::Piece& piece);
 
   const std::shared_ptr<Gpus> gpus_;
   std::map<int32_t, GpuLane> lanes_;

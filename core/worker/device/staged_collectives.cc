@@ -76,6 +76,11 @@ void StagedCollectives::Copies::OnCopied(const absl::Status& status) {
   if (!status.ok() && broken.ok()) broken = status;
 }
 
+void StagedCollectives::Copies::OnUntold(const absl::Status& status) {
+  untold_input = true;
+  OnCopied(status);
+}
+
 // Rounds may end meanwhile.
 bool StagedCollectives::TellRounds() {
   tell_.clear();
@@ -121,10 +126,17 @@ absl::Status StagedCollectives::StartResult(const Collective& asked, Copies* cop
   if (result.bytes != 0) {
     status = gpu.CopyToDevice(asked.output, copies->output_area->data(), result.bytes, (*lane)->to_device);
   }
-  if (status.ok()) status = copies->gpu->finished.Record((*lane)->to_device);
   if (!status.ok()) return status;
+  if (status = copies->gpu->finished.Record((*lane)->to_device); !status.ok()) {
+    copies->untold_output = result.bytes != 0 && !absl::IsDataLoss(status);
+    return status;
+  }
   copies->writing = true;
   return copies->gpu->Finish();
+}
+
+void StagedCollectives::Fail(Copies* copies, const absl::Status& why) {
+  if (copies->outcome.ok()) copies->outcome = Retryable(Annotate(why, copies->description));
 }
 
 void StagedCollectives::End(Time now, const Collective& asked, const absl::Status& outcome) {
@@ -134,7 +146,10 @@ void StagedCollectives::End(Time now, const Collective& asked, const absl::Statu
   ++ended_;
   pace_.Note(true);
   copies->outcome = outcome;
-  if (outcome.ok()) copies->outcome = StartResult(asked, copies);
+  if (outcome.ok()) {
+    copies->description = asked.Describe();
+    Fail(copies, StartResult(asked, copies));
+  }
   // One whose result is in the stream ends in a moment, and well, or with the GPU.
   copies->release_at = After(copies->outcome.ok() ? std::max(now, copies->deadline) : now, kReleaseTime);
   if (copies->outcome.ok() && copies->writing) copies->request->Advance(RequestState::kEnqueued);
@@ -151,21 +166,21 @@ bool StagedCollectives::Hurry(Time now, const Request* request) {
 // ---- Ends ----
 
 bool StagedCollectives::MaybeLeave(Copies* copies) {
-  bool over = copies->copying == 0;
+  bool over = copies->copying == 0 && !copies->untold_input && !copies->untold_output;
   if (over && copies->writing) {
     const absl::StatusOr<bool> finished = copies->gpu->finished.Query();
     if (finished.ok() && *finished) copies->writing = false;
     // A lost context copies nothing more.
     if (!finished.ok()) {
       copies->writing = false;
-      if (copies->outcome.ok()) copies->outcome = finished.status();
+      Fail(copies, finished.status());
     }
     over = !copies->writing;
   }
   if (!over && now_ >= copies->release_at) {
     over = true;
     BPS_LOG(*log_, kWarning) << "a collective is given up; its copies in the GPU's streams have not ended";
-    if (copies->outcome.ok()) copies->outcome = absl::DeadlineExceededError("its copies to the GPU have not ended");
+    Fail(copies, absl::DeadlineExceededError("its copies to the GPU have not ended"));
   }
   if (over) Leave(copies);
   return over;
@@ -177,8 +192,8 @@ void StagedCollectives::Leave(Copies* copies) {
     if (area == nullptr) return;
     in_use ? stock_->PutAside(std::move(area)) : stock_->GiveBack(now_, std::move(area), owner);
   };
-  give_back(std::move(copies->input_area), copies->copying != 0, copies->name);
-  give_back(std::move(copies->output_area), copies->writing, ~copies->name);
+  give_back(std::move(copies->input_area), copies->copying != 0 || copies->untold_input, copies->name);
+  give_back(std::move(copies->output_area), copies->writing || copies->untold_output, ~copies->name);
   std::erase(order_, copies);
   if (copies->ended) --ended_;
   const auto found = all_.find(copies->request.get());

@@ -65,6 +65,7 @@ class StagedCollectives : public CollectiveCopies {
     uint64_t order() const override { return place; }
     bool NextPiece(Piece* piece) override;
     void OnCopied(const absl::Status& status) override;
+    void OnUntold(const absl::Status& status) override;
 
     std::shared_ptr<Request> request;
     std::shared_ptr<GpuRound> gpu;
@@ -81,8 +82,11 @@ class StagedCollectives : public CollectiveCopies {
     bool told = false;     // the round goes on, or has been told why not
     bool ended = false;    // the round is over
     bool writing = false;  // a copy to the device is in the stream
-    absl::Status broken;   // a failure here
+    // A copy is in the stream whose end no event tells of.
+    bool untold_input = false, untold_output = false;
+    absl::Status broken;  // a failure here
     absl::Status outcome;
+    std::string description;  // for people; of one whose result is in the stream
     Time release_at = kNever;
 
     bool copied() const { return ready && taken == bytes && copying == 0; }
@@ -92,6 +96,8 @@ class StagedCollectives : public CollectiveCopies {
   bool LookForReady();
   absl::Status StartInput(Copies* copies);
   bool TellRounds();
+  // Its first failure, behind its round.
+  static void Fail(Copies* copies, const absl::Status& why);
   absl::Status StartResult(const Collective& asked, Copies* copies);
   bool LookForEnds();
   // True: it is over, and forgotten.

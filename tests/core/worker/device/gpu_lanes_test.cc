@@ -47,8 +47,13 @@ class Source : public CopySource {
     return true;
   }
   void OnCopied(const absl::Status& status) override { outcomes_.push_back(status); }
+  void OnUntold(const absl::Status& status) override {
+    EXPECT_FALSE(status.ok());
+    ++untold_;
+  }
 
   size_t left() const { return left_; }
+  size_t untold() const { return untold_; }
   const std::vector<absl::Status>& outcomes() const { return outcomes_; }
 
  private:
@@ -56,6 +61,7 @@ class Source : public CopySource {
   const int64_t priority_;
   const uint64_t order_;
   size_t left_;
+  size_t untold_ = 0;
   std::byte *from_ = nullptr, *to_ = nullptr;
   std::vector<absl::Status> outcomes_;
 };
@@ -116,6 +122,15 @@ TEST_F(GpuLanesTest, AFailureIsTheSourcesOwn) {
   int failed = 0;
   for (const absl::Status& outcome : source->outcomes()) failed += outcome.ok() ? 0 : 1;
   EXPECT_EQ(failed, 1);
+}
+
+TEST_F(GpuLanesTest, ACopyWithoutAnEventIsToldOfApart) {
+  Use("devices=1,schedule=late");
+  bps_fake_gpu()->fail("event_record", 1, BPS_INTERNAL);
+  const std::unique_ptr<Source> source = New(0, 3);
+  RunUntil(*source, 2);
+  for (const absl::Status& outcome : source->outcomes()) EXPECT_TRUE(outcome.ok()) << outcome;
+  EXPECT_EQ(source->untold(), 1u);
 }
 
 TEST_F(GpuLanesTest, AForgottenSourceHearsNothing) {
