@@ -482,6 +482,8 @@ void RunCollectiveErrors() {
   ask(BPS_INVALID_ARGUMENT, "but lies in pinned host memory", [&](Call* call) { call->args.input = pinned; });
   ask(BPS_INVALID_ARGUMENT, "80 bytes beyond the end of its allocation",
       [&](Call* call) { call->args.output_bytes = 8080; });
+  // Beyond its allocation, or over the input: as they lie.
+  ask(BPS_INVALID_ARGUMENT, "output", [](Call* call) { call->args.output_bytes = UINT64_MAX; });
   ask(BPS_INVALID_ARGUMENT, "output is NULL", [](Call* call) {
     call->args.output = nullptr;
     call->args.output_bytes = 0;

@@ -59,10 +59,10 @@ absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
                        end->on_device ? absl::StrCat("memory of GPU ", memory.device.id) : "pinned host memory",
                        ", but lies in ", kind));
     }
-    if (pointer->size != 0 && at + memory.bytes > base + pointer->size) {
+    // Not by its end, which may be no address.
+    if (const uint64_t room = pointer->size - (at - base); pointer->size != 0 && memory.bytes > room) {
       return absl::InvalidArgumentError(absl::StrCat(memory.which, " of ", memory.bytes, " bytes reaches ",
-                                                     at + memory.bytes - base - pointer->size,
-                                                     " bytes beyond the end of its allocation"));
+                                                     memory.bytes - room, " bytes beyond the end of its allocation"));
     }
     if (end->on_device) {
       end->allocation = {end->gpu.get(), static_cast<std::byte*>(pointer->base), pointer->size, pointer->identity};

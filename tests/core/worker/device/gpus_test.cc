@@ -1,0 +1,62 @@
+// What callers say of memory of GPUs is checked before anything is done with it.
+#include "core/worker/device/gpus.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "abi/byteps.h"
+#include "abi/device.h"
+#include "core/base/log.h"
+#include "core/plugin/plugin_host.h"
+#include "device_plugins/fake/control.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
+
+namespace byteps {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Logger& Quiet() {
+  LogOptions options;
+  options.level = LogLevel::kFatal;
+  static const Logger log(options);
+  return log;
+}
+
+TEST(GpusTest, NoMemoryReachesBeyondItsAllocation) {
+  ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
+  Gpus gpus(
+      []() -> absl::StatusOr<const bps_device_plugin*> {
+        const bps_device_plugin* plugin = nullptr;
+        bps_device_plugin_v1_fake(PluginHost(), &plugin);
+        return plugin;
+      },
+      nullptr, &Quiet());
+  const std::shared_ptr<Gpu> gpu = gpus.Get(0)->gpu;
+  auto* const base = static_cast<std::byte*>(*gpu->Allocate(1000));
+  const auto check = [&](uint64_t offset, uint64_t bytes) {
+    const GpuMemory input = {"input", nullptr, 0, Device(), nullptr};
+    return gpus.Prepare(input, {"output", base + offset, bytes, {BPS_CUDA, 0}, nullptr}, false).status();
+  };
+  EXPECT_TRUE(check(0, 1000).ok()) << check(0, 1000);
+  EXPECT_TRUE(check(400, 600).ok()) << check(400, 600);
+  for (const auto& [offset, bytes, beyond] : {std::tuple<uint64_t, uint64_t, uint64_t>{0, 1001, 1},
+                                              {400, 700, 100},
+                                              {0, UINT64_MAX, UINT64_MAX - 1000},
+                                              {400, UINT64_MAX, UINT64_MAX - 600}}) {
+    const absl::Status status = check(offset, bytes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("reaches " + std::to_string(beyond) + " bytes beyond the end of its allocation"));
+  }
+  EXPECT_TRUE(gpu->Release(base).ok());
+}
+
+}  // namespace
+}  // namespace byteps
