@@ -504,8 +504,8 @@ typedef struct bps_collective_args {
                          * tag, in the order of their submission */
   bps_process_set* set;  /* NULL: all ranks */
   const void* input;     /* where the kind takes one from this rank; must not change until the operation has ended */
-  void* output;          /* where this rank gets one; NULL: the library's memory, see bps_request_result. ALL_REDUCE,
-                         * BROADCAST and REDUCE: may equal input; else input and output must not overlap */
+  void* output;          /* where this rank gets one; NULL: the library's memory, on the host, see bps_request_result.
+                         * ALL_REDUCE, BROADCAST and REDUCE: may equal input; else input and output must not overlap */
   uint64_t output_bytes; /* at output; may be more than what comes */
   const int64_t* shape;  /* ndim entries, each >= 0: of the input; of BROADCAST also where there is none. SCATTER: the
                           * first counts on the root only. RECEIVE: the sender's; without output the first does not
@@ -631,6 +631,9 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
  * the result is in a stream when the request is ENQUEUED, and there when it is DONE. Until then the library holds input
  * and output, also when the request is freed. Operations keep their order, those of messages of one tag, too, whichever
  * stream gets there first. bps_request_result tells of a collective that is DONE how much of the output it has filled.
+ * An output that is NULL is on the host, whose device is 0 or BPS_CPU; the root of a broadcast has input and output on
+ * the same device, so it must give an output where its input is a GPU's. bps_group takes neither such memory nor
+ * bps_streams: UNIMPLEMENTED.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
  * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned

@@ -64,6 +64,11 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_collective_arg
   if (!known.ok()) return known.status();
   const bps_collective_args& args = *known;
   RETURN_IF_ERROR(CheckCounts(args, gpus));
+  if (!gpus && byteps::HasStreams(args.ext)) {
+    return absl::UnimplementedError(
+        "bps_collective_args.ext has bps_streams; this function takes CPU memory only, bps_push_pull, bps_broadcast "
+        "and bps_collective take that of GPUs");
+  }
   const int32_t own_rank = session.Info().rank;
   Collective asked;
   asked.kind = static_cast<CollectiveKind>(args.kind);

@@ -58,9 +58,21 @@ absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t take
   return absl::OkStatus();
 }
 
+namespace {
+
+// nullptr: there are none.
+const bps_ext* FindStreams(const bps_ext* ext) {
+  while (ext != nullptr && ext->type != BPS_EXT_STREAMS) ext = ext->next;
+  return ext;
+}
+
+}  // namespace
+
+bool HasStreams(const bps_ext* ext) { return FindStreams(ext) != nullptr; }
+
 absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext) {
   bps_streams streams = BPS_STREAMS_INIT;
-  while (ext != nullptr && ext->type != BPS_EXT_STREAMS) ext = ext->next;
+  ext = FindStreams(ext);
   if (ext == nullptr) return streams;
   const auto* bytes = reinterpret_cast<const unsigned char*>(ext);
   for (size_t i = sizeof streams; i < ext->struct_size; ++i) {

@@ -130,6 +130,8 @@ TEST(ReadArgsTest, StreamsAreAnExtensionOfOperations) {
   EXPECT_TRUE(ReadArgs(&push_pull).ok());
   EXPECT_EQ(ReadStreams("x", push_pull.ext)->input, &input);
   EXPECT_EQ(ReadStreams("x", nullptr)->input, nullptr);
+  EXPECT_TRUE(HasStreams(push_pull.ext));
+  EXPECT_FALSE(HasStreams(nullptr));
   // Of an older caller, of a newer one.
   streams.ext.struct_size = sizeof(bps_ext);
   EXPECT_EQ(ReadStreams("x", push_pull.ext)->input, nullptr);
