@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -272,13 +273,18 @@ void RunCollectives() {
   std::deque<Kinds> all;
   for (const int64_t scale : {1, 50, 9000}) all.emplace_back(trainer, scale);
   fake_gpu_counts warm = {};
+  const auto begin = std::chrono::steady_clock::now();
+  bool slow = false;
   for (int round = 0; round < kRounds; ++round) {
     if (round == kWarm) warm = gpu.Counts();
     for (Kinds& kinds : all) kinds.Round(round, &results);
+    // An area that is not used a second time within 10 s may go to another operation, and be made anew once more.
+    if (round == 1) slow = std::chrono::steady_clock::now() - begin > std::chrono::seconds(9);
   }
   const fake_gpu_counts end = gpu.Counts();
   CHECK(end.synchronisations == 0);
-  CHECK(end.registrations == warm.registrations);
+  // Never in each round.
+  CHECK(slow ? end.registrations < 2 * warm.registrations : end.registrations == warm.registrations);
   CHECK(end.allocations == warm.allocations);
   CHECK(end.streams == warm.streams);
   // Those of two rounds may be under way at once.
@@ -521,6 +527,9 @@ void RunCollectiveErrors() {
     group.num_operations = 1;
     Fails(bps_group(trainer.session, &group, &call.request), BPS_UNIMPLEMENTED, "bps_collective take that of GPUs",
           "group");
+    call.args.input = ordinary.data();
+    call.args.input_device = call.args.output_device = BPS_CPU;
+    Fails(bps_group(trainer.session, &group, &call.request), BPS_UNIMPLEMENTED, "has bps_streams", "group");
   }
   const pid_t child = fork();
   if (child == 0) {
