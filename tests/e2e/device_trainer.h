@@ -51,10 +51,10 @@ inline void Fails(bps_status* status, int32_t code, const std::string& text, con
   bps_status_free(status);
 }
 
-// The trainer's own view of its GPU.
+// The trainer's own view of a GPU.
 class Gpu {
  public:
-  Gpu() {
+  explicit Gpu(int32_t index = 0) {
     const char* driver = std::getenv("E2E_GPUS");
     void* plugin = dlopen(driver != nullptr ? driver : std::getenv("BYTEPS_DEVICE"), RTLD_NOW | RTLD_LOCAL);
     if (plugin == nullptr) Die(dlerror());
@@ -64,6 +64,7 @@ class Gpu {
     table = control->table;
     bps_device_open_args args = {};
     args.struct_size = sizeof args;
+    args.index = index;
     CHECK(table->open(&args, &device, nullptr) == BPS_OK);
     CHECK(table->stream_create(device, 0, &stream, nullptr) == BPS_OK);
   }

@@ -141,17 +141,11 @@ void Errors() {
       [&](auto* args, auto*) { args->input_device = args->output_device = BPS_CUDA_HOST; });
   ask(BPS_INVALID_ARGUMENT, "400 bytes beyond the end of its allocation",
       [&](auto* args, auto*) { args->input = args->output = memory + 100; });
-  bps_device_open_args open = {};
-  open.struct_size = sizeof open;
-  open.index = 1;
-  bps_device* other = nullptr;
-  CHECK(gpu.table->open(&open, &other, nullptr) == BPS_OK);
-  bps_device_stream theirs = nullptr;
-  CHECK(gpu.table->stream_create(other, 0, &theirs, nullptr) == BPS_OK);
-  ask(BPS_INVALID_ARGUMENT, "the input's stream is of GPU 1, but the input of GPU 0",
-      [&](auto*, auto* streams) { streams->input = theirs; });
-  gpu.table->stream_destroy(other, theirs, nullptr);
-  gpu.table->close(other);
+  {
+    const Gpu other(1);
+    ask(BPS_INVALID_ARGUMENT, "the input's stream is of GPU 1, but the input of GPU 0",
+        [&](auto*, auto* streams) { streams->input = other.stream; });
+  }
   gpu.control->capture(gpu.stream, 1);
   ask(BPS_FAILED_PRECONDITION, "is being captured into a CUDA graph", [](auto*, auto*) {});
   gpu.control->capture(gpu.stream, 0);
@@ -311,18 +305,12 @@ void Refused(const std::string& argument) {
 void SecondGpu() {
   Trainer trainer;
   const Gpu& gpu = trainer.gpu;
-  bps_device_open_args open = {};
-  open.struct_size = sizeof open;
-  open.index = 1;
-  bps_device* other = nullptr;
-  CHECK(gpu.table->open(&open, &other, nullptr) == BPS_OK);
-  bps_device_stream stream = nullptr;
-  CHECK(gpu.table->stream_create(other, 0, &stream, nullptr) == BPS_OK);
+  const Gpu other(1);
   constexpr size_t kCount = 20'000;
   for (int round = 0; round < 4; ++round) {
     const bool second = round % 2 == 1;
-    bps_device* const device = second ? other : gpu.device;
-    const bps_device_stream used = second ? stream : gpu.stream;
+    bps_device* const device = second ? other.device : gpu.device;
+    const bps_device_stream used = second ? other.stream : gpu.stream;
     void* memory = nullptr;
     CHECK(gpu.table->allocate(device, kCount * sizeof(float), &memory, nullptr) == BPS_OK);
     const std::vector<float> values = Values(trainer.info.rank, round, 0, kCount);
@@ -345,8 +333,6 @@ void SecondGpu() {
   }
   gpu.ExpectNoRaces();
   trainer.Leave();
-  gpu.table->stream_destroy(other, stream, nullptr);
-  gpu.table->close(other);
 }
 
 // Rank 0 gives a round up: by a cancel, or because its GPU is lost in the middle. The others hear why.

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import datetime
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 import byteps.torch as bps
 import torch.distributed as dist
 from ddp_runs import Model, same, train
+from fsdp_runs import require_fsdp2, train_sharded
 from process_group import begin, end
 from torch import nn
 
@@ -101,11 +103,8 @@ def _groups() -> None:
 
 def _meshes() -> None:
     """Distributed tensors and FSDP2 over a mesh of two by two: replicas of shards."""
-    fsdp = pytest.importorskip("torch.distributed.fsdp")
-    tensors = pytest.importorskip("torch.distributed.tensor")
-    if not hasattr(fsdp, "fully_shard"):
-        pytest.skip("this PyTorch has no FSDP2")
-    rank, size = begin()
+    tensors = require_fsdp2()
+    begin()
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     square = torch.arange(64.0).view(8, 8)
     for placements in (
@@ -118,23 +117,7 @@ def _meshes() -> None:
         assert torch.equal((one @ one).full_tensor(), square @ square)
         moved = one.redistribute(mesh, [tensors.Shard(1), tensors.Shard(0)])
         assert torch.equal(moved.full_tensor(), square)
-
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    whole = copy.deepcopy(model)
-    fsdp.fully_shard(model[0], mesh=mesh)
-    fsdp.fully_shard(model, mesh=mesh)
-    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, whole)]
-    for step in range(3):
-        inputs = [torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + r)) for r in range(size)]
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        model(inputs[rank]).square().mean().backward()
-        (sum(whole(part).square().mean() for part in inputs) / size).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-    for ours, expected in zip(model.parameters(), whole.parameters()):
-        assert torch.allclose(ours.full_tensor(), expected, atol=1e-5)
+    train_sharded(mesh, partial(torch.optim.AdamW, lr=0.01), 1e-5)
     end()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 import byteps.torch as bps
 import torch.distributed as dist
 from ddp_runs import Model, same, train
+from fsdp_runs import require_fsdp2, train_sharded
 from jobs import Outcomes
 from process_group import begin, end
 from torch import nn
@@ -51,32 +53,13 @@ def _ddp_three_ways() -> None:
 
 def _tensors_and_fsdp() -> None:
     """What stands on a backend: distributed tensors, and FSDP2 on the CPU."""
-    fsdp = pytest.importorskip("torch.distributed.fsdp")
-    tensors = pytest.importorskip("torch.distributed.tensor")
-    if not hasattr(fsdp, "fully_shard"):
-        pytest.skip("this PyTorch has no FSDP2")
-    rank, size = begin()
+    tensors = require_fsdp2()
+    _, size = begin()
     mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
     square = torch.arange(16.0).view(4, 4)
     sharded = tensors.distribute_tensor(square, mesh, [tensors.Shard(0)])
     assert torch.equal((sharded @ sharded).full_tensor(), square @ square)
-
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    whole = copy.deepcopy(model)
-    fsdp.fully_shard(model[0], mesh=mesh)
-    fsdp.fully_shard(model, mesh=mesh)
-    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, whole)]
-    for step in range(3):
-        inputs = [torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + r)) for r in range(size)]
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        model(inputs[rank]).square().mean().backward()
-        (sum(whole(part).square().mean() for part in inputs) / size).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-    for ours, expected in zip(model.parameters(), whole.parameters()):
-        assert torch.allclose(ours.full_tensor(), expected, atol=1e-6)
+    train_sharded(mesh, partial(torch.optim.SGD, lr=0.1), 1e-6)
     end()
 
 

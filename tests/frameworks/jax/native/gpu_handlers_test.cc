@@ -30,37 +30,23 @@ JobOptions With(int servers, const std::string& schedule) {
   return options;
 }
 
+void Run(const char* scenario, int servers, const std::string& schedule) {
+  Job job(With(servers, schedule));
+  job.StartWorkers(scenario);
+  job.ExpectSuccess(200 * kSecond);
+}
+
 TEST(GpuHandlersTest, SumsAndBroadcastsInTheOrderOfTheStream) {
-  for (const char* schedule : {"late", "early", "random"}) {
-    Job job(With(1, schedule));
-    job.StartWorkers("sums");
-    job.ExpectSuccess(200 * kSecond);
-  }
+  for (const char* schedule : {"late", "early", "random"}) Run("sums", 1, schedule);
 }
 
-TEST(GpuHandlersTest, AmongTheWorkersOfAHost) {
-  Job job(With(0, "late"));
-  job.StartWorkers("sums");
-  job.ExpectSuccess(200 * kSecond);
-}
+TEST(GpuHandlersTest, AmongTheWorkersOfAHost) { Run("sums", 0, "late"); }
 
-TEST(GpuHandlersTest, ReadsOperandsOnTheGpu) {
-  Job job(With(1, "late"));
-  job.StartWorkers("operands");
-  job.ExpectSuccess(200 * kSecond);
-}
+TEST(GpuHandlersTest, ReadsOperandsOnTheGpu) { Run("operands", 1, "late"); }
 
-TEST(GpuHandlersTest, ErrorsAreXlasWithTheLibrarysWords) {
-  Job job(With(1, "late"));
-  job.StartWorkers("errors");
-  job.ExpectSuccess(200 * kSecond);
-}
+TEST(GpuHandlersTest, ErrorsAreXlasWithTheLibrarysWords) { Run("errors", 1, "late"); }
 
-TEST(GpuHandlersTest, TwoGpusInAProcess) {
-  Job job(With(1, "random"));
-  job.StartWorkers("second");
-  job.ExpectSuccess(200 * kSecond);
-}
+TEST(GpuHandlersTest, TwoGpusInAProcess) { Run("second", 1, "random"); }
 
 TEST(GpuHandlersTest, AWorkerThatDiesIsNamed) {
   Job job(With(1, "late"));

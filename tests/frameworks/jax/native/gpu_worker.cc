@@ -249,18 +249,12 @@ void SecondGpu() {
   const Gpu& gpu = trainer.gpu;
   Shim shim;
   shim.Attach(trainer.session);
-  bps_device_open_args open = {};
-  open.struct_size = sizeof open;
-  open.index = 1;
-  bps_device* other = nullptr;
-  bps_device_stream stream = nullptr;
-  CHECK(gpu.table->open(&open, &other, nullptr) == BPS_OK);
-  CHECK(gpu.table->stream_create(other, 0, &stream, nullptr) == BPS_OK);
+  const Gpu other(1);
   constexpr size_t kCount = 20'000;
   for (int round = 0; round < 4; ++round) {
     const bool second = round % 2 == 1;
-    bps_device* const device = second ? other : gpu.device;
-    const bps_device_stream used = second ? stream : gpu.stream;
+    bps_device* const device = second ? other.device : gpu.device;
+    const bps_device_stream used = second ? other.stream : gpu.stream;
     void* memory = nullptr;
     CHECK(gpu.table->allocate(device, kCount * sizeof(float), &memory, nullptr) == BPS_OK);
     float* const host = gpu.Host(kCount);
@@ -277,8 +271,6 @@ void SecondGpu() {
   gpu.ExpectNoRaces();
   shim.Detach(trainer.session);
   trainer.Leave();
-  gpu.table->stream_destroy(other, stream, nullptr);
-  gpu.table->close(other);
 }
 
 // Rank 1 is killed while rank 0's program is inside the operation.
