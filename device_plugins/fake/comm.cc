@@ -262,6 +262,7 @@ void Comm::End() {
   }
   machine_->Meet(
       stream, [unit](void* const* memory) { return unit->Run(memory); }, std::move(accesses));
+  if (runner_ == nullptr && inside_->meeting.AmongProcesses()) runner_ = std::make_unique<Runner>(machine_);
   ++inside_->put;
   busy_ = 3;
   if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);

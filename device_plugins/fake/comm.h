@@ -25,6 +25,7 @@
 #include "abi/device.h"
 #include "device_plugins/fake/machine.h"
 #include "device_plugins/fake/meeting.h"
+#include "device_plugins/fake/runner.h"
 
 namespace byteps::fake {
 
@@ -79,6 +80,7 @@ class Comm {
   const std::shared_ptr<Inside> inside_;  // units outlive the comm
   std::vector<Collective> unit_;
   std::vector<Stream*> streams_;
+  std::unique_ptr<Runner> runner_;  // if there are members in other processes
   int depth_ = 0;
   int busy_ = 0;  // answers of State() that are still "not yet"
 };

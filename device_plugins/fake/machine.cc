@@ -175,7 +175,11 @@ bool Machine::Query(const Event& event) {
   const Lock lock(mutex_);
   if (event.latest == nullptr) return true;
   Record& record = *event.latest;
-  if (!record.done && record.patience-- <= 0) Drive(record);
+  if (!record.done && record.patience-- <= 0) {
+    Drive(record);
+    // It may wait for members that have their GPUs in this process, too.
+    if (!record.done) RunOverdue();
+  }
   if (!record.done) return false;
   host_.Join(record.clock);
   return true;
@@ -353,28 +357,34 @@ bool Machine::RunMeeting(Stream* stream, Work* work) {
   return work->meet(inside.empty() ? nullptr : inside.data());
 }
 
+bool Machine::Advance(Stream* stream) {
+  if (RunFirst(stream)) return true;
+  if (stream->queue.empty() || lost_[static_cast<size_t>(stream->device)]) return false;
+  const std::shared_ptr<Record> awaited = stream->queue.front().record;
+  if (awaited == nullptr) return false;  // other processes
+  Drive(*awaited);
+  return awaited->done;
+}
+
 void Machine::Drive(const Record& record) {
-  Stream* stream = record.stream;
-  while (!record.done) {
-    if (RunFirst(stream)) continue;
-    if (stream->queue.empty() || lost_[static_cast<size_t>(stream->device)]) return;
-    const std::shared_ptr<Record> awaited = stream->queue.front().record;
-    if (awaited == nullptr) return;  // other processes
-    Drive(*awaited);
-    if (!awaited->done) return;
-  }
+  while (!record.done && Advance(record.stream)) continue;
 }
 
 void Machine::DriveAll(Stream* stream) {
-  Record end;
-  end.stream = stream;
-  while (!stream->queue.empty()) {
-    if (RunFirst(stream)) continue;
-    if (lost_[static_cast<size_t>(stream->device)]) return;
-    const std::shared_ptr<Record> awaited = stream->queue.front().record;
-    if (awaited == nullptr) return;  // other processes
-    Drive(*awaited);
-    if (!awaited->done) return;
+  while (!stream->queue.empty() && Advance(stream)) continue;
+}
+
+void Machine::RunCollectives() {
+  const Lock lock(mutex_);
+  RunOverdue();
+}
+
+void Machine::RunOverdue() {
+  for (const auto& [stream, owned] : streams_) {
+    const auto overdue = [](const Work& work) { return work.overdue; };
+    std::deque<Work>& queue = stream->queue;
+    while (std::any_of(queue.begin(), queue.end(), overdue) && Advance(stream)) continue;
+    for (Work& work : queue) work.overdue = work.kind == Work::kMeet;
   }
 }
 

@@ -6,8 +6,8 @@
 //     machine.Enqueue(stream, {.kind = Work::kRecord, .record = event->latest});
 //     bool ready = machine.Query(*event);         // may run what the event waits for
 //
-// Nothing here takes time and no thread is added: work runs inside the calls of the program. How far it gets is the
-// schedule's affair; what a correct program reads is not.
+// Nothing here takes time and no thread is added: work runs inside the calls of the program (and of runner.h, for
+// members of other processes). How far it gets is the schedule's affair; what a correct program reads is not.
 //
 // Threads: any; one lock. Errors: throws Error.
 #ifndef BYTEPS_DEVICE_PLUGINS_FAKE_MACHINE_H_
@@ -61,8 +61,9 @@ struct Work {
   std::function<void(void* const* inside)> kernel;
   // kMeet: once, or again and again until it answers true: it may wait for other processes.
   std::function<bool(void* const* inside)> meet;
-  bool seen = false;  // kMeet: its accesses are known
-  Clock issued;       // of the host, when it was put in; filled in
+  bool seen = false;     // kMeet: its accesses are known
+  bool overdue = false;  // kMeet: RunOverdue has found it before
+  Clock issued;          // of the host, when it was put in; filled in
 };
 
 struct Stream {
@@ -111,6 +112,8 @@ class Machine {
   // `meet` is called until it answers true: then the stream goes on. NULL for accesses of no bytes.
   void Meet(Stream* stream, std::function<bool(void* const* inside)> meet, std::vector<fake_gpu_access> accesses);
   void Synchronize(Stream* stream);
+  // As GPUs by themselves: runs the collectives that an earlier call has found, and what they wait for.
+  void RunCollectives();
   // As Synchronize, of the end of an instance: not counted.
   void Drain(Stream* stream);
 
@@ -140,11 +143,14 @@ class Machine {
   bool RunMeeting(Stream* stream, Work* work);
   // Where its accesses can be touched; empty: some of them are of memory that was given back.
   std::vector<void*> Touch(Stream* stream, const Work& work, const char* what);
+  // Runs the first of the stream's queue, or what that waits for; false if other processes are waited for.
+  bool Advance(Stream* stream);
   // Runs what this place of its stream waits for, and no more.
   void Drive(const Record& record);
   void DriveAll(Stream* stream);
   // The same; waits for other processes, too.
   void Settle(std::unique_lock<std::mutex>* lock, Stream* stream);
+  void RunOverdue();
   void RunSome();
   void CheckMine() const;
 

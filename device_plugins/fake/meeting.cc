@@ -28,7 +28,8 @@ struct Meeting::Shared {
     uint64_t bytes;
   };
   struct Member {
-    std::atomic<uint64_t> nonce;   // of its id, once it is here
+    std::atomic<uint64_t> nonce;  // of its id, once it is here
+    std::atomic<pid_t> process;
     std::atomic<uint64_t> posted;  // units
     std::atomic<uint64_t> done;    // units that it has read of all
     Unit units[kUnits];
@@ -76,6 +77,7 @@ Meeting::Meeting(const std::string& id, int rank, int size) : rank_(rank), size_
     ::munmap(memory, Total());
     throw Error(BPS_UNAVAILABLE, "the member that made the meeting is gone: " + path + " is another one's");
   }
+  shared_->members[rank_].process.store(::getpid(), std::memory_order_relaxed);
   shared_->members[rank_].nonce.store(shared_->nonce, std::memory_order_release);
 }
 
@@ -90,6 +92,14 @@ bool Meeting::AllHere() const {
     if (shared_->members[member].nonce.load(std::memory_order_acquire) == 0) return false;
   }
   return true;
+}
+
+bool Meeting::AmongProcesses() const {
+  for (int member = 0; member < size_; ++member) {
+    if (shared_->members[member].nonce.load(std::memory_order_acquire) == 0) continue;
+    if (shared_->members[member].process.load(std::memory_order_relaxed) != ::getpid()) return true;
+  }
+  return false;
 }
 
 bool Meeting::Post(std::span<const std::byte> bytes) {

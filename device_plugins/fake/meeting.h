@@ -3,6 +3,7 @@
 //     std::string id = Meeting::NewId();                       // one member; the others are told
 //     Meeting meeting(id, rank, size);
 //     if (meeting.AllHere()) ...
+//     if (meeting.AmongProcesses()) ...                        // of those that are here
 //     if (meeting.Post(bytes)) ...                             // unit 0, 1, ... of this member; false: no room now
 //     const std::byte* theirs = meeting.Read(unit, member);    // nullptr: not posted yet
 //     meeting.Done(unit);                                      // has read what all have posted in it
@@ -36,6 +37,7 @@ class Meeting {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool AllHere() const;
+  bool AmongProcesses() const;
   bool Post(std::span<const std::byte> bytes);
   const std::byte* Read(uint64_t unit, int member) const;
   void Done(uint64_t unit);
