@@ -100,12 +100,12 @@ TEST(DeviceCollectives, TroubleEndsEveryOperation) {
     static int32_t go;
     go = 0;
     if (trouble == kStream) gpus.Hold(1, &go);
-    if (trouble == kNoPinnedMemory) Gpu().fail("register_host", turn % 6, BPS_RESOURCE_EXHAUSTED);
-    if (trouble == kFailedCopy) Gpu().fail("copy_to_host", turn % 3, BPS_INTERNAL);
+    if (trouble == kNoPinnedMemory) FakeGpu().fail("register_host", turn % 6, BPS_RESOURCE_EXHAUSTED);
+    if (trouble == kFailedCopy) FakeGpu().fail("copy_to_host", turn % 3, BPS_INTERNAL);
     // The trainers' own copies and what is recorded for the streams come first: two for each rank.
-    if (trouble == kFailedResult) Gpu().fail("copy_to_device", 6 + turn % 3, BPS_INTERNAL);
-    if (trouble == kFailedRecord) Gpu().fail("event_record", 6 + turn % 6, BPS_INTERNAL);
-    if (trouble == kFailedWait) Gpu().fail("stream_wait", turn % 3, BPS_INTERNAL);
+    if (trouble == kFailedResult) FakeGpu().fail("copy_to_device", 6 + turn % 3, BPS_INTERNAL);
+    if (trouble == kFailedRecord) FakeGpu().fail("event_record", 6 + turn % 6, BPS_INTERNAL);
+    if (trouble == kFailedWait) FakeGpu().fail("stream_wait", turn % 3, BPS_INTERNAL);
     std::vector<std::unique_ptr<GpuGather>> all;
     for (uint32_t rank = 0; rank < 3; ++rank) {
       if (trouble == kDeadline && rank == 1) continue;
@@ -146,7 +146,7 @@ TEST(DeviceCollectives, TroubleEndsEveryOperation) {
     if (trouble == kFailedRecord) EXPECT_EQ(failed, turn % 6 < 3 ? 3 : 1);
     if (trouble == kFailedWait) {
       EXPECT_LE(failed, 1);
-      Gpu().fail("stream_wait", UINT64_MAX, BPS_INTERNAL);  // it may not have come to it
+      FakeGpu().fail("stream_wait", UINT64_MAX, BPS_INTERNAL);  // it may not have come to it
     }
     if (trouble == kDeadline) {
       GpuGather late(&job, &gpus, 1, "g", rows, 5 * kSecond);
@@ -196,7 +196,7 @@ TEST(DeviceCollectives, WhatNoEventTellsOfIsHeld) {
     const uint64_t registrations = Counts().registrations;
     const Time begin = job.worker(0).now();
     // Behind what is recorded at the submissions: the inputs of three ranks, then their results.
-    Gpu().fail("event_record", 6 + failing, BPS_INTERNAL);
+    FakeGpu().fail("event_record", 6 + failing, BPS_INTERNAL);
     round(failing < 3 ? 3 : 1);
     EXPECT_GE(job.worker(0).now(), begin + StagedCollectives::kReleaseTime);
     EXPECT_EQ(Counts().registrations, registrations);
@@ -260,7 +260,7 @@ TEST(DeviceCollectives, ABusyStreamOfAnOutputHoldsUpItsOwnOperationAlone) {
 // were of either kind before.
 TEST(DeviceCollectives, TensorsAndCollectivesKeepTheirOrder) {
   constexpr size_t kElements = 200'000, kRows = 1000;
-  ASSERT_EQ(Gpu().reset("devices=1,schedule=late"), 1);
+  ASSERT_EQ(FakeGpu().reset("devices=1,schedule=late"), 1);
   SimulatedJob job({.seed = 5, .workers = 1, .adverse = false});
   ASSERT_TRUE(job.Start());
   CollectiveGpus gpus(&job, 5);

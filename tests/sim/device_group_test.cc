@@ -240,15 +240,15 @@ TEST(DeviceGroupTest, TroubleEndsEveryOperation) {
       }
       if (troubled) {
         job.RunFor(static_cast<Time>(random() % 4) * kMillisecond);
-        if (trouble == 0) Gpu().fail(verb.c_str(), random() % 6, BPS_RESOURCE_EXHAUSTED);
-        if (trouble == 1) Gpu().lose(static_cast<int32_t>(victim));
+        if (trouble == 0) FakeGpu().fail(verb.c_str(), random() % 6, BPS_RESOURCE_EXHAUSTED);
+        if (trouble == 1) FakeGpu().lose(static_cast<int32_t>(victim));
         if (trouble == 2) job.worker(victim).Cancel(all[all.size() / 2].call->request.get());
         lost = lost || trouble == 1;
       }
       for (const Expected& each : all) {
         ASSERT_TRUE(job.RunUntil([&] { return each.call->ended(); })) << "trouble " << trouble << " " << verb;
       }
-      Gpu().fail(verb.c_str(), UINT64_MAX, BPS_OK);
+      FakeGpu().fail(verb.c_str(), UINT64_MAX, BPS_OK);
       for (const Expected& each : all) {
         if (lost || !each.call->outcome().ok()) continue;
         each.program->Read(each.call);
@@ -309,6 +309,35 @@ TEST(DeviceGroupTest, TheSteadyStateMakesNothing) {
     EXPECT_EQ(after.events, before.events);
     // The trainers' own: the inputs.
     EXPECT_EQ(after.bytes_to_device - before.bytes_to_device, 20 * 3 * numbers.size() * sizeof(float));
+    ExpectNoRaces();
+  }
+}
+
+// More groups than may be under way at once: the first worker orders the next when the first have ended, of which
+// nothing but its GPU tells.
+TEST(DeviceGroupTest, TheNextGroupsFollowTheFirst) {
+  for (const uint64_t seed : {3, 4, 5}) {
+    SCOPED_TRACE(seed);
+    ASSERT_EQ(FakeGpu().reset(("devices=2,schedule=late,patience=300,seed=" + std::to_string(seed)).c_str()), 1);
+    JobOptions options = {.seed = seed, .workers = 2, .workers_per_host = 2, .servers = 1, .adverse = false};
+    options.local = true;
+    options.heartbeat = 60 * kSecond;
+    options.peer_timeout = 600 * kSecond;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    GpuGroupOptions group;
+    group.rows_in_group = 1;
+    const std::vector<float> numbers = job.Numbers(options.partition_bytes / sizeof(float) * 2 * 30);
+    std::vector<std::unique_ptr<DeviceProgram>> programs;
+    std::vector<DeviceCall*> calls;
+    for (int rank = 0; rank < 2; ++rank) {
+      programs.push_back(std::make_unique<DeviceProgram>(&job.worker(static_cast<uint32_t>(rank)), rank, group));
+      calls.push_back(programs.back()->Submit({.name = "w", .elements = numbers.size(), .input = numbers}));
+      ASSERT_NE(calls.back(), nullptr);
+    }
+    ASSERT_TRUE(job.RunUntil([&] { return calls[0]->ended() && calls[1]->ended(); }, 5 * kSecond));
+    for (const DeviceCall* call : calls) EXPECT_TRUE(call->outcome().ok()) << call->outcome();
+    EXPECT_EQ(Counts().copies_to_host, 0u);
     ExpectNoRaces();
   }
 }

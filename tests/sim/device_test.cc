@@ -210,7 +210,7 @@ TEST(DeviceTest, TensorsThatAreNamedAnewShareMemory) {
 TEST(DeviceTest, AResultThatWasNotWaitedForIsNotOverwritten) {
   ForEachSeed(20, [](uint64_t seed) {
     const std::string options = "devices=2,schedule=late,patience=40,seed=" + std::to_string(seed);
-    ASSERT_EQ(Gpu().reset(options.c_str()), 1);
+    ASSERT_EQ(FakeGpu().reset(options.c_str()), 1);
     SimulatedJob job({.seed = seed});
     ASSERT_TRUE(job.Start());
     DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
@@ -242,13 +242,13 @@ TEST(DeviceTest, AFailureOfTheDeviceEndsTheOperationOnEveryRank) {
     const std::vector<float> numbers = job.Numbers(5000);
     // The trainers' own calls come first, and what is recorded when they submit.
     const uint64_t own = std::string(verb) == "copy_to_device" ? 2 : std::string(verb) == "event_record" ? 4 : 0;
-    if (*verb != '\0') Gpu().fail(verb, own, BPS_RESOURCE_EXHAUSTED);
+    if (*verb != '\0') FakeGpu().fail(verb, own, BPS_RESOURCE_EXHAUSTED);
     const DeviceAsk ask = {.name = "w", .elements = numbers.size(), .input = numbers, .timeout = 20 * kSecond};
     DeviceCall* x = a.Submit(ask);
     DeviceCall* y = b.Submit(ask);
     ASSERT_NE(x, nullptr);
     ASSERT_NE(y, nullptr);
-    if (*verb == '\0') Gpu().lose(0);
+    if (*verb == '\0') FakeGpu().lose(0);
     ASSERT_TRUE(job.RunUntil([&] { return x->ended() && y->ended(); }));
     const bool both = !x->outcome().ok() && !y->outcome().ok();
     // A result that cannot be copied back is this rank's loss alone.
@@ -305,7 +305,7 @@ TEST(DeviceTest, BusyStreamsHoldUpNoOther) {
     args.rank = static_cast<int32_t>(member);
     args.size = static_cast<int32_t>(programs.size());
     ASSERT_EQ(together.join(programs[member]->device(), &args, &comms[member], nullptr), BPS_OK);
-    ASSERT_EQ(Gpu().table->allocate(programs[member]->device(), 16, &memory[member], nullptr), BPS_OK);
+    ASSERT_EQ(FakeGpu().table->allocate(programs[member]->device(), 16, &memory[member], nullptr), BPS_OK);
   }
   std::vector<DeviceCall*> calls;
   for (size_t member = 0; member < programs.size(); ++member) {
@@ -341,7 +341,7 @@ TEST(DeviceTest, ABusyStreamOfAnOutputHoldsUpItsOwnTensorAlone) {
     DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
     static int32_t go;
     go = 0;
-    ASSERT_EQ(Gpu().hold(0, a.output_stream(), &go), BPS_OK);
+    ASSERT_EQ(FakeGpu().hold(0, a.output_stream(), &go), BPS_OK);
     const std::vector<float> numbers = job.Numbers(5000);
     const DeviceAsk busy = {.name = "busy", .elements = numbers.size(), .input = numbers, .apart = true};
     const DeviceAsk idle = {.name = "idle", .elements = numbers.size(), .input = numbers, .timeout = 30 * kSecond};

@@ -15,17 +15,17 @@
 
 namespace byteps {
 
-inline const fake_gpu_control& Gpu() { return *bps_fake_gpu(); }
+inline const fake_gpu_control& FakeGpu() { return *bps_fake_gpu(); }
 
 inline fake_gpu_counts Counts() {
   fake_gpu_counts counts;
-  Gpu().counts(&counts);
+  FakeGpu().counts(&counts);
   return counts;
 }
 
 inline void ExpectNoRaces() {
   char text[400] = "";
-  Gpu().race(0, text, sizeof text);
+  FakeGpu().race(0, text, sizeof text);
   EXPECT_EQ(Counts().races, 0u) << text;
 }
 
@@ -34,7 +34,7 @@ inline void UseGpus(uint32_t devices, uint64_t seed) {
   const char* schedules[] = {"late", "early", "random"};
   const std::string options =
       "devices=" + std::to_string(devices) + ",schedule=" + schedules[seed % 3] + ",seed=" + std::to_string(seed);
-  ASSERT_EQ(Gpu().reset(options.c_str()), 1);
+  ASSERT_EQ(FakeGpu().reset(options.c_str()), 1);
 }
 
 }  // namespace byteps

@@ -546,9 +546,12 @@ Time GpuGroupStage::NextTimer() const {
   if (stopped_ || fatal_) return kNever;
   if (local_->has_side_records()) return now_;
   const bool device =
-      !orders_.empty() || !copies_.empty() || std::any_of(entries_.begin(), entries_.end(), [](const auto& each) {
-        const Own& own = each.second.own;
-        return own.operation != nullptr && (!own.offered || own.finishing || own.giving_up);
+      !orders_.empty() || !copies_.empty() || std::any_of(entries_.begin(), entries_.end(), [&](const auto& each) {
+        const Entry& entry = each.second;
+        const Own& own = entry.own;
+        // The next groups follow when the first have ended.
+        const bool to_order = !groups_.empty() && entry.way == Way::kGpus && !entry.submitted_orders && !own.giving_up;
+        return to_order || (own.operation != nullptr && (!own.offered || own.finishing || own.giving_up));
       });
   return device ? After(now_, poll_) : kNever;
 }
