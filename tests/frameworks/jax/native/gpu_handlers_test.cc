@@ -30,23 +30,23 @@ JobOptions With(int servers, const std::string& schedule) {
   return options;
 }
 
-void Run(const char* scenario, int servers, const std::string& schedule) {
+void RunScenario(const char* scenario, int servers, const std::string& schedule) {
   Job job(With(servers, schedule));
   job.StartWorkers(scenario);
   job.ExpectSuccess(200 * kSecond);
 }
 
 TEST(GpuHandlersTest, SumsAndBroadcastsInTheOrderOfTheStream) {
-  for (const char* schedule : {"late", "early", "random"}) Run("sums", 1, schedule);
+  for (const char* schedule : {"late", "early", "random"}) RunScenario("sums", 1, schedule);
 }
 
-TEST(GpuHandlersTest, AmongTheWorkersOfAHost) { Run("sums", 0, "late"); }
+TEST(GpuHandlersTest, AmongTheWorkersOfAHost) { RunScenario("sums", 0, "late"); }
 
-TEST(GpuHandlersTest, ReadsOperandsOnTheGpu) { Run("operands", 1, "late"); }
+TEST(GpuHandlersTest, ReadsOperandsOnTheGpu) { RunScenario("operands", 1, "late"); }
 
-TEST(GpuHandlersTest, ErrorsAreXlasWithTheLibrarysWords) { Run("errors", 1, "late"); }
+TEST(GpuHandlersTest, ErrorsAreXlasWithTheLibrarysWords) { RunScenario("errors", 1, "late"); }
 
-TEST(GpuHandlersTest, TwoGpusInAProcess) { Run("second", 1, "random"); }
+TEST(GpuHandlersTest, TwoGpusInAProcess) { RunScenario("second", 1, "random"); }
 
 TEST(GpuHandlersTest, AWorkerThatDiesIsNamed) {
   Job job(With(1, "late"));
