@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from byteps.jax import versions
+from byteps.jax import primitive, versions
 
 import jax
 import jax.numpy as jnp
@@ -41,11 +41,9 @@ class Call(NamedTuple):
     more: tuple[tuple[str, int | tuple[int, ...]], ...] = ()  # further attributes of the handler
     shape: tuple[int, ...] | None = None  # of the result; None: the operand's, whose memory it may use
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> primitive.Attributes:
         """For the handler."""
-        given = dict([self.argument, *self.more])
-        numbers = {key: np.asarray(value, np.int64)[()] for key, value in given.items()}
-        return {"name": self.name, **numbers, "priority": np.int64(self.priority)}
+        return (("name", self.name), self.argument, *self.more, ("priority", self.priority))
 
     def result(self, array: jax.Array) -> jax.ShapeDtypeStruct:
         """What the handler makes of `array`."""
@@ -55,7 +53,7 @@ class Call(NamedTuple):
 @partial(jax.jit, static_argnums=(2,))
 def _outside(array: jax.Array, name: jax.Array, call: Call) -> jax.Array:
     """A program of one operation, whose name is an operand: compiled once for all names."""
-    return versions.call(call.target, call.result(array), (array, name), in_place=False, **call.attributes())
+    return primitive.call(call.target, call.result(array), (array, name), in_place=False, attributes=call.attributes())
 
 
 def _padded(name: str) -> np.ndarray:
@@ -75,7 +73,8 @@ def run(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
     if device is None and not versions.is_traced(array):
         return _outside(array, _padded(call.name), call._replace(name=""))
     operands = (array,) if device is None else (array, device)
-    return versions.call(call.target, call.result(array), operands, in_place=call.shape is None, **call.attributes())
+    in_place = call.shape is None
+    return primitive.call(call.target, call.result(array), operands, in_place, call.attributes())
 
 
 def sent_array(name: str, value: Any) -> jax.Array:

@@ -176,7 +176,8 @@ def _broadcast_backward(call: Call, device: jax.Array | None, gradient: jax.Arra
     back = _reduce_call(call.name + ".gradient", Sum, call.priority, dict(call.more).get("ranks", ()))
     total = _push_pull(back, gradient, device)
     is_root = current_session().native.info()["rank"] == call.argument[1]
-    return total if is_root else jnp.zeros_like(total), None
+    # (Used on all ranks: what a rank does not use it leaves out, and the others would wait for it.)
+    return jnp.where(is_root, total, jnp.zeros_like(total)), None
 
 
 _broadcast.defvjp(_broadcast_forward, _broadcast_backward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from byteps.versions import check_version
@@ -28,6 +29,13 @@ def ffi() -> Any:
     return jax.ffi
 
 
+def starts_effects_in_python() -> bool:
+    """Whether an operation is an effect to JAX, which starts such programs in Python. Before JAX 0.9 it has to be: the
+    errors of programs that do not run on the calling thread have lost their code in some versions, and shard_map does
+    not take a call without operands."""
+    return jax.__version_info__ < (0, 9)
+
+
 def allow_in_transformations() -> None:
     """Lets custom_vjp, loops and jax.checkpoint hold operations, also where a version of JAX refuses FFI calls with
     side effects. Ours have one so that none is left out or merged with another; what runs one again does so on all
@@ -49,16 +57,20 @@ def allow_in_transformations() -> None:
         return
 
 
-def call(
-    target: str, result: jax.ShapeDtypeStruct, operands: tuple[jax.Array, ...], in_place: bool, **attributes: Any
-) -> jax.Array:
-    """The array that the handler `target` makes. `in_place`: in the memory of the first operand, if the program can
-    give it away; its shape is then that of the operand, and vmap calls the handler once for a batch."""
-    options: dict[str, Any] = {"has_side_effect": True, "vmap_method": "expand_dims" if in_place else "sequential"}
-    if in_place:
-        options["input_output_aliases"] = {0: 0}
-    made: jax.Array = ffi().ffi_call(target, result, **options)(*operands, **attributes)
-    return made
+def allow_in_shard_map(primitive: Any, likeness: Callable[..., tuple[Any, dict[str, Any]]]) -> None:
+    """Lets shard_map hold `primitive`, also where a version of JAX has rules of its own about the results of each.
+    `likeness`: another primitive and its parameters, by the parameters of this one, whose results are the same."""
+    try:
+        from jax.experimental.shard_map import _check_rules, register_standard_rewrite
+    except ImportError:
+        return
+
+    def check(mesh: Any, *operands: Any, **params: Any) -> Any:
+        other, given = likeness(**params)
+        return _check_rules[other](mesh, *operands, **given)
+
+    _check_rules[primitive] = check
+    register_standard_rewrite(primitive)
 
 
 def pure_call(
