@@ -346,6 +346,7 @@ def _peer_dies() -> None:
     bps.init()
     program = jax.jit(lambda x: bps.push_pull(x, name="x"))
     jax.block_until_ready(program(jnp.ones(3)))
+    bps.barrier("both have it", timeout=60)
     if bps.rank() == 1:
         os._exit(0)  # so that the other's exit status is the job's
     with pytest.raises(jax.errors.JaxRuntimeError, match="rank 1") as raised:
