@@ -42,8 +42,8 @@
  * Strings.   UTF-8, NUL-terminated. Strings passed in are copied before the call returns.
  * fork().    In a forked child every function except bps_status_*, bps_version and bps_version_string fails with
  *            FAILED_PRECONDITION; children that do not call the library are undisturbed.
- * Library    Callbacks run on a thread of the library. Inside a callback any call that does not block is allowed;
- * threads.   bps_wait, bps_wait_on_stream, bps_barrier, bps_open, bps_shutdown and bps_close return
+ * Library    Callbacks run on a thread of the library (see bps_done_fn). Inside a callback any call that does not block
+ * threads.   is allowed; bps_wait, bps_wait_on_stream, bps_barrier, bps_open, bps_shutdown and bps_close return
  *            FAILED_PRECONDITION there.
  */
 #ifndef BYTEPS_ABI_BYTEPS_H_
@@ -343,8 +343,9 @@ typedef struct bps_request bps_request;
 BPS_API int32_t bps_request_state(const bps_request* request) BPS_NOEXCEPT;
 BPS_API const char* bps_request_state_name(int32_t state) BPS_NOEXCEPT;
 
-/* Runs exactly once per accepted operation, on a library thread (or on the thread of a caller inside bps_wait).
- * Owns `error` (NULL: success). Must not block. It has returned before bps_wait on the request returns. */
+/* Runs exactly once per accepted operation, on a library thread (or on the thread of a caller inside bps_wait, or as
+ * done_in_call of bps_push_pull_args says). Owns `error` (NULL: success). Must not block. It has returned before
+ * bps_wait on the request returns. */
 typedef void (*bps_done_fn)(void* user, bps_status* error);
 
 /* Waits until the request has ended, at most timeout_ms (0: the operation's own deadline and no more). Returns the
@@ -375,7 +376,8 @@ typedef struct bps_result {
 BPS_INIT_FUNCTION(bps_result)
 
 /* Writes what the request's operation has brought, `index` counting the operations of bps_group from 0 (else 0).
- * FAILED_PRECONDITION: it has not ended, or not well, or it is no collective. (Since 1.2.) */
+ * FAILED_PRECONDITION: it has not ended (since 1.3: nor is it ENQUEUED), or not well, or it is no collective. (Since
+ * 1.2.) */
 BPS_API bps_status* bps_request_result(const bps_request* request, int32_t index, bps_result* result) BPS_NOEXCEPT;
 
 /* Frees the handle; the operation itself goes on if it has not ended. NULL is allowed. May outlive bps_close. */
@@ -401,6 +403,10 @@ typedef struct bps_push_pull_args {
   int64_t timeout_ms;       /* of the whole operation; 0: BYTEPS_OP_TIMEOUT */
   bps_done_fn done;         /* NULL: none */
   void* user;
+  /* Since 1.3. 1: `done` may also run inside of a call of any function on this session, this one included, on the
+   * caller's thread. It does where that saves waking a thread, and not while the caller is inside a callback. */
+  int32_t done_in_call;
+  int32_t reserved2; /* 0 */
 } bps_push_pull_args;
 #define BPS_PUSH_PULL_ARGS_INIT BPS_INIT(bps_push_pull_args)
 BPS_INIT_FUNCTION(bps_push_pull_args)
@@ -433,6 +439,8 @@ typedef struct bps_broadcast_args {
   int64_t timeout_ms;
   bps_done_fn done;
   void* user;
+  int32_t done_in_call; /* see bps_push_pull_args */
+  int32_t reserved2;    /* 0 */
 } bps_broadcast_args;
 #define BPS_BROADCAST_ARGS_INIT BPS_INIT(bps_broadcast_args)
 BPS_INIT_FUNCTION(bps_broadcast_args)

@@ -57,6 +57,7 @@ void PushPull(const AttachedSession& session, const TensorSpec& tensor, const vo
            args.priority = priority;
            args.done = Finish;
            args.user = pending;
+           args.done_in_call = tensor.done_in_call ? 1 : 0;
            return library.bps_push_pull(open, &args, nullptr);
          });
 }
@@ -73,6 +74,7 @@ void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const v
            args.priority = priority;
            args.done = Finish;
            args.user = pending;
+           args.done_in_call = tensor.done_in_call ? 1 : 0;
            return library.bps_broadcast(open, &args, nullptr);
          });
 }

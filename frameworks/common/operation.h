@@ -8,7 +8,8 @@
 //
 // `done` runs exactly once. If the operation was accepted, it runs on a thread of the library, which moves no bytes
 // meanwhile: it must hand work to the framework's own threads, and must not block. Otherwise it runs before the
-// function returns, on the caller's thread. Input and output must stay valid until then.
+// function returns, on the caller's thread. Input and output must stay valid until then. A binding that can hear of an
+// end inside of a call says so (TensorSpec::done_in_call): a worker alone then wakes no thread.
 //
 // Threads: any.
 #ifndef BYTEPS_FRAMEWORKS_COMMON_OPERATION_H_
@@ -30,6 +31,7 @@ struct TensorSpec {
   const int64_t* shape;  // ndim entries
   int32_t ndim;
   bool asynchronous = false;  // its servers keep a value, which push_pull adds to and gets (docs/async.md)
+  bool done_in_call = false;  // `done` may run inside of any PushPull or Broadcast, on the thread of its caller
 };
 
 // Reduces `input` over all workers into `output`, which may be the same memory. `op` is BPS_SUM, ...; a larger priority

@@ -233,6 +233,8 @@ class FuzzTest : public testing::Test {
     args.output_device_id = Rarely() ? Odd<int32_t>() : 0;
     args.reserved = Rarely() ? Odd<int32_t>() : 0;
     args.timeout_ms = Odd<int64_t>();
+    args.done_in_call = Rarely() ? Odd<int32_t>() : static_cast<int32_t>(Below(2));
+    args.reserved2 = Rarely() ? Odd<int32_t>() : 0;
     const bool callback = Below(2) == 0;
     if (callback) args.done = Done;
     args.user = &ended;
@@ -256,6 +258,8 @@ class FuzzTest : public testing::Test {
     args.output_device_id = Rarely() ? Odd<int32_t>() : 0;
     args.reserved = Rarely() ? Odd<int32_t>() : 0;
     args.timeout_ms = Odd<int64_t>();
+    args.done_in_call = Rarely() ? Odd<int32_t>() : static_cast<int32_t>(Below(2));
+    args.reserved2 = Rarely() ? Odd<int32_t>() : 0;
     args.done = Done;
     args.user = &ended;
     bps_request* request = nullptr;

@@ -83,7 +83,9 @@ FIELD(bps_push_pull_args, reserved, 68);
 FIELD(bps_push_pull_args, timeout_ms, 72);
 FIELD(bps_push_pull_args, done, 80);
 FIELD(bps_push_pull_args, user, 88);
-SIZE(bps_push_pull_args, 96);
+FIELD(bps_push_pull_args, done_in_call, 96);
+FIELD(bps_push_pull_args, reserved2, 100);
+SIZE(bps_push_pull_args, 104);
 
 FIELD(bps_broadcast_args, struct_size, 0);
 FIELD(bps_broadcast_args, ext, 8);
@@ -100,7 +102,9 @@ FIELD(bps_broadcast_args, reserved, 68);
 FIELD(bps_broadcast_args, timeout_ms, 72);
 FIELD(bps_broadcast_args, done, 80);
 FIELD(bps_broadcast_args, user, 88);
-SIZE(bps_broadcast_args, 96);
+FIELD(bps_broadcast_args, done_in_call, 96);
+FIELD(bps_broadcast_args, reserved2, 100);
+SIZE(bps_broadcast_args, 104);
 
 FIELD(bps_barrier_args, struct_size, 0);
 FIELD(bps_barrier_args, ext, 8);

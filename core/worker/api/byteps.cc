@@ -48,14 +48,25 @@ using byteps::Time;
 byteps::Tensor* ToTensor(bps_tensor* tensor) { return reinterpret_cast<byteps::Tensor*>(tensor); }
 bps_tensor* FromTensor(byteps::Tensor* tensor) { return reinterpret_cast<bps_tensor*>(tensor); }
 
+// `name`: of the struct.
+template <typename Args>
+absl::Status CheckEnding(const char* name, const Args& args) {
+  RETURN_IF_ERROR(CheckReserved(name, args.reserved));
+  if (args.reserved2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ".reserved2 is ", args.reserved2, ", must be 0"));
+  }
+  if (args.done_in_call == 0 || args.done_in_call == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ".done_in_call is ", args.done_in_call, ", not 0 or 1"));
+}
+
 // What push_pull and broadcast have in common: submits, and makes the handle.
-absl::Status Start(bps_session* session, byteps::Submission asked, int64_t timeout_ms, bps_done_fn done, void* user,
-                   bps_request** request) {
+template <typename Args>
+absl::Status Start(bps_session* session, byteps::Submission asked, const Args& args, bps_request** request) {
   const byteps::Session& owner = *session->session;
-  asked.timeout = timeout_ms == 0 ? owner.operation_timeout() : FromMilliseconds(timeout_ms);
+  asked.timeout = args.timeout_ms == 0 ? owner.operation_timeout() : FromMilliseconds(args.timeout_ms);
   // Before the operation is accepted, so that no memory is needed afterwards.
-  const auto handle =
-      std::allocate_shared<bps_request>(byteps::StockAllocator<bps_request>(owner.request_stock()), done, user);
+  const auto handle = std::allocate_shared<bps_request>(byteps::StockAllocator<bps_request>(owner.request_stock()),
+                                                        args.done, args.user, args.done_in_call != 0);
   asked.request = std::shared_ptr<byteps::Request>(handle, &handle->request);
   if (request != nullptr) {
     handle->session = session->session;
@@ -168,7 +179,7 @@ bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args, 
     RETURN_IF_ERROR(CheckDevice("bps_push_pull_args.input_device", known->input_device, known->input_device_id, true));
     RETURN_IF_ERROR(
         CheckDevice("bps_push_pull_args.output_device", known->output_device, known->output_device_id, true));
-    RETURN_IF_ERROR(CheckReserved("bps_push_pull_args", known->reserved));
+    RETURN_IF_ERROR(CheckEnding("bps_push_pull_args", *known));
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
     byteps::Submission asked;
     asked.tensor = ToTensor(known->tensor);
@@ -178,7 +189,7 @@ bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args, 
     asked.output = static_cast<std::byte*>(known->output);
     asked.priority = known->priority;
     RETURN_IF_ERROR(byteps::PrepareDevices(*session->session, "bps_push_pull_args", *known, &asked));
-    return Start(session, std::move(asked), known->timeout_ms, known->done, known->user, request);
+    return Start(session, std::move(asked), *known, request);
   });
 }
 
@@ -192,7 +203,7 @@ bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args, 
     RETURN_IF_ERROR(CheckDevice("bps_broadcast_args.input_device", known->input_device, known->input_device_id, true));
     RETURN_IF_ERROR(
         CheckDevice("bps_broadcast_args.output_device", known->output_device, known->output_device_id, true));
-    RETURN_IF_ERROR(CheckReserved("bps_broadcast_args", known->reserved));
+    RETURN_IF_ERROR(CheckEnding("bps_broadcast_args", *known));
     RETURN_IF_ERROR(CheckTimeout(known->timeout_ms));
     byteps::Submission asked;
     asked.tensor = ToTensor(known->tensor);
@@ -205,7 +216,7 @@ bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args, 
     asked.output = static_cast<std::byte*>(known->output);
     asked.priority = known->priority;
     RETURN_IF_ERROR(byteps::PrepareDevices(*session->session, "bps_broadcast_args", *known, &asked));
-    return Start(session, std::move(asked), known->timeout_ms, known->done, known->user, request);
+    return Start(session, std::move(asked), *known, request);
   });
 }
 

@@ -22,7 +22,7 @@ struct bps_session {
 // The request, with what its caller needs to wait for it. The session may be gone: a caller that waits holds it
 // meanwhile.
 struct bps_request {
-  bps_request(bps_done_fn done, void* user) : request(done, user) {}
+  bps_request(bps_done_fn done, void* user, bool in_call = false) : request(done, user, in_call) {}
 
   // How much later than its deadline the engine has ended an operation at the latest.
   static constexpr byteps::Time kMargin = 10 * byteps::kSecond;

@@ -340,10 +340,13 @@ void Session::Look(const Request& request) {
 }
 
 void Session::TakeQuiet(Ended* ended) {
-  // Callbacks need a thread of the library.
+  // Callbacks need a thread of the library, unless they say otherwise; inside of a callback none runs, so that a chain
+  // of callbacks that submit is no recursion.
+  const bool callbacks = !Driver::InCallback();
   size_t kept = 0;
   for (size_t i = 0; i < completions_.size(); ++i) {
-    if (!completions_[i].request->has_callback()) {
+    const Request& request = *completions_[i].request;
+    if (!request.has_callback() || (callbacks && request.may_end_in_call())) {
       ended->push_back(std::move(completions_[i]));
     } else if (kept++ != i) {
       completions_[kept - 1] = std::move(completions_[i]);

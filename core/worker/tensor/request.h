@@ -45,7 +45,8 @@ const char* RequestStateName(int32_t state);
 
 class Request {
  public:
-  Request(bps_done_fn done, void* user) : done_(done), user_(user) {}
+  // `in_call`: `done` may run on the thread of any caller of the session, before its call returns.
+  Request(bps_done_fn done, void* user, bool in_call = false) : done_(done), user_(user), in_call_(in_call) {}
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
@@ -56,8 +57,11 @@ class Request {
   // ended" cannot both miss each other; see core/worker/session/driver.h.)
   bool ended() const { return ended_.load(std::memory_order_seq_cst); }
 
-  // Is there a callback? Then Complete belongs on a thread of the library.
+  // Is there a callback?
   bool has_callback() const { return done_ != nullptr; }
+
+  // May it run on the thread of a caller? Else Complete belongs on a thread of the library.
+  bool may_end_in_call() const { return in_call_; }
 
   // The outcome; of an ended request only.
   absl::Status outcome() const { return outcome_; }
@@ -88,6 +92,7 @@ class Request {
  private:
   const bps_done_fn done_;
   void* const user_;
+  const bool in_call_;
   std::atomic<RequestState> state_{RequestState::kDeclaring};
   std::atomic<bool> completed_{false};
   std::atomic<bool> ended_{false};

@@ -44,7 +44,9 @@ ffi::Future Submit(const ffi::AnyBuffer& tensor, std::string_view attribute, con
   }
   const ffi::AnyBuffer::Dimensions shape = tensor.dimensions();
   PendingCall call;
-  submit(TensorSpec{name->c_str(), *dtype, shape.begin(), static_cast<int32_t>(shape.size())}, call.Done());
+  TensorSpec spec{name->c_str(), *dtype, shape.begin(), static_cast<int32_t>(shape.size())};
+  spec.done_in_call = true;
+  submit(spec, call.Done());
   return call.Return();
 }
 

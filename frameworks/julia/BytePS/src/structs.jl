@@ -63,6 +63,8 @@ struct PushPullArgs
     timeout_ms::Int64
     done::Ptr{Cvoid}
     user::Ptr{Cvoid}
+    done_in_call::Int32
+    reserved2::Int32
 end
 
 struct BroadcastArgs
@@ -81,6 +83,8 @@ struct BroadcastArgs
     timeout_ms::Int64
     done::Ptr{Cvoid}
     user::Ptr{Cvoid}
+    done_in_call::Int32
+    reserved2::Int32
 end
 
 struct BarrierArgs

@@ -195,6 +195,8 @@ args!(bps_push_pull_args {
     timeout_ms: i64 = 0,
     done: Option<bps_done_fn> = None,
     user: *mut c_void = ptr::null_mut(),
+    done_in_call: i32 = 0,
+    reserved2: i32 = 0,
 });
 
 args!(bps_broadcast_args {
@@ -212,6 +214,8 @@ args!(bps_broadcast_args {
     timeout_ms: i64 = 0,
     done: Option<bps_done_fn> = None,
     user: *mut c_void = ptr::null_mut(),
+    done_in_call: i32 = 0,
+    reserved2: i32 = 0,
 });
 
 args!(bps_barrier_args {

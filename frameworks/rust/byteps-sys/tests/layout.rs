@@ -87,9 +87,9 @@ fn declarations_are_those_of_the_header() {
         bps_info { rank size local_rank local_size num_servers failed epoch generation shared_buffers reserved }
         bps_declare_args { ext name shape ndim dtype mode staleness }
         bps_push_pull_args { ext tensor input output priority op input_device input_device_id output_device
-            output_device_id reserved timeout_ms done user }
+            output_device_id reserved timeout_ms done user done_in_call reserved2 }
         bps_broadcast_args { ext tensor input output priority root input_device input_device_id output_device
-            output_device_id reserved timeout_ms done user }
+            output_device_id reserved timeout_ms done user done_in_call reserved2 }
         bps_barrier_args { ext name timeout_ms }
         bps_buffer_args { ext size device device_id }
         bps_result { data bytes shape splits ndim num_splits }

@@ -152,6 +152,69 @@ TEST_F(SessionTest, CallbacksRunOnceOnALibraryThreadAndMustNotBlock) {
   }
 }
 
+// A worker alone ends a small operation in its call: with done_in_call the callback has run when the call returns.
+TEST_F(SessionTest, ACallbackMayRunInTheCallThatSubmits) {
+  SessionOwner session = Open();
+  struct Seen {
+    bps_session* session;
+    bps_tensor* tensor;
+    float value = 1;
+    std::atomic<int> runs{0};
+    std::thread::id thread;
+    int nested_runs = -1;  // when the call inside the callback has returned
+  } seen{session.get(), DeclareTensor(session.get(), "w", BPS_FLOAT32, {1})};
+  bps_push_pull_args args = PushPullArgs(seen.tensor, &seen.value, &seen.value);
+  args.done_in_call = 1;
+  args.user = &seen;
+  args.done = [](void* user, bps_status* error) {
+    EXPECT_EQ(error, nullptr);
+    Seen& seen = *static_cast<Seen*>(user);
+    seen.thread = std::this_thread::get_id();
+    if (seen.runs.fetch_add(1) != 0) return;
+    // It may submit and must not block, and one inside of it is no recursion.
+    bps_tensor* other = DeclareTensor(seen.session, "other", BPS_FLOAT32, {1});
+    bps_push_pull_args again = PushPullArgs(other, &seen.value, &seen.value);
+    again.done_in_call = 1;
+    again.user = user;
+    again.done = [](void* user, bps_status* error) {
+      EXPECT_EQ(error, nullptr);
+      static_cast<Seen*>(user)->runs.fetch_add(1);
+    };
+    EXPECT_SAID_OK(bps_push_pull(seen.session, &again, nullptr));
+    seen.nested_runs = seen.runs.load();
+    EXPECT_EQ(Said(bps_barrier(seen.session, nullptr)).code, BPS_FAILED_PRECONDITION);
+  };
+  // Another thread may hold the engine for a moment; then the callback comes on a thread of the library.
+  int in_call = 0;
+  for (int round = 0; round < 200; ++round) {
+    seen.runs = 1;
+    seen.thread = {};
+    ASSERT_SAID_OK(bps_push_pull(session.get(), &args, nullptr));
+    const bool here = seen.runs.load() == 2 && seen.thread == std::this_thread::get_id();
+    in_call += here ? 1 : 0;
+    WaitFor([&] { return seen.runs.load() == 2; });
+  }
+  EXPECT_GT(in_call, 0);
+  // Without it, never.
+  args.done_in_call = 0;
+  for (int round = 0; round < 50; ++round) {
+    seen.runs = 1;
+    ASSERT_SAID_OK(bps_push_pull(session.get(), &args, nullptr));
+    WaitFor([&] { return seen.runs.load() == 2; });
+    EXPECT_NE(seen.thread, std::this_thread::get_id());
+  }
+  args.done_in_call = 1;
+  for (int round = 0; round < 200; ++round) {
+    seen.runs = 0;
+    seen.nested_runs = -1;
+    ASSERT_SAID_OK(bps_push_pull(session.get(), &args, nullptr));
+    WaitFor([&] { return seen.runs.load() == 2; });
+    if (seen.thread == std::this_thread::get_id()) {
+      EXPECT_EQ(seen.nested_runs, 1);
+    }
+  }
+}
+
 TEST_F(SessionTest, CloseEndsWhatIsRunningBeforeItReturns) {
   for (int i = 0; i < 20; ++i) {
     SessionOwner session = Open();
@@ -392,6 +455,8 @@ TEST_F(SessionTest, FieldsWithoutMeaningMustBeZero) {
     EXPECT_TRUE(said.Contains(says)) << said;
   };
   for (const auto& [field, name] : {std::pair{&bps_push_pull_args::reserved, "bps_push_pull_args.reserved is 3"},
+                                    {&bps_push_pull_args::reserved2, "bps_push_pull_args.reserved2 is 3"},
+                                    {&bps_push_pull_args::done_in_call, "done_in_call is 3, not 0 or 1"},
                                     {&bps_push_pull_args::input_device_id, "input_device_id is 3: CPU memory"},
                                     {&bps_push_pull_args::output_device_id, "output_device_id is 3: CPU memory"}}) {
     bps_push_pull_args args = right;
@@ -399,6 +464,8 @@ TEST_F(SessionTest, FieldsWithoutMeaningMustBeZero) {
     expect_refused(bps_push_pull(session.get(), &args, nullptr), name);
   }
   for (const auto& [field, name] : {std::pair{&bps_broadcast_args::reserved, "bps_broadcast_args.reserved is 3"},
+                                    {&bps_broadcast_args::reserved2, "bps_broadcast_args.reserved2 is 3"},
+                                    {&bps_broadcast_args::done_in_call, "done_in_call is 3, not 0 or 1"},
                                     {&bps_broadcast_args::input_device_id, "input_device_id is 3: CPU memory"},
                                     {&bps_broadcast_args::output_device_id, "output_device_id is 3: CPU memory"}}) {
     bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
