@@ -50,33 +50,38 @@ std::vector<int64_t> CollectiveResult::splits() const {
   return {result_.splits, result_.splits + result_.num_splits};
 }
 
+bps_status* FillArgs(const AttachedSession& session, const CollectiveSpec& spec, bps_collective_args* args) {
+  if (!spec.ranks.empty()) {
+    if (bps_status* error = session.ProcessSet(spec.ranks, &args->set)) return error;
+  }
+  args->kind = spec.kind;
+  args->name = spec.tensor.name;
+  args->dtype = spec.tensor.dtype;
+  args->shape = spec.tensor.shape;
+  args->ndim = spec.tensor.ndim;
+  args->input = spec.input;
+  args->output = spec.output;
+  args->output_bytes = spec.output_bytes;
+  args->op = spec.op;
+  args->root = spec.root;
+  args->priority = spec.priority;
+  if (spec.prescale != 1 || spec.postscale != 1) {
+    args->scaled = 1;
+    args->prescale = spec.prescale;
+    args->postscale = spec.postscale;
+  }
+  if (!spec.splits.empty()) {
+    args->splits = spec.splits.data();
+    args->num_splits = static_cast<int32_t>(spec.splits.size());
+  }
+  return nullptr;
+}
+
 void Collective(const AttachedSession& session, const CollectiveSpec& spec, CollectiveDone done) {
   std::unique_ptr<Pending> pending;
   const Outcome outcome = session.Use([&](const Library& library, bps_session* open) -> bps_status* {
     bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
-    if (!spec.ranks.empty()) {
-      if (bps_status* error = session.ProcessSet(spec.ranks, &args.set)) return error;
-    }
-    args.kind = spec.kind;
-    args.name = spec.tensor.name;
-    args.dtype = spec.tensor.dtype;
-    args.shape = spec.tensor.shape;
-    args.ndim = spec.tensor.ndim;
-    args.input = spec.input;
-    args.output = spec.output;
-    args.output_bytes = spec.output_bytes;
-    args.op = spec.op;
-    args.root = spec.root;
-    args.priority = spec.priority;
-    if (spec.prescale != 1 || spec.postscale != 1) {
-      args.scaled = 1;
-      args.prescale = spec.prescale;
-      args.postscale = spec.postscale;
-    }
-    if (!spec.splits.empty()) {
-      args.splits = spec.splits.data();
-      args.num_splits = static_cast<int32_t>(spec.splits.size());
-    }
+    if (bps_status* error = FillArgs(session, spec, &args)) return error;
     pending = std::make_unique<Pending>(library, std::move(done));
     args.done = Finish;
     args.user = pending.get();

@@ -59,6 +59,10 @@ using CollectiveDone = std::function<void(const Outcome& outcome, CollectiveResu
 
 void Collective(const AttachedSession& session, const CollectiveSpec& spec, CollectiveDone done);
 
+// Inside of session.Use(): what `spec` says, as the library takes it, but for devices and the end; valid as long as
+// `spec`.
+bps_status* FillArgs(const AttachedSession& session, const CollectiveSpec& spec, bps_collective_args* args);
+
 }  // namespace byteps::binding
 
 #endif  // BYTEPS_FRAMEWORKS_COMMON_COLLECTIVE_H_

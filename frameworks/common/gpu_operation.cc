@@ -29,6 +29,32 @@ bool IsEmpty(const TensorSpec& tensor) {
   return std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim;
 }
 
+// In `args`: input and output, where there is memory, are the GPU's, in its stream. `streams` is to live as long.
+template <typename Args>
+void Place(const GpuPlace& place, bool input, bool output, bps_streams* streams, Args* args) {
+  streams->input = streams->output = place.stream;
+  streams->output_later = 1;
+  if (input) {
+    args->input_device = BPS_CUDA;
+    args->input_device_id = place.gpu;
+  }
+  if (output) {
+    args->output_device = BPS_CUDA;
+    args->output_device_id = place.gpu;
+  }
+  if (input || output) args->ext = &streams->ext;
+}
+
+// Waits until the result is in the stream, or the operation has ended.
+Outcome Await(const Library& library, bps_request* request, void* stream) {
+  // 0: until the operation's own deadline.
+  const Outcome waited = AttachedSession::Take(library, library.bps_wait_on_stream(request, stream, /*timeout_ms=*/0));
+  // It may be the stream's failure, or the end of the wait, and not the operation's: that has to end before its memory
+  // is given back.
+  if (!waited.ok()) End(library, request);
+  return waited;
+}
+
 // Declares the tensor, fills in what all operations have, calls `start(library, session, args, request)`, and waits.
 template <typename Args, typename F>
 Outcome Run(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place, Args args,
@@ -47,28 +73,15 @@ Outcome Run(const AttachedSession& session, const TensorSpec& tensor, const GpuP
     if (bps_status* error = attached.bps_declare(open, &declare, &args.tensor)) return error;
 
     bps_streams streams = BPS_STREAMS_INIT;
-    streams.input = streams.output = place.stream;
-    streams.output_later = 1;
-    if (!IsEmpty(tensor)) {
-      args.input_device = args.output_device = BPS_CUDA;
-      args.input_device_id = args.output_device_id = place.gpu;
-      args.ext = &streams.ext;
-    }
+    Place(place, !IsEmpty(tensor), !IsEmpty(tensor), &streams, &args);
     args.input = input;
     args.output = output;
     return start(attached, open, args, &request);
   });
   if (!submitted.ok()) return submitted;
-  // 0: until the operation's own deadline.
-  const Outcome waited =
-      AttachedSession::Take(*library, library->bps_wait_on_stream(request, place.stream, /*timeout_ms=*/0));
-  if (!waited.ok()) {
-    // It may be the stream's failure, or the end of the wait, and not the operation's: that has to end before its
-    // memory is given back.
-    End(*library, request);
-  }
+  const Outcome outcome = Await(*library, request, place.stream);
   library->bps_request_free(request);
-  return waited;
+  return outcome;
 }
 
 }  // namespace
@@ -93,6 +106,29 @@ Outcome BroadcastOnGpu(const AttachedSession& session, const TensorSpec& tensor,
              [](const Library& library, bps_session* open, const bps_broadcast_args& with, bps_request** request) {
                return library.bps_broadcast(open, &with, request);
              });
+}
+
+Outcome CollectiveOnGpu(const AttachedSession& session, const CollectiveSpec& spec, const GpuPlace& place,
+                        uint64_t* bytes) {
+  bps_request* request = nullptr;
+  std::optional<Library> library;
+  const Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
+    library = attached;
+    bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
+    if (bps_status* error = FillArgs(session, spec, &args)) return error;
+    bps_streams streams = BPS_STREAMS_INIT;
+    Place(place, !IsEmpty(spec.tensor), spec.output_bytes != 0, &streams, &args);
+    return attached.bps_collective(open, &args, &request);
+  });
+  if (!submitted.ok()) return submitted;
+  Outcome outcome = Await(*library, request, place.stream);
+  if (outcome.ok()) {
+    bps_result result = BPS_RESULT_INIT;
+    outcome = AttachedSession::Take(*library, library->bps_request_result(request, 0, &result));
+    *bytes = result.bytes;
+  }
+  library->bps_request_free(request);
+  return outcome;
 }
 
 }  // namespace byteps::binding

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/collective.h"
 #include "frameworks/common/operation.h"
 
 namespace byteps::binding {
@@ -32,6 +33,11 @@ Outcome PushPullOnGpu(const AttachedSession& session, const TensorSpec& tensor, 
 // Likewise of Broadcast.
 Outcome BroadcastOnGpu(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place,
                        const void* input, void* output, int32_t root, int64_t priority);
+
+// Likewise of Collective (collective.h); `spec` names an output, unless there is nothing to get. `bytes` receives how
+// many have come.
+Outcome CollectiveOnGpu(const AttachedSession& session, const CollectiveSpec& spec, const GpuPlace& place,
+                        uint64_t* bytes);
 
 }  // namespace byteps::binding
 

@@ -19,7 +19,7 @@ _REFUSE = "refuse_device"
 _HANDLERS = {
     PUSH_PULL: {"cpu": "push_pull", "CUDA": "push_pull_on_gpu", "ROCM": _REFUSE},
     BROADCAST: {"cpu": "broadcast", "CUDA": "broadcast_on_gpu", "ROCM": _REFUSE},
-    COLLECTIVE: {"cpu": "collective", "CUDA": _REFUSE, "ROCM": _REFUSE},
+    COLLECTIVE: {"cpu": "collective", "CUDA": "collective_on_gpu", "ROCM": _REFUSE},
     TOGETHER: {"cpu": "together", "CUDA": "together", "ROCM": "together"},
 }
 

@@ -12,6 +12,7 @@
 #include "frameworks/common/attached_session.h"
 #include "frameworks/common/collective.h"
 #include "frameworks/common/operation.h"
+#include "frameworks/jax/native/collective_size.h"
 #include "frameworks/jax/native/data_type.h"
 #include "frameworks/jax/native/handler.h"
 #include "frameworks/jax/native/pending_call.h"
@@ -67,14 +68,6 @@ ffi::Future RunBroadcast(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi:
   });
 }
 
-// The output has the size that a program was compiled for; that of a gather is the sum of what all ranks have.
-binding::Outcome CheckSize(const std::string& name, const binding::CollectiveResult& result, size_t expected) {
-  if (result.bytes() == expected) return {};
-  return {BPS_FAILED_PRECONDITION, name + ": this program expects " + std::to_string(expected) +
-                                       " bytes, and the ranks together have brought " + std::to_string(result.bytes()) +
-                                       ": in compiled programs all ranks have as many rows"};
-}
-
 ffi::Future RunCollective(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi::Result<ffi::AnyBuffer> output,
                           std::string_view name, int64_t kind, int64_t op, int64_t root, ffi::Span<const int64_t> ranks,
                           int64_t priority) {
@@ -89,7 +82,7 @@ ffi::Future RunCollective(ffi::AnyBuffer input, ffi::RemainingArgs operands, ffi
     binding::Collective(TheSession(), spec,
                         [name = std::string(tensor.name), expected = spec.output_bytes, done](
                             const binding::Outcome& outcome, const binding::CollectiveResult& result) {
-                          done(outcome.ok() ? CheckSize(name, result, expected) : outcome);
+                          done(outcome.ok() ? CheckSize(name, result.bytes(), expected) : outcome);
                         });
   });
 }

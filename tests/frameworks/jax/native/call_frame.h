@@ -44,6 +44,10 @@ class CallFrame {
     numbers_[name] = number;
     return *this;
   }
+  CallFrame& Numbers(const std::string& name, std::vector<int64_t> numbers) {
+    arrays_[name] = std::move(numbers);
+    return *this;
+  }
 
   Answer Run(XLA_FFI_Handler* handler) {
     // Attributes are sorted by name.
@@ -55,13 +59,19 @@ class CallFrame {
     for (auto& [name, number] : numbers_) {
       sorted[name] = &scalars.emplace_back(XLA_FFI_Scalar{XLA_FFI_DataType_S64, &number});
     }
+    std::deque<XLA_FFI_Array> arrays;
+    for (auto& [name, numbers] : arrays_) {
+      sorted[name] = &arrays.emplace_back(XLA_FFI_Array{XLA_FFI_DataType_S64, numbers.size(), numbers.data()});
+    }
     std::deque<XLA_FFI_ByteSpan> names;
     std::vector<XLA_FFI_ByteSpan*> name_pointers;
     std::vector<XLA_FFI_AttrType> types;
     std::vector<void*> values;
     for (const auto& [name, value] : sorted) {
       name_pointers.push_back(&names.emplace_back(XLA_FFI_ByteSpan{name.data(), name.size()}));
-      types.push_back(texts_.count(name) != 0 ? XLA_FFI_AttrType_STRING : XLA_FFI_AttrType_SCALAR);
+      types.push_back(texts_.count(name) != 0    ? XLA_FFI_AttrType_STRING
+                      : arrays_.count(name) != 0 ? XLA_FFI_AttrType_ARRAY
+                                                 : XLA_FFI_AttrType_SCALAR);
       values.push_back(value);
     }
     std::vector<XLA_FFI_ArgType> argument_types(arguments_.size(), XLA_FFI_ArgType_BUFFER);
@@ -130,6 +140,7 @@ class CallFrame {
   std::deque<Shaped> results_;
   std::map<std::string, std::string> texts_;
   std::map<std::string, int64_t> numbers_;
+  std::map<std::string, std::vector<int64_t>> arrays_;
 };
 
 }  // namespace byteps::jax

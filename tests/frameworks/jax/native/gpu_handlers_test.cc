@@ -42,6 +42,12 @@ TEST(GpuHandlersTest, SumsAndBroadcastsInTheOrderOfTheStream) {
 
 TEST(GpuHandlersTest, AmongTheWorkersOfAHost) { RunScenario("sums", 0, "late"); }
 
+TEST(GpuHandlersTest, CollectivesInTheOrderOfTheStream) {
+  for (const char* schedule : {"late", "early", "random"}) RunScenario("collectives", 1, schedule);
+}
+
+TEST(GpuHandlersTest, CollectivesAmongTheWorkersOfAHost) { RunScenario("collectives", 0, "late"); }
+
 TEST(GpuHandlersTest, ReadsOperandsOnTheGpu) { RunScenario("operands", 1, "late"); }
 
 TEST(GpuHandlersTest, ErrorsAreXlasWithTheLibrarysWords) { RunScenario("errors", 1, "late"); }

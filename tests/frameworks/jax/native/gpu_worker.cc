@@ -1,7 +1,7 @@
 // gpu_worker.cc - a worker whose program on a GPU (a simulated one) comes to operations of byteps.jax: the handlers of
 // libbyteps_jax.so are called as XLA calls them. One scenario per run, by name.
 //
-//     gpu_worker sums|operands|errors|second|death
+//     gpu_worker sums|collectives|operands|errors|second|death
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <dlfcn.h>
@@ -61,6 +61,7 @@ class Shim {
     if (object_ == nullptr) Die(dlerror());
     push_pull = Find<XLA_FFI_Handler>("bps_shim_jax_push_pull_on_gpu");
     broadcast = Find<XLA_FFI_Handler>("bps_shim_jax_broadcast_on_gpu");
+    collective = Find<XLA_FFI_Handler>("bps_shim_jax_collective_on_gpu");
     refuse = Find<XLA_FFI_Handler>("bps_shim_jax_refuse_device");
   }
 
@@ -77,6 +78,7 @@ class Shim {
 
   XLA_FFI_Handler* push_pull;
   XLA_FFI_Handler* broadcast;
+  XLA_FFI_Handler* collective;
   XLA_FFI_Handler* refuse;
 
  private:
@@ -165,6 +167,97 @@ void Sums() {
   trainer.Leave();
 }
 
+// A collective of `rows` rows of `width` values into `result_rows` such rows.
+CallFrame Collective(void* stream, const std::string& name, int32_t kind, float* input, size_t rows, float* output,
+                     size_t result_rows, size_t width, std::vector<int64_t> ranks = {0, 1}) {
+  const auto across = static_cast<int64_t>(width);
+  CallFrame call(stream);
+  call.Argument(kFloat, rows == 0 ? nullptr : input, {static_cast<int64_t>(rows), across});
+  call.Result(kFloat, result_rows == 0 ? nullptr : output, {static_cast<int64_t>(result_rows), across});
+  call.Text("name", name).Number("kind", kind).Number("op", BPS_SUM).Number("root", 1).Number("priority", 0);
+  call.Numbers("ranks", std::move(ranks));
+  return call;
+}
+
+// What goes from worker to worker: each input is written, and each result read, in the program's stream, of which the
+// host waits for nothing but the operations; then XLA gives the memory to other arrays.
+void Collectives() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  Shim shim;
+  shim.Attach(trainer.session);
+  const int rank = trainer.info.rank;
+  struct Read {
+    float* copy;
+    std::vector<float> expected;
+  };
+  std::vector<Read> reads;
+  constexpr size_t kMost = 600'000;
+  float* const input = gpu.Allocate(kMost);
+  float* const output = gpu.Allocate(2 * kMost);
+  const auto part = [](const std::vector<float>& of, size_t from, size_t count) {
+    const auto begin = of.begin() + static_cast<ptrdiff_t>(from);
+    return std::vector<float>(begin, begin + static_cast<ptrdiff_t>(count));
+  };
+  const auto run = [&](CallFrame call, const std::vector<float>& values, const float* result,
+                       const std::vector<float>& expected) {
+    gpu.Write(input, values);
+    Ok(call.Run(shim.collective));
+    reads.push_back({gpu.Host(expected.size()), expected});
+    gpu.Read(reads.back().copy, result, expected.size());
+    gpu.Write(input, std::vector<float>(values.size(), -7));
+    gpu.Write(output, std::vector<float>(2 * values.size(), -7));
+  };
+  for (const size_t width : {size_t{1}, size_t{50}, size_t{150'000}}) {
+    constexpr size_t kRows = 4;
+    const size_t count = kRows * width;
+    const std::string of = " of " + std::to_string(width);
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<float> own = Values(rank, round, width, count);
+      const std::vector<float> sum = Sum(2, round, width, count);
+      const std::vector<float> all[] = {Values(0, round, width, count), Values(1, round, width, count)};
+
+      std::vector<float> gathered = all[0];
+      gathered.insert(gathered.end(), all[1].begin(), all[1].end());
+      run(Collective(gpu.stream, "gather" + of, BPS_ALL_GATHER, input, kRows, output, 2 * kRows, width), own, output,
+          gathered);
+
+      const size_t half = count / 2, first = rank == 0 ? 0 : half;
+      run(Collective(gpu.stream, "scatter" + of, BPS_REDUCE_SCATTER, input, kRows, output, kRows / 2, width), own,
+          output, part(sum, first, half));
+
+      std::vector<float> swapped = part(all[0], first, half);
+      const std::vector<float> from_other = part(all[1], first, half);
+      swapped.insert(swapped.end(), from_other.begin(), from_other.end());
+      run(Collective(gpu.stream, "exchange" + of, BPS_ALL_TO_ALL, input, kRows, output, kRows, width), own, output,
+          swapped);
+
+      // In place, as push_pull and broadcast of a process set are called.
+      run(Collective(gpu.stream, "sum" + of, BPS_ALL_REDUCE, input, kRows, input, kRows, width), own, input, sum);
+      run(Collective(gpu.stream, "root" + of, BPS_BROADCAST, input, kRows, input, kRows, width), own, input, all[1]);
+      // A set of one rank.
+      run(Collective(gpu.stream, "alone" + of, BPS_ALL_GATHER, input, kRows, output, kRows, width, {rank}), own, output,
+          own);
+    }
+  }
+  CHECK(gpu.Counts().synchronisations == 0);
+
+  // Nothing to send, and no memory.
+  Ok(Collective(gpu.stream, "empty", BPS_ALL_GATHER, nullptr, 0, nullptr, 0, 3).Run(shim.collective));
+  // The ranks have different numbers of rows, which a gather allows and a compiled program does not.
+  const size_t rows = rank == 0 ? 1 : 4;
+  Fails(Collective(gpu.stream, "too small", BPS_ALL_GATHER, input, rows, output, 2 * rows, 50).Run(shim.collective),
+        BPS_INVALID_ARGUMENT, "too small");
+  Fails(Collective(gpu.stream, "too large", BPS_ALL_GATHER, input, rows - 1, output, 8, 50).Run(shim.collective),
+        BPS_FAILED_PRECONDITION, "all ranks have as many rows");
+
+  CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
+  for (const Read& read : reads) Equal(read.copy, read.expected);
+  gpu.ExpectNoRaces();
+  shim.Detach(trainer.session);
+  trainer.Leave();
+}
+
 // The name and the number of a device as operands, which lie in the GPU's memory, too: on rank 0. Rank 1 has the name
 // that these make as the attribute, and the two meet.
 void Operands() {
@@ -225,9 +318,13 @@ void Errors() {
   std::vector<float> ordinary(kCount);
   Fails(PushPull(gpu.stream, "h", ordinary.data(), ordinary.data(), kCount).Run(shim.push_pull),
         XLA_FFI_Error_Code_INTERNAL, "cuPointerGetAttribute");
-  CallFrame gather(gpu.stream);
-  gather.Argument(kFloat, memory, {3}).Result(kFloat, memory, {3});
-  Fails(gather.Run(shim.refuse), BPS_UNIMPLEMENTED, "jax.device_put");
+  CallFrame elsewhere(gpu.stream);
+  elsewhere.Argument(kFloat, memory, {3}).Result(kFloat, memory, {3});
+  Fails(elsewhere.Run(shim.refuse), BPS_UNIMPLEMENTED, "jax.device_put");
+  // The ranks disagree.
+  const int32_t kind = trainer.info.rank == 0 ? BPS_ALL_GATHER : BPS_ALL_TO_ALL;
+  Fails(Collective(gpu.stream, "g", kind, memory, 2, memory + kCount / 2, 4, 1).Run(shim.collective),
+        BPS_FAILED_PRECONDITION, "rank 1");
   gpu.control->capture(gpu.stream, 1);
   Fails(PushPull(gpu.stream, "c", memory, memory, kCount).Run(shim.push_pull), BPS_FAILED_PRECONDITION, "captured");
   gpu.control->capture(gpu.stream, 0);
@@ -299,6 +396,8 @@ int main(int count, char** arguments) {
   const std::string scenario = count > 1 ? arguments[1] : "";
   if (scenario == "sums")
     byteps::jax::Sums();
+  else if (scenario == "collectives")
+    byteps::jax::Collectives();
   else if (scenario == "operands")
     byteps::jax::Operands();
   else if (scenario == "errors")
