@@ -69,17 +69,30 @@ def device_number() -> jax.Array | None:
 
 
 def run(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
-    """Runs `call` on `array`, on the device with this number."""
+    """Runs `call` on `array`, on the device with this number. Raises ValueError."""
     if device is None and not versions.is_traced(array):
-        return _outside(array, _padded(call.name), call._replace(name=""))
+        return _run_outside(call, array)
     operands = (array,) if device is None else (array, device)
     in_place = call.shape is None
     return primitive.call(call.target, call.result(array), operands, in_place, call.attributes())
 
 
+def _run_outside(call: Call, array: jax.Array) -> jax.Array:
+    name, unnamed = _padded(call.name), call._replace(name="")
+    if len(array.devices()) == 1:
+        return _outside(array, name, unnamed)
+    if not array.is_fully_replicated:
+        raise ValueError(
+            f"{call.name} lies in parts on {len(array.devices())} devices of this worker; outside of programs give an "
+            "array of one device or with the same values on each, or call push_pull and broadcast inside shard_map"
+        )
+    # The same on all devices: of one, and back to all.
+    return jax.device_put(_outside(array.addressable_data(0), name, unnamed), array.sharding)
+
+
 def sent_array(name: str, value: Any) -> jax.Array:
-    """`value` as an array that can be sent. Raises TypeError."""
-    array = jnp.asarray(value)
+    """`value` as an array that can be sent: inside shard_map that of one device. Raises TypeError."""
+    array = versions.vary(jnp.asarray(value), versions.devices_checked())
     if array.dtype not in _SENT:
         raise TypeError(f"{name} is a {array.dtype}; push_pull and broadcast take {', '.join(_SENT)}")
     return array

@@ -53,7 +53,8 @@ def call(
     made: list[jax.Array] = _operation.bind(
         *operands, same=same, target=target, result=result, in_place=in_place, attributes=attributes
     )
-    return made[0]
+    # What comes home to the devices of one process are tensors of their own.
+    return versions.vary(made[0], versions.varying_axes(*operands))
 
 
 def _run(*operands: jax.Array, **params: Any) -> list[jax.Array]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from byteps.versions import check_version
 
 import jax
-from jax import core
+from jax import core, lax
 
 OLDEST, NEWEST = (0, 4, 38), (0, 10)  # with the last the tests have passed
 
@@ -80,8 +80,32 @@ def pure_call(
     operand with `in_place`."""
     aliases = {0: 0} if in_place else {}
     function = ffi().ffi_call(target, results, vmap_method="broadcast_all", input_output_aliases=aliases)
-    made: tuple[jax.Array, ...] = tuple(function(*operands))
+    axes = varying_axes(*operands)
+    made: tuple[jax.Array, ...] = tuple(vary(array, axes) for array in function(*operands))
     return made
+
+
+def varying_axes(*arrays: Any) -> frozenset[Any]:
+    """The axes of shard_map over which any of the arrays differs between devices, as far as its check knows; none where
+    this version of JAX finds that out from the operations."""
+    if not hasattr(jax, "typeof"):
+        return frozenset()
+    types = [jax.typeof(array) for array in arrays]
+    kinds = [getattr(of, "manual_axis_type", None) for of in types]
+    return frozenset().union(
+        *(getattr(of, "vma", ()) if kind is None else kind.varying for of, kind in zip(types, kinds))
+    )
+
+
+def vary(array: Any, axes: Iterable[Any]) -> Any:
+    """`array`, which shard_map's check takes to differ between the devices of these axes. To it a call of a handler
+    makes the same array on all of them."""
+    more = tuple(axis for axis in axes if axis not in varying_axes(array))
+    if not more:
+        return array
+    if hasattr(lax, "pcast"):
+        return lax.pcast(array, more, to="varying")
+    return lax.pvary(array, more) if hasattr(lax, "pvary") else array
 
 
 def devices_mapped_over() -> tuple[Any, ...]:
@@ -96,6 +120,12 @@ def devices_mapped_over() -> tuple[Any, ...]:
         mesh = jax.sharding.get_abstract_mesh()
         axes = zip(mesh.axis_names, mesh.axis_types, mesh.axis_sizes)
         return tuple(name for name, kind, size in axes if size > 1 and str(kind).endswith("Manual"))
+
+
+def devices_checked() -> frozenset[Any]:
+    """Those of devices_mapped_over() for which shard_map checks which arrays differ between devices."""
+    axes = devices_mapped_over()
+    return varying_axes(lax.axis_index(axes)) if axes else frozenset()
 
 
 def is_traced(value: Any) -> bool:

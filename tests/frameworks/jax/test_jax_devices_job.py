@@ -21,14 +21,14 @@ RunWorkers = Callable[..., Any]
 DEVICES = 4
 
 
-def _shard_map(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """shard_map under the name that it has in this JAX, without the check that outputs are replicated."""
+def _shard_map(f: Callable[..., Any], check: bool = False, **options: Any) -> Callable[..., Any]:
+    """shard_map under the name that it has in this JAX, with its check of which arrays differ or without."""
     mesh = Mesh(np.array(jax.devices()), ("d",))
     if hasattr(jax, "shard_map"):
-        return jax.shard_map(f, mesh=mesh, check_vma=False, **options)
+        return jax.shard_map(f, mesh=mesh, check_vma=check, **options)
     from jax.experimental.shard_map import shard_map
 
-    return shard_map(f, mesh=mesh, check_rep=False, **options)
+    return shard_map(f, mesh=mesh, check_rep=check, **options)
 
 
 def _contributions(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
@@ -126,6 +126,60 @@ def _optimizer() -> None:
         assert np.asarray(bps.broadcast(np.asarray(leaf), 0)).tobytes() == np.asarray(leaf).tobytes()
 
 
+def _checked() -> None:
+    """With the check, as by default: it knows that devices have tensors of their own."""
+    bps.init()
+    given = _contributions((1,)).reshape(2, DEVICES)
+    mine, total = given[bps.rank()], given.sum(0)
+
+    def checked(f: Callable[..., Any], *specs: Any, out: Any = None) -> Callable[..., Any]:
+        devices = P("d")
+        return jax.jit(_shard_map(f, check=True, in_specs=specs or devices, out_specs=devices if out is None else out))
+
+    def add(x: jax.Array, name: str) -> jax.Array:
+        return bps.push_pull(x, False, name)
+
+    def squares(x: jax.Array) -> jax.Array:
+        return add(x**2, "squares")
+
+    gradient = jax.grad(lambda x: _shard_map(squares, check=True, in_specs=P("d"), out_specs=P("d"))(x).sum())
+    np.testing.assert_array_equal(jax.jit(gradient)(mine), 2 * 2 * mine)
+    looped = checked(lambda x: jax.lax.scan(lambda c, _: (add(c, "looped"), None), x, None, length=2)[0])
+    np.testing.assert_array_equal(looped(mine), 2 * total)
+    sent = checked(lambda x: jax.lax.scan(lambda c, _: (bps.broadcast(c, 1, "sent"), None), x, None, length=2)[0])
+    np.testing.assert_array_equal(sent(mine), given[1])
+    chosen = checked(lambda x: jax.lax.cond(x.sum() > 0, lambda y: add(y, "chosen"), lambda y: y, x))
+    np.testing.assert_array_equal(chosen(mine), total)
+    # What is the same on all devices is so no more when workers have added to it.
+    scaled = checked(lambda x, w: add(w, "scale") * x, P("d"), P())
+    np.testing.assert_array_equal(scaled(mine, np.float32(3)), 6 * mine)
+    both = checked(lambda x: jax.tree_util.tree_map(lambda y: y + 1, bps.push_pull([x, x + 1], False, "both")))
+    np.testing.assert_array_equal(both(mine), [total + 1, total + 3])
+    try:
+        checked(lambda x: add(x, "replicated"), out=P())(mine)
+    except ValueError as error:
+        assert "out_specs" in str(error), error
+    else:
+        raise AssertionError("an output that differs between devices was taken as the same on all")
+
+
+def _outside_of_programs() -> None:
+    """What a program has left on all devices is reduced as one array; parts of an array are refused."""
+    bps.init()
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    same = jax.device_put(jnp.arange(3.0) + bps.rank(), NamedSharding(mesh, P()))
+    for result in (bps.push_pull(same, False, "same"), bps.broadcast(same, 1, "same too") * 2 - 1):
+        np.testing.assert_array_equal(result, 2 * np.arange(3.0) + 1)
+        assert result.sharding.is_fully_replicated and len(result.devices()) == DEVICES
+    parts = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("d")))
+    try:
+        bps.push_pull(parts, name="parts")
+    except ValueError as error:
+        assert "parts lies in parts on 4 devices" in str(error), error
+    else:
+        raise AssertionError("parts of an array were taken")
+
+
 def _parameters_stay_where_they_are() -> None:
     bps.init()
     mesh = Mesh(np.array(jax.devices()), ("d",))
@@ -138,7 +192,15 @@ def _parameters_stay_where_they_are() -> None:
 
 
 def _all() -> None:
-    for body in (_over_devices_and_workers, _devices_apart, _gradients, _optimizer, _parameters_stay_where_they_are):
+    for body in (
+        _over_devices_and_workers,
+        _devices_apart,
+        _gradients,
+        _optimizer,
+        _checked,
+        _outside_of_programs,
+        _parameters_stay_where_they_are,
+    ):
         body()
         bps.shutdown()
 
