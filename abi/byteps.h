@@ -676,6 +676,37 @@ static inline bps_streams bps_streams_init(void) {
 }
 #endif
 
+#define BPS_EXT_CAST 2u /* bps_cast, of bps_push_pull_args */
+
+/* Half of the bytes on the bus, in pinned memory and on the wire: input and output hold elements of `dtype`, and not of
+ * the tensor's own data type, and the GPU casts them on their way to the host and back, rounding to nearest even. The
+ * tensor is FLOAT16 or BFLOAT16, and so it is to all other ranks; `dtype` is FLOAT32, or the tensor's own. Input and
+ * output are both in the memory of a GPU. Errors: INVALID_ARGUMENT; UNIMPLEMENTED (memory of the host; a device plugin
+ * that is built without its kernels). */
+typedef struct bps_cast {
+  bps_ext ext; /* by BPS_CAST_INIT */
+  uint32_t dtype;
+  uint32_t reserved; /* 0 */
+} bps_cast;
+#ifdef __cplusplus
+#define BPS_CAST_INIT bps_cast_init()
+static inline BPS_CONSTEXPR bps_cast bps_cast_init() BPS_NOEXCEPT {
+  bps_cast value = {};
+  value.ext.struct_size = sizeof(bps_cast);
+  value.ext.type = BPS_EXT_CAST;
+  return value;
+}
+#else
+#define BPS_CAST_INIT                                               \
+  {                                                                 \
+    .ext = {.struct_size = sizeof(bps_cast), .type = BPS_EXT_CAST } \
+  }
+static inline bps_cast bps_cast_init(void) {
+  bps_cast value = BPS_CAST_INIT;
+  return value;
+}
+#endif
+
 /* Waits on the host until the request is ENQUEUED or has ended, at most timeout_ms (0: as bps_wait), then makes
  * `stream`, of the output's GPU, wait for the result. Returns the operation's error if it has failed. Of an output on
  * the host it is bps_wait. May be called for several streams. A stream that is being captured: FAILED_PRECONDITION. */

@@ -161,6 +161,14 @@ typedef struct bps_device_table {
   /* A descriptor of a dma-buf of [base, base + size), which is a whole allocation; the caller closes it.
    * BPS_UNIMPLEMENTED (or NULL): the driver gives none. */
   int32_t (*dmabuf)(bps_device* device, void* base, uint64_t size, int32_t* descriptor, bps_failure* failure);
+  /* to[i] = from[i] x factor as an element of `to_dtype`, for `count` elements, in the order of `stream`. One of `to`
+   * and `from` may be pinned memory of the host, so that a conversion is a copy, too; they may be equal where the data
+   * types are, otherwise they do not overlap. The product is one of float32 (FLOAT64: of float64), with the factor
+   * rounded to it, and what is stored is rounded to nearest even; a factor of 1 changes no value. From FLOAT32,
+   * FLOAT64, FLOAT16 and BFLOAT16 to the same, and between FLOAT32 and the 16-bit ones; others are BPS_UNIMPLEMENTED. A
+   * count of 0 does nothing: it asks whether the rest would be taken; `to` and `from` may be NULL then. */
+  int32_t (*convert)(bps_device* device, void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype,
+                     uint64_t count, double factor, bps_device_stream stream, bps_failure* failure);
 } bps_device_table;
 
 /* -- Collectives among the devices of several processes (1.1) --

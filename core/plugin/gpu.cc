@@ -190,6 +190,16 @@ absl::Status Gpu::Fold(void* to, std::span<const void* const> sources, uint64_t 
   });
 }
 
+absl::Status Gpu::Convert(void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype, uint64_t count,
+                          double factor, bps_device_stream stream) {
+  if (!BPS_HAS_ENTRY(convert)) {
+    return absl::UnimplementedError(name_ + ": its plugin has no kernel that scales or casts");
+  }
+  return Call("scaling or casting", [&](bps_failure* failure) {
+    return table_->convert(handle_, to, to_dtype, from, from_dtype, count, factor, stream, failure);
+  });
+}
+
 absl::Status Gpu::FlushRemote() {
   if (!BPS_HAS_ENTRY(flush_remote)) {
     return absl::UnimplementedError(name_ + ": its plugin lets no network card at its memory");

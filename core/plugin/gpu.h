@@ -67,6 +67,10 @@ class Gpu {
   // UNIMPLEMENTED: the plugin, or its build, has no such kernel. A count of 0 only asks.
   absl::Status Fold(void* to, std::span<const void* const> sources, uint64_t count, uint32_t dtype, int32_t reduction,
                     bps_device_stream stream);
+  // to[i] = from[i] x factor, as another data type; one of both may be pinned. UNIMPLEMENTED: likewise. A count of 0
+  // only asks.
+  absl::Status Convert(void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype, uint64_t count,
+                       double factor, bps_device_stream stream);
   // What network cards have written is seen by later work. UNIMPLEMENTED: they have no access to its memory.
   absl::Status FlushRemote();
   // A dma-buf of a whole allocation. UNIMPLEMENTED: the driver gives none.

@@ -114,6 +114,10 @@ class Face {
         },
         .dmabuf = [](bps_device* device, void* base, uint64_t size, int32_t* descriptor, bps_failure* failure)
             -> int32_t { return Run(failure, [&] { *descriptor = Of(device)->DmaBuf(base, size); }); },
+        .convert = [](bps_device* device, void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype,
+                      uint64_t count, double factor, bps_device_stream stream, bps_failure* failure) -> int32_t {
+          return Run(failure, [&] { Of(device)->Convert(to, to_dtype, from, from_dtype, count, factor, stream); });
+        },
     };
   }
 

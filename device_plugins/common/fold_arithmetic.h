@@ -61,7 +61,7 @@ struct Float16 {
   static BPS_FOLD_CODE float Load(uint16_t value) {
     const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16;
     const uint32_t exponent = value >> 10 & 31, fraction = value & 1023;
-    if (exponent == 31) return FloatOf(sign | 0x7F800000u | fraction << 13);
+    if (exponent == 31) return FloatOf(sign | (fraction == 0 ? 0x7F800000u : 0x7FC00000u) | fraction << 13);  // quiet
     if (exponent != 0) return FloatOf(sign | (exponent + 112) << 23 | fraction << 13);
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // exact
     return FloatOf(sign | BitsOf(magnitude));
@@ -69,7 +69,7 @@ struct Float16 {
   static BPS_FOLD_CODE uint16_t Store(float value) {
     const uint32_t bits = BitsOf(value);
     const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00);
+    if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00 | (magnitude >> 13 & 0x3FF));
     if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00);  // 65520 rounds up to infinity
     if (magnitude < 0x38800000u) {
       // Subnormal: added to 0.5, of which the last place is 2^-24, it is rounded to that, ties to even.

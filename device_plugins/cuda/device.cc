@@ -5,10 +5,11 @@
 #include <string>
 
 #include "abi/byteps.h"
+#include "device_plugins/common/convert.h"
 #include "device_plugins/common/error.h"
 #include "device_plugins/common/fold.h"
-#include "device_plugins/cuda/fold_image.h"
-#include "device_plugins/cuda/fold_kernel.h"
+#include "device_plugins/cuda/kernel_image.h"
+#include "device_plugins/cuda/kernels.h"
 
 namespace byteps::cuda {
 namespace {
@@ -27,6 +28,14 @@ DeviceNumber NumberOf(const Driver& driver, int32_t index) {
   DeviceNumber number = 0;
   driver.Check(driver.cuDeviceGet(&number, index), "cuDeviceGet");
   return number;
+}
+
+// As kernels.cu names it.
+const char* NameOf(uint32_t dtype) {
+  static const std::map<uint32_t, const char*> names = {
+      {BPS_FLOAT32, "float32"}, {BPS_FLOAT64, "float64"}, {BPS_FLOAT16, "float16"}, {BPS_BFLOAT16, "bfloat16"},
+      {BPS_INT8, "int8"},       {BPS_UINT8, "uint8"},     {BPS_INT32, "int32"},     {BPS_INT64, "int64"}};
+  return names.at(dtype);
 }
 
 #define BPS_CUDA_CALL(name, ...) driver_.Check(driver_.name(__VA_ARGS__), #name)
@@ -223,17 +232,22 @@ void Device::Synchronize(bps_device_stream stream) {
   BPS_CUDA_CALL(cuStreamSynchronize, Of(stream));
 }
 
-FunctionHandle Device::FoldOf(uint32_t dtype) {
-  static const std::map<uint32_t, const char*> names = {
-      {BPS_FLOAT32, "bps_fold_float32"}, {BPS_FLOAT64, "bps_fold_float64"},   {BPS_INT32, "bps_fold_int32"},
-      {BPS_FLOAT16, "bps_fold_float16"}, {BPS_BFLOAT16, "bps_fold_bfloat16"}, {BPS_INT64, "bps_fold_int64"},
-      {BPS_INT8, "bps_fold_int8"},       {BPS_UINT8, "bps_fold_uint8"}};
+FunctionHandle Device::KernelOf(const std::string& name) {
+  if (KernelImage() == nullptr) {
+    throw Error(BPS_UNIMPLEMENTED, "this plugin is built without its kernels (bazel build --config=cuda has them)");
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  FunctionHandle& function = folds_[dtype];
+  FunctionHandle& function = functions_[name];
   if (function != nullptr) return function;
-  if (kernels_ == nullptr) BPS_CUDA_CALL(cuModuleLoadData, &kernels_, FoldImage());
-  BPS_CUDA_CALL(cuModuleGetFunction, &function, kernels_, names.at(dtype));
+  if (kernels_ == nullptr) BPS_CUDA_CALL(cuModuleLoadData, &kernels_, KernelImage());
+  BPS_CUDA_CALL(cuModuleGetFunction, &function, kernels_, name.c_str());
   return function;
+}
+
+void Device::Launch(FunctionHandle kernel, uint64_t count, void* arguments, bps_device_stream stream) {
+  void* parameters[] = {arguments};
+  const auto blocks = static_cast<unsigned>(std::min<uint64_t>(kBlocks, (count + kThreads - 1) / kThreads));
+  BPS_CUDA_CALL(cuLaunchKernel, kernel, blocks, 1, 1, kThreads, 1, 1, 0, Of(stream), parameters, nullptr);
 }
 
 void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
@@ -244,17 +258,25 @@ void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t cou
     throw Error(BPS_UNIMPLEMENTED,
                 "the kernel folds at most " + std::to_string(kFoldSources) + " arrays, not " + std::to_string(n));
   }
-  if (FoldImage() == nullptr) {
-    throw Error(BPS_UNIMPLEMENTED, "this plugin is built without its kernels (bazel build --config=cuda has them)");
-  }
   const Use use(*this);
-  const FunctionHandle function = FoldOf(dtype);
+  const FunctionHandle kernel = KernelOf(std::string("bps_fold_") + NameOf(dtype));
   if (count == 0) return;
   FoldArguments arguments = {to, count, n, reduction, {}};
   std::copy(sources, sources + n, arguments.from);
-  void* parameters[] = {&arguments};
-  const auto blocks = static_cast<unsigned>(std::min<uint64_t>(kFoldBlocks, (count + kFoldThreads - 1) / kFoldThreads));
-  BPS_CUDA_CALL(cuLaunchKernel, function, blocks, 1, 1, kFoldThreads, 1, 1, 0, Of(stream), parameters, nullptr);
+  Launch(kernel, count, &arguments, stream);
+}
+
+void Device::Convert(void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype, uint64_t count, double factor,
+                     bps_device_stream stream) {
+  devices::CheckConvert(to_dtype, from_dtype);
+  if (Attribute(kUsesAddressesOfRegistered) == 0) {
+    throw Error(BPS_UNIMPLEMENTED, "this GPU cannot reach registered memory of the host by its address");
+  }
+  const Use use(*this);
+  const FunctionHandle kernel = KernelOf(std::string("bps_convert_") + NameOf(from_dtype) + "_" + NameOf(to_dtype));
+  if (count == 0) return;
+  ConvertArguments arguments = {to, from, count, factor};
+  Launch(kernel, count, &arguments, stream);
 }
 
 int Device::Attribute(int attribute) const {

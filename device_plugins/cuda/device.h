@@ -67,13 +67,16 @@ class Device {
   void Synchronize(bps_device_stream stream);
   void Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
             bps_device_stream stream);
+  void Convert(void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype, uint64_t count, double factor,
+               bps_device_stream stream);
   void FlushRemote();
   int32_t DmaBuf(const void* base, uint64_t size);
 
  private:
   int Attribute(int attribute) const;
-  // The kernel of this data type, loaded with the first.
-  FunctionHandle FoldOf(uint32_t dtype);
+  // The kernel of this name, loaded with the first. UNIMPLEMENTED: this build has none.
+  FunctionHandle KernelOf(const std::string& name);
+  void Launch(FunctionHandle kernel, uint64_t count, void* arguments, bps_device_stream stream);
 
   const Driver& driver_;
   const int32_t index_;
@@ -86,7 +89,7 @@ class Device {
   enum class Remote { kUnknown, kNone, kOrdered, kFlush };
   std::atomic<Remote> remote_{Remote::kUnknown};
   ModuleHandle kernels_ = nullptr;
-  std::map<uint32_t, FunctionHandle> folds_;  // by data type
+  std::map<std::string, FunctionHandle> functions_;
 };
 
 // What there is to say of a device, for people. Throws Error.

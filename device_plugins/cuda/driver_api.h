@@ -53,7 +53,8 @@ inline constexpr Result kCapturedEvent = 907;
 // CUdevice_attribute.
 inline constexpr int kComputeCapabilityMajor = 75;
 inline constexpr int kComputeCapabilityMinor = 76;
-inline constexpr int kRemoteAccessSupported = 116;  // GPUDirect RDMA
+inline constexpr int kUsesAddressesOfRegistered = 91;  // of the host, as they are
+inline constexpr int kRemoteAccessSupported = 116;     // GPUDirect RDMA
 inline constexpr int kRemoteFlushOptions = 117;
 inline constexpr int kRemoteWritesOrdering = 118;
 inline constexpr int kDmaBufSupported = 124;

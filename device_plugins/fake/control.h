@@ -30,6 +30,7 @@ typedef struct fake_gpu_counts {
   uint64_t remote_reads; /* by network cards, from device memory */
   uint64_t flushes;      /* of what network cards have written */
   uint64_t races;        /* accesses that nothing orders, and accesses to memory that was given back */
+  uint64_t conversions;  /* from or to the host: copies, too */
 } fake_gpu_counts;
 
 /* What a kernel reads, or reads and writes, of the memory of its device. */

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "abi/byteps.h"
+#include "device_plugins/common/convert.h"
 #include "device_plugins/common/error.h"
 #include "device_plugins/common/fold.h"
 #include "device_plugins/fake/control.h"
@@ -166,6 +167,19 @@ void Device::Fold(void* to, const void* const* sources, uint32_t n, uint64_t cou
     devices::Fold(inside[0], from, count, dtype, reduction);
   };
   machine_->Launch(Of(stream), kernel, std::move(accesses));
+}
+
+void Device::Convert(void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype, uint64_t count, double factor,
+                     bps_device_stream stream) {
+  machine_->Begin(index_, "convert");
+  devices::CheckConvert(to_dtype, from_dtype);
+  if (count == 0) return;
+  const auto kernel = [to_dtype, from_dtype, count, factor](void* const* inside) {
+    if (inside == nullptr) return;
+    devices::Convert(inside[0], to_dtype, inside[1], from_dtype, count, factor);
+  };
+  machine_->Convert(Of(stream), to, count * devices::ElementBytes(to_dtype), from,
+                    count * devices::ElementBytes(from_dtype), kernel);
 }
 
 void Device::FlushRemote() {

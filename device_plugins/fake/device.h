@@ -43,6 +43,8 @@ class Device {
   void Synchronize(bps_device_stream stream);
   void Fold(void* to, const void* const* sources, uint32_t n, uint64_t count, uint32_t dtype, int32_t reduction,
             bps_device_stream stream);
+  void Convert(void* to, uint32_t to_dtype, const void* from, uint32_t from_dtype, uint64_t count, double factor,
+               bps_device_stream stream);
   void FlushRemote();
   int32_t DmaBuf(const void* base, uint64_t size);
 

@@ -225,20 +225,43 @@ void Machine::Copy(Stream* stream, void* to, const void* from, uint64_t size, co
   if (size == 0) return;
   CheckRange(to, size, to_kind, stream->device, verb);
   CheckRange(from, size, from_kind, stream->device, verb);
-  if (to_kind != Memory::Kind::kDevice) {
-    ++counts_.copies_to_host;
-    counts_.bytes_to_host += size;
-  } else if (from_kind != Memory::Kind::kDevice) {
-    ++counts_.copies_to_device;
-    counts_.bytes_to_device += size;
-  } else {
-    ++counts_.copies_within;
-  }
+  Count(size, to_kind != Memory::Kind::kDevice, from_kind != Memory::Kind::kDevice);
   Enqueue(stream, {.kind = Work::kCopy,
                    .to = static_cast<std::byte*>(to),
                    .from = static_cast<const std::byte*>(from),
                    .size = size,
                    .verb = verb});
+}
+
+void Machine::Count(uint64_t size, bool to_host, bool to_device) {
+  if (to_host) {
+    ++counts_.copies_to_host;
+    counts_.bytes_to_host += size;
+  } else if (to_device) {
+    ++counts_.copies_to_device;
+    counts_.bytes_to_device += size;
+  } else {
+    ++counts_.copies_within;
+  }
+}
+
+void Machine::Convert(Stream* stream, void* to, uint64_t to_size, const void* from, uint64_t from_size,
+                      std::function<void(void* const* inside)> kernel) {
+  const Lock lock(mutex_);
+  const auto on_host = [&](const void* address, uint64_t size) {
+    const Memory::Range* range = memory_.Find(address, size);
+    return range != nullptr && range->kind != Memory::Kind::kDevice;
+  };
+  const bool to_host = on_host(to, to_size), from_host = on_host(from, from_size);
+  if (to_host && from_host) throw Error(BPS_INVALID_ARGUMENT, "convert: neither end is memory of a device");
+  if (!to_host) CheckRange(to, to_size, Memory::Kind::kDevice, stream->device, "convert");
+  if (!from_host) CheckRange(from, from_size, Memory::Kind::kDevice, stream->device, "convert");
+  counts_.conversions += to_host || from_host ? 1 : 0;
+  if (to_host || from_host) Count(to_host ? to_size : from_size, to_host, from_host);
+  Enqueue(stream, {.kind = Work::kKernel,
+                   .verb = "convert",
+                   .accesses = {{to, to_size, 1, 0}, {from, from_size, 0, 0}},
+                   .kernel = std::move(kernel)});
 }
 
 void Machine::Fill(Stream* stream, void* to, uint8_t byte, uint64_t size) {

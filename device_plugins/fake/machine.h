@@ -108,6 +108,9 @@ class Machine {
   void Copy(Stream* stream, void* to, const void* from, uint64_t size, const char* verb, Memory::Kind to_kind,
             Memory::Kind from_kind);
   void Fill(Stream* stream, void* to, uint8_t byte, uint64_t size);
+  // A kernel that reads `from` and writes `to`, of which one may be the host's: then it is counted as a copy.
+  void Convert(Stream* stream, void* to, uint64_t to_size, const void* from, uint64_t from_size,
+               std::function<void(void* const* inside)> kernel);
   void Launch(Stream* stream, std::function<void(void* const* inside)> kernel, std::vector<fake_gpu_access> accesses);
   // `meet` is called until it answers true: then the stream goes on. NULL for accesses of no bytes.
   void Meet(Stream* stream, std::function<bool(void* const* inside)> meet, std::vector<fake_gpu_access> accesses);
@@ -134,6 +137,7 @@ class Machine {
   };
 
   void Enqueue(Stream* stream, Work work);
+  void Count(uint64_t size, bool to_host, bool to_device);
   void CheckRange(const void* address, uint64_t size, Memory::Kind kind, int device, const char* verb) const;
   // Runs the first of the stream's queue; false if it has to wait, or there is none.
   bool RunFirst(Stream* stream);

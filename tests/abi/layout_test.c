@@ -369,6 +369,10 @@ FIELD(bps_streams, output, 32);
 FIELD(bps_streams, output_later, 40);
 FIELD(bps_streams, reserved, 44);
 SIZE(bps_streams, 48);
+FIELD(bps_cast, ext, 0);
+FIELD(bps_cast, dtype, 24);
+FIELD(bps_cast, reserved, 28);
+SIZE(bps_cast, 32);
 
 /* device.h 1.0. */
 FIELD(bps_device_open_args, struct_size, 0);
@@ -431,7 +435,8 @@ FIELD(bps_device_table, synchronize, 176);
 FIELD(bps_device_table, fold, 184);
 FIELD(bps_device_table, flush_remote, 192);
 FIELD(bps_device_table, dmabuf, 200);
-SIZE(bps_device_table, 208);
+FIELD(bps_device_table, convert, 208);
+SIZE(bps_device_table, 216);
 
 FIELD(bps_device_plugin, struct_size, 0);
 FIELD(bps_device_plugin, info, 8);
@@ -489,7 +494,7 @@ _Static_assert(BPS_ALL_REDUCE == 0 && BPS_BROADCAST == 1 && BPS_ALL_GATHER == 2 
 _Static_assert(BPS_ALL_TO_ALL == 4 && BPS_REDUCE == 5 && BPS_GATHER == 6 && BPS_SCATTER == 7, "kinds");
 _Static_assert(BPS_SEND == 8 && BPS_RECEIVE == 9 && BPS_BARRIER == 10, "kinds");
 _Static_assert(BPS_CPU == 1 && BPS_CUDA == 2 && BPS_CUDA_HOST == 3, "devices");
-_Static_assert(BPS_REQUEST_ENQUEUED == 5 && BPS_EXT_STREAMS == 1, "states and extensions");
+_Static_assert(BPS_REQUEST_ENQUEUED == 5 && BPS_EXT_STREAMS == 1 && BPS_EXT_CAST == 2, "states and extensions");
 _Static_assert(BPS_LOG_TRACE == 0 && BPS_LOG_DEBUG == 1 && BPS_LOG_INFO == 2 && BPS_LOG_WARNING == 3, "levels");
 _Static_assert(BPS_LOG_ERROR == 4, "levels");
 

@@ -68,6 +68,42 @@ TEST(DeviceJobTest, HostsThatReduceAmongThemselvesFirst) {
   job.ExpectSuccess();
 }
 
+TEST(DeviceJobTest, CastsOnTheWayToTheHost) {
+  for (const auto& [workers, servers, schedule] : {std::tuple(2, 2, "late"), std::tuple(3, 1, "random")}) {
+    Job job(With(workers, servers, schedule));
+    job.StartWorkers("casts");
+    job.ExpectSuccess();
+  }
+  Job alone(With(1, 0, "early"));
+  alone.StartWorkers("casts");
+  EXPECT_EQ(alone.worker(0).Wait(40 * kSecond), std::optional<int>(0)) << alone.Output();
+}
+
+// GPUs that could reduce among themselves leave it to the host.
+TEST(DeviceJobTest, CastsAmongTheWorkersOfAHost) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
+  Job job(With(3, 0));
+  job.StartWorkers("casts");
+  job.ExpectSuccess();
+}
+
+TEST(DeviceJobTest, CastsBesideAWorkerWithoutAGpu) {
+  if (OnCuda()) GTEST_SKIP() << "its build may have no kernels";
+  JobOptions options = With(3, 2);
+  options.of_workers["E2E_CPU_RANK"] = "1";
+  Job job(options);
+  job.StartWorkers("casts");
+  job.ExpectSuccess();
+}
+
+TEST(DeviceJobTest, FactorsOnTheWayToTheHost) {
+  for (const char* schedule : {"late", "random"}) {
+    Job job(With(2, 1, schedule));
+    job.StartWorkers("factors");
+    job.ExpectSuccess();
+  }
+}
+
 // The GPUs of a host reduce among themselves: what reaches the host's memory is each one's share, or nothing.
 TEST(DeviceJobTest, TheGpusOfAHostAlone) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";

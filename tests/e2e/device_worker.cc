@@ -1,6 +1,6 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|
+//     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|casts|factors|
 //                   group|dtypes|bits|killed|stuck|direct|
 //                   collectives|collective_bits|messages|collective_errors|collective_ends|
 //                   collectives_killed [argument]
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/e2e/device_cast_scenarios.h"
 #include "tests/e2e/device_collective_scenarios.h"
 #include "tests/e2e/device_direct_scenarios.h"
 #include "tests/e2e/device_group_scenarios.h"
@@ -411,6 +412,10 @@ int main(int count, char** arguments) {
     RunCollectiveEnds(argument);
   else if (scenario == "collectives_killed")
     RunCollectivesUntilKilled();
+  else if (scenario == "casts")
+    RunCasts();
+  else if (scenario == "factors")
+    RunFactors();
   else if (scenario == "errors")
     Errors();
   else if (scenario == "buffers")

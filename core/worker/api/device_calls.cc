@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
+#include "core/reduce/dtype.h"
 #include "core/worker/api/boundary.h"
 #include "core/worker/api/check_args.h"
 #include "core/worker/api/handles.h"
@@ -19,11 +20,37 @@ absl::Status PrepareDevices(const char* name, const bps_streams& streams, Gpus* 
     return absl::InvalidArgumentError(absl::StrCat(
         name, ": ", tensor.Describe(), ": at the root of a broadcast input and output are of the same device"));
   }
-  absl::StatusOr<std::shared_ptr<GpuRound>> round = gpus->Prepare(
-      {"input", asked->input, tensor.bytes(), asked->input_device, streams.input},
-      {"output", asked->output, tensor.bytes(), asked->output_device, streams.output}, streams.output_later != 0);
+  const bool cast = asked->memory_dtype != 0;
+  const uint64_t bytes = cast ? tensor.elements() * DtypeSize(asked->memory_dtype) : tensor.bytes();
+  absl::StatusOr<std::shared_ptr<GpuRound>> round =
+      gpus->Prepare({"input", asked->input, bytes, asked->input_device, streams.input},
+                    {"output", asked->output, bytes, asked->output_device, streams.output}, streams.output_later != 0);
   if (!round.ok()) return Annotate(round.status(), tensor.Describe());
+  if (cast) {
+    Gpu& gpu = *(*round)->input.gpu;
+    for (const auto& [to, from] :
+         {std::pair(tensor.dtype(), asked->memory_dtype), std::pair(asked->memory_dtype, tensor.dtype())}) {
+      RETURN_IF_ERROR(Annotate(gpu.Convert(nullptr, to, nullptr, from, 0, 1, nullptr), tensor.Describe()));
+    }
+  }
   asked->gpu = *std::move(round);
+  return absl::OkStatus();
+}
+
+absl::Status CheckCast(const char* name, uint32_t dtype, Submission* asked) {
+  const uint32_t own = asked->tensor->dtype();
+  if (dtype == 0 || dtype == own) return absl::OkStatus();
+  if (dtype != BPS_FLOAT32 || (own != BPS_FLOAT16 && own != BPS_BFLOAT16)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ".ext: bps_cast of ", DtypeName(dtype), ": ",
+                                                   asked->tensor->Describe(),
+                                                   "; memory of float32 is cast, to tensors of float16 or bfloat16"));
+  }
+  if (asked->input_device.type != BPS_CUDA || asked->output_device.type != BPS_CUDA) {
+    return absl::UnimplementedError(absl::StrCat(
+        name, ".ext: bps_cast: ", asked->tensor->Describe(),
+        ": input or output is in memory of the host; memory of GPUs is cast (BPS_CUDA), on its way to the host"));
+  }
+  asked->memory_dtype = dtype;
   return absl::OkStatus();
 }
 

@@ -20,6 +20,9 @@ namespace byteps {
 // The same of what has been read.
 absl::Status PrepareDevices(const char* name, const bps_streams& streams, Gpus* gpus, Submission* asked);
 
+// Takes the data type of bps_cast (0: there is none) into the submission, which has its devices.
+absl::Status CheckCast(const char* name, uint32_t dtype, Submission* asked);
+
 // Takes devices and streams of `args` into the submission. Nothing happens where both ends are ordinary memory.
 template <typename Args>
 absl::Status PrepareDevices(const Session& session, const char* name, const Args& args, Submission* asked) {
@@ -28,6 +31,9 @@ absl::Status PrepareDevices(const Session& session, const char* name, const Args
   if (asked->input == nullptr) asked->input_device = Device();
   absl::StatusOr<bps_streams> streams = ReadStreams(name, args.ext);
   if (!streams.ok()) return streams.status();
+  absl::StatusOr<uint32_t> cast = ReadCast(name, args.ext);
+  if (!cast.ok()) return cast.status();
+  if (absl::Status status = CheckCast(name, *cast, asked); !status.ok()) return status;
   if (!Gpus::Concerns(asked->input_device) && !Gpus::Concerns(asked->output_device)) return absl::OkStatus();
   return PrepareDevices(name, *streams, session.gpus().get(), asked);
 }

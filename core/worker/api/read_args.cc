@@ -1,6 +1,7 @@
 #include "core/worker/api/read_args.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -29,8 +30,8 @@ absl::StatusOr<size_t> CallerSize(const StructRule& rule, const void* from) {
 
 }  // namespace
 
-absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t takes) {
-  bool taken = false;
+absl::Status CheckExtensions(const char* name, const bps_ext* ext, const ExtensionTypes& takes) {
+  std::array<bool, std::tuple_size_v<ExtensionTypes>> taken = {};
   for (int count = 0; ext != nullptr; ext = ext->next, ++count) {
     if (count == kMaxExtensions) {
       return absl::InvalidArgumentError(
@@ -45,9 +46,10 @@ absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t take
       return absl::InvalidArgumentError(
           absl::StrCat(name, ".ext: extension ", count, " of type ", ext->type, " has unknown flags ", ext->flags));
     }
-    if (takes != 0 && ext->type == takes) {
-      if (!std::exchange(taken, true)) continue;
-      return absl::InvalidArgumentError(absl::StrCat(name, ".ext has two extensions of type ", takes));
+    const auto known = std::find(takes.begin(), takes.end(), ext->type);
+    if (ext->type != 0 && known != takes.end()) {
+      if (!std::exchange(taken[static_cast<size_t>(known - takes.begin())], true)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(name, ".ext has two extensions of type ", ext->type));
     }
     if ((ext->flags & BPS_EXT_IGNORABLE) == 0) {
       return absl::InvalidArgumentError(absl::StrCat(name, ".ext: extension ", count, " has type ", ext->type,
@@ -60,32 +62,49 @@ absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t take
 
 namespace {
 
-// nullptr: there are none.
-const bps_ext* FindStreams(const bps_ext* ext) {
-  while (ext != nullptr && ext->type != BPS_EXT_STREAMS) ext = ext->next;
+// nullptr: there is none.
+const bps_ext* Find(const bps_ext* ext, uint32_t type) {
+  while (ext != nullptr && ext->type != type) ext = ext->next;
   return ext;
+}
+
+// What `ext`, if it is there, says of `extension`, called `what`.
+template <typename Extension>
+absl::Status ReadExtension(const char* name, const char* what, const bps_ext* ext, Extension* extension) {
+  if (ext == nullptr) return absl::OkStatus();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(ext);
+  for (size_t i = sizeof *extension; i < ext->struct_size; ++i) {
+    if (bytes[i] == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".ext: byte ", i, " of ", what, " is set, but this library knows only ", sizeof *extension));
+  }
+  std::memcpy(extension, ext, std::min(ext->struct_size, sizeof *extension));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-bool HasStreams(const bps_ext* ext) { return FindStreams(ext) != nullptr; }
+bool HasStreams(const bps_ext* ext) { return Find(ext, BPS_EXT_STREAMS) != nullptr; }
 
 absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext) {
   bps_streams streams = BPS_STREAMS_INIT;
-  ext = FindStreams(ext);
-  if (ext == nullptr) return streams;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(ext);
-  for (size_t i = sizeof streams; i < ext->struct_size; ++i) {
-    if (bytes[i] == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ".ext: byte ", i, " of bps_streams is set, but this library knows only ", sizeof streams));
-  }
-  std::memcpy(&streams, ext, std::min(ext->struct_size, sizeof streams));
+  const absl::Status status = ReadExtension(name, "bps_streams", Find(ext, BPS_EXT_STREAMS), &streams);
+  if (!status.ok()) return status;
   if (streams.reserved != 0 || streams.output_later < 0 || streams.output_later > 1) {
     return absl::InvalidArgumentError(absl::StrCat(name, ".ext: bps_streams.output_later is ", streams.output_later,
                                                    " (0 or 1), reserved is ", streams.reserved, " (0)"));
   }
   return streams;
+}
+
+absl::StatusOr<uint32_t> ReadCast(const char* name, const bps_ext* ext) {
+  bps_cast cast = {};
+  const absl::Status status = ReadExtension(name, "bps_cast", Find(ext, BPS_EXT_CAST), &cast);
+  if (!status.ok()) return status;
+  if (cast.reserved != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ".ext: bps_cast.reserved is ", cast.reserved, ", not 0"));
+  }
+  return cast.dtype;
 }
 
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to) {

@@ -14,6 +14,7 @@
 #ifndef BYTEPS_CORE_WORKER_API_READ_ARGS_H_
 #define BYTEPS_CORE_WORKER_API_READ_ARGS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -24,14 +25,17 @@
 
 namespace byteps {
 
+// Types of extensions; 0: none.
+using ExtensionTypes = std::array<uint32_t, 2>;
+
 // What the rules need to know of a struct.
 struct StructRule {
-  const char* name;    // "bps_open_args"
-  const char* init;    // "BPS_OPEN_ARGS_INIT"
-  size_t first_size;   // its size in version 1.0, on every 64-bit platform; never changes
-  size_t size;         // its size here
-  bool extensible;     // its second field is `const bps_ext* ext`
-  uint32_t takes = 0;  // the type of extension that it may have; 0: none
+  const char* name;           // "bps_open_args"
+  const char* init;           // "BPS_OPEN_ARGS_INIT"
+  size_t first_size;          // its size in version 1.0, on every 64-bit platform; never changes
+  size_t size;                // its size here
+  bool extensible;            // its second field is `const bps_ext* ext`
+  ExtensionTypes takes = {};  // of extensions that it may have
 };
 
 inline constexpr size_t kMaxStructSize = 4096;
@@ -50,10 +54,11 @@ inline constexpr StructRule kStructRule<bps_declare_args> = {"bps_declare_args",
                                                              sizeof(bps_declare_args), true};
 template <>
 inline constexpr StructRule kStructRule<bps_push_pull_args> = {
-    "bps_push_pull_args", "BPS_PUSH_PULL_ARGS_INIT", 96, sizeof(bps_push_pull_args), true, BPS_EXT_STREAMS};
+    "bps_push_pull_args",           "BPS_PUSH_PULL_ARGS_INIT", 96, sizeof(bps_push_pull_args), true,
+    {BPS_EXT_STREAMS, BPS_EXT_CAST}};
 template <>
 inline constexpr StructRule kStructRule<bps_broadcast_args> = {
-    "bps_broadcast_args", "BPS_BROADCAST_ARGS_INIT", 96, sizeof(bps_broadcast_args), true, BPS_EXT_STREAMS};
+    "bps_broadcast_args", "BPS_BROADCAST_ARGS_INIT", 96, sizeof(bps_broadcast_args), true, {BPS_EXT_STREAMS}};
 template <>
 inline constexpr StructRule kStructRule<bps_barrier_args> = {"bps_barrier_args", "BPS_BARRIER_ARGS_INIT", 32,
                                                              sizeof(bps_barrier_args), true};
@@ -68,7 +73,7 @@ inline constexpr StructRule kStructRule<bps_process_set_args> = {"bps_process_se
                                                                  40, sizeof(bps_process_set_args), true};
 template <>
 inline constexpr StructRule kStructRule<bps_collective_args> = {
-    "bps_collective_args", "BPS_COLLECTIVE_ARGS_INIT", 176, sizeof(bps_collective_args), true, BPS_EXT_STREAMS};
+    "bps_collective_args", "BPS_COLLECTIVE_ARGS_INIT", 176, sizeof(bps_collective_args), true, {BPS_EXT_STREAMS}};
 template <>
 inline constexpr StructRule kStructRule<bps_group_args> = {"bps_group_args", "BPS_GROUP_ARGS_INIT", 48,
                                                            sizeof(bps_group_args), true};
@@ -85,8 +90,8 @@ inline constexpr StructRule kStructRule<bps_sparse_args> = {"bps_sparse_args", "
 // which the caller has zeroed. The untyped heart of ReadArgs.
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to);
 
-// Checks a chain of extensions for the struct called `name`, which takes those of type `takes`, each once.
-absl::Status CheckExtensions(const char* name, const bps_ext* ext, uint32_t takes = 0);
+// Checks a chain of extensions for the struct called `name`, which takes those of the types `takes`, each once.
+absl::Status CheckExtensions(const char* name, const bps_ext* ext, const ExtensionTypes& takes = {});
 
 // Are there streams in a chain that was checked?
 bool HasStreams(const bps_ext* ext);
@@ -94,6 +99,9 @@ bool HasStreams(const bps_ext* ext);
 // The streams in a chain that was checked; zeros where there are none. INVALID_ARGUMENT: what this library does not
 // know is set.
 absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext);
+
+// Likewise the data type of bps_cast; 0 where there is none.
+absl::StatusOr<uint32_t> ReadCast(const char* name, const bps_ext* ext);
 
 // Copies at most to's struct_size bytes of `from` to `to`, its struct_size excepted. The heart of WriteOut.
 absl::Status WriteStruct(const StructRule& rule, const void* from, void* to);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/reduce/dtype.h"
 #include "core/worker/collectives/scale.h"
 
 namespace byteps {
@@ -20,6 +21,18 @@ Payload Moved(Payload payload, const Payload& from, const Payload& to) {
   if (payload.bytes != 0) payload.address = to.address + (payload.address - from.address);
   payload.device = to.device;
   return payload;
+}
+
+// The data type of what is in the memory of the GPU.
+uint32_t MemoryDtype(const Submission& asked) {
+  return asked.memory_dtype != 0 ? asked.memory_dtype : asked.tensor->dtype();
+}
+
+// Where the elements are in the memory of the GPU that lie at `address` of an area of the tensor's elements there.
+std::byte* InMemory(const Submission& asked, const Payload& area, std::byte* address) {
+  if (asked.memory_dtype == 0) return address;
+  const auto element = static_cast<uint64_t>(address - area.address) / asked.tensor->element_bytes();
+  return area.address + element * DtypeSize(asked.memory_dtype);
 }
 
 // Is the input, or the result, to be multiplied?
@@ -97,8 +110,18 @@ absl::Status DeviceStage::PlaceOnHost(Round* round) {
   };
   if (reads) place(&round->host.source, &round->host.source_buffer);
   if (writes) place(&round->host.target, &round->host.target_buffer);
+  round->converts_input = reads && Converts(*round, gpu.input.gpu, ScalesInput(asked));
+  round->converts_result = writes && Converts(*round, gpu.output.gpu, ScalesResult(asked));
   scale_aside();
   return absl::OkStatus();
+}
+
+// Does the GPU do it on the way? (Casts have been asked for by the call.)
+bool DeviceStage::Converts(const Round& round, const std::shared_ptr<Gpu>& gpu, bool scales) const {
+  const Submission& asked = round.operation->asked;
+  if (asked.memory_dtype != 0) return true;
+  const uint32_t dtype = asked.tensor->dtype();
+  return scales && gpu->Convert(nullptr, dtype, nullptr, dtype, 0, 1, nullptr).ok();
 }
 
 // Its pinned memory; taken with the first operation that needs it.
@@ -141,7 +164,7 @@ void DeviceStage::GiveBackIdle() {
 bool DeviceStage::GoesDirect(Round* round) {
   const GpuRound& gpu = *round->gpu;
   const Submission& asked = round->operation->asked;
-  if (ScalesInput(asked) || ScalesResult(asked)) return false;
+  if (ScalesInput(asked) || ScalesResult(asked) || asked.memory_dtype != 0) return false;
   Areas areas = round->host;
   const auto place = [&](const GpuRound::End& end, Payload* payload, const DeviceAllocation** allocation) {
     payload->device = {BPS_CUDA, end.gpu->index()};
@@ -160,7 +183,7 @@ void DeviceStage::Push(Time now, Operation* operation, uint32_t part, const Payl
   Round* round = Find(operation);
   if (round == nullptr) return RelayStage::Push(now, operation, part, source, target);
   const bool copied = Reads(*round->gpu, round->asked) && !round->direct;
-  const std::byte* from = copied ? source.address : nullptr;
+  const std::byte* from = copied ? InMemory(operation->asked, round->asked.source, source.address) : nullptr;
   round->parts.push_back({part, Moved(source, round->asked.source, round->host.source),
                           Moved(target, round->asked.target, round->host.target), from});
   if (round->ready) Start(round);
@@ -208,7 +231,7 @@ void DeviceStage::Start(Round* round) {
 // Its bytes are on the host.
 void DeviceStage::Go(Round* round, const Part& part) {
   const Submission& asked = round->operation->asked;
-  if (ScalesInput(asked) && part.source.bytes != 0) {
+  if (ScalesInput(asked) && !round->converts_input && part.source.bytes != 0) {
     const Payload caller = Moved(part.source, round->host.source, round->asked.source);
     const std::byte* const from = part.from != nullptr ? part.source.address : caller.address;
     const Tensor& tensor = *asked.tensor;
@@ -221,6 +244,13 @@ bool DeviceStage::NextPiece(Round* round, CopySource::Piece* piece) {
   if (!round->broken.ok() || round->through || round->started == round->parts.size()) return false;
   const Part& part = round->parts[round->started++];
   *piece = {part.source.address, part.from, part.source.bytes};
+  if (round->converts_input) {
+    const Submission& asked = round->operation->asked;
+    piece->elements = part.source.elements;
+    piece->to_dtype = asked.tensor->dtype();
+    piece->from_dtype = MemoryDtype(asked);
+    piece->factor = asked.scaled ? asked.prescale : 1;
+  }
   ++round->copying;
   return true;
 }
@@ -239,7 +269,7 @@ void DeviceStage::OnPartHome(Operation* operation, uint32_t part, const Payload&
   if (round == nullptr) return RelayStage::OnPartHome(operation, part, result);
   if (!round->broken.ok() || result.bytes == 0) return;
   const Submission& asked = operation->asked;
-  if (ScalesResult(asked)) {
+  if (ScalesResult(asked) && !round->converts_result) {
     const uint64_t elements = result.bytes / asked.tensor->element_bytes();
     Scale(asked.tensor->dtype(), asked.postscale, result.address, result.address, elements);
   }
@@ -249,8 +279,16 @@ void DeviceStage::OnPartHome(Operation* operation, uint32_t part, const Payload&
     return;
   }
   const Payload target = Moved(result, round->host.target, round->asked.target);
+  std::byte* const to = InMemory(asked, round->asked.target, target.address);
   GpuLane& lane = lanes_->Of(*round->gpu->output.gpu);
-  absl::Status status = lane.opened.gpu->CopyToDevice(target.address, result.address, result.bytes, lane.to_device);
+  absl::Status status;
+  if (round->converts_result) {
+    status = lane.opened.gpu->Convert(to, MemoryDtype(asked), result.address, asked.tensor->dtype(),
+                                      result.bytes / asked.tensor->element_bytes(), asked.scaled ? asked.postscale : 1,
+                                      lane.to_device);
+  } else {
+    status = lane.opened.gpu->CopyToDevice(to, result.address, result.bytes, lane.to_device);
+  }
   round->wrote = true;
   if (!status.ok()) round->broken = status;
 }

@@ -16,8 +16,10 @@
 //
 // Memory. Each tensor has one area of pinned memory for input and result, taken with its first operation. One whose
 //         tensor has been used once, and not for PinnedStock::KeepTime, goes to the tensor that needs one next.
-// Scale.  The factors of an operation (Submission::prescale) are applied on the host: to the input behind its copy, to
-//         the result before its own.
+// Scale.  The factors of an operation (Submission::prescale) are applied by the GPU, on the way to the host and back:
+//         a kernel takes the place of the copy, and reads or writes the pinned memory itself. Without such a kernel the
+//         host multiplies: the input behind its copy, the result before its own. The bits are the same.
+// Cast.   Likewise elements of another data type than the tensor's (Submission::memory_dtype), by the GPU alone.
 // Failure. An operation ends when none of its copies is under way, or kReleaseTime after it was given up: behind work
 //         of the caller that never ends a copy never begins.
 // Direct. Where the next stage takes memory of the GPU as it is (a network card that reads and writes it), parts go on
@@ -110,6 +112,8 @@ class DeviceStage : public RelayStage {
     bool untold = false;      // a copy is in a stream whose end no event tells of
     bool ended = false;
     bool has_area = false;
+    // The GPU multiplies or casts on the way.
+    bool converts_input = false, converts_result = false;
     absl::Status broken;   // a failure here that the next stage is to hear of
     absl::Status outcome;  // why it is given up
     Time release_at = kNever;
@@ -126,6 +130,7 @@ class DeviceStage : public RelayStage {
   Round* Find(Operation* operation) const;
   std::unique_ptr<Round> NewRound();
   absl::Status PlaceOnHost(Round* round);
+  bool Converts(const Round& round, const std::shared_ptr<Gpu>& gpu, bool scales) const;
   bool GoesDirect(Round* round);
   absl::StatusOr<Area*> AreaOf(Round* round);
   void GiveBackIdle();

@@ -121,6 +121,7 @@ std::string GpuGroupStage::WhyNot(const Operation& operation) {
   if (!gpu.output.on_device || (reads && !gpu.input.on_device)) return "input or output is in host memory";
   if (asked.tensor->bytes() == 0) return "it has no elements";
   if (asked.scaled && (asked.prescale != 1 || asked.postscale != 1)) return "it is scaled";
+  if (asked.memory_dtype != 0) return "its elements are cast";
   if (!KnownToDevices(asked.tensor->dtype())) return "its data type is none of the GPUs' collectives";
   if (IsBroadcast(operation)) {
     if (local_->beyond()) return "it is a broadcast among several hosts";

@@ -88,7 +88,13 @@ bool GpuLanes::StartCopies(GpuLane* lane) {
 void GpuLanes::Start(GpuLane* lane, CopySource* source, const CopySource::Piece& piece) {
   absl::StatusOr<GpuEvent> copied = lane->opened.events->Take();
   absl::Status status = copied.status();
-  if (status.ok()) status = lane->opened.gpu->CopyToHost(piece.to, piece.from, piece.bytes, lane->to_host);
+  Gpu& gpu = *lane->opened.gpu;
+  if (status.ok() && piece.elements == 0) {
+    status = gpu.CopyToHost(piece.to, piece.from, piece.bytes, lane->to_host);
+  } else if (status.ok()) {
+    status = gpu.Convert(piece.to, piece.to_dtype, piece.from, piece.from_dtype, piece.elements, piece.factor,
+                         lane->to_host);
+  }
   if (!status.ok()) return source->OnCopied(status);
   if (status = copied->Record(lane->to_host); !status.ok()) {
     // A lost context copies nothing more.

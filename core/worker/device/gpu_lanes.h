@@ -39,7 +39,11 @@ class CopySource {
   struct Piece {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;  // on the host
+    // Elements that are multiplied and cast on their way; 0: the bytes are copied as they are.
+    uint64_t elements = 0;
+    uint32_t to_dtype = 0, from_dtype = 0;
+    double factor = 1;
   };
   virtual ~CopySource() = default;
   // Larger is sooner; of equal ones, the smaller order (GpuLanes::NextOrder).

@@ -34,6 +34,7 @@ struct Submission {
   // Where these are; with device memory, what the caller's streams were told (core/worker/device/gpu_round.h).
   Device input_device, output_device;
   std::shared_ptr<GpuRound> gpu;
+  uint32_t memory_dtype = 0;  // of what is in the memory of the GPU, if not the tensor's (0)
   // Of collectives that go this way: a part of a group (0: none), and the factors that the caller applies, for
   // comparing.
   uint32_t group_size = 0, group_index = 0;

@@ -15,7 +15,7 @@
 #include "abi/byteps.h"
 #include "abi/device.h"
 #include "device_plugins/cuda/driver_api.h"
-#include "device_plugins/cuda/fold_kernel.h"
+#include "device_plugins/cuda/kernels.h"
 #include "device_plugins/fake/control.h"
 
 namespace byteps::cuda {
@@ -111,8 +111,8 @@ EXPORT cuDeviceGetPCIBusId(char* name, int size, DeviceNumber device) {
 EXPORT cuDeviceTotalMem_v2(size_t* bytes, DeviceNumber) { return *bytes = size_t{1} << 30, kSuccess; }
 EXPORT cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
   // Network cards may be let at its memory, and what they write has to be flushed.
-  const bool one =
-      attribute == kRemoteAccessSupported || attribute == kRemoteFlushOptions || attribute == kDmaBufSupported;
+  const bool one = attribute == kRemoteAccessSupported || attribute == kRemoteFlushOptions ||
+                   attribute == kDmaBufSupported || attribute == kUsesAddressesOfRegistered;
   return *value = attribute == kComputeCapabilityMajor ? 9 : (one ? 1 : 0), kSuccess;
 }
 EXPORT cuFlushGPUDirectRDMAWrites(int target, int scope) {
@@ -282,9 +282,10 @@ EXPORT cuMemsetD8Async(DevicePointer to, unsigned char byte, size_t size, Stream
   return Code(Table().fill(Now(), Pointer(to), byte, size, stream, nullptr));
 }
 
-// A module is anything that is not empty; its functions are those of fold_kernel.cu, computed by the CPU.
+// A module is anything that is not empty; its functions are those of kernels.cu, computed by the CPU.
 struct Kernel {
   uint32_t dtype;
+  uint32_t to = 0;  // of a conversion; 0: a fold
 };
 
 EXPORT cuModuleLoadData(ModuleHandle* module, const void* image) {
@@ -294,10 +295,22 @@ EXPORT cuModuleLoadData(ModuleHandle* module, const void* image) {
 }
 EXPORT cuModuleUnload(ModuleHandle) { return kSuccess; }
 EXPORT cuModuleGetFunction(FunctionHandle* function, ModuleHandle, const char* name) {
-  static std::map<std::string, Kernel> kernels = {
-      {"bps_fold_float32", {BPS_FLOAT32}}, {"bps_fold_float64", {BPS_FLOAT64}},   {"bps_fold_int32", {BPS_INT32}},
-      {"bps_fold_float16", {BPS_FLOAT16}}, {"bps_fold_bfloat16", {BPS_BFLOAT16}}, {"bps_fold_int64", {BPS_INT64}},
-      {"bps_fold_int8", {BPS_INT8}},       {"bps_fold_uint8", {BPS_UINT8}}};
+  static std::map<std::string, Kernel> kernels = {{"bps_fold_float32", {BPS_FLOAT32}},
+                                                  {"bps_fold_float64", {BPS_FLOAT64}},
+                                                  {"bps_fold_float16", {BPS_FLOAT16}},
+                                                  {"bps_fold_bfloat16", {BPS_BFLOAT16}},
+                                                  {"bps_fold_int8", {BPS_INT8}},
+                                                  {"bps_fold_uint8", {BPS_UINT8}},
+                                                  {"bps_fold_int32", {BPS_INT32}},
+                                                  {"bps_fold_int64", {BPS_INT64}},
+                                                  {"bps_convert_float32_float32", {BPS_FLOAT32, BPS_FLOAT32}},
+                                                  {"bps_convert_float64_float64", {BPS_FLOAT64, BPS_FLOAT64}},
+                                                  {"bps_convert_float16_float16", {BPS_FLOAT16, BPS_FLOAT16}},
+                                                  {"bps_convert_bfloat16_bfloat16", {BPS_BFLOAT16, BPS_BFLOAT16}},
+                                                  {"bps_convert_float32_float16", {BPS_FLOAT32, BPS_FLOAT16}},
+                                                  {"bps_convert_float32_bfloat16", {BPS_FLOAT32, BPS_BFLOAT16}},
+                                                  {"bps_convert_float16_float32", {BPS_FLOAT16, BPS_FLOAT32}},
+                                                  {"bps_convert_bfloat16_float32", {BPS_BFLOAT16, BPS_FLOAT32}}};
   const auto found = kernels.find(name);
   if (found == kernels.end()) return kInvalidValue;
   return *function = reinterpret_cast<FunctionHandle>(&found->second), kSuccess;
@@ -305,10 +318,16 @@ EXPORT cuModuleGetFunction(FunctionHandle* function, ModuleHandle, const char* n
 EXPORT cuLaunchKernel(FunctionHandle function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned,
                       unsigned, StreamHandle stream, void** parameters, void**) {
   IN_CONTEXT;
-  if (x == 0 || x > kFoldBlocks || y != 1 || z != 1 || threads != kFoldThreads) return kInvalidValue;
+  if (x == 0 || x > kBlocks || y != 1 || z != 1 || threads != kThreads) return kInvalidValue;
+  const auto& kernel = *reinterpret_cast<const Kernel*>(function);
+  if (kernel.to != 0) {
+    const auto& arguments = *static_cast<const ConvertArguments*>(parameters[0]);
+    return Code(Table().convert(Now(), arguments.to, kernel.to, arguments.from, kernel.dtype, arguments.count,
+                                arguments.factor, stream, nullptr));
+  }
   const auto& arguments = *static_cast<const FoldArguments*>(parameters[0]);
-  return Code(Table().fold(Now(), arguments.to, arguments.from, arguments.sources, arguments.count,
-                           reinterpret_cast<const Kernel*>(function)->dtype, arguments.reduction, stream, nullptr));
+  return Code(Table().fold(Now(), arguments.to, arguments.from, arguments.sources, arguments.count, kernel.dtype,
+                           arguments.reduction, stream, nullptr));
 }
 
 }  // namespace byteps::cuda

@@ -35,7 +35,7 @@ _P, _I32, _U64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 # Of fake_gpu_counts and bps_device_table, in their order.
 _COUNTS = tuple(
     """synchronisations allocations host_allocations registrations streams events copies_to_host copies_to_device
-    copies_within bytes_to_host bytes_to_device remote_reads flushes races""".split()  # noqa: SIM905
+    copies_within bytes_to_host bytes_to_device remote_reads flushes races conversions""".split()  # noqa: SIM905
 )
 _VERBS = tuple(
     """open close allocate release allocate_host release_host register_host unregister_host pointer stream_create

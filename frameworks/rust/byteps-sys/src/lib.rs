@@ -32,6 +32,7 @@ pub const BPS_UNAUTHENTICATED: i32 = 16;
 
 pub const BPS_EXT_IGNORABLE: u32 = 1;
 pub const BPS_EXT_STREAMS: u32 = 1;
+pub const BPS_EXT_CAST: u32 = 2;
 
 /// A data type: DLPack's code and bits, one lane.
 pub const fn BPS_DTYPE(code: u32, bits: u32) -> u32 {
@@ -331,6 +332,25 @@ impl Default for bps_streams {
             input: ptr::null_mut(),
             output: ptr::null_mut(),
             output_later: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// The data type of memory of a GPU that is cast to the tensor's: an extension, of which `ext` is the head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bps_cast {
+    pub ext: bps_ext,
+    pub dtype: u32,
+    pub reserved: u32,
+}
+
+impl Default for bps_cast {
+    fn default() -> Self {
+        bps_cast {
+            ext: bps_ext { struct_size: size_of::<bps_cast>(), type_: BPS_EXT_CAST, ..Default::default() },
+            dtype: 0,
             reserved: 0,
         }
     }

@@ -76,7 +76,7 @@ fn declarations_are_those_of_the_header() {
         BPS_ABORTED BPS_OUT_OF_RANGE BPS_UNIMPLEMENTED BPS_INTERNAL BPS_UNAVAILABLE BPS_DATA_LOSS BPS_UNAUTHENTICATED
         BPS_EXT_IGNORABLE BPS_INT8 BPS_INT16 BPS_INT32 BPS_INT64 BPS_UINT8 BPS_FLOAT16 BPS_FLOAT32 BPS_FLOAT64
         BPS_BFLOAT16 BPS_COMPLEX64 BPS_COMPLEX128 BPS_BOOL BPS_SUM BPS_AVERAGE BPS_MIN BPS_MAX BPS_PRODUCT BPS_BIT_AND
-        BPS_BIT_OR BPS_BIT_XOR BPS_ADASUM BPS_EXT_STREAMS BPS_ALL_REDUCE BPS_BROADCAST BPS_ALL_GATHER BPS_REDUCE_SCATTER BPS_ALL_TO_ALL BPS_REDUCE BPS_GATHER BPS_SCATTER BPS_SEND BPS_RECEIVE BPS_BARRIER BPS_CPU BPS_CUDA BPS_CUDA_HOST BPS_MODE_SYNCHRONOUS BPS_MODE_ASYNCHRONOUS BPS_LOG_TRACE
+        BPS_BIT_OR BPS_BIT_XOR BPS_ADASUM BPS_EXT_STREAMS BPS_EXT_CAST BPS_ALL_REDUCE BPS_BROADCAST BPS_ALL_GATHER BPS_REDUCE_SCATTER BPS_ALL_TO_ALL BPS_REDUCE BPS_GATHER BPS_SCATTER BPS_SEND BPS_RECEIVE BPS_BARRIER BPS_CPU BPS_CUDA BPS_CUDA_HOST BPS_MODE_SYNCHRONOUS BPS_MODE_ASYNCHRONOUS BPS_LOG_TRACE
         BPS_LOG_DEBUG BPS_LOG_INFO BPS_LOG_WARNING BPS_LOG_ERROR BPS_REQUEST_DECLARING BPS_REQUEST_QUEUED
         BPS_REQUEST_ACTIVE BPS_REQUEST_DONE BPS_REQUEST_FAILED BPS_REQUEST_ENQUEUED BPS_TIMELINE_MARK_STEPS
         BPS_TIMELINE_MOMENT BPS_TIMELINE_BEGIN BPS_TIMELINE_END);
@@ -106,6 +106,12 @@ fn declarations_are_those_of_the_header() {
     all.offset("bps_streams", "output_later", &streams.output_later as *const _ as usize - base);
     all.offset("bps_streams", "reserved", &streams.reserved as *const _ as usize - base);
     assert_eq!(streams.ext.struct_size, size_of::<bps_streams>());
+    let cast = bps_cast::default();
+    let base = &cast as *const bps_cast as usize;
+    all.size("bps_cast", size_of::<bps_cast>());
+    all.offset("bps_cast", "dtype", &cast.dtype as *const _ as usize - base);
+    all.offset("bps_cast", "reserved", &cast.reserved as *const _ as usize - base);
+    assert_eq!(cast.ext.struct_size, size_of::<bps_cast>());
 
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, program) = (folder.join("layout.c"), folder.join("layout"));

@@ -154,6 +154,30 @@ TEST(ReadArgsTest, StreamsAreAnExtensionOfOperations) {
   EXPECT_EQ(ReadStreams("x", &twice.ext).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ReadArgsTest, ACastIsAnExtensionOfPushPull) {
+  bps_streams streams = BPS_STREAMS_INIT;
+  bps_cast cast = BPS_CAST_INIT;
+  cast.dtype = BPS_FLOAT32;
+  streams.ext.next = &cast.ext;
+  bps_push_pull_args push_pull = BPS_PUSH_PULL_ARGS_INIT;
+  push_pull.ext = &streams.ext;
+  EXPECT_TRUE(ReadArgs(&push_pull).ok());
+  EXPECT_EQ(*ReadCast("x", push_pull.ext), BPS_FLOAT32);
+  EXPECT_EQ(*ReadCast("x", nullptr), 0u);
+  EXPECT_TRUE(HasStreams(push_pull.ext));
+  EXPECT_FALSE(HasStreams(&cast.ext));
+  cast.reserved = 1;
+  EXPECT_EQ(ReadCast("x", push_pull.ext).status().code(), absl::StatusCode::kInvalidArgument);
+
+  bps_cast second = BPS_CAST_INIT;
+  cast.ext.next = &second.ext;
+  const absl::Status twice = ReadArgs(&push_pull).status();
+  EXPECT_NE(twice.message().find("two extensions of type 2"), absl::string_view::npos) << twice;
+  bps_broadcast_args broadcast = BPS_BROADCAST_ARGS_INIT;
+  broadcast.ext = &second.ext;
+  EXPECT_EQ(ReadArgs(&broadcast).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(WriteOutTest, WritesAsFarAsTheCallerKnows) {
   bps_info info = BPS_INFO_INIT;
   info.rank = 3;
