@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -78,6 +79,8 @@ def _train(
     finish: Callable[[nn.Module, Any, int], None] = _plain,
     steps: int = STEPS,
     overlap: bool = False,
+    forward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    scaler: Any = None,
     **options: Any,
 ) -> Any:
     optimizer = bps.DistributedOptimizer(
@@ -89,7 +92,9 @@ def _train(
     bps.broadcast_parameters(model.state_dict(), 0, prefix=prefix)
     for step in range(steps):
         optimizer.zero_grad()
-        (model(place(_batch(step, bps.rank()))) ** 2).mean().backward()
+        with forward():
+            loss = (model(place(_batch(step, bps.rank()))) ** 2).mean()
+        (loss if scaler is None else scaler.scale(loss)).backward()
         finish(model, optimizer, step)
     optimizer.finish_step()
     return optimizer
@@ -124,6 +129,75 @@ def _trains() -> None:
 def test_training(run_workers: RunWorkers, schedule: str) -> None:
     """The bits of training on the CPU; no wait of the host for the GPU; nothing unordered."""
     run_workers(_trains, **fake_gpus(schedule))
+
+
+def _autocasts() -> None:
+    # What PyTorch casts to, loss scaling, overlap_forward (a parameter is cast while its update is on its way), and
+    # compression.
+    kinds = [
+        (torch.bfloat16, False, False, bps.Compression.none),
+        (torch.bfloat16, False, True, bps.Compression.none),
+        (torch.bfloat16, False, False, bps.Compression.bf16),
+        (torch.float16, True, False, bps.Compression.none),
+        (torch.float16, True, False, bps.Compression.fp16),
+    ]
+    with _gpus() as gpu:
+        for number, (dtype, scaled, overlap, compression) in enumerate(kinds):
+            reference = _model(seed=bps.rank())
+            start = [parameter.detach().clone() for parameter in reference.parameters()]
+            seen: list[torch.dtype] = []
+            reference[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))  # noqa: B023
+            model = _on(gpu, reference)
+            # To PyTorch the simulated GPUs are CPUs, too.
+            forward = functools.partial(torch.autocast, "cpu", dtype=dtype)
+
+            def train(
+                model: nn.Module,
+                place: Callable[[torch.Tensor], torch.Tensor],
+                prefix: str,
+                overlap: bool,
+                scaled: bool = scaled,
+                forward: Any = forward,
+                compression: Any = compression,
+            ) -> None:
+                scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10) if scaled else None
+
+                def finish(model: nn.Module, optimizer: Any, step: int) -> None:
+                    if scaler is None:
+                        return optimizer.step()
+                    optimizer.synchronize()
+                    with optimizer.skip_synchronize():
+                        scaler.step(optimizer)
+                    scaler.update()
+
+                _train(
+                    model,
+                    place,
+                    prefix,
+                    finish,
+                    overlap=overlap,
+                    forward=forward,
+                    scaler=scaler,
+                    compression=compression,
+                )
+
+            waits = gpu.counts()["synchronisations"]
+            train(model, gpu.tensor, f"gpu.{number}.", overlap)
+            if not scaled:  # (A scaler asks whether a gradient is infinite.)
+                assert gpu.counts()["synchronisations"] == waits, f"{number}: the host waited for the GPU"
+            train(reference, lambda batch: batch, f"cpu.{number}.", False)
+            assert seen == [dtype] * (2 * STEPS), "it was cast"
+            for mine, theirs, begin in zip(model.parameters(), reference.parameters(), start):
+                assert mine.dtype == torch.float32
+                assert torch.equal(gpu.read(mine), theirs.detach()), (number, dtype)
+                assert torch.isfinite(theirs).all()
+                assert not torch.equal(theirs, begin), "it has learned"
+
+
+@pytest.mark.parametrize("schedule", ["late", "random"])
+def test_training_under_autocast(run_workers: RunWorkers, schedule: str) -> None:
+    """Likewise where PyTorch computes in 16 bits; a scaler keeps small gradients of float16."""
+    run_workers(_autocasts, **fake_gpus(schedule))
 
 
 MADE = ("allocations", "host_allocations", "registrations", "streams", "events")
