@@ -36,11 +36,17 @@ const Logger& Quiet() {
 
 }  // namespace
 
-DeviceProgram::DeviceProgram(SimulatedWorker* worker, int32_t index, std::optional<GpuGroupOptions> group)
+DeviceProgram::DeviceProgram(SimulatedWorker* worker, int32_t index, std::optional<GpuGroupOptions> group,
+                             const bps_device_plugin* plugin)
     : worker_(worker),
       index_(index),
       table_(bps_fake_gpu()->table),
-      gpus_(std::make_shared<Gpus>(FindFake, nullptr, &Quiet())),
+      gpus_(std::make_shared<Gpus>(
+          [plugin]() -> absl::StatusOr<const bps_device_plugin*> {
+            if (plugin != nullptr) return plugin;
+            return FindFake();
+          },
+          nullptr, &Quiet())),
       group_(std::move(group)) {
   Open();
 }

@@ -64,8 +64,10 @@ struct DeviceCall {
 
 class DeviceProgram {
  public:
-  // Device number `index` of the fake GPUs. `group`: what it does with the GPUs of its host; unset: nothing.
-  DeviceProgram(SimulatedWorker* worker, int32_t index, std::optional<GpuGroupOptions> group = std::nullopt);
+  // Device number `index` of the fake GPUs. `group`: what it does with the GPUs of its host; unset: nothing. `plugin`:
+  // by which the library reaches them; nullptr: the fake one itself.
+  DeviceProgram(SimulatedWorker* worker, int32_t index, std::optional<GpuGroupOptions> group = std::nullopt,
+                const bps_device_plugin* plugin = nullptr);
   // Another GPU of the same worker, whose first tensor has been submitted.
   DeviceProgram(const DeviceProgram& first, int32_t index);
   ~DeviceProgram();
@@ -81,6 +83,8 @@ class DeviceProgram {
   // Reads the result in the stream of the output, as soon as that may.
   void Read(DeviceCall* call);
   void Synchronize();
+  // The tensor of this name has other memory from now on.
+  void UseNewMemory(const std::string& name) { memory_.erase(name); }
   bps_device* device() const { return device_; }
   bps_device_stream stream() const { return stream_; }
   bps_device_stream output_stream() const { return output_stream_; }
