@@ -64,6 +64,8 @@ class GpuGather {
   bool ended() const { return !status_.ok() || asked_.request->ended(); }
   absl::Status outcome() const { return status_.ok() ? asked_.request->outcome() : status_; }
   const Request* request() const { return asked_.request.get(); }
+  // Has it a result, in a stream at least?
+  bool over() const { return ended() || asked_.request->state() == RequestState::kEnqueued; }
 
  private:
   Gather gather_;
@@ -119,6 +121,7 @@ TEST(DeviceCollectives, TroubleEndsEveryOperation) {
       return true;
     };
     job.RunFor(static_cast<Time>(seed % 11) * kMillisecond / 2);
+    const bool over = all[1 % all.size()]->over();
     if (trouble == kCancel) job.worker(1).Cancel(all[1]->request());
     ASSERT_TRUE(job.RunUntil(ended));
     int failed = 0;
@@ -141,6 +144,18 @@ TEST(DeviceCollectives, TroubleEndsEveryOperation) {
       if (trouble == kFailedCopy) {
         EXPECT_FALSE(outcome.ok());
       }
+      // Whoever has all of it already, or has it in a stream, ends well; else it says why.
+      if (trouble == kCancel && each == all[1]) {
+        EXPECT_EQ(outcome.code(), over ? absl::StatusCode::kOk : absl::StatusCode::kCancelled) << outcome;
+      } else if (trouble == kCancel && !outcome.ok()) {
+        EXPECT_FALSE(over);
+        EXPECT_EQ(outcome.code(), absl::StatusCode::kAborted) << outcome;
+        EXPECT_THAT(std::string(outcome.message()), HasSubstr("rank 1"));
+      }
+    }
+    // Before anything has moved.
+    if (trouble == kCancel && seed % 11 == 0) {
+      EXPECT_EQ(failed, 3);
     }
     if (trouble == kFailedResult) EXPECT_EQ(failed, 1);
     if (trouble == kFailedRecord) EXPECT_EQ(failed, turn % 6 < 3 ? 3 : 1);

@@ -11,6 +11,7 @@
 
 #include "abi/byteps.h"
 #include "core/plugin/plugin_host.h"
+#include "core/worker/device/device_stage.h"
 #include "device_plugins/fake/control.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -268,6 +269,52 @@ TEST(DeviceTest, AFailureOfTheDeviceEndsTheOperationOnEveryRank) {
     ASSERT_TRUE(job.RunUntil([&] { return again_x->ended() && again_y->ended(); }));
     EXPECT_TRUE(again_x->outcome().ok()) << again_x->outcome();
     EXPECT_TRUE(again_y->outcome().ok()) << again_y->outcome();
+  }
+}
+
+// What is in a stream with no event behind it may be under way for a while: neither pinned memory nor the caller's is
+// used meanwhile, and that pinned memory never again.
+TEST(DeviceTest, ACopyThatNoEventTellsOfIsHeld) {
+  for (uint64_t failing = 0; failing < 4; ++failing) {
+    SCOPED_TRACE(failing);
+    UseGpus(2, 0);
+    SimulatedJob job({.seed = failing, .adverse = false});
+    ASSERT_TRUE(job.Start());
+    DeviceProgram a(&job.worker(0), 0), b(&job.worker(1), 1);
+    // One part, so one copy each way.
+    const std::vector<float> numbers = job.Numbers(1000);
+    const auto round = [&](int expected) {
+      const DeviceAsk ask = {.name = "w", .elements = numbers.size(), .input = numbers};
+      DeviceCall* const calls[] = {a.Submit(ask), b.Submit(ask)};
+      int failed = 0;
+      for (const DeviceCall* call : calls) {
+        ASSERT_NE(call, nullptr);
+        ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+        failed += call->outcome().ok() ? 0 : 1;
+      }
+      EXPECT_EQ(failed, expected);
+      if (failed != 0) return;
+      a.Read(calls[0]);
+      a.Synchronize();
+      EXPECT_EQ(calls[0]->result(), SimulatedJob::Sum({numbers, numbers}));
+    };
+    round(0);
+    const uint64_t registrations = Counts().registrations;
+    const Time begin = job.worker(0).now();
+    // Behind what is recorded at the submissions: the inputs of both ranks, then their results.
+    Gpu().fail("event_record", 4 + failing, BPS_INTERNAL);
+    round(failing < 2 ? 2 : 1);
+    EXPECT_GE(job.worker(0).now(), begin + DeviceStage::kReleaseTime);
+    EXPECT_EQ(Counts().registrations, registrations);
+    // That of the callers is theirs again behind that time; no event orders what they do with it.
+    a.UseNewMemory("w");
+    b.UseNewMemory("w");
+    const Time again = job.worker(0).now();
+    round(0);
+    EXPECT_LT(job.worker(0).now(), again + DeviceStage::kReleaseTime);
+    EXPECT_EQ(Counts().registrations, registrations + 1);
+    ExpectNoRaces();
+    job.Finish();
   }
 }
 
