@@ -633,15 +633,15 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
 
 /* ---- Device memory (since 1.3) ---------------------------------------------------------------------------------- */
 
-/* Input and output of bps_push_pull, bps_broadcast and bps_collective may lie in the memory of a GPU (BPS_CUDA; both on
- * the same one, or one of them on the host) or in pinned memory (BPS_CUDA_HOST). The library reads the input behind
- * what its stream holds at the call, and writes the output behind what the output's stream holds. No host thread waits:
- * the result is in a stream when the request is ENQUEUED, and there when it is DONE. Until then the library holds input
- * and output, also when the request is freed. Operations keep their order, those of messages of one tag, too, whichever
- * stream gets there first. bps_request_result tells of a collective that is DONE how much of the output it has filled.
- * An output that is NULL is on the host, whose device is 0 or BPS_CPU; the root of a broadcast has input and output on
- * the same device, so it must give an output where its input is a GPU's. bps_group takes neither such memory nor
- * bps_streams: UNIMPLEMENTED.
+/* Input and output of bps_push_pull, bps_broadcast, bps_collective and of what is in a bps_group may lie in the memory
+ * of a GPU (BPS_CUDA; both on the same one, or one of them on the host) or in pinned memory (BPS_CUDA_HOST). The
+ * library reads the input behind what its stream holds at the call, and writes the output behind what the output's
+ * stream holds. No host thread waits: the result is in a stream when the request is ENQUEUED, and there when it is
+ * DONE. Until then the library holds input and output, also when the request is freed. Operations keep their order,
+ * those of messages of one tag, too, whichever stream gets there first. bps_request_result tells of a collective that
+ * is DONE how much of the output it has filled. An output that is NULL is on the host, whose device is 0 or BPS_CPU;
+ * the root of a broadcast has input and output on the same device, so it must give an output where its input is a
+ * GPU's. A group is ENQUEUED when each of its operations is, or has ended; they may be of several streams and GPUs.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
  * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned
@@ -708,8 +708,9 @@ static inline bps_cast bps_cast_init(void) {
 #endif
 
 /* Waits on the host until the request is ENQUEUED or has ended, at most timeout_ms (0: as bps_wait), then makes
- * `stream`, of the output's GPU, wait for the result. Returns the operation's error if it has failed. Of an output on
- * the host it is bps_wait. May be called for several streams. A stream that is being captured: FAILED_PRECONDITION. */
+ * `stream`, of the output's GPU, wait for the result; of a group, for all results that are in memory of a GPU. Returns
+ * the operation's error if it has failed. Of an output on the host it is bps_wait. May be called for several streams. A
+ * stream that is being captured: FAILED_PRECONDITION. */
 BPS_API bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) BPS_NOEXCEPT;
 
 /* ---- Sparse all-reduce (since 1.3) ------------------------------------------------------------------------------ */

@@ -61,19 +61,6 @@ void RunCollectiveErrors() {
   gpu.control->capture(gpu.stream, 1);
   ask(BPS_FAILED_PRECONDITION, "is being captured into a CUDA graph", [](Call*) {});
   gpu.control->capture(gpu.stream, 0);
-  {
-    Call call = side.AllGather("grouped", 1000, memory, nullptr);
-    side.Place(&call);
-    const bps_collective_args* one[] = {&call.args};
-    bps_group_args group = BPS_GROUP_ARGS_INIT;
-    group.operations = one;
-    group.num_operations = 1;
-    Fails(bps_group(trainer.session, &group, &call.request), BPS_UNIMPLEMENTED, "bps_collective take that of GPUs",
-          "group");
-    call.args.input = ordinary.data();
-    call.args.input_device = call.args.output_device = BPS_CPU;
-    Fails(bps_group(trainer.session, &group, &call.request), BPS_UNIMPLEMENTED, "has bps_streams", "group");
-  }
   const pid_t child = fork();
   if (child == 0) {
     Call call = side.AllGather("c", 1000, memory, output);

@@ -15,6 +15,8 @@ void RunCollectives();
 void RunCollectiveBits();
 // Messages of one tag whose inputs are ready in another order than that of their submission.
 void RunCollectiveMessages();
+// Groups of operations on the memory of GPUs and of the host.
+void RunCollectiveGroups();
 // What callers get wrong: each an error that says what, and the session goes on.
 void RunCollectiveErrors();
 // Operations that end early: by a cancel, a deadline, a lost GPU, the end of the session.

@@ -262,6 +262,25 @@ TEST(DeviceJobTest, CollectivesHaveTheBitsOfTheHost) {
   }
 }
 
+TEST(DeviceJobTest, GroupsSucceedOrFailTogether) {
+  for (const auto& [workers, servers, schedule, cpu] :
+       {std::tuple(2, 2, "late", ""), std::tuple(3, 1, "random", "1"), std::tuple(2, 1, "early", "")}) {
+    JobOptions options = With(workers, servers, schedule);
+    if (*cpu != '\0') options.of_workers["E2E_CPU_RANK"] = cpu;
+    Job job(options);
+    job.StartWorkers("groups");
+    job.ExpectSuccess();
+  }
+}
+
+// Those that could reduce among themselves, too.
+TEST(DeviceJobTest, GroupsAmongTheGpusOfAHost) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
+  Job job(With(2, 0, "random"));
+  job.StartWorkers("groups");
+  job.ExpectSuccess();
+}
+
 TEST(DeviceJobTest, MessagesKeepTheOrderOfTheirSubmission) {
   for (const char* schedule : {"late", "early", "random"}) {
     Job job(With(2, 1, schedule));

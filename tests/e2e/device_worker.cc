@@ -2,7 +2,7 @@
 //
 //     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|casts|factors|
 //                   group|dtypes|bits|killed|stuck|direct|
-//                   collectives|collective_bits|messages|collective_errors|collective_ends|
+//                   collectives|collective_bits|messages|groups|collective_errors|collective_ends|
 //                   collectives_killed [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
@@ -406,6 +406,8 @@ int main(int count, char** arguments) {
     RunCollectiveBits();
   else if (scenario == "messages")
     RunCollectiveMessages();
+  else if (scenario == "groups")
+    RunCollectiveGroups();
   else if (scenario == "collective_errors")
     RunCollectiveErrors();
   else if (scenario == "collective_ends")

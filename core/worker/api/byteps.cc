@@ -2,6 +2,7 @@
 // asks the session. Nothing is decided here.
 #include "abi/byteps.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -235,7 +236,14 @@ bps_status* bps_barrier(bps_session* session, const bps_barrier_args* args) noex
 }
 
 int32_t bps_request_state(const bps_request* request) noexcept {
-  return request == nullptr ? BPS_REQUEST_FAILED : static_cast<int32_t>(request->request.state());
+  if (request == nullptr) return BPS_REQUEST_FAILED;
+  const byteps::RequestState state = request->request.state();
+  // Its operations are moved on, and a group is where the last one of them is.
+  const bool in_streams = state < byteps::RequestState::kDone && !request->parts.empty() && request->OnDevice() &&
+                          std::all_of(request->parts.begin(), request->parts.end(), [](const auto& part) {
+                            return part->ended() || part->state() == byteps::RequestState::kEnqueued;
+                          });
+  return static_cast<int32_t>(in_streams ? byteps::RequestState::kEnqueued : state);
 }
 
 const char* bps_request_state_name(int32_t state) noexcept { return byteps::RequestStateName(state); }

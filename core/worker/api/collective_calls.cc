@@ -40,8 +40,7 @@ using byteps::Request;
 using byteps::Session;
 using byteps::Submission;
 
-// `gpus`: may it be on memory of GPUs?
-absl::Status CheckCounts(const bps_collective_args& args, bool gpus) {
+absl::Status CheckCounts(const bps_collective_args& args) {
   if (args.kind < BPS_ALL_REDUCE || args.kind > BPS_BARRIER)
     return absl::InvalidArgumentError(absl::StrCat("unknown kind ", args.kind));
   RETURN_IF_ERROR(CheckDimensions("bps_collective_args.ndim", args.ndim));
@@ -54,21 +53,16 @@ absl::Status CheckCounts(const bps_collective_args& args, bool gpus) {
     return absl::InvalidArgumentError(absl::StrCat("bps_collective_args.scaled is ", args.scaled, ", not 0 or 1"));
   }
   RETURN_IF_ERROR(CheckTimeout(args.timeout_ms));
-  RETURN_IF_ERROR(CheckDevice("bps_collective_args.input_device", args.input_device, args.input_device_id, gpus));
-  return CheckDevice("bps_collective_args.output_device", args.output_device, args.output_device_id, gpus);
+  RETURN_IF_ERROR(CheckDevice("bps_collective_args.input_device", args.input_device, args.input_device_id, true));
+  return CheckDevice("bps_collective_args.output_device", args.output_device, args.output_device_id, true);
 }
 
 // What the caller asks, as the engine takes it.
-absl::StatusOr<Collective> Read(const Session& session, const bps_collective_args* given, bool gpus) {
+absl::StatusOr<Collective> Read(const Session& session, const bps_collective_args* given) {
   absl::StatusOr<bps_collective_args> known = byteps::ReadArgs(given);
   if (!known.ok()) return known.status();
   const bps_collective_args& args = *known;
-  RETURN_IF_ERROR(CheckCounts(args, gpus));
-  if (!gpus && byteps::HasStreams(args.ext)) {
-    return absl::UnimplementedError(
-        "bps_collective_args.ext has bps_streams; this function takes CPU memory only, bps_push_pull, bps_broadcast "
-        "and bps_collective take that of GPUs");
-  }
+  RETURN_IF_ERROR(CheckCounts(args));
   const int32_t own_rank = session.Info().rank;
   Collective asked;
   asked.kind = static_cast<CollectiveKind>(args.kind);
@@ -237,10 +231,13 @@ absl::Status Start(bps_session* handle, std::vector<Collective> all, bps_done_fn
     part->together = together;
     part->result = asked.result;
     part->dtype = asked.dtype;
-    if (session->TakesStages(asked) && asked.scaled) part->postscale = asked.postscale;
+    // (With memory of GPUs the device stage multiplies.)
+    const bool behind = session->TakesStages(asked) && asked.gpu == nullptr;
+    if (behind && asked.scaled) part->postscale = asked.postscale;
     asked.request = std::make_shared<Request>(OnPartEnded, part.get());
     parts.push_back(part.release());
     together->parts.push_back(asked.request);
+    made->gpus_of_parts.push_back(asked.gpu);
   }
   made->parts = together->parts;
   std::vector<Session::Asked> ready;
@@ -322,7 +319,7 @@ bps_status* bps_collective(bps_session* session, const bps_collective_args* args
   return Boundary("bps_collective", [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckNotNull(session, "session"));
     RETURN_IF_ERROR(session->session->CheckOpen());
-    absl::StatusOr<Collective> asked = Read(*session->session, args, true);
+    absl::StatusOr<Collective> asked = Read(*session->session, args);
     RETURN_IF_ERROR(asked.status());
     std::vector<Collective> all;
     all.push_back(*std::move(asked));
@@ -345,7 +342,7 @@ bps_status* bps_group(bps_session* session, const bps_group_args* args, bps_requ
     for (int32_t i = 0; i < known->num_operations; ++i) {
       const bps_collective_args* each = known->operations[i];
       const std::string which = absl::StrCat("operation ", i, " of the group");
-      absl::StatusOr<Collective> asked = Read(*session->session, each, false);
+      absl::StatusOr<Collective> asked = Read(*session->session, each);
       if (!asked.ok()) return byteps::Annotate(asked.status(), which);
       if (each->done != nullptr || each->user != nullptr) {
         return absl::InvalidArgumentError(absl::StrCat(which, " has a callback of its own"));

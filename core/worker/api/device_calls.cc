@@ -93,24 +93,40 @@ bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeo
   using byteps::CheckMayBlock;
   using byteps::CheckNotNull;
   using byteps::CheckTimeout;
+  using byteps::Request;
   bool host = false;
   bps_status* error = byteps::Boundary("bps_wait_on_stream", [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckMayBlock("bps_wait_on_stream"));
     RETURN_IF_ERROR(CheckNotNull(request, "request"));
     RETURN_IF_ERROR(CheckTimeout(timeout_ms));
-    host = request->gpu == nullptr || !request->gpu->output.on_device;
+    host = !request->OnDevice();
     if (host) return absl::OkStatus();
     const byteps::Time deadline = timeout_ms == 0 ? byteps::After(request->deadline, bps_request::kMargin)
                                                   : byteps::After(byteps::Now(), byteps::FromMilliseconds(timeout_ms));
     const std::shared_ptr<byteps::Session> session = request->session.lock();
     if (session != nullptr) RETURN_IF_ERROR(session->CheckProcess());
-    if (request->request.WaitForStream(deadline)) {
-      if (request->request.ended() && !request->request.outcome().ok()) return request->request.outcome();
+    const auto await = [&](const Request& one) -> absl::Status {
+      if (one.WaitForStream(deadline)) {
+        const bool failed = one.ended() && !one.outcome().ok();
+        // What the whole of a group says tells more.
+        const bool ended = failed ? request->request.WaitUntil(deadline) : request->request.ended();
+        if (ended && !request->request.outcome().ok()) return request->request.outcome();
+        return failed ? one.outcome() : absl::OkStatus();
+      }
+      const std::string what = session == nullptr ? "" : session->DescribeWait(one);
+      return byteps::Retryable(absl::DeadlineExceededError(
+          absl::StrCat("the result was not in a stream after ", timeout_ms, " ms: ", what)));
+    };
+    if (request->parts.empty()) {
+      RETURN_IF_ERROR(await(request->request));
       return request->gpu->WaitOn(stream);
     }
-    const std::string what = session == nullptr ? "" : session->DescribeWait(request->request);
-    return byteps::Retryable(
-        absl::DeadlineExceededError(absl::StrCat("the result was not in a stream after ", timeout_ms, " ms: ", what)));
+    // All of a group, before the stream waits for any of them.
+    for (const std::shared_ptr<Request>& part : request->parts) RETURN_IF_ERROR(await(*part));
+    for (const std::shared_ptr<byteps::GpuRound>& gpu : request->gpus_of_parts) {
+      if (gpu != nullptr && gpu->output.on_device) RETURN_IF_ERROR(gpu->WaitOn(stream));
+    }
+    return absl::OkStatus();
   });
   return error != nullptr || !host ? error : bps_wait(request, timeout_ms);
 }

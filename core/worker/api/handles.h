@@ -4,6 +4,7 @@
 #ifndef BYTEPS_CORE_WORKER_API_HANDLES_H_
 #define BYTEPS_CORE_WORKER_API_HANDLES_H_
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -37,6 +38,16 @@ struct bps_request {
   std::vector<std::shared_ptr<byteps::CollectiveResult>> results;
   std::shared_ptr<byteps::SparseIndices> indices;  // of a sparse_all_reduce: its second result
   std::vector<std::shared_ptr<byteps::Request>> parts;
+  // Of these, in the same order; nullptr: of one on memory of the host.
+  std::vector<std::shared_ptr<byteps::GpuRound>> gpus_of_parts;
+
+  // Is the result, or one of a group's, to be in memory of a GPU?
+  bool OnDevice() const {
+    const auto writes = [](const std::shared_ptr<byteps::GpuRound>& each) {
+      return each != nullptr && each->output.on_device;
+    };
+    return writes(gpu) || std::any_of(gpus_of_parts.begin(), gpus_of_parts.end(), writes);
+  }
 };
 
 struct bps_process_set {

@@ -84,8 +84,6 @@ absl::Status ReadExtension(const char* name, const char* what, const bps_ext* ex
 
 }  // namespace
 
-bool HasStreams(const bps_ext* ext) { return Find(ext, BPS_EXT_STREAMS) != nullptr; }
-
 absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext) {
   bps_streams streams = BPS_STREAMS_INIT;
   const absl::Status status = ReadExtension(name, "bps_streams", Find(ext, BPS_EXT_STREAMS), &streams);

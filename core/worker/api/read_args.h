@@ -93,9 +93,6 @@ absl::Status ReadStruct(const StructRule& rule, const void* from, void* to);
 // Checks a chain of extensions for the struct called `name`, which takes those of the types `takes`, each once.
 absl::Status CheckExtensions(const char* name, const bps_ext* ext, const ExtensionTypes& takes = {});
 
-// Are there streams in a chain that was checked?
-bool HasStreams(const bps_ext* ext);
-
 // The streams in a chain that was checked; zeros where there are none. INVALID_ARGUMENT: what this library does not
 // know is set.
 absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext);
