@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from byteps.arguments import root
@@ -28,18 +29,39 @@ def _broadcast(name: str, arrays: list[mx.nd.NDArray], root_rank: int, process_s
         other[:] = arrays[0]
 
 
+class _FirstArrays:
+    """In place of a parameter's `_init_impl`: what is to be sent when that first makes the arrays, since the first
+    forward pass, or a file, has told the shape.
+
+    Each broadcast that was asked for is sent, in that order, though the later ones change nothing: on a rank where the
+    shape was known all of them are on their way.
+    """
+
+    def __init__(self, parameter: Parameter) -> None:
+        self._parameter = parameter
+        self._make = parameter._init_impl
+        self._sends: list[Callable[[], None]] = []
+        parameter._init_impl = self
+
+    def add(self, send: Callable[[], None]) -> None:
+        """To be called when the arrays are there."""
+        self._sends.append(send)
+
+    def __call__(self, *arguments: Any) -> None:
+        if vars(self._parameter).get("_init_impl") is self:
+            del self._parameter._init_impl  # the class's own again
+        self._make(*arguments)
+        sends, self._sends = self._sends, []
+        with mx.autograd.pause():
+            for send in sends:
+                send()
+
+
 def _broadcast_when_initialized(name: str, parameter: Parameter, root_rank: int, process_set: ProcessSet) -> None:
-    """As soon as the first forward pass has told the parameter its shape."""
-    finish = parameter._finish_deferred_init
-
-    def finish_and_broadcast() -> None:
-        waited = parameter._deferred_init
-        finish()
-        if waited and not parameter._deferred_init:
-            del parameter._finish_deferred_init  # the class's own again
-            _broadcast(name, _arrays(name, parameter), root_rank, process_set)
-
-    parameter._finish_deferred_init = finish_and_broadcast
+    """As soon as the parameter has arrays."""
+    found = vars(parameter).get("_init_impl")
+    first = found if isinstance(found, _FirstArrays) else _FirstArrays(parameter)
+    first.add(lambda: _broadcast(name, _arrays(name, parameter), root_rank, process_set))
 
 
 def broadcast_parameters(
@@ -49,7 +71,8 @@ def broadcast_parameters(
 
     Args:
         params: `net.collect_params()`, or a dict of names to NDArrays or Parameters: the same names on all ranks.
-            Parameters whose shape is not known yet are sent when the first forward pass has told it.
+            Parameters whose shape is not known yet are sent when the first forward pass, or a file that is loaded,
+            has told it.
         root_rank: whose values are sent.
         prefix: before the names.
         process_set: the ranks that take part; the root and this rank are among them.

@@ -3,6 +3,7 @@ process does on the double batch, and have the same bits."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,11 @@ from installed import framework
 
 mx = framework("mxnet")
 
+import byteps.horovod.mxnet as hvd
 import byteps.mxnet as bps
+import byteps.mxnet.functions
 import numpy as np
+from byteps.mxnet.ops import broadcast_
 from jobs import Outcomes
 from mxnet.gluon import nn
 
@@ -219,6 +223,106 @@ def _broadcast_parameters() -> None:
     assert bps.broadcast_object([bps.rank()], 1) == [1]
 
 
+def _deferred(contexts: list[mx.Context] | None = None) -> nn.HybridSequential:
+    """A net whose first layer's shape the first batch tells; the parameters of each rank are its rank at first."""
+    net = nn.HybridSequential(prefix="later_")
+    with net.name_scope():
+        net.add(nn.Dense(2), nn.Dense(1, in_units=2))
+    net.initialize(mx.init.Constant(bps.rank()), ctx=contexts)
+    return net
+
+
+def _one_step(net: nn.Sequential, trainer: mx.gluon.Trainer, contexts: list[mx.Context]) -> None:
+    """By gradients that are the same on all ranks; all parameters are the same before and after."""
+    with mx.autograd.record():
+        losses = [net(mx.nd.ones((1, 3), ctx=context)).sum() for context in contexts]
+    mx.autograd.backward(losses)
+    for again in range(2):
+        for param in net.collect_params().values():
+            theirs = bps.broadcast(param.list_data()[0], 0).asnumpy()
+            for mine in param.list_data():
+                np.testing.assert_array_equal(mine.asnumpy(), theirs)
+        if not again:
+            trainer.step(1)
+
+
+def _shapes_known_later() -> None:
+    """broadcast_parameters and a trainer of the same parameters: in both orders, and both twice."""
+    bps.init()
+    one, two = [mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]
+    trainers: list[Callable[[Any], mx.gluon.Trainer]] = [
+        lambda params: bps.DistributedTrainer(params, "sgd"),
+        lambda params: hvd.DistributedTrainer(params, "sgd"),
+        lambda params: mx.gluon.Trainer(params, "sgd", kvstore="byteps"),
+    ]
+    for make_trainer in trainers:
+        for order in ("broadcast, trainer", "trainer, broadcast", "broadcast, broadcast, trainer"):
+            for contexts in (one, two):
+                net = _deferred(contexts)
+                if contexts is two:
+                    net.hybridize()
+                for step in order.split(", "):
+                    if step == "trainer":
+                        trainer = make_trainer(net.collect_params())
+                    else:
+                        bps.broadcast_parameters(net.collect_params(), root_rank=1)
+                _one_step(net, trainer, contexts)
+                net.initialize(mx.init.One(), ctx=contexts, force_reinit=True)
+                assert all((data == 1).asnumpy().all() for data in net[0].weight.list_data())
+                _one_step(net, trainer, contexts)
+
+
+def _each_broadcast_runs_once() -> None:
+    bps.init()
+    names: list[str] = []
+
+    def note(tensor: mx.nd.NDArray, root_rank: int, name: str, **options: Any) -> mx.nd.NDArray:
+        names.append(name)
+        return broadcast_(tensor, root_rank, name, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byteps.mxnet.functions, "broadcast_", note)
+        net = _deferred()
+        bps.broadcast_parameters(net[0].collect_params())
+        bps.DistributedTrainer(net[0].collect_params(), "sgd", prefix="trainer.")
+        assert names == ["parameter.later_dense0_bias", "trainer.parameter.000000"]  # whose shapes are known
+        names.clear()
+        net.initialize(mx.init.Constant(bps.rank()), force_reinit=True)
+        assert names == []
+        for _ in range(2):
+            net(mx.nd.ones((1, 3)))
+            assert names == ["parameter.later_dense0_weight", "trainer.parameter.000001"]
+        net.initialize(mx.init.One(), force_reinit=True)
+        net(mx.nd.ones((1, 3)))
+        assert len(names) == 2
+        # What held the broadcasts back is gone.
+        assert "_init_impl" not in vars(net[0].weight)
+
+
+def _one_rank_loads_parameters() -> None:
+    """The shapes are known on rank 0 before the first batch, by a file: before or after the broadcasts are asked for;
+    on the other rank they come with the batch."""
+    bps.init()
+    saved = _deferred()
+    saved.initialize(mx.init.Constant(7), force_reinit=True)
+    saved(mx.nd.ones((1, 3)))
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/parameters"
+        saved.save_parameters(file)
+        for early in (True, False):
+            net = _deferred()
+            if bps.rank() == 0 and early:
+                net.load_parameters(file)
+            bps.broadcast_parameters(net.collect_params())
+            trainer = bps.DistributedTrainer(net.collect_params(), "sgd")
+            if bps.rank() == 0 and not early:
+                net.load_parameters(file)
+            net(mx.nd.ones((1, 3)))
+            assert (net[0].weight.data() == 7).asnumpy().all()
+            if early:  # Else those of known shapes were on their way before rank 0 has read its file.
+                _one_step(net, trainer, [mx.cpu(0)])
+
+
 def _wrong_arguments() -> None:
     net = _net(0)
     with pytest.raises(ValueError, match=r"bps\.init"):
@@ -247,6 +351,9 @@ BODIES = [
     _key_value_stores,
     _module,
     _broadcast_parameters,
+    _shapes_known_later,
+    _each_broadcast_runs_once,
+    _one_rank_loads_parameters,
     _wrong_arguments,
 ]
 
