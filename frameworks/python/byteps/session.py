@@ -13,6 +13,7 @@ import itertools
 import os
 import sys
 import threading
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Protocol
@@ -121,8 +122,12 @@ class _Holder:
         try:
             if timeout != _AT_ONCE:
                 self._leave()
-        finally:
-            self._shut_down(session, timeout)
+        except BaseException:
+            # What goes wrong now follows from it, or is less.
+            with contextlib.suppress(BytePSError):
+                self._shut_down(session, timeout)
+            raise
+        self._shut_down(session, timeout)
 
     def _leave(self) -> None:
         with contextlib.ExitStack() as each:
@@ -182,8 +187,16 @@ current_session = CURRENT.get
 
 
 def close_at_exit() -> None:
-    """Leaves the job when the interpreter ends. What goes wrong here cannot be reported any more."""
+    """Leaves the job when the interpreter ends. An operation that failed, and that nobody has waited for, is told here
+    (Follower.leave): as any exception that ends a program, it makes the exit status 1, if that was 0. What goes wrong
+    while the job is left cannot be reported any more."""
     # An exception has ended the program: the others may need us, and waiting for them would keep them waiting.
     died = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
-    with contextlib.suppress(BytePSError):
+    try:
         CURRENT.close(timeout=_AT_ONCE if died else None)
+    except BytePSError:
+        pass
+    except Exception:
+        print("byteps: an operation has failed that the program has not waited for:", file=sys.stderr)
+        traceback.print_exc()
+        _native.change_exit_status()  # Python's own is not changed by an exception in a function of atexit

@@ -1,4 +1,4 @@
-// module.cc - the Python module byteps._native: abi/byteps.h with Python's values, and nothing else.
+// module.cc - the Python module byteps._native: abi/byteps.h with Python's values, and what only C can do at exit.
 //
 // What a user calls is in the package byteps; the types and signatures are in byteps/_native.pyi.
 
@@ -16,6 +16,7 @@
 #include "frameworks/python/native/array.h"
 #include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/completions.h"
+#include "frameworks/python/native/exit_status.h"
 #include "frameworks/python/native/process_set.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/result.h"
@@ -126,6 +127,7 @@ void AddConstants(py::module_& module) {
 PYBIND11_MODULE(_native, module) {
   RegisterStatusError();
   AddConstants(module);
+  module.def("change_exit_status", &ChangeExitStatus);
 
   py::class_<Request, std::shared_ptr<Request>>(module, "Request")
       .def("wait", &Request::Wait, py::arg("timeout") = py::none())

@@ -259,3 +259,37 @@ def test_a_dead_peer_is_an_error(run_workers: RunWorkers) -> None:
     job = run_workers(_peer_dies, check=False)
     assert job.returncode != 0, job.output
     assert "heard: " in job.stdout, job.output
+
+
+def _failed_and_not_waited_for(ending: str) -> None:
+    import sys
+
+    bps.init()
+    ones = mx.nd.ones((2 + bps.rank(),))
+    if ending == "a step":
+        weight = mx.gluon.Parameter("weight", shape=(1,))
+        weight.initialize()
+        trainer = bps.DistributedTrainer({"weight": weight}, "sgd")
+        with mx.autograd.record():
+            loss = (weight.data() * ones).sum()
+        loss.backward()
+        bps.push_pull_inplace(ones, name="m")
+        weight.grad()[:] = ones[:1]
+        trainer.step(1)
+        return
+    reduced = bps.push_pull(ones, name="m")
+    if ending == "handled":
+        with pytest.raises(mx.base.MXNetError, match="disagree"):
+            (reduced + 1).wait_to_read()
+    elif ending == "sys.exit(3)":
+        sys.exit(3)
+
+
+@pytest.mark.parametrize("ending, code", [("", 1), ("a step", 1), ("sys.exit(3)", 3), ("handled", 0)])
+def test_the_exit_status_tells_of_what_nobody_has_waited_for(run_workers: RunWorkers, ending: str, code: int) -> None:
+    job = run_workers(_failed_and_not_waited_for, ending, options=("--verbose",), check=False)
+    assert job.returncode == code, job.output
+    for rank in range(2):
+        assert f"worker {rank}: exited with code {code} after" in job.stderr, job.output
+        told = f"[worker {rank}] byteps: an operation has failed that the program has not waited for:" in job.stderr
+        assert told == (f"[worker {rank}] mxnet.base.MXNetError" in job.stderr) == (code != 0), job.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import byteps
 import pytest
 from byteps import _native
 from byteps.session import current_session
+from jobs import clean_environment
 
 
 @pytest.mark.parametrize(
@@ -192,3 +194,43 @@ def test_what_neither_says_yes_nor_no_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(byteps.InvalidArgumentError, match="BYTEPS_ENABLE_ASYNC=perhaps is not accepted"):
         byteps.init()
     assert not byteps.is_initialized()
+
+
+# A follower of the session, as frameworks' bindings are, that knows of a failed operation.
+_UNTOLD = """
+import atexit, os, sys
+atexit.register(print, "what was registered before runs")
+import byteps, byteps.session
+class Engine:
+    def attach(self, native): pass
+    def leave(self): raise RuntimeError("the operation has failed")
+    def detach(self, native): pass
+byteps.session.CURRENT.follow(Engine())
+byteps.init()
+sys.stdout.write("not flushed, ")
+"""
+
+
+@pytest.mark.parametrize(
+    "ending, code",
+    [
+        ("", 1),
+        ("sys.exit()", 1),
+        ("sys.exit(3)", 3),
+        ("raise ValueError", 1),
+        ("atexit.register(os._exit, 4)", 4),
+        # Python and the C library end the child as they do any program.
+        ("import ctypes; atexit.unregister(byteps.session.close_at_exit); byteps.session.close_at_exit()\n"
+         "child = os.fork()\n"
+         "if child == 0: ctypes.CDLL(None).exit(0)\n"
+         "print(os.waitpid(child, 0)[1])", 1),
+    ],
+)  # fmt: skip
+def test_a_failure_that_is_told_at_exit_changes_the_exit_status(ending: str, code: int) -> None:
+    program = [sys.executable, "-c", _UNTOLD + ending]
+    ended = subprocess.run(program, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == code, ended.stderr
+    assert ("RuntimeError: the operation has failed" in ended.stderr) == (code != 4 and "raise" not in ending)
+    if code != 4:
+        forked = "0\n" if "fork" in ending else ""
+        assert ended.stdout == f"not flushed, {forked}what was registered before runs\n"
