@@ -4,13 +4,14 @@
     trainer.step(batch_size_of_all_workers)
 
 Values are summed over all workers, as MXNet's own distributed stores do: a Trainer divides by the batch it is told, so
-that is the batch of all workers. Nothing is updated in the store.
+that is the batch of all workers. The store keeps no values and updates none: it has what MXNet's KVStoreBase has,
+`broadcast` and `pushpull`, and says of the rest what to do instead.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NoReturn
 
 from byteps.asynchronous import refuse_asynchronous
 from byteps.basics import init, is_initialized
@@ -45,6 +46,8 @@ class BytePS(mx.kv.KVStoreBase):
 
     def broadcast(self, key: Any, value: Arrays, out: Arrays, priority: int = 0) -> None:
         """Copies the value of rank 0 into every `out` of all ranks."""
+        if out is None:
+            raise TypeError(f"broadcast of {key!r} has no out; give the arrays to be written, or call init(key, value)")
         if isinstance(key, (list, tuple)):
             for each in zip(key, value, out):
                 self.broadcast(*each, priority=priority)
@@ -79,6 +82,42 @@ class BytePS(mx.kv.KVStoreBase):
         for output in outputs:
             if output is not result:
                 output[:] = result
+
+    def push(self, key: Any, value: Arrays, priority: int = 0) -> NoReturn:
+        """Raises NotImplementedError: see pushpull."""
+        self._keeps_no_values("push")
+
+    def pull(self, key: Any, out: Arrays | None = None, priority: int = 0, ignore_sparse: bool = True) -> NoReturn:
+        """Raises NotImplementedError: see pushpull."""
+        self._keeps_no_values("pull")
+
+    def row_sparse_pull(self, key: Any, out: Arrays | None = None, priority: int = 0, row_ids: Any = None) -> NoReturn:
+        """Raises NotImplementedError: parameters and gradients are dense."""
+        self._keeps_no_values("row_sparse_pull")
+
+    def _keeps_no_values(self, call: str) -> NoReturn:
+        raise NotImplementedError(
+            f'the store "{self.type}" has no {call}, since it keeps no values: call pushpull(key, value, out=out), '
+            "which sums over all workers, and broadcast(key, value, out) for what all start with"
+        )
+
+    def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> NoReturn:
+        """Raises NotImplementedError: workers update."""
+        self._updates_nothing("set_optimizer")
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> NoReturn:
+        """Raises NotImplementedError: workers have these states."""
+        self._updates_nothing("save_optimizer_states")
+
+    def load_optimizer_states(self, fname: str) -> NoReturn:
+        """Raises NotImplementedError: workers have these states."""
+        self._updates_nothing("load_optimizer_states")
+
+    def _updates_nothing(self, call: str) -> NoReturn:
+        raise NotImplementedError(
+            f'the store "{self.type}" has no {call}, since every worker updates by itself: give the optimizer to '
+            "Gluon's Trainer, with update_on_kvstore=False, or to Module. Both save and load its states"
+        )
 
     @staticmethod
     def is_capable(capability: str) -> bool:

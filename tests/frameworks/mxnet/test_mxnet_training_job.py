@@ -150,6 +150,29 @@ def _key_value_stores() -> None:
     assert value.asscalar() == 2
     with pytest.raises(NotImplementedError, match="onebit"):
         store.set_gradient_compression({"compressor": "onebit"})
+    for name in ("byteps", "dist_byteps"):
+        _what_it_has_not(mx.kv.create(name))
+
+
+def _what_it_has_not(store: Any) -> None:
+    one = mx.nd.ones((1,))
+    for call in (
+        lambda: store.push("a", one),
+        lambda: store.pull("a", out=one),
+        lambda: store.row_sparse_pull("a", out=one, row_ids=one),
+    ):
+        with pytest.raises(NotImplementedError, match=rf'"{store.type}" has no \w*(push|pull).*call pushpull\('):
+            call()
+    for call in (
+        lambda: store.set_optimizer(mx.optimizer.create("sgd")),
+        lambda: store.save_optimizer_states("states"),
+        lambda: store.load_optimizer_states("states"),
+    ):
+        with pytest.raises(NotImplementedError, match=rf'"{store.type}" has no \w+_optim.*update_on_kvstore=False'):
+            call()
+    for keys, values in ((4, one), ([4, 5], [one, one])):
+        with pytest.raises(TypeError, match=r"4.* has no out; .*init\(key, value\)"):
+            store.broadcast(keys, values, None)
 
 
 def _alone_from_first_step(optimizer: str, options: dict[str, Any]) -> Weights:
