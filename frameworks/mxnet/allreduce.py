@@ -12,9 +12,13 @@ from byteps.session import current_session
 
 import mxnet as mx
 
+# What MXNet has for it, as mxnet.contrib.amp.
+_BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
+
 
 def _check_factors(tensor: mx.nd.NDArray, *factors: float) -> None:
-    if any(factor != 1.0 for factor in factors) and np.dtype(tensor.dtype).kind != "f":
+    floating = tensor.dtype == _BFLOAT16 or np.dtype(tensor.dtype).kind == "f"
+    if any(factor != 1.0 for factor in factors) and not floating:
         raise ValueError(f"an array of {np.dtype(tensor.dtype)} cannot be scaled; it must be of floating-point numbers")
 
 

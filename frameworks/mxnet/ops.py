@@ -10,7 +10,8 @@ the order of the calls on each rank. Operations without a name are numbered, and
 ranks.
 
 Arrays. uint8, int8, int16, int32, int64, bool, float16, bfloat16, float32 and float64 in host memory, dense, of MXNet's
-classic or NumPy interface. Shape and dtype must agree across ranks, or every rank gets an error.
+classic or NumPy interface. Shape and dtype must agree across ranks, or every rank gets an error. bfloat16 is the dtype
+mxnet.contrib.amp.amp.bfloat16: MXNet 1.9 does not know it by a name.
 """
 
 from __future__ import annotations

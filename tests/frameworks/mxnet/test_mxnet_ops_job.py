@@ -15,6 +15,7 @@ import byteps.mxnet as bps
 import numpy as np
 from array_reduction import OPS, make, reduce, same_bits
 from jobs import Outcomes
+from mxnet.contrib.amp.amp import bfloat16
 
 RunWorkers = Callable[..., Any]
 DTYPES = [np.dtype(name) for name in ("uint8", "int8", "int32", "int64", "float16", "float32", "float64")]
@@ -45,6 +46,45 @@ def _all_dtypes_and_ops() -> None:
                 mine = _array(inputs[rank])
                 bps.broadcast_(mine, root)
                 assert same_bits(mine.asnumpy(), inputs[root])
+
+
+def _bfloat16_bits(values: np.ndarray) -> np.ndarray:
+    """Finite float32 as bfloat16, to nearest, ties to even."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _bfloat16() -> None:
+    """By the dtype of MXNet's own for it, since NumPy has none of the name."""
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+
+    def make_bits(of: int) -> np.ndarray:
+        generator = np.random.default_rng(of)
+        return _bfloat16_bits(generator.standard_normal((37, 41)) * 10.0 ** generator.integers(-3, 4, (37, 41)))
+
+    def check(result: mx.nd.NDArray, expected: np.ndarray) -> None:
+        assert result.dtype == bfloat16
+        np.testing.assert_array_equal(result.asnumpy().view(np.uint16), expected)
+
+    bits = [make_bits(of) for of in range(size)]
+    wide = [(each.astype(np.uint32) << 16).view(np.float32) for each in bits]
+    given = mx.nd.cast(mx.nd.array(wide[rank]), dtype=bfloat16)
+    check(given, bits[rank])
+    for op in OPS:
+        check(bps.push_pull(given, op=bps.ReduceOp[op], name=f"bfloat16 {op}"), _bfloat16_bits(reduce(wide, op)))
+    check(bps.push_pull_inplace(given.copy(), name="in place"), _bfloat16_bits(reduce(wide, "Average")))
+    check(bps.push_pull(given, compression=bps.Compression.fp16), _bfloat16_bits(reduce(wide, "Average")))
+    scaled = bps.allreduce(given, op=bps.Sum, prescale_factor=2.0, postscale_factor=0.5)
+    check(scaled, _bfloat16_bits(reduce(wide, "Sum")))
+    scaled = bps.allreduce_(given.copy(), op=bps.Sum, prescale_factor=2.0, postscale_factor=0.5)
+    check(scaled, _bfloat16_bits(reduce(wide, "Sum")))
+    for root in range(size):
+        check(bps.broadcast(given, root), bits[root])
+    check(bps.allgather(given), np.concatenate(bits))
+    rows = slice(0, 19) if rank == 0 else slice(19, 37)
+    check(bps.reducescatter(given), _bfloat16_bits(reduce(wide, "Average"))[rows])
+    check(bps.alltoall(given[:36]), np.concatenate([each[18 * rank : 18 * rank + 18] for each in bits]))
 
 
 def _numpy_interface() -> None:
@@ -175,6 +215,7 @@ def _wrong_arguments() -> None:
 
 BODIES = [
     _all_dtypes_and_ops,
+    _bfloat16,
     _numpy_interface,
     _dependencies,
     _one_name_at_once,
