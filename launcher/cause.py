@@ -13,7 +13,7 @@ one that tells of a lost peer among them.
 
 Of two workers that gave up, the one that has raised first is the cause, and not the one that ended first: Python prints
 the exception, then leaves the session, of which the others hear, and ends some time after that. An error of BytePS that
-tells of a lost member follows from something else.
+tells of a lost member, whichever framework has raised it, follows from something else.
 """
 
 from __future__ import annotations

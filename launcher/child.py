@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import enum
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -24,7 +25,14 @@ from .output import LineSplitter, OutputFiles
 _KEPT_LINES = 20
 # How Python and the C++ runtime begin to tell of an exception that was not caught, and the last line of one.
 _EXCEPTION = (b"Traceback (most recent call last)", b"terminate called after throwing")
-_LOSS = b"byteps.errors.UnavailableError: "
+# How the last line of an exception tells that another member is gone: by the code of the error, in Python and PyTorch,
+# TensorFlow and JAX. MXNet's errors have no code, so there the coordinator's words count.
+_LOSS = re.compile(
+    rb"byteps\.errors\.UnavailableError: "
+    rb"|tensorflow\.\S+\.UnavailableError: "
+    rb"|jax\S+: UNAVAILABLE: "
+    rb"|mxnet\.base\.MXNetError: .*(?: has left the session before the others: | is gone(?: without a goodbye)?: )"
+)
 CHUNK_BYTES = 64 * 1024  # of one read
 
 
@@ -123,7 +131,7 @@ class Member:
     @property
     def tells_of_a_loss(self) -> bool:
         """True if it ended by an error of BytePS that says that another member is gone."""
-        return any(line.startswith(_LOSS) for line in self.tail)
+        return any(_LOSS.match(line) for line in self.tail)
 
     @property
     def alive(self) -> bool:

@@ -242,6 +242,53 @@ def test_the_first_to_raise_is_the_cause(start: Start, worker: Worker, tmp_path:
     assert launch.stderr.splitlines()[-1] == "bpslaunch: worker 1 exited with code 1: exit code 1"
 
 
+# Worker 1 has left the session, and takes its time to end; worker 0 hears of it and ends at once.
+LEAVES = """\
+import atexit, os, pathlib, sys, time
+mark = pathlib.Path(os.environ["MARK"])
+def leave():
+    mark.touch()
+    while not pathlib.Path(os.environ["MARK"] + "-end").exists():
+        time.sleep(0.01)
+if os.environ["BYTEPS_LOCAL_RANK"] == "1":
+    atexit.register(leave)
+    sys.exit(3)
+while not mark.exists():
+    time.sleep(0.01)
+print("Traceback (most recent call last):", os.environ["LAST_LINE"], sep="\\n", file=sys.stderr)
+os._exit(1)
+"""
+
+_LEFT = 'worker rank 1 (host "a", pid 7) has left the session before the others: it has called shutdown'
+_GONE = 'worker rank 1 (host "a", pid 7) is gone without a goodbye: the other side has closed the connection'
+
+
+@pytest.mark.parametrize(
+    "last_line, code",
+    [
+        (f"byteps.errors.UnavailableError: {_LEFT}", 3),
+        (f"tensorflow.python.framework.errors_impl.UnavailableError: {{{{function_node f}}}} {_LEFT}", 3),
+        (f"jax.errors.JaxRuntimeError: UNAVAILABLE: {_LEFT}", 3),
+        (f"jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: {_LEFT}", 3),
+        (f"mxnet.base.MXNetError: MXNetError: {_LEFT}", 3),
+        (f"mxnet.base.MXNetError: MXNetError: {_GONE}", 3),
+        ("mxnet.base.MXNetError: MXNetError: server rank 0 is gone: it is broken", 3),
+        ("mxnet.base.MXNetError: MXNetError: the ranks disagree: rank 0 ...", 1),
+        ("jax.errors.JaxRuntimeError: INTERNAL: no memory", 1),
+        (f"RuntimeError: {_LEFT}", 1),
+    ],
+)
+def test_an_error_of_a_framework_that_tells_of_a_loss_is_no_cause(
+    start: Start, worker: Worker, tmp_path: pathlib.Path, last_line: str, code: int
+) -> None:
+    variables = {"MARK": str(tmp_path / "mark"), "LAST_LINE": last_line}
+    launch = start("--workers", "2", "--kill-after", "600", "--", *worker(LEAVES), variables=variables)
+    wait_until(lambda: "worker 0 (pid " in launch.stderr, lambda: launch.stderr)
+    pathlib.Path(variables["MARK"] + "-end").touch()
+    assert launch.wait() == code, launch.stderr
+    assert launch.stderr.splitlines()[-1].startswith(f"bpslaunch: worker {int(code == 3)} exited with code {code}")
+
+
 # The servers of a job end by themselves when its coordinator says that the job is over.
 HEARS_IT = """\
 #!{python}
