@@ -639,9 +639,9 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
  * stream holds. No host thread waits: the result is in a stream when the request is ENQUEUED, and there when it is
  * DONE. Until then the library holds input and output, also when the request is freed. Operations keep their order,
  * those of messages of one tag, too, whichever stream gets there first. bps_request_result tells of a collective that
- * is DONE how much of the output it has filled. An output that is NULL is on the host, whose device is 0 or BPS_CPU;
- * the root of a broadcast has input and output on the same device, so it must give an output where its input is a
- * GPU's. A group is ENQUEUED when each of its operations is, or has ended; they may be of several streams and GPUs.
+ * is ENQUEUED or DONE how much of the output it fills. An output that is NULL is on the host, whose device is 0 or
+ * BPS_CPU; the root of a broadcast has input and output on the same device, so it must give an output where its input
+ * is a GPU's. A group is ENQUEUED when each of its operations is, or has ended; they may be of several streams and GPUs.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
  * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned
