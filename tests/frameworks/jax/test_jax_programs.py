@@ -16,6 +16,7 @@ jax = framework("jax")
 import byteps.jax as bps
 import jax.numpy as jnp
 import numpy as np
+from byteps.elastic.failures import is_failed_operation
 from byteps.jax.versions import starts_effects_in_python
 from jax import lax
 
@@ -101,3 +102,21 @@ def test_unused_results_and_loops(run_workers: RunWorkers, tmp_path: Path) -> No
     ]
     for names in sent:
         assert names.count("again") == 5 * names.count("used")
+
+
+def _later_program() -> None:
+    """The error of an operation reaches the program that was given its result: elastic training knows it."""
+    bps.init()
+    reduce = jax.jit(lambda x: bps.push_pull(x, name="first"))
+    square = jax.jit(lambda y: (y @ y.T).sum())
+    for _ in range(3):
+        failed = reduce(jnp.ones((2 + bps.rank(), 300)))
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r'"first".*the ranks disagree') as caught:
+            square(failed).block_until_ready()
+        assert is_failed_operation(caught.value)
+    assert not is_failed_operation(RuntimeError(str(caught.value)))
+    bps.shutdown()
+
+
+def test_an_error_that_reaches_a_later_program(run_workers: RunWorkers) -> None:
+    run_workers(_later_program)

@@ -8,6 +8,8 @@ from byteps.errors import BytePSError
 
 # With these XLA's errors begin that the library's may be.
 _OF_XLA = ("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "UNAVAILABLE")
+# And so the error of a program that was given what another has failed to make: the words stay, the code is lost.
+_OF_A_LATER_PROGRAM = "INTERNAL: Error dispatching computation: "
 
 
 def is_failed_operation(error: BaseException) -> bool:
@@ -20,4 +22,8 @@ def is_failed_operation(error: BaseException) -> bool:
     if tensorflow is not None and isinstance(error, tensorflow.errors.OpError):
         return "Byteps" in str(error)  # the name of the op
     jax = sys.modules.get("jax")
-    return jax is not None and isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith(_OF_XLA)
+    if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
+        return False
+    text = str(error)
+    # 'push_pull (sum) of "gradient" (float32, 3): ...'
+    return text.startswith(_OF_XLA) or (text.startswith(_OF_A_LATER_PROGRAM) and ' of "' in text)
