@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Optional
+from weakref import WeakValueDictionary
 
 from byteps.arguments import check_groups
 from byteps.asynchronous import asynchronous_training, check_asynchronous
@@ -14,8 +15,9 @@ from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.gradients import Options, Reduce, reduction
+from byteps.keras.saved_class import saved_as
 from byteps.keras.server_parameters import OnJax, ServerParameters, server_parameters
-from byteps.process_set import ProcessSet, global_process_set
+from byteps.process_set import ProcessSet, global_process_set, known_process_set
 from byteps.reduce_op import Average, ReduceOp
 
 _SCALED_TWICE = (
@@ -46,23 +48,70 @@ def _divided(gradient: Any, divisor: int) -> Any:
     return gradient / divisor
 
 
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of a DistributedOptimizer, which its copies get."""
+
+    name: str | None
+    options: Options
+    passes: int
+    average_passes: bool
+    scale_local: bool
+
+    def __deepcopy__(self, memo: Any) -> Settings:
+        return self  # with the same ProcessSet
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of pickle. Raises ValueError for a process set that the session here does not know."""
+        self.__dict__.update(state)
+        process_set = known_process_set(self.options.process_set)
+        self.__dict__["options"] = replace(self.options, process_set=process_set)
+
+
 class Distributed:
     """What a DistributedOptimizer adds to the optimizer's own class. The members are those of the class, not of the
-    object: Keras copies optimizers by their configuration, and tracks what is set on them."""
+    object: Keras tracks what is set on the object. Each DistributedOptimizer has a class of its own."""
 
+    _bps_kind: type  # the optimizer's own class
+    _bps_settings: Settings
     _bps_reduce: Reduce
     _bps_prefix: str = ""
     _bps_passes: int = 1
     _bps_average_passes: bool = False
     _bps_checked: bool = False
     _bps_servers: ServerParameters | None = None  # in asynchronous training
-    _bps_local: Mapping[int, Any] = MappingProxyType({})  # variables by their ids
+    # Variables by their ids. Keras keeps the class, which keeps no variables of a model that is gone.
+    _bps_local: WeakValueDictionary[int, Any]
     _bps_local_divisors: ProcessSet | None = None  # those ranks' number
 
     def register_local_var(self, variable: Any) -> None:
         """The gradient of this variable is not reduced: it belongs to this worker alone."""
-        kind = type(self)
-        kind._bps_local = {**kind._bps_local, id(variable): variable}
+        self._bps_local[id(variable)] = variable
+
+    @classmethod
+    def from_config(cls, config: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own; a DistributedOptimizer with the same settings."""
+        kind: Any = cls._bps_kind
+        return distribute(kind.from_config(config, *args, **kwargs), cls._bps_settings)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Of copy and pickle, where the optimizer has its own way: a DistributedOptimizer with the same settings.
+
+        Raises:
+            TypeError: with variables of register_local_var().
+        """
+        reduced = super().__reduce_ex__(protocol)
+        if len(reduced) > 2:  # the object's members, which a copy with this class gets
+            return reduced
+        if self._bps_local:
+            raise TypeError(
+                "a DistributedOptimizer with local variables cannot be copied without its model: the copy would not "
+                "know which variables are local. Copy the model, or make another PartialDistributedOptimizer"
+            )
+        function, arguments = reduced
+        if getattr(function, "__self__", None) is type(self):
+            function = getattr(self._bps_kind, function.__name__)
+        return distributed_again, (function, arguments, self._bps_settings)
 
     def _bps_step(self, variables: Any, own_step: Callable[[], Any]) -> Any:
         """A step of asynchronous training. Local variables stay this worker's own."""
@@ -276,6 +325,43 @@ def is_distributed(optimizer: Any) -> bool:
     return isinstance(optimizer, Distributed)
 
 
+def distribute(optimizer: Any, settings: Settings) -> Any:
+    """Gives a plain optimizer of Keras the class of a DistributedOptimizer with these settings, and returns it."""
+    keras, options = keras_of(optimizer), settings.options
+    backend = backend_of(keras)
+    asynchronous = asynchronous_training()
+    if asynchronous:
+        check_asynchronous(
+            options.op,
+            compression=options.compression not in (Compression.none, NoneCompressor),
+            gradient_predivide_factor=options.predivide != 1.0,
+            process_set=options.process_set is not global_process_set,
+        )
+    kind = type(optimizer)
+    members = {
+        "__doc__": kind.__doc__,
+        "_bps_kind": kind,
+        "_bps_settings": settings,
+        "_bps_reduce": staticmethod(reduction(backend, options)),
+        "_bps_prefix": "" if settings.name is None else f"{settings.name}.",
+        "_bps_passes": settings.passes,
+        "_bps_average_passes": settings.average_passes,
+        "_bps_backend": backend,
+        "_bps_local": WeakValueDictionary(),
+        "_bps_local_divisors": options.process_set if settings.scale_local else None,
+        "_bps_servers": server_parameters(backend) if asynchronous else None,
+    }
+    made = type(kind.__name__, (_mixin(optimizer, keras, asynchronous), kind), members)
+    saved_as(made, kind, keras)
+    optimizer.__class__ = made
+    return optimizer
+
+
+def distributed_again(function: Callable[..., Any], arguments: Any, settings: Settings) -> Any:
+    """Of copy and pickle: the plain optimizer that the function makes, as a DistributedOptimizer."""
+    return distribute(function(*arguments), settings)
+
+
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
@@ -344,31 +430,8 @@ def DistributedOptimizer(
     _accumulate(optimizer, keras, backward_passes_per_step)
     optimizer = _with_loss_scaling(optimizer, keras)
 
-    backend = backend_of(keras)
-    asynchronous = asynchronous_training()
-    if asynchronous:
-        check_asynchronous(
-            options.op,
-            compression=compression not in (Compression.none, NoneCompressor),
-            gradient_predivide_factor=gradient_predivide_factor != 1.0,
-            process_set=process_set is not global_process_set,
-        )
-    kind = type(optimizer)
-    # Saved files name the class by module and name; there it is the optimizer's own.
-    built_in = kind.__module__.startswith(("keras.src.", "tf_keras.src.", "keras.optimizers", "tf_keras.optimizers"))
-    members = {
-        "__module__": f"{keras.__name__}.optimizers" if built_in else kind.__module__,
-        "__doc__": kind.__doc__,
-        "_bps_reduce": staticmethod(reduction(backend, options)),
-        "_bps_prefix": "" if name is None else f"{name}.",
-        "_bps_passes": backward_passes_per_step,
-        "_bps_average_passes": average_aggregated_gradients,
-        "_bps_backend": backend,
-        "_bps_local_divisors": process_set if scale_local_gradients else None,
-        "_bps_servers": server_parameters(backend) if asynchronous else None,
-    }
-    optimizer.__class__ = type(kind.__name__, (_mixin(optimizer, keras, asynchronous), kind), members)
-    return optimizer
+    settings = Settings(name, options, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients)
+    return distribute(optimizer, settings)
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:

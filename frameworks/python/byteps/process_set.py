@@ -184,6 +184,12 @@ class _Registry:
                 (known for known in self._sets.get(session, {}).values() if known.process_set_id == number), None
             )
 
+    def by_ranks(self, ranks: Iterable[int]) -> ProcessSet | None:
+        """The set of these ranks that the session that is open now knows."""
+        session = current_session()
+        with self._lock:
+            return self._sets.get(session, {}).get(tuple(ranks))
+
     def remove(self, process_set: ProcessSet) -> bool:
         """False: the session does not know it, or an operation of this rank still uses it."""
         session = current_session()
@@ -244,6 +250,13 @@ def process_set_by_id(process_set_id: int) -> ProcessSet:
     if found is None:
         raise ValueError(f"no process set has the number {process_set_id}")
     return found
+
+
+def known_process_set(process_set: ProcessSet) -> ProcessSet:
+    """Of a set that came by pickle: the one of the same ranks that the session here knows; if there is none, itself."""
+    if process_set is global_process_set or not CURRENT.is_open():
+        return process_set
+    return _REGISTRY.by_ranks(process_set.ranks or ()) or process_set
 
 
 def unlisted_process_set(ranks: Iterable[int]) -> ProcessSet:

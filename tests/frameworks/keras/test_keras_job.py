@@ -209,6 +209,42 @@ def _saved_and_loaded() -> None:
     assert_same_on_all_ranks(loaded)
 
 
+def _saved_as_the_plain_optimizer() -> None:
+    bps.init()
+
+    @keras.utils.register_keras_serializable("tests")
+    class Registered(keras.optimizers.Adam):
+        pass
+
+    kinds = [keras.optimizers.Adam, Registered]
+    if is_keras_3(keras):
+        kinds.append(lambda rate: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(rate)))
+    else:
+        legacy = keras.optimizers.legacy.Adam
+        scaled = keras.mixed_precision.LossScaleOptimizer
+        kinds += [legacy, lambda rate: scaled(keras.optimizers.SGD(rate)), lambda rate: scaled(legacy(rate))]
+    for make in kinds:
+        plain, optimizer = make(0.01), bps.DistributedOptimizer(make(0.01))
+        assert type(optimizer).__name__ == type(plain).__name__
+        # On PyTorch Keras names a class that other backends do not have.
+        if not type(plain).__module__.startswith("keras.src.backend."):
+            written = [keras.optimizers.serialize(one) for one in (optimizer, plain)]
+            # The configuration has the object's name, which Keras numbers.
+            for key in ("module", "class_name", "registered_name"):
+                assert written[0][key] == written[1][key], written
+        model = model_of(keras, "sgd")
+        model.compile(optimizer=optimizer, loss=keras.losses.MeanSquaredError(), jit_compile=False)
+        fit(model, bps.rank(), epochs=1)
+        for ending in ("keras", "h5"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / f"model.{ending}"
+                model.save(path)
+                found = keras.models.load_model(path).optimizer
+                assert type(found) is type(plain), (ending, found)
+                found = bps.load_model(path, keras=keras).optimizer
+                assert is_distributed(found) and isinstance(found, type(plain)), (ending, found)
+
+
 def _best_model_of_rank_0() -> None:
     bps.init()
     callbacks = callbacks_of(keras)
@@ -510,6 +546,7 @@ OF_ALL = [
     _learning_rates,
     _momentum_correction,
     _saved_and_loaded,
+    _saved_as_the_plain_optimizer,
     _best_model_of_rank_0,
     _of_local_layers,
     _synchronized_batch_normalization,
