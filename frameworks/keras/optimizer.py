@@ -13,6 +13,7 @@ from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.compression import NoneCompressor
 from byteps.keras.arrays import variable_name
 from byteps.keras.compression import Compression
+from byteps.keras.copies import keep_in_copies
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.gradients import Options, Reduce, reduction
 from byteps.keras.saved_class import saved_as
@@ -430,6 +431,7 @@ def DistributedOptimizer(
     _accumulate(optimizer, keras, backward_passes_per_step)
     optimizer = _with_loss_scaling(optimizer, keras)
 
+    keep_in_copies(keras)
     settings = Settings(name, options, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients)
     return distribute(optimizer, settings)
 

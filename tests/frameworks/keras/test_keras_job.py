@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import importlib
 import importlib.util
 import os
+import pickle
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -243,6 +245,84 @@ def _saved_as_the_plain_optimizer() -> None:
                 assert type(found) is type(plain), (ending, found)
                 found = bps.load_model(path, keras=keras).optimizer
                 assert is_distributed(found) and isinstance(found, type(plain)), (ending, found)
+
+
+def _copies_stay_distributed() -> None:
+    """With all settings: trained on each rank's own data, they are what the model is that they are copies of."""
+    bps.init()
+    ways = [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model))]
+    # Other releases leave the clone uncompiled.
+    if is_keras_3(keras) and keras.models.clone_model(model_of(keras, "sgd")).optimizer is not None:
+        ways.append(keras.models.clone_model)
+    for number, way in enumerate(ways):
+        optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.005), name=f"of {number}", op=bps.Sum)
+        model = model_of(keras, optimizer)
+        fit(model, bps.rank(), epochs=1)
+        copied = way(model)
+        assert copied.optimizer is not optimizer and is_distributed(copied.optimizer)
+        assert copied.optimizer._bps_settings == optimizer._bps_settings
+        copied.set_weights(model.get_weights())
+        fit(copied, bps.rank())
+        fit(model, bps.rank())
+        np.testing.assert_allclose(weights_of(copied), weights_of(model), rtol=1e-6)
+        assert_same_on_all_ranks(copied)
+    assert not is_distributed(copy.deepcopy(model_of(keras, "sgd")).optimizer)
+
+
+def _copies_of_local_layers() -> None:
+    bps.init()
+    rank = bps.rank()
+    keras.utils.set_random_seed(1)
+    local = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+    model = keras.Sequential(
+        [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"), local]
+    )
+    optimizer = bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=[local])
+    model.compile(optimizer=optimizer, loss=_loss_of_the_output, jit_compile=False)
+    copied = copy.deepcopy(model)
+    copied.compile(optimizer=copied.optimizer, loss=_loss_of_the_output, jit_compile=False)
+    copied.fit(np.full([1, 1], rank + 1.0), np.zeros([1, 1]), verbose=0)
+    assert [float(np.ravel(weight)[0]) for weight in copied.get_weights()] == [1 - 1.5, 1 - (rank + 1) / 2]
+
+
+@keras.utils.register_keras_serializable("tests")
+def _loss_of_the_output(_: Any, prediction: Any) -> Any:
+    return prediction
+
+
+def _copies_of_optimizers() -> None:
+    """Alone, as far as Keras copies its own."""
+    bps.init()
+    mine = [bps.add_process_set([rank]) for rank in range(2)][bps.rank()]
+    optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(0.25), name="given", process_set=mine)
+
+    def pickled(given: Any) -> Any:
+        return pickle.loads(pickle.dumps(given))
+
+    for way in (copy.copy, copy.deepcopy, pickled, lambda given: type(given).from_config(given.get_config())):
+        try:
+            way(keras.optimizers.Adam(0.25))
+        except Exception:  # Keras's own cannot be copied that way
+            continue
+        copied = way(optimizer)
+        assert copied is not optimizer and is_distributed(copied) and isinstance(copied, keras.optimizers.Adam)
+        assert copied._bps_settings == optimizer._bps_settings and copied._bps_settings.options.process_set is mine
+        assert float(np.asarray(copied.learning_rate)) == 0.25
+    # What is no object of this process is as Keras writes it, so that it can be read without BytePS.
+    again = keras.optimizers.get(keras.optimizers.serialize(optimizer))
+    assert isinstance(again, keras.optimizers.Adam) and not is_distributed(again)
+    if not is_keras_3(keras):
+        return
+    written = pickle.dumps(optimizer)
+    assert bps.remove_process_set(mine)
+    with pytest.raises(ValueError, match="which the job does not know"):
+        pickle.loads(written)
+    layer = keras.layers.Dense(1)
+    layer.build((None, 1))
+    partial = bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=layer)
+    for way in (copy.deepcopy, pickled):
+        with pytest.raises(TypeError, match="Copy the model"):
+            way(partial)
 
 
 def _best_model_of_rank_0() -> None:
@@ -547,6 +627,9 @@ OF_ALL = [
     _momentum_correction,
     _saved_and_loaded,
     _saved_as_the_plain_optimizer,
+    _copies_stay_distributed,
+    _copies_of_local_layers,
+    _copies_of_optimizers,
     _best_model_of_rank_0,
     _of_local_layers,
     _synchronized_batch_normalization,
