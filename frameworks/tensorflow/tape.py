@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from byteps.arguments import check_groups
@@ -21,6 +22,7 @@ class _Tape:
     _bps_reduction: Reduction
     _bps_local: dict[int, Any]  # variables by their ids, which another object may have once they are gone
     _bps_scale_local: bool
+    _bps_alone: bool = False  # in jacobian(), whose loop calls gradient()
 
     def register_local_source(self, source: Any) -> None:
         """The gradient of this variable is not reduced: it belongs to this worker alone."""
@@ -45,6 +47,8 @@ class _Tape:
             tf.errors.OpError: see byteps.tensorflow.ops.
         """
         gradients = super().gradient(target, sources, output_gradients, *args, **kwargs)  # type: ignore[misc]
+        if self._bps_alone:
+            return gradients
         flat_sources = tf.nest.flatten(sources)
         # IndexedSlices and None are leaves here, as in TensorFlow's own.
         flat = tf.nest.flatten(gradients, expand_composites=False)
@@ -57,6 +61,27 @@ class _Tape:
             for index in set(range(len(flat))) - set(shared):
                 flat[index] = _divided(flat[index], size)
         return tf.nest.pack_sequence_as(sources, flat) if tf.nest.is_nested(sources) else flat[0]
+
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As the tape's own: of this worker alone. Its rows are those of this worker's target, which others have not.
+
+        What is to be the same on all workers is averaged with push_pull().
+        """
+        with self._bps_without_reduction():
+            return super().jacobian(*args, **kwargs)  # type: ignore[misc]
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As the tape's own: of this worker alone, as jacobian()."""
+        with self._bps_without_reduction():
+            return super().batch_jacobian(*args, **kwargs)  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def _bps_without_reduction(self) -> Iterator[None]:
+        self._bps_alone = True
+        try:
+            yield
+        finally:
+            self._bps_alone = False
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False

@@ -109,6 +109,33 @@ def _tape_of_unused_and_local_variables() -> None:
     np.testing.assert_array_equal(tape.gradient(loss, layer.trainable_variables)[1], [bps.rank() + 1])
 
 
+def _jacobians_are_local() -> None:
+    """In loops, whose iterations would send tensors of one name at the same time."""
+    bps.init()
+    x = tf.Variable([1.0, 2.0, 3.0])
+    scale = float(bps.rank() + 1)
+
+    def jacobians(parallel: bool) -> tuple[Any, Any, Any]:
+        with bps.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+            y = scale * x * x
+            rows = scale * tf.reshape(x, [1, 3]) ** 2
+            batch = tf.identity(tf.reshape(x, [1, 3]))
+            tape.watch(batch)
+            of_batch = scale * batch**2
+            loss = tf.reduce_sum(rows)
+        options = {"experimental_use_pfor": parallel}
+        found = tape.jacobian(y, x, **options), tape.batch_jacobian(of_batch, batch, **options)
+        return (*found, tape.gradient(loss, x))
+
+    for parallel in (True, False):
+        for run in (jacobians, tf.function(jacobians)):
+            whole, of_batch, gradient = run(parallel)
+            np.testing.assert_allclose(whole, scale * np.diag([2.0, 4, 6]))
+            np.testing.assert_allclose(of_batch, scale * np.diag([2.0, 4, 6])[None])
+            # The tape reduces as before.
+            np.testing.assert_allclose(gradient, [3.0, 6, 9])
+
+
 def _local_and_global_gradients() -> None:
     bps.init()
     shared, local, unused = (tf.Variable(tf.ones([2]), name=f"v{bps.rank()}") for _ in range(3))
@@ -373,6 +400,7 @@ BODIES = [
     _in_a_function,
     _tape,
     _tape_of_unused_and_local_variables,
+    _jacobians_are_local,
     _local_and_global_gradients,
     _a_local_variable_that_is_dropped,
     _predivided,
