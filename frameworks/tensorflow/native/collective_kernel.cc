@@ -8,6 +8,7 @@
 #include "frameworks/common/attached_session.h"
 #include "frameworks/tensorflow/native/data_type.h"
 #include "frameworks/tensorflow/native/done_function.h"
+#include "frameworks/tensorflow/native/error_text.h"
 
 namespace byteps::tensorflow {
 namespace {
@@ -123,7 +124,7 @@ void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDone
                         if (outcome.ok()) {
                           SetOutputs(context, result, shape, ended.get());
                         } else {
-                          api_.TF_SetStatus(ended.get(), outcome.code, outcome.message.c_str());
+                          api_.TF_SetStatus(ended.get(), outcome.code, ErrorText(outcome).c_str());
                         }
                         if (!ended.ok()) api_.TF_OpKernelContext_Failure(context, ended.get());
                         function();

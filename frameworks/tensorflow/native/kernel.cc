@@ -7,6 +7,7 @@
 #include "frameworks/common/operation.h"
 #include "frameworks/tensorflow/native/data_type.h"
 #include "frameworks/tensorflow/native/done_function.h"
+#include "frameworks/tensorflow/native/error_text.h"
 
 namespace byteps::tensorflow {
 namespace {
@@ -78,7 +79,7 @@ void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* 
   binding::Done finish = [api = &api_, context, function = FunctionOf(done)](const Outcome& outcome) {
     if (!outcome.ok()) {
       const ScopedStatus status(*api);
-      api->TF_SetStatus(status.get(), outcome.code, outcome.message.c_str());
+      api->TF_SetStatus(status.get(), outcome.code, ErrorText(outcome).c_str());
       api->TF_OpKernelContext_Failure(context, status.get());
     }
     function();
