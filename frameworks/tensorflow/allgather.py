@@ -10,14 +10,16 @@ from byteps.arguments import priority_number
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
 from byteps.tensorflow.collectives import checked_rows, collective, group, set_ranks
+from byteps.tensorflow.library import sendable
 from byteps.tensorflow.names import group_names, operation_name
 
 import tensorflow as tf
 
 
 def rows_of(function: str, tensor: Any) -> tf.Tensor:
-    """The argument of an operation on rows. Raises ValueError for a scalar."""
-    tensor = tf.convert_to_tensor(tensor)
+    """The argument of an operation on rows. Raises ValueError for a scalar, TypeError for a dtype that cannot be
+    sent."""
+    tensor = sendable(tensor)
     if tensor.shape.rank == 0:
         raise ValueError(f"{function} of a tensor without dimensions; give it one: tf.reshape(tensor, [1])")
     return tensor
@@ -53,6 +55,7 @@ def allgather(
     Raises:
         tf.errors.OpError: see byteps.tensorflow.ops; InvalidArgumentError: `same_shape`, and the ranks differ.
         ValueError: before init(), a tensor without dimensions, or a process set that the job does not know.
+        TypeError: a dtype that cannot be sent.
     """
     del ignore_name_scope
     current_session()

@@ -45,6 +45,22 @@ def _load() -> Any:
 OPS = _load()
 
 
+WIRE_TYPES = frozenset(
+    {tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64}
+    | {tf.bool, tf.complex64, tf.complex128}
+)
+
+
+def sendable(value: Any) -> tf.Tensor:
+    """The argument of an operation as a tensor. Raises TypeError for a dtype that cannot be sent: before the operation
+    gets a number, so that the ranks stay in step."""
+    tensor = tf.convert_to_tensor(value)
+    if tensor.dtype not in WIRE_TYPES:
+        known = ", ".join(sorted(dtype.name for dtype in WIRE_TYPES))
+        raise TypeError(f"a tensor of dtype {tensor.dtype.name} cannot be sent; cast it to one of {known}")
+    return tensor
+
+
 def refuse_xla() -> None:
     """Raises tf.errors.UnimplementedError inside of a function that XLA compiles, which has no way to the ops: at the
     line that traces one, where TensorFlow would speak of a kernel that is missing."""

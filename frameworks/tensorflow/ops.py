@@ -3,7 +3,7 @@
 Names. Tensors meet by name across the workers; neither tracing nor execution needs the same order. An operation without
 a name gets that of its tensor in a graph, and a number in eager execution; the numbers need the same order of unnamed
 calls on all ranks. Two operations in flight cannot share a name: in a tf.while_loop whose iterations do not depend on
-each other, set parallel_iterations=1.
+each other, set parallel_iterations=1 (docs/frameworks/tensorflow.md).
 
 Tensors. uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, of any
 shape. Shape and dtype must agree across ranks, or every rank gets an error. Tensors of a GPU are copied through host
@@ -11,7 +11,8 @@ memory by TensorFlow.
 
 Errors are TensorFlow's own: tf.errors.UnavailableError (a member of the job died), tf.errors.FailedPreconditionError
 (the ranks disagree, or init() was not called), tf.errors.DeadlineExceededError (names who did not come) and so on, with
-the library's message.
+the library's message. What Python raises is TypeError, ValueError or BytePSError; in a tf.function that AutoGraph
+converts a BytePSError (that init() was not called) arrives as AutoGraph's StagingError, with the same words.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
 from byteps.tensorflow.collectives import collective, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
-from byteps.tensorflow.library import OPS, refuse_xla
+from byteps.tensorflow.library import OPS, refuse_xla, sendable
 from byteps.tensorflow.names import group_names, operation_name
 
 import tensorflow as tf
@@ -122,11 +123,12 @@ def push_pull(
     if isinstance(tensor, tf.IndexedSlices):
         from byteps.tensorflow.sparse import push_pull_slices
 
+        sendable(tensor.values)
         with tf.device(device_sparse):
             given = operation_name("push_pull", name, scope, tensor.values, process_set)
             return push_pull_slices(tensor, given, chosen, priority, compression, process_set)
     with tf.device(device_dense):
-        tensor = tf.convert_to_tensor(tensor)
+        tensor = sendable(tensor)
         given = operation_name("push_pull", name, scope, tensor, process_set)
         return _reduce(tensor, given, chosen, priority, compression, set_ranks(process_set))
 
@@ -182,7 +184,7 @@ def grouped_push_pull(
     check_compression(compression)
     chosen = check_op(op, average)
     priority = priority_number(priority)
-    converted = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    converted = [sendable(tensor) for tensor in tensors]
     if tf.executing_eagerly():
         current_session()
     process_set = check_process_set(process_set)
@@ -214,11 +216,12 @@ def broadcast(
     Raises:
         tf.errors.OpError: see the module.
         ValueError: before init(), or the root is not a rank.
+        TypeError: a dtype that cannot be sent.
     """
     del is_variable
     refuse_xla()
     root_rank = root(current_session(), root_rank)
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = sendable(tensor)
     process_set = check_process_set(process_set)
     given = operation_name("broadcast", name, scope, tensor, process_set)
     priority = priority_number(priority)

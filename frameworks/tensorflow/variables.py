@@ -12,15 +12,10 @@ from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
 from byteps.tensorflow.collectives import collective, set_ranks
 from byteps.tensorflow.gradients import source_names
-from byteps.tensorflow.library import OPS, refuse_xla
+from byteps.tensorflow.library import OPS, WIRE_TYPES, refuse_xla
 from byteps.tensorflow.names import unique_in_graph
 
 import tensorflow as tf
-
-_WIRE_TYPES = frozenset(
-    {tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64}
-    | {tf.bool, tf.complex64, tf.complex128}
-)
 
 
 def _broadcast_value(value: tf.Tensor, name: str, root_rank: int, priority: int, ranks: tuple[int, ...]) -> tf.Tensor:
@@ -32,7 +27,7 @@ def _broadcast_value(value: tf.Tensor, name: str, root_rank: int, priority: int,
             return collective(_native.BROADCAST, sent, name, ranks, priority, root_rank=root_rank)[0]
         return OPS.byteps_broadcast(sent, tensor_name=name, root_rank=root_rank, priority=priority)
 
-    if dtype in _WIRE_TYPES:
+    if dtype in WIRE_TYPES:
         return broadcast(value)
     if not dtype.is_numpy_compatible or dtype is tf.string:
         raise TypeError(f"a {dtype.name} variable cannot be broadcast; send its value with broadcast_object")

@@ -78,6 +78,8 @@ def tensor_name(name: Any) -> str:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"name is {name!r}; it must be text that can be written in UTF-8") from None
+    if "\0" in name:
+        raise ValueError(f"name is {name!r}; it must not have a NUL character, where the library's names end")
     return name
 
 

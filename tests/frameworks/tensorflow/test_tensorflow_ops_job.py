@@ -169,6 +169,55 @@ def _the_next_session() -> None:
     bps.init()
 
 
+def _one_name_in_loops() -> None:
+    """Iteration by iteration, which parallel_iterations=1 asks for."""
+    bps.init()
+    own = float(bps.rank() + 1)
+
+    @tf.function
+    def of_for(count: tf.Tensor) -> tf.Tensor:
+        total = tf.constant(0.0)
+        for number in tf.range(count):
+            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+            total += bps.push_pull(own * tf.cast(number, tf.float32), op=bps.Sum, name="met")
+        return total
+
+    @tf.function
+    def of_map(numbers: tf.Tensor) -> tf.Tensor:
+        def reduced(number: tf.Tensor) -> tf.Tensor:
+            return bps.push_pull(own * number, op=bps.Sum, name="mapped")
+
+        return tf.map_fn(reduced, numbers, parallel_iterations=1)
+
+    assert float(of_for(tf.constant(20))) == 3 * 190
+    np.testing.assert_array_equal(of_map(tf.range(20.0)), 3 * np.arange(20))
+
+
+def _what_cannot_be_sent() -> None:
+    bps.init()
+    calls = {
+        "push_pull": lambda value: bps.push_pull(value),
+        "broadcast": lambda value: bps.broadcast(value, 0),
+        "grouped": lambda value: bps.grouped_push_pull([value, value]),
+        "allgather": lambda value: bps.allgather(value),
+        "reducescatter": lambda value: bps.reducescatter(value),
+        "alltoall": lambda value: bps.alltoall(value),
+        "slices": lambda value: bps.push_pull(tf.IndexedSlices(value, tf.constant([0, 1]), tf.constant([2]))),
+    }
+    wrong = [tf.constant([1, 2], dtype) for dtype in (tf.uint16, tf.uint32, tf.uint64)] + [tf.constant(["a", "b"])]
+    for call in calls.values():
+        for value in wrong:
+            for run in (call, tf.function(call)):
+                # On one rank alone: no number is used up.
+                if bps.rank() == 0:
+                    with pytest.raises(TypeError, match=f"dtype {value.dtype.name} cannot be sent"):
+                        run(value)
+    for name in ("a\0b", "", "\ud800"):
+        with pytest.raises(ValueError, match="name is"):
+            bps.push_pull(tf.ones([2]), name=name)
+    np.testing.assert_array_equal(bps.push_pull(tf.ones([2])), [1, 1])
+
+
 def _many_at_once() -> None:
     """200 tensors, whose threads would be held by the first 1 otherwise: the last rank to come frees all of them."""
     bps.init()
@@ -202,6 +251,8 @@ BODIES = [
     _disagreement,
     _broadcast,
     _the_next_session,
+    _one_name_in_loops,
+    _what_cannot_be_sent,
     _many_at_once,
 ]
 
@@ -224,6 +275,33 @@ def _missing() -> str:
         message = str(caught.value)
     bps.barrier("the end", timeout=60)
     return message
+
+
+def _two_of_one_name() -> str:
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+
+        @tf.function
+        def of_for(count: tf.Tensor) -> tf.Tensor:
+            total = tf.constant(0.0)
+            for number in tf.range(count):
+                total += bps.push_pull(tf.cast(number, tf.float32), name="met")
+            return total
+
+        with pytest.raises(tf.errors.AlreadyExistsError) as caught:
+            of_for(tf.constant(5))
+        message = str(caught.value)
+        with pytest.raises(tf.errors.AlreadyExistsError, match="parallel_iterations=1"):
+            tf.function(lambda x: [bps.allgather(x, name="twice"), bps.allgather(x, name="twice")])(tf.ones([1]))
+    bps.barrier("the end", timeout=60)
+    return message
+
+
+def test_two_of_one_name_are_told_the_remedy(run_workers: RunWorkers) -> None:
+    """No other rank answers, so that the first is in flight when the second comes."""
+    message = run_workers(_two_of_one_name, BYTEPS_OP_TIMEOUT="4").results[0]
+    assert '"met" is still in flight' in message and "set_loop_options(parallel_iterations=1)" in message, message
 
 
 def _unused_results() -> None:
