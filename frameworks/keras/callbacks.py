@@ -13,15 +13,25 @@ from zlib import crc32
 import numpy as np
 from byteps.arguments import root
 from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array
-from byteps.keras.flavor import installed_keras
+from byteps.keras.flavor import installed_keras, is_keras_3
 from byteps.reduce_op import Average, Min
 from byteps.session import current_session
+
+
+def _true(_: Any) -> bool:
+    return True
+
+
+# What fit() of tf_keras asks its callbacks. With both installed, byteps.keras has those of Keras 3, which then work.
+_ASKED_BY_TF_KERAS = {f"_implements_{what}_batch_hooks": _true for what in ("train", "test", "predict")}
 
 
 def callback_class(name: str, mixin: type, keras: Any = None, base: str = "Callback") -> Any:
     """The class `name` of these methods for callbacks of keras or tf_keras."""
     package = installed_keras() if keras is None else keras
-    members = {"__doc__": mixin.__doc__, "__module__": mixin.__module__}
+    members: dict[str, Any] = {"__doc__": mixin.__doc__, "__module__": mixin.__module__}
+    if is_keras_3(package):
+        members.update(_ASKED_BY_TF_KERAS)
     return type(name, (mixin, getattr(package.callbacks, base)), members)
 
 

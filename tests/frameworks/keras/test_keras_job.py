@@ -155,6 +155,33 @@ def _metrics_of_all() -> None:
         callbacks.MetricAverageCallback().on_epoch_end(0, logs)
 
 
+def _callbacks_of_the_installed_keras() -> None:
+    """byteps.keras's own, which are those of Keras 3 where both are installed, in fit() of tf_keras, too."""
+    bps.init()
+    alone = model_of(keras, keras.optimizers.SGD(0.01))
+    fit(alone, None)
+    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    model = model_of(keras, optimizer, seed=1 + bps.rank())
+    state = bps.elastic.KerasState(model, epoch=0, batch=0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "best.h5"
+        callbacks = [
+            bps.callbacks.BroadcastGlobalVariablesCallback(0),
+            bps.callbacks.MetricAverageCallback(),
+            bps.callbacks.LearningRateScheduleCallback(1.0),
+            bps.callbacks.BestModelCheckpoint(monitor="loss", filepath=str(path)),
+            bps.elastic.UpdateBatchStateCallback(state),
+            bps.elastic.UpdateEpochStateCallback(state),
+            bps.elastic.CommitStateCallback(state, 2),
+        ]
+        history = fit(model, bps.rank(), callbacks=callbacks).history
+        assert path.exists() == (bps.rank() == 0)
+    assert_same_on_all_ranks(model)
+    np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+    assert history["lr"] == pytest.approx([0.01, 0.01]) and (state.epoch, state.batch) == (2, 0)
+    assert bps.broadcast_object(history["mae"], 0) == history["mae"]
+
+
 def _learning_rates() -> None:
     bps.init()
     callbacks = callbacks_of(keras)
@@ -623,6 +650,7 @@ OF_ALL = [
     _compressed,
     _broadcast_of_a_model_that_is_not_built,
     _metrics_of_all,
+    _callbacks_of_the_installed_keras,
     _learning_rates,
     _momentum_correction,
     _saved_and_loaded,
