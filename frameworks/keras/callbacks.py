@@ -117,6 +117,26 @@ class _MetricAverage:
             logs[name] = float(value)
 
 
+class _AverageStatistics:
+    """Averages, at the end of each epoch, what training keeps without gradients, over all workers: the moving mean and
+    variance of BatchNormalization. Each worker updates them with its own batches alone, and so the models differ in
+    evaluation. Put it before callbacks that save the model. (SyncBatchNormalization needs none of it.)
+
+    All weights count that are not trained and hold floating-point numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        weights = [weight for weight in self.model.non_trainable_weights if "float" in str(weight.dtype)]
+        names = [f"AverageStatistics.{index}" for index in range(len(weights))]
+        averages = push_pull_arrays([to_array(weight) for weight in weights], names, Average)
+        for weight, average in zip(weights, averages):
+            weight.assign(average)
+
+
 def _learning_rate(optimizer: Any) -> float:
     value = optimizer.learning_rate
     if callable(value) and not hasattr(value, "numpy"):
@@ -284,6 +304,7 @@ def callbacks_of(keras: Any = None) -> SimpleNamespace:
             "BroadcastGlobalVariablesCallback", _BroadcastGlobalVariables, keras
         ),
         MetricAverageCallback=callback_class("MetricAverageCallback", _MetricAverage, keras),
+        AverageStatisticsCallback=callback_class("AverageStatisticsCallback", _AverageStatistics, keras),
         LearningRateScheduleCallback=callback_class("LearningRateScheduleCallback", _LearningRateSchedule, keras),
         LearningRateWarmupCallback=callback_class("LearningRateWarmupCallback", _LearningRateWarmup, keras),
         BestModelCheckpoint=callback_class("BestModelCheckpoint", _BestModelCheckpoint, keras, "ModelCheckpoint"),
@@ -293,6 +314,7 @@ def callbacks_of(keras: Any = None) -> SimpleNamespace:
 _INSTALLED = callbacks_of()
 BroadcastGlobalVariablesCallback = _INSTALLED.BroadcastGlobalVariablesCallback
 MetricAverageCallback = _INSTALLED.MetricAverageCallback
+AverageStatisticsCallback = _INSTALLED.AverageStatisticsCallback
 LearningRateScheduleCallback = _INSTALLED.LearningRateScheduleCallback
 LearningRateWarmupCallback = _INSTALLED.LearningRateWarmupCallback
 BestModelCheckpoint = _INSTALLED.BestModelCheckpoint

@@ -415,6 +415,28 @@ def _synchronized_batch_normalization() -> None:
     assert np.abs(weights_of(local) - weights_of(alone)).max() > 0.01, "a test that cannot fail"
 
 
+def _statistics_are_averaged() -> None:
+    bps.init()
+    rank = bps.rank()
+    x, y = data(rank)
+    x = x + np.float32(3 * rank)
+
+    def trained(*callbacks: Any) -> Any:
+        model = _normalizing(keras.layers.BatchNormalization)
+        optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.05))
+        model.compile(optimizer=optimizer, loss="mse", jit_compile=False)
+        model.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0, callbacks=list(callbacks))
+        return model
+
+    own = trained()
+    averaged = trained(callbacks_of(keras).AverageStatisticsCallback())
+    for weight, found in zip(own.non_trainable_weights, averaged.non_trainable_weights):
+        values = [bps.broadcast_object(np.asarray(weight.numpy()), of) for of in range(2)]
+        assert np.abs(values[0] - values[1]).max() > 0.01, "a test that cannot fail"
+        np.testing.assert_allclose(np.asarray(found.numpy()), (values[0] + values[1]) / 2, rtol=1e-5)
+    assert_same_on_all_ranks(averaged)
+
+
 def _batches_of_different_sizes_are_normalized_together() -> None:
     bps.init()
     # Far from 0, where a sum of squares would lose the variance.
@@ -661,6 +683,7 @@ OF_ALL = [
     _best_model_of_rank_0,
     _of_local_layers,
     _synchronized_batch_normalization,
+    _statistics_are_averaged,
     _wrong_arguments_of_batch_normalization,
     _values,
     _process_set_of_one,

@@ -226,6 +226,32 @@ def _fit() -> None:
         np.testing.assert_allclose(seen[name], value, rtol=1e-4, err_msg=name)
 
 
+def _statistics_of_batch_normalization() -> None:
+    """Each worker's replicas keep their own, until a callback averages them."""
+    from byteps.tensorflow.keras.callbacks import AverageStatisticsCallback
+
+    bps.init()
+    x = np.random.default_rng(bps.rank()).normal(3 * bps.rank(), size=(32, 4)).astype("float32")
+
+    def statistics(*callbacks: Any) -> list[np.ndarray]:
+        strategy = _strategy()
+        with strategy.scope():
+            layers = [tf.keras.layers.BatchNormalization(), tf.keras.layers.Dense(1)]
+            model = tf.keras.Sequential([tf.keras.layers.Input((4,)), *layers])
+            model.compile(tf.keras.optimizers.SGD(0.05), "mse", jit_compile=False)
+        dataset = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+        model.fit(dataset, epochs=1, verbose=0, callbacks=list(callbacks))
+        return [np.asarray(weight.numpy()) for weight in model.non_trainable_weights]
+
+    def of_both(own: list[np.ndarray]) -> list[list[np.ndarray]]:
+        return [bps.broadcast_object(own, of) for of in range(2)]
+
+    for first, second in zip(*of_both(statistics())):
+        assert np.abs(first - second).max() > 0.01
+    for first, second in zip(*of_both(statistics(AverageStatisticsCallback()))):
+        np.testing.assert_array_equal(first, second)
+
+
 BODIES = [
     _replicas_and_initial_values,
     _reductions,
@@ -234,6 +260,7 @@ BODIES = [
     _reduced_twice_is_refused,
     _gradients_of_all_replicas,
     _fit,
+    _statistics_of_batch_normalization,
 ]
 
 
