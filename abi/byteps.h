@@ -535,7 +535,7 @@ typedef struct bps_collective_args {
   int32_t root;         /* BROADCAST, REDUCE, GATHER, SCATTER: a rank of the job that is in the set */
   int32_t peer;         /* SEND: to; RECEIVE: from; not this rank */
   int32_t scaled;       /* 1: prescale and postscale are set */
-  int32_t input_device; /* 0 or BPS_CPU; since 1.3 also BPS_CUDA and BPS_CUDA_HOST, but in bps_group */
+  int32_t input_device; /* 0 or BPS_CPU; since 1.3 also BPS_CUDA and BPS_CUDA_HOST */
   int32_t input_device_id;
   int32_t output_device; /* likewise; with an output of NULL 0 or BPS_CPU */
   int32_t output_device_id;
@@ -641,7 +641,7 @@ BPS_API bps_status* bps_join(bps_session* session, const bps_join_args* args, bp
  * those of messages of one tag, too, whichever stream gets there first. bps_request_result tells of a collective that
  * is ENQUEUED or DONE how much of the output it fills. An output that is NULL is on the host, whose device is 0 or
  * BPS_CPU; the root of a broadcast has input and output on the same device, so it must give an output where its input
- * is a GPU's. A group is ENQUEUED when each of its operations is, or has ended; they may be of several streams and GPUs.
+ * is a GPU's. A group is ENQUEUED when each of its operations is, or has ended; they may be of several streams or GPUs.
  * The plugin of BYTEPS_DEVICE is loaded by the first such call. Errors of the call, besides those of the operation:
  * NOT_FOUND, UNAVAILABLE (no plugin, no driver, no GPU: the message says which), INVALID_ARGUMENT (the memory or the
  * stream is not of that GPU), FAILED_PRECONDITION (a stream is being captured into a graph), RESOURCE_EXHAUSTED (pinned

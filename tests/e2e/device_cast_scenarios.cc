@@ -83,6 +83,14 @@ void CastErrors(const Trainer& trainer) {
   // It is as long as its own elements are.
   ask(BPS_FLOAT16, BPS_INVALID_ARGUMENT, "4000 bytes reaches 2000 bytes beyond",
       [&](auto* args, auto*) { args->input = args->output = memory + 500; });
+  // So are what they are aligned to, and what overlaps.
+  float* const larger = trainer.gpu.Allocate(2000);
+  ask(BPS_FLOAT16, BPS_INVALID_ARGUMENT, "input is not aligned to 4 bytes",
+      [&](auto* args, auto*) { args->input = args->output = reinterpret_cast<std::byte*>(larger) + 2; });
+  ask(BPS_FLOAT16, BPS_INVALID_ARGUMENT, "input and output overlap", [&](auto* args, auto*) {
+    args->input = larger;
+    args->output = larger + 500;
+  });
 }
 
 }  // namespace

@@ -99,6 +99,9 @@ void Rounds(const Trainer& trainer) {
     Ok(bps_wait_on_stream(group.request(), trainer.on_gpu ? gpu.stream : nullptr, 0), "wait_on_stream");
     const int32_t state = bps_request_state(group.request());
     CHECK(state == BPS_REQUEST_DONE || (trainer.on_gpu && state == BPS_REQUEST_ENQUEUED));
+    bps_result result = BPS_RESULT_INIT;
+    Ok(bps_request_result(group.request(), 2, &result), "request_result");
+    CHECK(result.bytes == 4 * gathered.size());
     for (size_t i = 0; i < expected.size(); ++i) all.push_back({group.Read(i, expected[i].size()), expected[i]});
     bps_request_free(group.request());
   }

@@ -157,8 +157,12 @@ TEST(DeviceCollectives, TroubleEndsEveryOperation) {
     if (trouble == kCancel && seed % 11 == 0) {
       EXPECT_EQ(failed, 3);
     }
-    if (trouble == kFailedResult) EXPECT_EQ(failed, 1);
-    if (trouble == kFailedRecord) EXPECT_EQ(failed, turn % 6 < 3 ? 3 : 1);
+    if (trouble == kFailedResult) {
+      EXPECT_EQ(failed, 1);
+    }
+    if (trouble == kFailedRecord) {
+      EXPECT_EQ(failed, turn % 6 < 3 ? 3 : 1);
+    }
     if (trouble == kFailedWait) {
       EXPECT_LE(failed, 1);
       FakeGpu().fail("stream_wait", UINT64_MAX, BPS_INTERNAL);  // it may not have come to it

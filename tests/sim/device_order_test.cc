@@ -54,7 +54,7 @@ class Launches {
     if (now_->go_ == 0 && !now_->held_[stream]) {
       now_->held_[stream] = true;
       // Of one of the two GPUs.
-      EXPECT_TRUE(Gpu().hold(0, stream, &now_->go_) == BPS_OK || Gpu().hold(1, stream, &now_->go_) == BPS_OK);
+      EXPECT_TRUE(FakeGpu().hold(0, stream, &now_->go_) == BPS_OK || FakeGpu().hold(1, stream, &now_->go_) == BPS_OK);
     }
     now_->all_.push_back({comm, static_cast<const std::byte*>(from)});
     return now_->fake_->collectives->all_reduce(comm, from, to, count, dtype, reduction, stream, failure);

@@ -177,6 +177,14 @@ void DeviceProgram::Read(DeviceCall* call) {
   Check(table_->copy_to_host(device_, call->copy, call->output, bytes, call->stream, nullptr));
 }
 
+void DeviceProgram::Overwrite(const DeviceCall& call) {
+  const uint64_t bytes = call.elements * sizeof(float);
+  if (bytes == 0 || call.pinned) return;
+  void* fresh = Host(bytes);
+  std::memset(fresh, 0, bytes);
+  Check(table_->copy_to_device(device_, call.output, fresh, bytes, stream_, nullptr));
+}
+
 void DeviceProgram::Synchronize() {
   for (bps_device_stream stream : {stream_, output_stream_}) Check(table_->synchronize(device_, stream, nullptr));
 }

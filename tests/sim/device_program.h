@@ -82,6 +82,8 @@ class DeviceProgram {
   DeviceCall* Submit(const DeviceAsk& ask, absl::Status* refused = nullptr);
   // Reads the result in the stream of the output, as soon as that may.
   void Read(DeviceCall* call);
+  // Writes into the memory of an operation that has ended: nothing else touches it any more.
+  void Overwrite(const DeviceCall& call);
   void Synchronize();
   // The tensor of this name has other memory from now on.
   void UseNewMemory(const std::string& name) { memory_.erase(name); }

@@ -302,7 +302,7 @@ TEST(DeviceTest, ACopyThatNoEventTellsOfIsHeld) {
     const uint64_t registrations = Counts().registrations;
     const Time begin = job.worker(0).now();
     // Behind what is recorded at the submissions: the inputs of both ranks, then their results.
-    Gpu().fail("event_record", 4 + failing, BPS_INTERNAL);
+    FakeGpu().fail("event_record", 4 + failing, BPS_INTERNAL);
     round(failing < 2 ? 2 : 1);
     EXPECT_GE(job.worker(0).now(), begin + DeviceStage::kReleaseTime);
     EXPECT_EQ(Counts().registrations, registrations);

@@ -75,8 +75,8 @@ absl::Status Start(bps_session* session, byteps::Submission asked, const Args& a
     handle->small = asked.tensor->bytes() <= owner.small_bytes();
     handle->gpu = asked.gpu;
   }
-  asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.tensor->bytes()),
-                      owner.buffers()->Use(asked.output, asked.tensor->bytes()));
+  asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.BytesInMemory()),
+                      owner.buffers()->Use(asked.output, asked.BytesInMemory()));
   RETURN_IF_ERROR(session->session->Submit(std::move(asked)));
   if (request != nullptr) {
     handle->held = handle;

@@ -365,10 +365,9 @@ bps_status* bps_request_result(const bps_request* request, int32_t index, bps_re
     if (index < 0 || index >= results) {
       return absl::InvalidArgumentError(absl::StrCat("index is ", index, "; the request has ", results, " results"));
     }
-    const byteps::RequestState state = request->request.state();
-    if (state != byteps::RequestState::kDone && state != byteps::RequestState::kEnqueued) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the request is ", byteps::RequestStateName(static_cast<int32_t>(state))));
+    const int32_t state = bps_request_state(request);
+    if (state != BPS_REQUEST_DONE && state != BPS_REQUEST_ENQUEUED) {
+      return absl::FailedPreconditionError(absl::StrCat("the request is ", byteps::RequestStateName(state)));
     }
     bps_result filled = BPS_RESULT_INIT;
     if (static_cast<size_t>(index) == request->results.size()) {

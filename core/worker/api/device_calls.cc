@@ -21,7 +21,7 @@ absl::Status PrepareDevices(const char* name, const bps_streams& streams, Gpus* 
         name, ": ", tensor.Describe(), ": at the root of a broadcast input and output are of the same device"));
   }
   const bool cast = asked->memory_dtype != 0;
-  const uint64_t bytes = cast ? tensor.elements() * DtypeSize(asked->memory_dtype) : tensor.bytes();
+  const uint64_t bytes = asked->BytesInMemory();
   absl::StatusOr<std::shared_ptr<GpuRound>> round =
       gpus->Prepare({"input", asked->input, bytes, asked->input_device, streams.input},
                     {"output", asked->output, bytes, asked->output_device, streams.output}, streams.output_later != 0);

@@ -23,11 +23,6 @@ Payload Moved(Payload payload, const Payload& from, const Payload& to) {
   return payload;
 }
 
-// The data type of what is in the memory of the GPU.
-uint32_t MemoryDtype(const Submission& asked) {
-  return asked.memory_dtype != 0 ? asked.memory_dtype : asked.tensor->dtype();
-}
-
 // Where the elements are in the memory of the GPU that lie at `address` of an area of the tensor's elements there.
 std::byte* InMemory(const Submission& asked, const Payload& area, std::byte* address) {
   if (asked.memory_dtype == 0) return address;
@@ -248,7 +243,7 @@ bool DeviceStage::NextPiece(Round* round, CopySource::Piece* piece) {
     const Submission& asked = round->operation->asked;
     piece->elements = part.source.elements;
     piece->to_dtype = asked.tensor->dtype();
-    piece->from_dtype = MemoryDtype(asked);
+    piece->from_dtype = asked.DtypeInMemory();
     piece->factor = asked.scaled ? asked.prescale : 1;
   }
   ++round->copying;
@@ -283,7 +278,7 @@ void DeviceStage::OnPartHome(Operation* operation, uint32_t part, const Payload&
   GpuLane& lane = lanes_->Of(*round->gpu->output.gpu);
   absl::Status status;
   if (round->converts_result) {
-    status = lane.opened.gpu->Convert(to, MemoryDtype(asked), result.address, asked.tensor->dtype(),
+    status = lane.opened.gpu->Convert(to, asked.DtypeInMemory(), result.address, asked.tensor->dtype(),
                                       result.bytes / asked.tensor->element_bytes(), asked.scaled ? asked.postscale : 1,
                                       lane.to_device);
   } else {

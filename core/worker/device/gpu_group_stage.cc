@@ -500,7 +500,23 @@ void GpuGroupStage::Stop() {
     if (idle && ring.comm != nullptr) ring.comm->Leave();
     ring.comm = nullptr;  // ends what is in its stream
   }
+  // Behind all that is in the own streams: operations that have not ended well have no event of their own there.
+  std::vector<GpuEvent> ends;
+  const auto note_end = [&](bps_device_stream stream) {
+    if (stream == nullptr) return;
+    absl::StatusOr<GpuEvent> end = gpu_.events->Take();
+    // A lost context does nothing more.
+    if (end.ok() && end->Record(stream).ok()) ends.push_back(*std::move(end));
+  };
+  note_end(to_host_);
+  note_end(to_device_);
+  for (const Ring& ring : rings_) note_end(ring.stream);
   const auto under_way = [&] {
+    while (!ends.empty()) {
+      const absl::StatusOr<bool> ended = ends.back().Query();
+      if (ended.ok() && !*ended) return true;
+      ends.pop_back();
+    }
     while (!copies_.empty()) {
       const absl::StatusOr<bool> copied = copies_.front().copied.Query();
       if (copied.ok() && !*copied) return true;

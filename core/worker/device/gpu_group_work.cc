@@ -131,7 +131,13 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
     return true;
   }
   Entry* entry = Get(key);
-  if (entry == nullptr) return true;  // it is over here, and nothing of it was ordered for GPUs
+  if (entry == nullptr) {
+    // It is over here. What the others launch of it would meet what this GPU launches next.
+    if (body.kind == GpuOrderKind::kReduce || body.kind == GpuOrderKind::kGather) {
+      return absl::InternalError("ordered to reduce an operation that this worker has given up long ago");
+    }
+    return true;
+  }
   if (body.kind == GpuOrderKind::kHost) {
     entry->way = Way::kHost;
     // Else it waits for the operation.

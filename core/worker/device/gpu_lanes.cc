@@ -105,7 +105,20 @@ void GpuLanes::Start(GpuLane* lane, CopySource* source, const CopySource::Piece&
 }
 
 bool GpuLanes::Drain(Time until) {
+  // Behind the copies to the devices: those of an operation whose result is there in part have no event of their own.
+  std::vector<GpuEvent> ends;
+  for (auto& [index, lane] : lanes_) {
+    if (lane.to_device == nullptr) continue;
+    absl::StatusOr<GpuEvent> end = lane.opened.events->Take();
+    // A lost context copies nothing more.
+    if (end.ok() && end->Record(lane.to_device).ok()) ends.push_back(*std::move(end));
+  }
   const auto flies = [&] {
+    while (!ends.empty()) {
+      const absl::StatusOr<bool> ended = ends.back().Query();
+      if (ended.ok() && !*ended) return true;
+      ends.pop_back();
+    }
     for (auto& [index, lane] : lanes_) {
       while (!lane.flying.empty()) {
         const absl::StatusOr<bool> copied = lane.flying.front().copied.Query();

@@ -13,12 +13,14 @@
 namespace byteps {
 namespace {
 
-absl::Status CheckBuffer(const Tensor& tensor, const char* which, const void* address) {
+absl::Status CheckBuffer(const Submission& asked, const char* which, const void* address) {
+  const Tensor& tensor = *asked.tensor;
   if (tensor.bytes() == 0) return absl::OkStatus();
   if (address == nullptr) return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": ", which, " is NULL"));
-  if (reinterpret_cast<uintptr_t>(address) % DtypeAlignment(tensor.dtype()) != 0) {
+  const uint64_t alignment = DtypeAlignment(asked.DtypeInMemory());
+  if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", DtypeAlignment(tensor.dtype()), " bytes"));
+        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", alignment, " bytes"));
   }
   return absl::OkStatus();
 }
@@ -188,13 +190,13 @@ absl::Status Engine::Admit(const Submission& asked) const {
     reads_input = asked.input != nullptr;
   }
   if (reads_input) {
-    if (absl::Status status = CheckBuffer(tensor, "input", asked.input); !status.ok()) return status;
-    if (asked.input != asked.output && Overlap(asked.input, asked.output, tensor.bytes())) {
+    if (absl::Status status = CheckBuffer(asked, "input", asked.input); !status.ok()) return status;
+    if (asked.input != asked.output && Overlap(asked.input, asked.output, asked.BytesInMemory())) {
       return absl::InvalidArgumentError(
           absl::StrCat(tensor.Describe(), ": input and output overlap without being equal"));
     }
   }
-  if (absl::Status status = CheckBuffer(tensor, "output", asked.output); !status.ok()) return status;
+  if (absl::Status status = CheckBuffer(asked, "output", asked.output); !status.ok()) return status;
   if (collectives_ != nullptr) {
     if (absl::Status status = collectives_->joins().CheckMaySubmit(); !status.ok()) {
       return Annotate(status, tensor.Describe());

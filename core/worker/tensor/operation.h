@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/time.h"
+#include "core/reduce/dtype.h"
 #include "core/wire/wire.h"
 #include "core/worker/tensor/payload.h"
 #include "core/worker/tensor/request.h"
@@ -46,6 +47,12 @@ struct Submission {
   // What takes down what becomes of it, and when it was submitted; nullptr: nothing does.
   Timeline* timeline = nullptr;
   Time submitted_at = 0;
+
+  // The data type and the size of input and output where they lie.
+  uint32_t DtypeInMemory() const { return memory_dtype != 0 ? memory_dtype : tensor->dtype(); }
+  uint64_t BytesInMemory() const {
+    return memory_dtype != 0 ? tensor->elements() * DtypeSize(memory_dtype) : tensor->bytes();
+  }
 };
 
 struct Operation {
