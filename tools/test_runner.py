@@ -35,6 +35,8 @@ FAKE_GPU = RESULTS / "libbyteps_device_fake.so"
 
 # C++ tests that also run under the sanitizers: those whose label carries this tag.
 SANITIZER_TAG = "sanitize"
+# Those among them in which nothing has a second thread: ThreadSanitizer has nothing to look at there.
+ONE_THREAD_TAG = "one_thread"
 # Those that libFuzzer can run as well.
 FUZZ_TAG = "fuzz"
 
@@ -112,11 +114,12 @@ def output(command: Sequence[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def bazel_tests(pattern: str | None, tag: str | None = None) -> list[str]:
+def bazel_tests(pattern: str | None, tag: str | None = None, without: Sequence[str] = ()) -> list[str]:
     """The labels of the Bazel tests that contain `pattern` and carry `tag`, but for those that ask for what is not
-    everywhere ("manual")."""
+    everywhere ("manual") and those that carry a tag of `without`."""
     query = "tests(//...)" if tag is None else f'attr(tags, "\\b{tag}\\b", tests(//...))'
-    query += ' except attr(tags, "\\bmanual\\b", tests(//...))'
+    for other in ("manual", *without):
+        query += f' except attr(tags, "\\b{other}\\b", tests(//...))'
     labels = output(["bazel", "query", "--noshow_progress", query])
     return sorted(label for label in labels if pattern is None or pattern in label)
 
@@ -286,9 +289,9 @@ def abseil_config() -> list[str]:
     return ["newer_abseil"] if found and int(found[1]) >= 20240000 else []
 
 
-def step_sanitizers(configs: Sequence[str]) -> Count:
-    """The fast C++ tests again, in configurations of .bazelrc."""
-    return run_bazel(bazel_tests(None, SANITIZER_TAG), [*configs, *abseil_config()])
+def step_sanitizers(configs: Sequence[str], without: Sequence[str] = ()) -> Count:
+    """The fast C++ tests again, but for those with a tag of `without`, in configurations of .bazelrc."""
+    return run_bazel(bazel_tests(None, SANITIZER_TAG, without), [*configs, *abseil_config()])
 
 
 def libfuzzer() -> Path | None:
@@ -415,7 +418,7 @@ def run_all(pattern: str | None, report: Report) -> None:
         steps += [
             ("lint", step_lint),
             ("C++ tests under asan and ubsan", lambda: step_sanitizers(["asan", "ubsan"])),
-            ("C++ tests under tsan", lambda: step_sanitizers(["tsan"])),
+            ("C++ tests under tsan", lambda: step_sanitizers(["tsan"], [ONE_THREAD_TAG])),
             ("fuzz targets", step_fuzz),
         ]
     with ExitStack() as stack:
