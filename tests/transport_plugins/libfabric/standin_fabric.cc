@@ -78,7 +78,7 @@ std::map<const fid*, iovec> mapped;  // dma-bufs, by their registration
 
 // What the real provider knows of.
 struct Stripped {
-  explicit Stripped(const fi_info* info) : info(REAL(fi_dupinfo)(info)) {
+  explicit Stripped(const fi_info* from) : info(REAL(fi_dupinfo)(from)) {
     this->info->caps &= ~FI_HMEM;
     this->info->domain_attr->mr_mode &= ~(FI_MR_HMEM | FI_MR_LOCAL);
     if (this->info->tx_attr != nullptr) this->info->tx_attr->caps &= ~FI_HMEM;
