@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "abi/byteps.h"
@@ -16,6 +17,10 @@ namespace {
 
 using devices::Error;
 using Lock = std::lock_guard<std::mutex>;
+
+// Handles of CUDA that are no address: the default stream of all threads, and that of the calling one.
+const bps_device_stream kLegacyStream = reinterpret_cast<bps_device_stream>(1);
+const bps_device_stream kPerThreadStream = reinterpret_cast<bps_device_stream>(2);
 
 uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -36,7 +41,12 @@ void Machine::CheckMine() const {
 
 void Machine::Begin(int device, const char* verb) {
   CheckMine();
-  const Lock lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (auto hanging = hanging_.find(verb); hanging != hanging_.end() && hanging->second-- == 0) {
+    ++hung_;
+    lock.unlock();  // other threads of the program go on
+    for (;;) ::pause();
+  }
   if (lost_[static_cast<size_t>(device)]) {
     throw Error(BPS_DATA_LOSS, Name(device) + ": an illegal memory access was encountered: its context is lost");
   }
@@ -117,12 +127,16 @@ int Machine::DmaBuf(const void* base, uint64_t size) {
 
 Stream* Machine::StreamCreate(int device) {
   const Lock lock(mutex_);
+  ++counts_.streams;
+  return MakeStream(device);
+}
+
+Stream* Machine::MakeStream(int device) {
   auto stream = std::make_unique<Stream>();
   stream->actor = actors_++;
   stream->device = device;
   Stream* made = stream.get();
   streams_.emplace(made, std::move(stream));
-  ++counts_.streams;
   return made;
 }
 
@@ -134,7 +148,12 @@ void Machine::StreamDestroy(Stream* stream) {
 
 Stream* Machine::Known(bps_device_stream stream, int device) {
   const Lock lock(mutex_);
-  if (stream == nullptr) return defaults_[static_cast<size_t>(device)];
+  if (stream == nullptr || stream == kLegacyStream) return defaults_[static_cast<size_t>(device)];
+  if (stream == kPerThreadStream) {
+    Stream*& own = of_threads_[{std::this_thread::get_id(), device}];
+    if (own == nullptr) own = MakeStream(device);
+    return own;
+  }
   const auto found = streams_.find(static_cast<Stream*>(stream));
   if (found == streams_.end()) throw Error(BPS_INVALID_ARGUMENT, "this handle is no stream");
   return found->first;
@@ -483,6 +502,16 @@ void* Machine::RemoteAccess(const void* address, uint64_t size, bool read) {
 void Machine::FailLater(const std::string& verb, uint64_t after, int32_t code) {
   const Lock lock(mutex_);
   failing_[verb] = {after, code};
+}
+
+void Machine::HangLater(const std::string& verb, uint64_t after) {
+  const Lock lock(mutex_);
+  hanging_[verb] = after;
+}
+
+uint64_t Machine::hung() {
+  const Lock lock(mutex_);
+  return hung_;
 }
 
 void Machine::Lose(int device) {

@@ -22,6 +22,8 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "device_plugins/fake/clock.h"
@@ -82,7 +84,8 @@ class Machine {
 
   const Options& options() const { return options_; }
 
-  // Every call of a program begins with this: is the device lost, is this a forked child, is `verb` to fail?
+  // Every call of a program begins with this: is the device lost, is this a forked child, is `verb` to fail, or never to
+  // return?
   void Begin(int device, const char* verb);
 
   void* Allocate(int device, uint64_t size);
@@ -96,7 +99,8 @@ class Machine {
 
   Stream* StreamCreate(int device);
   void StreamDestroy(Stream* stream);
-  // A stream of the program: INVALID_ARGUMENT if it is none. nullptr is the default stream of `device`.
+  // A stream of the program: INVALID_ARGUMENT if it is none. nullptr and 1 are the default stream of `device`, 2 is that
+  // of the calling thread alone.
   Stream* Known(bps_device_stream stream, int device);
   // Work goes into it: it must be of this device and must not be captured.
   void CheckTakes(const Stream& stream, int device);
@@ -127,6 +131,8 @@ class Machine {
   bool Peek(const void* address, void* to, uint64_t size);
   void* RemoteAccess(const void* address, uint64_t size, bool read);
   void FailLater(const std::string& verb, uint64_t after, int32_t code);
+  void HangLater(const std::string& verb, uint64_t after);
+  uint64_t hung();  // calls
   void Lose(int device);
   void Capture(Stream* stream, bool on);
 
@@ -136,6 +142,7 @@ class Machine {
     int32_t code;
   };
 
+  Stream* MakeStream(int device);
   void Enqueue(Stream* stream, Work work);
   void Count(uint64_t size, bool to_host, bool to_device);
   void CheckRange(const void* address, uint64_t size, Memory::Kind kind, int device, const char* verb) const;
@@ -167,8 +174,11 @@ class Machine {
   size_t actors_ = 1;
   std::map<Stream*, std::unique_ptr<Stream>> streams_;
   std::vector<Stream*> defaults_;  // by device
-  std::vector<bool> lost_;         // by device
+  std::map<std::pair<std::thread::id, int>, Stream*> of_threads_;
+  std::vector<bool> lost_;  // by device
   std::map<std::string, Failing> failing_;
+  std::map<std::string, uint64_t> hanging_;  // behind so many others
+  uint64_t hung_ = 0;
   std::mt19937_64 random_;
   fake_gpu_counts counts_ = {};
 };

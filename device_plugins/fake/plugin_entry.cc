@@ -169,6 +169,10 @@ constexpr fake_gpu_control kControl = {
         return error.code();
       }
     },
+    .hang = [](const char* verb, uint64_t after) -> uint64_t {
+      if (verb != nullptr) TheMachine()->HangLater(verb, after);
+      return TheMachine()->hung();
+    },
 };
 
 }  // namespace
