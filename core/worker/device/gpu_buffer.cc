@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "abi/byteps.h"
-#include "core/base/numa.h"
+#include "core/worker/device/pin_buffer.h"
 
 namespace byteps {
 namespace {
@@ -42,14 +42,12 @@ absl::StatusOr<GpuBuffer> OnHost(const std::shared_ptr<Gpu>& gpu, BufferTable* b
   made.buffer = *buffer;
   made.release = [] {};
   if (size == 0) return made;
-  std::byte* const data = made.buffer->data();
-  (void)PreferNumaNode(data, made.buffer->size(), NumaNodeOfPci(gpu->pci()));
-  if (absl::Status status = gpu->RegisterHost(data, size); !status.ok()) {
+  if (absl::Status status = PinBuffer(gpu.get(), *made.buffer); !status.ok()) {
     buffers->Free(made.buffer.get()).IgnoreError();
     return status;
   }
   // A lost context has let go of it already. The buffer is kept: registrations by transports may outlive it.
-  made.release = [gpu, data, buffer = made.buffer] { gpu->UnregisterHost(data).IgnoreError(); };
+  made.release = [gpu, buffer = made.buffer] { gpu->UnregisterHost(buffer->data()).IgnoreError(); };
   return made;
 }
 

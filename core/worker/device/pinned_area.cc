@@ -1,6 +1,6 @@
 #include "core/worker/device/pinned_area.h"
 
-#include "core/base/numa.h"
+#include "core/worker/device/pin_buffer.h"
 
 namespace byteps {
 
@@ -8,9 +8,7 @@ absl::StatusOr<std::unique_ptr<PinnedArea>> PinnedArea::Make(std::shared_ptr<Gpu
                                                              std::shared_ptr<BufferTable> buffers, uint64_t bytes) {
   absl::StatusOr<std::shared_ptr<Buffer>> buffer = buffers->Allocate(bytes);
   if (!buffer.ok()) return buffer.status();
-  // Where the kernel does not place memory, it is pinned where it is.
-  (void)PreferNumaNode((*buffer)->data(), (*buffer)->size(), NumaNodeOfPci(gpu->pci()));
-  if (absl::Status status = gpu->RegisterHost((*buffer)->data(), (*buffer)->size()); !status.ok()) {
+  if (absl::Status status = PinBuffer(gpu.get(), **buffer); !status.ok()) {
     buffers->Free(buffer->get()).IgnoreError();
     return status;
   }
