@@ -333,6 +333,8 @@ TEST(DeviceCollectives, TheSteadyStateMakesNothing) {
   for (int i = 0; i < 10; ++i) round();
   const fake_gpu_counts after = Counts();
   EXPECT_EQ(after.synchronisations, 0u);
+  // Of device memory the trainers' own: input and output.
+  EXPECT_EQ(after.allocations - before.allocations, 10u * 3 * 3 * 2);
   EXPECT_EQ(after.registrations, before.registrations);
   EXPECT_EQ(after.streams, before.streams);
   EXPECT_EQ(after.events, before.events);

@@ -319,6 +319,103 @@ TEST(DeviceGroupTest, TheSteadyStateMakesNothing) {
   }
 }
 
+// On two hosts, whose GPUs take their shares to the servers: what is made is made in the first rounds.
+TEST(DeviceGroupTest, TheSteadyStateOfTwoHostsMakesNothing) {
+  for (const bool deterministic : {false, true}) {
+    SCOPED_TRACE(deterministic);
+    UseGpus(4, 3);
+    JobOptions options = {.seed = 5, .workers = 4, .servers = 2, .adverse = false};
+    options.hosts = {2, 2};
+    options.local = true;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    GpuGroupOptions group;
+    group.deterministic = deterministic;
+    std::vector<std::unique_ptr<DeviceProgram>> programs;
+    for (int rank = 0; rank < 4; ++rank) {
+      programs.push_back(std::make_unique<DeviceProgram>(&job.worker(static_cast<uint32_t>(rank)), rank, group));
+    }
+    std::mt19937_64 random(5);
+    const std::vector<float> numbers = Whole(20'000, &random);
+    const auto round = [&] {
+      std::vector<DeviceCall*> calls;
+      for (const auto& program : programs) {
+        const DeviceAsk ask = {.name = "w", .elements = numbers.size(), .input = numbers, .in_place = true};
+        calls.push_back(program->Submit(ask));
+        ASSERT_NE(calls.back(), nullptr);
+      }
+      for (DeviceCall* call : calls) {
+        ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+        ASSERT_TRUE(call->outcome().ok()) << call->outcome();
+        call->gpu = nullptr;
+      }
+    };
+    const fake_gpu_counts first = Counts();
+    // How many events are under way at once differs from round to round.
+    for (int i = 0; i < 20; ++i) round();
+    const fake_gpu_counts before = Counts();
+    for (int i = 0; i < 20; ++i) round();
+    const fake_gpu_counts after = Counts();
+    EXPECT_EQ(after.synchronisations, first.synchronisations);
+    EXPECT_EQ(before.registrations - first.registrations, 4u);
+    EXPECT_EQ(after.registrations, before.registrations);
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(after.streams, before.streams);
+    EXPECT_EQ(after.events, before.events);
+    // Each host's memory has each byte once, and not once for each GPU.
+    EXPECT_EQ(after.bytes_to_host - before.bytes_to_host, 20 * 2 * numbers.size() * sizeof(float));
+    ExpectNoRaces();
+  }
+}
+
+// Names that are not used again do not pin more and more memory: an area is kept for 10 s.
+TEST(DeviceGroupTest, TensorsThatAreNamedAnewShareMemory) {
+  constexpr int kNames = 1000, kWithinTheKeepTime = 100;
+  UseGpus(3, 3);
+  JobOptions options = {.seed = 5, .workers = 3, .servers = 1, .adverse = false};
+  options.hosts = {2, 1};
+  options.local = true;
+  SimulatedJob job(options);
+  ASSERT_TRUE(job.Start());
+  std::vector<std::unique_ptr<DeviceProgram>> programs;
+  for (int rank = 0; rank < 3; ++rank) {
+    programs.push_back(
+        std::make_unique<DeviceProgram>(&job.worker(static_cast<uint32_t>(rank)), rank, GpuGroupOptions()));
+  }
+  // Some parts for each GPU.
+  std::mt19937_64 random(5);
+  const std::vector<float> numbers = Whole(3 * options.partition_bytes / sizeof(float), &random);
+  const auto round = [&](const std::string& name) {
+    std::vector<DeviceCall*> calls;
+    for (const auto& program : programs) {
+      calls.push_back(program->Submit({.name = name, .elements = numbers.size(), .input = numbers, .in_place = true}));
+      ASSERT_NE(calls.back(), nullptr);
+    }
+    for (size_t rank = 0; rank < calls.size(); ++rank) {
+      ASSERT_TRUE(job.RunUntil([&] { return calls[rank]->ended(); }));
+      ASSERT_TRUE(calls[rank]->outcome().ok()) << calls[rank]->outcome();
+    }
+    programs[0]->Read(calls[0]);
+    programs[0]->Synchronize();
+    EXPECT_EQ(calls[0]->result(), SimulatedJob::Sum({numbers, numbers, numbers}));
+  };
+  // Two that are used again keep theirs.
+  for (const char* name : {"first", "second", "first", "second"}) round(name);
+  const uint64_t of_two = Counts().registrations;
+  EXPECT_EQ(of_two, 2u * 3);
+  for (int i = 0; i < kNames; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round("noname." + std::to_string(i)));
+    job.RunFor(10 * kSecond / kWithinTheKeepTime);
+  }
+  const fake_gpu_counts before = Counts();
+  // Of each GPU, and those of one more look.
+  EXPECT_LE(before.registrations - of_two, 3u * (kWithinTheKeepTime + 2));
+  EXPECT_GE(before.registrations - of_two, 3u * kWithinTheKeepTime / 2);
+  for (const char* name : {"first", "second"}) round(name);
+  EXPECT_EQ(Counts().registrations, before.registrations);
+  ExpectNoRaces();
+}
+
 // More groups than may be under way at once: the first worker orders the next when the first have ended, of which
 // nothing but its GPU tells.
 TEST(DeviceGroupTest, TheNextGroupsFollowTheFirst) {

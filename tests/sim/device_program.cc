@@ -75,7 +75,7 @@ void DeviceProgram::UseStages() {
   worker_->engine().UseStage("", std::make_unique<DeviceStage>(lanes, stock, &Quiet()));
   LocalStage* const local = worker_->engine().neighbours();
   if (!group_ || local == nullptr) return;
-  worker_->engine().UseStage("", std::make_unique<GpuGroupStage>(*group_, gpus_, buffers, local, &Quiet()));
+  worker_->engine().UseStage("", std::make_unique<GpuGroupStage>(*group_, gpus_, stock, local, &Quiet()));
   worker_->Wake();
 }
 

@@ -54,11 +54,11 @@ uint64_t DeviceNumber(const std::string& pci) {
 
 }  // namespace
 
-GpuGroupStage::GpuGroupStage(GpuGroupOptions options, std::shared_ptr<Gpus> gpus, std::shared_ptr<BufferTable> buffers,
+GpuGroupStage::GpuGroupStage(GpuGroupOptions options, std::shared_ptr<Gpus> gpus, std::shared_ptr<PinnedStock> stock,
                              LocalStage* local, const Logger* log)
     : options_(std::move(options)),
       gpus_(std::move(gpus)),
-      buffers_(std::move(buffers)),
+      stock_(std::move(stock)),
       local_(local),
       log_(log),
       rings_(options_.rings) {}
@@ -66,7 +66,6 @@ GpuGroupStage::GpuGroupStage(GpuGroupOptions options, std::shared_ptr<Gpus> gpus
 GpuGroupStage::~GpuGroupStage() {
   Stop();
   areas_.clear();
-  outgrown_.clear();
   entries_.clear();
   groups_.clear();
   for (const Ring& ring : rings_) {
@@ -473,7 +472,16 @@ bool GpuGroupStage::LookForEnds() {
   return worked;
 }
 
+void GpuGroupStage::LetGoOfArea(Own* own) {
+  if (!std::exchange(own->has_area, false)) return;
+  Area& area = areas_.at(own->operation->asked.tensor);
+  --area.rounds;
+  // A copy may still be under way to it, or out of it: then it stays where it is.
+  if (!own->outcome.ok()) area.again = true;
+}
+
 void GpuGroupStage::Forget(const Key& key) {
+  if (const auto found = entries_.find(key); found != entries_.end()) LetGoOfArea(&found->second.own);
   entries_.erase(key);
   over_[key.first] = std::max(over_[key.first], key.second + 1);
 }

@@ -1,7 +1,7 @@
 // gpu_group_stage.h - the step among the GPUs of a host: they reduce by the collectives of the device plugin, each
 // takes its share to the servers, and they gather the results.
 //
-//     engine.UseStage("", std::make_unique<GpuGroupStage>(options, gpus, buffers, local, log));   // before the others
+//     engine.UseStage("", std::make_unique<GpuGroupStage>(options, gpus, stock, local, log));   // before the others
 //
 //                 reduce-scatter        copy to the host       copy to the GPU        all-gather
 //     GPU memory ────────────────> own share ────> push, result ────> own share ────────────────> GPU memory
@@ -22,6 +22,8 @@
 //
 // What goes on to the next stage is the host's contribution: Operation::by_gpus; the parts that this member owns.
 //
+// Memory.  Each tensor has one area of pinned memory for the own parts, as in the device stage: taken with its first
+//          operation, and the next tensor's if it has been used once, and not for PinnedStock::KeepTime.
 // Failure. A round that is given up ends when nothing of it is under way in a stream. A collective that does not end
 //          within kReleaseTime, or cannot begin, is the end of the session: the others are somewhere inside it.
 //
@@ -48,8 +50,8 @@
 #include "core/worker/device/gpu_rows.h"
 #include "core/worker/device/gpus.h"
 #include "core/worker/device/pinned_area.h"
+#include "core/worker/device/pinned_stock.h"
 #include "core/worker/local/local_stage.h"
-#include "core/worker/memory/buffer.h"
 #include "core/worker/tensor/relay_stage.h"
 
 namespace byteps {
@@ -61,7 +63,7 @@ class GpuGroupStage : public RelayStage {
   static constexpr Time kReleaseTime = 2 * kSecond;
   static constexpr size_t kGroupsAhead = 8;
 
-  GpuGroupStage(GpuGroupOptions options, std::shared_ptr<Gpus> gpus, std::shared_ptr<BufferTable> buffers,
+  GpuGroupStage(GpuGroupOptions options, std::shared_ptr<Gpus> gpus, std::shared_ptr<PinnedStock> stock,
                 LocalStage* local, const Logger* log);
   ~GpuGroupStage() override;
 
@@ -107,11 +109,12 @@ class GpuGroupStage : public RelayStage {
     uint32_t rows = 0;              // to be reduced or gathered still
     uint64_t area_bytes = 0;        // of the own parts
     std::vector<uint64_t> offsets;  // of each part in the pinned area; own parts only
-    size_t copying = 0;             // to the host
-    std::vector<uint32_t> home;     // by row: own parts that are not home
-    bool launched = false;          // something of it is in a stream
-    bool finishing = false;         // all is in the stream
-    absl::Status outcome;           // why it is given up
+    bool has_area = false;
+    size_t copying = 0;          // to the host
+    std::vector<uint32_t> home;  // by row: own parts that are not home
+    bool launched = false;       // something of it is in a stream
+    bool finishing = false;      // all is in the stream
+    absl::Status outcome;        // why it is given up
     bool giving_up = false;
     bool end_ordered = false;
     GpuEvent drained;  // recorded when it was given up
@@ -146,10 +149,13 @@ class GpuGroupStage : public RelayStage {
     uint32_t part;
     GpuEvent copied;
   };
+  // Pinned memory of a tensor, and the last round whose result may still be copied out of it.
   struct Area {
     std::unique_ptr<PinnedArea> memory;
-    uint64_t bytes = 0;
     std::shared_ptr<GpuRound> last;
+    int32_t rounds = 0;  // that use it now
+    bool again = false;  // its tensor has been used more than once
+    Time used_at = 0;
   };
 
   bool leads() const { return local_->neighbours().own() == 0; }
@@ -186,7 +192,10 @@ class GpuGroupStage : public RelayStage {
   absl::Status AfterReduce(const Order& order, Entry* entry, Ring* ring);
   absl::Status AfterGather(const Order& order, Entry* entry, Ring* ring);
   absl::Status BeginBeyond(Entry* entry);
-  absl::StatusOr<Area*> AreaOf(const Own& own);
+  absl::StatusOr<Area*> AreaOf(Own* own);
+  void GiveBackIdle();
+  // Has every copy out of an area ended?
+  static bool Idle(const Area& area);
   bool GoesDirect(Own* own, PartRange range);
   // Where the next stage finds an own part, and leaves its result.
   Payload Beyond(const Own& own, uint32_t part) const;
@@ -206,12 +215,13 @@ class GpuGroupStage : public RelayStage {
   void GiveUp(const Key& key, Entry* entry, const absl::Status& why, bool told, bool here);
   void Release(Own* own);
   bool LookForEnds();
+  void LetGoOfArea(Own* own);
   void Forget(const Key& key);
   void Fatal(const absl::Status& why, uint32_t member);
 
   const GpuGroupOptions options_;
   const std::shared_ptr<Gpus> gpus_;
-  const std::shared_ptr<BufferTable> buffers_;
+  const std::shared_ptr<PinnedStock> stock_;
   LocalStage* const local_;
   const Logger* const log_;
   Gpus::Opened gpu_;                     // of this process, once it can work with others
@@ -223,13 +233,13 @@ class GpuGroupStage : public RelayStage {
   absl::flat_hash_map<uint64_t, uint64_t> over_;  // by name: rounds below are over here
   absl::flat_hash_map<const Tensor*, Area> areas_;
   // Too small for a later cut; kept until the end, as to give memory back waits for the GPU.
-  std::vector<std::unique_ptr<PinnedArea>> outgrown_;
   std::vector<std::byte*> outgrown_received_;
   std::deque<Order> orders_;
   std::deque<Copy> copies_;
   bool joined_ = false;          // the first member's: the rings have been ordered
   std::deque<GpuEvent> groups_;  // the first member's: reductions in the streams
   Time now_ = 0;
+  Time looked_at_ = 0;  // for idle areas
   Time poll_ = kLeastPoll;
   bool stopped_ = false, fatal_ = false;
 };

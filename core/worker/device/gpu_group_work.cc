@@ -284,7 +284,7 @@ absl::Status GpuGroupStage::BeginBeyond(Entry* entry) {
     ++parts;
   }
   if (parts == 0 || GoesDirect(&own, {0, parts})) return absl::OkStatus();
-  const absl::StatusOr<Area*> made = AreaOf(own);
+  const absl::StatusOr<Area*> made = AreaOf(&own);
   if (!made.ok()) return made.status();
   const Area& area = **made;
   Areas host;
@@ -301,20 +301,47 @@ absl::Status GpuGroupStage::BeginBeyond(Entry* entry) {
   return absl::OkStatus();
 }
 
-// Its pinned memory, for all own parts; made with the first operation that needs it.
-absl::StatusOr<GpuGroupStage::Area*> GpuGroupStage::AreaOf(const Own& own) {
-  const Tensor& tensor = *own.operation->asked.tensor;
+// Its pinned memory, for all own parts; taken with the first operation that needs it.
+absl::StatusOr<GpuGroupStage::Area*> GpuGroupStage::AreaOf(Own* own) {
+  const Tensor& tensor = *own->operation->asked.tensor;
   Area& area = areas_[&tensor];
+  if (!std::exchange(own->has_area, true)) {
+    ++area.rounds;
+    area.again = area.memory != nullptr;
+    area.used_at = now_;
+  }
   // Another cut may give this member more.
   const bool kept = area.memory != nullptr && !area.memory->buffer()->exchanged();
-  if (kept && area.bytes >= own.area_bytes) return &area;
-  absl::StatusOr<std::unique_ptr<PinnedArea>> made = PinnedArea::Make(gpu_.gpu, buffers_, own.area_bytes);
+  if (kept && area.memory->buffer()->size() >= own->area_bytes) return &area;
+  if (area.memory == nullptr) GiveBackIdle();
+  absl::StatusOr<std::unique_ptr<PinnedArea>> made = stock_->Take(now_, gpu_.gpu, own->area_bytes, 0);
   if (!made.ok()) return Annotate(made.status(), tensor.Describe());
-  // To give pinned memory back waits for all streams, and they may wait for other members.
-  if (area.memory != nullptr) outgrown_.push_back(std::move(area.memory));
+  if (area.memory != nullptr) {
+    // To give pinned memory back waits for all streams, and they may wait for other members.
+    Idle(area) ? stock_->GiveBack(now_, std::move(area.memory), 0) : stock_->PutAside(std::move(area.memory));
+  }
   area.memory = *std::move(made);
-  area.bytes = own.area_bytes;
   return &area;
+}
+
+bool GpuGroupStage::Idle(const Area& area) {
+  if (area.last == nullptr) return true;
+  const absl::StatusOr<bool> copied = area.last->finished.Query();
+  return copied.ok() && *copied;
+}
+
+// What tensors that are named anew for each operation leave behind would grow without end.
+void GpuGroupStage::GiveBackIdle() {
+  if (now_ < After(looked_at_, PinnedStock::kLookTime)) return;
+  looked_at_ = now_;
+  const auto once = [](const auto& entry) { return entry.second.memory != nullptr && !entry.second.again; };
+  const Time keep = PinnedStock::KeepTime(static_cast<size_t>(std::count_if(areas_.begin(), areas_.end(), once)));
+  absl::erase_if(areas_, [&](auto& entry) {
+    Area& area = entry.second;
+    if (!once(entry) || area.rounds != 0 || now_ < After(area.used_at, keep) || !Idle(area)) return false;
+    stock_->GiveBack(now_, std::move(area.memory), 0);
+    return true;
+  });
 }
 
 // What the GPUs have reduced is in the output.
@@ -408,7 +435,7 @@ absl::Status GpuGroupStage::TakeHome(Own* own, uint32_t part, const Payload& res
   if (result.device.type == BPS_CUDA) return gpu_.gpu->FlushRemote();
   const std::byte* from = result.address;
   if (own->direct) {  // it came by a way of the host's
-    const absl::StatusOr<Area*> area = AreaOf(*own);
+    const absl::StatusOr<Area*> area = AreaOf(own);
     if (!area.ok()) return area.status();
     std::byte* const pinned = (*area)->memory->data() + own->offsets[part];
     std::memcpy(pinned, result.address, result.bytes);

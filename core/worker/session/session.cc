@@ -425,7 +425,7 @@ void Session::UseDeviceStages() {
     options = GpuGroupOptions();
     options->refusal = why;
   }
-  engine_->UseStage("", std::make_unique<GpuGroupStage>(*std::move(options), gpus_, buffers_, local, &log_));
+  engine_->UseStage("", std::make_unique<GpuGroupStage>(*std::move(options), gpus_, stock, local, &log_));
 }
 
 void Session::SubmitToEngine(Time now, Submission asked) {
