@@ -4,6 +4,7 @@
 //     absl::Status status = (*gpu)->EventRecord(event, stream);
 //
 // The verbs are those of abi/device.h, which has their contract. Errors name the device: "GPU 0 (NVIDIA H200): ...".
+// What the thread that drives the session calls is watched (core/plugin/watched_thread.h).
 //
 // Threads: any. Ownership: what was made of it (streams, events, memory) is given back before it is destroyed.
 #ifndef BYTEPS_CORE_PLUGIN_GPU_H_
@@ -19,11 +20,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/unique_fd.h"
+#include "core/plugin/plugin_calls.h"
 #include "core/plugin/plugin_host.h"
+#include "core/plugin/watched_thread.h"
 
 namespace byteps {
 
 class Logger;
+
+// A call of a device plugin, which may last for ever. `title` outlives it.
+template <typename Function>
+auto WatchedCall(const std::string& title, const char* verb, const Function& function) {
+  const PluginCalls::Scope scope(WatchedThread::calls(), title.c_str(), verb);
+  return function();
+}
 
 class Gpu {
  public:
@@ -41,6 +51,9 @@ class Gpu {
   // What GPUs of several processes do together; nullptr: nothing.
   const bps_device_collectives* collectives() const { return collectives_; }
   bps_device* handle() const { return handle_; }
+  // `device plugin "cuda"`, for people.
+  const std::string& title() const { return title_; }
+  static std::string TitleOf(const bps_device_plugin& plugin);
 
   absl::StatusOr<void*> Allocate(uint64_t size);
   absl::Status Release(void* base);
@@ -79,15 +92,20 @@ class Gpu {
  private:
   Gpu(const bps_device_plugin& plugin, bps_device* handle, int32_t index, std::string name, std::string pci);
 
+  template <typename Function>
+  auto Watched(const char* verb, const Function& function) {
+    return WatchedCall(title_, verb, function);
+  }
   // Calls a verb of the table; what it makes is written through `out` by the caller.
   template <typename Function>
-  absl::Status Call(const char* what, const Function& function);
+  absl::Status Call(const char* verb, const char* what, const Function& function);
 
   const bps_device_table* const table_;
   bps_device* const handle_;
   const int32_t index_;
   const std::string name_;
   const std::string pci_;
+  const std::string title_;
   const bps_device_collectives* const collectives_;
 };
 

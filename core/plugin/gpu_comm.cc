@@ -15,7 +15,9 @@ absl::StatusOr<std::string> GpuComm::NewId(const Gpu& gpu, const PluginConfig* c
   if (gpu.collectives() == nullptr) return None(gpu);
   std::string id(BPS_DEVICE_COMM_ID, '\0');
   bps_failure failure;
-  const int32_t code = gpu.collectives()->unique_id(config, reinterpret_cast<uint8_t*>(id.data()), &failure);
+  const int32_t code = WatchedCall(gpu.title(), "unique_id", [&] {
+    return gpu.collectives()->unique_id(config, reinterpret_cast<uint8_t*>(id.data()), &failure);
+  });
   if (code != BPS_OK) return FailureStatus(code, failure, absl::StrCat(gpu.name(), ": collectives cannot be used"));
   return id;
 }
@@ -31,7 +33,8 @@ absl::StatusOr<std::unique_ptr<GpuComm>> GpuComm::Join(std::shared_ptr<Gpu> gpu,
   args.max_blocks = max_blocks;
   bps_device_comm* comm = nullptr;
   bps_failure failure;
-  const int32_t code = gpu->collectives()->join(gpu->handle(), &args, &comm, &failure);
+  const int32_t code = WatchedCall(gpu->title(), "join",
+                                   [&] { return gpu->collectives()->join(gpu->handle(), &args, &comm, &failure); });
   if (code != BPS_OK) {
     return FailureStatus(code, failure, absl::StrCat(gpu->name(), ": joining the GPUs of this host"));
   }
@@ -39,22 +42,26 @@ absl::StatusOr<std::unique_ptr<GpuComm>> GpuComm::Join(std::shared_ptr<Gpu> gpu,
 }
 
 GpuComm::~GpuComm() {
-  if (comm_ != nullptr) table_->abort(comm_);
+  if (comm_ == nullptr) return;
+  WatchedCall(gpu_->title(), "abort", [&] { table_->abort(comm_); });
 }
 
-void GpuComm::Leave() { table_->leave(std::exchange(comm_, nullptr)); }
+void GpuComm::Leave() {
+  bps_device_comm* const comm = std::exchange(comm_, nullptr);
+  WatchedCall(gpu_->title(), "leave", [&] { table_->leave(comm); });
+}
 
 template <typename Function>
-absl::Status GpuComm::Call(const char* what, const Function& function) {
+absl::Status GpuComm::Call(const char* verb, const char* what, const Function& function) {
   bps_failure failure;
-  const int32_t code = function(&failure);
+  const int32_t code = WatchedCall(gpu_->title(), verb, [&] { return function(&failure); });
   if (code == BPS_OK) return absl::OkStatus();
   return FailureStatus(code, failure, absl::StrCat(gpu_->name(), ": ", what));
 }
 
 absl::StatusOr<bool> GpuComm::Ready() {
   bool ready = false;
-  absl::Status status = Call("the collectives of this host's GPUs", [&](bps_failure* failure) {
+  absl::Status status = Call("state", "the collectives of this host's GPUs", [&](bps_failure* failure) {
     const int32_t code = table_->state(comm_, failure);
     ready = code == BPS_OK;
     return code == BPS_DEVICE_NOT_READY ? BPS_OK : code;
@@ -64,53 +71,53 @@ absl::StatusOr<bool> GpuComm::Ready() {
 }
 
 absl::Status GpuComm::Begin() {
-  return Call("beginning a group", [&](bps_failure* failure) { return table_->begin(comm_, failure); });
+  return Call("begin", "beginning a group", [&](bps_failure* failure) { return table_->begin(comm_, failure); });
 }
 
 absl::Status GpuComm::End() {
-  return Call("starting a group", [&](bps_failure* failure) { return table_->end(comm_, failure); });
+  return Call("end", "starting a group", [&](bps_failure* failure) { return table_->end(comm_, failure); });
 }
 
 absl::Status GpuComm::ReduceScatter(const void* from, void* to, uint64_t count, uint32_t dtype, int32_t reduction,
                                     bps_device_stream stream) {
-  return Call("a reduce-scatter", [&](bps_failure* failure) {
+  return Call("reduce_scatter", "a reduce-scatter", [&](bps_failure* failure) {
     return table_->reduce_scatter(comm_, from, to, count, dtype, reduction, stream, failure);
   });
 }
 
 absl::Status GpuComm::AllGather(const void* from, void* to, uint64_t count, uint32_t dtype, bps_device_stream stream) {
-  return Call("an all-gather",
+  return Call("all_gather", "an all-gather",
               [&](bps_failure* failure) { return table_->all_gather(comm_, from, to, count, dtype, stream, failure); });
 }
 
 absl::Status GpuComm::AllReduce(const void* from, void* to, uint64_t count, uint32_t dtype, int32_t reduction,
                                 bps_device_stream stream) {
-  return Call("an all-reduce", [&](bps_failure* failure) {
+  return Call("all_reduce", "an all-reduce", [&](bps_failure* failure) {
     return table_->all_reduce(comm_, from, to, count, dtype, reduction, stream, failure);
   });
 }
 
 absl::Status GpuComm::Reduce(const void* from, void* to, uint64_t count, uint32_t dtype, int32_t reduction,
                              int32_t root, bps_device_stream stream) {
-  return Call("a reduction to one", [&](bps_failure* failure) {
+  return Call("reduce", "a reduction to one", [&](bps_failure* failure) {
     return table_->reduce(comm_, from, to, count, dtype, reduction, root, stream, failure);
   });
 }
 
 absl::Status GpuComm::Broadcast(const void* from, void* to, uint64_t count, uint32_t dtype, int32_t root,
                                 bps_device_stream stream) {
-  return Call("a broadcast", [&](bps_failure* failure) {
+  return Call("broadcast", "a broadcast", [&](bps_failure* failure) {
     return table_->broadcast(comm_, from, to, count, dtype, root, stream, failure);
   });
 }
 
 absl::Status GpuComm::Send(const void* from, uint64_t count, uint32_t dtype, int32_t peer, bps_device_stream stream) {
-  return Call("a send",
+  return Call("send", "a send",
               [&](bps_failure* failure) { return table_->send(comm_, from, count, dtype, peer, stream, failure); });
 }
 
 absl::Status GpuComm::Receive(void* to, uint64_t count, uint32_t dtype, int32_t peer, bps_device_stream stream) {
-  return Call("a receive",
+  return Call("receive", "a receive",
               [&](bps_failure* failure) { return table_->receive(comm_, to, count, dtype, peer, stream, failure); });
 }
 

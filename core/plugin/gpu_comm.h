@@ -58,7 +58,7 @@ class GpuComm {
       : gpu_(std::move(gpu)), table_(gpu_->collectives()), comm_(comm) {}
 
   template <typename Function>
-  absl::Status Call(const char* what, const Function& function);
+  absl::Status Call(const char* verb, const char* what, const Function& function);
 
   const std::shared_ptr<Gpu> gpu_;
   const bps_device_collectives* const table_;

@@ -60,9 +60,9 @@ void Watchdog::Look(Time now, Watched* watched) const {
   }
   if (watched->ended || lasted < limit_) return;
   watched->ended = true;
-  watched->on_stuck(
-      absl::InternalError(absl::StrCat(call.plugin, " has not returned from ", call.verb, " for ", lasted / kSecond,
-                                       " s, so ", whom_, " cannot go on. It is a defect of the plugin")));
+  watched->on_stuck(absl::InternalError(
+      absl::StrCat(call.plugin, " has not returned from ", call.verb, " for ", lasted / kSecond, " s, so ", whom_,
+                   " cannot go on. It is a defect of the plugin, or of the driver beneath it")));
 }
 
 }  // namespace byteps

@@ -399,6 +399,14 @@ TEST(DeviceJobTest, WhatCallersGetWrong) {
   job.ExpectSuccess();
 }
 
+TEST(DeviceJobTest, DefaultStreams) {
+  for (const char* schedule : {"late", "early", "random"}) {
+    Job job(With(2, 1, schedule));
+    job.StartWorkers("default_streams");
+    job.ExpectSuccess();
+  }
+}
+
 TEST(DeviceJobTest, BuffersOfTheLibrary) {
   Job job(With(2, 1));
   job.StartWorkers("buffers");

@@ -1,7 +1,7 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|buffers|refused|second|missing|cancel|lost|death|casts|factors|
-//                   group|dtypes|bits|killed|stuck|direct|
+//     device_worker sums|errors|default_streams|buffers|refused|second|missing|cancel|lost|death|casts|factors|
+//                   group|dtypes|bits|killed|stuck|direct|hang|hanging_caller|
 //                   collectives|collective_bits|messages|groups|collective_errors|collective_ends|
 //                   collectives_killed [argument]
 //
@@ -21,6 +21,7 @@
 #include "tests/e2e/device_collective_scenarios.h"
 #include "tests/e2e/device_direct_scenarios.h"
 #include "tests/e2e/device_group_scenarios.h"
+#include "tests/e2e/device_hang_scenarios.h"
 #include "tests/e2e/device_trainer.h"
 
 namespace byteps {
@@ -146,10 +147,28 @@ void Errors() {
     const Gpu other(1);
     ask(BPS_INVALID_ARGUMENT, "the input's stream is of GPU 1, but the input of GPU 0",
         [&](auto*, auto* streams) { streams->input = other.stream; });
+    ask(BPS_INVALID_ARGUMENT, "the output's stream is of GPU 1, but the output of GPU 0",
+        [&](auto*, auto* streams) { streams->output = other.stream; });
+  }
+  if (trainer.info.rank == 0) {
+    bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+    args.tensor = trainer.Declare("b", 1000);
+    args.input = memory;
+    args.output = ordinary.data();
+    args.input_device = BPS_CUDA;
+    bps_request* request = nullptr;
+    Fails(bps_broadcast(trainer.session, &args, &request), BPS_INVALID_ARGUMENT,
+          "at the root of a broadcast input and output are of the same device", "broadcast");
   }
   gpu.control->capture(gpu.stream, 1);
   ask(BPS_FAILED_PRECONDITION, "is being captured into a CUDA graph", [](auto*, auto*) {});
   gpu.control->capture(gpu.stream, 0);
+  void* const of_this_thread = reinterpret_cast<void*>(2);  // cudaStreamPerThread
+  ask(BPS_INVALID_ARGUMENT, "set bps_streams.output_later, and name the stream in bps_wait_on_stream",
+      [&](auto*, auto* streams) {
+        streams->output = of_this_thread;
+        streams->output_later = 0;
+      });
   ask(BPS_INVALID_ARGUMENT, "reserved", [](auto*, auto* streams) { streams->reserved = 1; });
   ask(BPS_INVALID_ARGUMENT, "two extensions", [&](auto*, auto* streams) {
     static bps_streams second = BPS_STREAMS_INIT;
@@ -178,7 +197,11 @@ void Errors() {
     args.input = args.output = memory;
     args.input_device = args.output_device = BPS_CUDA;
     args.ext = &streams.ext;
-    _exit(bps_status_code(bps_push_pull(trainer.session, &args, nullptr)) == BPS_FAILED_PRECONDITION ? 0 : 1);
+    buffer_args.device = BPS_CUDA;
+    const bool refused =
+        bps_status_code(bps_push_pull(trainer.session, &args, nullptr)) == BPS_FAILED_PRECONDITION &&
+        bps_status_code(bps_buffer_alloc(trainer.session, &buffer_args, &buffer)) == BPS_FAILED_PRECONDITION;
+    _exit(refused ? 0 : 1);
   }
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -190,12 +213,49 @@ void Errors() {
     bps_push_pull_args args = trainer.PushPull("w", 1000, memory, &streams);
     bps_request* request = nullptr;
     Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+    if (round == 1) {
+      gpu.control->capture(gpu.stream, 1);
+      Fails(bps_wait_on_stream(request, gpu.stream, 0), BPS_FAILED_PRECONDITION, "cannot wait for a result", "wait");
+      gpu.control->capture(gpu.stream, 0);
+    }
     bps_status* outcome = bps_wait_on_stream(request, gpu.stream, 0);
     if (round == 1) Ok(outcome, "wait_on_stream");
     if (round == 0 && trainer.info.rank == 0) Fails(outcome, BPS_RESOURCE_EXHAUSTED, "pinning host memory", "wait");
     if (round == 0 && trainer.info.rank != 0) Fails(outcome, BPS_RESOURCE_EXHAUSTED, "rank 0", "wait");
     bps_request_free(request);
   }
+  trainer.Leave();
+}
+
+// The default streams of CUDA: that of all threads (NULL and 1) waits for a result by itself; that of the calling
+// thread (2) does what this thread asks for.
+void DefaultStreams() {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  constexpr size_t kCount = 20'000;
+  float* const memory = gpu.Allocate(kCount);
+  for (int round = 0; round < 6; ++round) {
+    const auto stream = reinterpret_cast<bps_device_stream>(static_cast<uintptr_t>(round % 3));
+    const bool later = round % 3 == 2;
+    const std::vector<float> values = Values(trainer.info.rank, round, 0, kCount);
+    float* const fresh = gpu.Host(kCount);
+    std::memcpy(fresh, values.data(), kCount * sizeof(float));
+    CHECK(gpu.table->copy_to_device(gpu.device, memory, fresh, kCount * sizeof(float), stream, nullptr) == BPS_OK);
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_push_pull_args args = trainer.PushPull("w", kCount, memory, &streams);
+    streams.input = streams.output = stream;
+    streams.output_later = later ? 1 : 0;
+    bps_request* request = nullptr;
+    Ok(bps_push_pull(trainer.session, &args, &request), "push_pull");
+    // Behind this the result is in a stream: in the one of the output, if it waits by itself.
+    Ok(bps_wait_on_stream(request, later ? stream : gpu.stream, 0), "wait_on_stream");
+    bps_request_free(request);
+    float* const copy = gpu.Host(kCount);
+    CHECK(gpu.table->copy_to_host(gpu.device, copy, memory, kCount * sizeof(float), stream, nullptr) == BPS_OK);
+    CHECK(gpu.table->synchronize(gpu.device, stream, nullptr) == BPS_OK);
+    CHECK(std::memcmp(copy, Sum(trainer.info.size, round, 0, kCount).data(), kCount * sizeof(float)) == 0);
+  }
+  gpu.ExpectNoRaces();
   trainer.Leave();
 }
 
@@ -398,6 +458,10 @@ int main(int count, char** arguments) {
     RunGroupUntilKilled();
   else if (scenario == "stuck")
     RunGroupStuck(argument);
+  else if (scenario == "hang")
+    RunHang(argument);
+  else if (scenario == "hanging_caller")
+    RunHangOfACaller();
   else if (scenario == "direct")
     RunDirect();
   else if (scenario == "collectives")
@@ -420,6 +484,8 @@ int main(int count, char** arguments) {
     RunFactors();
   else if (scenario == "errors")
     Errors();
+  else if (scenario == "default_streams")
+    DefaultStreams();
   else if (scenario == "buffers")
     Buffers();
   else if (scenario == "refused")

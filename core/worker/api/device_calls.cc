@@ -106,13 +106,14 @@ bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeo
     const std::shared_ptr<byteps::Session> session = request->session.lock();
     if (session != nullptr) RETURN_IF_ERROR(session->CheckProcess());
     const auto await = [&](const Request& one) -> absl::Status {
-      if (one.WaitForStream(deadline)) {
+      if (session == nullptr ? one.WaitForStream(deadline) : session->WaitForStream(one, deadline)) {
         const bool failed = one.ended() && !one.outcome().ok();
         // What the whole of a group says tells more.
         const bool ended = failed ? request->request.WaitUntil(deadline) : request->request.ended();
         if (ended && !request->request.outcome().ok()) return request->request.outcome();
         return failed ? one.outcome() : absl::OkStatus();
       }
+      if (session != nullptr && session->stuck()) return session->CheckOpen();
       const std::string what = session == nullptr ? "" : session->DescribeWait(one);
       return byteps::Retryable(absl::DeadlineExceededError(
           absl::StrCat("the result was not in a stream after ", timeout_ms, " ms: ", what)));

@@ -24,6 +24,10 @@
 
 namespace byteps {
 
+// CUDA's handle of the calling thread's own default stream (cudaStreamPerThread): a different stream on each thread,
+// unlike NULL and CU_STREAM_LEGACY, which are one for all threads. No stream lies at this address.
+inline const bps_device_stream kPerThreadStream = reinterpret_cast<bps_device_stream>(2);
+
 struct GpuRound {
   // One end of an operation.
   struct End {
@@ -63,7 +67,10 @@ class BusyStreams {
   void Clear() { streams_.clear(); }
   // Is one of the two?
   bool Has(const GpuRound& round) const { return Has(round.input) || Has(round.output); }
-  void Add(const GpuRound::End& end) { streams_.push_back(Of(end)); }
+  // (One handle is the streams of many threads.)
+  void Add(const GpuRound::End& end) {
+    if (end.stream != kPerThreadStream) streams_.push_back(Of(end));
+  }
 
  private:
   // Each GPU has a default stream, which is NULL for all of them.

@@ -1,5 +1,6 @@
 #include "core/worker/device/gpus.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,16 +8,23 @@
 
 namespace byteps {
 
-absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
+std::optional<Gpus::Opened> Gpus::Known(int32_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = opened_.find(index);
-  if (found != opened_.end()) return found->second;
-  if (plugin_ == nullptr) {
-    absl::StatusOr<const bps_device_plugin*> plugin = find_();
-    if (!plugin.ok()) return plugin.status();
-    plugin_ = *plugin;
+  return found == opened_.end() ? std::nullopt : std::optional<Opened>(found->second);
+}
+
+absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
+  if (std::optional<Opened> opened = Known(index)) return *std::move(opened);
+  const std::lock_guard<std::mutex> one(opening_);
+  if (std::optional<Opened> opened = Known(index)) return *std::move(opened);
+  const bps_device_plugin* plugin = plugin_.load();
+  if (plugin == nullptr) {
+    absl::StatusOr<const bps_device_plugin*> found = find_();
+    if (!found.ok()) return found.status();
+    plugin_.store(plugin = *found);
   }
-  absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(*plugin_, index, config_, log_);
+  absl::StatusOr<std::unique_ptr<Gpu>> gpu = Gpu::Open(*plugin, index, config_, log_);
   if (!gpu.ok()) return gpu.status();
   Opened opened;
   opened.gpu = *std::move(gpu);
@@ -24,22 +32,24 @@ absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
   opened.remote = opened.gpu->FlushRemote().ok();
   BPS_LOG(*log_, kInfo) << "tensors of " << opened.gpu->name()
                         << " go through pinned memory of the host, or over a network card that reads them";
+  const std::lock_guard<std::mutex> lock(mutex_);
   return opened_[index] = opened;
 }
 
 std::string Gpus::WhyNoCollectives() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const bps_device_plugin& plugin = *plugin_;
+  const bps_device_plugin& plugin = *plugin_.load();
   if (DeviceCollectives(plugin) == nullptr) return absl::StrCat("the device plugin ", plugin.info.name, " has none");
   bps_device_versions versions = {};
   versions.struct_size = sizeof versions;
-  if (plugin.versions(config_, &versions, nullptr) != BPS_OK) return "the device plugin cannot look for them";
+  const std::string title = Gpu::TitleOf(plugin);
+  const int32_t code = WatchedCall(title, "versions", [&] { return plugin.versions(config_, &versions, nullptr); });
+  if (code != BPS_OK) return "the device plugin cannot look for them";
   if (versions.collectives != nullptr && *versions.collectives != '\0') return "";
   const bool told = versions.why_not != nullptr && *versions.why_not != '\0';
   return told ? versions.why_not : "the device plugin does not say why";
 }
 
-absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
+absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound* round, GpuRound::End* end) {
   if (!Concerns(memory.device)) return absl::OkStatus();
   end->on_device = memory.device.type == BPS_CUDA;
   const absl::StatusOr<Opened> opened = Get(memory.device.id);
@@ -68,6 +78,12 @@ absl::Status Gpus::PrepareEnd(const GpuMemory& memory, GpuRound::End* end) {
       end->allocation = {end->gpu.get(), static_cast<std::byte*>(pointer->base), pointer->size, pointer->identity};
     }
   }
+  if (memory.stream == kPerThreadStream && end == &round->output && end->on_device && !round->stream_later) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the output's stream of ", end->gpu->name(),
+        " is the default stream of the calling thread (cudaStreamPerThread), and a thread of the library "
+        "would make its own one wait: set bps_streams.output_later, and name the stream in bps_wait_on_stream"));
+  }
   const absl::StatusOr<bps_device_stream_state> state = end->gpu->StreamState(memory.stream);
   if (!state.ok()) return state.status();
   if (state->id != end->gpu->index()) {
@@ -95,8 +111,8 @@ absl::StatusOr<std::shared_ptr<GpuRound>> Gpus::Prepare(const GpuMemory& input, 
   }
   auto round = std::make_shared<GpuRound>();
   round->stream_later = stream_later;
-  if (absl::Status status = PrepareEnd(input, &round->input); !status.ok()) return status;
-  if (absl::Status status = PrepareEnd(output, &round->output); !status.ok()) return status;
+  if (absl::Status status = PrepareEnd(input, round.get(), &round->input); !status.ok()) return status;
+  if (absl::Status status = PrepareEnd(output, round.get(), &round->output); !status.ok()) return status;
   if (round->output.on_device) {
     absl::StatusOr<Opened> opened = Get(output.device.id);
     if (!opened.ok()) return opened.status();

@@ -5,17 +5,20 @@
 //     absl::StatusOr<std::shared_ptr<GpuRound>> round = gpus->Prepare(asked, streams);     // on the caller's thread
 //
 // Errors: those of the registry (no plugin, no driver: the text says which); INVALID_ARGUMENT (no such GPU, memory or
-// stream of another one); FAILED_PRECONDITION (a stream that is being captured); BPS_DATA_LOSS of a lost context.
+// stream of another one, an output's stream that is another one on the library's thread); FAILED_PRECONDITION (a stream
+// that is being captured); BPS_DATA_LOSS of a lost context.
 //
 // Threads: any. Ownership: rounds keep the GPUs they use alive. Configuration and logger must outlive the calls.
 #ifndef BYTEPS_CORE_WORKER_DEVICE_GPUS_H_
 #define BYTEPS_CORE_WORKER_DEVICE_GPUS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -68,14 +71,18 @@ class Gpus {
   std::string WhyNoCollectives();
 
  private:
-  absl::Status PrepareEnd(const GpuMemory& memory, GpuRound::End* end);
+  std::optional<Opened> Known(int32_t index);
+  absl::Status PrepareEnd(const GpuMemory& memory, GpuRound* round, GpuRound::End* end);
 
   const Find find_;
   const PluginConfig* const config_;
   const Logger* const log_;
   const absl::Status usable_;
+  // Held while a GPU is opened, which may last for ever: the thread that drives asks for opened ones, and takes the
+  // other mutex alone.
+  std::mutex opening_;
+  std::atomic<const bps_device_plugin*> plugin_{nullptr};
   std::mutex mutex_;
-  const bps_device_plugin* plugin_ = nullptr;
   std::map<int32_t, Opened> opened_;
 };
 

@@ -49,6 +49,8 @@
 
 #include "core/base/time.h"
 #include "core/base/waker.h"
+#include "core/plugin/plugin_calls.h"
+#include "core/plugin/watched_thread.h"
 #include "core/worker/tensor/request.h"
 
 namespace byteps {
@@ -81,7 +83,8 @@ class Driver {
   static constexpr Time kParkTime = 2 * kMillisecond;
 
   // `spin`: how long an idle thread yields before it blocks.
-  Driver(Machine* machine, Time spin) : machine_(machine), spin_(spin) {}
+  // `calls`: what the thread inside the machine calls of device plugins is told here; it outlives the driver.
+  Driver(Machine* machine, Time spin, PluginCalls* calls = nullptr) : machine_(machine), spin_(spin), calls_(calls) {}
   ~Driver() { Stop(kNever); }
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -129,6 +132,7 @@ class Driver {
   // With the lock: the only way into the machine.
   template <typename Body>
   void Guarded(Body&& body) {
+    const WatchedThread::Scope watched(calls_);
     try {
       body();
     } catch (const std::exception& error) {
@@ -154,6 +158,7 @@ class Driver {
 
   Machine* const machine_;
   const Time spin_;
+  PluginCalls* const calls_;
   std::mutex mutex_;              // the drive lock
   std::atomic<int> wanted_{0};    // threads that wait for it
   std::atomic<int> sleepers_{0};  // threads that block on the machine's descriptors, or are about to

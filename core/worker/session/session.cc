@@ -49,7 +49,7 @@ Session::Session(OpenArguments given, Logger log)
           given_.config.GetBool("BYTEPS_SHM") && given_.config.GetBool("BYTEPS_HUGE_PAGES") ? &collapser_ : nullptr,
           [this](Time now, Submission asked) { SubmitToEngine(now, std::move(asked)); },
           [this](Time now, Collective asked) { SubmitToEngine(now, std::move(asked)); }),
-      driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count()) {
+      driver_(this, given_.config.GetDuration("BYTEPS_SPIN_US").count(), &plugin_calls_) {
   registry_.Watch(&plugin_calls_);
 }
 
@@ -107,18 +107,23 @@ absl::Status Session::PrepareAlone() {
   setup_.UseAlone();
   info_.size = info_.local_size = 1;
   info_.epoch = info_.generation = 1;
-  proven_.store(true);  // there are no plugins
+  proven_.store(true);  // there are no plugins but for GPUs
   BPS_LOG(log_, kDebug) << "ready: rank 0 of 1, alone: it needs no coordinator, server or plugin";
   all_ranks_ = ProcessSet::All(1);
   return absl::OkStatus();
 }
 
+std::unique_ptr<Watchdog> Session::MakeWatchdog() {
+  const Time peer_timeout = given_.config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
+  auto watchdog = std::make_unique<Watchdog>(
+      "this worker", peer_timeout > 0 ? Watchdog::LimitOf(peer_timeout) : operation_timeout_, &log_);
+  watchdog->Add(&plugin_calls_, [this](const absl::Status& why) { OnStuck(why); });
+  return watchdog;
+}
+
 absl::Status Session::PrepareJob(Time deadline, const absl::Status& able) {
   engine_ = std::make_unique<Engine>(setup_.MakeEngineOptions(), static_cast<EngineHandler*>(this), &log_);
-  const Time peer_timeout = given_.config.GetDuration("BYTEPS_PEER_TIMEOUT").count();
-  watchdog_ = std::make_unique<Watchdog>(
-      "this worker", peer_timeout > 0 ? Watchdog::LimitOf(peer_timeout) : operation_timeout_, &log_);
-  watchdog_->Add(&plugin_calls_, [this](const absl::Status& why) { OnStuck(why); });
+  watchdog_ = MakeWatchdog();
   absl::StatusOr<ControlLinkOptions> link = setup_.Prepare(deadline, able, engine_.get());
   if (!link.ok()) return link.status();
   control_ = std::make_unique<ControlLink>(*std::move(link), static_cast<ControlHandler*>(this), Now());
@@ -221,6 +226,7 @@ absl::Status Session::Submit(Submission asked) {
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->Admit(asked); });
   if (!accepted.ok()) return accepted;
   if (timeline_.on()) NoteSubmitted(&asked);
+  NoteGpus(asked.gpu);
   const bool small = alone && MayDrive() && asked.tensor->bytes() <= small_bytes_;
   const auto submit = [&](Time now) { SubmitToEngine(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
@@ -233,6 +239,7 @@ absl::Status Session::Submit(Collective asked) {
   const absl::Status accepted = Accept(1, &alone, [&] { return engine_->collectives()->Admit(asked); });
   if (!accepted.ok()) return accepted;
   if (timeline_.on()) NoteSubmitted(asked);
+  NoteGpus(asked.gpu);
   const bool small = alone && MayDrive() && asked.bytes() <= small_bytes_;
   const auto submit = [&](Time now) { SubmitToEngine(now, asked); };
   if (small && SubmitHere(asked.request->has_callback(), submit)) return absl::OkStatus();
@@ -278,9 +285,11 @@ absl::Status Session::SubmitAll(std::vector<Asked> all) {
   for (Asked& asked : all) {
     if (auto* submission = std::get_if<Submission>(&asked)) {
       if (timeline_.on()) NoteSubmitted(submission);
+      NoteGpus(submission->gpu);
       commands_.Push({std::move(*submission), nullptr});
     } else {
       if (timeline_.on()) NoteSubmitted(std::get<Collective>(asked));
+      NoteGpus(std::get<Collective>(asked).gpu);
       commands_.Push({{}, nullptr, std::make_unique<Collective>(std::move(std::get<Collective>(asked)))});
     }
   }
@@ -304,13 +313,22 @@ bool Session::Wait(const Request& request, Time deadline, bool small) {
   return WaitUntil(request, deadline);
 }
 
-bool Session::WaitUntil(const Request& request, Time deadline) const {
+template <typename WaitFor>
+bool Session::WaitInSlices(Time deadline, const WaitFor& wait) const {
   while (!stuck()) {
     const Time slice = After(Now(), kStuckLook);
-    if (request.WaitUntil(std::min(slice, deadline))) return true;
+    if (wait(std::min(slice, deadline))) return true;
     if (slice >= deadline) return false;
   }
-  return request.ended();
+  return wait(0);
+}
+
+bool Session::WaitUntil(const Request& request, Time deadline) const {
+  return WaitInSlices(deadline, [&](Time until) { return request.WaitUntil(until); });
+}
+
+bool Session::WaitForStream(const Request& request, Time deadline) const {
+  return WaitInSlices(deadline, [&](Time until) { return request.WaitForStream(until); });
 }
 
 std::string Session::DescribeWait(const Request& request) {
@@ -413,6 +431,12 @@ bool Session::RunCommands(Time now) {
 // The stages of device memory come with the first tensor that needs them, here or on another worker of this host.
 void Session::UseDeviceStages() {
   if (std::exchange(device_stage_, true)) return;
+  has_gpus_.store(true);
+  if (watchdog_ == nullptr) {
+    // A worker alone has had no plugin until now.
+    watchdog_ = MakeWatchdog();
+    watchdog_->Start();
+  }
   const auto lanes = std::make_shared<GpuLanes>(gpus_);
   const auto stock = std::make_shared<PinnedStock>(buffers_);
   engine_->UseStage("", std::make_unique<DeviceStage>(lanes, stock, &log_));

@@ -18,7 +18,8 @@
 // Submitting. A small tensor with nothing else in flight is pushed by the caller itself, if no thread drives just now;
 //            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers
 //            drive only once an operation has ended in this session: one that meets a plugin which never returns would
-//            not return, either, and keep no deadline.
+//            not return, either, and keep no deadline. A GPU's driver may do so at any time: where the session has GPUs,
+//            no caller drives.
 // Failure.   The first fatal error, from either plane, ends all operations, barriers and waits, and is the answer to
 //            every later call.
 // Lifetime.  Handles share the session. Close ends all that is running and gives descriptors and memory of peers back;
@@ -100,6 +101,8 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   absl::Status Cancel(std::shared_ptr<Request> request, const absl::Status& cause = {});
   // Blocks until the request has ended or `deadline`; true if it has ended. `small`: worth driving the engine for.
   bool Wait(const Request& request, Time deadline, bool small);
+  // As Request::WaitForStream, until the session is stuck.
+  bool WaitForStream(const Request& request, Time deadline) const;
   // What an operation waits for, for people; empty if it has ended.
   std::string DescribeWait(const Request& request);
   // One look, without blocking.
@@ -217,7 +220,16 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void EndForStuckThread(const absl::Status& why);
   // As Request::WaitUntil, until the session is stuck.
   bool WaitUntil(const Request& request, Time deadline) const;
-  bool MayDrive() const { return proven_.load(std::memory_order_relaxed); }
+  // The same of anything: `wait(until)` blocks, and answers whether it is there.
+  template <typename WaitFor>
+  bool WaitInSlices(Time deadline, const WaitFor& wait) const;
+  bool MayDrive() const {
+    return proven_.load(std::memory_order_relaxed) && !has_gpus_.load(std::memory_order_relaxed);
+  }
+  void NoteGpus(const std::shared_ptr<GpuRound>& round) {
+    if (round != nullptr) has_gpus_.store(true, std::memory_order_relaxed);
+  }
+  std::unique_ptr<Watchdog> MakeWatchdog();
   absl::Status failure() const { return failure_.Get(); }
   void EndWaits(const absl::Status& why);
 
@@ -260,8 +272,9 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   std::atomic<bool> closed_{false};
   std::atomic<bool> stuck_told_{false};
   std::atomic<bool> proven_{false};  // operations end here: callers may drive
-  std::mutex shutdown_mutex_;        // one caller of Shutdown at a time
-  bool shut_down_ = false;           // with shutdown_mutex_
+  std::atomic<bool> has_gpus_{false};
+  std::mutex shutdown_mutex_;  // one caller of Shutdown at a time
+  bool shut_down_ = false;     // with shutdown_mutex_
 
   // Set before Open returns.
   std::shared_ptr<ProcessSet> all_ranks_;

@@ -53,8 +53,9 @@ void Session::Close() {
     // A thread that closes does not wait for as long as the watchdog does.
     const PluginCalls::Now now = plugin_calls_.Look();
     if (now.number != 0 && now.number == std::exchange(call, now.number)) {
-      OnStuck(absl::InternalError(absl::StrCat(now.plugin, " has not returned from ", now.verb,
-                                               ": the session is closed without it. It is a defect of the plugin")));
+      OnStuck(absl::InternalError(absl::StrCat(
+          now.plugin, " has not returned from ", now.verb,
+          ": the session is closed without it. It is a defect of the plugin, or of the driver beneath it")));
     }
   }
   collapser_.Stop();

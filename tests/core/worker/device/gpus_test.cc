@@ -29,15 +29,15 @@ const Logger& Quiet() {
   return log;
 }
 
+absl::StatusOr<const bps_device_plugin*> FindFake() {
+  const bps_device_plugin* plugin = nullptr;
+  bps_device_plugin_v1_fake(PluginHost(), &plugin);
+  return plugin;
+}
+
 TEST(GpusTest, NoMemoryReachesBeyondItsAllocation) {
   ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
-  Gpus gpus(
-      []() -> absl::StatusOr<const bps_device_plugin*> {
-        const bps_device_plugin* plugin = nullptr;
-        bps_device_plugin_v1_fake(PluginHost(), &plugin);
-        return plugin;
-      },
-      nullptr, &Quiet());
+  Gpus gpus(FindFake, nullptr, &Quiet());
   const std::shared_ptr<Gpu> gpu = gpus.Get(0)->gpu;
   auto* const base = static_cast<std::byte*>(*gpu->Allocate(1000));
   const auto check = [&](uint64_t offset, uint64_t bytes) {
@@ -56,6 +56,46 @@ TEST(GpusTest, NoMemoryReachesBeyondItsAllocation) {
                 HasSubstr("reaches " + std::to_string(beyond) + " bytes beyond the end of its allocation"));
   }
   EXPECT_TRUE(gpu->Release(base).ok());
+}
+
+// A stream that is another one on the library's thread cannot wait there for a result.
+TEST(GpusTest, TheStreamOfAThreadIsWaitedOnThere) {
+  ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
+  Gpus gpus(FindFake, nullptr, &Quiet());
+  const std::shared_ptr<Gpu> gpu = gpus.Get(0)->gpu;
+  void* const memory = *gpu->Allocate(1000);
+  void* const pinned = *gpu->AllocateHost(1000);
+  const auto stream = reinterpret_cast<bps_device_stream>(2);
+  const auto prepare = [&](void* output, int32_t type, bool later) {
+    return gpus.Prepare({"input", memory, 1000, {BPS_CUDA, 0}, stream}, {"output", output, 1000, {type, 0}, stream},
+                        later);
+  };
+  const absl::Status refused = prepare(memory, BPS_CUDA, false).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cudaStreamPerThread"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("output_later"));
+  EXPECT_TRUE(prepare(memory, BPS_CUDA, true).ok()) << prepare(memory, BPS_CUDA, true).status();
+  // Nothing waits for a result in memory of the host.
+  EXPECT_TRUE(prepare(pinned, BPS_CUDA_HOST, false).ok()) << prepare(pinned, BPS_CUDA_HOST, false).status();
+  EXPECT_TRUE(gpu->Release(memory).ok());
+  EXPECT_TRUE(gpu->ReleaseHost(pinned).ok());
+}
+
+// One handle is the streams of two threads: that one of them is busy says nothing about the other.
+TEST(GpusTest, AStreamOfAThreadIsBusyForNoOther) {
+  ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
+  Gpus gpus(FindFake, nullptr, &Quiet());
+  void* const memory = *gpus.Get(0)->gpu->Allocate(1000);
+  for (const uintptr_t handle : {0, 2}) {
+    const auto stream = reinterpret_cast<bps_device_stream>(handle);
+    const auto round =
+        gpus.Prepare({"input", nullptr, 0, Device(), nullptr}, {"output", memory, 1000, {BPS_CUDA, 0}, stream}, true);
+    ASSERT_TRUE(round.ok()) << round.status();
+    BusyStreams busy;
+    busy.Add((*round)->output);
+    EXPECT_EQ(busy.Has(**round), handle == 0);
+  }
+  EXPECT_TRUE(gpus.Get(0)->gpu->Release(memory).ok());
 }
 
 }  // namespace
