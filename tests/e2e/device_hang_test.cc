@@ -60,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(All, OfCopies,
 // Among the GPUs of a host.
 using OfTheGpusOfAHost = HangTest;
 TEST_P(OfTheGpusOfAHost, EndsTheSessionOnEveryRank) {
+  if (OnCuda() && std::string(GetParam()) == "begin") GTEST_SKIP() << "ncclGroupStart does nothing by itself";
   Job job(With(2, 0));
   job.StartWorkers("hang", GetParam());
   ExpectAllTold(&job, 2);
@@ -74,6 +75,7 @@ TEST(DeviceHangTest, OfAWorkerAlone) {
 }
 
 TEST(DeviceHangTest, OfACallerHoldsThatCallerAlone) {
+  if (OnCuda()) GTEST_SKIP() << "the stand-in of the driver opens contexts under a lock that all its calls take";
   Job job(With(2, 1));
   job.StartWorkers("hanging_caller");
   job.ExpectSuccess(kPatience);
