@@ -128,7 +128,13 @@ bps_device_pointer Device::Pointer(const void* address) {
   BPS_CUDA_CALL(cuPointerGetAttribute, &size, kAttributeRangeSize, Address(address));
   pointer.base = reinterpret_cast<void*>(base);
   pointer.size = size;
+  // Memory that is mapped piece by piece (cuMemMap; PyTorch's expandable segments) has no number to rely on: the range
+  // is all that was reserved, and its pieces come and go without the range becoming another one.
+  unsigned whole = 0;
   if (type == kMemoryTypeDevice) {
+    BPS_CUDA_CALL(cuPointerGetAttribute, &whole, kAttributeIsOneAllocation, Address(address));
+  }
+  if (whole != 0) {
     unsigned long long identity = 0;
     BPS_CUDA_CALL(cuPointerGetAttribute, &identity, kAttributeBufferId, Address(address));
     pointer.identity = identity;

@@ -73,6 +73,7 @@ inline constexpr int kAttributeMemoryType = 2;
 inline constexpr int kAttributeBufferId = 7;
 inline constexpr int kAttributeIsManaged = 8;
 inline constexpr int kAttributeDeviceOrdinal = 9;
+inline constexpr int kAttributeIsOneAllocation = 10;  // that other processes may open as a whole (CUDA IPC)
 inline constexpr int kAttributeRangeStart = 11;
 inline constexpr int kAttributeRangeSize = 12;
 inline constexpr unsigned kMemoryTypeHost = 1;

@@ -22,7 +22,10 @@ bool Overlap(const DeviceAllocation& a, const DeviceAllocation& b) {
 
 absl::StatusOr<std::shared_ptr<Region>> DeviceRegions::Find(const DeviceAllocation& allocation) {
   if (allocation.identity == 0) {
-    return absl::UnimplementedError("the device plugin does not tell allocations of the GPU from later ones");
+    return absl::UnimplementedError(
+        "its device plugin does not tell this memory from later memory at the same address (so it is with what is "
+        "mapped "
+        "piece by piece, as by PyTorch's expandable_segments)");
   }
   const auto found =
       std::find_if(all_.begin(), all_.end(), [&](const Kept& kept) { return Same(kept.allocation, allocation); });

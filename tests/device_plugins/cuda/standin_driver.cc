@@ -1,7 +1,8 @@
 // standin_driver.cc - a libcuda.so.1 whose GPUs are fake ones: the CUDA plugin runs on it as on a driver.
 //
 // STANDIN_CUDA_INIT: what cuInit answers; STANDIN_CUDA_DEVICES: how many devices; STANDIN_CUDA_DOMAIN: of their PCI
-// addresses, by default a number of the process: each has GPUs of its own.
+// addresses, by default a number of the process: each has GPUs of its own; STANDIN_CUDA_MAPPED: 1: all device memory is
+// as if it had been mapped piece by piece.
 #include <unistd.h>
 
 #include <cstdio>
@@ -207,6 +208,9 @@ EXPORT cuPointerGetAttribute(void* out, int attribute, DevicePointer address) {
   if (attribute == kAttributeDeviceOrdinal) std::memcpy(out, &pointer.id, sizeof pointer.id);
   if (attribute == kAttributeRangeStart) std::memcpy(out, &base, sizeof base);
   if (attribute == kAttributeRangeSize) std::memcpy(out, &size, sizeof size);
+  const unsigned whole = Number("STANDIN_CUDA_MAPPED", 0) == 0 ? 1 : 0;
+  if (attribute == kAttributeIsOneAllocation) std::memcpy(out, &whole, sizeof whole);
+  if (attribute == kAttributeBufferId && whole == 0) return kInvalidValue;
   if (attribute == kAttributeBufferId) std::memcpy(out, &pointer.identity, sizeof pointer.identity);
   return kSuccess;
 }
@@ -243,6 +247,16 @@ EXPORT cuStreamGetCtx(StreamHandle stream, Context* context) {
   state.struct_size = sizeof state;
   const int32_t code = Table().stream_state(Now(), stream, &state, nullptr);
   return *context = ContextOf(state.id, 0), Code(code);
+}
+
+EXPORT cuStreamBeginCapture_v2(StreamHandle stream, int) {
+  IN_CONTEXT;
+  return Gpu().capture(stream, 1), kSuccess;
+}
+EXPORT cuStreamEndCapture(StreamHandle stream, void** graph) {
+  IN_CONTEXT;
+  *graph = nullptr;
+  return Gpu().capture(stream, 0), kSuccess;
 }
 
 EXPORT cuEventCreate(EventHandle* event, unsigned flags) {
