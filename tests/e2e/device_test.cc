@@ -116,6 +116,22 @@ TEST(DeviceJobTest, TheGpusOfAHostAlone) {
   }
 }
 
+// By the variable with which NCCL lets them: for tests on a machine with one GPU.
+TEST(DeviceJobTest, WorkersThatShareAGpuLeaveItToTheHostUnlessNcclLetsThem) {
+  if (!OnCuda()) GTEST_SKIP() << "the simulated GPUs of a process are its own";
+  for (const bool may : {false, true}) {
+    JobOptions options = With(2, 0);
+    options.of_workers["STANDIN_CUDA_DOMAIN"] = "7";
+    options.of_workers["NCCL_MULTI_RANK_GPU_ENABLE"] = may ? "1" : "0";
+    options.of_workers["E2E_GROUP"] = may ? "alone" : "host memory";
+    options.of_workers["BYTEPS_LOG_LEVEL"] = "info";
+    Job job(options);
+    job.StartWorkers("group");
+    job.ExpectSuccess();
+    EXPECT_EQ(job.Output().find("use the same GPU") == std::string::npos, may) << job.Output();
+  }
+}
+
 TEST(DeviceJobTest, TheGpusOfTwoHosts) {
   if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "they need shared memory";
   for (const auto& [hosts, schedule, variable] :

@@ -1,6 +1,7 @@
 #include "core/worker/device/gpu_group_options.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,9 @@ absl::StatusOr<GpuGroupOptions> ReadGpuGroupOptions(const Config& config, int32_
   options.roots = *std::move(roots);
   options.required = config.IsSet("BYTEPS_NCCL") && config.GetBool("BYTEPS_NCCL");
   if (!config.GetBool("BYTEPS_NCCL")) options.refusal = "BYTEPS_NCCL=0";
+  // A variable of NCCL's, which reads it in this way.
+  const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  options.shares_gpu = several != nullptr && std::string(several) == "1";
   options.deterministic = config.GetBool("BYTEPS_DETERMINISTIC");
   return options;
 }

@@ -19,6 +19,7 @@ namespace byteps {
 struct GpuGroupOptions {
   std::string refusal;          // why this worker takes no part; empty: it does
   bool required = false;        // BYTEPS_NCCL=1: it is an error if there are no collectives of GPUs
+  bool shares_gpu = false;      // NCCL's NCCL_MULTI_RANK_GPU_ENABLE: its ranks may use one GPU
   bool deterministic = false;   // BYTEPS_DETERMINISTIC: parts are folded in the order of the members
   uint32_t rings = 1;           // BYTEPS_NCCL_NUM_RINGS: communicators, each with a stream
   uint32_t rows_in_group = 4;   // BYTEPS_NCCL_GROUP_SIZE: rows of parts that are launched at once

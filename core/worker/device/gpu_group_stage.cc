@@ -233,7 +233,7 @@ void GpuGroupStage::Offer(const Key& key, const Own* own, const std::string& why
   body.able = why_not.empty() ? 1 : 0;
   if (own != nullptr) body.fingerprint = own->operation->fingerprint;
   body.options = options_.Number();
-  if (gpu_.gpu != nullptr) body.device = DeviceNumber(gpu_.gpu->pci());
+  if (gpu_.gpu != nullptr && !options_.shares_gpu) body.device = DeviceNumber(gpu_.gpu->pci());
   body.text = static_cast<uint32_t>(std::min(why_not.size(), kMaxText));
   const size_t self = local_->neighbours().own();
   for (size_t index = 0; index < members(); ++index) {
