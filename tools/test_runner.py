@@ -32,6 +32,9 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / ".deps" / "results"
 # Where the Python tests find the simulated GPU.
 FAKE_GPU = RESULTS / "libbyteps_device_fake.so"
+# And a driver and an NCCL whose GPUs are simulated (tests/tools/test_gpu_check.py), by their place in the tree.
+STANDINS = RESULTS / "gpu_standins"
+STANDIN_FILES = ("standin/libcuda.so.1", "nccl/lib/libnccl.so.2")
 
 # C++ tests that also run under the sanitizers: those whose label carries this tag.
 SANITIZER_TAG = "sanitize"
@@ -184,20 +187,29 @@ def step_native(pattern: str | None) -> Count:
     return run_bazel(bazel_tests(pattern))
 
 
+def keep_copy(built: Path, copy: Path) -> None:
+    """The sanitizers' builds put theirs into the same place while the Python tests run."""
+    if not built.exists():
+        return
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    fresh = copy.with_suffix(".new")
+    shutil.copy(built, fresh)
+    fresh.replace(copy)
+
+
 def install_wheel(python: str | None = None) -> bool:
     """Builds the wheel and puts it into .venv, or the environment of this interpreter, if it is not there already; and
-    the simulated GPU, which is in no wheel (tests/frameworks/support/fake_cuda.py)."""
+    the simulated GPUs, which are in no wheel (tests/frameworks/support/fake_cuda.py, tests/tools/test_gpu_check.py)."""
     targets = ["//frameworks/python:wheel", "//device_plugins/fake"]
+    targets += [f"//tests/device_plugins/cuda:{name}" for name in STANDIN_FILES]
     if run(["bazel", "build", "--show_progress_rate_limit=10", *targets]) != 0:
         return False
-    built = ROOT / "bazel-bin/device_plugins/fake" / FAKE_GPU.name
-    if built.exists():
-        # A copy: the sanitizers' builds put theirs into the same place while the Python tests run.
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        fresh = FAKE_GPU.with_suffix(".new")
-        shutil.copy(built, fresh)
-        fresh.replace(FAKE_GPU)
-        os.environ["FAKE_GPU_PLUGIN"] = str(FAKE_GPU)
+    built = ROOT / "bazel-bin"
+    keep_copy(built / "device_plugins/fake" / FAKE_GPU.name, FAKE_GPU)
+    for name in STANDIN_FILES:
+        keep_copy(built / "tests/device_plugins/cuda" / name, STANDINS / name)
+    os.environ["FAKE_GPU_PLUGIN"] = str(FAKE_GPU)
+    os.environ["GPU_STANDINS"] = str(STANDINS)
     return run([python or sys.executable, "tools/install_wheel.py"]) == 0
 
 

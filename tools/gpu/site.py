@@ -1,0 +1,52 @@
+"""The packed wheel, made usable for the Python that is there.
+
+python3 -m gpu.site extension SITE SOURCES      # compiles byteps/_native.so, the files side by side
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+
+def unpack(wheel: Path, site: Path) -> None:
+    """The wheel's files, its programs executable."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for program in (file for file in site.rglob("*") if file.is_file() and file.parent.name in ("bin", "scripts")):
+        program.chmod(0o755)
+
+
+def launcher(site: Path, workers: int, servers: int = 0) -> list[str]:
+    """bpslaunch, which needs no extension; the command of a worker follows."""
+    program = site / "byteps" / "launcher" / "launch.py"
+    return [sys.executable, str(program), "--workers", str(workers), "--servers", str(servers), "--"]
+
+
+def compile_extension(site: Path, source: Path) -> int:
+    """byteps/_native.so for this Python: g++ and Python's headers are needed."""
+    files = [*(source / "frameworks/python/native").glob("*.cc"), source / "frameworks/common/library.cc"]
+    flags = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", f"-I{source}"]
+    flags.append(f"-I{sysconfig.get_paths()['include']}")
+    with tempfile.TemporaryDirectory() as folder:
+        objects = [f"{folder}/{number}.o" for number in range(len(files))]
+
+        def one(pair: tuple[Path, str]) -> int:
+            return subprocess.run(["g++", *flags, "-c", str(pair[0]), "-o", pair[1]], check=False).returncode
+
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            if any(pool.map(one, zip(files, objects))):
+                return 1
+        target = str(site / "byteps" / "_native.so")
+        link = ["g++", "-shared", "-pthread", *objects, "-ldl", "-o", target]
+        return subprocess.run(link, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(compile_extension(Path(sys.argv[2]), Path(sys.argv[3])))
