@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from gpu import nccl
 from gpu.goals import GOALS, verdicts
 from gpu.report import size_text, text
+from gpu.site import add_libraries
 from gpu.steps import FAILED, Row, Steps
 
 PROGRAM = ROOT / "tools" / "gpu_check"
@@ -160,6 +161,15 @@ def test_without_simulated_gpus_fake_runs_nothing(packed: Path) -> None:
     (packed / "fake" / "libcuda.so.1").write_text("")
     assert run(packed, "--fake").returncode == 77
     assert not (packed / "out").exists()
+
+
+def test_libraries_of_the_machine_are_not_hidden(tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for name in ("libc.so.6", "libnowhere.so.9"):
+        (packed / name).write_text("")
+    add_libraries(packed, tmp_path / "lib")
+    assert [file.name for file in (tmp_path / "lib").iterdir()] == ["libnowhere.so.9"]
 
 
 # ---- Steps ----

@@ -23,6 +23,23 @@ def unpack(wheel: Path, site: Path) -> None:
         program.chmod(0o755)
 
 
+def add_libraries(packed: Path, folder: Path) -> None:
+    """Links in `folder` to the packed libraries that the loader does not find by itself. What the machine has must not
+    be hidden: its Python may need its own zlib."""
+    known = set()
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        if Path(program).exists():
+            told = subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
+            known = {line.split()[0] for line in told.splitlines() if "=>" in line}
+            break
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in packed.iterdir():
+        link = folder / library.name
+        link.unlink(missing_ok=True)
+        if library.name not in known:
+            link.symlink_to(library)
+
+
 def launcher(site: Path, workers: int, servers: int = 0) -> list[str]:
     """bpslaunch, which needs no extension; the command of a worker follows."""
     program = site / "byteps" / "launcher" / "launch.py"
