@@ -16,12 +16,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests" / "frameworks" / "support"))
 
 from gpu import nccl
 from gpu.goals import GOALS, verdicts
 from gpu.report import size_text, text
 from gpu.site import add_libraries
 from gpu.steps import FAILED, Row, Steps
+from jobs import clean_environment, launcher_command
 
 PROGRAM = ROOT / "tools" / "gpu_check"
 # A driver and an NCCL whose GPUs are simulated; tools/test keeps copies of its own.
@@ -285,6 +287,17 @@ def test_jobs_with_known_results(complete: Path) -> None:
     assert "servers, GPU 0;" in log
     assert "servers, the host;" in log
     assert "shm" in (complete / "out" / "job_shm.log").read_text()
+
+
+def test_the_worker_of_pytorch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    environment = clean_environment(PYTHONPATH=os.pathsep.join([str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")]))
+    command = [*launcher_command(2, 0), sys.executable, "-m", "gpu.torch_values", "--cpu"]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 1 on cpu: right" in done.stdout
 
 
 def test_a_wrong_value_is_a_failure_that_names_it(complete: Path) -> None:

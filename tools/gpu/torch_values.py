@@ -1,8 +1,9 @@
 """A worker whose tensors are PyTorch's, on a GPU: push_pull, broadcast, and training that is the same on all ranks.
 
-    bpslaunch --workers 2 -- python3 -m gpu.torch_values
+    bpslaunch --workers 2 -- python3 -m gpu.torch_values [--cpu]
 
-Ends with 77 where PyTorch has no CUDA. PYTORCH_CUDA_ALLOC_CONF says how its memory is made.
+Ends with 77 where PyTorch has no CUDA, but with --cpu, which is for tests. PYTORCH_CUDA_ALLOC_CONF says how its memory
+is made.
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ def main() -> int:
     except ImportError as error:
         print(f"not run: no PyTorch: {error}")
         return NOT_RUN
-    if not torch.cuda.is_available():
+    on_gpu = "--cpu" not in sys.argv
+    if on_gpu and not torch.cuda.is_available():
         print("not run: PyTorch has no CUDA here")
         return NOT_RUN
     import byteps.torch as bps
+    from byteps import Max, Min
 
     bps.init()
     rank, size = bps.rank(), bps.size()
-    device = torch.device("cuda", bps.local_rank() % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    side = torch.cuda.Stream()
-    for count in (1, 257, 100_003, 8_000_001):  # the last one spans pieces of an expandable segment
+    device = torch.device("cpu")
+    if on_gpu:
+        device = torch.device("cuda", bps.local_rank() % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    side = torch.cuda.Stream() if on_gpu else None
+    # The last one spans pieces of an expandable segment.
+    for count in (1, 257, 100_003, 8_000_001) if on_gpu else (1, 257, 100_003):
         for turn in range(20):
             numbers = torch.arange(count, device=device) % 1000
-            with torch.cuda.stream(side if turn % 2 else torch.cuda.current_stream()):
-                if turn % 2:
+            with torch.cuda.stream(side if turn % 2 else None):
+                if side is not None and turn % 2:
                     side.wait_stream(torch.cuda.default_stream())
                 mine = numbers.to(torch.float32) + rank + turn
                 summed = bps.push_pull(mine, average=False, name=f"t.{count}")
@@ -51,8 +57,8 @@ def main() -> int:
         loss.backward()
         optimizer.step()
     flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    least = bps.allreduce(flat, op=bps.Min, name="least")
-    most = bps.allreduce(flat, op=bps.Max, name="most")
+    least = bps.allreduce(flat, op=Min, name="least")
+    most = bps.allreduce(flat, op=Max, name="most")
     assert torch.equal(least, most), "the ranks' parameters differ after 50 steps"
     assert bool(torch.isfinite(flat).all()), "parameters are not finite after 50 steps"
     print(f"rank {rank} on {device}: right, PyTorch {torch.__version__}, loss {loss.item():.3f}")
