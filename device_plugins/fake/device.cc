@@ -104,7 +104,10 @@ bps_device_stream_state Device::StreamState(bps_device_stream stream) {
 
 void Device::StreamWait(bps_device_stream stream, bps_device_event* event) {
   machine_->Begin(index_, "stream_wait");
-  machine_->Wait(Of(stream), *fake::Of(event));
+  // It may be another device's, as with CUDA: a group of operations has results on several.
+  Stream* known = machine_->Known(stream, index_);
+  machine_->CheckTakes(*known, known->device);
+  machine_->Wait(known, *fake::Of(event));
 }
 
 bps_device_event* Device::EventCreate() {
