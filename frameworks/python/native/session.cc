@@ -302,12 +302,10 @@ std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::obj
 
 std::shared_ptr<Request> Session::Group(const std::vector<CollectiveSpec>& specs, py::object buffers) {
   std::vector<bps_collective_args> operations;
+  std::vector<bps_streams> streams(specs.size(), BPS_STREAMS_INIT);  // outlive the call; they do not move
   for (const CollectiveSpec& spec : specs) {
     operations.push_back(ArgsOf(spec));
-    // Which the library refuses, with what takes it.
-    bps_streams streams = BPS_STREAMS_INIT;
-    if (spec.place) SetPlace(operations.back(), streams, *spec.place);
-    operations.back().ext = nullptr;
+    if (spec.place) SetPlace(operations.back(), streams[operations.size() - 1], *spec.place);
   }
   std::vector<const bps_collective_args*> pointers;
   for (const bps_collective_args& operation : operations) pointers.push_back(&operation);
