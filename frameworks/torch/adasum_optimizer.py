@@ -125,6 +125,4 @@ class AdasumOptimizer(BaseOptimizer):
     def _part(self, tensor: torch.Tensor, name: str, priority: int) -> Part:
         named = operation_name("adasum", name, self._process_set)
         options = {"op": Adasum}
-        return into_output(
-            _native.ALL_REDUCE, tensor, tensor, named, self._process_set, priority, options=options, through_host=True
-        )
+        return into_output(_native.ALL_REDUCE, tensor, tensor, named, self._process_set, priority, options=options)

@@ -20,15 +20,13 @@ import torch
 _Gathered = tuple[torch.Tensor, list[int]]
 
 
-def _part(
-    tensor: torch.Tensor, name: str, process_set: ProcessSet, priority: int, with_rows: bool, grouped: bool
-) -> Part:
+def _part(tensor: torch.Tensor, name: str, process_set: ProcessSet, priority: int, with_rows: bool) -> Part:
     """The operation; its output is the tensor, or with_rows a _Gathered."""
 
     def finish(gathered: torch.Tensor, rows: list[int]) -> Any:
         return (gathered, rows) if with_rows else gathered
 
-    return into_new(_native.ALL_GATHER, tensor, name, process_set, priority, finish, through_host=grouped)
+    return into_new(_native.ALL_GATHER, tensor, name, process_set, priority, finish)
 
 
 def allgather_async(
@@ -42,7 +40,7 @@ def allgather_async(
     check_dense(tensor)
     check_process_set(process_set)
     name = operation_name("allgather", name, process_set)
-    return start_part(_part(tensor, name, process_set, priority, with_rows=False, grouped=False))
+    return start_part(_part(tensor, name, process_set, priority, with_rows=False))
 
 
 def grouped_allgather_async(
@@ -57,7 +55,7 @@ def grouped_allgather_async(
     check_process_set(process_set)
     name = operation_name("grouped_allgather", name, process_set)
     names = member_names(name, len(given))
-    return start_group(name, [_part(one, each, process_set, priority, False, True) for one, each in zip(given, names)])
+    return start_group(name, [_part(one, each, process_set, priority, False) for one, each in zip(given, names)])
 
 
 class _Allgather(torch.autograd.Function):
@@ -67,7 +65,7 @@ class _Allgather(torch.autograd.Function):
     def forward(
         ctx: Any, names: list[str], grouped: bool, process_set: ProcessSet, priority: int, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        parts = [_part(tensor, name, process_set, priority, True, grouped) for tensor, name in zip(tensors, names)]
+        parts = [_part(tensor, name, process_set, priority, True) for tensor, name in zip(tensors, names)]
         found: list[_Gathered] = run_parts(parts, grouped)
         ctx.arguments = (names, grouped, process_set, priority)
         ctx.shapes = [tensor.shape for tensor in tensors]

@@ -46,15 +46,7 @@ def allreduce_part(
     """The reduction of `tensor` into `output`, which is `tensor` itself or other memory, as a part of a group."""
     reduction = Reduction(op, tensor.dtype, factors, process_set)
     return into_output(
-        _native.ALL_REDUCE,
-        tensor,
-        output,
-        name,
-        process_set,
-        priority,
-        reduction.after,
-        reduction.options,
-        through_host=True,
+        _native.ALL_REDUCE, tensor, output, name, process_set, priority, reduction.after, reduction.options
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from byteps import _native
-from byteps.torch import device_streams
-from byteps.torch.device_streams import DevicePart
+from byteps.torch.device_streams import DeviceResults
+from byteps.torch.late_request import LateRequest
 
 import torch
 
@@ -25,12 +25,12 @@ class CollectiveHandle(Generic[T]):
     def __init__(
         self,
         name: str,
-        request: _native.Request | None,
+        request: _native.Request | LateRequest | None,
         finish: Callable[[Any], T],
-        device: tuple[DevicePart, torch.Tensor] | None = None,
+        device: DeviceResults | None = None,
     ) -> None:
         """`request`: None: there is nothing to wait for. `finish`: what makes the output of the request, when it has
-        ended; called once. `device`: of an output on a GPU: the operation there, and that output."""
+        ended; called once. `device`: of outputs on GPUs."""
         self.name = name
         self._request = request
         self._device = device
@@ -42,7 +42,7 @@ class CollectiveHandle(Generic[T]):
         """Whether the operation has ended; on a GPU: whether synchronize() does not wait on the host. Never blocks."""
         if self._request is None:
             return True
-        return self._request.test() if self._device is None else self._request.is_enqueued()
+        return self._request.test() if self._device is None else self._device.are_there(self._request)
 
     def synchronize(self, timeout: float | None = None) -> T:
         """Waits for the operation, at most `timeout` seconds, and returns its output; raises its error. May be called
@@ -51,14 +51,15 @@ class CollectiveHandle(Generic[T]):
             if self._device is None:
                 self._request.wait(timeout)
             else:
-                part, target = self._device
-                part.wait(self._request, target, timeout)
+                self._device.wait(self._request, timeout)
         with self._lock:
             if self._finish is not None:
                 self._output = self._finish(self._request)
                 self._finish = None
                 if self._device is not None:
-                    self._device[0].finished()
+                    self._device.finished()
+            elif self._device is not None:
+                self._device.follow()
         output: T = self._output
         return output
 
@@ -66,8 +67,7 @@ class CollectiveHandle(Generic[T]):
         """As synchronize(); then the result is there, whichever stream looks at it."""
         output = self.synchronize()
         if self._device is not None and self._request is not None:
-            self._request.wait()
-            device_streams.STREAMS.synchronize(self._device[0].index)
+            self._device.finish_on_host(self._request)
         return output
 
     def cancel(self) -> None:

@@ -69,8 +69,5 @@ def recv_async(
     check_dense(tensor)
     check_writable(tensor)
     options = {"peer": whole_number("sender", sender), "tag": _tag(name)}
-    # What has come is compared with the tensor when it is on the host.
-    part = into_output(
-        _native.RECEIVE, tensor, tensor, None, global_process_set, priority, None, options, through_host=True
-    )
+    part = into_output(_native.RECEIVE, tensor, tensor, None, global_process_set, priority, None, options)
     return start_part(check_rows(part, tensor, None))

@@ -32,7 +32,6 @@ def _part(
     process_set: ProcessSet,
     priority: int,
     with_rows: bool,
-    grouped: bool,
 ) -> Part:
     """The operation. `rows`: of each rank; None: as even as possible, the first ranks have one more. Its output is the
     tensor, or with_rows a _Scattered."""
@@ -44,7 +43,7 @@ def _part(
             reduction.after(reduced)
         return (reduced, given) if with_rows else reduced
 
-    return into_new(_native.REDUCE_SCATTER, tensor, name, process_set, priority, finish, options, grouped)
+    return into_new(_native.REDUCE_SCATTER, tensor, name, process_set, priority, finish, options)
 
 
 def reducescatter_async(
@@ -63,7 +62,7 @@ def reducescatter_async(
     op = choose_op(op, None)
     factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     name = operation_name("reducescatter", name, process_set)
-    return start_part(_part(tensor, None, op, factors, name, process_set, priority, with_rows=False, grouped=False))
+    return start_part(_part(tensor, None, op, factors, name, process_set, priority, with_rows=False))
 
 
 def grouped_reducescatter_async(
@@ -83,7 +82,7 @@ def grouped_reducescatter_async(
     factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
     name = operation_name("grouped_reducescatter", name, process_set)
     parts = [
-        _part(tensor, None, op, factors, each, process_set, priority, with_rows=False, grouped=True)
+        _part(tensor, None, op, factors, each, process_set, priority, with_rows=False)
         for tensor, each in zip(given, member_names(name, len(given)))
     ]
     return start_group(name, parts)
@@ -105,7 +104,7 @@ class _Reducescatter(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         parts = [
-            _part(tensor, each_rows, op, factors, name, process_set, priority, with_rows=True, grouped=grouped)
+            _part(tensor, each_rows, op, factors, name, process_set, priority, with_rows=True)
             for tensor, each_rows, name in zip(tensors, rows, names)
         ]
         found: list[_Scattered] = run_parts(parts, grouped)

@@ -17,7 +17,7 @@ from byteps.session import Session, current_session
 from byteps.speed import SPEED
 from byteps.torch import device_streams
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
-from byteps.torch.device_streams import DeviceInput, DevicePart
+from byteps.torch.device_streams import DeviceInput, DevicePart, DeviceResults
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle
 from byteps.torch.wire_buffer import empty_buffer, is_wire_ready, staged_copy
@@ -43,6 +43,8 @@ def operation_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
 
 def _reading(tensor: torch.Tensor) -> tuple[int, Any, torch.Tensor | None]:
     """The address in host memory that is read for it, what holds that memory, and the copy there, if it is one."""
+    if tensor.numel() == 0:
+        return 0, None, None
     # The storage holds the memory even if the caller gives the tensor other memory meanwhile.
     if is_wire_ready(tensor):
         return tensor.data_ptr(), tensor.untyped_storage(), None
@@ -59,6 +61,8 @@ def _buffers(tensor: torch.Tensor, output: torch.Tensor) -> tuple[int, int, Any,
     read, held, staged = _reading(tensor)
     if output is tensor:
         return read, read, held, staged
+    if output.numel() == 0:
+        return read, 0, held, None
     if is_wire_ready(output):
         return read, output.data_ptr(), (held, output.untyped_storage()), None
     staged = empty_buffer(output)
@@ -153,8 +157,7 @@ def start_broadcast(
 
 class Part:
     """One collective as the library takes it, what holds its memory, and what makes its output when it has ended: a
-    function of the request and the place in it. `device`: of an output on a GPU: the operation there, and that output.
-    """
+    function of the request and the place in it. `device`: of an operation on the memory of a GPU."""
 
     __slots__ = ("device", "finish", "held", "name", "operation")
 
@@ -164,7 +167,7 @@ class Part:
         operation: _native.Collective,
         held: Any,
         finish: Callable[[_native.Request, int], Any],
-        device: tuple[DevicePart, torch.Tensor] | None = None,
+        device: DeviceInput | DevicePart | None = None,
     ) -> None:
         self.name = name
         self.operation = operation
@@ -177,7 +180,8 @@ def start_part(part: Part) -> CollectiveHandle[Any]:
     """Starts one operation. Raises what the library refuses it with."""
     request = current_session().native.collective(part.operation, part.held)
     finish = part.finish
-    return CollectiveHandle(part.name, request, lambda ended: finish(ended, 0), part.device)
+    device = None if part.device is None else DeviceResults([part.device])
+    return CollectiveHandle(part.name, request, lambda ended: finish(ended, 0), device)
 
 
 def start_group(name: str, parts: Sequence[Part]) -> GroupHandle:
@@ -186,7 +190,13 @@ def start_group(name: str, parts: Sequence[Part]) -> GroupHandle:
         return GroupHandle(name, None, lambda ended: [])
     request = current_session().native.group([part.operation for part in parts], [part.held for part in parts])
     finishes = [part.finish for part in parts]
-    return GroupHandle(name, request, lambda ended: [finish(ended, index) for index, finish in enumerate(finishes)])
+    on_gpus = [part.device for part in parts if part.device is not None]
+    return GroupHandle(
+        name,
+        request,
+        lambda ended: [finish(ended, index) for index, finish in enumerate(finishes)],
+        DeviceResults(on_gpus) if on_gpus else None,
+    )
 
 
 def run_parts(parts: Sequence[Part], grouped: bool) -> list[Any]:
@@ -203,18 +213,24 @@ def into_output(
     priority: int,
     after: After | None = None,
     options: dict[str, Any] | None = None,
-    through_host: bool = False,
 ) -> Part:
     """A collective of `tensor` whose result goes into `output`, which may be `tensor` itself where the kind allows it.
 
     Args:
         after: what is then done to the output, in place.
         options: more arguments of the collective: op, root, splits, scale, peer, tag.
-        through_host: tensors of a GPU are copied there and back by this process, as the parts of groups are.
     """
-    device: DevicePart | None = None
-    if not through_host and tensor.numel() != 0 and device_streams.STREAMS.is_device(tensor):
+    device: DeviceInput | DevicePart | None = None
+    read: int
+    written: int
+    held: Any
+    staged: torch.Tensor | None
+    if tensor.numel() != 0 and output.numel() == 0 and device_streams.is_device(tensor):
+        device = DeviceInput(tensor)  # (no address in a GPU's memory stands for no output)
+        read, written, held, staged = device.read, 0, device.held, None
+    elif output.numel() != 0 and device_streams.is_device(tensor if tensor.numel() != 0 else output):
         device = DevicePart(tensor, output)
+        device.finishes |= after is not None
         read, written, held, staged = device.read, device.written, device.held, device.staged
     else:
         read, written, held, staged = _buffers(tensor, output)
@@ -245,7 +261,7 @@ def into_output(
             torch.autograd.graph.increment_version(output)
         return output
 
-    return Part(name or "", operation, held, finish, None if device is None else (device, output))
+    return Part(name or "", operation, held, finish, device)
 
 
 def into_new(
@@ -256,7 +272,6 @@ def into_new(
     priority: int,
     finish: Callable[[torch.Tensor, list[int]], Any],
     options: dict[str, Any] | None = None,
-    through_host: bool = False,
 ) -> Part:
     """A collective of `tensor` whose result, of a size that is not known beforehand, becomes a new tensor. Of a GPU's,
     the library reads the tensor there; the result comes on the host, and from there to the GPU.
@@ -264,12 +279,11 @@ def into_new(
     Args:
         finish: makes the output of that tensor and of the rows that it has from (or for) each rank.
         options: more arguments of the collective.
-        through_host: as of into_output.
     """
     device: DeviceInput | None = None
     read: int
     held: Any
-    if not through_host and device_streams.STREAMS.is_device(tensor):
+    if device_streams.is_device(tensor):
         device = DeviceInput(tensor)
         read, held = device.read, device.held
     else:
@@ -301,4 +315,4 @@ def into_new(
         there = found.to(target) if like is None else device_streams.STREAMS.from_host(found, like)
         return finish(there, result.splits)
 
-    return Part(name, operation, held, made)
+    return Part(name, operation, held, made, device)

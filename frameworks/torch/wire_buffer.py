@@ -3,8 +3,8 @@
 The library takes row-major host memory without gaps. A CPU tensor that is such memory is used in place, without a copy.
 Any other (transposed, sliced, channels-last) is staged through a copy in host memory.
 
-Most operations take CUDA tensors where they are (device_streams.py). Those that do not, such as the parts of groups,
-stage them through a copy in pinned host memory; copying from and to the device waits for it.
+CUDA tensors are taken where they are (device_streams.py). Tensors on other devices, those of ROCm among them, are
+staged, too, and copying from and to the device waits for it.
 """
 
 from byteps.torch.dtypes import dtype_code

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from byteps import _native
+from byteps.torch.device_streams import address, new_output
 from byteps.torch.submission import Part
 from byteps.torch.wire_buffer import check_dense
 
@@ -30,7 +31,8 @@ def _range(tensor: torch.Tensor) -> tuple[int, int]:
     if tensor.numel() == 0:
         return 0, 0
     reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+    begin = address(tensor)
+    return begin, begin + (reach + 1) * tensor.element_size()
 
 
 def free_of(tensor: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None] | None]:
@@ -41,7 +43,7 @@ def free_of(tensor: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, C
     first, second = _range(tensor), _range(output)
     if first[0] >= second[1] or second[0] >= first[1]:
         return output, None
-    other = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+    other = new_output(output)
 
     def copy(result: torch.Tensor) -> None:
         output.detach().copy_(result)
@@ -62,6 +64,20 @@ def fill(outputs: Sequence[torch.Tensor]) -> Callable[[torch.Tensor, list[int]],
             output.detach().copy_(part.view(output.shape))
 
     return put
+
+
+def into_list(part: Part, outputs: Sequence[torch.Tensor]) -> Part:
+    """The part, whose output has room for the elements of a list of tensors and is then copied there."""
+    finish, put = part.finish, fill(outputs)
+
+    def filled(ended: _native.Request, index: int) -> Any:
+        counts = ended.result(index).splits
+        put(finish(ended, index)[: sum(counts)], counts)
+
+    part.finish = filled
+    if part.device is not None:
+        part.device.finishes = True
+    return part
 
 
 def check_rows(part: Part, output: torch.Tensor, rows: list[int] | None) -> Part:

@@ -14,9 +14,10 @@ from byteps.process_set import ProcessSet, global_process_set, unlisted_process_
 from byteps.reduce_op import Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.session import Session, current_session
 from byteps.torch.alltoall import check_splits
-from byteps.torch.c10d.outputs import check_each, check_rows, fill, free_of, own_elements
+from byteps.torch.c10d.outputs import check_each, check_rows, fill, free_of, into_list, own_elements
 from byteps.torch.c10d.work import BytePSWork
 from byteps.torch.collective_handle import CollectiveHandle
+from byteps.torch.device_streams import check_same_gpu, is_device
 from byteps.torch.handle import Handle
 from byteps.torch.submission import (
     Part,
@@ -183,13 +184,19 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         check_dense(tensor)
         check_dense(output)
         check_writable(output)
-        return into_output(kind, tensor, output, self._name(), self.process_set, 0, after, options, through_host=True)
+        check_same_gpu(tensor, output)
+        return into_output(kind, tensor, output, self._name(), self.process_set, 0, after, options)
 
-    def _new(self, kind: int, tensor: torch.Tensor, finish: Any, **options: Any) -> Part:
-        """A collective of the elements of `tensor`; `finish` gets the elements that come, and how many from each."""
+    def _into_list(self, kind: int, tensor: torch.Tensor, outputs: list[torch.Tensor], **options: Any) -> Part:
+        """A collective of the elements of `tensor`; those that come, from each rank some, fill `outputs`, if there are
+        any."""
         check_dense(tensor)
-        name = self._name()
-        return into_new(kind, own_elements(tensor), name, self.process_set, 0, finish, options, through_host=True)
+        elements, room = own_elements(tensor), sum(output.numel() for output in outputs)
+        if room != 0 and is_device(elements) and all(is_device(output) for output in outputs):
+            # Not through the host, where results of sizes that are not known beforehand come.
+            whole = outputs[0].new_empty(room, dtype=tensor.dtype)
+            return into_list(self._into(kind, elements, whole, **options), outputs)
+        return into_new(kind, elements, self._name(), self.process_set, 0, fill(outputs), options)
 
     def _all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Part:
         return self._into(_native.ALL_REDUCE, tensor, tensor, op=op)
@@ -220,9 +227,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         else:
             check_dense(tensor)
             name = self._name()
-            part = into_new(
-                _native.REDUCE, tensor, name, self.process_set, 0, lambda *none: None, options, through_host=True
-            )
+            part = into_new(_native.REDUCE, tensor, name, self.process_set, 0, lambda *none: None, options)
         return self._work(start_part(part), [tensor])
 
     def _reduce_scatter_part(self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> Part:
@@ -284,7 +289,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         outputs = list(output_tensors[0]) if self._rank == opts.rootRank else []
         if self._rank == opts.rootRank:
             self._check_count("outputs", outputs)
-        part = self._new(_native.GATHER, tensor, fill(outputs), root=self._ranks[opts.rootRank])
+        part = self._into_list(_native.GATHER, tensor, outputs, root=self._ranks[opts.rootRank])
         return self._work(start_part(part), outputs)
 
     def scatter(
@@ -311,7 +316,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         """Every rank's tensor into a list; they may have different shapes, which the list has, too."""
         outputs = list(output_tensors[0])
         self._check_count("outputs", outputs)
-        part = self._new(_native.ALL_GATHER, _single(input_tensors), fill(outputs))
+        part = self._into_list(_native.ALL_GATHER, _single(input_tensors), outputs)
         return self._work(start_part(part), outputs)
 
     def _all_gather_part(self, output: torch.Tensor, tensor: torch.Tensor) -> Part:
@@ -365,7 +370,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self._check_count("inputs", inputs)
         whole = torch.cat([own_elements(tensor) for tensor in inputs])
         splits = [tensor.numel() for tensor in inputs]
-        return self._work(start_part(self._new(_native.ALL_TO_ALL, whole, fill(outputs), splits=splits)), outputs)
+        return self._work(start_part(self._into_list(_native.ALL_TO_ALL, whole, outputs, splits=splits)), outputs)
 
     def _check_count(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
         if len(tensors) != self._size:
@@ -384,9 +389,9 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             raise ValueError(f"tag is {tag}; it must be one of 0 to {(1 << 31) - 1}")
         options = {"peer": self._ranks[peer], "tag": self._first_tag + tag}
         if kind == _native.SEND:
-            part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options, through_host=True)
+            part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options)
         else:
-            into = into_output(kind, tensor, tensor, None, self.process_set, 0, None, options, through_host=True)
+            into = into_output(kind, tensor, tensor, None, self.process_set, 0, None, options)
             part = check_rows(into, tensor, None)
         return self._work(start_part(part), [tensor])
 
