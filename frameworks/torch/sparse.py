@@ -7,15 +7,26 @@ where that is less. The bits are those of a reduction of whole tensors, the same
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from byteps import _native
 from byteps.arguments import priority_number
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
 from byteps.speed import SPEED
+from byteps.torch import device_streams
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor
+from byteps.torch.device_streams import (
+    DeviceResults,
+    HostCopies,
+    HostResult,
+    check_not_capturing,
+    is_device,
+    row_major_copy,
+)
 from byteps.torch.dtypes import dtype_code
+from byteps.torch.late_request import LateRequest
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.torch.submission import operation_name
 
@@ -41,7 +52,7 @@ def _places(indices: torch.Tensor, extents: torch.Size) -> torch.Tensor:
     places = torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
     for of_dimension, extent in zip(indices, extents):
         places = places * extent + of_dimension
-    return places.cpu().contiguous()
+    return places
 
 
 def _indices(places: torch.Tensor, extents: torch.Size) -> torch.Tensor:
@@ -71,24 +82,50 @@ def start_sparse_allreduce(
     """Starts the reduction of a sparse tensor into a new one, which is coalesced."""
     check_sparse_op(op)
     # Not coalesced: the library adds up what has one index, too.
-    values, context = compression.compress(tensor.detach()._values())
+    values = tensor.detach()._values()
+    on_gpu = device_streams.STREAMS.index(values) if is_device(values) else None
+    if on_gpu is not None:
+        check_not_capturing(on_gpu, name)
+    values, context = compression.compress(values)
     shape, device, kind = tensor.shape, tensor.device, values.dtype
     extents = shape[: tensor.sparse_dim()]
     places = _places(tensor.detach()._indices(), extents)
-    read = values.cpu().contiguous().resolve_conj().resolve_neg()
     # Integers as everywhere in Horovod's words: truncated, where the library rounds down.
     truncated = op is Average and not (kind.is_floating_point or kind.is_complex)
-    request = current_session().native.sparse_all_reduce(
-        name,
-        dtype_code(kind),
-        (math.prod(extents), *shape[tensor.sparse_dim() :]),
-        places.data_ptr(),
-        read.data_ptr(),
-        len(places),
-        Sum if truncated else op,
-        process_set.native(),
-        priority_number(priority),
-    )
+    session, code, among = current_session(), dtype_code(kind), process_set.native()
+    priority = priority_number(priority)
+
+    def start(read: list[torch.Tensor]) -> _native.Request:
+        numbers, rows = read
+        return session.native.sparse_all_reduce(
+            name,
+            code,
+            (math.prod(extents), *shape[len(extents) :]),
+            numbers.data_ptr(),
+            rows.data_ptr(),
+            len(numbers),
+            Sum if truncated else op,
+            among,
+            priority,
+        )
+
+    request: _native.Request | LateRequest
+    results: DeviceResults | None = None
+    bring: Callable[[torch.Tensor], torch.Tensor]
+    if on_gpu is not None:
+        like = device_streams.STREAMS.nothing(values)
+        # A copy within the GPU: the tensor may be changed at once.
+        request = LateRequest(name, HostCopies([places, row_major_copy(values)]), start)
+        results = DeviceResults([HostResult(on_gpu)])
+
+        def bring(host: torch.Tensor) -> torch.Tensor:
+            return device_streams.STREAMS.from_host(host, like)
+    else:
+        request = start([places.cpu().contiguous(), values.cpu().contiguous().resolve_conj().resolve_neg()])
+
+        def bring(host: torch.Tensor) -> torch.Tensor:
+            return host.to(device)
+
     count = process_set.size() or 1
 
     def finish(ended: _native.Request) -> torch.Tensor:
@@ -98,18 +135,15 @@ def start_sparse_allreduce(
         if truncated:
             found = found.div(count, rounding_mode="trunc")
         found = compression.decompress(found, context)
-        if not numbers.shape:  # the whole tensor was less: its rows that are not zero
-            return found.view(shape).to_sparse(len(extents)).to(device)
-        places = _taken(numbers, torch.int64)
-        return torch.sparse_coo_tensor(
-            _indices(places, extents),
-            found.view(len(places), *shape[len(extents) :]),
-            shape,
-            is_coalesced=True,
-            check_invariants=False,
-        ).to(device)
+        if numbers.shape:
+            of_rows = _taken(numbers, torch.int64)
+            indices, found = _indices(of_rows, extents), found.view(len(of_rows), *shape[len(extents) :])
+        else:  # the whole tensor was less: its rows that are not zero
+            whole = found.view(shape).to_sparse(len(extents))
+            indices, found = whole._indices(), whole._values()
+        return torch.sparse_coo_tensor(bring(indices), bring(found), shape, is_coalesced=True, check_invariants=False)
 
-    return SparseHandle(name, request, finish)
+    return SparseHandle(name, request, finish, results)
 
 
 def sparse_allreduce_async(
