@@ -21,17 +21,20 @@ import contextlib
 import ctypes
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import byteps.torch as bps
 import byteps.torch.device_streams as device_streams
 import byteps.torch.held_parameter as held_parameter
 import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 _P, _I32, _U64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
+_NOT_READY = -1  # BPS_DEVICE_NOT_READY
 # Of fake_gpu_counts and bps_device_table, in their order.
 _COUNTS = tuple(
     """synchronisations allocations host_allocations registrations streams events copies_to_host copies_to_device
@@ -62,6 +65,10 @@ class _Table(ctypes.Structure):
     _fields_ = (("struct_size", ctypes.c_size_t), *((verb, _P) for verb in _VERBS))
 
 
+class _StreamState(ctypes.Structure):
+    _fields_ = (("struct_size", ctypes.c_size_t), ("id", _I32), ("capturing", _I32))
+
+
 class _Access(ctypes.Structure):
     _fields_ = (("address", _P), ("size", _U64), ("write", _I32), ("reserved", _I32))
 
@@ -88,7 +95,22 @@ class _Control(ctypes.Structure):
         ("lose", ctypes.CFUNCTYPE(None, _I32)),
         ("capture", ctypes.CFUNCTYPE(None, _P, _I32)),
         ("launch", _LAUNCH),
+        ("remote_access", _P),
+        ("hold", ctypes.CFUNCTYPE(_I32, _I32, _P, ctypes.POINTER(_I32))),
     )
+
+
+@contextlib.contextmanager
+def gpus_of_job(races: bool = False) -> Iterator[FakeCuda]:
+    """The GPUs of a worker of a job, from init() to shutdown(). `races`: the program is wrong; they are reported."""
+    torch.set_num_threads(1)
+    gpu = FakeCuda.install()
+    bps.init()
+    yield gpu
+    bps.shutdown()
+    gpu.close()
+    assert not gpu.errors, gpu.errors
+    assert bool(gpu.races()) == races, gpu.races()[:3]
 
 
 class _Block:
@@ -153,6 +175,49 @@ class FakeCudaTensor(torch.Tensor):
         return f"FakeCudaTensor({tuple(self.shape)}, {self.dtype}, GPU {self.block.index})"
 
 
+class FakeSparseCudaTensor(torch.Tensor):
+    """A sparse tensor whose indices and values are FakeCudaTensors."""
+
+    indices_there: torch.Tensor
+    values_there: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(
+        cls: type[FakeSparseCudaTensor], indices: torch.Tensor, values: torch.Tensor, shape: Any
+    ) -> FakeSparseCudaTensor:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=values.dtype, device="cpu", layout=torch.sparse_coo, requires_grad=False
+        )
+        made.indices_there, made.values_there = indices, values
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        first = args[0]
+        if isinstance(first, FakeSparseCudaTensor):
+            there = first.indices_there, first.values_there
+            if name in ("_indices", "_values"):
+                return there[name == "_values"].detach()
+            if name == "sparse_dim":
+                return there[0].shape[0]
+            if name in ("detach", "clone"):
+                return FakeSparseCudaTensor(*(getattr(one, name)() for one in there), first.shape)
+            if name == "mul":
+                return FakeSparseCudaTensor(there[0], there[1] * args[1], first.shape)
+            if name == "to_dense":
+                made = there[1].new_zeros(first.shape)
+                return made.add_(first)
+        if name == "add_" and isinstance(args[1], FakeSparseCudaTensor):
+            rows = args[1].indices_there[0]
+            return first.index_add_(0, rows, args[1].values_there, **(kwargs or {}))
+        raise NotImplementedError(f"{function} of sparse tensors of the fake GPU")
+
+    def __repr__(self, **options: Any) -> str:
+        return f"FakeSparseCudaTensor({tuple(self.shape)}, {self.dtype})"
+
+
 class _HeldFakeCudaTensor(FakeCudaTensor):
     """A parameter whose update is on its way, see byteps.torch.held_parameter."""
 
@@ -172,6 +237,7 @@ class FakeCuda(device_streams.DeviceStreams):
         self._devices: dict[int, int] = {}
         self._free: dict[tuple[int, int, int], list[tuple[int, set[int]]]] = {}
         self._kernels: dict[int, Callable[[Any], None]] = {}
+        self._copying: dict[int, int] = {}  # GPU -> the stream of to_host
         self._number = 0
         self._lock = threading.RLock()
         self.errors: list[BaseException] = []  # of kernels
@@ -189,9 +255,12 @@ class FakeCuda(device_streams.DeviceStreams):
 
     # The table.
 
-    def _call(self, verb: str, index: int, *arguments: Any) -> None:
+    def _code(self, verb: str, index: int, *arguments: Any) -> int:
         function = ctypes.CFUNCTYPE(_I32, _P, *(_U64 if isinstance(a, int) else _P for a in arguments), _P)
-        code = function(getattr(self._control.table.contents, verb))(self._device(index), *arguments, None)
+        return int(function(getattr(self._control.table.contents, verb))(self._device(index), *arguments, None))
+
+    def _call(self, verb: str, index: int, *arguments: Any) -> None:
+        code = self._code(verb, index, *arguments)
         assert code == 0, f"{verb}: code {code}"
 
     def _device(self, index: int) -> int:
@@ -283,7 +352,7 @@ class FakeCuda(device_streams.DeviceStreams):
 
     def address(self, tensor: torch.Tensor) -> int:
         assert isinstance(tensor, FakeCudaTensor)
-        return tensor.address
+        return tensor.address if tensor.numel() else 0  # as PyTorch's
 
     def empty(self, like: torch.Tensor) -> torch.Tensor:
         assert isinstance(like, FakeCudaTensor)
@@ -296,6 +365,43 @@ class FakeCuda(device_streams.DeviceStreams):
     def from_host(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         assert isinstance(like, FakeCudaTensor)
         return self.tensor(host, index=like.block.index)
+
+    def to_host(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+        index = self.index(tensors[0])
+        with self._lock:
+            if index not in self._copying:
+                self._copying[index] = self.new_stream(index)
+        stream = self._copying[index]
+        self.order(self.current(index), stream, index)
+        copies = [torch.empty(one.shape, dtype=one.dtype) for one in tensors]
+        with self.stream(stream, index):
+            for one, copy in zip(tensors, copies):
+                self._copy_later(one, copy)
+            event = self._made("event_create", index)
+            self.own_events += 1
+            self._call("event_record", index, event, stream)
+        return copies, (index, event)
+
+    def _copy_later(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
+        assert isinstance(tensor, FakeCudaTensor)
+        if tensor.span:
+            self.launch(
+                lambda inside: copy.copy_(tensor.inside(inside[0])),
+                [(tensor.address, tensor.span, False)],
+                tensor.block.index,
+            )
+
+    def copied(self, mark: Any) -> None:
+        index, event = mark
+        while (code := self._code("event_query", index, event)) == _NOT_READY:
+            time.sleep(1e-4)
+        assert code == 0, f"event_query: code {code}"
+        self._call("event_destroy", index, event)
+
+    def is_capturing(self, index: int) -> bool:
+        state = _StreamState(struct_size=ctypes.sizeof(_StreamState))
+        self._call("stream_state", index, self.current(index), ctypes.byref(state))
+        return bool(state.capturing)
 
     def memory(self, tensor: torch.Tensor) -> Any:
         assert isinstance(tensor, FakeCudaTensor)
@@ -324,6 +430,12 @@ class FakeCuda(device_streams.DeviceStreams):
     def run(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operation of PyTorch, as a kernel of the current stream."""
         flat, _ = tree_flatten((args, kwargs))
+        if any(isinstance(one, FakeSparseCudaTensor) for one in flat):
+            return FakeSparseCudaTensor.__torch_dispatch__(function, (), args, kwargs)
+        if "sparse_coo_tensor" in function.name():
+            indices, values = [one for one in flat if isinstance(one, torch.Tensor)]
+            shape = next(one for one in args if not isinstance(one, (torch.Tensor, int)))
+            return FakeSparseCudaTensor(indices, values, shape)
         ours = [one for one in flat if isinstance(one, FakeCudaTensor)]
         index = ours[0].block.index
         assert all(one.block.index == index for one in ours), "tensors of different GPUs"
@@ -495,6 +607,16 @@ class FakeCuda(device_streams.DeviceStreams):
 
     def capture(self, stream: int, on: bool) -> None:
         self._control.capture(stream, int(on))
+
+    def hold(self, stream: int, index: int = 0) -> Callable[[], None]:
+        """What is put into the stream from now on waits for a call of what is returned."""
+        go = _I32(0)
+        assert self._control.hold(index, stream, ctypes.byref(go)) == 0
+
+        def release() -> None:
+            go.value = 1
+
+        return release
 
     def lose(self, index: int) -> None:
         self._control.lose(index)

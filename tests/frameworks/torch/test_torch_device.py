@@ -10,7 +10,7 @@ import copy
 import functools
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,26 +20,13 @@ torch = pytest.importorskip("torch")
 import byteps.torch as bps
 from byteps.torch.completions import when_done
 from byteps.torch.device_streams import DevicePart
-from fake_cuda import FakeCuda, fake_gpus
+from fake_cuda import FakeCuda, fake_gpus, gpus_of_job
 from torch import nn
 
 RunWorkers = Callable[..., Any]
 
 SCHEDULES = ["late", "early", "random", "late,patience=40"]
 STEPS = 6
-
-
-@contextlib.contextmanager
-def _gpus(races: bool = False) -> Iterator[FakeCuda]:
-    """The GPUs of a worker of a job, from init() to shutdown(). `races`: the program is wrong; they are reported."""
-    torch.set_num_threads(1)
-    gpu = FakeCuda.install()
-    bps.init()
-    yield gpu
-    bps.shutdown()
-    gpu.close()
-    assert not gpu.errors, gpu.errors
-    assert bool(gpu.races()) == races, gpu.races()[:3]
 
 
 def _model(seed: int) -> nn.Module:
@@ -110,7 +97,7 @@ KINDS: dict[str, tuple[Callable[..., None], bool, Any]] = {
 
 
 def _trains() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         for name, (finish, overlap, compression) in KINDS.items():
             # Each rank begins with weights of its own.
             reference = _model(seed=bps.rank())
@@ -141,7 +128,7 @@ def _autocasts() -> None:
         (torch.float16, True, False, bps.Compression.none),
         (torch.float16, True, False, bps.Compression.fp16),
     ]
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         for number, (dtype, scaled, overlap, compression) in enumerate(kinds):
             reference = _model(seed=bps.rank())
             start = [parameter.detach().clone() for parameter in reference.parameters()]
@@ -205,7 +192,7 @@ MADE = ("allocations", "host_allocations", "registrations", "streams", "events")
 
 def _steady() -> None:
     quiet, before = 0, None
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         model = _on(gpu, _model(seed=bps.rank()))
 
         def look(model: nn.Module, optimizer: Any, step: int) -> None:
@@ -235,7 +222,7 @@ def _missing_wait() -> None:
         request.wait_on_stream(elsewhere, timeout)
 
     right = DevicePart.wait
-    with _gpus(races=True) as gpu:
+    with gpus_of_job(races=True) as gpu:
         elsewhere = gpu.new_stream()
         DevicePart.wait = wrong  # type: ignore[method-assign]
         x = gpu.tensor(torch.ones(1000))
@@ -245,7 +232,7 @@ def _missing_wait() -> None:
 
 
 def _missing_order() -> None:
-    with _gpus(races=True) as gpu:
+    with gpus_of_job(races=True) as gpu:
         elsewhere = gpu.new_stream()
         x = gpu.tensor(torch.ones(1000))
         with gpu.stream(elsewhere):
@@ -262,7 +249,7 @@ def test_what_nothing_orders_is_reported(run_workers: RunWorkers, body: Callable
 
 
 def _operations() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         rank, size = bps.rank(), bps.size()
         values = torch.arange(24.0).view(2, 3, 4) + rank
         total = sum(torch.arange(24.0).view(2, 3, 4) + other for other in range(size))
@@ -306,7 +293,7 @@ def test_operations(run_workers: RunWorkers, schedule: str) -> None:
 
 
 def _collectives() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         rank, size = bps.rank(), bps.size()
         pair = bps.add_process_set([0, 1])
         before = 0
@@ -364,7 +351,7 @@ def test_collectives(run_workers: RunWorkers, schedule: str) -> None:
 
 
 def _streams() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         side, other = gpu.new_stream(), gpu.new_stream()
         snapshots = []
         for number in range(20):
@@ -404,7 +391,7 @@ def test_streams_and_freed_memory(run_workers: RunWorkers, schedule: str) -> Non
 
 
 def _second_gpu_and_thread() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         found: list[Any] = []
 
         def work() -> None:
@@ -426,7 +413,7 @@ def test_another_gpu_on_another_thread(run_workers: RunWorkers) -> None:
 
 
 def _callbacks() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         x = gpu.tensor(torch.full((3000,), 2.0))
         ended: list[Any] = []
         told = threading.Event()
@@ -446,7 +433,7 @@ def test_a_completion_comes_when_the_result_is_there(run_workers: RunWorkers) ->
 
 
 def _beside_a_cpu() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         on_gpu = bps.rank() == 0
         values = torch.arange(5000.0) + bps.rank()
         x = gpu.tensor(values) if on_gpu else values.clone()
@@ -460,7 +447,7 @@ def test_beside_a_worker_without_a_gpu(run_workers: RunWorkers) -> None:
 
 
 def _scaler() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         model = _on(gpu, _model(seed=1))
         optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
@@ -489,7 +476,7 @@ def test_a_grad_scaler(run_workers: RunWorkers) -> None:
 
 
 def _errors() -> None:
-    with _gpus() as gpu:
+    with gpus_of_job() as gpu:
         x, y = gpu.tensor(torch.ones(300)), gpu.tensor(torch.ones(300), index=1)
         with pytest.raises(ValueError, match="one operation is of one GPU"):
             bps.push_pull_async_into(x, y, name="x")
