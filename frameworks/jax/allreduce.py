@@ -13,14 +13,17 @@ import jax
 import jax.numpy as jnp
 
 
-def _scaled(tree: Any, factor: float) -> Any:
+def _scaled(tree: Any, factor: float, factor_of_result: float = 1.0) -> Any:
+    """The arrays times a factor. Raises ValueError for numbers that are no floats, also if it is the result that has a
+    factor: before anything is sent."""
+
     def of(leaf: Any) -> jax.Array:
         array = jnp.asarray(leaf)
         if not jnp.issubdtype(array.dtype, jnp.inexact):
             raise ValueError(f"an array of {array.dtype} cannot be scaled; it must be of floating-point numbers")
-        return array * jnp.asarray(factor, array.dtype)
+        return array if factor == 1.0 else array * jnp.asarray(factor, array.dtype)
 
-    return tree if factor == 1.0 else jax.tree_util.tree_map(of, tree)
+    return tree if factor == factor_of_result == 1.0 else jax.tree_util.tree_map(of, tree)
 
 
 def allreduce(
@@ -42,7 +45,7 @@ def allreduce(
     if op is not None and average is not None:
         raise ValueError("both op and average are given; give one of the two")
     reduced = push_pull(
-        _scaled(tensor, prescale_factor),
+        _scaled(tensor, prescale_factor, postscale_factor),
         average is None or average,
         name,
         priority=priority,

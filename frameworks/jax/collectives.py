@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from byteps import _native, array_collectives
-from byteps.arguments import priority_number
+from byteps.arguments import priority_number, tensor_name
 from byteps.jax import targets, versions
 from byteps.jax.call import Call, device_number, run, sent_array
 from byteps.jax.names import operation_name
@@ -67,14 +67,15 @@ def _backward(call: Call, kept: tuple[Any, ...], gradient: jax.Array) -> tuple[j
 _collective.defvjp(_forward, _backward)
 
 
-def _checked(function: str, tensor: Any, name: str | None, process_set: ProcessSet) -> tuple[jax.Array, str, bool]:
-    """The array, the operation's name, and whether it is part of a program."""
+def _checked(function: str, tensor: Any, name: str | None, process_set: ProcessSet) -> tuple[jax.Array, bool]:
+    """The array, and whether the operation is part of a program. What is wrong is looked for before the operation gets
+    a number, so that the ranks stay in step."""
+    current_session()
     check_process_set(process_set)
-    name = operation_name(function, name, tensor, process_set)
-    array = sent_array(name, tensor)
+    array = sent_array(function if name is None else tensor_name(name), tensor)
     if array.ndim == 0:
         raise ValueError(f"{function} of an array without dimensions; give it one: jax.numpy.atleast_1d(array)")
-    return array, name, versions.is_traced(array) or device_number() is not None
+    return array, versions.is_traced(array) or device_number() is not None
 
 
 def _place(process_set: ProcessSet) -> int:
@@ -99,13 +100,15 @@ def allgather(
         ValueError: before init(), an array without dimensions, or a process set that the job does not know.
         TypeError: a dtype that cannot be sent.
     """
-    array, name, inside = _checked("allgather", tensor, name, process_set)
+    array, inside = _checked("allgather", tensor, name, process_set)
+    number = priority_number(priority)
+    name = operation_name("allgather", name, tensor, process_set)
     if not inside:
-        options = {"name": name, "process_set": process_set, "priority": priority_number(priority)}
+        options = {"name": name, "process_set": process_set, "priority": number}
         return jnp.array(array_collectives.allgather(np.ascontiguousarray(array), **options))
     ranks = ranks_of(process_set)
     shape = (array.shape[0] * len(ranks), *array.shape[1:])
-    return _collective(_call(_native.ALL_GATHER, name, ranks, priority_number(priority), shape), array, device_number())
+    return _collective(_call(_native.ALL_GATHER, name, ranks, number, shape), array, device_number())
 
 
 def reducescatter(
@@ -129,8 +132,9 @@ def reducescatter(
         As allgather; NotImplementedError: Adasum.
     """
     chosen = choose_op(op, None)
-    array, name, inside = _checked("reducescatter", tensor, name, process_set)
+    array, inside = _checked("reducescatter", tensor, name, process_set)
     number = priority_number(priority)
+    name = operation_name("reducescatter", name, tensor, process_set)
     if not inside:
         options = {"name": name, "process_set": process_set, "priority": number}
         return jnp.array(array_collectives.reducescatter(np.ascontiguousarray(array), op=chosen, **options))
@@ -163,17 +167,18 @@ def alltoall(
     Raises:
         As allgather; ValueError: rows that cannot be split equally, or splits inside of a program.
     """
-    array, name, inside = _checked("alltoall", tensor, name, process_set)
+    array, inside = _checked("alltoall", tensor, name, process_set)
     number = priority_number(priority)
+    ranks = ranks_of(process_set)
+    if inside and splits is not None:
+        raise ValueError(
+            "alltoall takes no splits inside of a program: how many rows come is not known when it is traced"
+        )
+    if inside and array.shape[0] % len(ranks) != 0:
+        raise ValueError(f"alltoall of {array.shape[0]} rows over {len(ranks)} ranks: they cannot be split equally")
+    name = operation_name("alltoall", name, tensor, process_set)
     if not inside:
         options = {"name": name, "process_set": process_set, "priority": number}
         received = array_collectives.alltoall(np.ascontiguousarray(array), splits, **options)
         return jnp.array(received) if splits is None else (jnp.array(received[0]), jnp.array(received[1], jnp.int32))
-    if splits is not None:
-        raise ValueError(
-            "alltoall takes no splits inside of a program: how many rows come is not known when it is traced"
-        )
-    ranks = ranks_of(process_set)
-    if array.shape[0] % len(ranks) != 0:
-        raise ValueError(f"alltoall of {array.shape[0]} rows over {len(ranks)} ranks: they cannot be split equally")
     return _collective(_call(_native.ALL_TO_ALL, name, ranks, number, array.shape), array, device_number())

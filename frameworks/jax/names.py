@@ -28,10 +28,10 @@ def leaf_names(prefix: str, tree: Any) -> tuple[list[str], list[Any], Any]:
     is called `prefix`.
 
     Raises:
-        ValueError: two leaves would have the same name.
+        ValueError: two leaves would have the same name, or one has a key that cannot be part of a name.
     """
     with_paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    names = [".".join([prefix, *(_part(entry) for entry in path)]) for path, _ in with_paths]
+    names = [tensor_name(".".join([prefix, *(_part(entry) for entry in path)])) for path, _ in with_paths]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"two leaves have the name {twice[0]}; rename one key of the pytree")

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from byteps import _native
-from byteps.arguments import priority_number, root
+from byteps.arguments import priority_number, root, tensor_name
 from byteps.jax import targets, together
 from byteps.jax.call import Call, device_number, run, sent_array
 from byteps.jax.compression import Compression, Compressor, check_compression
@@ -86,6 +86,20 @@ _push_pull.defvjp(_push_pull_forward, _push_pull_backward)
 def add_to_servers(name: str, change: Any, priority: int) -> jax.Array:
     """What the servers have of this name once `change` is added: in asynchronous training (docs/async.md)."""
     return run(_reduce_call(name, Sum, priority, (), asynchronous=True), sent_array(name, change), device_number())
+
+
+def _named_arrays(
+    kind: str, name: str | None, tree: Any, process_set: ProcessSet
+) -> tuple[list[str], list[jax.Array], Any]:
+    """A name for each leaf of a call's argument, the leaves as arrays, and the structure. What cannot be sent is
+    refused before the call gets a number, so that the ranks stay in step. Raises TypeError, ValueError."""
+    current_session()
+    check_process_set(process_set)
+    names, leaves, structure = leaf_names(kind if name is None else tensor_name(name), tree)
+    arrays = [sent_array(*each) for each in zip(names, leaves)]
+    if name is None:
+        names, _, _ = leaf_names(operation_name(kind, None, tree, process_set), tree)
+    return names, arrays, structure
 
 
 def reduce_leaves(
@@ -156,9 +170,9 @@ def push_pull(
     check_compression(compression)
     chosen = choose_op(op, average, adasum=True)
     number = priority_number(priority)
-    names, leaves, structure = leaf_names(operation_name("push_pull", name, tensor, process_set), tensor)
-    priorities = [number] * len(leaves)
-    reduced = reduce_leaves(names, leaves, chosen, priorities, compression, axes_of(axis_name), process_set)
+    names, arrays, structure = _named_arrays("push_pull", name, tensor, process_set)
+    priorities = [number] * len(arrays)
+    reduced = reduce_leaves(names, arrays, chosen, priorities, compression, axes_of(axis_name), process_set)
     return jax.tree_util.tree_unflatten(structure, reduced)
 
 
@@ -207,11 +221,11 @@ def broadcast(
     """
     root_rank = root(current_session(), root_rank)
     number = priority_number(priority)
-    names, leaves, structure = leaf_names(operation_name("broadcast", name, tensor, process_set), tensor)
+    names, arrays, structure = _named_arrays("broadcast", name, tensor, process_set)
     device = device_number()
     target, more = targets.BROADCAST, ()
     if ranks := _set_ranks(process_set):
         target, more = targets.COLLECTIVE, (("kind", _native.BROADCAST), ("op", 0), ("ranks", ranks))
     calls = [Call(target, each, ("root", root_rank), number, more) for each in names]
-    sent = [_broadcast(call, sent_array(call.name, leaf), device) for call, leaf in zip(calls, leaves)]
+    sent = [_broadcast(call, array, device) for call, array in zip(calls, arrays)]
     return jax.tree_util.tree_unflatten(structure, sent)

@@ -156,8 +156,9 @@ def push_pull(
     chosen = choose_op(op, average, adasum=True)
     session = current_session()
     ranks = set_ranks(process_set)
+    urgency = priority_number(priority)  # before the operation has its number
     name = operation_name(session, "push_pull", name, process_set)
-    function = _PushPull(chosen, name, priority_number(priority), ranks)
+    function = _PushPull(chosen, name, urgency, ranks)
     sent, context = compression.compress(tensor)
     reduced = function(sent) if mx.autograd.is_recording() else function.forward(sent)
     return compression.decompress(reduced, context)
@@ -179,8 +180,9 @@ def push_pull_inplace(
     chosen = choose_op(op, average, adasum=True)
     session = current_session()
     ranks = set_ranks(process_set)
+    urgency = priority_number(priority)
     name = operation_name(session, "push_pull", name, process_set)
-    _reduce(tensor, tensor, name, chosen, priority_number(priority), ranks)
+    _reduce(tensor, tensor, name, chosen, urgency, ranks)
     return tensor
 
 
@@ -230,9 +232,10 @@ def broadcast(
     session = current_session()
     rank = root(session, root_rank)
     ranks = set_ranks(process_set)
+    urgency = priority_number(priority)
     name = operation_name(session, "broadcast", name, process_set)
     output = _empty_like(tensor)
-    _send(tensor, output, name, rank, priority_number(priority), ranks)
+    _send(tensor, output, name, rank, urgency, ranks)
     return output
 
 
@@ -248,6 +251,7 @@ def broadcast_(
     session = current_session()
     rank = root(session, root_rank)
     ranks = set_ranks(process_set)
+    urgency = priority_number(priority)
     name = operation_name(session, "broadcast", name, process_set)
-    _send(tensor, tensor, name, rank, priority_number(priority), ranks)
+    _send(tensor, tensor, name, rank, urgency, ranks)
     return tensor

@@ -61,8 +61,9 @@ def allgather(
     current_session()
     process_set = check_process_set(process_set)
     tensor = rows_of("allgather", tensor)
+    priority = priority_number(priority)
     given = operation_name("allgather", name, scope, tensor, process_set)
-    result, rows = collective(_native.ALL_GATHER, tensor, given, set_ranks(process_set), priority_number(priority))
+    result, rows = collective(_native.ALL_GATHER, tensor, given, set_ranks(process_set), priority)
     if not same_shape:
         return result
     message = f"{given}: same_shape=True, and the ranks have different numbers of rows"

@@ -38,7 +38,7 @@ def allreduce(
     """
     del ignore_name_scope
     reduced = push_pull(
-        scaled(tensor, prescale_factor),
+        scaled(tensor, prescale_factor, postscale_factor),
         device_dense=device_dense,
         device_sparse=device_sparse,
         compression=compression,
@@ -68,7 +68,7 @@ def grouped_allreduce(
         raise ValueError("grouped_allreduce takes no tf.IndexedSlices; reduce them one by one, or as dense tensors")
     with tf.device(device_dense):
         reduced = grouped_push_pull(
-            [scaled(tensor, prescale_factor) for tensor in tensors],
+            [scaled(tensor, prescale_factor, postscale_factor) for tensor in tensors],
             compression=compression,
             op=check_op(op, average),
             name=name,

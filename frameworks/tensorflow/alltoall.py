@@ -57,12 +57,12 @@ def alltoall(
     process_set = check_process_set(process_set)
     check_compression(compression)
     tensor = rows_of("alltoall", tensor)
+    if splits is not None:
+        splits = _checked_splits(splits)
     given = operation_name("alltoall", name, scope, tensor, process_set)
     ranks = set_ranks(process_set)
     with_size = splits is not None if with_size is None else with_size
     sent, how = compression.compress(tensor)
-    if splits is not None:
-        splits = _checked_splits(splits)
     counts = None if splits is None else tf.cast(splits, tf.int64)
     received, rows = collective(_native.ALL_TO_ALL, sent, given, ranks, 0, splits=counts)
     received = compression.decompress(received, how)

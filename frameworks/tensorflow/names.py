@@ -43,7 +43,7 @@ def operation_name(
         ValueError: `name` cannot be one, or eager execution before init().
     """
     if name is not None:
-        return scope + tensor_name(name)
+        return tensor_name(scope + tensor_name(name))
     if tf.executing_eagerly():
         return f"{scope}{kind}.noname.{current_session().number(kind, process_set.key())}"
     return unique_in_graph(f"{scope}{kind}." + _OUTPUT.sub("", getattr(tensor, "name", None) or "tensor"))

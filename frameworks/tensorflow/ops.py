@@ -223,8 +223,8 @@ def broadcast(
     root_rank = root(current_session(), root_rank)
     tensor = sendable(tensor)
     process_set = check_process_set(process_set)
-    given = operation_name("broadcast", name, scope, tensor, process_set)
     priority = priority_number(priority)
+    given = operation_name("broadcast", name, scope, tensor, process_set)
     ranks = set_ranks(process_set)
     if ranks:
         return collective(_native.BROADCAST, tensor, given, ranks, priority, root_rank=root_rank)[0]

@@ -58,8 +58,8 @@ def reducescatter(
     process_set = check_process_set(process_set)
     with tf.device(device_dense):
         tensor = rows_of("reducescatter", tensor)
+        sent, context = compression.compress(scaled(tensor, prescale_factor, postscale_factor))
         given = operation_name("reducescatter", name, "", tensor, process_set)
-        sent, context = compression.compress(scaled(tensor, prescale_factor))
         reduced, _ = collective(_native.REDUCE_SCATTER, sent, given, set_ranks(process_set), 0, chosen)
         return scaled(compression.decompress(reduced, context), postscale_factor)
 
@@ -83,8 +83,8 @@ def grouped_reducescatter(
     ranks = set_ranks(check_process_set(process_set))
     with tf.device(device_dense):
         given = [rows_of("grouped_reducescatter", tensor) for tensor in tensors]
+        compressed = [compression.compress(scaled(tensor, prescale_factor, postscale_factor)) for tensor in given]
         names = group_names("reducescatter", name, "", given, process_set)
-        compressed = [compression.compress(scaled(tensor, prescale_factor)) for tensor in given]
         reduced = group(_native.REDUCE_SCATTER, [sent for sent, _ in compressed], names, ranks, chosen)
         return [
             scaled(compression.decompress(each, context), postscale_factor)

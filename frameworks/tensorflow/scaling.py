@@ -7,13 +7,15 @@ from typing import Any
 import tensorflow as tf
 
 
-def scaled(tensor: Any, factor: float) -> Any:
-    """The tensor, or tf.IndexedSlices, times a factor. Raises ValueError for numbers that are no floats."""
-    if factor == 1.0:
+def scaled(tensor: Any, factor: float, factor_of_result: float = 1.0) -> Any:
+    """The tensor, or tf.IndexedSlices, times a factor. Raises ValueError for numbers that are no floats, also if it is
+    the result that has a factor: before anything is sent."""
+    if factor == 1.0 and factor_of_result == 1.0:
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
-        return tf.IndexedSlices(scaled(tensor.values, factor), tensor.indices, tensor.dense_shape)
+        values = scaled(tensor.values, factor, factor_of_result)
+        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
     tensor = tf.convert_to_tensor(tensor)
     if not tensor.dtype.is_floating:
         raise ValueError(f"a {tensor.dtype.name} tensor cannot be scaled; it must be of floating-point numbers")
-    return tensor * tf.cast(factor, tensor.dtype)
+    return tensor if factor == 1.0 else tensor * tf.cast(factor, tensor.dtype)

@@ -72,6 +72,13 @@ def _pytrees() -> None:
     assert np.array_equal(bps.push_pull(tree, average=False, name="tree")["shared"], [2, 2])
     with pytest.raises(ValueError, match=r"tree\.1"):
         bps.push_pull(_Twice(), name="tree")
+    # Keys of which the library's names could not tell one from the other.
+    for key in ("a\0b", "\ud800"):
+        for call in (bps.push_pull, functools.partial(bps.broadcast, root_rank=0), bps.broadcast_parameters):
+            with pytest.raises(ValueError, match="name is"):
+                call({key: jnp.ones(1)})
+        with pytest.raises(ValueError, match="name is"):
+            jax.jit(lambda x: bps.push_pull({key: x}, name="tree"))(jnp.ones(1))  # noqa: B023
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -250,6 +257,35 @@ def _wrong_arguments() -> None:
     assert program(jnp.ones(())) == 2
 
 
+def _refused_calls_use_no_number() -> None:
+    """A rank whose call is refused, and that makes another, is in step with the others."""
+    bps.init()
+    x = jnp.ones((2, 3))
+    wrong_dtype, number = jnp.ones(2, jnp.uint32), jnp.float32(1)
+    calls = {
+        "push_pull": (bps.push_pull, [wrong_dtype, {"a": x, "b": wrong_dtype}, "text"]),
+        "broadcast": (functools.partial(bps.broadcast, root_rank=1), [wrong_dtype]),
+        "allgather": (bps.allgather, [wrong_dtype, number]),
+        "reducescatter": (bps.reducescatter, [wrong_dtype, number]),
+        "alltoall": (bps.alltoall, [wrong_dtype, number]),
+    }
+    expected = {name: x for name in calls} | {"allgather": jnp.ones((4, 3)), "reducescatter": jnp.ones((1, 3))}
+    for name, (call, wrong) in calls.items():
+        if bps.rank() == 0:
+            for value in wrong:
+                with pytest.raises((TypeError, ValueError)):
+                    call(value)
+            with pytest.raises(TypeError, match="priority"):
+                call(x, priority=1.5)
+            if name != "broadcast":
+                with pytest.raises(ValueError, match="process_set"):
+                    call(x, process_set=bps.ProcessSet([0, 1]))
+        assert np.array_equal(call(x), expected[name]), name
+    with pytest.raises(ValueError, match="cannot be scaled"):
+        bps.allreduce(jnp.ones(2, jnp.int32), postscale_factor=2.0)
+    assert np.array_equal(bps.push_pull(x), x)
+
+
 def _broadcast_parameters() -> None:
     bps.init()
     rank = bps.rank()
@@ -290,6 +326,7 @@ BODIES = [
     _names_without_end,
     _mismatches,
     _wrong_arguments,
+    _refused_calls_use_no_number,
     _broadcast_parameters,
 ]
 

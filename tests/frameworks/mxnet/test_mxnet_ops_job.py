@@ -213,6 +213,31 @@ def _wrong_arguments() -> None:
     assert bps.push_pull(one, average=False, name="x").asscalar() == 2
 
 
+def _refused_calls_use_no_number() -> None:
+    """A rank whose call is refused, and that makes another, is in step with the others."""
+    bps.init()
+    x = mx.nd.ones((2, 3))
+    calls: dict[str, Callable[..., mx.nd.NDArray]] = {
+        "push_pull": bps.push_pull,
+        "in place": lambda tensor, **options: bps.push_pull_inplace(tensor.copy(), **options),
+        "broadcast": lambda tensor, **options: bps.broadcast(tensor, 0, **options),
+        "broadcast in place": lambda tensor, **options: bps.broadcast_(tensor.copy(), 0, **options),
+        "allgather": bps.allgather,
+        "reducescatter": bps.reducescatter,
+        "alltoall": bps.alltoall,
+    }
+    rows = {"allgather": 4, "reducescatter": 1}
+    for name, call in calls.items():
+        if bps.rank() == 0:
+            with pytest.raises(TypeError, match="sparse"):
+                call(x.tostype("row_sparse"))
+            with pytest.raises(TypeError, match="priority"):
+                call(x, priority=1.5)
+            with pytest.raises(ValueError, match="process_set"):
+                call(x, process_set=bps.ProcessSet([0, 1]))
+        assert np.array_equal(call(x).asnumpy(), np.ones((rows.get(name, 2), 3))), name
+
+
 BODIES = [
     _all_dtypes_and_ops,
     _bfloat16,
@@ -224,6 +249,7 @@ BODIES = [
     _compressed,
     _mismatches,
     _wrong_arguments,
+    _refused_calls_use_no_number,
 ]
 
 

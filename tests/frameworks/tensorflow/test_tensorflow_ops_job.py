@@ -218,6 +218,33 @@ def _what_cannot_be_sent() -> None:
     np.testing.assert_array_equal(bps.push_pull(tf.ones([2])), [1, 1])
 
 
+def _refused_calls_use_no_number() -> None:
+    """A rank whose call is refused, and that makes another, is in step with the others."""
+    bps.init()
+    x = tf.ones([2, 3])
+    with_priority = {"priority": 1.5}
+    of_integers = {"tensor": tf.constant([[1]]), "postscale_factor": 2.0}
+    calls: dict[str, tuple[Callable[..., tf.Tensor], dict[str, Any]]] = {
+        "push_pull": (bps.push_pull, with_priority),
+        "broadcast": (lambda tensor, **options: bps.broadcast(tensor, 0, **options), with_priority),
+        "allreduce": (bps.allreduce, of_integers),
+        "allgather": (bps.allgather, with_priority),
+        "reducescatter": (bps.reducescatter, of_integers),
+        "alltoall": (bps.alltoall, {"splits": [1.0, 1.0]}),
+    }
+    expected = dict.fromkeys(calls, x) | {"allgather": tf.ones([4, 3]), "reducescatter": tf.ones([1, 3])}
+    for name, (call, wrong) in calls.items():
+        if bps.rank() == 0:
+            for value in (tf.constant(["text"]), tf.constant([1], tf.uint32)):
+                with pytest.raises(TypeError, match="cannot be sent"):
+                    call(value)
+            with pytest.raises((TypeError, ValueError)):
+                call(**{"tensor": x, **wrong})
+        np.testing.assert_array_equal(call(x), expected[name], err_msg=name)
+    with pytest.raises(ValueError, match="name is"):
+        bps.push_pull(x, scope="a\0", name="b")
+
+
 def _many_at_once() -> None:
     """200 tensors, whose threads would be held by the first 1 otherwise: the last rank to come frees all of them."""
     bps.init()
@@ -253,6 +280,7 @@ BODIES = [
     _the_next_session,
     _one_name_in_loops,
     _what_cannot_be_sent,
+    _refused_calls_use_no_number,
     _many_at_once,
 ]
 
