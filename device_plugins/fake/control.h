@@ -69,8 +69,8 @@ typedef struct fake_gpu_control {
   /* What is put into a stream of `device` (NULL: its default one) from now on waits until *go is not 0. BPS_OK, or a
    * code. */
   int32_t (*hold)(int32_t device, bps_device_stream stream, const int32_t* go);
-  /* The call of this verb ("event_query") behind `after` others never returns, as one of a driver that is stuck. How many
-   * calls hang by now; a verb of NULL only asks. */
+  /* The call of this verb ("event_query") behind `after` others never returns, as one of a driver that is stuck. How
+   * many calls hang by now; a verb of NULL only asks. */
   uint64_t (*hang)(const char* verb, uint64_t after);
 } fake_gpu_control;
 

@@ -84,8 +84,8 @@ class Machine {
 
   const Options& options() const { return options_; }
 
-  // Every call of a program begins with this: is the device lost, is this a forked child, is `verb` to fail, or never to
-  // return?
+  // Every call of a program begins with this: is the device lost, is this a forked child, is `verb` to fail, or never
+  // to return?
   void Begin(int device, const char* verb);
 
   void* Allocate(int device, uint64_t size);
@@ -99,8 +99,8 @@ class Machine {
 
   Stream* StreamCreate(int device);
   void StreamDestroy(Stream* stream);
-  // A stream of the program: INVALID_ARGUMENT if it is none. nullptr and 1 are the default stream of `device`, 2 is that
-  // of the calling thread alone.
+  // A stream of the program: INVALID_ARGUMENT if it is none. nullptr and 1 are the default stream of `device`, 2 is
+  // that of the calling thread alone.
   Stream* Known(bps_device_stream stream, int device);
   // Work goes into it: it must be of this device and must not be captured.
   void CheckTakes(const Stream& stream, int device);

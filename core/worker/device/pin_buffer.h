@@ -6,8 +6,8 @@
 //     gpu->UnregisterHost(buffer->data());          // before the buffer goes
 //
 // fork(). A write to private memory that a forked child shares moves the writer to a new page; the pin, and the GPU's
-//         copies, stay with the old one (kernels before 5.12, and drivers that pin in the old way). So a child of a data
-//         loader would take the pages from under the GPU. Private memory that is pinned is therefore not there in
+//         copies, stay with the old one (kernels before 5.12, and drivers that pin in the old way). So a child of a
+//         data loader would take the pages from under the GPU. Private memory that is pinned is therefore not there in
 //         children, as memory of cuMemHostAlloc is not: a touch is SIGSEGV. A memory file is mapped MAP_SHARED: parent
 //         and child write to the same pages, and nothing moves.
 //

@@ -18,8 +18,8 @@
 // Submitting. A small tensor with nothing else in flight is pushed by the caller itself, if no thread drives just now;
 //            else the submission goes through a queue without a lock, and the driver is woken if it sleeps. Callers
 //            drive only once an operation has ended in this session: one that meets a plugin which never returns would
-//            not return, either, and keep no deadline. A GPU's driver may do so at any time: where the session has GPUs,
-//            no caller drives.
+//            not return, either, and keep no deadline. A GPU's driver may do so at any time: where the session has
+//            GPUs, no caller drives.
 // Failure.   The first fatal error, from either plane, ends all operations, barriers and waits, and is the answer to
 //            every later call.
 // Lifetime.  Handles share the session. Close ends all that is running and gives descriptors and memory of peers back;
