@@ -28,7 +28,9 @@ from jobs import clean_environment, launcher_command
 PROGRAM = ROOT / "tools" / "gpu_check"
 # A driver and an NCCL whose GPUs are simulated; tools/test keeps copies of its own.
 STANDINS = Path(os.environ.get("GPU_STANDINS") or ROOT / "bazel-bin/tests/device_plugins/cuda")
-LIMIT = 600
+LIMIT = 1800
+# The machine may be busy with other tests.
+PATIENT = ("--patience", "10", "--seconds", "1500")
 # What needs no GPU, and no library.
 PLAIN = "simulated,hardware,extension,import,jax_*"
 
@@ -80,7 +82,7 @@ def step(folder: Path, name: str, script: str) -> None:
 
 
 def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(folder / "gpu_check"), "run", str(folder / "out"), *options]
+    command = [sys.executable, str(folder / "gpu_check"), "run", str(folder / "out"), *PATIENT, *options]
     # Of the GPUs that it sees, not of this test's own job.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("BYTEPS_", "DMLC_", "NCCL_"))}
     environment.update(OMP_NUM_THREADS="1", **variables)

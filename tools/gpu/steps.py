@@ -37,14 +37,23 @@ class Row:
 
 
 class Steps:
-    """The steps of a run. `only`: the names of those that are wanted; none: all."""
+    """The steps of a run. `only`: the names of those that are wanted; none: all. `patience`: so many times the limit
+    that a step has."""
 
-    def __init__(self, out: Path, environment: Mapping[str, str], seconds: float, only: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        out: Path,
+        environment: Mapping[str, str],
+        seconds: float,
+        only: Sequence[str] = (),
+        patience: float = 1,
+    ) -> None:
         self.out = out
         self.end = time.monotonic() + seconds
         self.environment = dict(environment)
         self.rows: list[Row] = []
         self._only = only
+        self._patience = patience
 
     def wanted(self, name: str) -> bool:
         """Is it to be run? A name that ends with * stands for all that begin so."""
@@ -65,7 +74,7 @@ class Steps:
         with log.open("w") as file:
             file.write("$ " + " ".join([*(f"{key}={value}" for key, value in variables.items()), *command]) + "\n")
             file.flush()
-            result, kind = self._outcome(command, file, min(seconds, int(left)), variables)
+            result, kind = self._outcome(command, file, min(int(seconds * self._patience), int(left)), variables)
         if kind == DECLINED:
             result = _last_line(log)
         self.add(name, result, time.monotonic() - began, kind)
