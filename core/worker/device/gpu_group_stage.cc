@@ -427,6 +427,17 @@ void GpuGroupStage::OnStageDone(Operation* operation, const absl::Status& outcom
   if (!outcome.ok()) GiveUp(KeyOf(*operation), entry, outcome, false, false);
 }
 
+// Behind the collectives in the ring's stream, and behind results that are being copied to the GPU. (Copies to the host
+// are waited for one by one.)
+void GpuGroupStage::RecordDrained(bps_device_stream ring, Own* own) {
+  absl::StatusOr<GpuEvent> home = gpu_.events->Take();
+  absl::StatusOr<GpuEvent> drained = gpu_.events->Take();
+  if (!home.ok() || !drained.ok()) return;
+  if (!home->Record(to_device_).ok() || !home->Delay(ring).ok()) return;
+  own->drained = *std::move(drained);
+  own->drained.Record(ring).IgnoreError();
+}
+
 bool GpuGroupStage::LookForEnds() {
   bool worked = false;
   for (auto it = entries_.begin(); it != entries_.end() && !fatal_;) {
@@ -440,11 +451,7 @@ bool GpuGroupStage::LookForEnds() {
     } else if (*ended && own.launched) {
       // What of it is ordered still may follow until the order to end has come.
       ended = own.end_ordered;
-      if (*ended && !own.drained) {
-        absl::StatusOr<GpuEvent> drained = gpu_.events->Take();
-        if (drained.ok()) own.drained = *std::move(drained);
-        if (own.drained) own.drained.Record(rings_[key.first % options_.rings].stream).IgnoreError();
-      }
+      if (*ended && !own.drained) RecordDrained(rings_[key.first % options_.rings].stream, &own);
       if (*ended && own.drained) ended = own.drained.Query();
     } else if (*ended) {
       ended = own.end_ordered || now_ >= own.release_at;

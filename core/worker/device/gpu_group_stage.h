@@ -214,6 +214,7 @@ class GpuGroupStage : public RelayStage {
   // Ending.
   void GiveUp(const Key& key, Entry* entry, const absl::Status& why, bool told, bool here);
   void Release(Own* own);
+  void RecordDrained(bps_device_stream ring, Own* own);
   bool LookForEnds();
   void LetGoOfArea(Own* own);
   void Forget(const Key& key);
