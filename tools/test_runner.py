@@ -10,6 +10,7 @@ sanitizers' step compiles most of the time.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shutil
@@ -42,6 +43,10 @@ SANITIZER_TAG = "sanitize"
 ONE_THREAD_TAG = "one_thread"
 # Those that libFuzzer can run as well.
 FUZZ_TAG = "fuzz"
+
+# When the sanitizers end, after the start: where nothing has been compiled yet, two slow cores need more than the hour
+# and a half in which all is to have ended.
+MINUTES = 65.0
 
 # Folders whose Python tests run in a process of their own, beside that of all others: each has about half of the work.
 SECOND_LANE = ("tests/launcher", "tests/netlab", "tests/tools")
@@ -82,15 +87,18 @@ def count_junit(path: Path) -> Count:
     return count
 
 
-def run(command: Sequence[str]) -> int:
-    """Runs a command with its output on ours; its exit status."""
+def run(command: Sequence[str], until: float = math.inf) -> int:
+    """Runs a command with its output on ours, at most until then (time.monotonic); its exit status."""
     print("+ " + " ".join(command), flush=True)
     with ExitStack() as stack:
         with stops_held_back():
             process = subprocess.Popen(command, cwd=ROOT, preexec_fn=let_stop)
             # Bazel takes this like Ctrl-C, which it may have heard already: it stops its server's work, then it ends.
             stack.callback(end, process, signal.SIGTERM)
-        return process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(None if until == math.inf else max(0.0, until - time.monotonic()))
+        end(process, signal.SIGTERM)
+        return process.returncode
 
 
 def shown_lines(command: Sequence[str]) -> Iterator[str]:
@@ -139,11 +147,19 @@ def result_files(logs: Path) -> list[Path]:
     return [path / "test.xml" for path in shards if path.name.endswith(f"_of_{newest}")]
 
 
-def run_bazel(labels: list[str], configs: Sequence[str] = (), more: Sequence[str] = ()) -> Count:
-    """Runs Bazel tests and counts their cases; a test that did not build or run is one failure. `more`: flags."""
+def run_bazel(
+    labels: list[str], configs: Sequence[str] = (), more: Sequence[str] = (), until: float = math.inf
+) -> Count:
+    """Runs Bazel tests and counts their cases; a test that did not build or run is one failure. `more`: flags.
+
+    A test that has not run `until` then is skipped, and named.
+    """
     flags = [*(f"--config={config}" for config in configs), *more]
     if not labels:
         return Count()
+    if time.monotonic() >= until:
+        print(f"no time is left (--minutes) for: {' '.join(labels)}")
+        return Count(skipped=len(labels))
     logs = Path(output(["bazel", "info", "--noshow_progress", *flags, "bazel-testlogs"])[0])
     started = time.time()
     status = run(
@@ -159,11 +175,18 @@ def run_bazel(labels: list[str], configs: Sequence[str] = (), more: Sequence[str
             # Sanitizers slow a test down ten times and more.
             *(["--test_timeout=900"] if configs else []),
             *labels,
-        ]
+        ],
+        until,
     )
+    over = status != 0 and time.monotonic() >= until
     count = Count()
     for label in labels:
         results = result_files(logs / label.lstrip("/").replace(":", "/"))
+        # What was there before says nothing of now, unless Bazel has gone through all of it.
+        if over and (not results or any(not path.exists() or path.stat().st_mtime < started for path in results)):
+            print(f"{label}: not run, no time was left (--minutes)")
+            count.skipped += 1
+            continue
         # Status 1: something did not build; an old result proves nothing then.
         if not results or (
             status == 1 and any(not path.exists() or path.stat().st_mtime < started for path in results)
@@ -172,7 +195,7 @@ def run_bazel(labels: list[str], configs: Sequence[str] = (), more: Sequence[str
             count.failed += 1
         for path in results:
             count += count_junit(path)
-    if status != 0 and count.failed == 0:
+    if status != 0 and count.failed == 0 and not over:
         count.failed += 1
     return count
 
@@ -301,9 +324,9 @@ def abseil_config() -> list[str]:
     return ["newer_abseil"] if found and int(found[1]) >= 20240000 else []
 
 
-def step_sanitizers(configs: Sequence[str], without: Sequence[str] = ()) -> Count:
+def step_sanitizers(configs: Sequence[str], without: Sequence[str] = (), until: float = math.inf) -> Count:
     """The fast C++ tests again, but for those with a tag of `without`, in configurations of .bazelrc."""
-    return run_bazel(bazel_tests(None, SANITIZER_TAG, without), [*configs, *abseil_config()])
+    return run_bazel(bazel_tests(None, SANITIZER_TAG, without), [*configs, *abseil_config()], until=until)
 
 
 def libfuzzer() -> Path | None:
@@ -312,14 +335,14 @@ def libfuzzer() -> Path | None:
     return max(found, key=lambda path: int(re.findall(r"llvm-(\d+)", str(path))[0]), default=None)
 
 
-def step_fuzz() -> Count:
+def step_fuzz(until: float = math.inf) -> Count:
     """Fuzz targets by libFuzzer, some seconds each. Their corpora have run as plain tests before, also without it."""
     archive = libfuzzer()
     if archive is None:
         print("fuzz: no libFuzzer here (Debian: libclang-rt-14-dev); the corpora have run as plain tests")
         return Count(skipped=1)
     more = [f"--linkopt={archive}", "--nocache_test_results"]
-    return run_bazel(bazel_tests(None, FUZZ_TAG), ["fuzz", *abseil_config()], more)
+    return run_bazel(bazel_tests(None, FUZZ_TAG), ["fuzz", *abseil_config()], more, until)
 
 
 def step_soft_roce() -> Count:
@@ -420,8 +443,9 @@ def run_asked_frameworks(name: str, pattern: str | None, report: Report) -> None
         report.run(version.name, partial(step_version, version))
 
 
-def run_all(pattern: str | None, report: Report) -> None:
-    """Every kind of test, or those whose name contains `pattern`, without lint and sanitizers."""
+def run_all(pattern: str | None, report: Report, until: float = math.inf) -> None:
+    """Every kind of test, or those whose name contains `pattern`, without lint and sanitizers. `until`: when the
+    sanitizers end, which come last."""
     if pattern is None and report.run("build", step_build).failed:
         report.run("lint", step_lint)
         return
@@ -429,9 +453,9 @@ def run_all(pattern: str | None, report: Report) -> None:
     if pattern is None:
         steps += [
             ("lint", step_lint),
-            ("C++ tests under asan and ubsan", lambda: step_sanitizers(["asan", "ubsan"])),
-            ("C++ tests under tsan", lambda: step_sanitizers(["tsan"], [ONE_THREAD_TAG])),
-            ("fuzz targets", step_fuzz),
+            ("C++ tests under asan and ubsan", lambda: step_sanitizers(["asan", "ubsan"], until=until)),
+            ("C++ tests under tsan", lambda: step_sanitizers(["tsan"], [ONE_THREAD_TAG], until)),
+            ("fuzz targets", lambda: step_fuzz(until)),
         ]
     with ExitStack() as stack:
         lanes: list[PythonTests] = []
@@ -466,7 +490,14 @@ def main() -> int:
         "versions, or those of this framework (jax), or of this version (jax-0.5), instead",
     )
     parser.add_argument("--list", action="store_true", help="list the Bazel tests and pytest files")
-    parser.add_argument("--set-up-took", type=float, help=argparse.SUPPRESS)  # seconds, from tools/test
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=MINUTES,
+        help="end what runs under the sanitizers so long after the start; what has not run then is skipped "
+        "(%(default)s; 0: never)",
+    )
+    parser.add_argument("--set-up-took", type=float, default=0.0, help=argparse.SUPPRESS)  # seconds, from tools/test
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -476,8 +507,9 @@ def main() -> int:
         print("\n".join(bazel_tests(arguments.pattern)))
         print("\n".join(sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py"))))
         return 0
+    until = time.monotonic() + 60 * arguments.minutes - arguments.set_up_took if arguments.minutes else math.inf
     report = Report()
-    if arguments.set_up_took is not None:
+    if arguments.set_up_took:
         report.add(Step("set-up", Count(), arguments.set_up_took))
     try:
         if arguments.soft_roce:
@@ -485,7 +517,7 @@ def main() -> int:
         elif arguments.frameworks is not None:
             run_asked_frameworks(arguments.frameworks, arguments.pattern, report)
         else:
-            run_all(arguments.pattern, report)
+            run_all(arguments.pattern, report, until)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -120,7 +120,7 @@ runner.python_lanes = lambda: [["one"], ["two"]]
 runner.bazel_tests = lambda *_: ["//a:a_test"]
 runner.abseil_config = lambda: []
 sys.executable = {folder!r} + "/python"
-sys.argv = ["tools/test", "--set-up-took=7"]
+sys.argv = ["tools/test", "--set-up-took=7", *{more!r}]
 sys.exit(runner.main())
 """
 
@@ -128,9 +128,9 @@ sys.exit(runner.main())
 class Runner:
     """A runner of a test, and what it prints."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: tuple[str, ...]) -> None:
         self._log = folder / "log"
-        source = _RUNNER.format(tools=str(ROOT / "tools"), folder=str(folder))
+        source = _RUNNER.format(tools=str(ROOT / "tools"), folder=str(folder), more=more)
         environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
         with self._log.open("wb") as log:
             self.process = subprocess.Popen([sys.executable, "-c", source], env=environment, stdout=log, stderr=log)
@@ -142,17 +142,17 @@ class Runner:
 
 
 @pytest.fixture
-def start_runner(tmp_path: Path) -> Iterator[Callable[[str, str], Runner]]:
+def start_runner(tmp_path: Path) -> Iterator[Callable[..., Runner]]:
     """Starts a runner whose `bazel` and `python` are scripts of the shell; they may write "begun" and who they are into
     `told`."""
     runners = []
 
-    def start(bazel: str, python: str) -> Runner:
+    def start(bazel: str, python: str, *more: str) -> Runner:
         for name, body in (("bazel", bazel), ("python", python)):
             (tmp_path / name).write_text(f"#!/bin/sh\nfolder={tmp_path}\n{body}")
             (tmp_path / name).chmod(0o755)
         (tmp_path / "told").touch()
-        runners.append(Runner(tmp_path))
+        runners.append(Runner(tmp_path, more))
         return runners[-1]
 
     yield start
@@ -175,7 +175,7 @@ while :; do sleep 0.01; done
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_runner_that_is_stopped_ends_all_it_has_started(
-    start_runner: Callable[[str, str], Runner], tmp_path: Path, number: signal.Signals
+    start_runner: Callable[..., Runner], tmp_path: Path, number: signal.Signals
 ) -> None:
     runner = start_runner(_WAITING, _WAITING)
     told = tmp_path / "told"
@@ -208,9 +208,7 @@ esac
 """
 
 
-def test_a_runner_adds_up_its_steps_and_tells_their_time(
-    start_runner: Callable[[str, str], Runner], tmp_path: Path
-) -> None:
+def test_a_runner_adds_up_its_steps_and_tells_their_time(start_runner: Callable[..., Runner], tmp_path: Path) -> None:
     runner = start_runner(_BAZEL, _PYTHON)
     status, text = runner.finish()
     assert status == 1, text
@@ -235,9 +233,44 @@ def test_a_runner_adds_up_its_steps_and_tells_their_time(
     assert all(re.search(r" [0-9]+ s$", line) for line in summary)
 
 
-def test_nothing_runs_that_was_not_built(start_runner: Callable[[str, str], Runner], tmp_path: Path) -> None:
+def test_nothing_runs_that_was_not_built(start_runner: Callable[..., Runner], tmp_path: Path) -> None:
     runner = start_runner('echo "bazel $1" >>$folder/told; exit 1', "echo ok format")
     status, text = runner.finish()
     assert status == 1
     assert text.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
     assert (tmp_path / "told").read_text() == "bazel build\n"
+
+
+# What runs under asan does not end by itself.
+_SLOW_BAZEL = """\
+[ "$1" = build ] && exit 0
+[ "$1" = info ] && mkdir -p $folder/a/a_test && echo $folder && exit 0
+case "$*" in
+*asan*) trap "echo ended $$ >>$folder/told; exit 8" INT TERM; echo begun $$ >>$folder/told
+  while :; do sleep 0.01; done ;;
+*) echo '<testsuites><testcase name="a"/></testsuites>' >$folder/a/a_test/test.xml ;;
+esac
+"""
+
+_QUICK_PYTHON = """\
+case "$*" in
+tools/lint.py) echo ok format ;;
+*) echo '<testsuites><testcase name="c"/></testsuites>' >$6 ;;
+esac
+"""
+
+
+def test_what_has_no_time_under_the_sanitizers_is_skipped_and_named(
+    start_runner: Callable[..., Runner], tmp_path: Path
+) -> None:
+    # Of these seconds set-up took 7.
+    runner = start_runner(_SLOW_BAZEL, _QUICK_PYTHON, f"--minutes={(7 + 15) / 60}")
+    status, text = runner.finish()
+    assert status == 0, text
+    words = (tmp_path / "told").read_text().split()
+    assert words == ["begun", words[1], "ended", words[1]]
+    assert "//a:a_test: not run, no time was left (--minutes)" in text
+    assert "no time is left (--minutes) for: //a:a_test" in text
+    assert re.search(r"^C\+\+ tests under asan and ubsan: 0 passed, 0 failed, 1 skipped", text, re.MULTILINE)
+    assert re.search(r"^C\+\+ tests under tsan: 0 passed, 0 failed, 1 skipped", text, re.MULTILINE)
+    assert text.splitlines()[-1] == "4 passed, 0 failed, 3 skipped"
