@@ -241,7 +241,8 @@ int32_t bps_request_state(const bps_request* request) noexcept {
   // Its operations are moved on, and a group is where the last one of them is.
   const bool in_streams = state < byteps::RequestState::kDone && !request->parts.empty() && request->OnDevice() &&
                           std::all_of(request->parts.begin(), request->parts.end(), [](const auto& part) {
-                            return part->ended() || part->state() == byteps::RequestState::kEnqueued;
+                            // It says DONE before the request has ended; kEnqueued is above it.
+                            return part->state() >= byteps::RequestState::kDone;
                           });
   return static_cast<int32_t>(in_streams ? byteps::RequestState::kEnqueued : state);
 }
