@@ -54,14 +54,20 @@ SECOND_LANE = ("tests/launcher", "tests/netlab", "tests/tools")
 
 @dataclass
 class Count:
-    """Test cases of one step."""
+    """Test cases of one step, and the names of those that failed, as far as they have one."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    names: tuple[str, ...] = ()
 
     def __add__(self, other: Count) -> Count:
-        return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+        return Count(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.skipped + other.skipped,
+            self.names + other.names,
+        )
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -76,10 +82,10 @@ def count_junit(path: Path) -> Count:
     try:
         cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     except (OSError, ElementTree.ParseError):
-        return Count(failed=1)
+        return Count(failed=1, names=(str(path),))
     for case in cases:
         if case.find("failure") is not None or case.find("error") is not None:
-            count.failed += 1
+            count += Count(failed=1, names=(f"{case.get('classname', '')}.{case.get('name', '')}".strip("."),))
         elif case.find("skipped") is not None or case.get("status") == "notrun" or case.get("result") == "suppressed":
             count.skipped += 1
         else:
@@ -192,7 +198,7 @@ def run_bazel(
             status == 1 and any(not path.exists() or path.stat().st_mtime < started for path in results)
         ):
             print(f"{label}: no result")
-            count.failed += 1
+            count += Count(failed=1, names=(label,))
         for path in results:
             count += count_junit(path)
     if status != 0 and count.failed == 0 and not over:
@@ -370,6 +376,13 @@ class Step:
             return f"{self.name}: {self.seconds:.0f} s"
         return f"{self.name}: {self.count} in {self.seconds:.0f} s"
 
+    def failures(self) -> list[str]:
+        """What failed, a line each; failures without a name as one."""
+        if self.count.failed == 0:
+            return []
+        named = [f"failed: {name} ({self.name})" for name in dict.fromkeys(self.count.names)]
+        return named or [f"failed: {self.name}"]
+
 
 @dataclass
 class Report:
@@ -391,9 +404,11 @@ class Report:
         print(f"---- {step}", flush=True)
 
     def end(self) -> int:
-        """Prints the sum, its last line for readers of that alone; the exit status."""
+        """Prints what failed and the sum, its last line for readers of that alone; the exit status."""
         total = sum((step.count for step in self.steps), Count())
         print("\n" + "\n".join(str(step) for step in self.steps))
+        for step in self.steps:
+            print("".join(f"{line}\n" for line in step.failures()), end="")
         if total.passed == 0:
             print("no test ran: nothing matched, or nothing could be built")
         print(total, flush=True)

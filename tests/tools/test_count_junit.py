@@ -54,6 +54,31 @@ def test_the_last_line_has_the_agreed_form(runner: ModuleType) -> None:
     assert str(runner.Count(3, 0, 1)) == "3 passed, 0 failed, 1 skipped"
 
 
+def test_what_failed_is_named_before_the_last_line(
+    runner: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader of the end alone, where other output was cut off, must find what to look for."""
+    path = tmp_path / "test.xml"
+    path.write_text(
+        "<testsuites><testsuite>"
+        '<testcase classname="Engine" name="Sums"><failure/></testcase>'
+        '<testcase classname="Engine" name="Waits"/>'
+        "</testsuite></testsuites>"
+    )
+    report = runner.Report()
+    report.add(runner.Step("C++ tests", runner.count_junit(path), 1))
+    report.add(runner.Step("Python tests 1", runner.count_junit(tmp_path / "missing.xml"), 1))
+    report.add(runner.Step("build", runner.Count(failed=1), 1))
+    report.add(runner.Step("lint", runner.Count(passed=6), 1))
+    assert report.end() == 1
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "failed: Engine.Sums (C++ tests)",
+        f"failed: {tmp_path / 'missing.xml'} (Python tests 1)",
+        "failed: build",
+        "7 passed, 3 failed, 0 skipped",
+    ]
+
+
 def test_a_sharded_test_has_a_file_for_each_shard(runner: ModuleType, tmp_path: Path) -> None:
     assert runner.result_files(tmp_path) == []
     for shard in (1, 2):
