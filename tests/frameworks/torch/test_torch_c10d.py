@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import byteps.torch
 import torch.distributed as dist
 from jobs import DEADLINE, Outcomes, clean_environment
 from process_group import begin, end
@@ -197,7 +200,29 @@ def _functional() -> None:
     end()
 
 
+def _callbacks_that_wait() -> None:
+    """A callback on a future may wait for the future of another operation, as hooks of torch's own do."""
+    rank, size = begin()
+    registered = torch.zeros(1)
+    if rank == 1:
+        byteps.torch.push_pull(registered, name="registered")
+    ended = threading.Event()
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+
+    def doubled(first: Any) -> torch.Tensor:
+        return dist.all_reduce(2 * first.value()[0], async_op=True).get_future().wait()[0]
+
+    chained = future.then(doubled)
+    chained.add_done_callback(lambda _: ended.set())
+    if rank == 0:  # so its callback is not called at once
+        byteps.torch.push_pull(registered, name="registered")
+    assert ended.wait(DEADLINE / 3), "the callback waits for ever"
+    assert torch.equal(chained.value(), torch.full((3,), 2.0 * size * size))
+    end()
+
+
 BODIES = [
+    _callbacks_that_wait,
     _reductions,
     _gathers,
     _exchanges,
