@@ -62,9 +62,15 @@ class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
         return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on where the state was taken."""
+        """Goes on where the state was taken, also one of Horovod's sampler, for the same dataset, shuffle and seed."""
         self.epoch = state_dict["epoch"]
-        self.processed_indices = set(state_dict["processed_indices"])
+        if "processed_num" in state_dict:  # Horovod's counts from the beginning of its order of the epoch
+            order = list(range(len(self.dataset)))
+            if self.shuffle:
+                random.Random(self.seed + self.epoch).shuffle(order)
+            self.processed_indices = set(order[: state_dict["processed_num"]])
+        else:
+            self.processed_indices = set(state_dict["processed_indices"])
         self.reset()
 
     def reset(self) -> None:

@@ -80,52 +80,82 @@ _HANDLERS: tuple[tuple[type, type], ...] = (
 )
 
 
+def _handler_for(value: Any) -> Any:
+    """What saves and shares the value; None: it is pickled."""
+    return next((made(value) for kind, made in _HANDLERS if isinstance(value, kind)), None)
+
+
 class TorchState(ObjectState):
     """A model, an optimizer, and whatever else training needs.
+
+    Each is an attribute of the state. Another module, optimizer or sampler may be assigned to it: from then on that one
+    is saved, restored and shared, and it is saved at once.
 
     Args:
         model: a torch.nn.Module, or None.
         optimizer: a torch.optim.Optimizer or DistributedOptimizer, or None.
         others: by name: modules, optimizers and ElasticSamplers are saved and shared by their own means, everything
             else by pickling.
+
+    Raises:
+        TypeError: in an assignment, if a module, optimizer or sampler is to be replaced by something else.
     """
+
+    _handlers: dict[str, Any] | None = None  # until the constructor has made it
 
     def __init__(
         self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **others: Any
     ) -> None:
         given = {"model": model, "optimizer": optimizer, **others}
-        self._handlers: dict[str, Any] = {}
-        plain = {}
+        handlers, plain = {}, {}
         for name, value in given.items():
-            handler = next((made for kind, made in _HANDLERS if isinstance(value, kind)), None)
+            handler = _handler_for(value)
             if handler is not None:
-                self._handlers[name] = handler(value)
+                handlers[name] = handler
+            if handler is not None or value is None:
                 setattr(self, name, value)
-            elif value is not None or name not in ("model", "optimizer"):
+            if handler is None and (value is not None or name not in ("model", "optimizer")):
                 plain[name] = value
         super().__init__(**plain)
+        self._handlers = handlers
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        handlers = self._handlers
+        if handlers is not None and (name in handlers or name in ("model", "optimizer") or name in self._names):
+            handler = _handler_for(value)
+            if handler is not None:
+                handlers[name] = handler
+                if name in self._names:
+                    self._names.remove(name)
+                    self._saved.pop(name)
+            elif name in handlers:
+                raise TypeError(
+                    f"{name} is a {type(value).__name__}; the state has a {type(getattr(self, name)).__name__} under "
+                    "this name, which a module, an optimizer or an ElasticSampler may replace"
+                )
+        super().__setattr__(name, value)
 
     def save(self) -> None:
         """Keeps everything in memory."""
-        for handler in self._handlers.values():
+        for handler in (self._handlers or {}).values():
             handler.save()
         super().save()
 
     def restore(self) -> None:
         """Goes back to what was kept."""
-        for handler in self._handlers.values():
+        for handler in (self._handlers or {}).values():
             handler.restore()
         super().restore()
 
     def sync(self, root_rank: int = 0) -> None:
         """Gives all ranks the state of the root, and saves."""
-        for handler in self._handlers.values():
+        for handler in (self._handlers or {}).values():
             handler.sync(root_rank)
         super().sync(root_rank)
 
     def reset(self) -> None:
         """Samplers divide what is left among the workers that there are now."""
-        for name in self._handlers:
+        for name in self._handlers or {}:
             value = getattr(self, name)
             if isinstance(value, ElasticSampler):
                 value.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -157,8 +158,95 @@ def _sampler() -> None:
     assert list(plain) == list(range(rank, 4, size))
 
 
+def _another_model_and_optimizer() -> None:
+    """What is assigned to a state's model or optimizer takes the earlier one's place."""
+    hvd.init()
+    rank = hvd.rank()
+    state = elastic.TorchState(*_made(0), sampler=elastic.ElasticSampler(range(8)), batch=0)
+    bare = elastic.TorchState(batch=0, late=None)
+    assert bare.model is None and bare.optimizer is None and bare.late is None
+    for each, extra in ((state, False), (bare, True)):
+        model, optimizer = _made(1 + rank)
+        each.model, each.optimizer = model, optimizer
+        if extra:
+            each.late = nn.Linear(2, 1)
+        each.sync()
+        assert each.model is model and each.optimizer is optimizer, "themselves, not copies"
+        shared = [*model.parameters(), *(each.late.parameters() if extra else ())]
+        for parameter in shared:
+            value = parameter.detach().clone()
+            assert torch.equal(hvd.broadcast(value, 0), value)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2)
+        each.commit()
+        committed = [parameter.detach().clone() for parameter in shared]
+        with torch.no_grad():
+            for parameter in shared:
+                parameter.add_(1.0)
+        each.restore()
+        assert all(torch.equal(one, value) for one, value in zip(shared, committed))
+    sampler = elastic.ElasticSampler(range(4))
+    state.sampler = sampler
+    sampler.record_batch(0, 1)
+    state.sync()
+    assert state.sampler is sampler and len(sampler.processed_indices) == 2
+    with pytest.raises(TypeError, match="model is a int"):
+        state.model = 3
+    assert isinstance(state.model, nn.Module)
+
+
+def _constructors_of_horovod() -> None:
+    """State and ObjectState take the functions that Horovod's are made with."""
+    hvd.init()
+    sent: list[Any] = []
+
+    def send(values: Any, *, root_rank: int = 0) -> Any:
+        sent.append(root_rank)
+        return hvd.broadcast_object(values, root_rank, name="by the user")
+
+    state = elastic.ObjectState(bcast_object=send, get_rank=hvd.rank, value=hvd.rank())
+    state.sync()
+    assert state.value == 0 and sent == [0]
+    state.value = hvd.rank()
+    state.sync(1)
+    assert state.value == 1 and sent == [0, 1]
+    state.value = 5
+    state.commit()
+    state.value = 6
+    state.restore()
+    assert state.value == 5
+
+    class Own(elastic.State):
+        def __init__(self) -> None:
+            super().__init__(hvd.broadcast_object, hvd.rank)
+            self.saved = 0
+
+        def save(self) -> None:
+            self.saved += 1
+
+    own = Own()
+    own.commit()
+    assert own.saved == 1
+
+
+def _sampler_of_horovod() -> None:
+    """The state of a sampler of Horovod: how far it has come in its order of the epoch."""
+    hvd.init()
+    plain = elastic.ElasticSampler(range(10), shuffle=False)
+    plain.load_state_dict({"epoch": 1, "processed_num": 4})
+    assert plain.epoch == 1 and plain.processed_indices == {0, 1, 2, 3}
+    assert list(plain) == [4 + hvd.rank(), 6 + hvd.rank(), 8 + hvd.rank()]
+    shuffled = elastic.ElasticSampler(range(10), seed=3)
+    shuffled.load_state_dict({"epoch": 2, "processed_num": 4})
+    order = list(range(10))
+    random.Random(3 + 2).shuffle(order)
+    assert shuffled.processed_indices == set(order[:4])
+
+
 BODIES = [
     _state,
+    _another_model_and_optimizer,
+    _constructors_of_horovod,
+    _sampler_of_horovod,
     _a_failed_operation_takes_back_to_the_commit,
     _updates_interrupt_all_ranks,
     _own_errors_go_through,

@@ -15,9 +15,18 @@ from byteps.reduce_op import Max
 
 
 class State:
-    """The interface: subclasses say what is saved, restored and sent."""
+    """The interface: subclasses say what is saved, restored and sent.
 
-    def __init__(self) -> None:
+    Args:
+        bcast_object: what subclasses send an object of rank 0 with; None: byteps.broadcast_object.
+        get_rank: accepted for compatibility with Horovod.
+    """
+
+    def __init__(
+        self, bcast_object: Callable[..., Any] | None = None, get_rank: Callable[[], int] | None = None
+    ) -> None:
+        del get_rank
+        self._bcast_object = bcast_object
         self.commits = 0  # how often commit() was called
         self._reset_callbacks: list[Callable[[], None]] = []
         self._updated: HostsUpdatedInterrupt | None = None
@@ -77,11 +86,19 @@ class ObjectState(State):
     """Plain attributes.
 
     Args:
+        bcast_object: sends the values in sync(): bcast_object(values) returns those of rank 0. With another root it is
+            called with root_rank=, too. None: byteps.broadcast_object.
+        get_rank: accepted for compatibility with Horovod.
         values: names and values that can be pickled; attributes of the state from then on.
     """
 
-    def __init__(self, **values: Any) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        bcast_object: Callable[..., Any] | None = None,
+        get_rank: Callable[[], int] | None = None,
+        **values: Any,
+    ) -> None:
+        super().__init__(bcast_object, get_rank)
         self._names = list(values)
         for name, value in values.items():
             setattr(self, name, value)
@@ -111,5 +128,15 @@ class ObjectState(State):
             ValueError: before init(), or the root is not a rank.
         """
         if self._names:
-            self._set(broadcast_object(self._values(), root_rank, name=f"{type(self).__name__}.values"))
+            self._set(self._values_of(root_rank))
         self.save()
+
+    def _values_of(self, root_rank: int) -> dict[str, Any]:
+        values: dict[str, Any]
+        if self._bcast_object is None:
+            values = broadcast_object(self._values(), root_rank, name=f"{type(self).__name__}.values")
+        elif root_rank == 0:
+            values = self._bcast_object(self._values())
+        else:
+            values = self._bcast_object(self._values(), root_rank=root_rank)
+        return values
