@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from byteps.reduce_op import ReduceOp
+from byteps.torch.process_set import ProcessSet
 from byteps.torch.reducer import Reducer
 
 import torch
@@ -19,8 +21,18 @@ def check_passes(passes: int) -> None:
 
 
 class BaseOptimizer(torch.optim.Optimizer):
-    """What a DistributedOptimizer adds to the optimizer's own class, whose methods come after these."""
+    """What a DistributedOptimizer adds to the optimizer's own class, whose methods come after these.
 
+    Attributes:
+        backward_passes_per_step, op, gradient_predivide_factor, sparse_as_dense, process_set: the arguments of
+            DistributedOptimizer(), to be read. An attribute of this name that the optimizer has itself stays.
+    """
+
+    backward_passes_per_step: int
+    op: ReduceOp
+    gradient_predivide_factor: float
+    sparse_as_dense: bool
+    process_set: ProcessSet
     _reducer: Reducer
     _is_distributed: bool
     _synchronized: bool
@@ -53,6 +65,7 @@ class BaseOptimizer(torch.optim.Optimizer):
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Reduces gradients after this many accumulations from now on. Call it between step() and backward()."""
         check_passes(passes)
+        self.backward_passes_per_step = passes
         self._reducer.backward_passes_per_step = passes
         self._reducer.reset()
 

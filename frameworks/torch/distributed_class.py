@@ -30,6 +30,7 @@ def make_distributed(
     names: GradientNames,
     attributes: Mapping[str, Any] | None = None,
     process_set: ProcessSet = global_process_set,
+    arguments: Mapping[str, Any] | None = None,
 ) -> BaseOptimizer:
     """An instance of a new class, named as the optimizer's: `ours` in front of it, with the optimizer's state.
 
@@ -38,6 +39,7 @@ def make_distributed(
         names: of the gradients.
         attributes: what the instance has besides.
         process_set: the reducer's.
+        arguments: what the instance shows of how it was made, unless the optimizer has attributes of these names.
     """
     subclass: Any = type(type(optimizer).__name__, (ours, type(optimizer)), {})
     distributed: BaseOptimizer = subclass.__new__(subclass)
@@ -45,6 +47,9 @@ def make_distributed(
     # for; that wrapper would hide ours.
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
     distributed.__dict__.update(attributes or {})
+    distributed.__dict__.setdefault("process_set", process_set)
+    for name, value in (arguments or {}).items():
+        distributed.__dict__.setdefault(name, value)  # Horovod's users read them; what the optimizer has itself stays
     distributed._is_distributed = is_distributed(process_set)
     distributed._synchronized = False
     distributed._should_synchronize = True

@@ -177,15 +177,21 @@ def DistributedOptimizer(
         sparse_as_dense,
         process_set,
     )
+    shown = {
+        "backward_passes_per_step": backward_passes_per_step,
+        "op": op,
+        "gradient_predivide_factor": predivide_factor,
+        "sparse_as_dense": sparse_as_dense,
+    }
     if asynchronous:
         own = {"_groups": [], "_process_set": process_set, "_beginning": Beginning()}
-        return make_distributed(optimizer, AsyncOptimizer, reducer, names, own, process_set)
+        return make_distributed(optimizer, AsyncOptimizer, reducer, names, own, process_set, shown)
     if op is Adasum:
         combined = {"_groups": joined, "_process_set": process_set}
-        return make_distributed(optimizer, AdasumOptimizer, reducer, names, combined, process_set)
+        return make_distributed(optimizer, AdasumOptimizer, reducer, names, combined, process_set, shown)
     if overlap_forward is None or not is_distributed(process_set):
-        return make_distributed(optimizer, BaseOptimizer, reducer, names, process_set=process_set)
-    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, process_set=process_set)
+        return make_distributed(optimizer, BaseOptimizer, reducer, names, None, process_set, shown)
+    overlapped = make_distributed(optimizer, OverlappedOptimizer, reducer, names, None, process_set, shown)
     assert isinstance(overlapped, OverlappedOptimizer)
     overlapped._begin(overlap_forward)
     return overlapped

@@ -262,7 +262,11 @@ def test_members_of_the_optimizer(module: str, alone: None) -> None:
     assert isinstance(optimizer, torch.optim.SGD) and type(optimizer).__name__ == "SGD"
     for name, wanted in OPTIMIZER.items():
         check(getattr(optimizer, name), wanted)
+    assert (optimizer.op, optimizer.backward_passes_per_step) == (Average, 1)
+    assert (optimizer.gradient_predivide_factor, optimizer.sparse_as_dense) == (1.0, False)
+    assert optimizer.process_set is global_process_set
     optimizer.set_backward_passes_per_step(2)
+    assert optimizer.backward_passes_per_step == 2
     for _ in range(2):
         model(torch.ones(1, 2)).sum().backward()
     optimizer.synchronize()
