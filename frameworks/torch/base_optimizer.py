@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from byteps.reduce_op import ReduceOp
 from byteps.torch.process_set import ProcessSet
@@ -71,12 +71,21 @@ class BaseOptimizer(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Waits for the gradients, then takes the optimizer's own step. With a closure, the gradients of each of its
-        evaluations are waited for."""
+        evaluations are waited for.
+
+        Raises:
+            BytePSError: see synchronize().
+            RuntimeError: a gradient was changed, or a GradScaler used, since backward() without synchronize(). No
+                operation is in flight then; the gradients are unspecified.
+        """
         if not self._should_synchronize:
             self._synchronized = False
             return super().step(closure)
 
         self._warn_if_synchronized()
+        touched = self._reducer.touched()
+        if touched is not None:
+            self._refuse(f"the gradient {touched} was changed")
         if closure is None or self._reducer.in_flight:
             self.synchronize()
         self._synchronized = False
@@ -104,6 +113,27 @@ class BaseOptimizer(torch.optim.Optimizer):
                 "The gradients are reduced a second time, which takes time and, with op=Sum, changes them.",
                 stacklevel=3,
             )
+
+    def _refuse(self, what: str) -> NoReturn:
+        self._reducer.synchronize()  # nothing may stay in flight, here and at the other ranks
+        self._synchronized = False
+        raise RuntimeError(
+            f"{what} between backward() and step(), while they were being reduced. To clip gradients, and with a "
+            "GradScaler: optimizer.synchronize() first, then step(), or scaler.step(optimizer), within "
+            "optimizer.skip_synchronize()"
+        )
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """torch.amp.GradScaler.step() asks this first. What it does to the gradients changes no version."""
+        if self._reducer.in_flight:
+            self._refuse("a GradScaler has come to the gradients")
+        own = self.__dict__.get("_step_supports_amp_scaling")
+        return bool(getattr(super(), "_step_supports_amp_scaling", False) if own is None else own)
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
 
     def own_step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The optimizer's own step, of the gradients as they are on this rank."""

@@ -131,12 +131,16 @@ def DistributedOptimizer(
             without op=Average; overlap_forward with op=Adasum; the optimizer is torch.optim.LBFGS, which decides by
             each rank's own loss; overlap_forward with an optimizer that it is not for, or a model of other parameters.
         NotImplementedError: in backward(), a sparse gradient with an op that is neither Average nor Sum.
-        TypeError: `optimizer`, `compression` or `overlap_forward` is something else.
+        RuntimeError: in step(), if a gradient was changed since backward() without synchronize().
+        TypeError: `optimizer`, `compression` or `overlap_forward` is something else; or the optimizer is one of these
+            already.
         AssertionError: in backward(), when a gradient is computed more than backward_passes_per_step times before
             step(); in zero_grad(), while gradients are on their way.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer is a {type(optimizer).__name__}; it must be a torch.optim.Optimizer")
+    if isinstance(optimizer, BaseOptimizer):
+        raise TypeError("optimizer is a DistributedOptimizer already; give the optimizer that it was made from")
     check_compression(compression)
     check_passes(backward_passes_per_step)
     check_process_set(process_set)

@@ -240,9 +240,9 @@ class OverlappedOptimizer(BaseOptimizer):
             return self._first_step()
         self._warn_if_synchronized()
         self._synchronized = False
-        for item in self._reducer.in_flight.values():
-            if item.touched:
-                self._refuse(f"the gradient {self._reducer.names[item.parameter]} was changed")
+        touched = self._reducer.touched()
+        if touched is not None:
+            self._refuse(f"the gradient {touched} was changed")
         items = self._reducer.launch()
         self._reducer.finish_learning()
         with self._overlap.lock:
@@ -323,27 +323,7 @@ class OverlappedOptimizer(BaseOptimizer):
         self.finish_step()
         super().load_state_dict(state_dict)
 
-    @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """torch.amp.GradScaler.step() asks this first."""
-        if self._reducer.in_flight:
-            self._refuse("a GradScaler has come to the gradients")
-        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
-
-    @_step_supports_amp_scaling.setter
-    def _step_supports_amp_scaling(self, value: bool) -> None:
-        self.__dict__["_step_supports_amp_scaling"] = value
-
     # How it is done.
-
-    def _refuse(self, what: str) -> None:
-        super().synchronize()  # nothing may stay in flight, here and at the other ranks
-        self._synchronized = False
-        raise RuntimeError(
-            f"{what} between backward() and step(), while they were being reduced. To clip gradients, and with a "
-            "GradScaler: optimizer.synchronize() first, then step(), or scaler.step(optimizer), within "
-            "optimizer.skip_synchronize()"
-        )
 
     def _has_hooks(self) -> bool:
         hooks = (

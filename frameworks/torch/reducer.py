@@ -49,15 +49,18 @@ class InFlight:
         self.context = context
         self._factor = factor
         self._finished = False
+        self._touched: bool | None = None  # not asked yet
         # Parts of the same memory count their versions together.
         self._version = gradient._version if _is_whole(gradient) and not gradient.is_inference() else None
 
     @property
     def touched(self) -> bool:
-        """Whether the gradient has been seen to change since. Ask before the handle is synchronized."""
-        if self._version is not None and self.gradient._version != self._version:
-            return True
-        return self.parameter.grad is not self.gradient
+        """Whether the gradient had been seen to change until this was asked first, which is to be before the handle is
+        synchronized."""
+        if self._touched is None:
+            changed = self._version is not None and self.gradient._version != self._version
+            self._touched = changed or self.parameter.grad is not self.gradient
+        return self._touched
 
     def finish(self, compression: type[Compressor]) -> None:
         """Call after the handle was synchronized; again it does nothing."""
@@ -184,9 +187,16 @@ class Reducer:
         if self._count_pass(parameter):
             if self._forward_order is not None:
                 self._forward_order.gradient_ready(parameter)
-            for ready in self._groups.ready(parameter):
-                if ready.requires_grad:
-                    self._start(ready)
+            try:
+                for ready in self._groups.ready(parameter):
+                    if ready.requires_grad:
+                        self._start(ready)
+            except Exception:
+                if not self.in_flight:  # no session, say: the next backward pass may begin anew
+                    self._groups.reset()
+                    self._waiting.clear()
+                    self.reset()
+                raise
             if not self._layouts_known:
                 self._ask_layouts()
 
@@ -299,6 +309,13 @@ class Reducer:
         self._groups.reset()
         self.reset()
         return items
+
+    def touched(self) -> str | None:
+        """The name of a gradient on its way that has been seen to change since. Ask before synchronize()."""
+        for item in self.in_flight.values():
+            if item.touched:
+                return self.names[item.parameter]
+        return None
 
     def synchronize(self) -> None:
         """Waits until every gradient holds the reduction."""

@@ -335,7 +335,80 @@ def _amp_and_fused() -> None:
             assert torch.equal(hvd.broadcast(parameter.detach(), 0), parameter.detach())
 
 
+def _scaled_step(model: nn.Module, optimizer: Any) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(()))
+    scaler.step(optimizer)
+
+
+def _clipped_step(model: nn.Module, optimizer: Any) -> None:
+    nn.utils.clip_grad_value_(model.parameters(), 0.01)
+    optimizer.step()
+
+
+def _step_without_gradients(model: nn.Module, optimizer: Any) -> None:
+    model.zero_grad()
+    optimizer.step()
+
+
+def _gradients_changed_on_their_way() -> None:
+    """As programs do that have no synchronize(): an error, in place of models that part."""
+    hvd.init()
+    for early in (_scaled_step, _clipped_step, _step_without_gradients):
+        for options in ({}, {"fused": True}):
+            torch.manual_seed(0)
+            model = nn.Linear(6, 3)
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.Adam(model.parameters(), lr=0.01, **options), model.named_parameters()
+            )
+            before = model.weight.detach().clone()
+            model(torch.full((2, 6), 1.0 + hvd.rank())).sum().backward()
+            with pytest.raises(RuntimeError, match=r"(was changed|GradScaler has come) .*synchronize"):
+                early(model, optimizer)
+            assert torch.equal(model.weight, before)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.full((2, 6), 1.0 + hvd.rank())).sum().backward()
+                optimizer.step()
+            assert not torch.equal(model.weight, before)
+            for parameter in model.parameters():
+                assert torch.equal(hvd.broadcast(parameter.detach(), 0), parameter.detach())
+
+
+def _a_backward_pass_without_a_session() -> None:
+    """Is an error, and the next one, in a session, begins anew."""
+    hvd.init()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    for groups in (None, 1):
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), groups=groups
+        )
+        hvd.shutdown()
+        with pytest.raises(ValueError, match="not initialized"):
+            model(torch.ones(1, 3)).sum().backward()
+        hvd.init()
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.full((1, 3), 1.0 + hvd.rank())).sum().backward()
+            optimizer.step()
+        for parameter in model.parameters():
+            assert torch.equal(hvd.broadcast(parameter.detach(), 0), parameter.detach())
+        del optimizer
+
+
+def _an_optimizer_made_twice() -> None:
+    hvd.init()
+    model = nn.Linear(2, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    with pytest.raises(TypeError, match="is a DistributedOptimizer already"):
+        hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+
 BODIES = [
+    _gradients_changed_on_their_way,
+    _a_backward_pass_without_a_session,
+    _an_optimizer_made_twice,
     _values,
     _factors,
     _groups,
