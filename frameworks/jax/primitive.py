@@ -47,6 +47,7 @@ def call(
     """The array that the handler `target` makes. `in_place`: in the memory of the first operand, if the program can
     give it away; its shape is then that of the operand, and vmap calls the handler once for a batch. A call whose
     result is not used is no part of the program, unless it is an effect."""
+    targets.PROGRAMS.have_operations()
     function = versions.ffi().ffi_call(target, result, has_side_effect=_EFFECT)
     (equation,) = jax.make_jaxpr(function)(*operands).eqns
     same = _FfiCall(equation.primitive, tuple(equation.params.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from byteps.jax import versions
+from byteps.jax.programs import Programs
 from byteps.shim import Shim
 
 versions.check()
@@ -35,3 +36,4 @@ def _register() -> None:
 _register()
 versions.allow_in_transformations()
 _SHIM.connect()
+PROGRAMS = Programs(_SHIM.library)

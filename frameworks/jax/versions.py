@@ -29,6 +29,22 @@ def ffi() -> Any:
     return jax.ffi
 
 
+def watch_errors(seen: Callable[[str], None]) -> bool:
+    """Calls `seen` with the text of every JaxRuntimeError that comes to Python. Whether this version lets it."""
+    kind: Any = jax.errors.JaxRuntimeError
+    make = kind.__init__
+
+    def init(error: Any, *arguments: Any, **keywords: Any) -> None:
+        make(error, *arguments, **keywords)
+        seen(str(error))
+
+    try:
+        kind.__init__ = init
+    except (AttributeError, TypeError):
+        return False
+    return True
+
+
 def starts_effects_in_python() -> bool:
     """Whether an operation is an effect to JAX, which starts such programs in Python. Before JAX 0.9 it has to be: the
     errors of programs that do not run on the calling thread have lost their code in some versions, and shard_map does

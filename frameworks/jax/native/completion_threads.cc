@@ -34,6 +34,11 @@ void CompletionThreads::Run(std::function<void()> task) {
   waiting_.notify_one();
 }
 
+bool CompletionThreads::Settle(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  return settled_.wait_for(lock, patience, [this] { return running_ == 0 && tasks_.empty(); });
+}
+
 size_t CompletionThreads::threads() const {
   const std::lock_guard lock(mutex_);
   return threads_;
@@ -59,10 +64,12 @@ void CompletionThreads::Work() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     ++begun_;
+    ++running_;
     lock.unlock();
     task();
     task = nullptr;
     lock.lock();
+    if (--running_ == 0 && tasks_.empty()) settled_.notify_all();
   }
   --threads_;
 }

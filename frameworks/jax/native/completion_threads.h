@@ -16,6 +16,7 @@
 #ifndef BYTEPS_FRAMEWORKS_JAX_NATIVE_COMPLETION_THREADS_H_
 #define BYTEPS_FRAMEWORKS_JAX_NATIVE_COMPLETION_THREADS_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,9 @@ class CompletionThreads {
   // thread cannot be made.
   void Run(std::function<void()> task);
 
+  // Waits until no task runs, and none waits to run; at most so long. Whether that is so.
+  bool Settle(std::chrono::milliseconds patience);
+
   // How many threads there are now.
   size_t threads() const;
 
@@ -51,7 +55,9 @@ class CompletionThreads {
   mutable std::mutex mutex_;
   std::condition_variable filled_;   // a task for an idle thread
   std::condition_variable waiting_;  // a task that has to wait, or one that did not have to any more
+  std::condition_variable settled_;
   std::deque<std::function<void()>> tasks_;
+  size_t running_ = 0;  // tasks
   size_t idle_ = 0;
   size_t threads_ = 0;
   uint64_t begun_ = 0;  // tasks

@@ -17,6 +17,7 @@
 #include "frameworks/common/operation.h"
 #include "frameworks/jax/native/collective_size.h"
 #include "frameworks/jax/native/data_type.h"
+#include "frameworks/jax/native/failures.h"
 #include "frameworks/jax/native/gpu_memory.h"
 #include "frameworks/jax/native/handler.h"
 #include "frameworks/jax/native/tensor_name.h"
@@ -54,6 +55,7 @@ ffi::Error Run(void* stream, const ffi::AnyBuffer& tensor, const ffi::AnyBuffer&
   const binding::Outcome outcome =
       run(TensorSpec{name->c_str(), *dtype, shape.begin(), static_cast<int32_t>(shape.size())}, place);
   if (outcome.ok()) return {};
+  TheFailures().Add(outcome);
   return {static_cast<ffi::ErrorCode>(outcome.code), outcome.message};
 }
 

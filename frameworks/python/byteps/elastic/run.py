@@ -9,12 +9,24 @@ from typing import Any, TypeVar
 from byteps.basics import info, init, suspend
 from byteps.elastic.failures import is_failed_operation
 from byteps.elastic.state import State
-from byteps.errors import HostsUpdatedInterrupt
+from byteps.errors import BytePSError, HostsUpdatedInterrupt
 
 T = TypeVar("T")
 
 # So often in a row may an operation fail without a commit in between.
 _MOST_FAILURES = 10
+
+
+def _leave(after_failure: bool) -> None:
+    """Leaves the session. Where one operation has failed, others of the same step may have failed in the framework, too
+    (byteps.session.Follower.leave)."""
+    try:
+        suspend()
+    except BytePSError:
+        raise
+    except Exception as error:
+        if not after_failure or not is_failed_operation(error):
+            raise
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
@@ -35,6 +47,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
     def wrapper(state: State, *arguments: Any, **keywords: Any) -> T:
         failures, commits, skip_sync = 0, state.commits, False
         while True:
+            after_failure = False
             try:
                 if not skip_sync:
                     state.sync()
@@ -45,11 +58,11 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
                 if not is_failed_operation(error):
                     raise
                 failures = 1 if state.commits != commits else failures + 1
-                commits, skip_sync = state.commits, False
+                commits, skip_sync, after_failure = state.commits, False, True
                 if info().failed or failures >= _MOST_FAILURES:
                     raise
                 state.restore()
-            suspend()
+            _leave(after_failure)
             init()
             state.on_reset()
 

@@ -48,6 +48,20 @@ TEST(CompletionThreadsTest, OneThreadServesTasksThatComeOneAfterTheOther) {
   EXPECT_LE(threads.threads(), 8u);
 }
 
+TEST(CompletionThreadsTest, SettlesWhenNoTaskRunsOrWaits) {
+  CompletionThreads& threads = Threads(2);
+  EXPECT_TRUE(threads.Settle(std::chrono::milliseconds(0))) << "there was no task yet";
+  std::promise<void> begun, go;
+  threads.Run([&begun, may_go = go.get_future().share()] {
+    begun.set_value();
+    may_go.wait();
+  });
+  ASSERT_EQ(begun.get_future().wait_for(kDeadline), std::future_status::ready);
+  EXPECT_FALSE(threads.Settle(std::chrono::milliseconds(1)));
+  go.set_value();
+  EXPECT_TRUE(threads.Settle(kDeadline));
+}
+
 // As a collective of many devices, whose parts begin by one promise each.
 TEST(CompletionThreadsTest, TasksThatWaitForEachOtherAllBegin) {
   constexpr int kParts = 20;

@@ -1,0 +1,152 @@
+"""Failed operations of byteps.jax whose results nobody waits for: the program's end tells of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from installed import framework
+
+jax = framework("jax")
+
+import byteps.jax as bps
+import jax.numpy as jnp
+import numpy as np
+from interrupts import interrupted
+from jobs import DEADLINE, clean_environment
+
+RunWorkers = Callable[..., Any]
+
+
+def _start(name: str = "x") -> jax.Array:
+    """A result that the ranks disagree about, of a program that computes for a while before it sends."""
+
+    @jax.jit
+    def program(x: jax.Array) -> jax.Array:
+        busy = jax.lax.fori_loop(0, 50, lambda _, y: jnp.tanh(y @ y), x)
+        return bps.push_pull(jnp.full(2 + bps.rank(), busy.sum()), name=name)
+
+    return program(jnp.ones((200, 200)))
+
+
+def _wait_for(array: jax.Array) -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
+        jax.block_until_ready(array)
+
+
+def _not_waited_for(ending: str) -> Any:
+    bps.init()
+    if ending == "dropped":
+        _start()
+    elif ending == "outside":
+        bps.push_pull(jnp.ones(2 + bps.rank()), name="x")
+    elif ending == "the second":
+        _wait_for(_start("first"))
+        return _start("second")
+    elif ending == "an exit status":
+        _start()
+        sys.exit(3)
+    else:
+        return _start()
+    return None
+
+
+@pytest.mark.parametrize(
+    "ending, code", [("kept", 1), ("dropped", 1), ("outside", 1), ("the second", 1), ("an exit status", 3)]
+)
+def test_the_exit_status_tells_of_what_nobody_has_waited_for(run_workers: RunWorkers, ending: str, code: int) -> None:
+    job = run_workers(_ends_with, ending, options=("--verbose",), check=False)
+    assert job.returncode == code, job.output
+    for rank in range(2):
+        assert f"worker {rank}: exited with code {code} after" in job.stderr, job.output
+        assert f"[worker {rank}] byteps: an operation has failed that the program has not waited for:" in job.stderr
+        assert f"[worker {rank}] jax.errors.JaxRuntimeError: FAILED_PRECONDITION: push_pull" in job.stderr, job.output
+
+
+_KEPT: list[Any] = []
+
+
+def _ends_with(ending: str) -> None:
+    _KEPT.append(_not_waited_for(ending))
+
+
+def _shutdown_raises() -> None:
+    bps.init()
+    _start()
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"FAILED_PRECONDITION.*\"x\".*disagree"):
+        bps.shutdown()
+    assert not bps.is_initialized()
+    bps.init()
+    assert np.array_equal(bps.push_pull(jnp.ones(3), False, "x"), 2 * np.ones(3))
+    bps.shutdown()
+
+
+def test_shutdown_raises_what_nobody_has_waited_for(run_workers: RunWorkers) -> None:
+    run_workers(_shutdown_raises)
+
+
+def _handled() -> None:
+    bps.init()
+    first, second = _start("first"), _start("second")
+    _wait_for(first)
+    _wait_for(second)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
+        np.asarray(_start("as an array"))
+    # The error of a program that was given what another has failed to make.
+    with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
+        jax.block_until_ready(_start("before") + 1)
+    # One error is told for all operations of a program.
+    program = jax.jit(lambda: [bps.push_pull(jnp.ones(2 + bps.rank()), name=f"part {n}") for n in range(400)])
+    with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
+        jax.block_until_ready(program())
+
+
+def test_what_was_handled_leaves_the_exit_status(run_workers: RunWorkers) -> None:
+    job = run_workers(_handled, check=False)
+    assert job.returncode == 0 and "has not waited for" not in job.stderr, job.output
+
+
+def _interrupted() -> None:
+    bps.init()
+    x = jnp.ones(3)
+    inside = jax.jit(lambda x: bps.push_pull(x, name="inside"))
+    if bps.rank() == 0:
+        for started in (inside(x), bps.push_pull(x, name="outside")):
+            with interrupted():
+                jax.block_until_ready(started)
+        # The operations go on, and the end waits for them.
+        bps.barrier("interrupted", timeout=120)
+    else:
+        bps.barrier("interrupted", timeout=120)
+        jax.block_until_ready(inside(x))
+        jax.block_until_ready(bps.push_pull(x, name="outside"))
+
+
+def test_ctrl_c_ends_a_wait_at_once(run_workers: RunWorkers) -> None:
+    run_workers(_interrupted, BYTEPS_OP_TIMEOUT="200")
+
+
+_USES_NOTHING = """
+import byteps.jax as bps
+from jax._src import xla_bridge
+
+bps.init()
+bps.barrier()
+bps.shutdown()
+assert not xla_bridge.backends_are_initialized()
+"""
+
+
+def test_a_program_without_operations_starts_no_backend() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _USES_NOTHING],
+        env=clean_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
