@@ -5,7 +5,7 @@ README.md in this folder says what each is used for, and from which version on.
 
 load("//third_party:pkg_config.bzl", "pkg_config")
 load("//third_party/absl:absl.bzl", "absl")
-load("//third_party/cuda:cuda.bzl", "cuda", "nccl")
+load("//third_party/cuda:cuda.bzl", "cuda")
 load("//third_party/protobuf:protobuf_source.bzl", "protobuf_source")
 load("//third_party/python:python_headers.bzl", "pybind11", "python_headers")
 
@@ -43,4 +43,3 @@ def repositories(checkout = ""):
     pybind11(name = "pybind11")
     protobuf_source(name = "protobuf_source")
     cuda(name = "cuda")
-    nccl(name = "nccl")

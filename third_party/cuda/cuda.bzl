@@ -1,7 +1,7 @@
-"""Finds the CUDA Toolkit and NCCL where they are installed; everything builds without them.
+"""Finds the CUDA Toolkit where it is installed; everything builds without it.
 
-@cuda//:cuda and @nccl//:nccl are libraries (headers and a shared object to link) where the package was found, and
-targets that fail with one sentence where it was not. Nothing depends on either unless --config=cuda asks for it.
+@cuda//:cuda is a library (headers and a shared object to link) where the Toolkit was found, and a target that fails with
+one sentence where it was not. Nothing depends on it unless --config=cuda asks for it. NCCL is found at run time.
 """
 
 _ABSENT = """
@@ -76,41 +76,4 @@ cuda = repository_rule(
     local = True,
     configure = True,
     environ = ["BYTEPS_CUDA_HOME", "BYTEPS_CUDA_LIB", "CUDA_HOME"],
-)
-
-def _nccl_impl(ctx):
-    homes = [
-        _environment(ctx, "BYTEPS_NCCL_HOME"),
-        "/usr/local/nccl",  # BytePS's default
-        _environment(ctx, "NCCL_HOME"),
-        _environment(ctx, "CUDA_HOME"),
-        "/usr/local/cuda",
-        "/usr",
-    ]
-
-    # The packages nvidia-nccl-cu* bring headers and library, but no link of the plain name.
-    wheels = ctx.execute(["sh", "-c", "ls -d \"$0\"/.venv/lib/python3*/site-packages/nvidia/nccl 2>/dev/null", str(ctx.path(Label("//:BUILD")).dirname)])
-    homes += [line for line in wheels.stdout.split("\n") if line]
-    home = _first(ctx, homes, "include/nccl.h")
-    if home == None:
-        ctx.file("BUILD.bazel", _ABSENT.format(
-            name = "nccl",
-            message = "CUDA was asked for (--config=cuda), but NCCL was not found: set BYTEPS_NCCL_HOME to the folder " +
-                      "that has include/nccl.h, or pip install nvidia-nccl-cu12 (or -cu13) into .venv.",
-        ))
-        return
-    ctx.symlink(home + "/include/nccl.h", "include/nccl.h")
-    folder = _library_folder(ctx, home)
-    name = "libnccl_static.a" if _environment(ctx, "BYTEPS_NCCL_LINK").upper() == "STATIC" else "libnccl.so.2"
-    for candidate in [name, "libnccl.so"]:
-        if folder and ctx.path(folder + "/" + candidate).exists:
-            ctx.symlink(folder + "/" + candidate, "lib/" + candidate)
-            break
-    ctx.file("BUILD.bazel", _PRESENT.format(name = "nccl", library = "libnccl", linkopts = repr([])))
-
-nccl = repository_rule(
-    implementation = _nccl_impl,
-    local = True,
-    configure = True,
-    environ = ["BYTEPS_NCCL_HOME", "BYTEPS_NCCL_LINK", "NCCL_HOME", "CUDA_HOME"],
 )
