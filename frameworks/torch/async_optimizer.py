@@ -11,6 +11,7 @@ from byteps.basics import barrier, rank
 from byteps.reduce_op import Sum
 from byteps.session import current_session
 from byteps.torch.adasum_optimizer import AdasumOptimizer
+from byteps.torch.device_streams import DevicePart, is_device
 from byteps.torch.dtypes import dtype_code
 from byteps.torch.handle import Handle, wait_all
 
@@ -83,16 +84,23 @@ def add_to_servers(names: Sequence[str], changes: Sequence[torch.Tensor], priori
 
 
 def _push(name: str, change: torch.Tensor, priority: int) -> Handle:
-    sent = torch.empty(change.shape, dtype=change.dtype).copy_(change)
+    part: DevicePart | None = None
+    if is_device(change):
+        part = DevicePart(change, change)
+        address, held, staged = part.read, part.held, part.staged
+    else:
+        held = staged = torch.empty(change.shape, dtype=change.dtype).copy_(change)
+        address = staged.data_ptr()
     request = current_session().native.push_pull(
         name,
-        dtype_code(sent.dtype),
-        sent.shape,
-        sent.data_ptr(),
-        sent.data_ptr(),
+        dtype_code(change.dtype),
+        change.shape,
+        address,
+        address,
         Sum,
-        sent,
+        held,
         priority,
+        place=None if part is None else part.place,
         asynchronous=True,
     )
-    return Handle(request, name, change, sent)
+    return Handle(request, name, change, staged, device=part)
