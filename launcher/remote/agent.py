@@ -190,7 +190,8 @@ class Agent:
     # ---- What we are asked for ----
 
     def _greet(self, request: dict[str, Any]) -> None:
-        connection = os.environ.get("SSH_CONNECTION", "").split()
+        # An agent that ssh has not started may have inherited the variable from the user's own login.
+        connection = os.environ.get("SSH_CONNECTION", "").split() if request.get("by_ssh") else []
         self._report(
             "hello",
             version=frame.VERSION,

@@ -94,8 +94,7 @@ class HostCheck:
         for part, command in zip(self._layout.parts, self._commands):
             link = Link(part, command, now, self._selector, self._event)
             self._links.append(link)
-            interface = self._variables.get("DMLC_INTERFACE")
-            link.send(do="greet", folder=self._folder, interface=interface)
+            link.greet(self._folder, self._variables.get("DMLC_INTERFACE"))
         self._wait(lambda: all(link.hello is not None or not link.alive for link in self._links), _GREETING_SECONDS)
         for link in self._links:
             if link.hello is None:

@@ -95,7 +95,7 @@ class HostSupervisor(Supervisor):
                 break
             self._links.append(link)
             self._watch(link.client, link.client.streams[1])
-            link.send(do="greet", folder=self._folder, interface=self._interface)
+            link.greet(self._folder, self._interface)
             if self._verbose:
                 self._say(f"host {link.machine}: pid {link.client.pid}: {' '.join(command)}")
         self._advance()

@@ -94,6 +94,10 @@ class Link(Member):
         """Asks the agent for something."""
         self._outbox.send(frame.message(**fields))
 
+    def greet(self, folder: str, interface: str | None) -> None:
+        """Asks the agent who it is, and to work in `folder`; `interface`: as of HostSupervisor.run_hosts()."""
+        self.send(do="greet", folder=folder, interface=interface, by_ssh=self.spec.command[0] == "ssh")
+
     def read(self) -> bool:
         """Takes what has come from the agent; False if there is nothing any more, or for now."""
         try:

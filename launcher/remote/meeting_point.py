@@ -20,7 +20,10 @@ def meeting_point(home: Link, links: Sequence[Link], interface: str | None) -> s
         return meeting_address(home.hello["networks"], others or [home.hello["networks"]])
     if home.hello.get("address"):
         return str(home.hello["address"])
+    own = {network.partition("/")[0] for network in home.hello["networks"]}
     for link in links:
-        if link.hello is not None and link.hello.get("launcher_address"):
-            return str(link.hello["launcher_address"])
+        seen = None if link.hello is None else link.hello.get("launcher_address")
+        # A daemon behind a jump host sees the address of that. (The networks are those of IPv4 alone.)
+        if seen and (":" in seen or seen in own):
+            return str(seen)
     return meeting_address(home.hello["networks"], others)

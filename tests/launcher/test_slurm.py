@@ -68,8 +68,8 @@ def test_no_folder_is_left(srun: Callable[..., Launch], tmp_path: pathlib.Path) 
 
 @pytest.fixture
 def salloc(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> Iterator[Callable[..., Launch]]:
-    def run(*words: str, stdin: int = subprocess.DEVNULL) -> Launch:
-        return spawn(*slurm.here, "salloc", *words, variables={**slurm.variables, **real}, stdin=stdin)
+    def run(*words: str, stdin: int = subprocess.DEVNULL, **variables: str) -> Launch:
+        return spawn(*slurm.here, "salloc", *words, variables={**slurm.variables, **real, **variables}, stdin=stdin)
 
     yield run
     slurm.hosts.wait_empty()
@@ -81,6 +81,14 @@ def test_bpslaunch_in_an_allocation(salloc: Callable[..., Launch]) -> None:
     for rank in range(4):
         assert f"[worker {rank // 2}.{rank % 2}] rank {rank} of 4, local {rank % 2} of 2" in job.stdout
     assert "server 1: pid " in job.stderr
+
+
+def test_an_allocation_of_a_user_who_came_by_ssh(salloc: Callable[..., Launch]) -> None:
+    """Slurm hands the variables of the login host to every node: addresses of that connection are none of a node."""
+    words = ["-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--", *TRAINER, "2", "1000"]
+    job = salloc(*words, SSH_CONNECTION="203.0.113.9 50022 198.51.100.7 22")
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count("done") == 2, job.stdout
 
 
 def test_numbers_and_ports_in_an_allocation(salloc: Callable[..., Launch]) -> None:

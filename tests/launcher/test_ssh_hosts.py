@@ -153,6 +153,16 @@ def test_from_one_of_the_hosts(spawn: Spawn, hosts: SshHosts, real: dict[str, st
     assert "[worker 1.0] rank 1 of 2" in job.stdout
 
 
+def test_from_one_of_the_hosts_by_a_user_who_came_by_ssh(spawn: Spawn, hosts: SshHosts, real: dict[str, str]) -> None:
+    """That connection has come by another network than the job's: its addresses say nothing of the job's hosts."""
+    there = ["nsenter", f"--net=/run/netns/{hosts[0].namespace}", *BPSLAUNCH, "--ssh-args", hosts.ssh_args]
+    variables = {**real, "SSH_CONNECTION": "203.0.113.9 50022 198.51.100.7 22"}
+    job = spawn(*there, "--hosts", "localhost,lh2", "--", *TRAINER, "2", SMALL, variables=variables)
+    assert job.wait() == 0, job.stderr
+    check = spawn(*there, "--check", "--hosts", "localhost,lh2", variables=variables)
+    assert check.wait() == 0, check.stdout + check.stderr
+
+
 def test_no_secret_on_a_command_line(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
     secret = "a secret of the tests, long enough"
     show = (
