@@ -24,12 +24,14 @@ from .loopback import require_loopback
 from .output import OutputFiles, Printer
 from .remote.slurm_allocation import Allocation
 from .roles import plan_workers, read_place, service_command
+from .standard_streams import open_the_closed
 from .supervisor import Supervisor
 from .ways import ROLE_VARIABLES, Way, way_of
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs bpslaunch with `words` (default: the process's own) and returns its exit code."""
+    open_the_closed()
     printer = Printer()
     try:
         return _launch(parse_arguments(words), Environment(with_plugins_of_checkout(os.environ)), printer)

@@ -98,7 +98,7 @@ class Printer:
     def result(self, line: str) -> None:
         """A line of output of the launcher itself, as it is. LaunchError if it cannot be written."""
         try:
-            _write_all(1, line.encode(errors="replace") + b"\n", lambda: False)
+            _write_all(1, _as_given(line) + b"\n", lambda: False)
         except OSError as error:
             code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
             raise LaunchError(f"the output cannot be written: {error.strerror}", code) from None
@@ -121,6 +121,14 @@ class Printer:
             1 if name == self._program else self._colour.setdefault(name, _COLOURS[len(self._colour) % len(_COLOURS)])
         )
         return f"\033[{colour}m{text}\033[0m".encode()
+
+
+def _as_given(line: str) -> bytes:
+    """Words of a command line, and values of variables, need not be text."""
+    try:
+        return os.fsencode(line)
+    except UnicodeEncodeError:  # from another host
+        return line.encode(errors="replace")
 
 
 def _write_all(descriptor: int, data: bytes, hurry: Callable[[], bool]) -> None:

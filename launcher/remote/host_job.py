@@ -73,7 +73,7 @@ def run_hosts(
         variables["DMLC_INTERFACE"] = arguments.remote.interface
     variables["BYTEPS_JOB_TOKEN"] = token_of(environment)
     words = worker_words(arguments)
-    folder = arguments.remote.directory or str(pathlib.Path.cwd())
+    folder = arguments.remote.directory or _current_folder()
     if arguments.check:
         return guarded(
             lambda lifeline: HostCheck(arguments, layout, commands, words, variables, folder, lifeline, printer).run(),
@@ -105,6 +105,13 @@ def run_hosts(
         )
 
     return guarded(supervise, arguments.kill_after, printer)
+
+
+def _current_folder() -> str:
+    try:
+        return str(pathlib.Path.cwd())
+    except OSError as error:
+        raise LaunchError(f"the current folder is gone ({error.strerror}): name one by --directory") from None
 
 
 def _print(

@@ -103,7 +103,7 @@ def read_byteps_hostfile(option: str, path: str) -> list[Host]:
 
 def _lines(option: str, path: str) -> Iterable[tuple[str, str]]:
     try:
-        text = pathlib.Path(path).read_text()
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")  # as some editors write it
     except (OSError, UnicodeDecodeError) as error:
         raise LaunchError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
     for number, line in enumerate(text.splitlines(), 1):

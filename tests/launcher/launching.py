@@ -83,6 +83,10 @@ class Launch:
         return self._stdout.read_text(errors="replace")
 
     @property
+    def stdout_bytes(self) -> bytes:
+        return self._stdout.read_bytes()
+
+    @property
     def stderr(self) -> str:
         return self._stderr.read_text(errors="replace")
 

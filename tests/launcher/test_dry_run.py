@@ -25,6 +25,13 @@ def test_each_command_as_it_would_run(start: Start, tmp_path: pathlib.Path) -> N
     assert not mark.exists(), "nothing is started"
 
 
+def test_words_that_are_no_text(start: Start) -> None:
+    """What is printed is what would run, byte for byte."""
+    launch = start("--dry-run", "--", "echo", b"a\xff b")
+    assert launch.wait() == 0, launch.stderr
+    assert b"echo 'a\xff b'\n" in launch.stdout_bytes
+
+
 def test_a_role_by_hand(start: Start) -> None:
     variables = {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127.0.0.1"}
     variables["DMLC_PS_ROOT_PORT"] = "9000"

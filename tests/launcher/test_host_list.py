@@ -23,6 +23,12 @@ def test_slots_of_a_hostfile(tmp_path: pathlib.Path, line: str, slots: int | Non
     assert [host.slots for host in read_hostfile("--hostfile", str(tmp_path / "hosts"))] == [None, slots]
 
 
+def test_a_hostfile_of_an_editor_that_marks_unicode(tmp_path: pathlib.Path) -> None:
+    """Such editors end lines by "\\r\\n", too."""
+    (tmp_path / "hosts").write_bytes(b"\xef\xbb\xbfa slots=2\r\nb\r\n")
+    assert [host.name for host in read_hostfile("--hostfile", str(tmp_path / "hosts"))] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     "line, said",
     [

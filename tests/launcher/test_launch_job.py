@@ -347,6 +347,45 @@ def test_pinning_by_hand(start: Start, worker: Worker) -> None:
     assert sorted(launch.stdout.splitlines()) == [f"[worker 0] 0 [{cpus[0]}]", f"[worker 1] 1 [{cpus[-1]}]"]
 
 
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]], ids=str)
+@pytest.mark.parametrize("over_hosts", [False, True])
+def test_standard_streams_that_are_closed(
+    start: Start, worker: Worker, tmp_path: pathlib.Path, closed: list[int], over_hosts: bool
+) -> None:
+    """As of a job that a daemon has started. The launcher's own pipes must not take their numbers."""
+    seen = tmp_path / "seen"
+    look = f"import os, sys; open({str(seen)!r}, 'w').write(os.readlink('/proc/self/fd/0')); print('hello')"
+
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    launch = start(
+        *(["--hosts", "localhost"] if over_hosts else ["--workers", "1"]),
+        *("--", *worker(f"{look}; print('hello', file=sys.stderr); sys.exit(3)")),
+        preexec_fn=close,
+    )
+    assert launch.wait() == 3, launch.stderr
+    assert seen.read_text() == "/dev/null"
+    assert ("[worker 0] hello" in launch.stdout) == (1 not in closed)
+    assert ("[worker 0] hello" in launch.stderr) == (2 not in closed)
+    assert "Traceback" not in launch.stderr
+
+
+def test_a_current_folder_that_is_gone(start: Start, tmp_path: pathlib.Path) -> None:
+    def enter() -> None:
+        folder = tmp_path / "gone"
+        folder.mkdir()
+        os.chdir(folder)
+        folder.rmdir()
+
+    over_hosts = start("--hosts", "localhost", "--", "true", preexec_fn=enter)
+    assert over_hosts.wait() == 2 and "the current folder" in over_hosts.stderr, over_hosts.stderr
+    assert "--directory" in over_hosts.stderr and "Traceback" not in over_hosts.stderr
+    named = start("--hosts", "localhost", "--directory", "/", "--", "/bin/pwd", preexec_fn=enter)
+    assert named.wait() == 0 and named.stdout == "[worker 0] /\n", named.stderr
+
+
 def test_ctrl_c_before_there_was_anything_to_end(start: Start, worker: Worker, tmp_path: pathlib.Path) -> None:
     """The signal comes while modules are loading: here, in place of one of them."""
     (tmp_path / "argparse.py").write_text("raise KeyboardInterrupt\n")
