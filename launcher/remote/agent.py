@@ -190,8 +190,9 @@ class Agent:
     # ---- What we are asked for ----
 
     def _greet(self, request: dict[str, Any]) -> None:
-        # An agent that ssh has not started may have inherited the variable from the user's own login.
-        connection = os.environ.get("SSH_CONNECTION", "").split() if request.get("by_ssh") else []
+        if not request.get("by_ssh"):
+            os.environ.pop("SSH_CONNECTION", None)  # that of the user's own login
+        connection = os.environ.get("SSH_CONNECTION", "").split()
         self._report(
             "hello",
             version=frame.VERSION,

@@ -16,7 +16,20 @@ from .host_list import Host
 # HOME, TMPDIR and their like belong to a host, and secrets of other programs to those alone.
 _PASSED = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR")
 _PASSED_PREFIXES = (
-    *("BYTEPS_", "DMLC_", "PS_", "HOROVOD_", "PYTHON", "CONDA_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_"),
+    *(
+        "BYTEPS_",
+        "_BYTEPS_",
+        "DMLC_",
+        "PS_",
+        "HOROVOD_",
+        "PYTHON",
+        "CONDA_",
+        "OMP_",
+        "KMP_",
+        "GOMP_",
+        "MKL_",
+        "OPENBLAS_",
+    ),
     *("CUDA_", "NCCL_", "NVIDIA_", "TORCH_", "TF_", "XLA_", "JAX_", "FI_", "IPATH_", "HF_", "WANDB_"),
 )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -84,10 +86,12 @@ def run(spawn: Spawn, hosts: SshHosts, tmp_path: pathlib.Path) -> Iterator[Calla
     (tmp_path / "call.py").write_text(CALL)
     support = pathlib.Path(__file__).resolve().parents[1] / "frameworks" / "support"
 
-    def call(function: str, **arguments: Any) -> dict[str, Any]:
-        wanted = {"function": function, "launcher_args": ["--ssh-args", hosts.ssh_args], **arguments}
+    def call(function: str, variables: dict[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
+        over_hosts = ["--ssh-args", hosts.ssh_args] if "hosts" in arguments else []
+        wanted = {"function": function, "launcher_args": over_hosts, **arguments}
         command = [*hosts.here, sys.executable, str(tmp_path / "call.py"), json.dumps(wanted)]
-        launch: Launch = spawn(*command, variables={"PYTHONPATH": f"{tmp_path}:{support}"})
+        path = ":".join(filter(None, [str(tmp_path), str(support), os.environ.get("PYTHONPATH")]))
+        launch: Launch = spawn(*command, variables={"PYTHONPATH": path, **(variables or {})})
         assert launch.wait() == 0, launch.stderr
         return json.loads(launch.stdout.splitlines()[-1])
 
@@ -98,6 +102,43 @@ def run(spawn: Spawn, hosts: SshHosts, tmp_path: pathlib.Path) -> Iterator[Calla
 def test_results_by_rank(run: Callable[..., dict[str, Any]]) -> None:
     found = run("total", args=[2.0], kwargs={"offset": 1.0}, hosts=["lh1:1", "lh2:2"])
     assert found == {"results": [[0, "lh1", 7.0], [1, "lh2", 7.0], [2, "lh2", 7.0]]}
+
+
+# An address whose packets go nowhere.
+_NOWHERE = "10.231.7.200"
+
+
+@pytest.fixture
+def nowhere(hosts: SshHosts) -> Iterator[str]:
+    words = ["ip", "-n", hosts.center, "neigh"]
+    entry = [_NOWHERE, "lladdr", "02:b7:00:00:00:01", "dev", "br0"]
+    subprocess.run([*words, "replace", *entry, "nud", "permanent"], check=True)
+    yield _NOWHERE
+    subprocess.run([*words, "del", *entry], check=True)
+
+
+@pytest.mark.parametrize("hosts_of_job", [None, "localhost:2", "localhost,lh1"])
+def test_a_caller_who_came_by_ssh(run: Callable[..., dict[str, Any]], nowhere: str, hosts_of_job: str | None) -> None:
+    """The address from which the user has logged in is not that of the caller."""
+    variables = {"SSH_CONNECTION": f"{nowhere} 50022 10.231.7.254 22"}
+    where = {"num_workers": 2} if hosts_of_job is None else {"hosts": hosts_of_job}
+    found = run("total", variables, args=[2.0], **where)
+    assert [result[::2] for result in found["results"]] == [[0, 2.0], [1, 2.0]], found
+
+
+def test_an_address_of_the_caller_that_does_not_answer(spawn: Spawn, hosts: SshHosts, nowhere: str) -> None:
+    """A bridge of containers, for instance."""
+    fetch = """
+import os, sys
+from byteps import run_worker, runner
+with runner._Desk(b"the task", remote=False) as desk:
+    os.environ.update(desk.variables)
+    os.environ[runner.ADDRESSES] = f"{sys.argv[1]}:9,{desk.variables[runner.ADDRESSES]}"
+    print(run_worker._connect().recv_bytes())
+"""
+    launch = spawn(*hosts.here, sys.executable, "-c", fetch, nowhere)
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout == "b'the task'\n"
 
 
 def test_a_part_of_the_places(run: Callable[..., dict[str, Any]]) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import socket
 import sys
 import traceback
-from multiprocessing.connection import Client, Connection
+from multiprocessing import ProcessError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 import byteps
-from byteps.runner import ADDRESSES, SECRET, _pickled
+from byteps.runner import _GREETING_SECONDS, ADDRESSES, LOOPBACK, SECRET, _give_up_reading_after, _pickled
+
+_REACH_SECONDS = 5.0  # for one address of several, of which some lead nowhere
 
 
 def main() -> int:
@@ -41,18 +45,34 @@ def _rank(place: tuple[int, int]) -> int | None:
 
 
 def _connect() -> Connection:
-    # Of the addresses of the caller the one by which ssh came is the surest.
     named = [each.rpartition(":")[::2] for each in os.environ[ADDRESSES].split(",")]
+    # On another host that by which ssh came is the surest; on that of the caller it is the user's own login.
     came_from = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
-    if came_from and named:
+    if came_from and named[0][0] != LOOPBACK:
         named.insert(0, (came_from, named[0][1]))
     errors = []
     for host, port in named:
         try:
-            return Client((host, int(port)), authkey=os.environ[SECRET].encode())
-        except OSError as error:
-            errors.append(f"{host}:{port}: {error}")
+            return _client((host, int(port)), os.environ[SECRET].encode())
+        except (OSError, EOFError, ProcessError) as error:  # no answer, or that of another program
+            errors.append(f"{host}:{port}: {error or type(error).__name__}")
     sys.exit(f"byteps.run: the process that called it cannot be reached: {'; '.join(errors)}")
+
+
+def _client(address: tuple[str, int], secret: bytes) -> Connection:
+    """As multiprocessing's Client, which waits for minutes where packets go nowhere."""
+    with socket.create_connection(address, timeout=_REACH_SECONDS) as probe:
+        probe.settimeout(None)
+        connection = Connection(probe.detach())
+    try:
+        _give_up_reading_after(connection, _GREETING_SECONDS)
+        answer_challenge(connection, secret)
+        deliver_challenge(connection, secret)
+        _give_up_reading_after(connection, 0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _pickled_error(error: BaseException) -> bytes | None:

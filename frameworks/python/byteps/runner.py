@@ -29,9 +29,11 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import IO, Any
 
-# How a worker finds this process; see run_worker.py.
-ADDRESSES = "BYTEPS_RUN_ADDRESSES"
-SECRET = "BYTEPS_RUN_SECRET"
+# How a worker finds this process; see run_worker.py. Coordinator and servers get them, too: variables whose names begin
+# with BYTEPS they would take for misspelt ones.
+ADDRESSES = "_BYTEPS_RUN_ADDRESSES"
+SECRET = "_BYTEPS_RUN_SECRET"
+LOOPBACK = "127.0.0.1"
 
 _OWN_MESSAGE = "bpslaunch: "
 _KEPT_LINES = 40
@@ -151,9 +153,9 @@ class _Desk:
         self._task = task
         self._secret = secrets.token_hex(32)
         # Without the secret: accept() would wait for whoever connects first, a silent stranger perhaps.
-        self._listener = Listener(("" if remote else "127.0.0.1", 0), backlog=1024)
+        self._listener = Listener(("" if remote else LOOPBACK, 0), backlog=1024)
         port = self._listener.address[1]
-        names = [*_own_addresses(), socket.gethostname()] if remote else ["127.0.0.1"]
+        names = [*_own_addresses(), socket.gethostname()] if remote else [LOOPBACK]
         self.variables = {ADDRESSES: ",".join(f"{name}:{port}" for name in names), SECRET: self._secret}
         self._lock = threading.Lock()
         self._results: dict[tuple[int, int], Any] = {}  # by host and local rank

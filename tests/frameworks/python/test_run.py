@@ -68,6 +68,13 @@ def test_a_worker_that_is_gone() -> None:
         byteps.run(lambda: os._exit(9), num_workers=2)
 
 
+def test_no_variable_of_it_is_unknown(capfd: pytest.CaptureFixture[str]) -> None:
+    """Workers, coordinator and servers complain of variables with our prefixes that they do not know."""
+    assert byteps.run(_sum, args=(1.0,), num_workers=2, num_servers=1) == [(0, 1.0), (1, 1.0)]
+    captured = capfd.readouterr()
+    assert "is not a variable" not in captured.out + captured.err
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match="must be callable"):
         byteps.run("train")  # type: ignore[arg-type]
