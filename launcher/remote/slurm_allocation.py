@@ -31,6 +31,8 @@ _OF_OTHER_STEPS = re.compile(
     "SLURM_(ACCEL_BIND|CORE_SPEC|EXACT|EXCLUSIVE|GRES|HINT|HOSTFILE|LABELIO|OVERCOMMIT|THREADS|THREAD_SPEC|"
     "THREADS_PER_CORE|WHOLE)"
 )
+# Slurm's numbers of steps that have no tasks: of the shell that salloc starts on a node, of a batch script, of daemons.
+_FIRST_WITHOUT_TASKS = 0xFFFFFFF0
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -74,7 +76,7 @@ def of_other_steps(variables: Mapping[str, str]) -> dict[str, str]:
 
 def allocation(variables: Mapping[str, str]) -> Allocation | None:
     """The allocation that this process is in, outside of its steps; None if it is in none."""
-    if "SLURM_JOB_ID" not in variables or "SLURM_STEP_ID" in variables:
+    if "SLURM_JOB_ID" not in variables or _is_task(variables.get("SLURM_STEP_ID", "")):
         return None
     if shutil.which("srun", path=variables.get("PATH")) is None:
         return None  # In a container without Slurm's programs: this host is all that can be reached.
@@ -91,6 +93,10 @@ def allocation(variables: Mapping[str, str]) -> Allocation | None:
             return Allocation(workers, servers, groups)
     hosts = _nodes(variables, "")
     return Allocation(hosts, [], {}) if hosts else None
+
+
+def _is_task(step: str) -> bool:
+    return step != "" and not (step.isdecimal() and int(step) >= _FIRST_WITHOUT_TASKS)
 
 
 def _nodes(variables: Mapping[str, str], suffix: str) -> list[Host]:

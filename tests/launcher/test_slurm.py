@@ -91,6 +91,16 @@ def test_an_allocation_of_a_user_who_came_by_ssh(salloc: Callable[..., Launch]) 
     assert job.stdout.count("done") == 2, job.stdout
 
 
+def test_the_shell_of_salloc_on_a_node(salloc: Callable[..., Launch]) -> None:
+    """With LaunchParameters=use_interactive_step salloc starts the user's shell like this: as a step that has a number,
+    and is no step of tasks."""
+    step = ["srun", "--interactive", "--preserve-env"]
+    job = salloc("-N2", "--ntasks-per-node=2", *step, *BPSLAUNCH, "--", *TRAINER, "2", "1000")
+    assert job.wait() == 0, job.stderr
+    for rank in range(4):
+        assert f"[worker {rank // 2}.{rank % 2}] rank {rank} of 4" in job.stdout, job.stdout
+
+
 def test_numbers_and_ports_in_an_allocation(salloc: Callable[..., Launch]) -> None:
     """They say nothing against the allocation; --workers does."""
     words = ["--servers", "1", "--port", "9124", "--verbose"]
