@@ -114,6 +114,8 @@ def _lines(option: str, path: str) -> Iterable[tuple[str, str]]:
 
 def _entry(where: str, text: str) -> tuple[str, int | None]:
     found = _ENTRY.fullmatch(text)
+    if found is None and text.count(":") > 1 and "[" not in text:
+        raise LaunchError(f"{where}: {text!r}: an IPv6 address stands in brackets: [fd00::1]:N")
     # A name that begins with a dash would be an option of ssh.
     if found is None or found["name"].startswith("-"):
         raise LaunchError(f"{where}: {text!r}: expected a host's name or address, and perhaps :N behind it")

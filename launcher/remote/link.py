@@ -173,9 +173,13 @@ _CLIENTS = ("ssh", "srun")
 # What ssh and shells say, and what to do about it.
 _HINTS = {
     "Could not resolve hostname": "the name is unknown here: correct it, or add it to ~/.ssh/config",
-    "Permission denied": "no password is asked for: log in with a key: ssh-copy-id, --ssh-identity, --ssh-user",
+    "Permission denied (": "no password is asked for: log in with a key: ssh-copy-id, --ssh-identity, --ssh-user",
+    "Permission denied": "that user may not run BytePS there: another --ssh-user, or --remote-bpslaunch",
+    "IDENTIFICATION HAS CHANGED": "its key is another one than it was: find out why, then ssh-keygen -R HOST",
     "Host key verification failed": "its key is not known: log in once by hand, or ssh-keyscan, or "
     "--ssh-args '-o StrictHostKeyChecking=accept-new'",
+    "Cannot execute command-line and remote command": "your configuration of ssh has a RemoteCommand for it: "
+    "--ssh-args '-o RemoteCommand=none'",
     "Connection refused": "no ssh daemon listens there: start it, or --ssh-port",
     "No route to host": "the host is down, or a firewall is on the way",
     "Network is unreachable": "this host has no route to it",

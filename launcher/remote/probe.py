@@ -104,7 +104,16 @@ def own_interface(address: str) -> dict[str, Any]:
 
 
 def _interface_of(address: str) -> str | None:
-    """Which interface has this address, if it is an IPv4 one."""
+    """Which interface has this address; None if the system does not tell."""
+    if ":" in address:
+        wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+        with contextlib.suppress(OSError):
+            # An address, and five more columns, of which the last is the name of the interface.
+            for line in pathlib.Path("/proc/net/if_inet6").read_text().splitlines():
+                words = line.split()
+                if words[0] == wanted:
+                    return words[-1]
+        return None
     for _, name in socket.if_nameindex():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
             request = struct.pack("256s", name.encode()[:15])

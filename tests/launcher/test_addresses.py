@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import socket
+import sys
 import time
 
 import pytest
@@ -154,3 +155,17 @@ def test_a_root_of_ipv6_on_a_host_without(
     assert time.monotonic() - began < SOON
     assert "::1 cannot be reached: " in launch.stderr
     assert "no IPv6 on its loopback interface; set DMLC_PS_ROOT_URI=127.0.0.1" in launch.stderr
+
+
+@pytest.mark.parametrize("address, prefix", [("10.55.0.1", 24), ("fd55::1", 64)])
+def test_the_interface_of_an_address(spawn: Spawn, address: str, prefix: int) -> None:
+    """As the table of --check shows it."""
+    make = f"ip link add v1 type veth peer name v2; ip addr add {address}/{prefix} dev v1 nodad; ip link set v1 up"
+    need_own_network(make, programs=("ip", "sh"))
+    neighbour = address[:-1] + "2"
+    checkout = str(pathlib.Path(__file__).resolve().parents[2])
+    load = f"import sys; sys.path.insert(0, {checkout!r}); from launcher.remote.probe import own_interface"
+    program = [sys.executable, "-c", f"{load}; print(own_interface({neighbour!r}))"]
+    launch = spawn(*OWN_NETWORK, "sh", "-ec", f'{make}; ip link set v2 up; exec "$@"', "sh", *program)
+    assert launch.wait() == 0, launch.stderr
+    assert f"'address': '{address}', 'interface': 'v1'" in launch.stdout, launch.stdout

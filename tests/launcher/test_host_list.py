@@ -8,7 +8,7 @@ import pytest
 from launching import Start
 
 from launcher.failure import LaunchError
-from launcher.remote.host_list import parse_host, read_hostfile
+from launcher.remote.host_list import parse_host, parse_hosts, read_hostfile
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,11 @@ def test_what_a_hostfile_cannot_say(tmp_path: pathlib.Path, line: str, said: str
     with pytest.raises(LaunchError) as error:
         read_hostfile("--hostfile", str(tmp_path / "hosts"))
     assert str(error.value) == f"--hostfile {tmp_path / 'hosts'}, line 2: {said}"
+
+
+def test_an_address_without_brackets() -> None:
+    with pytest.raises(LaunchError, match=r"--hosts: 'fd00::1:4': an IPv6 address stands in brackets: \[fd00::1\]:N"):
+        parse_hosts("--hosts", "a,fd00::1:4")
 
 
 @pytest.mark.parametrize("text, machine", [("c", "c"), ("me@fd00::1", "fd00::1"), ("[fd00::1]", "fd00::1")])

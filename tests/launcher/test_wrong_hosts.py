@@ -93,6 +93,7 @@ def test_a_program_that_is_not_there(launch: Callable[..., Launch], tmp_path: pa
         (["lh1,10.231.7.99"], r"host 10\.231\.7\.99 could not be reached: .*the host is down, or a firewall"),
         (["lh1,10.99.9.9"], r"host 10\.99\.9\.9 could not be reached: .*this host has no route to it"),
         (["lh1,lh2", "--ssh-user", "nobody"], r"host lh[12] could not be reached: .*no password is asked for"),
+        (["lh1,lh2", "--remote-bpslaunch", "/etc/passwd"], r"host lh[12] could not .* \(that user may not run BytePS"),
         (["lh1,lh2", "--ssh-port", "23"], r"host lh[12] could not be reached: .*no ssh daemon listens there"),
         (["lh1,lh2", "--port", "22"], r"host lh1: cannot listen at 10\.231\.7\.1:22: Address already in use"),
         (["lh1,lh2,lh1"], r"--hosts: lh1 is there twice"),
@@ -174,6 +175,34 @@ def test_a_host_whose_key_is_not_known(launch: Callable[..., Launch], hosts: Ssh
     assert job.wait() != 0
     assert "host lh2 could not be reached" in job.stderr and "its key is not known" in job.stderr, job.stderr
     assert "trains" not in job.stdout
+
+
+def test_a_host_whose_key_is_another_one(
+    launch: Callable[..., Launch], hosts: SshHosts, tmp_path: pathlib.Path
+) -> None:
+    """To take it on trust would be wrong, and --ssh-args with accept-new does not."""
+    known = hosts.config.parent / "known"
+    other = " ".join((hosts.config.parent / "user.pub").read_text().split()[:2])
+    (tmp_path / "known").write_text(re.sub(r"^(lh2,\S+) .*$", rf"\1 {other}", known.read_text(), flags=re.MULTILINE))
+    config = hosts.config.read_text().replace(str(known), str(tmp_path / "known"))
+    (tmp_path / "config").write_text(config)
+    job = launch("--ssh-args", f"-F {tmp_path}/config", "--hosts", "lh1,lh2", "--", *NEVER)
+    assert job.wait() != 0
+    assert "host lh2 could not be reached" in job.stderr and "its key is another one" in job.stderr, job.stderr
+    assert "accept-new" not in job.stderr and "trains" not in job.stdout
+
+
+def test_a_configuration_of_ssh_with_a_command(
+    launch: Callable[..., Launch], hosts: SshHosts, tmp_path: pathlib.Path
+) -> None:
+    """As of who always wants to come into tmux."""
+    (tmp_path / "config").write_text(hosts.config.read_text() + "  RemoteCommand tmux new -A\n  RequestTTY yes\n")
+    arguments = f"-F {tmp_path}/config"
+    job = launch("--ssh-args", arguments, "--hosts", "lh1,lh2", "--", *NEVER)
+    assert job.wait() != 0
+    assert "--ssh-args '-o RemoteCommand=none'" in job.stderr, job.stderr
+    cured = launch("--ssh-args", f"{arguments} -o RemoteCommand=none", "--hosts", "lh1,lh2", "--", *TRAINER, "1", "10")
+    assert cured.wait() == 0, cured.stderr
 
 
 def test_hosts_that_do_not_reach_each_other(launch: Callable[..., Launch], hosts: SshHosts) -> None:
