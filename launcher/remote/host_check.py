@@ -58,7 +58,7 @@ class HostCheck:
         self._folder = folder
         self._printer = printer
         self._selector = selectors.DefaultSelector()
-        self._selector.register(lifeline, selectors.EVENT_READ, self._stop)
+        self._selector.register(lifeline, selectors.EVENT_READ, lambda: self._stop(signal.SIGKILL))
         self._links: list[Link] = []
         self._greeted: dict[str, float] = {}  # seconds until the agent answered
         self._clocks: dict[str, float] = {}
@@ -72,7 +72,7 @@ class HostCheck:
         """Prints the table; 1 if a job would fail, else 0."""
         process_tree.become_subreaper()
         for number in SIGNALS:
-            signal.signal(number, lambda _number, _frame: self._stop())
+            signal.signal(number, lambda number, _frame: self._stop(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             self._connect()
@@ -225,8 +225,8 @@ class HostCheck:
             pass
         link.client.wrote(stream.close(), time.monotonic())
 
-    def _stop(self) -> None:
-        raise LaunchError("interrupted", 130)
+    def _stop(self, number: int) -> None:
+        raise LaunchError("interrupted", 128 + number)
 
     def _problem(self, link: Link, text: str) -> None:
         self._problems.setdefault(link.machine, []).append(text)

@@ -184,6 +184,8 @@ _HINTS = {
     "No route to host": "the host is down, or a firewall is on the way",
     "Network is unreachable": "this host has no route to it",
     "Connection timed out": "the host is down, or a firewall is on the way",
+    "error while loading shared libraries": "its Python lacks a library there: "
+    "--remote-bpslaunch 'env LD_LIBRARY_PATH=DIR bpslaunch'",
     "not found": "BytePS is not installed at the same place there: install it, or --remote-bpslaunch",
     "No such file or directory": "BytePS is not installed at the same place there: install it, or --remote-bpslaunch",
     "unrecognized arguments": "an older bpslaunch is installed there: install one release everywhere",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import sys
 
 import pytest
-from launching import BPSLAUNCH, Service, Spawn, Start
+from launching import BPSLAUNCH, Service, Spawn, Start, wait_until
 
 # An agent in which a method is another one.
 AGENT = """\
@@ -46,6 +47,23 @@ def test_a_host_that_goes_silent_in_the_check(start: Start, service: Service, tm
     check = start(*words, variables={"BYTEPS_SERVER_BINARY": service("#!/bin/sh\n")})
     assert check.wait(40) == 1, check.stdout  # well before the deadline of an answer
     assert "FAIL  localhost: the check: has not been heard of for 5 s: the host or the network is down" in check.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_check(start: Start, number: signal.Signals) -> None:
+    check = start("--check", "--hosts", "localhost", "--remote-bpslaunch", "sh -c 'sleep 987'")
+    wait_until(lambda: "sleep 987 " in check.processes().values(), lambda: f"no agent: {check.processes()}")
+    check.process.send_signal(number)
+    assert check.wait() == 128 + number, check.stderr
+
+
+def test_an_agent_whose_python_lacks_a_library(start: Start) -> None:
+    """As one that `module load` has brought here: the variables of the job come later."""
+    why = "cannot open shared object file: No such file or directory"
+    said = f"python: error while loading shared libraries: libx.so.1: {why}"
+    job = start("--hosts", "localhost", "--remote-bpslaunch", f"sh -c 'echo {said} >&2; exit 127'", "--", "true")
+    assert job.wait() == 127
+    assert "(its Python lacks a library" in job.stderr and "not installed" not in job.stderr, job.stderr
 
 
 # bpslaunch with less patience.
