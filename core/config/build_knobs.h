@@ -15,7 +15,7 @@ inline constexpr Knob kBuildKnobs[] = {
      .meaning = "Where CUDA is"},
     {.name = "BYTEPS_NCCL_HOME",
      .type = KnobType::kString,
-     .readers = kWorker,
+     .readers = kWorker | kBuild,
      .alias = "HOROVOD_NCCL_HOME",
      .meaning =
          "Where NCCL is: in lib/ there; another one that this process has loaded already is an error. Unset: the "
