@@ -1,6 +1,6 @@
 """ddp_step.py - a training step in PyTorch beside DistributedDataParallel over Gloo, in turns (--help; docs/tools.md).
 
-Unlike train_step.py nothing is slept: a convolutional network of 4.9 million parameters computes.
+Unlike train_step.py nothing is slept: a convolutional network of 4.9 million parameters, or more, computes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ of neighbouring turns. Below 1 is faster.
 """
 
 
-def _network() -> nn.Module:
+def _network(width: int) -> nn.Module:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     channels = 3
     for width in (64, 128, 256, 512):
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         channels = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 1600), nn.ReLU(), nn.Linear(1600, 10))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, width), nn.ReLU(), nn.Linear(width, 10))
 
 
-def _ways(batch: int, row: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
-    """What takes `row` steps of this many images, by each way, and the networks; all begin with the same weights."""
+def _ways(batch: int, row: int, width: int) -> tuple[dict[str, Callable[[], None]], dict[str, nn.Module]]:
+    """What takes `row` steps of this many images, by each way, and the networks; all begin with the same weights.
+    `width`: of the networks' large linear layer."""
     group = dist.new_group(backend="byteps")
     wraps: dict[str, Callable[[nn.Module], nn.Module]] = {
         "DDP, Gloo": nn.parallel.DistributedDataParallel,
@@ -53,7 +54,7 @@ def _ways(batch: int, row: int) -> tuple[dict[str, Callable[[], None]], dict[str
     source = torch.Generator().manual_seed(bps.rank())
     inputs, labels = torch.randn(batch, 3, 32, 32, generator=source), torch.randint(10, (batch,), generator=source)
 
-    models = {name: _network() for name in wraps}
+    models = {name: _network(width) for name in wraps}
 
     def make(name: str) -> Callable[[], None]:
         model = models[name]
@@ -84,11 +85,17 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2, help="turns of each way before them")
     parser.add_argument("--row", type=int, default=4, help="steps of a turn")
     parser.add_argument("--batch", type=int, default=8, help="images of each worker in a step; fewer compute less")
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=1600,
+        help="outputs of the large linear layer: each adds 2059 parameters, and hardly any computation",
+    )
     arguments = parser.parse_args()
     bps.init()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="byteps://")
-    ways, models = _ways(arguments.batch, arguments.row)
+    ways, models = _ways(arguments.batch, arguments.row, arguments.width)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(arguments.warm_up + arguments.turns):
         for name, steps in ways.items():
@@ -105,7 +112,8 @@ def main() -> None:
             raise SystemExit(f"{name} has come to other weights than {first}")
     if bps.rank() == 0:
         counts = f"{arguments.turns} turns of {arguments.row} steps of {arguments.batch} images"
-        print(f"{bps.size()} workers, {counts} each")
+        size = 4e-6 * weights[first].numel()
+        print(f"{bps.size()} workers, {counts} each, {size:.1f} MB of gradients")
         print(f"{'':>22} {'step ms':>8} {'ratio':>7}")
         for name, found in seconds.items():
             ratio = statistics.median(own / base for own, base in zip(found, seconds[first]))
