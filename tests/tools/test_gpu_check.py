@@ -291,6 +291,20 @@ def test_jobs_with_known_results(complete: Path) -> None:
     assert "shm" in (complete / "out" / "job_shm.log").read_text()
 
 
+def test_the_job_of_memory_that_is_mapped_piece_by_piece(complete: Path) -> None:
+    """The stand-in of the driver maps none: but for that, all of the job runs."""
+    pytest.importorskip("numpy")
+    driver = complete / "gpu" / "driver.py"
+    begin = "        size = -(-size // piece) * piece\n"
+    assert begin in driver.read_text()
+    driver.write_text(driver.read_text().replace(begin, "        return self.allocate(size)\n" + begin))
+    done = run(complete, "--fake", "--only", "job_mapped")
+    log = (complete / "out" / "job_mapped.log").read_text()
+    assert (done.returncode, table(complete)["job_mapped"]) == (0, "ok"), log
+    assert "one allocation: cuMemAlloc True, cuMemMap True" in log
+    assert "mapped: right" in log
+
+
 def test_the_worker_of_pytorch(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     environment = clean_environment(PYTHONPATH=os.pathsep.join([str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")]))

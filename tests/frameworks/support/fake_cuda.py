@@ -9,7 +9,8 @@
 PyTorch's CPU build has no CUDA tensors, so these are tensors of a class of their own. Each operation of PyTorch on them
 is put as a kernel into the current stream and runs when the simulation's schedule says so; every access is seen by its
 race detector. Memory comes from an allocator that gives it to the next of the same stream as soon as it is freed, as
-PyTorch's does. What the binding asks of torch.cuda (byteps.torch.device_streams) is answered here.
+PyTorch's does: also while kernels that use it have not run. What the binding asks of torch.cuda
+(byteps.torch.device_streams) is answered here.
 
 What is not as with CUDA: to PyTorch itself the tensors are on the device "cpu", so the backward pass runs on the
 calling thread, and whatever PyTorch does with is_cuda is not seen.
@@ -125,6 +126,30 @@ class _Block:
         weakref.finalize(self, gpu.give_back, index, stream, size, self.address, self.users)
 
 
+def _span(meta: torch.Tensor) -> int:
+    if meta.numel() == 0:
+        return 0
+    last = sum((extent - 1) * stride for extent, stride in zip(meta.shape, meta.stride()))
+    return (last + 1) * meta.element_size()
+
+
+def _inside(meta: torch.Tensor, address: int | None) -> torch.Tensor:
+    if address is None or _span(meta) == 0:
+        return torch.empty(meta.shape, dtype=meta.dtype)
+    memory = (ctypes.c_uint8 * _span(meta)).from_address(address)
+    return torch.frombuffer(memory, dtype=meta.dtype).as_strided(meta.shape, meta.stride())
+
+
+class _Place:
+    """A tensor as a kernel sees it: the number of its access (None: it has no elements), and its shape."""
+
+    def __init__(self, number: int | None, meta: torch.Tensor) -> None:
+        self.number, self.meta = number, meta
+
+    def inside(self, addresses: Any) -> torch.Tensor:
+        return _inside(self.meta, None if self.number is None else addresses[self.number])
+
+
 class FakeCudaTensor(torch.Tensor):
     """A tensor in a block. `meta` says which part, in which shape."""
 
@@ -153,17 +178,11 @@ class FakeCudaTensor(torch.Tensor):
     @property
     def span(self) -> int:
         """Bytes from its first element to behind its last."""
-        if self.meta.numel() == 0:
-            return 0
-        last = sum((extent - 1) * stride for extent, stride in zip(self.meta.shape, self.meta.stride()))
-        return (last + 1) * self.meta.element_size()
+        return _span(self.meta)
 
     def inside(self, address: int | None) -> torch.Tensor:
         """It as an ordinary tensor, of memory that begins at `address`."""
-        if self.span == 0 or address is None:
-            return torch.empty(self.meta.shape, dtype=self.meta.dtype)
-        memory = (ctypes.c_uint8 * self.span).from_address(address)
-        return torch.frombuffer(memory, dtype=self.meta.dtype).as_strided(self.meta.shape, self.meta.stride())
+        return _inside(self.meta, address)
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -384,9 +403,11 @@ class FakeCuda(device_streams.DeviceStreams):
 
     def _copy_later(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
         assert isinstance(tensor, FakeCudaTensor)
+        meta = tensor.meta
         if tensor.span:
+            # It does not hold the tensor's memory: PyTorch's copy in another stream does not, either.
             self.launch(
-                lambda inside: copy.copy_(tensor.inside(inside[0])),
+                lambda inside: copy.copy_(_inside(meta, inside[0])),
                 [(tensor.address, tensor.span, False)],
                 tensor.block.index,
             )
@@ -496,35 +517,29 @@ class FakeCuda(device_streams.DeviceStreams):
         used = {id(one): one for one in (*ours, *fresh)}
         accesses = [one for one in used.values() if one.span]
         writes = written | {id(one) for one in fresh}
-        # Views of the tensors, which hold their blocks until it has run, and nothing of autograd.
-        parts = {id(one): (number, one.inside) for number, one in enumerate(accesses)}
-        empty = {key: one.inside(None) for key, one in used.items() if not one.span}
+        # What the kernel knows of the tensors: it holds no memory, and nothing of autograd.
+        numbers = {id(one): number for number, one in enumerate(accesses)}
+        places = {key: _Place(numbers.get(key), one.meta) for key, one in used.items()}
         host = [one for one in tree_flatten((args, kwargs))[0] if id(one) in written and id(one) not in used]
 
         def constant(one: torch.Tensor) -> Any:
-            if id(one) in used or id(one) in written:
+            if id(one) in written and id(one) not in used:
                 return one
-            return one.detach().clone()
+            return places[id(one)] if id(one) in used else one.detach().clone()
 
         args, kwargs = tree_map_only(torch.Tensor, constant, (args, kwargs))
-        targets = [id(one) for one in fresh]
+        targets = [places[id(one)] for one in fresh]
 
         def kernel(inside: Any) -> None:
-            def touch(one: torch.Tensor) -> torch.Tensor:
-                if id(one) in parts:
-                    number, view = parts[id(one)]
-                    return view(inside[number])
-                return empty.get(id(one), one)
+            def there(values: Any) -> Any:
+                return tree_map_only(_Place, lambda place: place.inside(inside), values)
 
             with torch.no_grad():
-                results = function(
-                    *tree_map_only(torch.Tensor, touch, args), **tree_map_only(torch.Tensor, touch, kwargs)
-                )
+                results = function(*there(args), **there(kwargs))
                 made = [one for one in tree_flatten(results)[0] if isinstance(one, torch.Tensor)]
-                for key, one in zip(targets, made[-len(targets) :] if targets else ()):
-                    if key in parts:
-                        number, view = parts[key]
-                        view(inside[number]).copy_(one)
+                for target, one in zip(targets, made[-len(targets) :] if targets else ()):
+                    if target.number is not None:
+                        target.inside(inside).copy_(one)
 
         self.launch(kernel, [(one.address, one.span, id(one) in writes) for one in accesses], index)
         if host:
@@ -556,8 +571,9 @@ class FakeCuda(device_streams.DeviceStreams):
         """A tensor with these values, written by a kernel of the current stream."""
         made = self._new(torch.empty(values.shape, dtype=values.dtype, device="meta"), index)
         values = values.detach().clone()
+        place = _Place(0 if made.span else None, made.meta)
         self.launch(
-            lambda inside: made.inside(inside[0] if made.span else None).copy_(values),
+            lambda inside: place.inside(inside).copy_(values),
             [(made.address, made.span, True)] if made.span else [],
             index,
         )
@@ -573,8 +589,11 @@ class FakeCuda(device_streams.DeviceStreams):
         """A list that gets its values when the current stream comes there: the host does not wait."""
         assert isinstance(tensor, FakeCudaTensor)
         values: list[torch.Tensor] = []
+        meta = tensor.meta
         self.launch(
-            lambda inside: values.append(tensor.inside(inside[0]).clone()), [(tensor.address, tensor.span, False)]
+            lambda inside: values.append(_inside(meta, inside[0]).clone()),
+            [(tensor.address, tensor.span, False)],
+            tensor.block.index,
         )
         return values
 

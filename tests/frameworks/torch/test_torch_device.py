@@ -187,6 +187,31 @@ def test_training_under_autocast(run_workers: RunWorkers, schedule: str) -> None
     run_workers(_autocasts, **fake_gpus(schedule))
 
 
+def _asynchronous() -> None:
+    with gpus_of_job() as gpu:
+        weight = nn.Parameter(gpu.tensor(torch.full((300, 40), float(bps.rank()))))
+        # A gradient, and so a change, that is not row-major.
+        turned = nn.Parameter(gpu.tensor(torch.zeros(40, 300)).t())
+        named = [("weight", weight), ("turned", turned)]
+        optimizer = bps.DistributedOptimizer(torch.optim.SGD([weight, turned], lr=1.0), named)
+        for step in range(11):
+            if step == 10:
+                bps.barrier()  # (All steps are there, and this one adds nothing.)
+            optimizer.zero_grad()
+            size = 0.0 if step == 10 else 1.0 + bps.rank()
+            ((weight.sum() + turned.sum()) * -size).backward()
+            optimizer.step()
+        assert gpu.counts()["synchronisations"] == 0, "the host waited for the GPU"
+        for parameter in (weight, turned):
+            assert gpu.read(parameter).unique().tolist() == [10.0 * sum(range(1, bps.size() + 1))]
+
+
+@pytest.mark.parametrize("schedule", ["late", "random"])
+def test_asynchronous_training(run_workers: RunWorkers, schedule: str) -> None:
+    """The steps of all ranks arrive; no wait of the host for the GPU."""
+    run_workers(_asynchronous, BYTEPS_ENABLE_ASYNC="1", **fake_gpus(schedule))
+
+
 MADE = ("allocations", "host_allocations", "registrations", "streams", "events")
 
 
@@ -308,6 +333,7 @@ def _collectives() -> None:
             all_rows = rows * size
             x = gpu.tensor(values(rank, rows * (rank + 1)))
             same = gpu.tensor(values(rank, all_rows))
+            turned = gpu.tensor(values(rank, all_rows).t()).t()  # not row-major
             wide = gpu.tensor(values(rank, all_rows))
             mine = slice(rows * rank, rows * (rank + 1))
             results = [
@@ -316,6 +342,10 @@ def _collectives() -> None:
                     torch.cat([values(other, rows * (other + 1)) for other in range(size)]),
                 ),
                 (bps.reducescatter(same, op=bps.Sum, name=f"scattered.{rows}"), total(size, all_rows)[mine]),
+                (
+                    bps.allgather(turned, name=f"turned.{rows}"),
+                    torch.cat([values(other, all_rows) for other in range(size)]),
+                ),
                 (
                     bps.alltoall(same, name=f"exchanged.{rows}"),
                     torch.cat([values(other, all_rows)[mine] for other in range(size)]),
@@ -371,18 +401,38 @@ def _streams() -> None:
                 bps.synchronize(handle)
             with gpu.stream(other):
                 columns.append(gpu.later(bps.synchronize(handle)))
+        # Where the first that waits is another stream, it is in use there before it is the next one's.
+        for number in range(20):
+            wide = gpu.tensor(torch.full((20_000, 2), float(number)))
+            gpu.order(0, side)
+            with gpu.stream(side):
+                handle = bps.push_pull_async_inplace(wide[:, 1], average=False, name="elsewhere")
+            with gpu.stream(other):
+                columns.append(gpu.later(bps.synchronize(handle)))
+            with gpu.stream(side):
+                gpu.tensor(torch.zeros(20_000))
         # Dropped: it goes on, and its memory is not given out until it has ended.
         for number in range(20):
             bps.push_pull_async(gpu.tensor(torch.full((7000,), float(number))), average=False, name=f"dropped.{number}")
             gpu.tensor(torch.zeros(7000))
+        # An input whose result comes on the host is held, too.
+        gathered = []
+        for number in range(10):
+            handle = bps.allgather_async(gpu.tensor(torch.full((6000,), float(number))), name=f"gathered.{number}")
+            gpu.tensor(torch.zeros(6000))
+            gathered.append(handle)
+        gathered = [gpu.later(bps.synchronize(handle)) for handle in gathered]
         gc.collect()
         for stream in (side, other):
             with gpu.stream(stream):
                 gpu.synchronize(0)
         for number, found in enumerate(snapshots):
             assert torch.equal(found[0], torch.full((5000,), float(number * bps.size())))
+        gpu.synchronize(0)
+        for number, found in enumerate(gathered):
+            assert torch.equal(found[0], torch.full((6000 * bps.size(),), float(number)))
         for number, found in enumerate(columns):
-            assert torch.equal(found[0], torch.full((20_000,), float(number * bps.size())))
+            assert torch.equal(found[0], torch.full((20_000,), float(number % 20 * bps.size())))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -422,10 +472,14 @@ def _callbacks() -> None:
             ended.append((error, None if error else gpu.peek(output)))
             told.set()
 
-        when_done(bps.push_pull_async_inplace(x, average=False, name="x"), done)
-        assert told.wait(60)
-        assert ended[0][0] is None
-        assert torch.equal(ended[0][1], torch.full((3000,), 2.0 * bps.size())), "told before the result was there"
+        # In place, and behind a copy to a place with gaps.
+        for tensor in (x, gpu.tensor(torch.full((3000, 2), 2.0))[:, 1]):
+            told.clear()
+            when_done(bps.push_pull_async_inplace(tensor, average=False, name="x"), done)
+            assert told.wait(60)
+            error, found = ended.pop()
+            assert error is None
+            assert torch.equal(found, torch.full((3000,), 2.0 * bps.size())), "told before the result was there"
 
 
 def test_a_completion_comes_when_the_result_is_there(run_workers: RunWorkers) -> None:

@@ -66,7 +66,9 @@ def _collectives(gpu: FakeCuda) -> None:
         dist.all_gather_into_tensor(out, own)
         keep("all_gather_into_tensor in place", out, torch.cat(all_of))
         outs = [room(other + 1) for other in range(size)]
+        copies = gpu.counts()["copies_to_device"]
         dist.all_gather(outs, gpu.tensor(mine[: rank + 1]))
+        assert gpu.counts()["copies_to_device"] > copies, "the list was filled through memory of the host"
         for other, one in enumerate(outs):
             keep(f"all_gather.{other}", one, all_of[other][: other + 1])
         out = room(count)

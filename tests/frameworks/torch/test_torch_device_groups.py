@@ -37,8 +37,9 @@ def _groups() -> None:
     with gpus_of_job() as gpu:
         rank, size = bps.rank(), bps.size()
         pair = bps.add_process_set([0, 1])
-        results: list[tuple[str, Any, torch.Tensor]] = []
+        seen: list[tuple[str, Any, torch.Tensor]] = []
         for count in (1, 6000):
+            results: list[tuple[str, Any, torch.Tensor]] = []
             x = _values(rank, count * size)
             total = _sum(count * size)
             mine = slice(count * rank, count * (rank + 1))
@@ -75,8 +76,10 @@ def _groups() -> None:
             # Of the host alone.
             found = bps.grouped_allreduce([x, x], op=bps.Sum, name=f"host.{count}")
             results += [(f"host.{at}", one, total) for at, one in enumerate(found)]
+            # Kernels read them: what these do not wait for is a race.
+            seen += [(what, one * 1, expected) for what, one, expected in results]
         assert gpu.counts()["synchronisations"] == 0, "the host waited for the GPU"
-        for what, one, expected in results:
+        for what, one, expected in seen:
             assert _same(gpu, one, expected), (what, one, expected)
 
 
@@ -87,7 +90,7 @@ def test_groups(run_workers: RunWorkers) -> None:
 def _streams_of_groups(gpu: FakeCuda) -> None:
     before = gpu.counts()["synchronisations"]
     side, other, second = gpu.new_stream(), gpu.new_stream(), gpu.new_stream(1)
-    snapshots = []
+    snapshots, there_snapshots = [], []
     for number in range(20):
         values = torch.full((4000,), float(number))
         # Made on streams, reduced there, used on another, and freed at once: their memory is the next ones'.
@@ -98,16 +101,21 @@ def _streams_of_groups(gpu: FakeCuda) -> None:
         with gpu.stream(other), gpu.stream(second, 1):
             first, there = bps.synchronize(handle)
             snapshots.append((number, gpu.later(first)))
+            there_snapshots.append(gpu.later(there))
             assert bps.poll(handle)
-        # Behind the copy to a place with gaps that the first wait has put into a stream.
+        # Behind what the first wait has put into a stream: a copy to a place with gaps, a division of whole numbers.
         wide = gpu.tensor(torch.full((4000, 2), float(number)))
+        whole = gpu.tensor(torch.full((4000,), bps.size() * number))
         gpu.order(0, side)
         with gpu.stream(side):
             handle = bps.grouped_allreduce_async_([wide[:, 1]], op=bps.Sum, name="column")
+            divided = bps.grouped_allreduce_async_([whole], op=bps.Average, name="whole")
             bps.synchronize(handle)
+            bps.synchronize(divided)
         with gpu.stream(other):
+            snapshots.append((number, gpu.later(bps.synchronize(divided)[0])))
             snapshots.append((number, gpu.later(bps.synchronize(handle)[0])))
-        del handle, first, there, wide
+        del handle, divided, first, there, wide, whole
     # The host does not wait though the stream does not get there.
     values = gpu.tensor(torch.full((4000,), 1.0))
     handle = bps.grouped_allreduce_async([values, values], op=bps.Sum, name="held")
@@ -127,8 +135,12 @@ def _streams_of_groups(gpu: FakeCuda) -> None:
     for stream in (side, other):
         with gpu.stream(stream):
             gpu.synchronize(0)
+    with gpu.stream(second, 1):
+        gpu.synchronize(1)
     for number, found in snapshots:
-        assert torch.equal(found[0], torch.full((4000,), float(number * bps.size())))
+        assert torch.equal(found[0].float(), torch.full((4000,), float(number * bps.size())))
+    for number, found in enumerate(there_snapshots):
+        assert torch.equal(found[0], torch.full((4000,), float((number + 1) * bps.size())))
 
 
 def _errors_of_groups(gpu: FakeCuda) -> None:
