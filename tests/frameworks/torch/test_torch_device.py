@@ -401,14 +401,17 @@ def _streams() -> None:
                 bps.synchronize(handle)
             with gpu.stream(other):
                 columns.append(gpu.later(bps.synchronize(handle)))
-        # Where the first that waits is another stream, it is in use there before it is the next one's.
+        # Where the first that waits is another stream, what is copied from there is in use before it is the next one's.
+        kept = []  # (Memory that is used again would order the streams.)
         for number in range(20):
             wide = gpu.tensor(torch.full((20_000, 2), float(number)))
+            kept.append(wide)
             gpu.order(0, side)
             with gpu.stream(side):
                 handle = bps.push_pull_async_inplace(wide[:, 1], average=False, name="elsewhere")
             with gpu.stream(other):
                 columns.append(gpu.later(bps.synchronize(handle)))
+            del handle
             with gpu.stream(side):
                 gpu.tensor(torch.zeros(20_000))
         # Dropped: it goes on, and its memory is not given out until it has ended.
