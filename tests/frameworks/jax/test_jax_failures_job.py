@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,7 +64,8 @@ def test_the_exit_status_tells_of_what_nobody_has_waited_for(run_workers: RunWor
     for rank in range(2):
         assert f"worker {rank}: exited with code {code} after" in job.stderr, job.output
         assert f"[worker {rank}] byteps: an operation has failed that the program has not waited for:" in job.stderr
-        assert f"[worker {rank}] jax.errors.JaxRuntimeError: FAILED_PRECONDITION: push_pull" in job.stderr, job.output
+        # (The module and the name of the error differ between versions.)
+        assert re.search(rf"\[worker {rank}\] \S+RuntimeError: FAILED_PRECONDITION: push_pull", job.stderr), job.output
 
 
 _KEPT: list[Any] = []
@@ -93,11 +95,12 @@ def _handled() -> None:
     first, second = _start("first"), _start("second")
     _wait_for(first)
     _wait_for(second)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
-        np.asarray(_start("as an array"))
-    # The error of a program that was given what another has failed to make.
-    with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
-        jax.block_until_ready(_start("before") + 1)
+    if jax.__version_info__ >= (0, 5):  # in older ones these get numbers now and then, and no error
+        with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
+            np.asarray(_start("as an array"))
+        # The error of a program that was given what another has failed to make.
+        with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
+            jax.block_until_ready(_start("before") + 1)
     # One error is told for all operations of a program.
     program = jax.jit(lambda: [bps.push_pull(jnp.ones(2 + bps.rank()), name=f"part {n}") for n in range(400)])
     with pytest.raises(jax.errors.JaxRuntimeError, match="disagree"):
@@ -125,6 +128,7 @@ def _interrupted() -> None:
         jax.block_until_ready(bps.push_pull(x, name="outside"))
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="JAX runs small programs on the thread that calls them")
 def test_ctrl_c_ends_a_wait_at_once(run_workers: RunWorkers) -> None:
     run_workers(_interrupted, BYTEPS_OP_TIMEOUT="200")
 
