@@ -20,7 +20,7 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -153,6 +153,13 @@ def result_files(logs: Path) -> list[Path]:
     return [path / "test.xml" for path in shards if path.name.endswith(f"_of_{newest}")]
 
 
+def bazel_flags(configs: Sequence[str]) -> list[str]:
+    """What every build and test in these configurations of .bazelrc is called with."""
+    flags = [*(f"--config={config}" for config in configs), "--show_progress_rate_limit=10"]
+    # What is under bazel-bin stays the default build.
+    return [*flags, *(["--symlink_prefix=/"] if configs else [])]
+
+
 def run_bazel(
     labels: list[str], configs: Sequence[str] = (), more: Sequence[str] = (), until: float = math.inf
 ) -> Count:
@@ -160,7 +167,7 @@ def run_bazel(
 
     A test that has not run `until` then is skipped, and named.
     """
-    flags = [*(f"--config={config}" for config in configs), *more]
+    flags = [*bazel_flags(configs), *more]
     if not labels:
         return Count()
     if time.monotonic() >= until:
@@ -175,9 +182,6 @@ def run_bazel(
             *flags,
             "--keep_going",
             "--test_output=errors",
-            "--show_progress_rate_limit=10",
-            # What is under bazel-bin stays the default build.
-            *(["--symlink_prefix=/"] if configs else []),
             # Sanitizers slow a test down ten times and more.
             *(["--test_timeout=900"] if configs else []),
             *labels,
@@ -330,9 +334,32 @@ def abseil_config() -> list[str]:
     return ["newer_abseil"] if found and int(found[1]) >= 20240000 else []
 
 
+@contextmanager
+def compiling_behind_others() -> Iterator[None]:
+    """What Bazel's server runs meanwhile leaves the cores to other sessions of processes, such as the Python tests, as
+    far as they want them: where the kernel schedules by session (sched(7), autogroup). Elsewhere nothing changes."""
+    server = output(["bazel", "info", "--noshow_progress", "server_pid"])[0]
+    autogroup = Path("/proc") / server / "autogroup"
+    before = ""
+    with suppress(OSError):
+        before = autogroup.read_text().split()[-1]  # "/autogroup-25 nice 0"
+        autogroup.write_text("10")
+    try:
+        yield
+    finally:
+        if before:
+            autogroup.write_text(before)
+
+
 def step_sanitizers(configs: Sequence[str], without: Sequence[str] = (), until: float = math.inf) -> Count:
     """The fast C++ tests again, but for those with a tag of `without`, in configurations of .bazelrc."""
-    return run_bazel(bazel_tests(None, SANITIZER_TAG, without), [*configs, *abseil_config()], until=until)
+    labels = bazel_tests(None, SANITIZER_TAG, without)
+    configs = [*configs, *abseil_config()]
+    # Tests have deadlines: they run as all others do.
+    if labels and time.monotonic() < until:
+        with compiling_behind_others():
+            run(["bazel", "build", *bazel_flags(configs), "--keep_going", *labels], until)
+    return run_bazel(labels, configs, until=until)
 
 
 def libfuzzer() -> Path | None:

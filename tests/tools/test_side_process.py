@@ -217,7 +217,8 @@ def test_a_runner_adds_up_its_steps_and_tells_their_time(start_runner: Callable[
     fuzzed = "fuzz: no libFuzzer here" not in text
     passed, skipped = (10, 0) if fuzzed else (8, 1)
     assert text.splitlines()[-1] == f"{passed} passed, 1 failed, {skipped} skipped"
-    summary = text.splitlines()[-11:-1]
+    assert text.splitlines()[-2] == "failed: d (Python tests 2)"
+    summary = text.splitlines()[-12:-2]
     assert summary[0] == "set-up: 7 s"
     assert sorted(line.split(":")[0] for line in summary[1:]) == [
         "C++ tests",
@@ -274,3 +275,24 @@ def test_what_has_no_time_under_the_sanitizers_is_skipped_and_named(
     assert re.search(r"^C\+\+ tests under asan and ubsan: 0 passed, 0 failed, 1 skipped", text, re.MULTILINE)
     assert re.search(r"^C\+\+ tests under tsan: 0 passed, 0 failed, 1 skipped", text, re.MULTILINE)
     assert text.splitlines()[-1] == "4 passed, 0 failed, 3 skipped"
+
+
+def test_sanitizers_compile_behind_the_python_tests_and_test_beside_them(
+    start_runner: Callable[..., Runner], tmp_path: Path
+) -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as server:
+        try:
+            autogroup = Path(f"/proc/{server.pid}/autogroup")
+            if not autogroup.exists():
+                pytest.skip("this kernel does not schedule by session")
+            look = f'echo "did $1 $2 $(cut -d" " -f2- {autogroup})" >>$folder/told\n'
+            pid = f'case "$*" in *server_pid) echo {server.pid}; exit 0 ;; esac\n'
+            runner = start_runner(look + pid + _BAZEL, _PYTHON)
+            _, text = runner.finish()
+            seen = [line for line in (tmp_path / "told").read_text().splitlines() if line.startswith("did ")]
+            for config in ("asan", "tsan"):
+                assert f"did build --config={config} nice 10" in seen, text
+                assert f"did test --config={config} nice 0" in seen, text
+            assert autogroup.read_text().endswith("nice 0\n")
+        finally:
+            server.kill()
