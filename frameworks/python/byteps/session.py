@@ -129,6 +129,12 @@ class _Holder:
             raise
         self._shut_down(session, timeout)
 
+    def finish(self) -> None:
+        """Waits until what frameworks hold back, or still run, has been submitted. Raises the error of an operation
+        that has failed and that is not told elsewhere (Follower.leave)."""
+        if self.is_open():
+            self._leave()
+
     def _leave(self) -> None:
         with contextlib.ExitStack() as each:
             for follower in self._followers:

@@ -16,6 +16,7 @@ jax = framework("jax")
 import byteps.jax as bps
 import jax.numpy as jnp
 import numpy as np
+from byteps import elastic
 from interrupts import interrupted
 from jobs import DEADLINE, clean_environment
 
@@ -113,6 +114,26 @@ def _handled() -> None:
 def test_what_was_handled_leaves_the_exit_status(run_workers: RunWorkers) -> None:
     job = run_workers(_handled, check=False)
     assert job.returncode == 0 and "has not waited for" not in job.stderr, job.output
+
+
+def _elastic() -> None:
+    bps.init()
+    runs: list[int] = []
+
+    @elastic.run
+    def train(state: Any) -> int:
+        runs.append(state.number)
+        if len(runs) == 1:
+            state.number = 5
+            _start()
+        return len(runs)
+
+    assert train(elastic.ObjectState(number=3)) == 2
+    assert runs == [3, 3]
+
+
+def test_an_elastic_function_has_ended_when_its_programs_have(run_workers: RunWorkers) -> None:
+    run_workers(_elastic)
 
 
 def _interrupted() -> None:

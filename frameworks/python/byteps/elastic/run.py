@@ -10,6 +10,7 @@ from byteps.basics import info, init, suspend
 from byteps.elastic.failures import is_failed_operation
 from byteps.elastic.state import State
 from byteps.errors import BytePSError, HostsUpdatedInterrupt
+from byteps.session import CURRENT
 
 T = TypeVar("T")
 
@@ -51,7 +52,9 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
             try:
                 if not skip_sync:
                     state.sync()
-                return func(state, *arguments, **keywords)
+                result = func(state, *arguments, **keywords)
+                CURRENT.finish()  # in JAX a step may still run
+                return result
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
             except Exception as error:
