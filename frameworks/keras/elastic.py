@@ -56,8 +56,10 @@ class KerasState(ObjectState):
 
     def save(self) -> None:
         """Keeps values and variables as they are now."""
+        # What raises here, as variables do that a failed step has made, leaves all that was saved before.
+        arrays = [(variable, to_array(variable).copy()) for variable in self._variables()]
         super().save()
-        self._arrays = [(variable, to_array(variable).copy()) for variable in self._variables()]
+        self._arrays = arrays
 
     def restore(self) -> None:
         """Comes back to what was saved last."""

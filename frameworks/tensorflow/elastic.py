@@ -36,8 +36,9 @@ class TensorFlowState(ObjectState):
 
     def save(self) -> None:
         """Keeps values and variables as they are now."""
+        arrays = [(variable, tf.convert_to_tensor(variable).numpy().copy()) for variable in self._variables()]
         super().save()
-        self._arrays = [(variable, tf.convert_to_tensor(variable).numpy().copy()) for variable in self._variables()]
+        self._arrays = arrays
 
     def restore(self) -> None:
         """Comes back to what was saved last."""
