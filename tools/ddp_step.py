@@ -33,9 +33,9 @@ def _network(width: int) -> nn.Module:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     channels = 3
-    for width in (64, 128, 256, 512):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        channels = width
+    for outputs in (64, 128, 256, 512):
+        layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = outputs
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, width), nn.ReLU(), nn.Linear(width, 10))
 
 
