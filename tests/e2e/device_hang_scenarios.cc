@@ -92,6 +92,27 @@ void RunHang(const std::string& what) {
   std::_Exit(0);  // that thread is in the middle of something
 }
 
+void RunHangOfClose(const std::string& verb) {
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  float* const memory = gpu.Allocate(kCount);
+  float* const all = gpu.Allocate(kCount * static_cast<size_t>(trainer.info.size));
+  gpu.Write(memory, Values(trainer.info.rank, 0, 0, kCount));
+  for (const bool collective : {false, true}) {
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_request* const request = Begin(trainer, collective, memory, all, &streams);
+    Ok(bps_wait(request, 0), "wait");
+    bps_request_free(request);
+  }
+  Ok(bps_shutdown(trainer.session, 30'000), "shutdown");
+  const bool hangs = trainer.info.rank == trainer.info.size - 1;
+  if (hangs) gpu.control->hang(verb.c_str(), 0);
+  Ok(bps_close(trainer.session), "close");
+  CHECK(gpu.control->hang(nullptr, 0) == (hangs ? 1 : 0));
+  std::fflush(stdout);
+  std::_Exit(0);  // that thread is in the middle of something
+}
+
 void RunHangOfACaller() {
   Trainer trainer;
   const Gpu& gpu = trainer.gpu;

@@ -67,6 +67,19 @@ TEST_P(OfTheGpusOfAHost, EndsTheSessionOnEveryRank) {
 }
 INSTANTIATE_TEST_SUITE_P(All, OfTheGpusOfAHost, testing::Values("join", "state", "begin", "all_reduce", "end"));
 
+// When the session gives back what it has of the GPU, nothing drives it any more.
+using OfClose = HangTest;
+TEST_P(OfClose, LeavesThatCallBehind) {
+  Job job(With(2, 1));
+  job.StartWorkers("hanging_close", GetParam());
+  ExpectAllTold(&job, 2);
+  EXPECT_NE(
+      job.Output().find(std::string("has not returned from ") + GetParam() + ": the session is closed without it"),
+      std::string::npos)
+      << job.Output();
+}
+INSTANTIATE_TEST_SUITE_P(All, OfClose, testing::Values("unregister_host", "stream_destroy"));
+
 // Nobody else notices: it has no other plugins.
 TEST(DeviceHangTest, OfAWorkerAlone) {
   Job job(With(1, 0));

@@ -1,7 +1,7 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
 //     device_worker sums|errors|default_streams|buffers|refused|second|missing|cancel|lost|death|casts|factors|
-//                   group|dtypes|bits|killed|stuck|direct|hang|hanging_caller|
+//                   group|dtypes|bits|killed|stuck|direct|hang|hanging_close|hanging_caller|
 //                   collectives|collective_bits|messages|groups|collective_errors|collective_ends|
 //                   collectives_killed [argument]
 //
@@ -460,6 +460,8 @@ int main(int count, char** arguments) {
     RunGroupStuck(argument);
   else if (scenario == "hang")
     RunHang(argument);
+  else if (scenario == "hanging_close")
+    RunHangOfClose(argument);
   else if (scenario == "hanging_caller")
     RunHangOfACaller();
   else if (scenario == "direct")

@@ -98,6 +98,8 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
 
   // What copies operations on memory of GPUs; before the first such operation.
   void UseCopies(std::unique_ptr<CollectiveCopies> copies);
+  // Behind Stop.
+  void DropCopies() { copies_.reset(); }
 
   // Checks an operation and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
   absl::Status Admit(const Collective& asked);

@@ -36,6 +36,12 @@ absl::StatusOr<Gpus::Opened> Gpus::Get(int32_t index) {
   return opened_[index] = opened;
 }
 
+void Gpus::Forget() {
+  std::map<int32_t, Opened> opened;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  opened.swap(opened_);
+}
+
 std::string Gpus::WhyNoCollectives() {
   const bps_device_plugin& plugin = *plugin_.load();
   if (DeviceCollectives(plugin) == nullptr) return absl::StrCat("the device plugin ", plugin.info.name, " has none");

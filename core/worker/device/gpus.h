@@ -67,6 +67,8 @@ class Gpus {
     bool remote = false;  // its driver lets network cards at its memory
   };
   absl::StatusOr<Opened> Get(int32_t index);
+  // Gives back those that nothing uses any more.
+  void Forget();
   // Why GPUs of several processes cannot work together here (no NCCL); empty: they can. Behind the first Get.
   std::string WhyNoCollectives();
 

@@ -563,6 +563,12 @@ void Engine::EndRequests(const absl::Status& why) {
   for (const std::shared_ptr<Request>& request : collectives_->Disown(why)) completions_.push_back({request, why});
 }
 
+void Engine::DropStages() {
+  if (collectives_ != nullptr) collectives_->DropCopies();
+  neighbours_ = nullptr;
+  stages_.clear();
+}
+
 void Engine::Fail(Time, const absl::Status& why) {
   if (!failure_.ok() || why.ok()) return;
   failure_ = why;

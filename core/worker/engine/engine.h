@@ -129,6 +129,8 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   }
   // Ends everything with this cause.
   void Fail(Time now, const absl::Status& why);
+  // Behind Fail: gives back what the stages hold, and what they have of GPUs.
+  void DropStages();
 
   // One round of progress. True if anything happened.
   bool Poll(Time now);

@@ -32,6 +32,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -216,6 +217,11 @@ class Session : private Machine, private EngineHandler, private ControlHandler {
   void SetFailure(const absl::Status& why);
   // On the watchdog's thread or a closing one, without the drive lock.
   void OnStuck(const absl::Status& why);
+  // Until `ended`, which blocks until the time it is given, or until the session is stuck.
+  void WaitOrAbandon(const std::function<bool(Time)>& ended);
+  // What is left when no thread drives any more.
+  void EndAll();
+  void EndAllOnThread();
   // The thread that drives is held inside a plugin: says on its behalf why nothing goes on.
   void EndForStuckThread(const absl::Status& why);
   // As Request::WaitUntil, until the session is stuck.

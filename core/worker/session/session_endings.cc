@@ -1,6 +1,14 @@
 // The ways in which a session ends: it is left, closed, fails, or its thread does not return from a plugin.
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <functional>
+#include <future>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,8 +57,20 @@ void Session::Close() {
   if (fork_guard_.in_child() || closed_.exchange(true)) return;
   leaving_now_.store(true);
   buffers_->Unshare();
-  for (uint64_t call = 0; !driver_.Stop(After(Now(), kStopTime));) {
-    // A thread that closes does not wait for as long as the watchdog does.
+  WaitOrAbandon([this](Time deadline) { return driver_.Stop(deadline); });
+  collapser_.Stop();
+  if (const Time step = driver_.longest_step(); step != 0 && !stuck()) {
+    BPS_LOG(log_, kInfo) << "the longest step of this session's thread took " << step / 1'000 << " us";
+  }
+  if (watchdog_ != nullptr) watchdog_->Stop();
+  // Otherwise what is left belongs to the thread that does not come back.
+  if (!stuck()) device_stage_ ? EndAllOnThread() : EndAll();
+  (void)timeline_.Stop();  // it has logged what went wrong
+}
+
+// A thread that closes does not wait for as long as the watchdog does.
+void Session::WaitOrAbandon(const std::function<bool(Time)>& ended) {
+  for (uint64_t call = 0; !ended(After(Now(), kStopTime));) {
     const PluginCalls::Now now = plugin_calls_.Look();
     if (now.number != 0 && now.number == std::exchange(call, now.number)) {
       OnStuck(absl::InternalError(absl::StrCat(
@@ -58,15 +78,31 @@ void Session::Close() {
           ": the session is closed without it. It is a defect of the plugin, or of the driver beneath it")));
     }
   }
-  collapser_.Stop();
-  if (const Time step = driver_.longest_step(); step != 0 && !stuck()) {
-    BPS_LOG(log_, kInfo) << "the longest step of this session's thread took " << step / 1'000 << " us";
+}
+
+// What GPUs are asked at the end is asked on a thread that can be left behind.
+void Session::EndAllOnThread() {
+  std::packaged_task<void()> task([this] { EndAll(); });
+  std::future<void> done = task.get_future();
+  // Signals belong to the host's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(std::move(task));
+  } catch (const std::system_error&) {
   }
-  if (watchdog_ != nullptr) watchdog_->Stop();
-  if (stuck()) {
-    (void)timeline_.Stop();
-    return;  // what is left belongs to the thread that does not come back
-  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!thread.joinable()) return EndAll();
+  WaitOrAbandon([&](Time deadline) {
+    const auto left = std::chrono::nanoseconds(std::max<Time>(deadline - Now(), 0));
+    return stuck() || done.wait_for(left) == std::future_status::ready;
+  });
+  stuck() ? thread.detach() : thread.join();
+}
+
+void Session::EndAll() {
   std::vector<Completion> completions;
   driver_.Run([&] {
     if (engine_ == nullptr) return;
@@ -82,7 +118,11 @@ void Session::Close() {
     control_.reset();
   });
   driver_.Deliver(completions);
-  (void)timeline_.Stop();  // it has logged what went wrong
+  if (!device_stage_) return;
+  driver_.Run([&] {
+    engine_->DropStages();
+    gpus_->Forget();
+  });
 }
 
 Session::~Session() { Close(); }
