@@ -7,24 +7,14 @@
 #include <vector>
 
 #include "abi/device.h"
-#include "core/base/log.h"
-#include "core/plugin/plugin_host.h"
 #include "device_plugins/fake/control.h"
 #include "gtest/gtest.h"
-
-extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
+#include "tests/core/worker/device/fake_gpus.h"
 
 namespace byteps {
 namespace {
 
 constexpr uint64_t kPiece = 1000;
-
-const Logger& Quiet() {
-  LogOptions options;
-  options.level = LogLevel::kFatal;
-  static const Logger log(options);
-  return log;
-}
 
 // So many pieces of one allocation, and which of them have come.
 class Source : public CopySource {
@@ -69,14 +59,7 @@ class Source : public CopySource {
 class GpuLanesTest : public testing::Test {
  protected:
   void Use(const std::string& options) {
-    ASSERT_EQ(bps_fake_gpu()->reset(options.c_str()), 1);
-    gpus_ = std::make_shared<Gpus>(
-        []() -> absl::StatusOr<const bps_device_plugin*> {
-          const bps_device_plugin* plugin = nullptr;
-          bps_device_plugin_v1_fake(PluginHost(), &plugin);
-          return plugin;
-        },
-        nullptr, &Quiet());
+    gpus_ = FakeGpus(options.c_str());
     gpu_ = gpus_->Get(0)->gpu;
     lanes_ = std::make_unique<GpuLanes>(gpus_);
     lane_ = *lanes_->Get(gpu_);

@@ -9,40 +9,23 @@
 
 #include "abi/byteps.h"
 #include "abi/device.h"
-#include "core/base/log.h"
-#include "core/plugin/plugin_host.h"
 #include "device_plugins/fake/control.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-
-extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
+#include "tests/core/worker/device/fake_gpus.h"
 
 namespace byteps {
 namespace {
 
 using ::testing::HasSubstr;
 
-const Logger& Quiet() {
-  LogOptions options;
-  options.level = LogLevel::kFatal;
-  static const Logger log(options);
-  return log;
-}
-
-absl::StatusOr<const bps_device_plugin*> FindFake() {
-  const bps_device_plugin* plugin = nullptr;
-  bps_device_plugin_v1_fake(PluginHost(), &plugin);
-  return plugin;
-}
-
 TEST(GpusTest, NoMemoryReachesBeyondItsAllocation) {
-  ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
-  Gpus gpus(FindFake, nullptr, &Quiet());
-  const std::shared_ptr<Gpu> gpu = gpus.Get(0)->gpu;
+  const std::shared_ptr<Gpus> gpus = FakeGpus("devices=1");
+  const std::shared_ptr<Gpu> gpu = gpus->Get(0)->gpu;
   auto* const base = static_cast<std::byte*>(*gpu->Allocate(1000));
   const auto check = [&](uint64_t offset, uint64_t bytes) {
     const GpuMemory input = {"input", nullptr, 0, Device(), nullptr};
-    return gpus.Prepare(input, {"output", base + offset, bytes, {BPS_CUDA, 0}, nullptr}, false).status();
+    return gpus->Prepare(input, {"output", base + offset, bytes, {BPS_CUDA, 0}, nullptr}, false).status();
   };
   EXPECT_TRUE(check(0, 1000).ok()) << check(0, 1000);
   EXPECT_TRUE(check(400, 600).ok()) << check(400, 600);
@@ -60,15 +43,14 @@ TEST(GpusTest, NoMemoryReachesBeyondItsAllocation) {
 
 // A stream that is another one on the library's thread cannot wait there for a result.
 TEST(GpusTest, TheStreamOfAThreadIsWaitedOnThere) {
-  ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
-  Gpus gpus(FindFake, nullptr, &Quiet());
-  const std::shared_ptr<Gpu> gpu = gpus.Get(0)->gpu;
+  const std::shared_ptr<Gpus> gpus = FakeGpus("devices=1");
+  const std::shared_ptr<Gpu> gpu = gpus->Get(0)->gpu;
   void* const memory = *gpu->Allocate(1000);
   void* const pinned = *gpu->AllocateHost(1000);
   const auto stream = reinterpret_cast<bps_device_stream>(2);
   const auto prepare = [&](void* output, int32_t type, bool later) {
-    return gpus.Prepare({"input", memory, 1000, {BPS_CUDA, 0}, stream}, {"output", output, 1000, {type, 0}, stream},
-                        later);
+    return gpus->Prepare({"input", memory, 1000, {BPS_CUDA, 0}, stream}, {"output", output, 1000, {type, 0}, stream},
+                         later);
   };
   const absl::Status refused = prepare(memory, BPS_CUDA, false).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
@@ -83,19 +65,18 @@ TEST(GpusTest, TheStreamOfAThreadIsWaitedOnThere) {
 
 // One handle is the streams of two threads: that one of them is busy says nothing about the other.
 TEST(GpusTest, AStreamOfAThreadIsBusyForNoOther) {
-  ASSERT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
-  Gpus gpus(FindFake, nullptr, &Quiet());
-  void* const memory = *gpus.Get(0)->gpu->Allocate(1000);
+  const std::shared_ptr<Gpus> gpus = FakeGpus("devices=1");
+  void* const memory = *gpus->Get(0)->gpu->Allocate(1000);
   for (const uintptr_t handle : {0, 2}) {
     const auto stream = reinterpret_cast<bps_device_stream>(handle);
     const auto round =
-        gpus.Prepare({"input", nullptr, 0, Device(), nullptr}, {"output", memory, 1000, {BPS_CUDA, 0}, stream}, true);
+        gpus->Prepare({"input", nullptr, 0, Device(), nullptr}, {"output", memory, 1000, {BPS_CUDA, 0}, stream}, true);
     ASSERT_TRUE(round.ok()) << round.status();
     BusyStreams busy;
     busy.Add((*round)->output);
     EXPECT_EQ(busy.Has(**round), handle == 0);
   }
-  EXPECT_TRUE(gpus.Get(0)->gpu->Release(memory).ok());
+  EXPECT_TRUE(gpus->Get(0)->gpu->Release(memory).ok());
 }
 
 }  // namespace

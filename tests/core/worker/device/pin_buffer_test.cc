@@ -12,37 +12,16 @@
 
 #include "abi/byteps.h"
 #include "abi/device.h"
-#include "core/base/log.h"
-#include "core/plugin/plugin_host.h"
 #include "core/worker/device/gpu_buffer.h"
 #include "core/worker/device/gpus.h"
 #include "core/worker/device/pinned_area.h"
 #include "core/worker/memory/buffer.h"
 #include "device_plugins/fake/control.h"
 #include "gtest/gtest.h"
-
-extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
+#include "tests/core/worker/device/fake_gpus.h"
 
 namespace byteps {
 namespace {
-
-const Logger& Quiet() {
-  LogOptions options;
-  options.level = LogLevel::kFatal;
-  static const Logger log(options);
-  return log;
-}
-
-std::shared_ptr<Gpus> FakeGpus() {
-  EXPECT_EQ(bps_fake_gpu()->reset("devices=1"), 1);
-  return std::make_shared<Gpus>(
-      []() -> absl::StatusOr<const bps_device_plugin*> {
-        const bps_device_plugin* plugin = nullptr;
-        bps_device_plugin_v1_fake(PluginHost(), &plugin);
-        return plugin;
-      },
-      nullptr, &Quiet());
-}
 
 // What a forked child finds at the first and the last page of these bytes.
 enum class Found { kNothing, kTheSamePages, kPagesOfItsOwn };
@@ -68,7 +47,7 @@ Found InAChild(std::byte* data, size_t size) {
 constexpr size_t kSizes[] = {1, 5000, Buffer::kLeastShared, Buffer::kHugePage + 1};
 
 TEST(PinBufferTest, ChildrenDoNotHavePrivatePages) {
-  const std::shared_ptr<Gpus> gpus = FakeGpus();
+  const std::shared_ptr<Gpus> gpus = FakeGpus("devices=1");
   for (const size_t size : kSizes) {
     SCOPED_TRACE(size);
     const auto area = PinnedArea::Make(gpus->Get(0)->gpu, std::make_shared<BufferTable>(), size);
@@ -84,7 +63,7 @@ TEST(PinBufferTest, ChildrenDoNotHavePrivatePages) {
 }
 
 TEST(PinBufferTest, ChildrenHaveTheSamePagesOfAMemoryFile) {
-  const std::shared_ptr<Gpus> gpus = FakeGpus();
+  const std::shared_ptr<Gpus> gpus = FakeGpus("devices=1");
   const auto buffers = std::make_shared<BufferTable>();
   buffers->Share([] {});
   for (const size_t size : kSizes) {

@@ -7,37 +7,17 @@
 #include <utility>
 
 #include "abi/device.h"
-#include "core/base/log.h"
-#include "core/plugin/plugin_host.h"
 #include "core/worker/device/gpus.h"
 #include "core/worker/memory/buffer.h"
 #include "device_plugins/fake/control.h"
 #include "gtest/gtest.h"
-
-extern "C" int32_t bps_device_plugin_v1_fake(const bps_plugin_host* host, const bps_device_plugin** plugin);
+#include "tests/core/worker/device/fake_gpus.h"
 
 namespace byteps {
 namespace {
 
-const Logger& Quiet() {
-  LogOptions options;
-  options.level = LogLevel::kFatal;
-  static const Logger log(options);
-  return log;
-}
-
 class PinnedStockTest : public testing::Test {
  protected:
-  PinnedStockTest() {
-    EXPECT_EQ(bps_fake_gpu()->reset("devices=2"), 1);
-    gpus_ = std::make_shared<Gpus>(
-        []() -> absl::StatusOr<const bps_device_plugin*> {
-          const bps_device_plugin* plugin = nullptr;
-          bps_device_plugin_v1_fake(PluginHost(), &plugin);
-          return plugin;
-        },
-        nullptr, &Quiet());
-  }
   std::unique_ptr<PinnedArea> Take(Time now, uint64_t bytes, uint64_t owner, int32_t gpu = 0) {
     absl::StatusOr<std::unique_ptr<PinnedArea>> area = stock_.Take(now, gpus_->Get(gpu)->gpu, bytes, owner);
     EXPECT_TRUE(area.ok()) << area.status();
@@ -50,7 +30,7 @@ class PinnedStockTest : public testing::Test {
     return counts.registrations;
   }
 
-  std::shared_ptr<Gpus> gpus_;
+  const std::shared_ptr<Gpus> gpus_ = FakeGpus("devices=2");
   PinnedStock stock_{std::make_shared<BufferTable>()};
 };
 
