@@ -95,6 +95,14 @@ def table(folder: Path) -> dict[str, str]:
     return {name.strip(): result.strip() for _, name, result, *_ in (row.split("|") for row in rows)}
 
 
+def assert_went_well(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
+    """A failed step's log says why."""
+    if done.returncode != 0:
+        logs = {file.name: file.read_text(errors="replace")[-2000:] for file in (folder / "out").glob("*.log")}
+        failed = [logs.get(f"{name}.log", "") for name, result in table(folder).items() if "ended" in result]
+        pytest.fail("\n".join([done.stdout, done.stderr, *failed]))
+
+
 def has_driver() -> bool:
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -113,7 +121,7 @@ def test_without_a_gpu_it_says_so_and_runs_nothing(packed: Path) -> None:
 
 def test_all_steps_are_in_the_table_and_have_logs(packed: Path) -> None:
     done = run(packed, "--fake", "--only", PLAIN)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_went_well(packed, done)
     results = table(packed)
     assert [results[name] for name in ("simulated", "hardware", "extension", "import")] == ["ok"] * 4
     assert "bin/hardware_test" in (packed / "out" / "hardware.log").read_text()
@@ -125,7 +133,7 @@ def test_jax_is_checked_where_it_has_a_gpu(packed: Path, has_cuda: bool) -> None
     with zipfile.ZipFile(packed / "byteps.whl", "a") as wheel:
         wheel.writestr("jax/__init__.py", f"def devices(kind):\n    {devices}\n")
     done = run(packed, "--fake", "--only", PLAIN)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_went_well(packed, done)
     steps = {name: result for name, result in table(packed).items() if name.startswith("jax")}
     if has_cuda:
         assert steps == {"jax_1": "ok", "jax_2": "ok"}
@@ -290,8 +298,8 @@ def test_jobs_with_known_results(complete: Path) -> None:
     done = run(
         complete, "--fake", "--only", "job_alone,job_shm,job_tcp,job_two*,job_cpu*,job_bits*,job_cast*,job_mapped"
     )
+    assert_went_well(complete, done)
     results = table(complete)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}{results}"
     for name in ("alone", "shm", "tcp", "two", "two_servers", "cpu_beside_gpu", "bits", "bits_local"):
         assert results[f"job_{name}"] == "ok", results
     # As `pack` has built it; without nvcc the log says that there are no kernels.
@@ -345,8 +353,8 @@ def test_rates_and_their_goals(complete: Path) -> None:
     pytest.importorskip("numpy")
     pytest.importorskip("torch")
     done = run(complete, "--fake", "--only", "copies*,rate*,goal*")
+    assert_went_well(complete, done)
     results = table(complete)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}{results}"
     assert {name: result for name, result in results.items() if not name.startswith("goal") and result != "ok"} == {}
     assert len([name for name in results if name.startswith("goal")]) == 4
     assert all("; goal: " in result for name, result in results.items() if name.startswith("goal"))
@@ -360,11 +368,11 @@ def test_nccl_between_ranks_that_share_the_only_gpu(complete: Path) -> None:
     pytest.importorskip("numpy")
     one = {"STANDIN_CUDA_DEVICES": "1", "STANDIN_CUDA_DOMAIN": "7"}
     done = run(complete, "--fake", "--only", "job_nccl*", STANDIN_NCCL_VERSION="22809", **one)
-    assert done.returncode == 0, done.stdout
+    assert_went_well(complete, done)
     assert "NCCL 2.28.9" in table(complete)["job_nccl"]
     done = run(complete, "--fake", "--only", "job_nccl*", STANDIN_NCCL_VERSION="23007", **one)
+    assert_went_well(complete, done)
     results = table(complete)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}{results}"
     assert results["job_nccl"] == "ok"
     assert "built without its kernels" in results.get("job_nccl_bits_way", "built without its kernels")
     assert "| NCCL that the job has used | 23007, " in (complete / "out" / "results.md").read_text()
