@@ -12,6 +12,7 @@ from byteps.process_set import ProcessSet
 from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import current_session
 from byteps.tensorflow.library import OPS, refuse_xla
+from byteps.tensorflow.names import unique_in_graph
 
 import tensorflow as tf
 
@@ -69,12 +70,25 @@ def checked_rows(result: tf.Tensor, rows: tf.Tensor, expected: Any, message: str
         return tf.identity(result)
 
 
+def gradient_name(op: Any) -> str:
+    """The name of the operation that brings the gradient of `op` back; of each of them, where there are several."""
+    return unique_in_graph(tf.compat.as_text(op.get_attr("tensor_name")) + ".gradient")
+
+
+def of_root(total: tf.Tensor, root_rank: int) -> tf.Tensor:
+    """`total` on the root and zeros on the others, where it is used all the same: what a rank does not use TensorFlow
+    leaves out, and the others would wait for it."""
+    is_root = current_session().native.info()["rank"] == root_rank
+    with tf.control_dependencies([total]):
+        return tf.where(is_root, total, tf.zeros_like(total))
+
+
 @tf.RegisterGradient("BytepsCollective")
 def _gradient(op: Any, gradient: tf.Tensor, of_rows: tf.Tensor) -> tuple[tf.Tensor, None]:
     """As Horovod's; `of_rows` are whole numbers, which have none."""
     del of_rows
     kind = op.get_attr("kind")
-    name = tf.compat.as_text(op.get_attr("tensor_name")) + ".gradient"
+    name = gradient_name(op)
     ranks, priority = op.get_attr("ranks"), op.get_attr("priority")
     shape = tf.shape(op.inputs[0])
 
@@ -83,8 +97,7 @@ def _gradient(op: Any, gradient: tf.Tensor, of_rows: tf.Tensor) -> tuple[tf.Tens
 
     if kind == _native.BROADCAST:
         total = back(_native.ALL_REDUCE, gradient, op=Sum)
-        is_root = current_session().native.info()["rank"] == op.get_attr("root_rank")
-        return total if is_root else tf.zeros_like(total), None
+        return of_root(total, op.get_attr("root_rank")), None
     if kind == _native.ALL_TO_ALL:
         return tf.reshape(back(kind, gradient, splits=op.outputs[1]), shape), None
     if kind == _native.ALL_GATHER:
@@ -104,7 +117,8 @@ def _gradient(op: Any, gradient: tf.Tensor, of_rows: tf.Tensor) -> tuple[tf.Tens
 def _group_function(kind: int, names: tuple[str, ...], ranks: tuple[int, ...], op: int) -> Any:
     """A graph of several at the same time."""
 
-    @tf.function(autograph=False)
+    # Traced again for other shapes, and then for any: each graph is kept.
+    @tf.function(autograph=False, reduce_retracing=True)
     def run_group(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return _each(kind, tensors, names, ranks, op)
 

@@ -1,9 +1,10 @@
 """push_pull and broadcast of tensors, in eager execution and in graphs.
 
-Names. Tensors meet by name across the workers; neither tracing nor execution needs the same order. An operation without
-a name gets that of its tensor in a graph, and a number in eager execution; the numbers need the same order of unnamed
-calls on all ranks. Two operations in flight cannot share a name: in a tf.while_loop whose iterations do not depend on
-each other, set parallel_iterations=1 (docs/frameworks/tensorflow.md).
+Names. Tensors meet by name across the workers; with names neither tracing nor execution needs the same order. An
+operation without a name gets that of its tensor in a graph, where several of one are numbered as they are traced, and a
+number in eager execution; the numbers need the same order of these calls on all ranks. Two operations in flight cannot
+share a name: in a tf.while_loop whose iterations do not depend on each other, set parallel_iterations=1
+(docs/frameworks/tensorflow.md).
 
 Tensors. uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, of any
 shape. Shape and dtype must agree across ranks, or every rank gets an error. Tensors of a GPU are copied through host
@@ -27,7 +28,7 @@ from byteps.errors import UnimplementedError
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
-from byteps.tensorflow.collectives import collective, set_ranks
+from byteps.tensorflow.collectives import collective, gradient_name, of_root, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import OPS, refuse_xla, sendable
 from byteps.tensorflow.names import group_names, operation_name
@@ -60,18 +61,15 @@ def _push_pull_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
     reduction = ReduceOp(op.get_attr("op"))
     if reduction not in (Sum, Average):
         raise NotImplementedError(f"push_pull with op={reduction.name} has no gradient; Sum and Average have")
-    name = tf.compat.as_text(op.get_attr("tensor_name")) + ".gradient"
+    name = gradient_name(op)
     return OPS.byteps_push_pull(gradient, tensor_name=name, op=int(reduction), priority=op.get_attr("priority"))
 
 
 @tf.RegisterGradient("BytepsBroadcast")
 def _broadcast_gradient(op: Any, gradient: tf.Tensor) -> tf.Tensor:
     """The root's input reached every output, the inputs of the others none."""
-    name = tf.compat.as_text(op.get_attr("tensor_name")) + ".gradient"
-    total = OPS.byteps_push_pull(gradient, tensor_name=name, op=int(Sum), priority=op.get_attr("priority"))
-    if current_session().native.info()["rank"] != op.get_attr("root_rank"):
-        total = tf.zeros_like(total)
-    return total
+    total = OPS.byteps_push_pull(gradient, tensor_name=gradient_name(op), op=int(Sum), priority=op.get_attr("priority"))
+    return of_root(total, op.get_attr("root_rank"))
 
 
 def push_pull(
@@ -139,7 +137,8 @@ def _group_function(
 ) -> Any:
     """A graph that reduces its arguments at the same time."""
 
-    @tf.function(autograph=False)
+    # Traced again for other shapes, and then for any: each graph is kept.
+    @tf.function(autograph=False, reduce_retracing=True)
     def reduce_group(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return [
             _reduce(tensor, name, op, priority, compression, ranks)

@@ -12,6 +12,7 @@ tf = framework("tensorflow")
 
 import byteps.tensorflow as bps
 import numpy as np
+from byteps.tensorflow import collectives, ops
 from jobs import Outcomes, clean_environment, launcher_command, run_job
 
 _SIZE = 3
@@ -62,6 +63,54 @@ def _grouped() -> None:
     for reduced in _both(lambda *given: bps.grouped_reducescatter(list(given), op=bps.Sum, name="r"), *whole):
         np.testing.assert_array_equal(reduced[0], np.full((1, 2), 6))
         np.testing.assert_array_equal(reduced[1], np.full(2 if rank == 0 else 1, 3))
+
+
+def _groups_of_other_shapes() -> None:
+    """Numbers of rows that change in a loop, and differ between ranks: a few graphs do for all of them."""
+    bps.init()
+    rank = bps.rank()
+    traced = 0
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        nonlocal traced
+        traced += 1
+        return whole(*arguments, **options)
+
+    whole, collectives.collective = collectives.collective, counting
+    pushed, ops._reduce = ops._reduce, lambda *arguments: counting_reduce(*arguments)
+
+    def counting_reduce(*arguments: Any) -> Any:
+        nonlocal traced
+        traced += 1
+        return pushed(*arguments)
+
+    for name in (None, "g"):
+        traced = 0
+        for rows in range(12):
+            given = [tf.constant(_own(rows + rank, rank)), tf.fill([rows * rank], rank)]
+            with tf.GradientTape() as tape:
+                tape.watch(given)
+                first, second = bps.grouped_allgather(given, name=name)
+                loss = tf.reduce_sum(first) * float(rank + 1)
+            expected = np.concatenate([_own(rows + of, of) for of in range(_SIZE)])
+            np.testing.assert_array_equal(first, expected)
+            np.testing.assert_array_equal(second, [*[1] * rows, *[2] * 2 * rows])
+            assert first.shape == expected.shape and first.dtype == tf.float32 and second.dtype == tf.int32
+            gradient = tape.gradient(loss, given[0])
+            np.testing.assert_array_equal(gradient, np.full([rows + rank, 2], 2))
+        assert traced <= 12, traced  # two shapes and the general one, forward and back; eager execution alone: 48
+    traced = 0
+    for rows in range(1, 12):
+        given = [tf.fill([rows, 2], float(rank)), tf.fill([rows], rank), tf.fill([2], tf.cast(rank, tf.float64))]
+        for reduced in (
+            bps.grouped_push_pull(given, op=bps.Sum, name="p"),
+            bps.grouped_allreduce(given, False, name="p"),
+        ):
+            for tensor, one in zip(reduced, given):
+                assert (tensor.shape, tensor.dtype) == (one.shape, one.dtype)
+                np.testing.assert_array_equal(tensor, np.full(one.shape, 3))
+    assert traced <= 9, traced
+    collectives.collective, ops._reduce = whole, pushed
 
 
 def _reducescatter() -> None:
@@ -201,6 +250,15 @@ def _process_sets() -> None:
 
     for found in _both(of_set, x):
         np.testing.assert_array_equal(found, [total[0]] * 2)
+
+    def of_broadcast(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            loss = tf.reduce_sum(bps.broadcast(x, root, process_set=mine, name="e")) * float(rank + 1)
+        return inner.gradient(loss, x)
+
+    for found in _both(of_broadcast, x):
+        np.testing.assert_array_equal(found, [total[0] if rank == root else 0] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
         bps.allreduce(x, process_set=alone if rank != 1 else outer, name="others")
     with pytest.raises(ValueError, match="does not know"):
@@ -273,6 +331,7 @@ def _many_at_once() -> None:
 BODIES = [
     _allgather,
     _grouped,
+    _groups_of_other_shapes,
     _reducescatter,
     _alltoall,
     _arguments_of_byteps_0_3,
