@@ -8,6 +8,7 @@ from typing import Any
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import ReduceOp
 from byteps.tensorflow.compression import Compression
+from byteps.tensorflow.library import check_device
 from byteps.tensorflow.ops import check_op, grouped_push_pull, push_pull
 from byteps.tensorflow.scaling import scaled
 
@@ -63,7 +64,9 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
 ) -> list[Any]:
     """allreduce of several tensors at the same time. Raises ValueError for tf.IndexedSlices."""
-    del device_sparse, ignore_name_scope
+    del ignore_name_scope
+    check_device("device_dense", device_dense)
+    check_device("device_sparse", device_sparse)
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         raise ValueError("grouped_allreduce takes no tf.IndexedSlices; reduce them one by one, or as dense tensors")
     with tf.device(device_dense):

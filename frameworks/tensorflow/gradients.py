@@ -13,6 +13,7 @@ from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 from byteps.tensorflow.collectives import set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
+from byteps.tensorflow.library import check_device
 from byteps.tensorflow.names import unique_in_graph
 from byteps.tensorflow.ops import reduce_named
 from byteps.tensorflow.sparse import push_pull_slices
@@ -55,6 +56,8 @@ class Reduction:
         if self.process_set is not global_process_set:
             check_process_set(self.process_set)
         check_compression(self.compression)
+        check_device("device_dense", self.device_dense)
+        check_device("device_sparse", self.device_sparse)
         if not self.of_strategy:
             _refuse_own_strategy()
         object.__setattr__(self, "predivide", predivide_factor(self.predivide, self.op))

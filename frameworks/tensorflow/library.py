@@ -61,6 +61,16 @@ def sendable(value: Any) -> tf.Tensor:
     return tensor
 
 
+def check_device(argument: str, device: Any) -> None:
+    """Raises TypeError for what tf.device() does not take. It would take a reduction, or a class, without a word: an
+    argument that stands in the wrong place."""
+    if device is None or isinstance(device, (str, tf.DeviceSpec, tf.config.LogicalDevice)):
+        return
+    if callable(device) and not isinstance(device, type):
+        return
+    raise TypeError(f'{argument} is {device!r}; it must be a device, such as "/CPU:0". Give what else is meant by name')
+
+
 def refuse_xla() -> None:
     """Raises tf.errors.UnimplementedError inside of a function that XLA compiles, which has no way to the ops: at the
     line that traces one, where TensorFlow would speak of a kernel that is missing."""

@@ -30,14 +30,19 @@ from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
 from byteps.tensorflow.collectives import collective, gradient_name, of_root, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
-from byteps.tensorflow.library import OPS, refuse_xla, sendable
+from byteps.tensorflow.library import OPS, check_device, refuse_xla, sendable
 from byteps.tensorflow.names import group_names, operation_name
 
 import tensorflow as tf
 
 
 def check_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
-    """The reduction that `op` and `average` ask for. Raises ValueError if both are given."""
+    """The reduction that `op` and `average` ask for. Raises ValueError if both are given, TypeError for a reduction
+    that stands in the place of `average`."""
+    if isinstance(average, ReduceOp):
+        raise TypeError(
+            f"average is {average.name}; it must be True or False. Give a reduction by name: op={average.name}"
+        )
     if op is not None and average is not None:
         raise ValueError("both op and average are given; give one of the two")
     return choose_op(op, True if average is None else bool(average), adasum=True)
@@ -108,9 +113,12 @@ def push_pull(
     Raises:
         tf.errors.OpError: see the module.
         ValueError: op and average are both given, an unknown op, a name that cannot be one; eager before init().
-        TypeError: a dtype that cannot be sent, a priority that is no whole number, something that is no compression.
+        TypeError: a dtype that cannot be sent, a priority that is no whole number, something that is no compression,
+            no device or no scope.
     """
     check_compression(compression)
+    check_device("device_dense", device_dense)
+    check_device("device_sparse", device_sparse)
     chosen = check_op(op, average)
     priority = priority_number(priority)
     if enable_async:
@@ -215,9 +223,10 @@ def broadcast(
     Raises:
         tf.errors.OpError: see the module.
         ValueError: before init(), or the root is not a rank.
-        TypeError: a dtype that cannot be sent.
+        TypeError: a dtype that cannot be sent, no scope, or a process set in the place of `is_variable`.
     """
-    del is_variable
+    if isinstance(is_variable, ProcessSet):
+        raise TypeError(f"is_variable is {is_variable!r}; give a process set by name: process_set=...")
     refuse_xla()
     root_rank = root(current_session(), root_rank)
     tensor = sendable(tensor)

@@ -59,7 +59,7 @@ def DistributedOptimizer(
         device_sparse: the same for tf.IndexedSlices.
         compression: one of Compression's.
         sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
-        backward_passes_per_step: of optimizers of Keras: gradients of that many steps are added up before they are
+        backward_passes_per_step: of optimizers of Keras 3: gradients of that many steps are added up before they are
             reduced.
         op: Average, Sum or Adasum (of gradients, not of steps); with dense gradients also Min, Max, Product.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
@@ -73,7 +73,7 @@ def DistributedOptimizer(
     Raises:
         TypeError: not an optimizer, no compression, or no number as a factor.
         ValueError: an unknown op, a gradient_predivide_factor that is not positive and finite or comes without
-            Average, groups that are none, or backward_passes_per_step with an optimizer of TensorFlow 1.
+            Average, groups that are none, or backward_passes_per_step with an optimizer of TensorFlow 1 or tf_keras.
         UnimplementedError: BYTEPS_ENABLE_ASYNC=1, and an optimizer of TensorFlow 1.
     """
     check_groups(num_groups, groups)

@@ -13,6 +13,7 @@ from byteps.session import current_session
 from byteps.tensorflow.allgather import rows_of
 from byteps.tensorflow.collectives import collective, group, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
+from byteps.tensorflow.library import check_device
 from byteps.tensorflow.names import group_names, operation_name
 from byteps.tensorflow.scaling import scaled
 
@@ -48,12 +49,13 @@ def reducescatter(
         tf.errors.OpError: see byteps.tensorflow.ops.
         ValueError: before init(), an unknown op, a tensor without dimensions, or a process set that the job does not
             know.
-        TypeError: something that is no compression.
+        TypeError: something that is no compression, or no device.
         NotImplementedError: Adasum.
     """
     del ignore_name_scope
     current_session()
     check_compression(compression)
+    check_device("device_dense", device_dense)
     chosen = choose_op(op, None)
     process_set = check_process_set(process_set)
     with tf.device(device_dense):
@@ -79,6 +81,7 @@ def grouped_reducescatter(
     del ignore_name_scope
     current_session()
     check_compression(compression)
+    check_device("device_dense", device_dense)
     chosen = choose_op(op, None)
     ranks = set_ranks(check_process_set(process_set))
     with tf.device(device_dense):

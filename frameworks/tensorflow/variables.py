@@ -13,7 +13,7 @@ from byteps.session import current_session
 from byteps.tensorflow.collectives import collective, set_ranks
 from byteps.tensorflow.gradients import source_names
 from byteps.tensorflow.library import OPS, WIRE_TYPES, refuse_xla
-from byteps.tensorflow.names import unique_in_graph
+from byteps.tensorflow.names import check_scope, unique_in_graph
 
 import tensorflow as tf
 
@@ -64,7 +64,7 @@ def broadcast_values(
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
-    scope: str = "",
+    scope: str | ProcessSet = "",
     inplace: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
@@ -73,7 +73,7 @@ def broadcast_variables(
     Args:
         variables: tf.Variable, or Keras's; the same on all ranks, in the same order. Of any dtype but strings.
         root_rank: whose values are sent.
-        scope: put before each name.
+        scope: put before each name; or the process set, which is Horovod's third argument.
         inplace: accepted for compatibility.
         process_set: the ranks that take part; the root and this rank are among them.
 
@@ -82,10 +82,15 @@ def broadcast_variables(
 
     Raises:
         tf.errors.OpError: see byteps.tensorflow.ops.
-        TypeError: a variable of a dtype that cannot be sent.
+        TypeError: a variable of a dtype that cannot be sent, no scope, or two process sets.
         ValueError: before init(), or the root is not a rank.
     """
     del inplace
+    if isinstance(scope, ProcessSet):
+        if process_set is not global_process_set:
+            raise TypeError("scope and process_set are both process sets; give one of the two")
+        scope, process_set = "", scope
+    check_scope(scope)
     root_rank = root(current_session(), root_rank)
     listed = list(variables)
     names = [unique_in_graph(f"{scope}broadcast.{name}") for name in source_names(listed)]

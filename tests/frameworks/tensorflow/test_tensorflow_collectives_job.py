@@ -235,6 +235,11 @@ def _process_sets() -> None:
     variable = tf.Variable(float(rank))
     bps.broadcast_variables([variable, tf.Variable(1.0)], root, process_set=mine)
     assert variable.numpy() == root
+    variable.assign(float(rank + 5))
+    bps.broadcast_variables([variable], root, mine)  # in the order of Horovod
+    assert variable.numpy() == root + 5
+    with pytest.raises(TypeError, match="both process sets"):
+        bps.broadcast_variables([variable], root, mine, process_set=mine)
     assert bps.allgather_object(rank, process_set=mine) == ([0, 2] if rank != 1 else [1])
 
     with bps.DistributedGradientTape(tf.GradientTape(), process_set=mine, op=bps.Sum) as tape:

@@ -373,6 +373,22 @@ def _wrong_arguments() -> None:
         (TypeError, "dtype string cannot be sent", lambda: bps.push_pull(tf.constant(["text"]))),
         (ValueError, "root_rank is 5", lambda: bps.broadcast(x, 5)),
         (TypeError, "GradientTape", lambda: bps.DistributedGradientTape(None)),
+        # What another library, or another function, has in this place.
+        (TypeError, "scope is False.*average=False", lambda: bps.push_pull(x, False)),
+        (TypeError, "scope is False", lambda: bps.grouped_push_pull([x, x], False)),
+        (TypeError, "scope is None", lambda: bps.broadcast(x, 0, None)),
+        (TypeError, "scope is True", lambda: bps.allgather(x, scope=True)),
+        (TypeError, "scope is 3", lambda: bps.alltoall(x, scope=3)),
+        (TypeError, "scope is None", lambda: bps.broadcast_variables([tf.Variable(x)], 0, None)),
+        (ValueError, "name is False", lambda: bps.broadcast(x, 0, "name", False)),
+        (TypeError, "is_variable", lambda: bps.broadcast(x, 0, "", "name", bps.global_process_set)),
+        (TypeError, "device_dense is .*Sum", lambda: bps.reducescatter(x, bps.Sum)),
+        (TypeError, "device_dense is .*Sum", lambda: bps.grouped_reducescatter([x], bps.Sum)),
+        (TypeError, "device_dense is", lambda: bps.push_pull(x, "", True, bps.Compression.fp16)),
+        (TypeError, "device_dense is", lambda: bps.DistributedGradientTape(tf.GradientTape(), bps.Compression.fp16)),
+        (TypeError, "device_sparse is 1", lambda: bps.grouped_allreduce([x], True, "", 1)),
+        (TypeError, "average is Sum.*op=Sum", lambda: bps.allreduce(x, bps.Sum)),
+        (TypeError, "average is Average", lambda: bps.grouped_allreduce([x], bps.Average)),
     ):
         with pytest.raises(error, match=message):
             call()
