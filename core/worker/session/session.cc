@@ -96,6 +96,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   }
   if (status.ok()) return session;
   session->Close();
+  // What is left belongs to a thread that does not come back from a plugin.
+  if (session->stuck()) (void)new std::shared_ptr<Session>(std::move(session));
   return status;
 }
 
