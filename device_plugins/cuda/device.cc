@@ -98,7 +98,7 @@ void Device::ReleaseHost(void* base) {
 
 void Device::RegisterHost(void* base, uint64_t size) {
   const Use use(*this);
-  BPS_CUDA_CALL(cuMemHostRegister_v2, base, size, kHostRegisterPortable);
+  BPS_CUDA_CALL(cuMemHostRegister_v2, base, size, kHostRegisterPortable | kHostRegisterDeviceMap);
 }
 
 void Device::UnregisterHost(void* base) {
@@ -165,7 +165,6 @@ void Device::StreamDestroy(bps_device_stream stream) {
 bps_device_stream_state Device::StreamState(bps_device_stream stream) {
   const Use use(*this);
   bps_device_stream_state state = {};
-  // First: the context of a stream may not be asked for while it is captured.
   BPS_CUDA_CALL(cuStreamIsCapturing, Of(stream), &state.capturing);
   state.capturing = state.capturing == kCaptureNone ? 0 : 1;
   Context context = nullptr;

@@ -84,6 +84,7 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostAllocPortable = 1;
 inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostRegisterDeviceMap = 2;  // kernels reach it by its address
 
 // CUstreamCaptureMode, CUstreamCaptureStatus.
 inline constexpr int kCaptureRelaxed = 2;

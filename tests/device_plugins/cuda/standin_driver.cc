@@ -185,8 +185,10 @@ EXPORT cuMemFreeHost(void* base) {
   IN_CONTEXT;
   return Code(Table().release_host(Now(), base, nullptr));
 }
-EXPORT cuMemHostRegister_v2(void* base, size_t size, unsigned) {
+EXPORT cuMemHostRegister_v2(void* base, size_t size, unsigned flags) {
   IN_CONTEXT;
+  // What is not mapped is out of the reach of kernels.
+  if (flags != (kHostRegisterPortable | kHostRegisterDeviceMap)) return kInvalidValue;
   return Code(Table().register_host(Now(), base, size, nullptr));
 }
 EXPORT cuMemHostUnregister(void* base) {
