@@ -14,7 +14,8 @@
  *
  * Threads.      All functions may be called on any thread, concurrently. They leave the thread as it was: whichever
  *               device or context is current there for its other users stays so.
- * Who waits.    Only `synchronize` and `close` block. Everything else puts work into a stream, or asks.
+ * Who waits.    `synchronize`, `close` and a communicator's `leave` block. What gives memory back, unregisters or
+ *               flushes may wait for the device. Everything else puts work into a stream, or asks.
  * Streams.      A stream is the driver's own handle (CUDA: CUstream or cudaStream_t), so that streams of the caller's
  *               framework may be named; NULL is the legacy default stream. Work in one stream runs in order; work in
  *               two is ordered by events alone. Streams made here do not wait for the default stream.
@@ -103,7 +104,7 @@ typedef struct bps_device_table {
 
   /* Opens device `args->index` (its primary context, the one that frameworks use). */
   int32_t (*open)(const bps_device_open_args* args, bps_device** device, bps_failure* failure);
-  /* Waits for the work in the streams made here; what was not given back is given back. */
+  /* Waits for the work in the streams made here, and gives these back. Memory and events must be back already. */
   void (*close)(bps_device* device);
 
   /* Memory of the device. `size` is not 0. */

@@ -391,7 +391,8 @@ TEST(DeviceJobTest, AnNcclThatGetsNoFurtherIsAbortedByTheDeadline) {
   for (const auto& [name, value, text] :
        {std::tuple("STANDIN_NCCL_STALL", "0", "have not ended"), std::tuple("STANDIN_NCCL_STALL", "1", "has not ended"),
         std::tuple("STANDIN_NCCL_ERROR", "1", "remote process exited"),
-        std::tuple("STANDIN_NCCL_JOIN", "2", "ncclCommInitRankConfig")}) {
+        std::tuple("STANDIN_NCCL_JOIN", "2", "ncclCommInitRankConfig"),
+        std::tuple("STANDIN_NCCL_JOIN", "2", "BYTEPS_NCCL=0: tensors go through the host")}) {
     Job job(With(2, 0));
     job.StartWorker(0, "stuck");
     job.StartWorker(1, "stuck", text, {{name, value}});

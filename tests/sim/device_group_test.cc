@@ -10,6 +10,7 @@
 #include "abi/byteps.h"
 #include "core/worker/device/gpu_group_options.h"
 #include "device_plugins/fake/control.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/sim/device_program.h"
 #include "tests/sim/fake_gpus.h"
@@ -279,6 +280,55 @@ TEST(DeviceGroupTest, TroubleEndsEveryOperation) {
     }
     ExpectNoRaces();
   });
+}
+
+// A round ends for a worker with a GPU before the other one comes, which has its tensor in the memory of the host.
+TEST(DeviceGroupTest, AWorkerWithoutAGpuHearsThatTheRoundHasEnded) {
+  for (const uint32_t first : {0U, 1U}) {
+    SCOPED_TRACE(first);
+    UseGpus(2, 3);
+    JobOptions options = {.seed = 5, .workers = 2, .workers_per_host = 2, .servers = 0, .adverse = false};
+    options.local = true;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    std::vector<std::unique_ptr<DeviceProgram>> programs;
+    for (const uint32_t rank : {0U, 1U}) {
+      programs.push_back(std::make_unique<DeviceProgram>(&job.worker(rank), static_cast<int>(rank), GpuGroupOptions()));
+    }
+    const std::vector<float> numbers = job.Numbers(1000);
+    const auto on_gpu = [&](uint32_t rank) {
+      return programs[rank]->Submit({.name = "x", .elements = numbers.size(), .input = numbers});
+    };
+    const auto round = [&] {
+      const std::vector<DeviceCall*> calls = {on_gpu(0), on_gpu(1)};
+      for (const DeviceCall* call : calls) {
+        ASSERT_NE(call, nullptr);
+        ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+        ASSERT_TRUE(call->outcome().ok()) << call->outcome();
+      }
+    };
+    round();
+    DeviceCall* cancelled = on_gpu(first);
+    ASSERT_NE(cancelled, nullptr);
+    job.RunFor(10 * kMillisecond);
+    job.worker(first).Cancel(cancelled->request.get());
+    ASSERT_TRUE(job.RunUntil([&] { return cancelled->ended(); }));
+    job.RunFor(kSecond);  // the other worker has heard of it
+    Ask ask;
+    ask.name = "x";
+    ask.shape = {static_cast<int64_t>(numbers.size())};
+    const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
+    ask.input.assign(bytes, bytes + numbers.size() * sizeof(float));
+    ask.timeout = 600 * kSecond;
+    Call* const late = job.worker(1 - first).Submit(ask);
+    ASSERT_NE(late, nullptr);
+    job.RunFor(5 * kSecond);
+    ASSERT_TRUE(late->ended());
+    EXPECT_EQ(late->outcome().code(), absl::StatusCode::kAborted) << late->outcome();
+    EXPECT_THAT(std::string(late->outcome().message()), testing::HasSubstr("gave up"));
+    round();
+    ExpectNoRaces();
+  }
 }
 
 // On one host nothing goes through the memory of the host, and after the first rounds nothing is made. The first

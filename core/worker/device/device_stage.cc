@@ -496,7 +496,11 @@ std::string DeviceStage::WhoIsMissing(const Operation& operation) const {
   if (round->copying != 0) {
     return absl::StrCat("a copy from ", round->gpu->input.gpu->name(), " to the host has not ended");
   }
-  if (round->through) return absl::StrCat("the copies to ", round->gpu->output.gpu->name(), " have not ended");
+  if (round->through) {
+    return round->gpu->output.on_device
+               ? absl::StrCat("the copies to ", round->gpu->output.gpu->name(), " have not ended")
+               : "its result is there";
+  }
   return next()->WhoIsMissing(operation);
 }
 

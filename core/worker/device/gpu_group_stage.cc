@@ -162,9 +162,10 @@ void GpuGroupStage::Begin(Time now, Operation* operation, const Areas& areas, Pa
   now_ = now;
   poll_ = kLeastPoll;
   const Key key = KeyOf(*operation);
-  if (operation->asked.gpu == nullptr) {
-    // Another worker may have asked for this round already.
-    const auto found = entries_.find(key);
+  // Another worker may have asked for this round already.
+  const auto found = entries_.find(key);
+  const bool ended = found != entries_.end() && found->second.way == Way::kEnded;
+  if (operation->asked.gpu == nullptr && !ended) {
     if (found != entries_.end() && found->second.way != Way::kAsked) {
       ToHost(key, &found->second);
     } else if (found != entries_.end() && !found->second.reports[local_->neighbours().own()].offered) {
@@ -181,7 +182,9 @@ void GpuGroupStage::Begin(Time now, Operation* operation, const Areas& areas, Pa
   own.asked = areas;
   own.range = range;
   if (entry->way == Way::kHost) return ToHost(key, entry);
-  if (entry->way == Way::kEnded) GiveUp(key, entry, entry->ended, true, false);
+  if (!ended) return waiting_.push_back(key);
+  own.offered = true;  // the others wait for it no more
+  GiveUp(key, entry, entry->ended, true, false);
 }
 
 void GpuGroupStage::Push(Time now, Operation* operation, uint32_t part, const Payload& source, const Payload& target) {
@@ -190,36 +193,51 @@ void GpuGroupStage::Push(Time now, Operation* operation, uint32_t part, const Pa
   entry->own.parts.push_back({part, source, target});
 }
 
-// Has everything ended that was in the caller's streams at the submission, and every copy out of its area?
+// Has every copy out of the area of its tensor ended?
+absl::StatusOr<bool> GpuGroupStage::AreaReady(const Operation& operation) {
+  const auto area = areas_.find(operation.asked.tensor);
+  if (area == areas_.end() || area->second.last == nullptr) return true;
+  absl::StatusOr<bool> ready = area->second.last->finished.Query();
+  if (ready.ok() && *ready) area->second.last = nullptr;
+  return ready;
+}
+
+// Has everything ended that was in the caller's streams at the submission, and every copy out of its area? In the order
+// of the submissions: what is behind a busy stream is not asked for.
 bool GpuGroupStage::LookForReady() {
   bool worked = false;
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    const Key key = it->first;
-    Entry& entry = (it++)->second;
-    Own& own = entry.own;
-    if (own.operation == nullptr || own.offered || own.giving_up || own.parts.size() != own.range.size()) continue;
-    std::string why_not = WhyNot(*own.operation);
+  busy_.Clear();
+  for (size_t i = 0; i < waiting_.size();) {
+    const Key key = waiting_[i];
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.own.operation == nullptr || found->second.own.offered ||
+        found->second.own.giving_up) {
+      waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    ++i;
+    Own& own = found->second.own;
+    if (own.parts.size() != own.range.size()) continue;
+    if (!own.why_not) own.why_not = WhyNot(*own.operation);
     if (options_.required && obstacle_ && !obstacle_->empty()) {
       worked = true;
       Abort(now_, own.operation,
             absl::UnavailableError("BYTEPS_NCCL=1, but there are no collectives of GPUs: " + *obstacle_));
       continue;
     }
-    if (why_not.empty()) {
-      const auto area = areas_.find(own.operation->asked.tensor);
-      const std::shared_ptr<GpuRound> last = area == areas_.end() ? nullptr : area->second.last;
-      bool ready = true;
-      for (const GpuEvent* event :
-           {&own.gpu->input.ready, &own.gpu->output.ready, last == nullptr ? nullptr : &last->finished}) {
-        if (event == nullptr || !*event) continue;
-        const absl::StatusOr<bool> there = event->Query();
-        if (!there.ok()) why_not = std::string(there.status().message());
-        ready = ready && (!there.ok() || *there);
+    if (own.why_not->empty()) {
+      if (busy_.Has(*own.gpu)) continue;
+      const absl::StatusOr<const GpuRound::End*> unready = own.gpu->Unready();
+      if (unready.ok() && *unready != nullptr) {
+        busy_.Add(**unready);
+        continue;
       }
-      if (!ready) continue;
-      if (last != nullptr) area->second.last = nullptr;
+      const absl::StatusOr<bool> ready = unready.ok() ? AreaReady(*own.operation) : unready.status();
+      if (ready.ok() && !*ready) continue;
+      if (!ready.ok()) own.why_not = std::string(ready.status().message());
     }
     worked = true;
+    const std::string why_not = *own.why_not;
     Offer(key, &own, why_not);
   }
   return worked;
@@ -302,7 +320,7 @@ void GpuGroupStage::Decide(const Key& key, Entry* entry) {
     joined_ = true;
     for (uint32_t ring = 0; ring < options_.rings; ++ring) {
       const absl::StatusOr<std::string> id = GpuComm::NewId(*gpu_.gpu, options_.config);
-      if (!id.ok()) return Fatal(id.status(), 0);
+      if (!id.ok()) return Fatal(WithWayOut(id.status()), 0);
       GpuOrderBody join = {};
       join.kind = GpuOrderKind::kJoin;
       join.ring = ring;
@@ -593,8 +611,8 @@ std::string GpuGroupStage::WhoIsMissing(const Operation& operation) const {
   if (entry == nullptr) return RelayStage::WhoIsMissing(operation);
   const Own& own = entry->own;
   if (!own.offered) {
-    return absl::StrCat("what was in the caller's stream of ", own.gpu->output.gpu->name(),
-                        " when it was submitted has not ended");
+    std::string unready = own.gpu->DescribeUnready();
+    return unready.empty() ? "the copies of the tensor's last result have not ended" : unready;
   }
   const std::string absent =
       local_->neighbours().Describe([&](size_t index) { return !entry->reports[index].offered; });

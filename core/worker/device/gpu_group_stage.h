@@ -98,10 +98,11 @@ class GpuGroupStage : public RelayStage {
   // This worker's operation in a round.
   struct Own {
     Operation* operation = nullptr;
-    std::shared_ptr<GpuRound> gpu;  // nullptr: CPU memory; it has passed by
+    std::shared_ptr<GpuRound> gpu;  // nullptr: CPU memory, in a round that has ended
     Areas asked;
     PartRange range;
-    std::vector<Part> parts;  // pushed
+    std::vector<Part> parts;             // pushed
+    std::optional<std::string> why_not;  // it cannot be one of GPUs; empty: it can; without a value: not asked yet
     bool offered = false;
     bool begun = false;             // by the next stage
     bool direct = false;            // which takes the memory of the GPU
@@ -169,6 +170,7 @@ class GpuGroupStage : public RelayStage {
   // Agreeing.
   std::string WhyNot(const Operation& operation);
   absl::Status Prepare(const std::shared_ptr<Gpu>& gpu);
+  absl::StatusOr<bool> AreaReady(const Operation& operation);
   bool LookForReady();
   void Offer(const Key& key, const Own* own, const std::string& why_not);
   void OnOffer(size_t index, const Key& key, Report report);
@@ -185,6 +187,7 @@ class GpuGroupStage : public RelayStage {
   void OnMemberGivesUp(const Key& key, int32_t code, const std::string& text);
 
   // Working.
+  static absl::Status WithWayOut(const absl::Status& nccl);
   bool RunOrders();
   absl::StatusOr<bool> Execute(Order* order);
   absl::Status Launch(const Order& order, Entry* entry, Ring* ring);
@@ -231,6 +234,8 @@ class GpuGroupStage : public RelayStage {
   std::vector<Ring> rings_;
   bps_device_stream to_host_ = nullptr, to_device_ = nullptr;
   std::map<Key, Entry> entries_;
+  std::vector<Key> waiting_;  // not offered yet, in the order of the submissions
+  BusyStreams busy_;
   absl::flat_hash_map<uint64_t, uint64_t> over_;  // by name: rounds below are over here
   absl::flat_hash_map<const Tensor*, Area> areas_;
   // Too small for a later cut; kept until the end, as to give memory back waits for the GPU.

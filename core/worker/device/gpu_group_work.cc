@@ -102,6 +102,11 @@ void GpuGroupStage::OnMemberGivesUp(const Key& key, int32_t code, const std::str
 
 // ---- Working ----
 
+// What NCCL says, and how a job does without it.
+absl::Status GpuGroupStage::WithWayOut(const absl::Status& nccl) {
+  return Annotate(nccl, "the GPUs of this host cannot work together (BYTEPS_NCCL=0: tensors go through the host)");
+}
+
 bool GpuGroupStage::RunOrders() {
   bool worked = false;
   while (!orders_.empty() && !fatal_) {
@@ -126,7 +131,7 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
     if (gpu_.gpu == nullptr) return absl::InternalError("ordered to join the GPUs of this host, without a GPU");
     absl::StatusOr<std::unique_ptr<GpuComm>> comm = GpuComm::Join(
         gpu_.gpu, order->text, static_cast<int32_t>(local_->neighbours().own()), static_cast<int32_t>(members()), 0);
-    if (!comm.ok()) return comm.status();
+    if (!comm.ok()) return WithWayOut(comm.status());
     ring.comm = *std::move(comm);
     return true;
   }
@@ -157,7 +162,8 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
     return absl::InternalError("ordered to reduce what was not offered");
   }
   absl::StatusOr<bool> ready = ring.comm->Ready();
-  if (!ready.ok() || !*ready) return ready;
+  if (!ready.ok()) return WithWayOut(ready.status());
+  if (!*ready) return false;
   // An exchange is followed by the fold, and on a host alone by the gathering of the results.
   const bool exchanges = body.kind == GpuOrderKind::kReduce && Exchanges(*own.operation);
   const int units = exchanges && !local_->beyond() ? 2 : 1;
