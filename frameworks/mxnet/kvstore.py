@@ -4,7 +4,8 @@
     trainer.step(batch_size_of_all_workers)
 
 Values are summed over all workers, as MXNet's own distributed stores do: a Trainer divides by the batch it is told, so
-that is the batch of all workers. The store keeps no values and updates none: it has what MXNet's KVStoreBase has,
+that is the batch of all workers. Module divides by the batch of all workers with "dist_byteps", and by that of this
+worker with "byteps". The store keeps no values and updates none: it has what MXNet's KVStoreBase has,
 `broadcast` and `pushpull`, and says of the rest what to do instead.
 """
 
@@ -132,7 +133,7 @@ class BytePS(mx.kv.KVStoreBase):
 
     @property
     def type(self) -> str:
-        """The name it is created by."""
+        """A name it is created by."""
         return type(self).__name__.lower()
 
     @property
@@ -158,6 +159,15 @@ class BytePS(mx.kv.KVStoreBase):
 class Dist_BytePS(BytePS):
     """The store "dist_byteps": the same, under a name by which MXNet knows that it is distributed: Module then takes
     the batch size as that of one worker."""
+
+    @property
+    def type(self) -> str:
+        """A name by which it is created, too. Module looks for "dist" and for "_sync" in it."""
+        return _SYNCHRONOUS
+
+
+_SYNCHRONOUS = "dist_sync_byteps"
+mx.kv.KVStoreBase.kv_registry[_SYNCHRONOUS] = Dist_BytePS
 
 
 def _keep_on_one_device(module: Any) -> None:

@@ -132,7 +132,11 @@ def _key_value_stores() -> None:
 
     store = mx.kv.create("byteps")
     assert (store.type, store.rank, store.num_workers) == ("byteps", bps.rank(), 2)
-    assert mx.kv.create("dist_byteps").type == "dist_byteps"
+    for name in ("dist_byteps", "dist_sync_byteps"):
+        store = mx.kv.create(name)
+        # Module looks for "dist" and "_sync", Trainer for "dist" and "async".
+        assert (type(store), store.type) == (bps.Dist_BytePS, "dist_sync_byteps")
+    store = mx.kv.create("byteps")
     value, out = mx.nd.full((3,), bps.rank() + 1), mx.nd.zeros((3,))
     store.pushpull("a", value, out=out)
     assert out.asnumpy().tolist() == [3, 3, 3] and value.asnumpy().tolist() == [bps.rank() + 1] * 3
@@ -197,7 +201,9 @@ def _module() -> None:
     """The classic interface, with DistributedOptimizer and with a store."""
     bps.init()
 
-    def fit(rank: int, rows: slice, batch: int, seed: int, optimizer: Any, kvstore: Any) -> Weights:
+    def fit(
+        rank: int, rows: slice, batch: int, seed: int, optimizer: Any, kvstore: Any, optimizer_params: Any = ()
+    ) -> Weights:
         generator = np.random.default_rng(1)
         x, y = generator.standard_normal((16, 6)), generator.standard_normal((16, 1))
         data = mx.io.NDArrayIter(x[rows], y[rows], batch, label_name="label")
@@ -210,7 +216,7 @@ def _module() -> None:
         if rank >= 0:
             bps.broadcast_parameters(arguments)
             module.set_params(arguments, {})
-        module.fit(data, num_epoch=4, optimizer=optimizer, kvstore=kvstore)
+        module.fit(data, num_epoch=4, optimizer=optimizer, kvstore=kvstore, optimizer_params=optimizer_params)
         arguments, _ = module.get_params()
         return [arguments[name].asnumpy() for name in sorted(arguments)]
 
@@ -225,6 +231,11 @@ def _module() -> None:
     assert wrapped.learning_rate == 0.5
     for store in ("byteps", "dist_byteps"):
         _compare(fit(bps.rank(), _mine(), 8, bps.rank(), sgd(16), store), whole)
+    # Module makes the optimizer, and divides by the batch of all workers, or by what it is told.
+    for store, told in (("dist_byteps", {}), ("byteps", {"rescale_grad": 1 / (8 * bps.size())})):
+        for given in (store, mx.kv.create(store)):
+            options = {"learning_rate": 0.1, **told}
+            _compare(fit(bps.rank(), _mine(), 8, bps.rank(), "sgd", given, options), whole)
 
 
 def _broadcast_parameters() -> None:
