@@ -16,7 +16,8 @@ import mxnet as mx
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
-def _check_factors(tensor: mx.nd.NDArray, *factors: float) -> None:
+def check_factors(tensor: mx.nd.NDArray, *factors: float) -> None:
+    """Raises ValueError for factors of integers."""
     floating = tensor.dtype == _BFLOAT16 or np.dtype(tensor.dtype).kind == "f"
     if any(factor != 1.0 for factor in factors) and not floating:
         raise ValueError(f"an array of {np.dtype(tensor.dtype)} cannot be scaled; it must be of floating-point numbers")
@@ -39,7 +40,7 @@ def allreduce(
     op: ReduceOp | None = None,
 ) -> mx.nd.NDArray:
     """push_pull with factors before and behind it: see there. Raises ValueError also for factors of integers."""
-    _check_factors(tensor, prescale_factor, postscale_factor)
+    check_factors(tensor, prescale_factor, postscale_factor)
     sent = tensor if prescale_factor == 1.0 else tensor * prescale_factor
     reduced = push_pull(sent, name=name, priority=priority, op=_op(average, op), process_set=process_set)
     return reduced if postscale_factor == 1.0 else reduced * postscale_factor
@@ -56,7 +57,7 @@ def allreduce_(
     op: ReduceOp | None = None,
 ) -> mx.nd.NDArray:
     """allreduce in place; returns the array."""
-    _check_factors(tensor, prescale_factor, postscale_factor)
+    check_factors(tensor, prescale_factor, postscale_factor)
     if prescale_factor != 1.0:
         tensor *= prescale_factor
     push_pull_inplace(tensor, name=name, priority=priority, op=_op(average, op), process_set=process_set)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from byteps.arguments import priority_number, whole_number
 from byteps.mxnet import library
-from byteps.mxnet.allreduce import member_names
+from byteps.mxnet.allreduce import check_factors, member_names
 from byteps.mxnet.late_array import late_array
 from byteps.mxnet.ops import check_array, operation_name, set_ranks, turn_of
 from byteps.process_set import ProcessSet, global_process_set
@@ -170,11 +170,12 @@ def reducescatter(
         process_set: the ranks that take part; this rank is one of them.
 
     Raises:
-        As allgather; NotImplementedError: Adasum.
+        As allgather; ValueError also for factors of integers; NotImplementedError: Adasum.
     """
     chosen = int(choose_op(op, None))
     scale = (float(prescale_factor), float(postscale_factor))
     check_array(tensor)
+    check_factors(tensor, prescale_factor, postscale_factor)
     rows = _rows_of_this_rank(tensor.shape[0], process_set) if tensor.shape else 0
     if rows * int(np.prod(tensor.shape[1:])) == 0:
         return _Operation("reducescatter", tensor, name, priority, process_set, chosen, scale).rows()

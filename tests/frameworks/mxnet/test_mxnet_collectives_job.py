@@ -76,6 +76,13 @@ def _rows() -> None:
     assert bps.allgather_object({"rank": rank}) == [{"rank": of} for of in range(_SIZE)]
     with pytest.raises(ValueError, match="one entry"):
         bps.alltoall(x, [])
+    whole = mx.nd.array([[1], [2], [3]], dtype="int32")
+    for factors in ({"prescale_factor": 0.5}, {"postscale_factor": 0.5}):
+        with pytest.raises(ValueError, match="cannot be scaled"):
+            bps.reducescatter(whole, op=bps.Sum, **factors)
+        with pytest.raises(ValueError, match="cannot be scaled"):
+            bps.grouped_reducescatter([whole], op=bps.Sum, **factors)
+    _same(bps.reducescatter(whole, op=bps.Sum), [[3 * (rank + 1)]])
 
 
 def _nobody_waits_for_rows() -> None:
