@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from byteps.arguments import tensor_name
 from byteps.jax import versions
@@ -14,6 +16,9 @@ import jax
 
 # Compiled programs keep their names, so these numbers are not given again.
 _TRACED = itertools.count()
+
+# How often a name was asked for in a program that is being traced.
+_ASKED: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
 
 
 def _part(entry: Any) -> str:
@@ -52,3 +57,15 @@ def operation_name(kind: str, name: str | None, tree: Any, process_set: ProcessS
     if any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
         return f"{kind}.traced.{next(_TRACED)}"
     return f"{kind}.noname.{session.number(kind, process_set.key())}"
+
+
+def name_in_program(name: str, array: Any) -> str | None:
+    """The name, with a number if the program that is being traced has it already. So a program has the same names each
+    time it is traced, also if one rank alone traces it again. None, for an operation that is numbered, outside of
+    programs and in versions of JAX that do not tell what is part of which program."""
+    program = versions.outermost_trace() if versions.is_traced(array) else None
+    if program is None:
+        return None
+    asked = _ASKED.setdefault(program, Counter())
+    asked[name] += 1
+    return name if asked[name] == 1 else f"{name}.{asked[name]}"

@@ -144,6 +144,20 @@ def devices_checked() -> frozenset[Any]:
     return varying_axes(lax.axis_index(axes)) if axes else frozenset()
 
 
+def outermost_trace() -> Any | None:
+    """What stands for the program that is being traced, loops, branches and programs inside of it included; outside of
+    programs, for the derivative that is being computed. None where there is neither, and in versions of JAX whose
+    traces do not tell what they are part of."""
+    try:
+        from jax._src.core import trace_ctx
+    except ImportError:
+        return None
+    found, trace = None, trace_ctx.trace
+    while trace is not None and hasattr(trace, "parent_trace"):
+        found, trace = trace, trace.parent_trace
+    return found if trace is None or type(trace).__name__ == "EvalTrace" else None
+
+
 def is_traced(value: Any) -> bool:
     """Whether `value` stands for one that is not known yet."""
     return isinstance(value, core.Tracer)

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from byteps.keras.flavor import backend_of, installed_keras, is_keras_3
+from byteps.names import unnumbered
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Sum
 
 
-def _sum_on_tensorflow(values: Any, process_set: ProcessSet) -> Any:
+# A layer's number among those of its name, in the order in which they are used first: the same on all ranks.
+_NUMBERS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_USED: Counter[tuple[str, Any]] = Counter()
+
+
+def _name_of(layer: Any, process_set: ProcessSet) -> str:
+    """A name for the sums of this layer, which no other layer of this process gets."""
+    name = unnumbered(layer.path)
+    if layer not in _NUMBERS:
+        key = (name, process_set.key())
+        _NUMBERS[layer] = _USED[key]
+        _USED[key] += 1
+    return f"SyncBatchNormalization.{name}.{_NUMBERS[layer]}"
+
+
+def _sum_on_tensorflow(values: Any, process_set: ProcessSet, layer: Any, what: str) -> Any:
     from byteps.tensorflow.ops import push_pull
 
     return push_pull(values, op=Sum, process_set=process_set)
 
 
-def _sum_on_torch(values: Any, process_set: ProcessSet) -> Any:
+def _sum_on_torch(values: Any, process_set: ProcessSet, layer: Any, what: str) -> Any:
     import torch
     from byteps.torch.allreduce import allreduce
 
@@ -27,13 +45,17 @@ def _sum_on_torch(values: Any, process_set: ProcessSet) -> Any:
     return torch.compiler.disable(allreduce)(values, op=Sum, process_set=process_set)
 
 
-def _sum_on_jax(values: Any, process_set: ProcessSet) -> Any:
+def _sum_on_jax(values: Any, process_set: ProcessSet, layer: Any, what: str) -> Any:
+    from byteps.jax.names import name_in_program
     from byteps.jax.ops import push_pull
 
-    return push_pull(values, op=Sum, process_set=process_set)
+    # Numbers of the process would go on where one rank alone traces again, for a last batch of another size.
+    name = name_in_program(f"{_name_of(layer, process_set)}.{what}", values)
+    return push_pull(values, op=Sum, name=name, process_set=process_set)
 
 
-_SUMS: dict[str, Callable[[Any, ProcessSet], Any]] = {
+_Sum = Callable[[Any, ProcessSet, Any, str], Any]
+_SUMS: dict[str, _Sum] = {
     "tensorflow": _sum_on_tensorflow,
     "torch": _sum_on_torch,
     "jax": _sum_on_jax,
@@ -67,7 +89,7 @@ class _Moments:
     the digits of the variance where the mean is large.
     """
 
-    _bps_sum: Callable[[Any, ProcessSet], Any]
+    _bps_sum: _Sum
     _bps_ops: Any
     _bps_process_set: ProcessSet
 
@@ -76,8 +98,11 @@ class _Moments:
 
     def _bps_moments(self, inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
         """Mean and variance over `axes`, which stay as dimensions of length 1. Inputs that are masked do not count."""
-        ops, summed = self._bps_ops, functools.partial(self._bps_sum, process_set=self._bps_process_set)
+        ops = self._bps_ops
         counted = None if mask is None else ops.cast(ops.expand_dims(mask, -1), "bool")
+
+        def summed(values: Any, what: str) -> Any:
+            return self._bps_sum(values, self._bps_process_set, self, what)
 
         def total(values: Any) -> Any:
             if counted is not None:
@@ -91,12 +116,12 @@ class _Moments:
             count = ops.cast(ops.size(inputs), inputs.dtype) / channels
         else:
             count = ops.sum(ops.cast(mask, inputs.dtype))
-        sums = summed(ops.concatenate([ops.reshape(count, (1,)), ops.reshape(own, (-1,))]))
+        sums = summed(ops.concatenate([ops.reshape(count, (1,)), ops.reshape(own, (-1,))]), "mean")
         # No rank has a value: zeros, and not the quotient of zeros.
         values = ops.maximum(sums[0], ops.cast(1, inputs.dtype))
         mean = ops.reshape(sums[1:], shape) / values
         squares = total(ops.square(inputs - mean))
-        variance = ops.reshape(summed(ops.reshape(squares, (-1,))), shape) / values
+        variance = ops.reshape(summed(ops.reshape(squares, (-1,)), "variance"), shape) / values
         return mean, variance
 
 
