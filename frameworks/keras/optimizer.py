@@ -40,13 +40,13 @@ def gradient_names(variables: Any, prefix: str, local: Container[int] = ()) -> l
     ]
 
 
-def _divided(gradient: Any, divisor: int) -> Any:
-    """Also of IndexedSlices, which TensorFlow gives for embeddings."""
+def _each(function: Callable[[Any], Any], gradient: Any) -> Any:
+    """The function of a gradient, also of IndexedSlices, which TensorFlow gives for embeddings."""
     if gradient is None:
         return None
     if hasattr(gradient, "dense_shape"):
-        return type(gradient)(gradient.values / divisor, gradient.indices, gradient.dense_shape)
-    return gradient / divisor
+        return type(gradient)(function(gradient.values), gradient.indices, gradient.dense_shape)
+    return function(gradient)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ class Distributed:
         shared = [index for index, name in enumerate(names) if name is not None]
         divisor = 1 if self._bps_local_divisors is None else self._bps_local_divisors.size() or 1
         results = [
-            _divided(gradient, divisor) if name is None else gradient for gradient, name in zip(gradients, names)
+            _each(lambda own: own / divisor, gradient) if name is None else gradient
+            for gradient, name in zip(gradients, names)
         ]
         given = [name for name in names if name is not None]
         for index, gradient in zip(shared, self._bps_reduce([results[index] for index in shared], given)):
@@ -134,10 +135,11 @@ class Distributed:
         return results
 
     def _bps_summed_passes(self, grads: Any) -> Any:
-        """Of the mean of several passes, which Keras 3 makes: their sum, if that was asked for."""
+        """Of the mean of several passes, which Keras 3 makes, or of what it makes that of: their sum, if that was asked
+        for."""
         if self._bps_passes == 1 or self._bps_average_passes:
             return grads
-        return [gradient if gradient is None else gradient * self._bps_passes for gradient in grads]
+        return [_each(lambda mean: mean * self._bps_passes, gradient) for gradient in grads]
 
     def _bps_refuse_scaling_outside(self) -> None:
         """compile() puts loss scaling around what it finds, and there is no word of it but who calls."""
@@ -206,15 +208,16 @@ class Keras3Optimizer(_OfKeras3):
 
 class Keras3LossScaleOptimizer(_OfKeras3):
     """For LossScaleOptimizer of Keras 3: gradients are reduced before it looks whether they are finite, so that all
-    workers take the same decision."""
+    workers take the same decision, also where the optimizer inside accumulates gradients."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """As the optimizer's own, with the gradients of all workers."""
-        super().apply(self._bps_reduced(grads, trainable_variables), trainable_variables)  # type: ignore[misc]
+        reduced = self._bps_summed_passes(self._bps_reduced(grads, trainable_variables))
+        super().apply(reduced, trainable_variables)  # type: ignore[misc]
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """As the optimizer's own, with the gradients of all workers; JAX comes here and not to apply()."""
-        reduced = self._bps_reduced(grads, None)
+        reduced = self._bps_summed_passes(self._bps_reduced(grads, None))
         return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
 
 
@@ -232,8 +235,8 @@ class TfKerasOptimizer(Distributed):
 
 
 class AsyncKeras3Optimizer(Distributed):
-    """For asynchronous training, and optimizers of Keras 3, LossScaleOptimizer included: the optimizer's own step, and
-    what it has changed is added to the parameters that the servers keep (docs/async.md)."""
+    """For asynchronous training, and optimizers of Keras 3: the optimizer's own step, and what it has changed is added
+    to the parameters that the servers keep (docs/async.md)."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """As the optimizer's own, with this worker's gradients; the variables then are those of the servers."""
@@ -249,12 +252,21 @@ class AsyncKeras3Optimizer(Distributed):
         return super()._clip_gradients(self._bps_summed_passes(grads))  # type: ignore[misc]
 
 
+class AsyncKeras3LossScaleOptimizer(AsyncKeras3Optimizer):
+    """The same for LossScaleOptimizer of Keras 3."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """As the optimizer's own, with this worker's gradients; the variables then are those of the servers."""
+        super().apply(self._bps_summed_passes(grads), trainable_variables)
+
+
 class AsyncKeras3LossScaleOptimizerOnJax(AsyncKeras3Optimizer):
     """The same for LossScaleOptimizer of Keras 3 on JAX, which does not come to apply()."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """As the optimizer's own; the variables then are those of the servers. A step that overflows adds nothing."""
         self._bps_refuse_scaling_outside()
+        grads = self._bps_summed_passes(grads)
         own = super().stateless_apply(optimizer_variables, grads, trainable_variables)  # type: ignore[misc]
         values, optimizer_variables = list(own[0]), own[1]
         names = gradient_names(self._trainable_variables, self._bps_prefix, self._bps_local)  # type: ignore[attr-defined]
@@ -285,8 +297,10 @@ def _mixin(optimizer: Any, keras: Any, asynchronous: bool) -> type[Distributed]:
     if not is_keras_3(keras):
         return AsyncTfKerasOptimizer if asynchronous else TfKerasOptimizer
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if asynchronous and scales:
+        return AsyncKeras3LossScaleOptimizerOnJax if backend_of(keras) == "jax" else AsyncKeras3LossScaleOptimizer
     if asynchronous:
-        return AsyncKeras3LossScaleOptimizerOnJax if scales and backend_of(keras) == "jax" else AsyncKeras3Optimizer
+        return AsyncKeras3Optimizer
     return Keras3LossScaleOptimizer if scales else Keras3Optimizer
 
 
@@ -299,10 +313,7 @@ def _accumulate(optimizer: Any, keras: Any, passes: int) -> None:
     if not is_keras_3(keras):
         raise ValueError(f"backward_passes_per_step is {passes}; with optimizers of tf_keras it must be 1")
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise ValueError(
-            f"backward_passes_per_step is {passes}; with a LossScaleOptimizer give gradient_accumulation_steps to the "
-            "optimizer inside it"
-        )
+        optimizer = optimizer.inner_optimizer  # which accumulates
     if optimizer.gradient_accumulation_steps:
         raise ValueError("backward_passes_per_step and the optimizer's gradient_accumulation_steps are both given")
     if optimizer.built:

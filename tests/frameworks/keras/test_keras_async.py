@@ -63,13 +63,16 @@ def test_everybody_gets_all_steps(run_workers: RunWorkers, package: str) -> None
     assert job.results == [(18.0, 11.0), (18.0, 9.0)]
 
 
-def _passes() -> float:
-    """Two passes make a step of their sum, as in synchronous training."""
+def _passes(scaled: bool) -> float:
+    """Two passes make a step of their sum, as in synchronous training; also inside of loss scaling."""
     bps.init()
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
     x = keras.layers.Input((1,))
     model = keras.Model(x, layer(x))
-    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    sgd = keras.optimizers.SGD(1.0)
+    if scaled:
+        sgd = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=4.0)
+    optimizer = bps.DistributedOptimizer(sgd, backward_passes_per_step=2)
     model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=_ON_JAX)
     for size in (1.0, 0.0):
         model.fit(np.full([4, 1], -size, "float32"), np.zeros([4, 1]), batch_size=1, verbose=0)
@@ -77,9 +80,10 @@ def _passes() -> float:
     return float(np.ravel(layer.get_weights()[0])[0])
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("package", ["tensorflow", "torch", "jax"])
-def test_passes_are_summed(run_workers: RunWorkers, package: str) -> None:
-    assert run_workers(_passes, servers=1, **_of_package(package)).results == [8.0] * 2
+def test_passes_are_summed(run_workers: RunWorkers, package: str, scaled: bool) -> None:
+    assert run_workers(_passes, scaled, servers=1, **_of_package(package)).results == [8.0] * 2
 
 
 def _overflow() -> tuple[float, float]:
