@@ -13,6 +13,7 @@ from zlib import crc32
 import numpy as np
 from byteps.arguments import root
 from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array
+from byteps.keras.built import build_optimizer
 from byteps.keras.flavor import installed_keras, is_keras_3
 from byteps.reduce_op import Average, Min
 from byteps.session import current_session
@@ -80,15 +81,7 @@ def _build(model: Any) -> bool:
     """Whether the model has its variables; then its optimizer gets those that belong to them."""
     if not model.built or not model.variables:
         return False
-    optimizer = model.optimizer
-    if getattr(optimizer, "built", None) is False or hasattr(optimizer, "build"):
-        if not getattr(optimizer, "built", False):
-            optimizer.build(model.trainable_variables)
-        return True
-    if hasattr(optimizer, "_create_all_weights"):  # the legacy ones of tf_keras
-        optimizer._create_all_weights(model.trainable_variables)
-        return True
-    return False
+    return build_optimizer(model.optimizer, model.trainable_variables)
 
 
 class _MetricAverage:

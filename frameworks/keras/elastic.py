@@ -22,6 +22,7 @@ from typing import Any
 from byteps.arguments import root
 from byteps.elastic import ObjectState, State, run
 from byteps.keras.arrays import broadcast_to_variables, to_array
+from byteps.keras.built import build_optimizer
 from byteps.keras.callbacks import callback_class
 from byteps.session import current_session
 
@@ -80,8 +81,7 @@ def model_variables(model: Any, optimizer: Any) -> list[Any]:
         model.jax_state_sync()
     if optimizer is None:
         return list(model.variables)
-    if not getattr(optimizer, "built", True):
-        optimizer.build(model.trainable_variables)
+    build_optimizer(optimizer, model.trainable_variables)
     of_optimizer = optimizer.variables
     return [*model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
 

@@ -67,7 +67,11 @@ class TensorFlowKerasState(TensorFlowState):
         super().__init__((), **values)
 
     def _variables(self) -> list[Any]:
-        if self.optimizer is not None and not getattr(self.optimizer, "built", True):
-            self.optimizer.build(self.model.trainable_variables)
-        of_optimizer = [] if self.optimizer is None else self.optimizer.variables
+        if self.optimizer is None:
+            return list(self.model.variables)
+        # Not above: byteps.keras needs a Keras to be imported.
+        from byteps.keras.built import build_optimizer
+
+        build_optimizer(self.optimizer, self.model.trainable_variables)
+        of_optimizer = self.optimizer.variables
         return [*self.model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]

@@ -22,7 +22,7 @@ framework("keras")
 import byteps.keras as bps
 import numpy as np
 from byteps.keras.callbacks import callback_class, callbacks_of
-from byteps.keras.elastic import CommitState, UpdateEpochState
+from byteps.keras.elastic import CommitState, UpdateEpochState, model_variables
 from byteps.keras.flavor import is_keras_3
 from byteps.keras.optimizer import is_distributed
 from byteps.keras.sync_batch_norm import layer_of
@@ -415,6 +415,23 @@ def _synchronized_batch_normalization() -> None:
     assert np.abs(weights_of(local) - weights_of(alone)).max() > 0.01, "a test that cannot fail"
 
 
+def _one_rank_alone_traces_again() -> None:
+    """Its last batch is smaller than that of the other rank, and the layer is used twice in a step."""
+    bps.init()
+    x, y = data(bps.rank())
+    keras.utils.set_random_seed(3)
+    inputs = keras.layers.Input((8,))
+    twice = bps_layer()()
+    hidden = twice(bps_layer()()(inputs))
+    outputs = keras.layers.Dense(1)(twice(keras.layers.Dense(8)(hidden)))
+    model = keras.Model(inputs, outputs)
+    compiled = keras.backend.backend() == "jax"
+    model.compile(optimizer=bps.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss="mse", jit_compile=compiled)
+    rows = 24 - bps.rank()
+    model.fit(x[:rows], y[:rows], batch_size=8, epochs=2, shuffle=False, verbose=0)
+    assert_same_on_all_ranks(model)
+
+
 def _statistics_are_averaged() -> None:
     bps.init()
     rank = bps.rank()
@@ -493,6 +510,29 @@ def _process_set_of_one() -> None:
     plain = model_of(keras, keras.optimizers.SGD(0.01))
     fit(plain, bps.rank(), epochs=1)
     np.testing.assert_array_equal(weights_of(model), weights_of(plain))
+
+
+def _state_before_the_first_step() -> None:
+    """The optimizer's variables are part of a state that was made before it has any."""
+    bps.init()
+    kinds = [bps.elastic.KerasState]
+    if keras.backend.backend() == "tensorflow":
+        from byteps.tensorflow.elastic import TensorFlowKerasState
+
+        kinds.append(TensorFlowKerasState)
+    legacy = None if is_keras_3(keras) else getattr(keras.optimizers, "legacy", None)
+    for kind in kinds:
+        for optimizers in (keras.optimizers, *([legacy] if legacy else [])):
+            model = model_of(keras, bps.DistributedOptimizer(optimizers.Adam(0.01)))
+            state = kind(model, epoch=0)
+            start = [np.array(variable) for variable in model_variables(model, model.optimizer)]
+            fit(model, bps.rank())
+            changed = [np.array(variable) for variable in model_variables(model, model.optimizer)]
+            assert [array.shape for array in changed] == [array.shape for array in start]
+            assert all((one != other).any() for one, other in zip(start, changed) if one.size > 4)
+            state.restore()
+            for one, other in zip(start, model_variables(model, model.optimizer)):
+                np.testing.assert_array_equal(one, np.array(other))
 
 
 def _state() -> None:
@@ -614,6 +654,29 @@ def _accumulated_gradients() -> None:
         np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
 
 
+def _accumulated_gradients_are_scaled() -> None:
+    """With the LossScaleOptimizer of mixed_float16, and with one that is given: the sum of two steps, or their mean."""
+    bps.init()
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        for averages, weight in ((False, -0.5), (True, 0.25)):
+            for given in (lambda sgd: sgd, keras.optimizers.LossScaleOptimizer):
+                optimizer = bps.DistributedOptimizer(
+                    given(keras.optimizers.SGD(1.0)),
+                    backward_passes_per_step=2,
+                    average_aggregated_gradients=averages,
+                )
+                layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+                model = keras.Sequential([keras.layers.Input((1,)), layer])
+                # The loss is the output: the gradient is the input, 0.75 over both ranks.
+                model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+                model.fit(np.full([2, 1], 0.5 * (1 + bps.rank())), np.zeros([2, 1]), batch_size=1, verbose=0)
+                assert float(np.ravel(model.get_weights()[0])[0]) == weight
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
 def _overflow_of_one_rank() -> None:
     """Both skip the step, and none waits."""
     bps.init()
@@ -683,11 +746,13 @@ OF_ALL = [
     _best_model_of_rank_0,
     _of_local_layers,
     _synchronized_batch_normalization,
+    _one_rank_alone_traces_again,
     _statistics_are_averaged,
     _wrong_arguments_of_batch_normalization,
     _values,
     _process_set_of_one,
     _state,
+    _state_before_the_first_step,
     _without_a_session,
     _elastic,
     _wrong_arguments,
@@ -695,6 +760,7 @@ OF_ALL = [
 OF_KERAS_3 = [
     _batches_of_different_sizes_are_normalized_together,
     _accumulated_gradients,
+    _accumulated_gradients_are_scaled,
     _overflow_of_one_rank,
     _loss_scaling_outside_is_refused,
     _mixed_precision,
