@@ -17,7 +17,7 @@ from byteps import _native, array_collectives
 from byteps.arguments import priority_number, tensor_name
 from byteps.jax import targets, versions
 from byteps.jax.call import Call, device_number, run, sent_array
-from byteps.jax.names import operation_name
+from byteps.jax.names import gradient_name, operation_name
 from byteps.jax.ops import ranks_of
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, ReduceOp, Sum, choose_op
@@ -52,7 +52,7 @@ def _backward(call: Call, kept: tuple[Any, ...], gradient: jax.Array) -> tuple[j
     """As in Horovod: rows come back to where they are from; those of a gather as the average over the ranks."""
     like, device = kept
     given = dict(call.more)
-    kind, ranks, name, shape = given["kind"], given["ranks"], call.name + ".gradient", like.shape[:-1]
+    kind, ranks, name, shape = given["kind"], given["ranks"], gradient_name(call.name), like.shape[:-1]
     op = ReduceOp(call.argument[1])
     if kind == _native.ALL_GATHER:
         back = _call(_native.REDUCE_SCATTER, name, ranks, call.priority, shape, Average)

@@ -59,13 +59,20 @@ def operation_name(kind: str, name: str | None, tree: Any, process_set: ProcessS
     return f"{kind}.noname.{session.number(kind, process_set.key())}"
 
 
-def name_in_program(name: str, array: Any) -> str | None:
+def name_in_program(name: str) -> str | None:
     """The name, with a number if the program that is being traced has it already. So a program has the same names each
-    time it is traced, also if one rank alone traces it again. None, for an operation that is numbered, outside of
-    programs and in versions of JAX that do not tell what is part of which program."""
-    program = versions.outermost_trace() if versions.is_traced(array) else None
+    time it is traced, also if one rank alone traces it again. None outside of programs, and in versions of JAX that do
+    not tell what is part of which program."""
+    program = versions.outermost_trace()
     if program is None:
         return None
     asked = _ASKED.setdefault(program, Counter())
     asked[name] += 1
     return name if asked[name] == 1 else f"{name}.{asked[name]}"
+
+
+def gradient_name(name: str) -> str:
+    """The name of the operation on the gradient of the result of `name`. What jax.vjp returns may be called several
+    times in one program, with other gradients."""
+    name += ".gradient"
+    return name_in_program(name) or name

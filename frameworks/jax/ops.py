@@ -3,7 +3,8 @@
 Names. Tensors meet by name across the workers; the order in which programs run their operations does not matter.
 Operations without a name are numbered: outside of programs in the order of the calls, inside in the order in which they
 are traced, which must then be the same on all ranks. A name stands once in a program, outside of loops that are
-unrolled: two operations of one name in flight are an error.
+unrolled and of jax.checkpoint, which runs again what it does not keep: two operations of one name in flight are an
+error.
 
 Pytrees. Both take arrays and pytrees of arrays, of which each leaf has a name of its own, "name.path.to.leaf".
 
@@ -30,7 +31,7 @@ from byteps.jax import targets, together
 from byteps.jax.call import Call, device_number, run, sent_array
 from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import Axes, AxisName, axes_of, own_part, put_together
-from byteps.jax.names import leaf_names, operation_name
+from byteps.jax.names import gradient_name, leaf_names, operation_name
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
@@ -77,7 +78,7 @@ def _push_pull_forward(call: Call, array: jax.Array, device: jax.Array | None) -
 
 def _push_pull_backward(call: Call, device: jax.Array | None, gradient: jax.Array) -> tuple[jax.Array, None]:
     # Not run: the gradient may be differentiated again.
-    return _push_pull(call._replace(name=call.name + ".gradient"), gradient, device), None
+    return _push_pull(call._replace(name=gradient_name(call.name)), gradient, device), None
 
 
 _push_pull.defvjp(_push_pull_forward, _push_pull_backward)
@@ -187,7 +188,7 @@ def _broadcast_forward(call: Call, array: jax.Array, device: jax.Array | None) -
 
 
 def _broadcast_backward(call: Call, device: jax.Array | None, gradient: jax.Array) -> tuple[jax.Array, None]:
-    back = _reduce_call(call.name + ".gradient", Sum, call.priority, dict(call.more).get("ranks", ()))
+    back = _reduce_call(gradient_name(call.name), Sum, call.priority, dict(call.more).get("ranks", ()))
     total = _push_pull(back, gradient, device)
     is_root = current_session().native.info()["rank"] == call.argument[1]
     # (Used on all ranks: what a rank does not use it leaves out, and the others would wait for it.)

@@ -15,7 +15,6 @@ from byteps.names import unnumbered
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Sum
 
-
 # A layer's number among those of its name, in the order in which they are used first: the same on all ranks.
 _NUMBERS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _USED: Counter[tuple[str, Any]] = Counter()
@@ -48,9 +47,10 @@ def _sum_on_torch(values: Any, process_set: ProcessSet, layer: Any, what: str) -
 def _sum_on_jax(values: Any, process_set: ProcessSet, layer: Any, what: str) -> Any:
     from byteps.jax.names import name_in_program
     from byteps.jax.ops import push_pull
+    from byteps.jax.versions import is_traced
 
     # Numbers of the process would go on where one rank alone traces again, for a last batch of another size.
-    name = name_in_program(f"{_name_of(layer, process_set)}.{what}", values)
+    name = name_in_program(f"{_name_of(layer, process_set)}.{what}") if is_traced(values) else None
     return push_pull(values, op=Sum, name=name, process_set=process_set)
 
 

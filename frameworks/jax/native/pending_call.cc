@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "frameworks/jax/native/completion_threads.h"
+#include "frameworks/jax/native/error_text.h"
 #include "frameworks/jax/native/failures.h"
 
 namespace byteps::jax {
@@ -31,7 +32,7 @@ void PendingCall::Tell(State& state) {
     state.promise.SetAvailable();
   } else {
     TheFailures().Add(outcome);
-    state.promise.SetError(ffi::Error(static_cast<ffi::ErrorCode>(outcome.code), outcome.message));
+    state.promise.SetError(ffi::Error(static_cast<ffi::ErrorCode>(outcome.code), ErrorText(outcome)));
   }
 }
 

@@ -17,6 +17,7 @@ import byteps.jax as bps
 import jax.numpy as jnp
 import numpy as np
 from array_reduction import DTYPES, OPS, make, reduce, same_bits
+from jax.ad_checkpoint import checkpoint_name
 from jobs import Outcomes
 
 RunWorkers = Callable[..., Any]
@@ -138,6 +139,32 @@ def _transformations() -> None:
 
     root = jax.jit(jax.grad(lambda x: (bps.broadcast(x, 1, name="root") * weights * (rank + 1)).sum()))(jnp.ones(3))
     assert np.array_equal(root, expected if rank == 1 else np.zeros(3))
+
+
+def _at_once_in_one_program() -> None:
+    """Programs that are large enough for XLA to run their operations at the same time."""
+    bps.init()
+    x = jnp.full(20000, 1.0 + bps.rank())
+
+    def loss(x: jax.Array) -> jax.Array:
+        x = jnp.sin(jnp.cos(jnp.sin(x)))
+        total = checkpoint_name(bps.push_pull(x, name="kept"), "sums")
+        return (total**2 * jnp.cos(x)).sum()
+
+    kept = jax.checkpoint(loss, policy=jax.checkpoint_policies.save_only_these_names("sums"))
+    whole, again = jax.jit(jax.value_and_grad(loss)), jax.jit(jax.value_and_grad(kept))
+    for step in range(5):
+        for one, other in zip(whole(x + step), again(x + step)):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+    def both(x: jax.Array) -> jax.Array:
+        y, back = jax.vjp(lambda x: bps.push_pull(jnp.sin(x), False, name="pulled back"), x)
+        return back(jnp.ones_like(y))[0] + 10 * back(x)[0]
+
+    if jax.__version_info__ >= (0, 10):
+        summed = [jnp.cos(x + step) * (2 + 10 * (2 * step + 3)) for step in range(5)]
+        for step, expected in enumerate(summed):
+            np.testing.assert_allclose(jax.jit(both)(x + step), expected, rtol=1e-4, atol=1e-4)
 
 
 def _compressed() -> None:
@@ -320,6 +347,7 @@ BODIES = [
     _donated_is_reduced_in_place,
     _pytrees,
     _transformations,
+    _at_once_in_one_program,
     _compressed,
     _other_dtypes,
     _many_at_once,
@@ -396,6 +424,29 @@ def test_a_dead_peer_ends_the_program(run_workers: RunWorkers) -> None:
     job = run_workers(_peer_dies, check=False)
     assert job.returncode != 0, job.output
     assert "heard: UNAVAILABLE" in job.stdout, job.output
+
+
+def _two_of_one_name() -> str:
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+
+        @jax.jit
+        def program(x: jax.Array) -> jax.Array:
+            x = jnp.sin(jnp.cos(x))
+            return sum(bps.push_pull(jnp.sin(x * number), name="met") for number in range(10))
+
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            jax.block_until_ready(program(jnp.ones(20000)))
+        message = str(caught.value)
+    bps.barrier("the end", timeout=60)
+    return message
+
+
+def test_two_of_one_name_are_told_the_remedy(run_workers: RunWorkers) -> None:
+    """No other rank answers, so that the first is in flight when the second comes."""
+    message = run_workers(_two_of_one_name, BYTEPS_OP_TIMEOUT="4").results[0]
+    assert '"met" is still in flight' in message and "save_only_these_names" in message, message
 
 
 def _without_a_session() -> None:
