@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from byteps.library import LIBRARY
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import DEADLINE, launcher_command, output_of
 
 _CHECKOUT = Path(__file__).parents[3]
 
@@ -28,14 +28,6 @@ def test_the_page_compiles_and_runs(tmp_path: Path) -> None:
     library = Path(LIBRARY.path).resolve().parent
     command = ["cc", "-std=c11", "-Wall", "-Werror", f"-I{_CHECKOUT}", str(source), "-o", str(program)]
     subprocess.run([*command, f"-L{library}", f"-Wl,-rpath,{library}", "-lbyteps"], check=True, timeout=DEADLINE)
-    done = subprocess.run(
-        [*launcher_command(3, 1), str(program)],
-        env=clean_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("sum 3\n") == 3, done.stdout
-    assert "rank 2 of 3" in done.stdout
+    output = output_of([*launcher_command(3, 1), str(program)])
+    assert output.count("sum 3\n") == 3, output
+    assert "rank 2 of 3" in output

@@ -6,15 +6,15 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from digits_runs import check_digits, run_program
-from jobs import DEADLINE, launcher_command
+from digits_runs import check_digits
+from jobs import DEADLINE, launcher_command, output_of
 
 CppProgram = Callable[[str], str]
 
 
 @pytest.mark.parametrize("servers", [1, 0])
 def test_job(cpp_program: CppProgram, servers: int) -> None:
-    output = run_program([*launcher_command(2, servers), cpp_program("tests/frameworks/cpp/job.cc")])
+    output = output_of([*launcher_command(2, servers), cpp_program("tests/frameworks/cpp/job.cc")])
     assert output.count("everything was right") == 2, output
 
 

@@ -4,7 +4,6 @@ the workers end with the same bits."""
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,22 +15,13 @@ framework("optax")
 
 import numpy as np
 from example_runs import losses
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import launcher_command, output_of
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "jax"
 
 
 def _run(launcher: list[str], example: str, *arguments: str, **variables: str) -> str:
-    done = subprocess.run(
-        [*launcher, sys.executable, str(_EXAMPLES / example), *arguments],
-        env=clean_environment(**variables),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of([*launcher, sys.executable, str(_EXAMPLES / example), *arguments], **variables)
 
 
 def _digits(launcher: list[str]) -> list[float]:

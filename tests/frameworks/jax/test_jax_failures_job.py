@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from byteps import elastic
 from interrupts import interrupted
-from jobs import DEADLINE, clean_environment
+from jobs import output_of
 
 RunWorkers = Callable[..., Any]
 
@@ -169,12 +168,4 @@ assert not xla_bridge.backends_are_initialized()
 
 
 def test_a_program_without_operations_starts_no_backend() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _USES_NOTHING],
-        env=clean_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of([sys.executable, "-c", _USES_NOTHING])

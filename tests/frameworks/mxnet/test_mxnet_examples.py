@@ -4,7 +4,6 @@ bits, in each run."""
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,22 +14,13 @@ mx = framework("mxnet")
 pytest.importorskip("sklearn")
 
 from example_runs import losses
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import launcher_command, output_of
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "mxnet"
 
 
 def _run(launcher: list[str], example: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [*launcher, sys.executable, str(_EXAMPLES / example), *arguments],
-        env=clean_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of([*launcher, sys.executable, str(_EXAMPLES / example), *arguments])
 
 
 def _digits(launcher: list[str], *arguments: str) -> list[float]:

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import launcher_command, output_of
 
 # What examples/torch/digits.py reaches on the same test images is 0.983; one image is 0.003.
 LEAST_ACCURACY = 0.97
 
 
-def run_program(command: Sequence[str], **variables: str | None) -> str:
-    """The output of a program that succeeds."""
-    done = subprocess.run(
-        command, env=clean_environment(**variables), check=False, capture_output=True, text=True, timeout=DEADLINE
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def check_digits(program: Sequence[str], workers: int, servers: int) -> None:
     """Runs the program as a job (or alone, as one worker) and checks that it has learnt, and says on what it ran."""
     launcher = launcher_command(workers, servers) if workers > 1 else []
-    output = run_program([*launcher, *program])
+    output = output_of([*launcher, *program])
     assert len(re.findall(r"epoch +\d+/\d+  loss \d\.\d+  test accuracy \d\.\d+  \d+ samples/s", output)) >= 5, output
     summary = re.search(
         r"digits: test accuracy (\S+) in \S+ s, (\d+) workers, (\d+) servers, transport .+, scheduler .+\n$", output

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import launcher_command, output_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -20,16 +19,7 @@ def run_example(path: str, *arguments: str, workers: int = 1, **variables: str) 
 def run_program(path: Path, *arguments: str, workers: int = 1, **variables: str) -> str:
     """The same of any program."""
     launcher = launcher_command(workers, 1) if workers > 1 else []
-    done = subprocess.run(
-        [*launcher, sys.executable, str(path), *arguments],
-        env=clean_environment(**variables),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of([*launcher, sys.executable, str(path), *arguments], **variables)
 
 
 def losses(output: str) -> list[float]:

@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,15 @@ def launcher_command(workers: int, servers: int, *options: str) -> list[str]:
     size = ["--workers", str(workers), "--servers", str(servers)]
     forced = ["env", "BYTEPS_FORCE_DISTRIBUTED=1"] if servers > 0 else []
     return [*forced, sys.executable, "-m", "byteps.launcher", *size, *options, "--"]
+
+
+def output_of(command: Sequence[str], **variables: str | None) -> str:
+    """What a program prints, be it a job or not, in a clean environment with `variables`. It must succeed."""
+    done = subprocess.run(
+        command, env=clean_environment(**variables), check=False, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _default_signals() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -16,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import byteps.torch
 import torch.distributed as dist
-from jobs import DEADLINE, Outcomes, clean_environment
+from jobs import DEADLINE, Outcomes, output_of
 from process_group import begin, end
 
 
@@ -267,27 +266,12 @@ assert dist.is_backend_available("byteps")
 
 
 def test_the_entry_point_of_the_package_registers_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _BY_ENTRY_POINT],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of([sys.executable, "-c", _BY_ENTRY_POINT])
 
 
 def test_under_torchrun(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "rank 0 of 2 has the sum" in done.stdout and "rank 1 of 2 has the sum" in done.stdout
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    output = output_of([*torchrun, str(program)])
+    assert "rank 0 of 2 has the sum" in output and "rank 1 of 2 has the sum" in output

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import launcher_command, output_of
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -17,16 +16,7 @@ _EXAMPLE = Path(__file__).parents[3] / "examples" / "torch" / "digits.py"
 
 
 def _run(*launcher: str, **variables: str) -> str:
-    done = subprocess.run(
-        [*launcher, sys.executable, str(_EXAMPLE), "--epochs", "8"],
-        env=clean_environment(**variables),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of([*launcher, sys.executable, str(_EXAMPLE), "--epochs", "8"], **variables)
 
 
 def _check(output: str, workers: int, servers: int) -> re.Match[str]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import DEADLINE, clean_environment, launcher_command, output_of
 
 pytest.importorskip("torch")
 
@@ -17,16 +17,7 @@ _EXAMPLES = Path(__file__).parents[3] / "examples" / "torch"
 
 def _run(name: str, *arguments: str, servers: int = 0, **variables: str) -> str:
     """What two workers of a program print."""
-    done = subprocess.run(
-        [*launcher_command(2, servers), sys.executable, str(_EXAMPLES / name), *arguments],
-        env=clean_environment(**variables),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of([*launcher_command(2, servers), sys.executable, str(_EXAMPLES / name), *arguments], **variables)
 
 
 @pytest.mark.parametrize("by", ["wrapper", "hook", "backend"])
@@ -152,16 +143,8 @@ def test_models_have_their_sizes() -> None:
 
 def test_check() -> None:
     for launcher, words in (([], "1 workers"), (launcher_command(2, 1), "2 workers, 1 servers")):
-        done = subprocess.run(
-            [*launcher, sys.executable, "-m", "byteps.torch.check"],
-            env=clean_environment(),
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert words in done.stdout and len(re.findall(r"^(?:\[worker 0\] )?ok ", done.stdout, re.M)) == 5, done.stdout
+        output = output_of([*launcher, sys.executable, "-m", "byteps.torch.check"])
+        assert words in output and len(re.findall(r"^(?:\[worker 0\] )?ok ", output, re.M)) == 5, output
     done = subprocess.run(
         [sys.executable, "-m", "byteps.torch.check"],
         env=clean_environment(BYTEPS_TRANSPORT="absent", DMLC_NUM_WORKER="2", DMLC_NUM_SERVER="1"),

@@ -3,12 +3,11 @@ Nor must it matter which allocator the process has."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from jobs import DEADLINE, clean_environment, launcher_command
+from jobs import launcher_command, output_of
 
 pytest.importorskip("torch")
 
@@ -28,15 +27,7 @@ _ORDERS = {
 
 def _run(code: str, in_a_job: bool, **variables: str) -> None:
     launcher = launcher_command(2, 1) if in_a_job else []
-    done = subprocess.run(
-        [*launcher, sys.executable, "-c", code],
-        env=clean_environment(**variables),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of([*launcher, sys.executable, "-c", code], **variables)
 
 
 @pytest.mark.parametrize("order", list(_ORDERS))
