@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from byteps import _native
-from byteps.torch.device_streams import DeviceResults
+from byteps.torch.device_streams import DeviceResults, done_on_host
 from byteps.torch.late_request import LateRequest
 
 import torch
@@ -52,6 +52,10 @@ class CollectiveHandle(Generic[T]):
                 self._request.wait(timeout)
             else:
                 self._device.wait(self._request, timeout)
+        return self._made()
+
+    def _made(self) -> T:
+        """The output, which the first call makes, in the current streams; those of others follow."""
         with self._lock:
             if self._finish is not None:
                 self._output = self._finish(self._request)
@@ -64,11 +68,13 @@ class CollectiveHandle(Generic[T]):
         return output
 
     def finish_on_host(self) -> T:
-        """As synchronize(); then the result is there, whichever stream looks at it."""
-        output = self.synchronize()
-        if self._device is not None and self._request is not None:
-            self._device.finish_on_host(self._request)
-        return output
+        """As synchronize(); then the result is there, whichever stream looks at it. The host waits for no stream of the
+        program's."""
+        if self._device is None or self._request is None:
+            return self.synchronize()
+        self._request.wait()  # the results are there for every stream
+        with done_on_host(self._device.finishing()):
+            return self._made()
 
     def cancel(self) -> None:
         """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""

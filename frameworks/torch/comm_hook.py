@@ -12,9 +12,9 @@ from typing import Any
 
 from byteps.reduce_op import Average
 from byteps.session import current_session
+from byteps.torch import device_streams
 from byteps.torch.completions import when_done
 from byteps.torch.compression import Compression, Compressor, check_compression
-from byteps.torch.device_streams import finish_on_host
 from byteps.torch.ops import push_pull_async_into
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 
@@ -88,7 +88,10 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
             future.set_result(buffer)
         else:
             assert output is not None
-            future.set_result(finish_on_host(buffer.copy_(compression.decompress(output, context))))
+            gpu = device_streams.STREAMS.gpu(buffer)
+            with device_streams.done_on_host(() if gpu is None else (gpu,)):
+                buffer.copy_(compression.decompress(output, context))
+            future.set_result(buffer)
 
     when_done(handle, done)
     return future

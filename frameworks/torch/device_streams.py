@@ -8,11 +8,13 @@ synchronizes waits for the result. The host waits for the network, and for no GP
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from byteps import _native
 from byteps.errors import FailedPreconditionError, StatusCode
+from byteps.torch.cuda_driver import new_stream
 
 import torch
 
@@ -22,11 +24,15 @@ class DeviceStreams:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of_copies: dict[int, Any] = {}
+        self._private: dict[tuple[str, int], Any] = {}
 
     def is_device(self, tensor: torch.Tensor) -> bool:
         """Whether the library takes the tensor's memory with a stream. Memory of ROCm goes through the host."""
         return tensor.is_cuda and torch.version.hip is None
+
+    def gpu(self, tensor: torch.Tensor) -> int | None:
+        """The number of the GPU whose streams order what is done to the tensor, one of ROCm's, too; None: none does."""
+        return tensor.get_device() if tensor.is_cuda else None
 
     def index(self, tensor: torch.Tensor) -> int:
         """The number of the tensor's GPU, as this process counts."""
@@ -54,10 +60,8 @@ class DeviceStreams:
         the current stream holds, and what copied() waits for. Until then the tensors are to be held, and kept as they
         are."""
         index = self.index(tensors[0])
+        stream = self.private_stream(index, "copies")
         with self._lock:
-            if index not in self._of_copies:
-                self._of_copies[index] = torch.cuda.Stream(index)
-            stream = self._of_copies[index]
             stream.wait_stream(torch.cuda.current_stream(index))
             with torch.cuda.stream(stream):
                 copies = [
@@ -71,6 +75,33 @@ class DeviceStreams:
     def copied(self, mark: Any) -> None:
         """Waits on the host for copies to it; other threads go on."""
         mark.synchronize()
+
+    def private_stream(self, index: int, purpose: str) -> Any:
+        """A stream of a GPU for one purpose, for within(): nothing else has work in it, or captures it."""
+        with self._lock:
+            if (purpose, index) not in self._private:
+                # torch.cuda.Stream() takes those of a pool in turns: the program's later ones are the same again.
+                self._private[purpose, index] = (
+                    torch.cuda.ExternalStream(new_stream(index), device=index)
+                    if torch.version.hip is None
+                    else torch.cuda.Stream(index)
+                )
+            return self._private[purpose, index]
+
+    def current_stream(self, index: int) -> Any:
+        """The current stream of a GPU, for within()."""
+        return torch.cuda.current_stream(index)
+
+    @contextmanager
+    def within(self, streams: Mapping[int, Any]) -> Iterator[None]:
+        """These streams, by GPU, are current on this thread meanwhile."""
+        device = torch.cuda.current_device()
+        with ExitStack() as stack:
+            for stream in streams.values():
+                stack.enter_context(torch.cuda.stream(stream))
+            # Each of these has made its GPU the current one.
+            stack.enter_context(torch.cuda.device(device))
+            yield
 
     def is_capturing(self, index: int) -> bool:
         """Whether the current stream of a GPU is being captured into a CUDA graph."""
@@ -100,7 +131,8 @@ class DeviceStreams:
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
     def synchronize(self, index: int) -> None:
-        """Waits on the host for what the current stream of a GPU holds. No training step does."""
+        """Waits on the host for what the current stream of a GPU holds. No training step does so with a stream of the
+        program's."""
         torch.cuda.current_stream(index).synchronize()
 
 
@@ -129,11 +161,20 @@ def new_output(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
-def finish_on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, when what the current stream does to it is done; of a tensor on the host: it."""
-    if is_device(tensor):
-        STREAMS.synchronize(STREAMS.index(tensor))
-    return tensor
+@contextmanager
+def done_on_host(indices: Iterable[int]) -> Iterator[None]:
+    """What is put into the current streams of these GPUs in here is done when this is left, for every stream. It waits
+    for nothing that the program's streams hold: what is used in here must be there for every stream."""
+    streams = {index: STREAMS.private_stream(index, "results") for index in indices}
+    if not streams:
+        yield
+        return
+    with STREAMS.within(streams):
+        try:
+            yield
+        finally:
+            for index in streams:
+                STREAMS.synchronize(index)
 
 
 def check_same_gpu(tensor: torch.Tensor, output: torch.Tensor) -> None:
@@ -261,8 +302,6 @@ class DevicePart:
         stream = STREAMS.current(self.index)
         request.wait_on_stream(stream, timeout)
         self.used_in(stream)
-        if self._done is not None and self._done[0] != stream:
-            STREAMS.wait_for(self._done[1], self.index)
 
     def used_in(self, stream: int) -> None:
         """The GPU's current stream, this one, uses the output from now on."""
@@ -273,9 +312,14 @@ class DevicePart:
                 STREAMS.keep(self.staged)
 
     def finished(self) -> None:
-        """The current stream has been given what makes the output of the result: other streams that wait() from now on
-        go on behind it."""
+        """The current stream has been given what makes the output of the result: other streams that follow() from now
+        on go on behind it."""
         self._done = (STREAMS.current(self.index), STREAMS.mark(self.index))
+
+    def follow(self) -> None:
+        """Another stream that is current now goes on behind what finished() has seen."""
+        if self._done is not None and self._done[0] != STREAMS.current(self.index):
+            STREAMS.wait_for(self._done[1], self.index)
 
 
 class DeviceResults:
@@ -314,11 +358,9 @@ class DeviceResults:
             if stream != STREAMS.current(index):
                 STREAMS.wait_for(mark, index)
 
-    def finish_on_host(self, request: Any) -> None:
-        """Waits on the host until the outputs are there, for whichever stream. After wait(), on the same thread."""
-        request.wait()
-        for index in {part.index for part in self._parts}:
-            STREAMS.synchronize(index)
+    def finishing(self) -> list[int]:
+        """The GPUs in whose current streams the outputs are made of the results."""
+        return sorted({part.index for part in self._parts if part.finishes})
 
 
 def _is_row_major(tensor: torch.Tensor) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from byteps import _native
 from byteps.speed import SPEED
-from byteps.torch import device_streams
-from byteps.torch.device_streams import DevicePart
+from byteps.torch.device_streams import DevicePart, done_on_host
 
 import torch
 
@@ -26,9 +26,11 @@ class Handle:
 
     Of tensors on a GPU: the result is in order on the stream that is current at synchronize(). The host waits there
     until the result is on its way into the GPU's memory, and for no work of the GPU.
+
+    Threads: any, several at a time.
     """
 
-    __slots__ = ("__weakref__", "_after", "_device", "_finished", "_output", "_request", "_staged", "name")
+    __slots__ = ("__weakref__", "_after", "_device", "_finished", "_lock", "_output", "_request", "_staged", "name")
 
     def __init__(
         self,
@@ -48,6 +50,9 @@ class Handle:
         self._after = after
         self._device = device
         self._finished = False
+        self._lock = threading.Lock()  # of what makes the output of the result
+        if device is not None and after is not None:
+            device.finishes = True
 
     def poll(self) -> bool:
         """Whether the operation has ended; on a GPU: whether synchronize() does not wait on the host. Never blocks."""
@@ -55,35 +60,43 @@ class Handle:
 
     def synchronize(self, timeout: float | None = None) -> torch.Tensor:
         """Waits for the operation and returns its output; raises its error. May be called again."""
-        output = self._output
         if self._device is None:
             self._request.wait(timeout)
         else:
-            self._device.wait(self._request, output, timeout)
-        if not self._finished:
-            self._finished = True
-            staged, self._staged = self._staged, None
-            if staged is not None:
-                output.detach().copy_(staged)
+            self._device.wait(self._request, self._output, timeout)
+        return self._finish()
+
+    def _finish(self) -> torch.Tensor:
+        """The output, which the first call makes of the result, in the current stream; those of others follow."""
+        output, device = self._output, self._device
+        with self._lock:
+            if self._finished:
+                if device is not None:
+                    device.follow()
+                return output
+            if self._staged is not None:
+                output.detach().copy_(self._staged)
+                self._staged = None
             after, self._after = self._after, None
             if after is not None:
                 after(output.detach())
-            if self._device is not None and (staged is not None or after is not None):
-                self._device.finished()
+            if device is not None and device.finishes:
+                device.finished()
             SPEED.record(output.nbytes)
             # The library writes behind autograd's back; a backward pass that saved the old value must notice.
             if not output.is_inference():
                 torch.autograd.graph.increment_version(output)
+            self._finished = True
         return output
 
     def finish_on_host(self) -> torch.Tensor:
         """As synchronize(); then the result is there, whichever stream looks at it: for threads that have no stream of
-        their own."""
-        output = self.synchronize()
-        if self._device is not None:
-            self._request.wait()
-            device_streams.STREAMS.synchronize(self._device.index)
-        return output
+        their own. The host waits for no stream of the program's."""
+        if self._device is None:
+            return self.synchronize()
+        self._request.wait()  # the result is there for every stream
+        with done_on_host([self._device.index] if self._device.finishes else ()):
+            return self._finish()
 
     def cancel(self) -> None:
         """Asks to give the operation up: it then fails here and on the other ranks, unless it was already complete."""

@@ -4,6 +4,9 @@ step() leaves every parameter held whose gradient is not home yet (held_paramete
 its own parameters are waited for and updated; the gradients of later modules are on their way meanwhile. Any other use
 of a parameter, by whatever code, waits for this parameter, and sees it updated.
 
+On a GPU every update is in the stream that was current at step(), whichever waits for it, so that they come one after
+the other, as without overlap; a stream that waits for a parameter goes on behind them.
+
 An update of some parameters is the optimizer's own step() with `param_groups` that hold only these, and the options as
 they were when the user called step(). That is right for every optimizer that updates each parameter by its own gradient
 and state alone, and gives the same bits. One that reaches for the others finds them held, and is told so.
@@ -20,7 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from byteps.torch import device_streams
 from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.device_streams import check_not_capturing
 from byteps.torch.held_parameter import can_hold, hold, release
 from byteps.torch.reducer import InFlight
 
@@ -105,7 +110,12 @@ def _make_no_hook() -> Callable[[torch.nn.Module, Any], None]:
 
 def _wait(reference: weakref.ref[OverlappedOptimizer], module: torch.nn.Module, below: bool) -> None:
     optimizer = reference()
-    if optimizer is None or not optimizer._reducer.pending:
+    if optimizer is None:
+        return
+    # In this order: what is not pending any more is being updated, by another thread, or has been.
+    if not optimizer._reducer.pending and not optimizer._overlap.updating:
+        if below or module._parameters:
+            optimizer.follow()
         return
     # Without gradients, modules look for fused functions, which they do not use if one of their parameters is held
     # (torch.nn.MultiheadAttention looks at those of its children): other bits.
@@ -179,6 +189,15 @@ def _remove(hooks: list[Any]) -> None:
         hook.remove()
 
 
+class _Stream:
+    """A stream of a GPU: its handle, and what within() takes."""
+
+    def __init__(self, index: int) -> None:
+        """The current one."""
+        self.handle = device_streams.STREAMS.current(index)
+        self.stream = device_streams.STREAMS.current_stream(index)
+
+
 class _Overlap:
     """What an OverlappedOptimizer remembers."""
 
@@ -192,6 +211,9 @@ class _Overlap:
         self.options: list[dict[str, Any]] = []  # of the groups
         self.places: dict[torch.Tensor, tuple[int, int]] = {}  # of the parameters: group, position
         self.zero: dict[torch.Tensor, bool] = {}  # zero_grad() has come for these; set_to_none
+        self.streams: dict[int, _Stream] = {}  # that was current, of each GPU with parameters
+        # The last update on each GPU: its stream, and a mark behind it. Replaced as a whole, and read without the lock.
+        self.updated: dict[int, tuple[_Stream, Any]] = {}
 
 
 class OverlappedOptimizer(BaseOptimizer):
@@ -253,6 +275,8 @@ class OverlappedOptimizer(BaseOptimizer):
                 for position, parameter in enumerate(group["params"])
             }
             self._overlap.zero.clear()
+            gpus = {device_streams.STREAMS.gpu(parameter) for parameter in self._overlap.places}
+            self._overlap.streams = {index: _Stream(index) for index in gpus if index is not None}
             for item in items:
                 self._reducer.pending[item.parameter] = item
             # What is home is updated at once, in one go; so is what is not reduced, and what cannot be held.
@@ -270,8 +294,10 @@ class OverlappedOptimizer(BaseOptimizer):
 
     def finish_step(self) -> None:
         """Waits until all parameters are updated. Raises what step() does."""
-        if self._reducer.pending:
+        if self._reducer.pending or self._overlap.updating:
             self.settle(list(self._reducer.pending))
+        else:
+            self.follow()
 
     def synchronize(self) -> None:
         """Waits until the gradients hold the reduction over all workers; call it before to read or clip the gradients,
@@ -291,6 +317,7 @@ class OverlappedOptimizer(BaseOptimizer):
         that."""
         self._check_none_in_flight()
         with self._overlap.lock:
+            self.follow()
             pending = self._reducer.pending
             for parameter in pending:
                 self._overlap.zero[parameter] = set_to_none or self._overlap.zero.get(parameter, False)
@@ -303,10 +330,12 @@ class OverlappedOptimizer(BaseOptimizer):
     @property
     def state(self) -> Any:
         """The optimizer's state, after all updates."""
-        if self._reducer.pending:
+        if self._reducer.pending or self._overlap.updating:
             with self._overlap.lock:
                 if not self._overlap.updating:
                     self.finish_step()
+        else:
+            self.follow()
         return self.__dict__["state"]
 
     @state.setter
@@ -363,24 +392,57 @@ class OverlappedOptimizer(BaseOptimizer):
 
     def settle(self, parameters: Sequence[torch.Tensor]) -> None:
         """Waits for the gradients of these parameters and updates them; others that have come home, too, while it
-        waits. Those that have been updated are left alone."""
+        waits. Those that have been updated are left alone. The current streams go on behind the updates."""
         with self._overlap.lock:
             pending = self._reducer.pending
             wanted = [parameter for parameter in dict.fromkeys(parameters) if parameter in pending]
             if not wanted:
+                self.follow()
                 return
             if self._overlap.updating:
                 raise RuntimeError(
                     f"{type(self).__name__}.step() uses parameters other than those that it is to update "
                     f"({self._reducer.names[wanted[0]]}). {_REFUSAL}"
                 )
-            if not all(pending[parameter].handle.poll() for parameter in wanted):
-                self._update(self._home())  # there is time for it
-                wanted = [parameter for parameter in wanted if parameter in pending]
-                for parameter in wanted:
-                    self._wait(pending[parameter])
-            # Each call of the optimizer's step() costs, for many parameters hardly more than for one.
-            self._update(list(dict.fromkeys([*wanted, *self._home()])))
+            others = self._streams_elsewhere()
+            if not others:
+                self._settle(wanted)
+                return
+            for index in others:
+                check_not_capturing(index, self._reducer.names[wanted[0]])
+            try:
+                with device_streams.STREAMS.within(others):
+                    self._settle(wanted)
+            finally:
+                self.follow()
+
+    def _settle(self, wanted: list[torch.Tensor]) -> None:
+        """Of parameters that are pending, in the streams of step()."""
+        pending = self._reducer.pending
+        if not all(pending[parameter].handle.poll() for parameter in wanted):
+            self._update(self._home())  # there is time for it
+            wanted = [parameter for parameter in wanted if parameter in pending]
+            for parameter in wanted:
+                self._wait(pending[parameter])
+        # Each call of the optimizer's step() costs, for many parameters hardly more than for one.
+        self._update(list(dict.fromkeys([*wanted, *self._home()])))
+
+    def _streams_elsewhere(self) -> dict[int, Any]:
+        """The streams of step() that are not current now, by GPU."""
+        return {
+            index: of_step.stream
+            for index, of_step in self._overlap.streams.items()
+            if device_streams.STREAMS.current(index) != of_step.handle
+        }
+
+    def follow(self) -> None:
+        """The current streams go on behind the updates so far."""
+        for index, (of_step, mark) in self._overlap.updated.items():
+            # A stream that is being captured runs nothing now, and waits for nothing outside of its graph.
+            if device_streams.STREAMS.current(index) != of_step.handle and not device_streams.STREAMS.is_capturing(
+                index
+            ):
+                device_streams.STREAMS.wait_for(mark, index)
 
     def _home(self) -> list[torch.Tensor]:
         """What has come home of what is pending. It comes in about the order in which it is pending, so that there is
@@ -447,6 +509,9 @@ class OverlappedOptimizer(BaseOptimizer):
                     if to_none is not None:
                         _zero(parameter, to_none)
         finally:
+            self._overlap.updated = {
+                index: (of_step, device_streams.STREAMS.mark(index)) for index, of_step in self._overlap.streams.items()
+            }
             self._overlap.updating = False
 
     def _groups(self, parameters: Iterable[torch.Tensor]) -> list[dict[str, Any]]:

@@ -12,12 +12,13 @@ namespace byteps::python {
 
 namespace py = pybind11;
 
-Request::Request(std::shared_ptr<Session> session, bps_request* request, py::object buffers)
-    : session_(std::move(session)), request_(request), buffers_(std::move(buffers)) {}
+Request::Request(std::shared_ptr<Session> session, bps_request* request, py::object buffers,
+                 std::shared_ptr<Ending> ending)
+    : session_(std::move(session)), request_(request), buffers_(std::move(buffers)), ending_(std::move(ending)) {}
 
 Request::~Request() {
   // In a forked child the request belongs to the parent, and the child's copy of it is left alone.
-  if (!session_->IsForkedChild()) session_->Adopt(request_, std::move(buffers_));
+  if (!session_->IsForkedChild()) session_->Adopt(request_, std::move(buffers_), ending_);
 }
 
 template <typename Call>

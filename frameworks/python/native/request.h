@@ -23,8 +23,9 @@ namespace byteps::python {
 
 class Request {
  public:
-  // Takes ownership of `request`.
-  Request(std::shared_ptr<Session> session, bps_request* request, pybind11::object buffers);
+  // Takes ownership of `request`. `ending`: what its callback tells; nullptr: it has none.
+  Request(std::shared_ptr<Session> session, bps_request* request, pybind11::object buffers,
+          std::shared_ptr<Ending> ending);
   ~Request();
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
@@ -63,6 +64,7 @@ class Request {
   const std::shared_ptr<Session> session_;
   bps_request* const request_;
   pybind11::object buffers_;
+  const std::shared_ptr<Ending> ending_;
 };
 
 }  // namespace byteps::python

@@ -1,5 +1,6 @@
 #include "frameworks/python/native/session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <stdexcept>
@@ -39,20 +40,23 @@ bps_tensor* DeclareIn(const Library& library, bps_session* session, const Tensor
 struct Noticing {
   std::shared_ptr<const Library> library;
   Notice notice;
+  std::shared_ptr<Ending> ending;
 
   static void Done(void* user, bps_status* error) {
     const std::unique_ptr<Noticing> self(static_cast<Noticing*>(user));
     self->library->bps_status_free(error);
-    self->notice.completions->Note(self->notice.token);
+    if (self->notice.completions != nullptr) self->notice.completions->Note(self->notice.token);
+    if (self->ending != nullptr) self->ending->End();
   }
 };
 
-// Sets the callback of an operation, if a caller is to be told. The caller lets go of the result once the operation was
-// accepted: the callback then frees it.
+// Sets the callback of an operation, if a caller or the session is to be told. The caller lets go of the result once the
+// operation was accepted: the callback then frees it.
 template <typename Args>
-std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Library>& library, Notice notice) {
-  if (notice.completions == nullptr) return nullptr;
-  auto noticing = std::make_unique<Noticing>(Noticing{library, std::move(notice)});
+std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Library>& library, Notice notice,
+                                    std::shared_ptr<Ending> ending) {
+  if (notice.completions == nullptr && ending == nullptr) return nullptr;
+  auto noticing = std::make_unique<Noticing>(Noticing{library, std::move(notice), std::move(ending)});
   args.done = &Noticing::Done;
   args.user = noticing.get();
   return noticing;
@@ -101,7 +105,9 @@ bps_collective_args ArgsOf(const CollectiveSpec& spec) {
   return args;
 }
 
-bool HasEnded(const Library& library, bps_request* request) {
+// `ending`: nullptr: of an operation without one.
+bool HasEnded(const Library& library, bps_request* request, const Ending* ending) {
+  if (ending != nullptr && ending->ended()) return true;
   int32_t done = 0;
   if (library.bps_request_state(request) < BPS_REQUEST_DONE) return false;
   // A request that cannot be asked (the session is gone) has ended: closing ends everything.
@@ -220,7 +226,8 @@ std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t inp
   args.op = op;
   args.priority = priority;
   args.timeout_ms = TimeoutMs(timeout);
-  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
+  const std::shared_ptr<Ending> ending = EndingOf(place.has_value());
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice), ending);
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
@@ -231,7 +238,7 @@ std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t inp
   }
   (void)noticing.release();
   Sweep();
-  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
 }
 
 std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
@@ -245,7 +252,8 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
   args.root = root;
   args.priority = priority;
   args.timeout_ms = TimeoutMs(timeout);
-  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
+  const std::shared_ptr<Ending> ending = EndingOf(place.has_value());
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice), ending);
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
@@ -256,7 +264,7 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
   }
   (void)noticing.release();
   Sweep();
-  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
 }
 
 std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec) {
@@ -282,14 +290,15 @@ std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec) {
         [&](bps_session* session) { Check(library(), library().bps_sparse_all_reduce(session, &args, &request)); });
   }
   Sweep();
-  return std::make_shared<Request>(shared_from_this(), request, py::none());
+  return std::make_shared<Request>(shared_from_this(), request, py::none(), nullptr);
 }
 
 std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::object buffers, Notice notice) {
   bps_collective_args args = ArgsOf(spec);
   bps_streams streams = BPS_STREAMS_INIT;
   if (spec.place) SetPlace(args, streams, *spec.place);
-  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice));
+  const std::shared_ptr<Ending> ending = EndingOf(spec.place.has_value());
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), std::move(notice), ending);
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
@@ -297,7 +306,7 @@ std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::obj
   }
   (void)noticing.release();
   Sweep();
-  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
 }
 
 std::shared_ptr<Request> Session::Group(const std::vector<CollectiveSpec>& specs, py::object buffers) {
@@ -312,13 +321,18 @@ std::shared_ptr<Request> Session::Group(const std::vector<CollectiveSpec>& specs
   bps_group_args args = BPS_GROUP_ARGS_INIT;
   args.operations = pointers.data();
   args.num_operations = static_cast<int32_t>(pointers.size());
+  const bool on_device =
+      std::any_of(specs.begin(), specs.end(), [](const CollectiveSpec& spec) { return spec.place.has_value(); });
+  const std::shared_ptr<Ending> ending = EndingOf(on_device);
+  std::unique_ptr<Noticing> noticing = SetNotice(args, handle_->shared_library(), {}, ending);
   bps_request* request = nullptr;
   {
     py::gil_scoped_release released;
     handle_->Use([&](bps_session* session) { Check(library(), library().bps_group(session, &args, &request)); });
   }
+  (void)noticing.release();
   Sweep();
-  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers));
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
 }
 
 std::shared_ptr<ProcessSet> Session::NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name) {
@@ -411,11 +425,18 @@ void Session::Close() {
   if (!handle_->IsForkedChild()) Sweep();
 }
 
-void Session::Adopt(bps_request* request, py::object buffers) {
-  if (HasEnded(library(), request)) {
+std::shared_ptr<Ending> Session::EndingOf(bool on_device) {
+  if (!on_device) return nullptr;
+  if (sweeping_ == nullptr) sweeping_ = std::make_shared<Sweeping>(weak_from_this());
+  return std::make_shared<Ending>(sweeping_);
+}
+
+void Session::Adopt(bps_request* request, py::object buffers, std::shared_ptr<Ending> ending) {
+  if (ending != nullptr) ending->Orphan();
+  if (HasEnded(library(), request, ending.get())) {
     library().bps_request_free(request);
   } else {
-    orphans_.push_back(Orphan{request, std::move(buffers)});
+    orphans_.push_back(Orphan{request, std::move(buffers), std::move(ending)});
   }
   Sweep();
 }
@@ -426,7 +447,7 @@ void Session::Sweep() {
   std::vector<Orphan> ended;
   std::vector<Orphan> left;
   for (Orphan& orphan : orphans_) {
-    (HasEnded(library(), orphan.request) ? ended : left).push_back(std::move(orphan));
+    (HasEnded(library(), orphan.request, orphan.ending.get()) ? ended : left).push_back(std::move(orphan));
   }
   orphans_ = std::move(left);
   for (const Orphan& orphan : ended) library().bps_request_free(orphan.request);

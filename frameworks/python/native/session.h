@@ -6,8 +6,9 @@
 //     session.shutdown(); session.close()
 //
 // The session keeps alive what the library still reads or writes: the `buffers` of an operation whose Request was
-// dropped before the operation had ended are held here until it has. The library never calls back into Python and never
-// waits for the GIL; every call that may block, or that takes a lock of the library, releases it.
+// dropped before the operation had ended are held here until it has. Of an operation on the memory of a GPU they are let
+// go of then (ending.h), of others with the next operation. The library never calls back into Python and never waits for
+// the GIL; every call that may block, or that takes a lock of the library, releases it.
 //
 // Threads: as Python's own objects: any thread that holds the GIL.
 #ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_SESSION_H_
@@ -24,6 +25,7 @@
 #include "abi/byteps.h"
 #include "frameworks/common/library.h"
 #include "frameworks/python/native/completions.h"
+#include "frameworks/python/native/ending.h"
 #include "frameworks/python/native/session_handle.h"
 
 namespace byteps::python {
@@ -146,8 +148,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void Shutdown(const std::optional<double>& timeout);
   void Close();
 
-  // Takes over a request that no caller waits for any more, until it has ended.
-  void Adopt(bps_request* request, pybind11::object buffers);
+  // Takes over a request that no caller waits for any more, until it has ended. `ending`: its, or nullptr.
+  void Adopt(bps_request* request, pybind11::object buffers, std::shared_ptr<Ending> ending);
+
+  // Frees the orphans that have ended.
+  void Sweep();
 
   const Library& library() const { return handle_->library(); }
   bool IsForkedChild() const { return handle_->IsForkedChild(); }
@@ -156,13 +161,15 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Orphan {
     bps_request* request;
     pybind11::object buffers;
+    std::shared_ptr<Ending> ending;
   };
 
-  // Frees the orphans that have ended.
-  void Sweep();
+  // For a new operation; nullptr: its memory is not on a device.
+  std::shared_ptr<Ending> EndingOf(bool on_device);
 
   const std::shared_ptr<SessionHandle> handle_;
   std::vector<Orphan> orphans_;
+  std::shared_ptr<Sweeping> sweeping_;  // made with the first operation on memory of a device
 };
 
 }  // namespace byteps::python

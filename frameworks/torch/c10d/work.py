@@ -21,9 +21,14 @@ class _All:
         self._handles = handles
 
     def finish_on_host(self) -> None:
-        wait_all(self._handles)
+        first: Exception | None = None
         for handle in self._handles:
-            handle.finish_on_host()
+            try:
+                handle.finish_on_host()
+            except Exception as error:  # kept, and raised below
+                first = first or error
+        if first is not None:
+            raise first
 
 
 class BytePSWork(Work):

@@ -24,7 +24,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,14 @@ class _HeldFakeCudaTensor(FakeCudaTensor):
     __torch_function__ = classmethod(held_parameter._torch_function)  # type: ignore[assignment]
 
 
+class _Mark:
+    """An event, for whoever holds this; then it is the next mark's."""
+
+    def __init__(self, event: int, free: list[int]) -> None:
+        self.event = event
+        weakref.finalize(self, free.append, event)  # calls nothing of the GPU, see give_back()
+
+
 class FakeCuda(device_streams.DeviceStreams):
     """The GPUs of this process, and which stream is current on which thread."""
 
@@ -256,7 +264,9 @@ class FakeCuda(device_streams.DeviceStreams):
         self._devices: dict[int, int] = {}
         self._free: dict[tuple[int, int, int], list[tuple[int, set[int]]]] = {}
         self._kernels: dict[int, Callable[[Any], None]] = {}
-        self._copying: dict[int, int] = {}  # GPU -> the stream of to_host
+        self._private: dict[tuple[str, int], int] = {}
+        self._marks: dict[int, list[int]] = {}  # GPU -> events that no mark holds
+        self._holds: list[Any] = []
         self._number = 0
         self._lock = threading.RLock()
         self.errors: list[BaseException] = []  # of kernels
@@ -318,8 +328,10 @@ class FakeCuda(device_streams.DeviceStreams):
         """This stream is current on this thread meanwhile."""
         before = self.current(index)
         self._streams()[index] = handle
-        yield
-        self._streams()[index] = before
+        try:
+            yield
+        finally:
+            self._streams()[index] = before
 
     def _streams(self) -> dict[int, int]:
         if not hasattr(self._current, "streams"):
@@ -365,6 +377,9 @@ class FakeCuda(device_streams.DeviceStreams):
     def is_device(self, tensor: torch.Tensor) -> bool:
         return isinstance(tensor, FakeCudaTensor)
 
+    def gpu(self, tensor: torch.Tensor) -> int | None:
+        return tensor.block.index if isinstance(tensor, FakeCudaTensor) else None
+
     def index(self, tensor: torch.Tensor) -> int:
         assert isinstance(tensor, FakeCudaTensor)
         return tensor.block.index
@@ -387,10 +402,7 @@ class FakeCuda(device_streams.DeviceStreams):
 
     def to_host(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         index = self.index(tensors[0])
-        with self._lock:
-            if index not in self._copying:
-                self._copying[index] = self.new_stream(index)
-        stream = self._copying[index]
+        stream = self.private_stream(index, "copies")
         self.order(self.current(index), stream, index)
         copies = [torch.empty(one.shape, dtype=one.dtype) for one in tensors]
         with self.stream(stream, index):
@@ -419,6 +431,22 @@ class FakeCuda(device_streams.DeviceStreams):
         assert code == 0, f"event_query: code {code}"
         self._call("event_destroy", index, event)
 
+    def private_stream(self, index: int, purpose: str) -> int:
+        with self._lock:
+            if (purpose, index) not in self._private:
+                self._private[purpose, index] = self.new_stream(index)
+            return self._private[purpose, index]
+
+    def current_stream(self, index: int) -> int:
+        return self.current(index)
+
+    @contextlib.contextmanager
+    def within(self, streams: Mapping[int, int]) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for index, stream in streams.items():
+                stack.enter_context(self.stream(stream, index))
+            yield
+
     def is_capturing(self, index: int) -> bool:
         state = _StreamState(struct_size=ctypes.sizeof(_StreamState))
         self._call("stream_state", index, self.current(index), ctypes.byref(state))
@@ -429,10 +457,17 @@ class FakeCuda(device_streams.DeviceStreams):
         return tensor.block
 
     def mark(self, index: int) -> Any:
-        return self.current(index)
+        with self._lock:
+            free = self._marks.setdefault(index, [])
+            event = free.pop() if free else 0
+            if not event:
+                self.own_events += 1
+        event = event or self._made("event_create", index)
+        self._call("event_record", index, event, self.current(index))
+        return _Mark(event, free)
 
     def wait_for(self, mark: Any, index: int) -> None:
-        self.order(mark, self.current(index), index)
+        self._call("stream_wait", index, self.current(index), mark.event)
 
     def current(self, index: int) -> int:
         return self._streams().get(index, 0)
@@ -630,6 +665,7 @@ class FakeCuda(device_streams.DeviceStreams):
     def hold(self, stream: int, index: int = 0) -> Callable[[], None]:
         """What is put into the stream from now on waits for a call of what is returned."""
         go = _I32(0)
+        self._holds.append(go)  # the stream reads it when it comes there
         assert self._control.hold(index, stream, ctypes.byref(go)) == 0
 
         def release() -> None:
