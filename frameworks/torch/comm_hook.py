@@ -82,15 +82,17 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
     def done(output: torch.Tensor | None, error: BaseException | None) -> None:
-        if error is not None:
-            future.set_exception(error)  # type: ignore[arg-type]
-        elif output is buffer:
-            future.set_result(buffer)
-        else:
+        if error is None and output is not buffer:
             assert output is not None
             gpu = device_streams.STREAMS.gpu(buffer)
-            with device_streams.done_on_host(() if gpu is None else (gpu,)):
-                buffer.copy_(compression.decompress(output, context))
+            try:
+                with device_streams.done_on_host(() if gpu is None else (gpu,)):
+                    buffer.copy_(compression.decompress(output, context))
+            except Exception as raised:  # what the backward pass waits for must come
+                error = raised
+        if error is not None:
+            future.set_exception(error)  # type: ignore[arg-type]
+        else:
             future.set_result(buffer)
 
     when_done(handle, done)

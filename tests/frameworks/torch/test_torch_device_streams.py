@@ -271,6 +271,28 @@ def test_futures_wait_for_no_stream_of_the_program(run_workers: RunWorkers, sche
     run_workers(_futures, **fake_gpus(schedule))
 
 
+class _Broken(bps.Compression.fp16):
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        raise ValueError("it cannot be decompressed")
+
+
+def _undone() -> None:
+    bps.init()
+    told = threading.Event()
+    state, parameter = bps.CommHookState(_Broken), nn.Parameter(torch.ones(3))
+    future = bps.comm_hook(state, _Bucket(torch.ones(3000), parameter))
+    future.then(lambda ended: told.set())
+    assert told.wait(60), "the future has not ended"
+    with pytest.raises(ValueError, match="cannot be decompressed"):
+        future.wait()
+    bps.shutdown()
+
+
+def test_an_error_behind_the_operation_ends_the_future(run_workers: RunWorkers) -> None:
+    run_workers(_undone)
+
+
 def _released(thread: bool) -> None:
     with gpus_of_job() as gpu:
         gone: list[int] = []
