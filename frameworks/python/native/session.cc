@@ -50,8 +50,8 @@ struct Noticing {
   }
 };
 
-// Sets the callback of an operation, if a caller or the session is to be told. The caller lets go of the result once the
-// operation was accepted: the callback then frees it.
+// Sets the callback of an operation, if a caller or the session is to be told. The caller lets go of the result once
+// the operation was accepted: the callback then frees it.
 template <typename Args>
 std::unique_ptr<Noticing> SetNotice(Args& args, const std::shared_ptr<const Library>& library, Notice notice,
                                     std::shared_ptr<Ending> ending) {

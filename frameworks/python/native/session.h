@@ -6,9 +6,9 @@
 //     session.shutdown(); session.close()
 //
 // The session keeps alive what the library still reads or writes: the `buffers` of an operation whose Request was
-// dropped before the operation had ended are held here until it has. Of an operation on the memory of a GPU they are let
-// go of then (ending.h), of others with the next operation. The library never calls back into Python and never waits for
-// the GIL; every call that may block, or that takes a lock of the library, releases it.
+// dropped before the operation had ended are held here until it has. Of an operation on the memory of a GPU they are
+// let go of then (ending.h), of others with the next operation. The library never calls back into Python and never
+// waits for the GIL; every call that may block, or that takes a lock of the library, releases it.
 //
 // Threads: as Python's own objects: any thread that holds the GIL.
 #ifndef BYTEPS_FRAMEWORKS_PYTHON_NATIVE_SESSION_H_
