@@ -178,10 +178,10 @@ TEST_F(SessionTest, ACallbackMayRunInTheCallThatSubmits) {
     bps_push_pull_args again = PushPullArgs(other, &seen.value, &seen.value);
     again.done_in_call = 1;
     again.user = user;
-    again.done = [](void* user, bps_status* error) {
-      EXPECT_EQ(error, nullptr);
-      if (inside) static_cast<Seen*>(user)->recursed = true;
-      static_cast<Seen*>(user)->runs.fetch_add(1);
+    again.done = [](void* again_user, bps_status* failure) {
+      EXPECT_EQ(failure, nullptr);
+      if (inside) static_cast<Seen*>(again_user)->recursed = true;
+      static_cast<Seen*>(again_user)->runs.fetch_add(1);
     };
     EXPECT_SAID_OK(bps_push_pull(seen.session, &again, nullptr));
     EXPECT_EQ(Said(bps_barrier(seen.session, nullptr)).code, BPS_FAILED_PRECONDITION);
