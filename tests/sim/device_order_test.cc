@@ -97,8 +97,12 @@ TEST(DeviceOrderTest, TheMostUrgentIsReducedFirst) {
     const auto submit = [&](const std::string& name, int64_t priority) {
       const std::vector<std::vector<float>> inputs = {job.Numbers(700), job.Numbers(700)};
       for (size_t rank = 0; rank < 2; ++rank) {
-        DeviceCall* const call = programs[rank]->Submit(
-            {.name = name, .elements = 700, .input = inputs[rank], .priority = priority, .in_place = true});
+        DeviceCall* const call = programs[rank]->Submit({.name = name,
+                                                         .elements = 700,
+                                                         .input = inputs[rank],
+                                                         .priority = priority,
+                                                         .in_place = true,
+                                                         .later = true});
         ASSERT_NE(call, nullptr);
         all.push_back({name, programs[rank].get(), call, SimulatedJob::Sum(inputs)});
       }
