@@ -22,17 +22,24 @@ from .job import JobSize, job_size, plan_job
 from .job_folder import JobFolder
 from .loopback import require_loopback
 from .output import OutputFiles, Printer
+from .process_tree import end_with
 from .remote.slurm_allocation import Allocation
 from .roles import plan_workers, read_place, service_command
 from .standard_streams import open_the_closed
 from .supervisor import Supervisor
 from .ways import ROLE_VARIABLES, Way, way_of
 
+# The process that has called byteps.run() (frameworks/python/byteps/runner.py).
+_CALLER = "_BYTEPS_RUN_CALLER"
+
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs bpslaunch with `words` (default: the process's own) and returns its exit code."""
     open_the_closed()
     printer = Printer()
+    caller = os.environ.pop(_CALLER, "")
+    if caller.isdecimal():
+        end_with(int(caller))
     try:
         return _launch(parse_arguments(words), Environment(with_plugins_of_checkout(os.environ)), printer)
     except LaunchError as error:

@@ -43,6 +43,15 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def end_with(caller: int) -> None:
+    """Have the kernel send us SIGTERM when the thread of `caller` that started us ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    try:
+        os.kill(caller, 0)
+    except ProcessLookupError:  # It ended before the call above.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _stat(pid: int | str) -> list[bytes]:
     """The fields of /proc/PID/stat from the state on; OSError if there is no such process."""
     with open(f"/proc/{pid}/stat", "rb") as stat:

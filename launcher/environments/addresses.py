@@ -8,6 +8,8 @@ import socket
 import struct
 from collections.abc import Sequence
 
+from ..failure import LaunchError
+
 _SIOCGIFADDR = 0x8915
 _SIOCGIFNETMASK = 0x891B
 _LOOPBACK = "127.0.0.1"
@@ -34,7 +36,7 @@ def _ones(mask: str) -> int:
     return bin(int.from_bytes(socket.inet_aton(mask), "big")).count("1")
 
 
-def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
+def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]], interface: str | None = None) -> str:
     """Which of the `own` networks' addresses the others know best: one in a network that most of them are in, too; the
     first if there is none. Loopback where there are no others."""
     import ipaddress  # here: the hosts of a job only report their addresses, and start sooner without it
@@ -42,7 +44,15 @@ def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]]) -> str:
     if not others:
         return _LOOPBACK
     if not own:
-        return socket.gethostbyname(socket.gethostname())
+        host = socket.gethostname()
+        try:
+            return socket.gethostbyname(host)
+        except OSError as error:
+            raise LaunchError(
+                f"host {host} has no IPv4 address at which the others could reach it"
+                + ("" if interface is None else f" on the interface {interface}")
+                + f", and its name means none: {error.strerror}; name an interface by DMLC_INTERFACE"
+            ) from None
     networks = [ipaddress.ip_interface(each) for each in own]
 
     def reached(index: int) -> int:

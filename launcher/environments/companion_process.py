@@ -30,6 +30,7 @@ from ..installation import server_binary, with_plugins_of_checkout
 from ..lanes import lanes
 from ..listener import listen
 from ..output import Printer
+from ..system_calls import pidfd_open, pidfd_send_signal
 from .launcher_process import is_launcher
 
 _KILL_SECONDS = 5.0
@@ -145,13 +146,13 @@ class CompanionProcess:
         """The worker, and what has started it."""
         self._selector.register(0, selectors.EVENT_READ, self._worker_ended)
         with contextlib.suppress(OSError):
-            self._worker_descriptor = os.pidfd_open(self._worker)
+            self._worker_descriptor = pidfd_open(self._worker)
             self._selector.register(self._worker_descriptor, selectors.EVENT_READ, self._worker_ended)
         launcher = process_tree.parent(self._worker)
         if launcher is None or not is_launcher(launcher):
             return
         with contextlib.suppress(OSError):
-            descriptor = os.pidfd_open(launcher)
+            descriptor = pidfd_open(launcher)
             self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._launcher_ended(descriptor))
 
     def _worker_ended(self) -> None:
@@ -177,7 +178,7 @@ class CompanionProcess:
     def _signal_worker(self, number: int) -> None:
         if self._worker_descriptor is not None:
             with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._worker_descriptor, number)
+                pidfd_send_signal(self._worker_descriptor, number)
 
     def _end(self) -> None:
         self._signal(signal.SIGTERM)

@@ -87,7 +87,8 @@ class Meeting:
         }
         placed = [[rank for rank in range(servers) if rank % len(members) == host] for host in range(len(members))]
         if len(given) > 1 or servers:
-            address = meeting_address(given[0]["networks"], [given[ranks[0]]["networks"] for ranks in members[1:]])
+            others = [given[ranks[0]]["networks"] for ranks in members[1:]]
+            address = meeting_address(given[0]["networks"], others, self._environment.text("DMLC_INTERFACE"))
             common["BYTEPS_JOB_ID"] = f"{secrets.token_hex(6)}"
             common.update(token_variables(token_of(self._environment)))
             if len(members) > 1:

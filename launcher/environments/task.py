@@ -21,6 +21,7 @@ from ..environment import Environment
 from ..gpus import visible_gpu
 from ..output import OutputFiles, Printer
 from ..supervisor import Supervisor
+from ..system_calls import pidfd_open
 from ..topology import cpu_list
 from .launcher_process import is_launcher
 from .meeting import Meeting
@@ -51,7 +52,7 @@ class TaskSupervisor(Supervisor):
         launcher = process_tree.parent(process_tree.parent(keeper) or 0)
         if launcher is not None and is_launcher(launcher):
             with contextlib.suppress(OSError):
-                descriptor = os.pidfd_open(launcher)
+                descriptor = pidfd_open(launcher)
                 self._selector.register(
                     descriptor, selectors.EVENT_READ, lambda: self._launcher_ended(descriptor, launcher)
                 )

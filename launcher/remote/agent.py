@@ -36,6 +36,7 @@ from ..installation import installed_release, server_binary, with_plugins_of_che
 from ..lanes import lanes
 from ..listener import listen
 from ..output import Printer
+from ..system_calls import memfd_create
 from ..workers import local_workers
 from . import frame
 from .outbox import Outbox
@@ -234,7 +235,7 @@ class Agent:
 
     def _keep(self, token: str) -> str:
         """A file of memory with the token, which our processes can read, and which goes with us whatever ends us."""
-        descriptor = os.memfd_create("byteps-token", os.MFD_CLOEXEC)
+        descriptor = memfd_create("byteps-token")
         os.fchmod(descriptor, 0o600)
         os.write(descriptor, token.encode() + b"\n")
         return f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -292,7 +293,7 @@ class Agent:
 
         environment = self._environment(request["variables"])
         workers, services = request["workers"], request["services"]
-        findings = self._aside(lambda: check_installation(environment, workers, services, alone=False))
+        findings = self._aside(lambda: list(check_installation(environment, workers, services, alone=False)))
         found = [(each.level.value, each.subject, each.text) for each in findings]
         if request["workers"] and request["command"]:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import socket
 import threading
 import time
 from typing import Any
@@ -159,3 +160,13 @@ def test_rank_0_leaves_when_all_have_their_answer(tmp_path: pathlib.Path) -> Non
 )
 def test_the_address_where_all_meet(own: list[str], others: list[list[str]], address: str) -> None:
     assert meeting_address(own, others) == address
+
+
+def test_no_address_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_name: str) -> str:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(socket, "gethostbyname", unknown)
+    with pytest.raises(LaunchError, match=r"node7 has no IPv4 address.* on the interface eth9.*DMLC_INTERFACE"):
+        meeting_address([], [["10.0.0.8/24"]], "eth9")

@@ -33,6 +33,8 @@ from typing import IO, Any
 # with BYTEPS they would take for misspelt ones.
 ADDRESSES = "_BYTEPS_RUN_ADDRESSES"
 SECRET = "_BYTEPS_RUN_SECRET"
+# With which process bpslaunch ends (launcher/main.py): this one may be killed.
+_CALLER = "_BYTEPS_RUN_CALLER"
 LOOPBACK = "127.0.0.1"
 
 _OWN_MESSAGE = "bpslaunch: "
@@ -109,10 +111,11 @@ def run(
 
 
 def _supervise(command: list[str], variables: dict[str, str]) -> tuple[int, list[str]]:
-    """Runs bpslaunch, which ends the job whatever becomes of us. Its exit code, and what it has said itself; nothing
-    where it writes to a terminal, at which it was read."""
+    """Runs bpslaunch, which ends the job when this thread ends, whatever ends it. Its exit code, and what it has said
+    itself; nothing where it writes to a terminal, at which it was read."""
     said: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
     piped = None if os.isatty(2) else subprocess.PIPE
+    variables = {**variables, _CALLER: str(os.getpid())}
     with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stderr=piped) as process:
         reader = threading.Thread(target=_pass_on, args=(process.stderr, said), daemon=True)
         if process.stderr is not None:

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -73,6 +75,34 @@ def test_no_variable_of_it_is_unknown(capfd: pytest.CaptureFixture[str]) -> None
     assert byteps.run(_sum, args=(1.0,), num_workers=2, num_servers=1) == [(0, 1.0), (1, 1.0)]
     captured = capfd.readouterr()
     assert "is not a variable" not in captured.out + captured.err
+
+
+def test_the_job_ends_with_the_process_that_has_called(tmp_path: Path) -> None:
+    """Killed, as a notebook's kernel is that runs out of memory."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, time, byteps\n"
+        "def work(folder):\n"
+        "    open(f'{folder}/{os.getpid()}.worker', 'w').close()\n"
+        "    time.sleep(600)\n"
+        "byteps.run(work, args=(sys.argv[1],), num_workers=2)\n"
+    )
+    with subprocess.Popen([sys.executable, str(program), str(tmp_path)], stderr=subprocess.DEVNULL) as caller:
+        try:
+            assert _within(60, lambda: len(list(tmp_path.glob("*.worker"))) == 2)
+        finally:
+            caller.kill()
+    workers = [int(file.stem) for file in tmp_path.glob("*.worker")]
+    assert _within(30, lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+def _within(seconds: float, true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def test_wrong_arguments() -> None:
