@@ -20,6 +20,7 @@ NOT_READY = 600
 _NON_BLOCKING = 1  # of streams
 _NO_TIMING = 2  # of events
 _PORTABLE = 1  # of pinned memory
+_DEVICE_MAP = 2  # of memory that is registered: kernels reach it
 _CAPTURE_RELAXED = 2
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # of CUdevice_attribute
 _IS_ONE_ALLOCATION = 10  # of CUpointer_attribute
@@ -161,7 +162,8 @@ class Gpu:
         """Pins memory of the host that is there already, such as shared memory; its address."""
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         size = ctypes.c_size_t(len(memory))
-        self._call("cuMemHostRegister_v2", ctypes.c_void_p(address), size, ctypes.c_uint(_PORTABLE))
+        flags = ctypes.c_uint(_PORTABLE | _DEVICE_MAP)
+        self._call("cuMemHostRegister_v2", ctypes.c_void_p(address), size, flags)
         return address
 
     def unregister(self, address: int) -> None:
