@@ -87,6 +87,17 @@ class Guardian:
             os.close(ours)
 
 
+def _wait_for(child: int) -> int:
+    """The status with which it ends."""
+    if os.getpid() != 1:
+        return os.waitpid(child, 0)[1]
+    # Process 1 inherits all orphans of its pod or container, those of `kubectl exec` included.
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            return status
+
+
 class _Guarded:
     """A child process that runs a function, watched by the process that makes it.
 
@@ -125,7 +136,7 @@ class _Guarded:
         self._install_handlers()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
-            status = os.waitpid(child, 0)[1]
+            status = _wait_for(child)
         finally:
             self._pid = None
             self._restore_handlers()

@@ -84,7 +84,10 @@ class PmiStore:
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._socket], [], [], left)[0]:
-                raise LaunchError(f"PMI does not answer {asked.split(' ')[0]}: not all ranks have come to bps.init()")
+                raise LaunchError(
+                    f"PMI does not answer {asked.split(' ')[0]}: not all ranks have come to bps.init(); rank "
+                    f"{self.rank} on {socket.gethostname()} has"
+                )
             data = self._socket.recv(_LONGEST)
             if not data:
                 raise LaunchError("PMI has closed its connection: the launcher of the job has ended")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -104,7 +105,10 @@ class PmixStore:
         thread.start()
         thread.join(max(0.0, deadline - time.monotonic()))
         if not results:
-            raise LaunchError("PMIx_Fence does not return: not all ranks have come to bps.init()")
+            raise LaunchError(
+                f"PMIx_Fence does not return: not all ranks have come to bps.init(); rank {self.rank} on "
+                f"{socket.gethostname()} has"
+            )
         if results[0] is not None:
             raise results[0]
 

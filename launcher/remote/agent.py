@@ -65,6 +65,7 @@ class Agent:
         self._next_beat = 0.0
         self._reading = True
         self._over = False
+        self._refused = False
         self._kill_at: float | None = None  # we are alone, and this is when what is left is killed
         self._lifeline = lifeline
 
@@ -148,7 +149,8 @@ class Agent:
             elif action == "listen":
                 self._listen(request)
             elif action == "start":
-                self._start(request)
+                if not self._refused:  # what asked for it had not heard of the refusal yet
+                    self._start(request)
             elif action == "signal":
                 child = self._children.get(request["id"])
                 if child is not None:
@@ -160,9 +162,13 @@ class Agent:
             elif action == "end":
                 self._over = True
         except LaunchError as error:
-            self._report("refused", text=str(error), code=error.exit_code)
+            self._refuse(str(error), error.exit_code)
         except OSError as error:
-            self._report("refused", text=f"{error}", code=1)
+            self._refuse(f"{error}", 1)
+
+    def _refuse(self, text: str, code: int) -> None:
+        self._refused = True
+        self._report("refused", text=text, code=code)
 
     def _aside(self, work: Callable[[], Result]) -> Result:
         """Does what may take long while signs of life go on: else bpslaunch takes this host for lost."""
@@ -211,7 +217,7 @@ class Agent:
         folder = request.get("folder")
         if folder is not None:
             try:
-                os.chdir(folder)
+                self._aside(lambda: os.chdir(folder))
             except OSError as error:
                 raise LaunchError(
                     f"cannot work in {folder}: {error.strerror}; name another one by --directory"
