@@ -3,7 +3,8 @@ them. No rank waits for the others, except as far as BYTEPS_STALENESS says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from byteps.asynchronous import Beginning
@@ -26,6 +27,11 @@ class AsyncOptimizer(AdasumOptimizer):
     """
 
     _beginning: Beginning
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Changes nothing: gradients are this rank's own, clipped or not, and step() waits for none of them."""
+        yield
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes the optimizer's own step, and makes the parameters those of the servers.

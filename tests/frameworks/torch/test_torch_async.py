@@ -103,6 +103,25 @@ def test_a_second_optimizer_begins_anew(run_workers: RunWorkers) -> None:
     assert run_workers(_two_optimizers, workers=2, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [[9.0]] * 2
 
 
+def _clipping() -> list[float]:
+    """As docs/migrate.md says: synchronize(), clip, step() inside skip_synchronize()."""
+    hvd.init()
+    weight = nn.Parameter(torch.zeros(4))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+    (weight.sum() * -8).backward()
+    optimizer.synchronize()
+    nn.utils.clip_grad_value_([weight], 2.0)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    hvd.barrier()
+    _step(optimizer, weight, 0.0)
+    return weight.detach().unique().tolist()
+
+
+def test_gradients_are_clipped(run_workers: RunWorkers) -> None:
+    assert run_workers(_clipping, workers=2, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [[4.0]] * 2
+
+
 def _interrupted_beginning() -> list[float]:
     """The servers have the parameters once, however often a rank begins to wait for the others."""
     import byteps.torch.async_optimizer as module
