@@ -32,6 +32,7 @@ class BackwardReducer(Reducer):
         self.enabled = True
         self._name = name
         self._find_unused = find_unused
+        self._accumulated: set[torch.Tensor] = set()  # parameters used inside no_sync(), not averaged yet
         self._begun = False
         self._end_is_known = False  # ended() is queued for the end of the backward pass that is running
 
@@ -61,6 +62,8 @@ class BackwardReducer(Reducer):
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by autograd when a parameter's gradient has been accumulated."""
         if not self.enabled:
+            if self._find_unused:
+                self._accumulated.add(parameter)
             return
         if not self._begun:
             self._begun = True
@@ -83,13 +86,17 @@ class BackwardReducer(Reducer):
             self._begun = False
             raise
         self._begun = False  # not behind a KeyboardInterrupt: the next forward pass gives up what is on its way
+        self._accumulated.clear()
         for parameter, gradient in unused.items():
             parameter.grad = gradient
 
     def _unused(self) -> dict[torch.Tensor, torch.Tensor | None]:
-        """The parameters that no rank has a gradient for in this pass, and what gradients they have."""
+        """The parameters that no rank has used in this pass or inside no_sync() before it, with their gradients."""
         parameters = list(self.names)
-        used = torch.tensor([p in self.in_flight or p in self._waiting for p in parameters], dtype=torch.int32)
+        used = torch.tensor(
+            [p in self.in_flight or p in self._waiting or p in self._accumulated for p in parameters],
+            dtype=torch.int32,
+        )
         handle = None
         try:
             name, most = f"{self._name}.used", 1 << 62

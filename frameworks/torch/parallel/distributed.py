@@ -48,8 +48,8 @@ class DistributedDataParallel(torch.nn.Module):
             None: all.
         bucket_cap_mb, gradient_as_bucket_view, static_graph, check_reduction: accepted, and without effect: there are
             no buckets, each gradient travels by itself, and p.grad is where its average is.
-        find_unused_parameters: parameters that no rank has used in a step keep the gradient they had (or None), at the
-            cost of one small reduction. False: they get zeros.
+        find_unused_parameters: parameters that no rank has used in a step, no_sync() included, keep the gradient they
+            had (or None), at the cost of one small reduction. False: they get zeros.
         compression: Compression.none, Compression.fp16 or Compression.bf16.
         gradient_buffers: as DistributedOptimizer's.
 

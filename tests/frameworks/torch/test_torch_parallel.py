@@ -104,6 +104,16 @@ def _unused_parameters() -> None:
     model(torch.ones(1, 1), 0).sum().backward()
     assert first.grad.item() == 1.5 and third.grad is kept and kept.item() == 7.0
 
+    with model.no_sync():
+        model(torch.ones(1, 1), 1 + rank).sum().backward()
+    first.grad = None
+    model(torch.ones(1, 1), 0).sum().backward()
+    # The second has 0.5 on all ranks from the first pass, and the third 7.0; each rank has added 1.0 to one of them.
+    gradients = [weight.grad.item() for weight in (first, second, third)]
+    assert gradients == [1.0, 1.0, 7.5], "used inside no_sync(), so averaged, although not in the last pass"
+    model(torch.ones(1, 1), 0).sum().backward()
+    assert second.grad.item() == 1.0 and third.grad.item() == 7.5, "used by nobody since"
+
     model = DistributedDataParallel(_Branches())
     first, second, third = (branch.weight for branch in model.module.branches)
     model(torch.ones(1, 1), rank).sum().backward()
