@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.reduce_op import Average
 from byteps.session import current_session
 from byteps.torch import device_streams
@@ -55,8 +56,10 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
 
     Raises:
         TypeError: `state` is something else.
+        UnimplementedError: the job trains asynchronously.
         BytePSError: before init(), or what is in flight already. What goes wrong later, the backward pass raises.
     """
+    refuse_asynchronous("byteps.torch.comm_hook")
     compression: type[Compressor] = Compression.none
     process_set = global_process_set
     if isinstance(state, CommHookState):

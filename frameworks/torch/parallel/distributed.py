@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.session import current_session
 from byteps.torch.broadcast import broadcast_async_
 from byteps.torch.compiling import is_compiling
@@ -58,6 +59,7 @@ class DistributedDataParallel(torch.nn.Module):
             this rank is not in.
         TypeError: `module` is no module, or `process_group` is something else.
         NotImplementedError: an argument of torch's that has no meaning here.
+        UnimplementedError: the job trains asynchronously.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class DistributedDataParallel(torch.nn.Module):
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"module is a {type(module).__name__}; it must be a torch.nn.Module")
         _refuse(others, device_ids, output_device, dim)
+        refuse_asynchronous("byteps.torch.parallel.DistributedDataParallel")
         ranks = _process_set(process_group)
         check_compression(compression)
         del bucket_cap_mb, check_reduction, gradient_as_bucket_view, static_graph

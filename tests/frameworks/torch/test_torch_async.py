@@ -258,3 +258,21 @@ def _dies() -> str:
 def test_a_death_ends_the_job(run_workers: RunWorkers) -> None:
     job = run_workers(_dies, check=False, BYTEPS_ENABLE_ASYNC="1")
     assert "heard: " in job.output and "rank 1" in job.output, job.output
+
+
+def test_what_averages_gradients_is_refused(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from byteps.misc import imagenet18
+    from byteps.torch.parallel import DistributedDataParallel
+
+    model = nn.Linear(2, 2)
+    pair = nn.Parameter(torch.zeros(2).half()), nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([pair[1]], lr=1.0)
+    monkeypatch.setenv("BYTEPS_ENABLE_ASYNC", "1")
+    with pytest.raises(hvd.UnimplementedError, match="DistributedDataParallel has no asynchronous"):
+        DistributedDataParallel(model)
+    with pytest.raises(hvd.UnimplementedError, match="comm_hook has no asynchronous"):
+        hvd.comm_hook(None, None)
+    with pytest.raises(hvd.UnimplementedError, match="half=True has no asynchronous"):
+        imagenet18.DistributedOptimizer(
+            optimizer, [("one", pair[1])], half=True, fp16_params=[pair[0]], fp32_params=[pair[1]]
+        )

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from byteps.asynchronous import refuse_asynchronous
 from byteps.basics import init, local_rank, local_size, rank, shutdown, size
 from byteps.reduce_op import Average
 from byteps.torch.base_optimizer import BaseOptimizer
@@ -92,12 +93,14 @@ def DistributedOptimizer(
     Raises:
         ValueError: with `half`, the two lists are not given or not of one length and shape, or the scale is not
             positive; and what byteps.torch.DistributedOptimizer raises.
+        UnimplementedError: with `half`, the job trains asynchronously.
     """
     del model
     if not half:
         return _DistributedOptimizer(optimizer, named_parameters, compression, backward_passes_per_step)
     if fp16_params is None or fp32_params is None:
         raise ValueError("half=True needs fp16_params and fp32_params")
+    refuse_asynchronous("byteps.misc.imagenet18.DistributedOptimizer with half=True")
     pairs = list(zip(list(fp16_params), list(fp32_params)))
     full_of: dict[torch.Tensor, torch.Tensor] = {full: half_one for half_one, full in pairs}
     ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
