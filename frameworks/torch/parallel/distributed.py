@@ -43,7 +43,8 @@ class DistributedDataParallel(torch.nn.Module):
         device_ids: None, or a list of the one device that the module is on.
         output_device, dim: for compatibility: None or that device, and 0. (BytePS's third positional argument is
             broadcast_buffers, its fourth compression; they are told apart by their types.)
-        broadcast_buffers: the first rank's buffers overwrite those of the others before each forward pass of a step.
+        broadcast_buffers: the first rank's buffers overwrite those of the others before the first forward pass, and
+            before each one behind one that averages, also in evaluation: all ranks must call it.
         init_sync: whether to begin with the values of the first rank.
         process_group: the ranks that take part: a process set, or a group of torch.distributed's backend "byteps".
             None: all.
