@@ -19,6 +19,7 @@ calling thread, and whatever PyTorch does with is_cuda is not seen.
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import os
 import threading
@@ -601,6 +602,15 @@ class FakeCuda(device_streams.DeviceStreams):
             self.errors.append(error)
 
     # What tests do.
+
+    def model(self, model: torch.nn.Module) -> torch.nn.Module:
+        """A copy of a model with its parameters on a GPU."""
+        model = copy.deepcopy(model)
+        for module in model.modules():
+            for name, parameter in list(module._parameters.items()):
+                if parameter is not None:
+                    module._parameters[name] = torch.nn.Parameter(self.tensor(parameter))
+        return model
 
     def tensor(self, values: torch.Tensor, index: int = 0) -> FakeCudaTensor:
         """A tensor with these values, written by a kernel of the current stream."""

@@ -6,7 +6,6 @@ What no machine without a GPU can show is said in docs/gpu.md.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import gc
 import threading
@@ -32,16 +31,6 @@ STEPS = 6
 def _model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 70), nn.Tanh(), nn.Linear(70, 3))
-
-
-def _on(gpu: FakeCuda, model: nn.Module) -> nn.Module:
-    """A copy with its parameters on a GPU."""
-    model = copy.deepcopy(model)
-    for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None:
-                module._parameters[name] = nn.Parameter(gpu.tensor(parameter))
-    return model
 
 
 def _batch(step: int, rank: int) -> torch.Tensor:
@@ -102,7 +91,7 @@ def _trains() -> None:
             # Each rank begins with weights of its own.
             reference = _model(seed=bps.rank())
             start = [parameter.detach().clone() for parameter in reference.parameters()]
-            model = _on(gpu, reference)
+            model = gpu.model(reference)
             waits = gpu.counts()["synchronisations"]
             _train(model, gpu.tensor, f"gpu.{name}.", finish, overlap=overlap, compression=compression)
             assert gpu.counts()["synchronisations"] == waits, f"{name}: the host waited for the GPU"
@@ -134,7 +123,7 @@ def _autocasts() -> None:
             start = [parameter.detach().clone() for parameter in reference.parameters()]
             seen: list[torch.dtype] = []
             reference[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))  # noqa: B023
-            model = _on(gpu, reference)
+            model = gpu.model(reference)
             # To PyTorch the simulated GPUs are CPUs, too.
             forward = functools.partial(torch.autocast, "cpu", dtype=dtype)
 
@@ -218,7 +207,7 @@ MADE = ("allocations", "host_allocations", "registrations", "streams", "events")
 def _steady() -> None:
     quiet, before = 0, None
     with gpus_of_job() as gpu:
-        model = _on(gpu, _model(seed=bps.rank()))
+        model = gpu.model(_model(seed=bps.rank()))
 
         def look(model: nn.Module, optimizer: Any, step: int) -> None:
             nonlocal quiet, before
@@ -505,7 +494,7 @@ def test_beside_a_worker_without_a_gpu(run_workers: RunWorkers) -> None:
 
 def _scaler() -> None:
     with gpus_of_job() as gpu:
-        model = _on(gpu, _model(seed=1))
+        model = gpu.model(_model(seed=1))
         optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
         start = [gpu.read(parameter) for parameter in model.parameters()]

@@ -4,7 +4,6 @@ and what memory is held.
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -34,15 +33,6 @@ STEPS = 5
 def _model() -> nn.Module:
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 3))
-
-
-def _on(gpu: FakeCuda, model: nn.Module) -> nn.Module:
-    model = copy.deepcopy(model)
-    for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None:
-                module._parameters[name] = nn.Parameter(gpu.tensor(parameter))
-    return model
 
 
 def _batch(step: int) -> torch.Tensor:
@@ -82,7 +72,7 @@ def _averages() -> None:
     with gpus_of_job() as gpu:
         reference = _model()
         expected = [parameter.detach().clone() for parameter in reference.parameters()]
-        model = _on(gpu, reference)
+        model = gpu.model(reference)
         averages = [gpu.tensor(one) for one in expected]
         main, side = gpu.current(0), gpu.new_stream()
         gpu.order(main, side)  # the averages are there
@@ -112,7 +102,7 @@ def _model_in_other_stream() -> None:
     """The forward pass, too, in a stream that has not touched the parameters."""
     with gpus_of_job() as gpu:
         reference = _model()
-        model = _on(gpu, reference)
+        model = gpu.model(reference)
         main, side, third = gpu.current(0), gpu.new_stream(), gpu.new_stream()
 
         def evaluated(optimizer: Any) -> None:
@@ -145,7 +135,7 @@ def test_updates_are_ordered_for_every_stream(run_workers: RunWorkers, body: Cal
 
 def _captured() -> None:
     with gpus_of_job() as gpu:
-        model = _on(gpu, _model())
+        model = gpu.model(_model())
         side = gpu.new_stream()
 
         def touched(optimizer: Any) -> None:
