@@ -151,6 +151,12 @@ inline constexpr Knob kJobKnobs[] = {
      .readers = kCoordinator,
      .max = 1 << 20,
      .meaning = "A listening socket that the coordinator inherits; bpslaunch sets it"},
+    {.name = "BYTEPS_LINGER_FD",
+     .type = KnobType::kInt,
+     .readers = kCoordinator,
+     .max = 1 << 20,
+     .meaning = "A pipe that the coordinator inherits: once it has ended, no further session is waited for; set where "
+                "a worker has the coordinator beside itself"},
     {.name = "BYTEPS_SERVER_BINARY",
      .type = KnobType::kString,
      .readers = kLauncher,

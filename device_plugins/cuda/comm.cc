@@ -99,7 +99,13 @@ Comm::Comm(const Device* device, const NcclFunctions& nccl, const bps_device_joi
   NcclConfig config;
   if (args.max_blocks != 0) config.max_blocks = args.max_blocks;
   const Device::Use use(device_);
-  Check(nccl_.ncclCommInitRankConfig(&comm_, args.size, id, args.rank, &config), "ncclCommInitRankConfig");
+  try {
+    Check(nccl_.ncclCommInitRankConfig(&comm_, args.size, id, args.rank, &config), "ncclCommInitRankConfig");
+  } catch (const Error&) {
+    // What has failed in the middle may have left one, with memory and threads.
+    if (comm_ != nullptr) nccl_.ncclCommAbort(comm_);
+    throw;
+  }
 }
 
 Comm::~Comm() {

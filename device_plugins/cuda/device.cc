@@ -38,6 +38,21 @@ const char* NameOf(uint32_t dtype) {
   return names.at(dtype);
 }
 
+// What the driver answers to kernels that it cannot run, or not translate for its GPU.
+bool RefusesKernels(Result result) {
+  switch (result) {
+    case kInvalidImage:
+    case kNoBinaryForGpu:
+    case kInvalidPtx:
+    case kJitCompilerNotFound:
+    case kUnsupportedPtxVersion:
+    case kJitCompilationDisabled:
+      return true;
+    default:
+      return false;
+  }
+}
+
 #define BPS_CUDA_CALL(name, ...) driver_.Check(driver_.name(__VA_ARGS__), #name)
 
 }  // namespace
@@ -237,6 +252,22 @@ void Device::Synchronize(bps_device_stream stream) {
   BPS_CUDA_CALL(cuStreamSynchronize, Of(stream));
 }
 
+void Device::LoadKernels() {
+  if (!why_no_kernels_.empty()) throw Error(BPS_UNIMPLEMENTED, why_no_kernels_);
+  ModuleHandle loaded = nullptr;
+  const Result result = driver_.cuModuleLoadData(&loaded, KernelImage());
+  try {
+    driver_.Check(result, "cuModuleLoadData");
+    kernels_ = loaded;
+    return;
+  } catch (const Error& error) {
+    if (!RefusesKernels(result)) throw;
+    why_no_kernels_ = std::string(error.what()) + "; the kernels of this plugin need a driver of CUDA " +
+                      CudaVersion(KernelToolkit()) + " or later, and this one is of CUDA " + driver_.version();
+  }
+  throw Error(BPS_UNIMPLEMENTED, why_no_kernels_);
+}
+
 FunctionHandle Device::KernelOf(const std::string& name) {
   if (KernelImage() == nullptr) {
     throw Error(BPS_UNIMPLEMENTED, "this plugin is built without its kernels (bazel build --config=cuda has them)");
@@ -244,7 +275,7 @@ FunctionHandle Device::KernelOf(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
   FunctionHandle& function = functions_[name];
   if (function != nullptr) return function;
-  if (kernels_ == nullptr) BPS_CUDA_CALL(cuModuleLoadData, &kernels_, KernelImage());
+  if (kernels_ == nullptr) LoadKernels();
   BPS_CUDA_CALL(cuModuleGetFunction, &function, kernels_, name.c_str());
   return function;
 }

@@ -74,8 +74,9 @@ class Device {
 
  private:
   int Attribute(int attribute) const;
-  // The kernel of this name, loaded with the first. UNIMPLEMENTED: this build has none.
+  // The kernel of this name, loaded with the first. UNIMPLEMENTED: this build has none, or none for this driver.
   FunctionHandle KernelOf(const std::string& name);
+  void LoadKernels();
   void Launch(FunctionHandle kernel, uint64_t count, void* arguments, bps_device_stream stream);
 
   const Driver& driver_;
@@ -89,6 +90,7 @@ class Device {
   enum class Remote { kUnknown, kNone, kOrdered, kFlush };
   std::atomic<Remote> remote_{Remote::kUnknown};
   ModuleHandle kernels_ = nullptr;
+  std::string why_no_kernels_;  // the driver takes none of them: it is not asked again
   std::map<std::string, FunctionHandle> functions_;
 };
 

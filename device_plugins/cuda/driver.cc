@@ -16,6 +16,8 @@ constexpr char kLibrary[] = "libcuda.so.1";
 
 }  // namespace
 
+std::string CudaVersion(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
+
 int CodeOf(Result result) {
   switch (result) {
     case kSuccess:
@@ -81,10 +83,6 @@ const Driver& Driver::Get() {
   // What failed is tried again: a container may get its devices later.
   if (driver == nullptr) driver = new Driver();
   return *driver;
-}
-
-std::string Driver::version() const {
-  return std::to_string(version_ / 1000) + "." + std::to_string(version_ % 1000 / 10);
 }
 
 std::string Driver::Describe(Result result) const {

@@ -13,6 +13,9 @@
 
 namespace byteps::cuda {
 
+// "13.0", of 13000.
+std::string CudaVersion(int number);
+
 class Driver : public DriverFunctions {
  public:
   // Loads and initialises it. Throws Error: UNAVAILABLE (there is none, or no device), FAILED_PRECONDITION (too old).
@@ -20,7 +23,7 @@ class Driver : public DriverFunctions {
 
   int devices() const { return devices_; }
   // "13.0"
-  std::string version() const;
+  std::string version() const { return CudaVersion(version_); }
 
   // Throws Error, with the driver's own name and text for `result`.
   void Check(Result result, const char* call) const;

@@ -9,6 +9,8 @@
 namespace byteps::cuda {
 
 const void* KernelImage();
+// By which Toolkit they were compiled: 12090. 0: there are none.
+int KernelToolkit();
 
 }  // namespace byteps::cuda
 

@@ -3,5 +3,6 @@
 namespace byteps::cuda {
 
 const void* KernelImage() { return nullptr; }
+int KernelToolkit() { return 0; }
 
 }  // namespace byteps::cuda

@@ -45,7 +45,10 @@ AllocationCounts::Faults AllocationCounts::FaultsSoFar() const {
 }
 
 void AllocationCounts::Watch(bool on) {
-  if (on) before_ = FaultsSoFar(), before_ = FaultsSoFar();  // twice: the first touches what it needs itself
+  if (on) {
+    for (SharedAllocationCounts::Process& process : shared_->of) process.own = process.provider = 0;
+    before_ = FaultsSoFar(), before_ = FaultsSoFar();  // twice: the first touches what it needs itself
+  }
   shared_->watching.store(on ? 1 : 0);
   if (!on) after_ = FaultsSoFar();
 }

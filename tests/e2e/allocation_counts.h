@@ -37,6 +37,7 @@ struct SharedAllocationCounts {
     std::atomic<uint64_t> provider;
   };
   std::atomic<uint32_t> watching;
+  std::atomic<uint32_t> again;
   std::atomic<uint32_t> processes;
   Process of[kProcesses];
 };
@@ -55,9 +56,13 @@ class AllocationCounts {
  public:
   // Dies with a message if the file cannot be mapped.
   explicit AllocationCounts(const char* file);
-  // From the first `on` until the last `off`.
+  // What counts begins anew with each `on`.
   void Watch(bool on);
   std::vector<AllocationCount> Take() const;
+  // Tells all processes whether there is to be another watch. They know when they have waited for what the one that
+  // tells it has done since.
+  void TellAgain(bool again) { shared_->again.store(again ? 1 : 0); }
+  bool again() const { return shared_->again.load() != 0; }
 
  private:
   using Faults = std::array<uint64_t, SharedAllocationCounts::kProcesses>;

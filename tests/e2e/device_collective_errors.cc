@@ -41,6 +41,10 @@ void RunCollectiveErrors() {
   ask(BPS_INVALID_ARGUMENT, "but lies in pinned host memory", [&](Call* call) { call->args.input = pinned; });
   ask(BPS_INVALID_ARGUMENT, "80 bytes beyond the end of its allocation",
       [&](Call* call) { call->args.output_bytes = 8080; });
+  ask(BPS_INVALID_ARGUMENT, "output is not aligned to 4 bytes", [&](Call* call) {
+    call->args.output = reinterpret_cast<std::byte*>(output) + 2;
+    call->args.output_bytes = 7992;
+  });
   // Beyond its allocation, or over the input: as they lie.
   ask(BPS_INVALID_ARGUMENT, "output", [](Call* call) { call->args.output_bytes = UINT64_MAX; });
   ask(BPS_INVALID_ARGUMENT, "output is NULL", [](Call* call) {

@@ -116,6 +116,25 @@ TEST(DeviceJobTest, TheGpusOfAHostAlone) {
   }
 }
 
+// What is copied once more because the process may have no more memory files is told, once, whoever has made it.
+TEST(DeviceJobTest, MemoryThatOthersCannotMapIsTold) {
+  if (std::string(std::getenv("E2E_BYTEPS_SHM")) == "0") GTEST_SKIP() << "nobody maps it";
+  for (const auto& [what, hosts, workers] :
+       {std::tuple("tensors", std::vector<int>(), 2), std::tuple("tensors", std::vector<int>{2, 1}, 3),
+        std::tuple("buffers", std::vector<int>(), 2)}) {
+    JobOptions options = With(workers, 1);
+    options.hosts = hosts;
+    Job job(options);
+    job.StartWorkers("few_files", what);
+    job.ExpectSuccess();
+    const std::string output = job.worker(0).Output();
+    const std::string text = "other processes of the host get copies";
+    const size_t first = output.find(text);
+    EXPECT_NE(first, std::string::npos) << what << job.Output();
+    EXPECT_EQ(output.find(text, first + 1), std::string::npos) << what << output;
+  }
+}
+
 // By the variable with which NCCL lets them: for tests on a machine with one GPU.
 TEST(DeviceJobTest, WorkersThatShareAGpuLeaveItToTheHostUnlessNcclLetsThem) {
   if (!OnCuda()) GTEST_SKIP() << "the simulated GPUs of a process are its own";

@@ -1,19 +1,22 @@
 // device_worker.cc - a trainer with a (fake) GPU for the tests of whole jobs: one scenario per run, by name.
 //
-//     device_worker sums|errors|default_streams|buffers|refused|second|missing|cancel|lost|death|casts|factors|
-//                   group|dtypes|bits|killed|stuck|direct|hang|hanging_close|hanging_caller|
+//     device_worker sums|errors|default_streams|buffers|few_files|refused|second|missing|cancel|lost|death|casts|
+//                   factors|group|dtypes|bits|killed|stuck|direct|hang|hanging_close|hanging_caller|
 //                   collectives|collective_bits|messages|groups|collective_errors|collective_ends|
 //                   collectives_killed [argument]
 //
 // Exits with 0 when all was as it should be; otherwise says what was not and exits with 1.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -143,6 +146,12 @@ void Errors() {
       [&](auto* args, auto*) { args->input_device = args->output_device = BPS_CUDA_HOST; });
   ask(BPS_INVALID_ARGUMENT, "400 bytes beyond the end of its allocation",
       [&](auto* args, auto*) { args->input = args->output = memory + 100; });
+  // A kernel would lose the context over it.
+  float* const larger = gpu.Allocate(1001);
+  ask(BPS_INVALID_ARGUMENT, "input is not aligned to 4 bytes",
+      [&](auto* args, auto*) { args->input = args->output = reinterpret_cast<std::byte*>(larger) + 2; });
+  ask(BPS_INVALID_ARGUMENT, "output is not aligned to 4 bytes",
+      [&](auto* args, auto*) { args->output = reinterpret_cast<std::byte*>(larger) + 1; });
   {
     const Gpu other(1);
     ask(BPS_INVALID_ARGUMENT, "the input's stream is of GPU 1, but the input of GPU 0",
@@ -439,6 +448,46 @@ void Death() {
   gpu.ExpectNoRaces();
 }
 
+// Half of the open files that it may have are in use: what the library makes for tensors, or the caller by
+// bps_buffer_alloc, is memory of this process alone.
+void FewFiles(const std::string& what) {
+  constexpr size_t kElements = 200'000;
+  Trainer trainer;
+  const Gpu& gpu = trainer.gpu;
+  int highest = 0, last = 0;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    highest = std::max(highest, std::stoi(file.path().filename().string()));
+  }
+  while (last <= highest) CHECK((last = dup(STDERR_FILENO)) > 0);  // no number below is free
+  const rlimit limit = {static_cast<rlim_t>(2 * last), static_cast<rlim_t>(2 * last)};
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  if (what == "buffers") {
+    bps_buffer_args args = BPS_BUFFER_ARGS_INIT;
+    args.size = 4 * kElements;
+    bps_buffer* buffers[2] = {};
+    for (bps_buffer*& each : buffers) Ok(bps_buffer_alloc(trainer.session, &args, &each), "buffer_alloc");
+    for (bps_buffer* each : buffers) Ok(bps_buffer_free(each), "buffer_free");
+    trainer.Leave();
+    return;
+  }
+  for (size_t t = 0; t < 3; ++t) {
+    float* const memory = gpu.Allocate(kElements);
+    gpu.Write(memory, Values(trainer.info.rank, 0, t, kElements));
+    bps_streams streams = BPS_STREAMS_INIT;
+    bps_request* request = nullptr;
+    Ok(Submit(trainer, "t" + std::to_string(t), BPS_FLOAT32, kElements, BPS_SUM, memory, &streams, &request),
+       "push_pull");
+    Ok(bps_wait(request, 0), "wait");
+    bps_request_free(request);
+    float* const copy = gpu.Host(kElements);
+    gpu.Read(copy, memory, kElements);
+    CHECK(gpu.table->synchronize(gpu.device, gpu.stream, nullptr) == BPS_OK);
+    CHECK(std::memcmp(copy, Sum(trainer.info.size, 0, t, kElements).data(), 4 * kElements) == 0);
+  }
+  gpu.ExpectNoRaces();
+  trainer.Leave();
+}
+
 }  // namespace
 }  // namespace byteps
 
@@ -490,6 +539,8 @@ int main(int count, char** arguments) {
     DefaultStreams();
   else if (scenario == "buffers")
     Buffers();
+  else if (scenario == "few_files")
+    FewFiles(argument);
   else if (scenario == "refused")
     Refused(argument);
   else if (scenario == "second")

@@ -1,10 +1,12 @@
 // The GPUs of a host that reduce among themselves, in whole simulated jobs: random programs under each schedule of the
 // fake GPU, on one host and on several, in each order of adding, beside workers without GPUs.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "abi/byteps.h"
@@ -322,12 +324,167 @@ TEST(DeviceGroupTest, AWorkerWithoutAGpuHearsThatTheRoundHasEnded) {
     ask.timeout = 600 * kSecond;
     Call* const late = job.worker(1 - first).Submit(ask);
     ASSERT_NE(late, nullptr);
-    job.RunFor(5 * kSecond);
+    job.RunFor(kSecond);
     ASSERT_TRUE(late->ended());
     EXPECT_EQ(late->outcome().code(), absl::StatusCode::kAborted) << late->outcome();
     EXPECT_THAT(std::string(late->outcome().message()), testing::HasSubstr("gave up"));
     round();
     ExpectNoRaces();
+  }
+}
+
+// The worker whose tensor is in the memory of the host has submitted when it hears that the round has ended: its
+// operation has passed by the GPUs' stage. Messages take so long that the order of events is that of these times.
+class MeanwhileTest : public testing::TestWithParam<std::tuple<Time, uint32_t, bool, size_t, bool>> {};
+
+TEST_P(MeanwhileTest, AWorkerWithoutAGpuHearsThatTheRoundHasEnded) {
+  const auto [latency, first, knows, elements, two_hosts] = GetParam();
+  UseGpus(3, 3);
+  JobOptions options = {.seed = 5, .workers = 2, .workers_per_host = 2, .servers = 0, .adverse = false};
+  options.local = true;
+  options.link.latency = latency;
+  options.peer_timeout = 600 * kSecond;
+  if (two_hosts) {
+    options.workers = 3;
+    options.hosts = {2, 1};
+    options.groups = "host";
+    options.servers = 1;
+  }
+  SimulatedJob job(options);
+  ASSERT_TRUE(job.Start());
+  std::vector<std::unique_ptr<DeviceProgram>> programs;
+  for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+    programs.push_back(std::make_unique<DeviceProgram>(&job.worker(rank), static_cast<int>(rank), GpuGroupOptions()));
+  }
+  std::mt19937_64 random(5);
+  const std::vector<float> numbers = Whole(elements, &random);
+  const auto on_gpu = [&](uint32_t rank) {
+    return programs[rank]->Submit({.name = "x", .elements = numbers.size(), .input = numbers});
+  };
+  const auto on_host = [&](uint32_t rank) {
+    Ask ask;
+    ask.name = "x";
+    ask.shape = {static_cast<int64_t>(numbers.size())};
+    const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
+    ask.input.assign(bytes, bytes + numbers.size() * sizeof(float));
+    return job.worker(rank).Submit(ask);
+  };
+  const auto good_round = [&](bool all_on_gpus) {
+    std::vector<DeviceCall*> calls;
+    Call* other = nullptr;
+    for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+      if (!all_on_gpus && rank == 1 - first) {
+        other = on_host(rank);
+        ASSERT_NE(other, nullptr);
+      } else {
+        calls.push_back(on_gpu(rank));
+        ASSERT_NE(calls.back(), nullptr);
+      }
+    }
+    for (const DeviceCall* call : calls) {
+      ASSERT_TRUE(job.RunUntil([&] { return call->ended(); }));
+      ASSERT_TRUE(call->outcome().ok()) << call->outcome();
+    }
+    if (other != nullptr) {
+      ASSERT_TRUE(job.RunUntil([&] { return other->ended(); }));
+      ASSERT_TRUE(other->ok()) << other->outcome();
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(good_round(true));
+  DeviceCall* const cancelled = on_gpu(first);
+  ASSERT_NE(cancelled, nullptr);
+  DeviceCall* const elsewhere = two_hosts ? on_gpu(2) : nullptr;
+  Call* late = nullptr;
+  if (knows) {
+    job.RunFor(latency * 7 / 10);
+    job.worker(first).Cancel(cancelled->request.get());
+    job.RunFor(latency / 2);
+    late = on_host(1 - first);
+  } else {
+    job.RunFor(latency / 2);
+    late = on_host(1 - first);
+    job.RunFor(latency / 5);
+    job.worker(first).Cancel(cancelled->request.get());
+  }
+  ASSERT_NE(late, nullptr);
+  job.RunFor(10 * latency);
+  ASSERT_TRUE(late->ended());
+  EXPECT_EQ(late->outcome().code(), absl::StatusCode::kAborted) << late->outcome();
+  EXPECT_THAT(std::string(late->outcome().message()), testing::HasSubstr("gave up"));
+  ASSERT_TRUE(cancelled->ended());
+  EXPECT_EQ(cancelled->outcome().code(), absl::StatusCode::kCancelled) << cancelled->outcome();
+  if (elsewhere != nullptr) {
+    ASSERT_TRUE(elsewhere->ended());
+    EXPECT_EQ(elsewhere->outcome().code(), absl::StatusCode::kAborted) << elsewhere->outcome();
+  }
+  ASSERT_NO_FATAL_FAILURE(good_round(false));
+  ASSERT_NO_FATAL_FAILURE(good_round(true));
+  ExpectNoRaces();
+  job.Finish();
+}
+
+// By rank 0, which gives the orders, or 1; before or when the other one knows of the round; in an OFFER, or in memory
+// that is shown; on one host or two. 2 s: an order comes when the one that has cancelled waits no more.
+INSTANTIATE_TEST_SUITE_P(All, MeanwhileTest,
+                         testing::Combine(testing::Values(100 * kMillisecond, 2 * kSecond), testing::Values(0U, 1U),
+                                          testing::Bool(), testing::Values(size_t{10}, size_t{3000}), testing::Bool()));
+
+// Between the submission and the result a caller captures the stream that is to wait for it, or ends it: that operation
+// fails, on that rank alone.
+TEST(DeviceGroupTest, AStreamThatCannotWaitEndsItsOperationAlone) {
+  for (const uint32_t servers : {0U, 1U}) {
+    for (const bool captured : {true, false}) {
+      for (const uint32_t victim : {0U, 1U}) {
+        SCOPED_TRACE(testing::Message() << servers << " servers, rank " << victim << (captured ? ": captured" : ""));
+        UseGpus(2, 3);
+        JobOptions options = {.seed = 5, .workers = 2, .workers_per_host = 2, .servers = servers, .adverse = false};
+        options.local = true;
+        SimulatedJob job(options);
+        ASSERT_TRUE(job.Start());
+        std::vector<std::unique_ptr<DeviceProgram>> programs;
+        for (int rank = 0; rank < 2; ++rank) {
+          programs.push_back(
+              std::make_unique<DeviceProgram>(&job.worker(static_cast<uint32_t>(rank)), rank, GpuGroupOptions()));
+        }
+        std::mt19937_64 random(5);
+        const std::vector<float> numbers = Whole(9000, &random);
+        const auto round = [&](bool troubled) {
+          std::vector<DeviceCall*> calls;
+          for (const auto& program : programs) {
+            calls.push_back(program->Submit(
+                {.name = "w", .elements = numbers.size(), .input = numbers, .in_place = true, .apart = troubled}));
+            ASSERT_NE(calls.back(), nullptr);
+          }
+          const DeviceProgram& caller = *programs[victim];
+          if (troubled && captured) FakeGpu().capture(caller.output_stream(), 1);
+          if (troubled && !captured) {
+            ASSERT_EQ(FakeGpu().table->stream_destroy(caller.device(), caller.output_stream(), nullptr), BPS_OK);
+          }
+          ASSERT_TRUE(job.RunUntil([&] { return calls[0]->ended() && calls[1]->ended(); }));
+          if (troubled) {
+            const absl::Status outcome = calls[victim]->outcome();
+            EXPECT_EQ(outcome.code(),
+                      captured ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kInvalidArgument);
+            EXPECT_THAT(std::string(outcome.message()),
+                        testing::HasSubstr(captured ? "is being captured into a CUDA graph: it cannot wait for a result"
+                                                    : "this handle is no stream"));
+          }
+          for (const uint32_t rank : {0U, 1U}) {
+            if (troubled && rank == victim) continue;
+            ASSERT_TRUE(calls[rank]->outcome().ok()) << calls[rank]->outcome();
+            programs[rank]->Read(calls[rank]);
+            const bps_device_stream stream = calls[rank]->stream;
+            ASSERT_EQ(FakeGpu().table->synchronize(programs[rank]->device(), stream, nullptr), BPS_OK);
+            EXPECT_EQ(calls[rank]->result(), SimulatedJob::Sum({numbers, numbers}));
+          }
+        };
+        ASSERT_NO_FATAL_FAILURE(round(false));
+        ASSERT_NO_FATAL_FAILURE(round(true));
+        ASSERT_NO_FATAL_FAILURE(round(false));
+        ExpectNoRaces();
+        job.Finish();
+      }
+    }
   }
 }
 

@@ -44,6 +44,7 @@
 #include "core/worker/device/gpu_round.h"
 #include "core/worker/device/pinned_area.h"
 #include "core/worker/device/pinned_stock.h"
+#include "core/worker/memory/buffer.h"
 #include "core/worker/tensor/relay_stage.h"
 
 namespace byteps {

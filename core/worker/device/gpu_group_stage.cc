@@ -183,7 +183,7 @@ void GpuGroupStage::Begin(Time now, Operation* operation, const Areas& areas, Pa
   own.range = range;
   if (entry->way == Way::kHost) return ToHost(key, entry);
   if (!ended) return waiting_.push_back(key);
-  own.offered = true;  // the others wait for it no more
+  own.offered = own.end_ordered = true;  // the others wait for it no more
   GiveUp(key, entry, entry->ended, true, false);
 }
 
@@ -390,6 +390,7 @@ void GpuGroupStage::GiveUp(const Key& key, Entry* entry, const absl::Status& why
     const Neighbours& all = local_->neighbours();
     const std::string text = absl::StrCat(all.description(all.own()), " gave up: ", absl::string_view(why.message()));
     const int32_t code = absl::IsCancelled(why) ? BPS_ABORTED : StatusCode(why);
+    entry->ended = MakeStatus(code, text);
     GpuGiveUpBody body = {key.first, key.second, code, static_cast<uint32_t>(std::min(text.size(), kMaxText))};
     if (leads()) {
       OnMemberGivesUp(key, code, text);
@@ -488,6 +489,8 @@ bool GpuGroupStage::LookForEnds() {
     Operation* const operation = own.operation;
     const absl::Status outcome = own.outcome;
     const PartRange range = own.range;
+    // No order has come in time: one that the round goes through the host comes too late.
+    if (own.giving_up && !own.end_ordered) local_->EndRound(now_, key.first, key.second, entry.ended);
     Forget(key);
     if (outcome.ok()) {
       for (uint32_t part = range.first; part < range.last; ++part) sink_->OnPartHome(operation, part, Payload());

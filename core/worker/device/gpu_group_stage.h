@@ -15,7 +15,9 @@
 //      round goes to the next stage, and on as if this one was not there), else the rows of parts to be reduced, the
 //      most urgent tensor first, a few groups ahead; and each row's gathering, when all its owners have said that its
 //      parts are home. So collectives meet in the same order on all GPUs.
-//   3. A member that cannot go on tells the first one, which orders the end of the round for all.
+//   3. A member that cannot go on tells the first one, which orders the end of the round for all. Where this crosses
+//      an operation that has passed by, or the order "through the host", the local stage ends the round
+//      (LocalStage::EndRound).
 //
 // In the deterministic mode a row is not reduced by a collective: all send each part to its owner, which folds them in
 // the order of the members by Gpu::Fold.
@@ -125,11 +127,11 @@ class GpuGroupStage : public RelayStage {
     Way way = Way::kAsked;
     std::vector<Report> reports;
     Own own;
+    absl::Status ended;  // why it is given up, as all are told
     // The first member's:
     bool submitted_orders = false;  // all rows have been ordered
     uint32_t next_row = 0;
     std::vector<uint32_t> away;  // by row: owners' parts that are not home
-    absl::Status ended;
   };
   struct Order {
     GpuOrderBody body;

@@ -144,6 +144,12 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
     return true;
   }
   if (body.kind == GpuOrderKind::kHost) {
+    if (entry->own.giving_up) {
+      // It was ordered before the first member heard of that, and there the others wait for this one.
+      entry->own.end_ordered = true;
+      local_->EndRound(now_, key.first, key.second, entry->ended);
+      return true;
+    }
     entry->way = Way::kHost;
     // Else it waits for the operation.
     const bool mine = entry->own.operation != nullptr || entry->reports[local_->neighbours().own()].offered;
@@ -154,7 +160,14 @@ absl::StatusOr<bool> GpuGroupStage::Execute(Order* order) {
     entry->way = Way::kEnded;
     entry->ended = MakeStatus(body.code == BPS_OK ? BPS_INTERNAL : body.code, order->text);
     entry->own.end_ordered = true;
-    if (entry->own.operation != nullptr) GiveUp(key, entry, entry->ended, true, false);
+    if (entry->own.operation != nullptr) {
+      GiveUp(key, entry, entry->ended, true, false);
+    } else if (local_->Submitted(key.first, key.second)) {
+      // It has passed by, as its memory is the host's.
+      const absl::Status ended = entry->ended;
+      Forget(key);
+      local_->EndRound(now_, key.first, key.second, ended);
+    }
     return true;
   }
   Own& own = entry->own;
@@ -471,14 +484,19 @@ absl::Status GpuGroupStage::AfterGather(const Order& order, Entry* entry, Ring* 
   return own.rows == 0 ? Conclude(entry, ring) : absl::OkStatus();
 }
 
-// Everything is in the stream; the caller's stream waits for it.
+// Everything is in the stream; the caller's stream waits for it. If that one cannot (it is being captured, it is no
+// stream any more), this operation fails, behind what is under way in its memory; the other ranks have their results.
 absl::Status GpuGroupStage::Conclude(Entry* entry, Ring* ring) {
   Own& own = entry->own;
   if (own.giving_up) return absl::OkStatus();
   if (absl::Status status = own.gpu->finished.Record(ring->stream); !status.ok()) return status;
-  if (absl::Status status = own.gpu->Finish(); !status.ok()) return status;
   own.finishing = true;
   if (const auto area = areas_.find(own.operation->asked.tensor); area != areas_.end()) area->second.last = own.gpu;
+  if (const absl::Status status = own.gpu->Finish(); !status.ok()) {
+    if (absl::IsDataLoss(status)) return status;
+    own.outcome = Retryable(Annotate(status, DescribeOperation(*own.operation)));
+    return absl::OkStatus();
+  }
   sink_->OnEnqueued(own.operation);
   own.operation->asked.request->Advance(RequestState::kEnqueued);
   return absl::OkStatus();

@@ -3,6 +3,21 @@
 #include "absl/strings/str_cat.h"
 
 namespace byteps {
+namespace {
+
+// Makes `stream` wait for the result of the round. In a stream that is being captured the wait would end the capture.
+absl::Status Delay(const GpuRound& round, bps_device_stream stream) {
+  Gpu& gpu = *round.output.gpu;
+  const absl::StatusOr<bps_device_stream_state> state = gpu.StreamState(stream);
+  if (!state.ok()) return state.status();
+  if (state->capturing != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(gpu.name(), ": the stream is being captured into a CUDA graph: it cannot wait for a result"));
+  }
+  return round.finished.Delay(stream);
+}
+
+}  // namespace
 
 absl::StatusOr<const GpuRound::End*> GpuRound::Unready() const {
   for (const End* end : {&input, &output}) {
@@ -27,7 +42,7 @@ absl::Status GpuRound::Finish() {
     const std::lock_guard<std::mutex> lock(mutex_);
     in_stream_ = true;
   }
-  return stream_later ? absl::OkStatus() : finished.Delay(output.stream);
+  return stream_later ? absl::OkStatus() : Delay(*this, output.stream);
 }
 
 absl::Status GpuRound::WaitOn(bps_device_stream stream) {
@@ -36,13 +51,7 @@ absl::Status GpuRound::WaitOn(bps_device_stream stream) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!in_stream_) return absl::OkStatus();
   }
-  const absl::StatusOr<bps_device_stream_state> state = output.gpu->StreamState(stream);
-  if (!state.ok()) return state.status();
-  if (state->capturing != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        output.gpu->name(), ": the stream is being captured into a CUDA graph: it cannot wait for a result"));
-  }
-  return finished.Delay(stream);
+  return Delay(*this, stream);
 }
 
 }  // namespace byteps

@@ -118,6 +118,9 @@ class LocalStage : public Stage, private StageSink, private EndpointHandler, pri
   bool beyond() const { return next_ != nullptr; }
   // Has this worker taken part in this round here?
   bool Submitted(uint64_t name_id, uint64_t round) const { return rounds_.Submitted(name_id, round); }
+  // This round has failed before this stage, and whoever is behind it knows. Its operation ends, now or when it begins;
+  // the others hear `why` in these words. Ignored if it is over here.
+  void EndRound(Time now, uint64_t name_id, uint64_t round, const absl::Status& why);
 
   const char* name() const override { return "local"; }
   // `range` must be all parts: every member reduces its own share of the whole.

@@ -60,6 +60,13 @@ void LocalStage::Abort(Time now, Operation* operation, const absl::Status& why) 
   GiveUp(round, why, ReasonForOthers(why), Cause::kHere);
 }
 
+void LocalStage::EndRound(Time now, uint64_t name_id, uint64_t number, const absl::Status& why) {
+  if (stopped_) return;
+  now_ = now;
+  LocalRound* round = rounds_.FindOrMake(name_id << 16, number, neighbours_->size());
+  if (round != nullptr) GiveUp(round, why, why, Cause::kNeighbour);
+}
+
 // What the others are told of a failure here.
 absl::Status LocalStage::ReasonForOthers(const absl::Status& why) const {
   return MakeStatus(

@@ -33,6 +33,9 @@ UniqueFd MemoryFile(size_t size) {
 #else
   UniqueFd fd(::memfd_create("byteps-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 #endif
+  // A descriptor is the lowest number that is free. The upper half is the program's, whose next file would be one too
+  // many, and the transports'.
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(fd.get()) >= limit.rlim_cur / 2) return UniqueFd();
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return UniqueFd();
@@ -57,7 +60,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Map(size_t size, bool shared) {
   auto* data = static_cast<std::byte*>(mapping);
   if (huge) data += (kHugePage - Number(data) % kHugePage) % kHugePage;
   UniqueFd fd;
-  // Where there are no more descriptors, or files must be small, it is memory of this process alone.
+  // Where many descriptors are in use, or files must be small, it is memory of this process alone.
   if (shared && size >= kLeastShared) fd = MemoryFile(rounded);
   if (fd && ::mmap(data, rounded, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0) == MAP_FAILED) {
     const int error = errno;
@@ -78,16 +81,18 @@ std::shared_ptr<Buffer> Buffer::Of(void* data, size_t size) {
   return std::shared_ptr<Buffer>(new Buffer(nullptr, 0, static_cast<std::byte*>(data), size, UniqueFd()));
 }
 
-void BufferTable::Share(std::function<void()> on_free) {
+void BufferTable::Share(std::function<void()> on_free, std::function<void()> on_private) {
   std::lock_guard<std::mutex> lock(mutex_);
   shared_ = true;
   on_free_ = std::move(on_free);
+  on_private_ = std::move(on_private);
 }
 
 void BufferTable::Unshare() {
   std::lock_guard<std::mutex> lock(mutex_);
   shared_ = false;
   on_free_ = nullptr;
+  on_private_ = nullptr;
 }
 
 bool Buffer::exchanged() const {
@@ -102,7 +107,17 @@ absl::StatusOr<std::shared_ptr<Buffer>> BufferTable::Allocate(size_t size, bool 
     shared = shared_ && !own;
   }
   absl::StatusOr<std::shared_ptr<Buffer>> buffer = Buffer::Map(size, shared);
-  if (buffer.ok()) Add(*buffer);
+  if (!buffer.ok()) return buffer;
+  Add(*buffer);
+  if (shared && size >= Buffer::kLeastShared && (*buffer)->fd() < 0) {
+    std::function<void()> tell;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      tell = std::exchange(on_private_, nullptr);
+    }
+    // Without the mutex: a log callback of the program's may call Allocate.
+    if (tell != nullptr) tell();
+  }
   return buffer;
 }
 

@@ -101,8 +101,9 @@ class BufferUse {
 class BufferTable {
  public:
   // From now on large buffers can be mapped by other processes. `on_free` is called after each Free, on its thread,
-  // until Unshare, when it is not running any more.
-  void Share(std::function<void()> on_free);
+  // until Unshare, when it is not running any more. `on_private`, by Allocate and on its thread: the first that should
+  // be mapped by others and cannot, since the process may have no more memory files, or none so large.
+  void Share(std::function<void()> on_free, std::function<void()> on_private = nullptr);
   void Unshare();
 
   // `own`: of this process alone, whatever transports could do with it.
@@ -121,6 +122,7 @@ class BufferTable {
   std::mutex mutex_;
   bool shared_ = false;
   std::function<void()> on_free_;
+  std::function<void()> on_private_;                      // empty: it has been called, or there is none
   std::map<uintptr_t, std::shared_ptr<Buffer>> buffers_;  // by the address behind the last byte
 };
 

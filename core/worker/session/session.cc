@@ -89,10 +89,16 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const bps_open_args& args
   if (status.ok() && opening != nullptr) status = session->Join(*opening, deadline);
   if (status.ok()) status = session->StartAskedTimeline();
   if (status.ok() && session->setup_.shared_buffers()) {
-    session->buffers_->Share([owner = session.get()] {
-      owner->commands_.Push({});
-      owner->driver_.Wake();
-    });
+    session->buffers_->Share(
+        [owner = session.get()] {
+          owner->commands_.Push({});
+          owner->driver_.Wake();
+        },
+        [log = &session->log_] {
+          BPS_LOG(*log, kWarning) << "buffers and pinned memory from now on may be of this process alone, and other "
+                                     "processes of the host get copies of what is in them: half of the open files "
+                                     "that it may have are in use (ulimit -n), or files must be small (ulimit -f)";
+        });
   }
   if (status.ok()) return session;
   session->Close();

@@ -69,8 +69,13 @@ TEST_P(NcclFailsTest, AnAsynchronousErrorIsSaidWithNcclsWords) {
   EXPECT_EQ(Put(members_[0]), BPS_FAILED_PRECONDITION);
 }
 
-TEST_P(NcclFailsTest, ARefusedJoinSaysWhichCall) {
+TEST_P(NcclFailsTest, ARefusedJoinSaysWhichCallAndLeavesNothing) {
   Start(1, 100);
+  void* const nccl = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(nccl, nullptr) << ::dlerror();
+  auto* const communicators = reinterpret_cast<int (*)()>(::dlsym(nccl, "standin_nccl_communicators"));
+  ASSERT_NE(communicators, nullptr);
+  ASSERT_EQ(communicators(), 1);
   ::setenv("STANDIN_NCCL_JOIN", "2", 1);
   uint8_t id[BPS_DEVICE_COMM_ID] = {};
   bps_device_join_args args = {};
@@ -80,6 +85,7 @@ TEST_P(NcclFailsTest, ARefusedJoinSaysWhichCall) {
   bps_device_comm* comm = nullptr;
   EXPECT_EQ(all_->join(members_[0].device, &args, &comm, failure()), BPS_UNAVAILABLE);
   EXPECT_NE(reason_.find("ncclCommInitRankConfig: error: as STANDIN_NCCL_JOIN wants it"), std::string::npos) << reason_;
+  EXPECT_EQ(communicators(), 1) << "one was left behind";
 }
 
 INSTANTIATE_TEST_SUITE_P(StandIn, NcclFailsTest,

@@ -2,7 +2,7 @@
 //
 // STANDIN_CUDA_INIT: what cuInit answers; STANDIN_CUDA_DEVICES: how many devices; STANDIN_CUDA_DOMAIN: of their PCI
 // addresses, by default a number of the process: each has GPUs of its own; STANDIN_CUDA_MAPPED: 1: all device memory is
-// as if it had been mapped piece by piece.
+// as if it had been mapped piece by piece; STANDIN_CUDA_MODULE: what cuModuleLoadData answers.
 #include <unistd.h>
 
 #include <cstdio>
@@ -307,6 +307,7 @@ struct Kernel {
 EXPORT cuModuleLoadData(ModuleHandle* module, const void* image) {
   IN_CONTEXT;
   if (image == nullptr) return kInvalidValue;
+  if (const int told = Number("STANDIN_CUDA_MODULE", kSuccess); told != kSuccess) return told;
   return *module = reinterpret_cast<ModuleHandle>(const_cast<void*>(image)), kSuccess;
 }
 EXPORT cuModuleUnload(ModuleHandle) { return kSuccess; }

@@ -4,12 +4,14 @@
 // between processes. Stricter than NCCL: a call in another context, outside of a group or on a communicator that has
 // failed is an error. Only communicators that do not block are made, as this library asks for.
 //
-// STANDIN_NCCL_VERSION: which version it says it is. STANDIN_NCCL_JOIN: what ncclCommInitRankConfig answers.
+// STANDIN_NCCL_VERSION: which version it says it is. STANDIN_NCCL_JOIN: what ncclCommInitRankConfig answers, with a
+// communicator that can only be aborted. standin_nccl_communicators: how many there are.
 // STANDIN_NCCL_STALL=N: from unit N on (0: joining) a communicator of this process gets no further, and says so to
 // nobody. STANDIN_NCCL_ERROR=N: likewise, with the asynchronous error of a peer that is gone.
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
@@ -23,6 +25,10 @@
 #include "device_plugins/cuda/nccl_api.h"
 
 struct ncclComm {
+  ncclComm() { ++there_are; }
+  ~ncclComm() { --there_are; }
+  static inline std::atomic<int> there_are{0};
+
   bps_device_comm* inside = nullptr;
   byteps::cuda::Context context = nullptr;
   int units = 0;
@@ -160,6 +166,7 @@ NcclResult Put(NcclComm comm, const Function& function) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+EXPORT int standin_nccl_communicators() { return ncclComm::there_are; }
 EXPORT NcclResult ncclGetVersion(int* version) {
   *version = Number("STANDIN_NCCL_VERSION", 22809);
   return kNcclSuccess;
@@ -191,6 +198,8 @@ EXPORT NcclResult ncclCommInitRankConfig(NcclComm* comm, int size, NcclUniqueId 
   Context now = nullptr;
   if (Fake().current(&now) != kSuccess || now == nullptr) return Failed(kNcclInvalidUsage, "no context is current");
   if (const NcclResult told = Number("STANDIN_NCCL_JOIN", kNcclSuccess); told != kNcclSuccess) {
+    *comm = new ncclComm;
+    (*comm)->failed = true;
     return Failed(told, "as STANDIN_NCCL_JOIN wants it");
   }
   bps_device_join_args args = {};

@@ -77,6 +77,56 @@ TEST(BufferTableTest, WhereFilesMustBeSmallABufferIsMemoryOfThisProcess) {
   std::memset((*buffer)->data(), 1, kHuge);
 }
 
+// Each costs a descriptor, and the program needs some, too.
+TEST(BufferTableTest, HalfOfTheOpenFilesAreNoBuffers) {
+  constexpr rlim_t kFiles = 64;
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit few { kFiles, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<int> own;
+  for (rlim_t i = 0; i < 2 * kFiles; ++i) {
+    buffers.push_back(Buffer::Map(Buffer::kLeastShared, /*shared=*/true).value());
+    std::memset(buffers.back()->data(), 1, Buffer::kLeastShared);
+  }
+  for (int file = 0; (file = ::dup(buffers.front()->fd())) >= 0;) own.push_back(file);
+  for (const int file : own) ::close(file);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GE(buffers.front()->fd(), 0);
+  EXPECT_LT(buffers.back()->fd(), 0);
+  EXPECT_GE(own.size(), kFiles / 2);
+}
+
+// What other processes could map, and cannot, is told once, whoever allocates it first.
+TEST(BufferTableTest, TellsOfTheFirstBufferThatOthersCannotMap) {
+  int told = 0;
+  BufferTable table, unshared;
+  table.Share([] {},
+              [&] {
+                ++told;
+                // As a program does whose log callback makes a buffer.
+                ASSERT_TRUE(table.Allocate(Buffer::kLeastShared).ok());
+              });
+  ASSERT_GE(table.Allocate(Buffer::kLeastShared).value()->fd(), 0);
+  EXPECT_EQ(told, 0) << "others can map it";
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  // Whatever files are open, a new one is in the upper half.
+  const struct rlimit none { 2, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool allocated = unshared.Allocate(Buffer::kLeastShared).ok() && table.Allocate(100).ok() &&
+                         table.Allocate(Buffer::kLeastShared, /*own=*/true).ok();
+  const int told_of_others = told;
+  const bool refused =
+      table.Allocate(Buffer::kLeastShared).value()->fd() < 0 && table.Allocate(Buffer::kHugePage).value()->fd() < 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(allocated);
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(told_of_others, 0) << "small, or of this process alone anyway";
+  EXPECT_EQ(told, 1);
+}
+
 TEST(BufferTableTest, SaysWhenThereIsNoMemory) {
   BufferTable table;
   for (const size_t size : {SIZE_MAX, SIZE_MAX - kHuge, SIZE_MAX / 2}) {
