@@ -1,7 +1,10 @@
 #include "server/process/coordinator_role.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -84,6 +87,17 @@ absl::StatusOr<UniqueFd> OpenListener(const Config& config) {
                  .all_addresses = config.GetBool("DMLC_USE_KUBERNETES")});
 }
 
+// That of BYTEPS_LINGER_FD; none if it is not set.
+absl::StatusOr<UniqueFd> InheritPipe(const Config& config) {
+  if (!config.IsSet("BYTEPS_LINGER_FD")) return UniqueFd();
+  const int fd = static_cast<int>(config.GetInt("BYTEPS_LINGER_FD"));
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return absl::InvalidArgumentError("BYTEPS_LINGER_FD=" + std::to_string(fd) + ": " + std::strerror(errno) +
+                                      "; expected an inherited pipe");
+  }
+  return UniqueFd(fd);
+}
+
 std::string Self(const std::string& address) {
   return "the coordinator (host \"" + HostIdentity().name() + "\", " + address + ", pid " + std::to_string(::getpid()) +
          ")";
@@ -97,6 +111,8 @@ absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal*
   if (!token.ok()) return token.status();
   absl::StatusOr<UniqueFd> listener = OpenListener(config);
   if (!listener.ok()) return listener.status();
+  absl::StatusOr<UniqueFd> pipe = InheritPipe(config);
+  if (!pipe.ok()) return pipe.status();
   const absl::Status allowed =
       CheckUnauthenticated(*token, config.GetBool("BYTEPS_ALLOW_UNAUTHENTICATED"), LocalAddress(listener->get()));
   if (!allowed.ok()) return allowed;
@@ -111,6 +127,7 @@ absl::Status RunCoordinator(const Config& config, const Logger& log, StopSignal*
   options.transport = TransportName(config, log, *transport);
   options.self = Self(address);
   CoordinatorShell shell(*std::move(listener), std::move(options), &log);
+  shell.LingerWhile(*std::move(pipe));
   return shell.Run(stop);
 }
 

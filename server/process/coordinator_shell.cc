@@ -119,7 +119,9 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     polled.clear();
     ids.clear();
     polled.push_back({stop->fd(), POLLIN, 0});
+    polled.push_back({linger_while_.get(), POLLIN, 0});
     polled.push_back({accept_again_ > now_ ? -1 : listener_.get(), POLLIN, 0});
+    const size_t first = polled.size();
     for (const auto& [id, link] : links_) {
       const bool wants_write = link->socket.wants_write();
       polled.push_back({link->socket.fd(), static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)), 0});
@@ -136,7 +138,7 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     now_ = Now();
     // Deaths before newcomers: a member that is started again finds its place free.
     for (size_t i = 0; ready > 0 && i < ids.size(); ++i) {
-      if (polled[i + 2].revents == 0) continue;
+      if (polled[first + i].revents == 0) continue;
       const auto found = links_.find(ids[i]);
       if (found == links_.end()) continue;
       Link* link = found->second.get();
@@ -149,13 +151,16 @@ absl::Status CoordinatorShell::Run(StopSignal* stop) {
     }
     for (const auto& [id, link] : links_) CheckHeld(id, link.get());
     Sweep();
-    if (ready > 0 && polled[1].revents != 0) Accept();
+    if (ready > 0 && polled[first - 1].revents != 0) Accept();
     coordinator_.Tick(now_);
     Sweep();
     if (const char* signal = stop->Take()) {
       coordinator_.Stop(now_, absl::UnavailableError(std::string("the coordinator was ended by ") + signal));
     }
-    if (stop->not_to_linger()) coordinator_.DoNotLinger(now_);
+    if (ready > 0 && polled[1].revents != 0) {
+      linger_while_.Reset();
+      coordinator_.DoNotLinger(now_);
+    }
   }
   Finish();
   return coordinator_.outcome();

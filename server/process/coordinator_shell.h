@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/base/log.h"
@@ -39,6 +40,9 @@ class CoordinatorShell final : private CoordinatorHandler {
 
   CoordinatorShell(UniqueFd listener, CoordinatorOptions options, const Logger* log);
   ~CoordinatorShell() override;
+
+  // A pipe; once it has ended, the coordinator waits for no further session. Before Run().
+  void LingerWhile(UniqueFd pipe) { linger_while_ = std::move(pipe); }
 
   // UNAVAILABLE: sockets or memory have failed altogether. A job that fails is no error of the coordinator.
   absl::Status Run(StopSignal* stop);
@@ -63,6 +67,7 @@ class CoordinatorShell final : private CoordinatorHandler {
   void Finish();
 
   UniqueFd listener_;
+  UniqueFd linger_while_;
   UniqueFd spare_;  // to be given up for one that can only be told that there is no room
   const Logger* const log_;
   const control::Host host_;

@@ -62,6 +62,8 @@ int Main(int argc, char** argv) {
   }
   // A reader of our output that has gone must not end us.
   std::signal(SIGPIPE, SIG_IGN);
+  // A batch system warns all processes by them: they are for the workers.
+  for (const int warning : {SIGUSR1, SIGUSR2}) std::signal(warning, SIG_IGN);
   StopSignal stop;
   const absl::StatusOr<Config> config = Config::Make(ReadEnvironment());
   if (!config.ok()) {

@@ -9,7 +9,6 @@ StopSignal::StopSignal() {
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGTERM);
   sigaddset(&wanted, SIGINT);
-  sigaddset(&wanted, SIGUSR1);
   pthread_sigmask(SIG_SETMASK, nullptr, &before_);
   fd_.Reset(::signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC));
   if (fd_) pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
@@ -24,10 +23,6 @@ StopSignal::~StopSignal() {
 const char* StopSignal::Take() {
   struct signalfd_siginfo info;
   if (!fd_ || ::read(fd_.get(), &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) return nullptr;
-  if (info.ssi_signo == SIGUSR1) {
-    not_to_linger_ = true;
-    return nullptr;
-  }
   return info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM";
 }
 

@@ -1,4 +1,4 @@
-// stop_signal.h - SIGTERM, SIGINT and SIGUSR1 as something to poll for.
+// stop_signal.h - SIGTERM and SIGINT as something to poll for.
 //
 //     StopSignal stop;                                  // in main, before the first thread
 //     poll({stop.fd(), POLLIN}, ...);
@@ -25,13 +25,10 @@ class StopSignal {
   int fd() const { return fd_.get(); }
   // The name of a signal that has come, or nullptr; does not block.
   const char* Take();
-  // SIGUSR1 has come, which Take() found: the process is to end as soon as no member needs it any more.
-  bool not_to_linger() const { return not_to_linger_; }
 
  private:
   sigset_t before_;
   UniqueFd fd_;
-  bool not_to_linger_ = false;
 };
 
 }  // namespace byteps

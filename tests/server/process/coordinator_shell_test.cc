@@ -78,6 +78,25 @@ TEST(CoordinatorShellTest, AJobFromStartToEnd) {
   EXPECT_EQ(coordinator.child->Wait(kPatience), 0) << coordinator.child->Output();
 }
 
+// By SIGUSR1 or SIGUSR2, which a batch system sends to every process.
+TEST(CoordinatorShellTest, AWarningEndsNothing) {
+  CoordinatorProcess coordinator;
+  ASSERT_TRUE(coordinator.child->WaitForOutput("listening", kPatience));
+  const auto warn = [&] {
+    for (const int signal : {SIGUSR1, SIGUSR2}) coordinator.child->Signal(signal);
+  };
+  LinkMember server(control::SERVER, coordinator.port);
+  for (int session = 0; session < 2; ++session) {
+    warn();
+    LinkMember worker(control::WORKER, coordinator.port);
+    ASSERT_TRUE(Drive({&server, &worker}, [&] { return !worker.epochs.empty(); })) << coordinator.child->Output();
+    warn();
+    worker.client().Goodbye(Now(), kPatience);
+    ASSERT_TRUE(Drive({&server, &worker}, [&] { return !worker.goodbyes.empty(); })) << coordinator.child->Output();
+    EXPECT_TRUE(worker.goodbyes[0].ok());
+  }
+}
+
 TEST(CoordinatorShellTest, AnIdleJobUsesNoCpu) {
   CoordinatorProcess coordinator;
   LinkMember server(control::SERVER, coordinator.port);
@@ -350,6 +369,7 @@ TEST(CoordinatorShellTest, WhatIsWrongIsSaidAndTheExitCodeTellsWhoseFaultItIs) {
       {with({{"BYTEPS_JOB_LINGER", "soon"}}), 2, {"BYTEPS_JOB_LINGER", "soon"}},
       {with({{"BYTEPS_COORDINATOR_FD", "500"}}), 2, {"BYTEPS_COORDINATOR_FD=500", "Bad file descriptor"}},
       {with({{"BYTEPS_COORDINATOR_FD", "0"}}), 2, {"BYTEPS_COORDINATOR_FD=0"}},
+      {with({{"BYTEPS_LINGER_FD", "500"}}), 2, {"BYTEPS_LINGER_FD=500", "Bad file descriptor"}},
       {with({{"BYTEPS_JOB_TOKEN_FILE", "/nonexistent/token"}}), 1, {"/nonexistent/token"}},
       {with({{"DMLC_PS_ROOT_URI", "192.0.2.1"}}), 1, {"192.0.2.1:0", "no address of this host"}},
       {with({{"DMLC_USE_KUBERNETES", "1"}}), 1, {"BYTEPS_JOB_TOKEN", "BYTEPS_ALLOW_UNAUTHENTICATED=1"}},
