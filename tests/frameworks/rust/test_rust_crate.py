@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -12,14 +13,31 @@ from byteps.library import LIBRARY
 
 Cargo = Callable[..., subprocess.CompletedProcess[str]]
 
+_BUILT = Path(__file__).parents[3] / "bazel-bin/device_plugins/fake/libbyteps_device_fake.so"
+# tools/test keeps a copy of its own, which other builds leave alone.
+_FAKE_GPU = Path(os.environ.get("FAKE_GPU_PLUGIN") or _BUILT)
 
-@pytest.mark.parametrize(("program", "least"), [("jobs", 12), ("collectives", 8)])
-def test_jobs(cargo: Cargo, program: str, least: int) -> None:
-    done = cargo("frameworks/rust", "test", "--test", program, "--", "--test-threads=2")
+
+def _run_jobs(cargo: Cargo, program: str, least: int, **variables: str) -> None:
+    """The tests of this program pass, at least so many, and none says that it was skipped."""
+    done = cargo("frameworks/rust", "test", "--test", program, "--", "--test-threads=2", "--show-output", **variables)
     assert done.returncode == 0, done.stdout
     passed = re.search(r"test result: ok\. (\d+) passed", done.stdout)
     assert passed is not None and int(passed[1]) >= least, done.stdout
-    assert "skipped" not in done.stdout
+    assert "skipped" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(("program", "least"), [("jobs", 12), ("collectives", 8)])
+def test_jobs(cargo: Cargo, program: str, least: int) -> None:
+    _run_jobs(cargo, program, least)
+
+
+@pytest.mark.parametrize(("schedule", "nccl"), [("late", "1"), ("random", "0")])
+def test_gpu_jobs(cargo: Cargo, schedule: str, nccl: str) -> None:
+    """On simulated GPUs: with a server, and among the workers of the host, by their GPUs and in its memory."""
+    assert _FAKE_GPU.exists(), f"{_FAKE_GPU} is missing: bazel build //device_plugins/fake"
+    options = f"devices=2,seed=3,schedule={schedule}"
+    _run_jobs(cargo, "gpu", 9, BYTEPS_DEVICE=str(_FAKE_GPU), BYTEPS_FAKE_GPU=options, BYTEPS_NCCL=nccl)
 
 
 def test_a_missing_library_is_said(cargo: Cargo) -> None:

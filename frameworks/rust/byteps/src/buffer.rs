@@ -34,7 +34,7 @@ impl<T: Element> Buffer<T> {
 }
 
 // The buffer, and its bytes.
-fn allocate<T: Element>(
+pub(crate) fn allocate<T: Element>(
     session: *mut sys::bps_session,
     len: usize,
     device: i32,
@@ -47,53 +47,6 @@ fn allocate<T: Element>(
     let mut buffer = ptr::null_mut();
     unsafe { check(sys::bps_buffer_alloc(session, &args, &mut buffer))? };
     Ok((NonNull::new(buffer).expect("bps_buffer_alloc succeeds with a buffer"), size))
-}
-
-/// Elements in the memory of a GPU, zeros at first; made by [`Session::device_buffer`](crate::Session::device_buffer).
-/// The host cannot touch them: the address is for kernels, and for the functions of `byteps-sys` that take memory of
-/// GPUs. It may outlive its session; nothing may use it when it is dropped.
-pub struct DeviceBuffer<T: Element> {
-    buffer: NonNull<sys::bps_buffer>,
-    len: usize,
-    elements: PhantomData<*mut T>,
-}
-
-// An address, which means nothing to the host.
-unsafe impl<T: Element> Send for DeviceBuffer<T> {}
-unsafe impl<T: Element> Sync for DeviceBuffer<T> {}
-
-impl<T: Element> DeviceBuffer<T> {
-    pub(crate) fn new(session: *mut sys::bps_session, len: usize, gpu: i32) -> Result<DeviceBuffer<T>> {
-        let (buffer, _) = allocate::<T>(session, len, sys::BPS_CUDA, gpu)?;
-        Ok(DeviceBuffer { buffer, len, elements: PhantomData })
-    }
-
-    /// Where it lies in the memory of the GPU.
-    pub fn as_device_ptr(&self) -> *mut T {
-        unsafe { sys::bps_buffer_data(self.buffer.as_ptr()) as *mut T }
-    }
-
-    /// Its number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Has it none?
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl<T: Element> std::fmt::Debug for DeviceBuffer<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} elements at {:p} of a GPU", self.len, self.as_device_ptr())
-    }
-}
-
-impl<T: Element> Drop for DeviceBuffer<T> {
-    fn drop(&mut self) {
-        let _ = unsafe { check(sys::bps_buffer_free(self.buffer.as_ptr())) };
-    }
 }
 
 impl<T: Element> Drop for Buffer<T> {

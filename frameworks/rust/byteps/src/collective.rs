@@ -73,6 +73,14 @@ impl Description {
         Error::new(Code::InvalidArgument, format!("collective \"{}\" of shape {:?}: {}", self.name, self.shape, why))
     }
 
+    /// Refuses kinds whose result does not fit into their input.
+    pub(crate) fn check_in_place(&self, instead: &str) -> Result<()> {
+        if [sys::BPS_ALL_REDUCE, sys::BPS_BROADCAST, sys::BPS_REDUCE].contains(&self.kind) {
+            return Ok(());
+        }
+        Err(self.invalid(&format!("its result has another size than its input: use {}", instead)))
+    }
+
     /// The set as the library knows it.
     pub(crate) fn raw_set(&self) -> Result<*mut sys::bps_process_set> {
         match &self.set {
@@ -134,7 +142,7 @@ impl Description {
     ///
     /// # Safety
     /// `filled` is of this description, and its memory is valid that long.
-    unsafe fn submit(&self, filled: &Arguments) -> Result<*mut sys::bps_request> {
+    pub(crate) unsafe fn submit(&self, filled: &Arguments) -> Result<*mut sys::bps_request> {
         let mut request = ptr::null_mut();
         check(sys::bps_collective(self.session.raw(), &filled.args, &mut request))?;
         Ok(request)
@@ -149,7 +157,8 @@ impl Description {
 /// | [`run`](Collective::run), [`in_place`](Collective::in_place) | borrowed | when it has ended |
 /// | [`start`](Collective::start) | owned by the [`CollectiveRequest`], which is also a future | at once |
 ///
-/// The result is an [`Output`], which owns its memory. Operations of a set meet by name, in any order.
+/// The result is an [`Output`], which owns its memory; [`on_gpu`](Collective::on_gpu) brings it into memory of a GPU.
+/// Operations of a set meet by name, in any order.
 ///
 /// ```no_run
 /// # fn main() -> byteps::Result<()> {
@@ -292,9 +301,7 @@ impl<T: Element> Collective<T> {
 
     /// Does it, the result replacing what was in `data`: of all_reduce, broadcast and reduce (there on the root).
     pub fn in_place(&self, data: &mut [T]) -> Result<()> {
-        if ![sys::BPS_ALL_REDUCE, sys::BPS_BROADCAST, sys::BPS_REDUCE].contains(&self.description.kind) {
-            return Err(self.description.invalid("its result has another size than its input: use run or start"));
-        }
+        self.description.check_in_place("run or start")?;
         let output = data.as_mut_ptr() as *mut c_void;
         let mut filled = self.description.arguments(output, data.len())?;
         filled.args.output = output;

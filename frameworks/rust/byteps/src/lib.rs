@@ -24,6 +24,7 @@
 //! * [`Session`]: the membership in a job; [`Tensor`]: what operations are about; [`Operation`]: how they begin.
 //! * [`Collective`]: all-gather, all-to-all and the others, also of some ranks alone ([`ProcessSet`]) and several as one
 //!   ([`Group`]).
+//! * [`DeviceOperation`], [`DeviceCollective`]: the same on memory of GPUs ([`DeviceBuffer`]), in the order of a [`Stream`].
 //! * Memory in flight is owned by a [`Request`] or borrowed by a [`scope`]: it can be neither freed nor moved, also when a
 //!   request is dropped or forgotten.
 //! * [`Error`] has the library's words, a [`Code`], and whether trying again can help. Nothing panics that is not a bug in
@@ -36,6 +37,10 @@
 mod buffer;
 mod callback;
 mod collective;
+mod device_buffer;
+mod device_collective;
+mod device_operation;
+mod device_request;
 mod element;
 mod error;
 mod group;
@@ -44,19 +49,25 @@ mod log;
 mod open_options;
 mod operation;
 mod output;
+mod place;
 mod process_set;
 mod request;
 mod scope;
 mod session;
 mod sparse;
+mod stream;
 mod tensor;
 mod timeline;
 mod timeout;
 mod wait;
 
-pub use buffer::{Buffer, DeviceBuffer};
+pub use buffer::Buffer;
 pub use byteps_sys as sys;
 pub use collective::{Collective, CollectiveRequest};
+pub use device_buffer::DeviceBuffer;
+pub use device_collective::{DeviceCollective, DeviceCollectiveRequest};
+pub use device_operation::DeviceOperation;
+pub use device_request::{DeviceRequest, OnDevice};
 pub use element::{Bf16, Bool, Complex, Element, F16};
 pub use error::{Code, Error, Failed, Result};
 pub use group::{Group, GroupRequest, Outputs};
@@ -64,12 +75,14 @@ pub use join::JoinRequest;
 pub use log::Level;
 pub use open_options::{OpenOptions, Place};
 pub use operation::{Operation, ReduceOp};
-pub use output::Output;
+pub use output::{Filled, Output};
+pub use place::{DeviceInput, DeviceOutput};
 pub use process_set::ProcessSet;
 pub use request::Request;
 pub use scope::{scope, Scope, ScopedRequest};
 pub use session::{Info, Session};
 pub use sparse::{SparseOutput, SparseReduction, SparseRequest};
+pub use stream::Stream;
 pub use tensor::Tensor;
 pub use timeline::TimelineSpan;
 

@@ -3,6 +3,7 @@
 use crate::callback;
 use crate::element::Element;
 use crate::error::{check, Code, Error, Failed, Result};
+use crate::place::Place;
 use crate::request::Request;
 use crate::scope::{Scope, ScopedRequest};
 use crate::tensor::Tensor;
@@ -58,7 +59,7 @@ pub(crate) enum Kind {
 /// | [`start`](Operation::start), [`start_between`](Operation::start_between) | owned by the [`Request`], which is also a future | at once |
 ///
 /// Each way the compiler sees to it that the memory is neither freed, moved, read nor written while it is in flight,
-/// whatever is forgotten or unwound.
+/// whatever is forgotten or unwound. [`on_gpu`](Operation::on_gpu) does the same with memory of a GPU.
 ///
 /// Errors of each: InvalidArgument (a slice has not the length of the tensor), AlreadyExists (an operation on a tensor of
 /// this name is in flight on this rank); and of the operation, when it ends: FailedPrecondition (the ranks disagree; the
@@ -92,15 +93,13 @@ impl<'t, T: Element> Operation<'t, T> {
 
     /// Does it, the result replacing what was in `data`.
     pub fn in_place(self, data: &mut [T]) -> Result<()> {
-        self.check_lengths(data.len(), data.len())?;
-        let output = data.as_mut_ptr();
-        self.run(output, output)
+        let place = Place::host(data.as_mut_ptr(), data.len());
+        self.run(place, place, None)
     }
 
     /// Does it from `input` into `output`. (A broadcast reads the input of its root alone; elsewhere it may be empty.)
     pub fn between(self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.check_lengths(input.len(), output.len())?;
-        self.run(input.as_ptr(), output.as_mut_ptr())
+        self.run(Place::host(input.as_ptr(), input.len()), Place::host(output.as_mut_ptr(), output.len()), None)
     }
 
     /// Starts it in a [`scope`](crate::scope()), in place.
@@ -109,10 +108,11 @@ impl<'t, T: Element> Operation<'t, T> {
         scope: &'scope Scope<'scope, '_>,
         data: &'scope mut [T],
     ) -> Result<ScopedRequest<'scope, T>> {
-        self.check_lengths(data.len(), data.len())?;
+        let len = data.len();
         // From here on a raw pointer: while the operation is in flight, no reference claims to be the only writer.
         let data: *mut [T] = data;
-        let request = self.submit(data as *const T, data as *mut T, None, ptr::null_mut())?;
+        let place = Place::host(data as *const T, len);
+        let request = self.submit(place, place, None, None, ptr::null_mut())?;
         Ok(scope.adopt(request, data))
     }
 
@@ -123,18 +123,19 @@ impl<'t, T: Element> Operation<'t, T> {
         input: &'scope [T],
         output: &'scope mut [T],
     ) -> Result<ScopedRequest<'scope, T>> {
-        self.check_lengths(input.len(), output.len())?;
+        let (input, len) = (Place::host(input.as_ptr(), input.len()), output.len());
         let output: *mut [T] = output;
-        let request = self.submit(input.as_ptr(), output as *mut T, None, ptr::null_mut())?;
+        let request = self.submit(input, Place::host(output as *const T, len), None, None, ptr::null_mut())?;
         Ok(scope.adopt(request, output))
     }
 
     /// Starts it on memory that the request owns until it has ended: a `Vec`, a boxed slice, an array, a
     /// [`Buffer`](crate::Buffer).
     pub fn start<B: AsMut<[T]> + Send + 'static>(self, memory: B) -> std::result::Result<Request<B>, Failed<B>> {
-        self.launch(memory, |memory| {
+        self.launch(memory, None, |memory| {
             let slice = memory.as_mut();
-            (slice.as_ptr(), slice.len(), slice.as_mut_ptr(), slice.len())
+            let place = Place::host(slice.as_mut_ptr(), slice.len());
+            Ok((place, place))
         })
     }
 
@@ -144,32 +145,33 @@ impl<'t, T: Element> Operation<'t, T> {
         I: AsRef<[T]> + Send + 'static,
         O: AsMut<[T]> + Send + 'static,
     {
-        self.launch((input, output), |(input, output)| {
+        self.launch((input, output), None, |(input, output)| {
             let (input, output) = ((*input).as_ref(), output.as_mut());
-            (input.as_ptr(), input.len(), output.as_mut_ptr(), output.len())
+            Ok((Place::host(input.as_ptr(), input.len()), Place::host(output.as_mut_ptr(), output.len())))
         })
     }
 
-    /// `slices` says where input and output of the memory are, once the memory has the place that it keeps.
-    fn launch<B: Send + 'static>(
+    /// `places` says where input and output of the memory are, once the memory has the place that it keeps.
+    pub(crate) fn launch<B: Send + 'static>(
         self,
         memory: B,
-        slices: impl FnOnce(&mut B) -> (*const T, usize, *mut T, usize),
+        streams: Option<&sys::bps_streams>,
+        places: impl FnOnce(&mut B) -> Result<(Place, Place)>,
     ) -> std::result::Result<Request<B>, Failed<B>> {
         Request::launch(memory, |memory, done, user| {
-            let (input, input_len, output, output_len) = slices(memory);
-            self.check_lengths(input_len, output_len)?;
-            self.submit(input, output, Some(done), user)
+            let (input, output) = places(memory)?;
+            self.submit(input, output, streams, Some(done), user)
         })
     }
 
-    fn run(self, input: *const T, output: *mut T) -> Result<()> {
+    /// Does it on memory that is borrowed for the length of this call.
+    pub(crate) fn run(self, input: Place, output: Place, streams: Option<&sys::bps_streams>) -> Result<()> {
         if callback::is_inside() {
             let message = format!("tensor \"{}\": nothing may block on a thread of the library", self.tensor.name());
             return Err(Error::new(Code::FailedPrecondition, message));
         }
-        let request = self.submit(input, output, None, ptr::null_mut())?;
-        // The slices are borrowed for the length of this call: it returns when the operation has ended, and not before.
+        let request = self.submit(input, output, streams, None, ptr::null_mut())?;
+        // It returns when the operation has ended, and not before.
         unsafe {
             let outcome = wait::until_ended(request);
             sys::bps_request_free(request);
@@ -177,60 +179,64 @@ impl<'t, T: Element> Operation<'t, T> {
         }
     }
 
-    /// Elements of input and output, for this kind on this rank; an input of `None` may have any length.
-    fn sizes(&self) -> Result<(Option<usize>, usize)> {
-        let len = self.tensor.len();
+    /// Whether the input of this rank is read.
+    fn reads(&self) -> Result<bool> {
         match self.kind {
-            Kind::PushPull(_) => Ok((Some(len), len)),
+            Kind::PushPull(_) => Ok(true),
             Kind::Broadcast(root) => {
                 let mut info = sys::bps_info::default();
                 unsafe { check(sys::bps_session_info(self.tensor.raw_session(), &mut info))? };
-                let is_root = usize::try_from(info.rank) == Ok(root);
-                Ok((if is_root { Some(len) } else { None }, len))
+                Ok(usize::try_from(info.rank) == Ok(root))
             }
         }
     }
 
-    fn check_lengths(&self, input: usize, output: usize) -> Result<()> {
-        let (input_wanted, output_wanted) = self.sizes()?;
-        for (what, given, wanted) in [("input", input, input_wanted), ("output", output, Some(output_wanted))] {
-            if wanted.map_or(false, |wanted| given != wanted) {
-                let message = format!(
-                    "tensor \"{}\" of shape {:?}: the {} has {} elements, not {}",
-                    self.tensor.name(),
-                    self.tensor.shape(),
-                    what,
-                    given,
-                    wanted.unwrap_or(0)
-                );
-                return Err(Error::new(Code::InvalidArgument, message));
-            }
+    fn check_length(&self, what: &str, place: Place) -> Result<()> {
+        let (name, shape, len) = (self.tensor.name(), self.tensor.shape(), self.tensor.len());
+        if place.len == len {
+            return Ok(());
         }
-        Ok(())
+        let message =
+            format!("tensor \"{}\" of shape {:?}: the {} has {} elements, not {}", name, shape, what, place.len, len);
+        Err(Error::new(Code::InvalidArgument, message))
     }
 
-    /// Hands the operation over. The lengths have been checked; from here on the memory belongs to the library, until the
-    /// operation has ended.
+    /// Hands the operation over. From here on the memory belongs to the library, until the operation has ended. `streams`: of
+    /// memory of GPUs.
     fn submit(
         &self,
-        input: *const T,
-        output: *mut T,
+        input: Place,
+        output: Place,
+        streams: Option<&sys::bps_streams>,
         done: Option<sys::bps_done_fn>,
         user: *mut c_void,
     ) -> Result<*mut sys::bps_request> {
+        // An input that is not read may have any length, and be anywhere.
+        let input = if self.reads()? {
+            self.check_length("input", input)?;
+            input
+        } else {
+            Place::NOWHERE
+        };
+        self.check_length("output", output)?;
         let timeout_ms = milliseconds(self.timeout)?;
         let (session, tensor) = (self.tensor.raw_session(), self.tensor.raw());
-        let (input, output) = (input as *const c_void, output as *mut c_void);
+        let ext = streams.map_or(ptr::null(), |streams| &streams.ext as *const sys::bps_ext);
         let priority = self.priority;
         let mut request = ptr::null_mut();
         let status = match self.kind {
             Kind::PushPull(op) => {
                 let args = sys::bps_push_pull_args {
+                    ext,
                     tensor,
-                    input,
-                    output,
+                    input: input.first,
+                    output: output.first,
                     priority,
                     op: op as i32,
+                    input_device: input.device,
+                    input_device_id: input.gpu,
+                    output_device: output.device,
+                    output_device_id: output.gpu,
                     timeout_ms,
                     done,
                     user,
@@ -240,11 +246,16 @@ impl<'t, T: Element> Operation<'t, T> {
             }
             Kind::Broadcast(root) => {
                 let args = sys::bps_broadcast_args {
+                    ext,
                     tensor,
-                    input,
-                    output,
+                    input: input.first,
+                    output: output.first,
                     priority,
                     root: i32::try_from(root).unwrap_or(i32::MAX),
+                    input_device: input.device,
+                    input_device_id: input.gpu,
+                    output_device: output.device,
+                    output_device_id: output.gpu,
                     timeout_ms,
                     done,
                     user,

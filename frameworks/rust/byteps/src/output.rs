@@ -12,6 +12,40 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
+/// What operation `index` of a request has brought.
+unsafe fn result(handle: &Handle, index: usize) -> Result<sys::bps_result> {
+    let mut result = sys::bps_result::default();
+    check(sys::bps_request_result(handle.0, i32::try_from(index).unwrap_or(i32::MAX), &mut result))?;
+    Ok(result)
+}
+
+unsafe fn numbers(first: *const i64, count: i32) -> Vec<usize> {
+    match usize::try_from(count) {
+        Ok(count) if count > 0 => slice::from_raw_parts(first, count).iter().map(|&n| n as usize).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What a collective has put at the beginning of the output that it was given; of a rank that gets nothing both are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Filled {
+    /// Its shape, row-major; a scalar has no extents.
+    pub shape: Vec<usize>,
+    /// As [`Output::splits`].
+    pub splits: Vec<usize>,
+}
+
+impl Filled {
+    pub(crate) fn new(handle: &Handle) -> Result<Filled> {
+        // The numbers are copied, and the handle lives meanwhile.
+        unsafe {
+            let result = result(handle, 0)?;
+            Ok(Filled { shape: numbers(result.shape, result.ndim), splits: numbers(result.splits, result.num_splits) })
+        }
+    }
+}
+
 /// What a collective has brought: a slice of elements, in memory of the library's that it owns. It may outlive its session.
 pub struct Output<T: Element> {
     // Keeps the memory.
@@ -33,14 +67,7 @@ impl<T: Element> Output<T> {
     /// # Safety
     /// It is in the library's memory, and its elements are of type T.
     pub(crate) unsafe fn new(handle: &Arc<Handle>, index: usize) -> Result<Output<T>> {
-        let mut result = sys::bps_result::default();
-        check(sys::bps_request_result(handle.0, i32::try_from(index).unwrap_or(i32::MAX), &mut result))?;
-        let numbers = |first: *const i64, count: i32| -> Vec<usize> {
-            match usize::try_from(count) {
-                Ok(count) if count > 0 => slice::from_raw_parts(first, count).iter().map(|&n| n as usize).collect(),
-                _ => Vec::new(),
-            }
-        };
+        let result = result(handle, index)?;
         Ok(Output {
             _handle: handle.clone(),
             first: NonNull::new(result.data as *mut T).unwrap_or_else(NonNull::dangling),

@@ -205,6 +205,24 @@ impl<B: Send + 'static> Request<B> {
         unsafe { check(sys::bps_cancel(self.request.0)) }
     }
 
+    /// The request of the library.
+    pub(crate) fn raw(&self) -> *mut sys::bps_request {
+        self.request.0
+    }
+
+    /// The same, alone: the operation goes on with its memory.
+    pub(crate) fn into_handle(self) -> Handle {
+        self.request
+    }
+
+    /// The memory, in flight.
+    ///
+    /// # Safety
+    /// It was not taken, and the library does not write to the value itself, but at most to what that names.
+    pub(crate) unsafe fn memory(&self) -> &B {
+        self.flight.memory()
+    }
+
     fn land(&self, outcome: Result<()>) -> std::result::Result<B, Failed<B>> {
         let memory = unsafe { self.flight.take_memory() };
         match (outcome, memory) {

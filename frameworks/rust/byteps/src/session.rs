@@ -1,7 +1,8 @@
 //! A membership in a job.
 
-use crate::buffer::{Buffer, DeviceBuffer};
+use crate::buffer::Buffer;
 use crate::callback;
+use crate::device_buffer::DeviceBuffer;
 use crate::element::Element;
 use crate::error::{check, Code, Error, Result};
 use crate::log::LogSink;
@@ -194,7 +195,7 @@ impl Session {
         Buffer::new(self.raw(), len, sys::BPS_CUDA_HOST, gpu)
     }
 
-    /// Memory of a GPU for `len` elements, zeros.
+    /// Memory of a GPU (as the process counts them) for `len` elements, zeros.
     pub fn device_buffer<T: Element>(&self, len: usize, gpu: i32) -> Result<DeviceBuffer<T>> {
         DeviceBuffer::new(self.raw(), len, gpu)
     }

@@ -2,6 +2,7 @@
 
 use crate::error::{check, Code, Error, Result};
 use byteps_sys as sys;
+use std::os::raw::c_void;
 
 /// How a wait went.
 pub(crate) enum Waited {
@@ -28,6 +29,20 @@ pub(crate) unsafe fn wait(request: *mut sys::bps_request) -> Waited {
             // The library is late in ending it.
             Ok(false) if error.code() == Code::DeadlineExceeded => {}
             Ok(false) | Err(_) => return Waited::Refused(error),
+        }
+    }
+}
+
+/// Waits until the result is in a stream, or the operation has ended, and makes `stream` wait for the result.
+///
+/// # Safety
+/// As `wait`; and the GPU's driver knows `stream`.
+pub(crate) unsafe fn on_stream(request: *mut sys::bps_request, stream: *mut c_void) -> Result<()> {
+    loop {
+        match check(sys::bps_wait_on_stream(request, stream, 0)) {
+            // The library is late in ending it.
+            Err(error) if error.code() == Code::DeadlineExceeded && !has_ended(request)? => {}
+            outcome => return outcome,
         }
     }
 }

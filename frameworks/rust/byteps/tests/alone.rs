@@ -1,6 +1,6 @@
 //! A job of one worker: no servers, no launcher.
 
-use byteps::{Bf16, Bool, Code, Complex, Level, ReduceOp, Session, Tensor, F16};
+use byteps::{Bf16, Bool, Code, Complex, Level, ReduceOp, Session, Stream, Tensor, F16};
 use std::sync::Arc;
 
 fn session() -> Session {
@@ -112,6 +112,14 @@ fn gpu_buffers(session: &Session, tensor: &Tensor<f32>) {
     assert_eq!(pinned[..], [0.0; 4]);
     pinned.fill(7.0);
     assert_eq!(tensor.push_pull(ReduceOp::Sum).start(pinned).unwrap().wait().unwrap()[..], [7.0; 4]);
+    // From the host to the GPU, there in place, and back.
+    let sum = || tensor.push_pull(ReduceOp::Sum).on_gpu(Stream::DEFAULT);
+    let (mut there, mut back) = (session.device_buffer::<f32>(4, 0).unwrap(), [0.0; 4]);
+    sum().between(&[1.0, 2.0, 3.0, 4.0], &mut there).unwrap();
+    sum().in_place(&mut there).unwrap();
+    let there = sum().start(there).unwrap().wait_enqueued().unwrap();
+    sum().between(&there, &mut back).unwrap();
+    assert_eq!(back, [1.0, 2.0, 3.0, 4.0]);
     let device = session.device_buffer::<f64>(1000, 0).unwrap();
     assert!(!device.as_device_ptr().is_null());
     assert_eq!((device.len(), device.is_empty()), (1000, false));
@@ -163,6 +171,10 @@ fn types_go_where_they_may() {
     everywhere::<byteps::Request<std::cell::Cell<Vec<f32>>>>();
     everywhere::<byteps::Buffer<f32>>();
     everywhere::<byteps::Error>();
+    everywhere::<byteps::DeviceBuffer<f32>>();
+    everywhere::<byteps::DeviceRequest<byteps::DeviceBuffer<f32>>>();
+    everywhere::<Stream>();
     fn future<F: std::future::Future + Send + Unpin + 'static>() {}
     future::<byteps::Request<Vec<f32>>>();
+    future::<byteps::DeviceRequest<byteps::DeviceBuffer<f32>>>();
 }

@@ -125,3 +125,12 @@ pub fn open() -> (Session, usize) {
     assert_eq!(info.size, 2);
     (session, info.rank)
 }
+
+/// Ends this worker, and so its job, if it has not ended by then.
+pub fn die_after(limit: Duration) {
+    thread::spawn(move || {
+        thread::sleep(limit);
+        eprintln!("the body has not ended after {:?}", limit);
+        std::process::abort();
+    });
+}
